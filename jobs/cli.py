@@ -1,0 +1,70 @@
+"""The `dpiframe` command: subcommands are imported only when they run, so that help is instant."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+# name -> one-line help, so that `dpiframe --help` imports none of them.
+COMMANDS = {
+    "synth": "Write Criteo- or Avazu-shaped parquet of any size.",
+    "convert": "Turn downloaded Criteo TSV or Avazu CSV files into parquet shards.",
+    "train": "Train a model on parquet shards and write its bundle.",
+    "export": "Write a bundle from a model spec and its weights.",
+    "score": "Score parquet shards: exactly one published score a row.",
+    "verify": "Check a finished output: every hash, every row count.",
+    "track": "Send tracking records that MLflow did not get.",
+    "compare": "Show runs side by side.",
+    "bench": "Measure the engine against its peers.",
+    "demo": "The whole path on synthetic rows: train, score, verify, track.",
+    "doctor": "Print what is installed, which backends work, what to do.",
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands live in `jobs.<name>.command` and are imported on use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the order of a user's work."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one command, or None when there is no such name."""
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(f"jobs.{cmd_name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands from the table above, without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="dpiframe", prog_name="dpiframe")
+def root() -> None:
+    """Offline CTR scoring: parquet in, exactly one published score a row out.
+
+    Exit codes: 0 done, 2 config, 3 contract, 4 stopped and resumable, 5 locked by another job.
+    """
+
+
+def main() -> None:
+    """Run the command line; errors of a job become one line and their exit code."""
+    from pipeline.errors import DpiframeError
+
+    try:
+        root.main(standalone_mode=False)
+    except click.exceptions.Abort:
+        click.echo("error: interrupted", err=True)
+        sys.exit(4)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except DpiframeError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(error.exit_code)

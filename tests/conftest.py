@@ -1,0 +1,40 @@
+"""Fixtures shared by all tests: the folder of real rows, which is never part of the project."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def _shared(name: str) -> Path:
+    path = ROOT.parent / "shared" / name
+    if not path.exists():
+        pytest.skip(f"needs {name} in a folder 'shared' beside the project")
+    return path
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder with real Criteo and Avazu rows."""
+    return _shared("data")
+
+
+@pytest.fixture(scope="session")
+def shared_reference() -> Path:
+    """The folder with weights and logits that other libraries made."""
+    return _shared("reference")
+
+
+@pytest.fixture(scope="session")
+def criteo_tsv(shared_data: Path) -> Path:
+    """8,184 real Criteo rows, tab separated, no header."""
+    return shared_data / "criteo_kaggle_8184.tsv"
+
+
+@pytest.fixture(scope="session")
+def avazu_csv(shared_data: Path) -> Path:
+    """8,999 real Avazu rows with a header."""
+    return shared_data / "avazu_8999.csv"
