@@ -1,0 +1,220 @@
+"""Feature schemas: how the raw columns of a data set become ids and dense features.
+
+Row numbering of every categorical field: row 0 is for a missing value (null or empty string), row 1
+for a value that the encoding does not know, and the known values have the rows from 2 on. Row 1
+is used by vocabularies only: the other encodings know every value, and keep the row so that all
+fields are numbered alike.
+
+A schema is plain data and goes through JSON (`model_dump_json`, `model_validate_json`) unchanged.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from typing import Annotated, Literal, Self
+
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
+
+from dpiframe_core.features.errors import SchemaError
+
+MISSING_ROW = 0
+UNSEEN_ROW = 1
+FIRST_VALUE_ROW = 2
+# log_bucket: the integers up to 2 have a bucket each, and those from -3 down share the first.
+NUM_SMALL_BUCKETS = 6
+
+ValueKind = Literal["string", "integer"]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class HashEncoding(_Frozen):
+    """row = 2 + XXH64(value; seed) mod modulus, over utf-8 bytes or 8 little-endian bytes."""
+
+    kind: Literal["hash"] = "hash"
+    modulus: int = Field(ge=1, le=2**31 - 3)
+    seed: int = Field(default=0, ge=0, lt=2**63)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the field's table."""
+        return FIRST_VALUE_ROW + self.modulus
+
+
+class VocabularyEncoding(_Frozen):
+    """row = 2 + position in the vocabulary of values that were seen at least `min_count` times.
+
+    `size` is the length of the vocabulary; None until `fit_schema` has counted the values.
+    """
+
+    kind: Literal["vocabulary"] = "vocabulary"
+    min_count: int = Field(default=1, ge=1)
+    size: int | None = Field(default=None, ge=0, le=2**31 - 3)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the field's table; SchemaError before fitting."""
+        if self.size is None:
+            raise SchemaError("the vocabulary is not fitted yet: run fit_schema first")
+        return FIRST_VALUE_ROW + self.size
+
+
+class LogBucketEncoding(_Frozen):
+    """Integers in logarithmic buckets; negative ones have buckets too.
+
+    bucket(x) = 0 for x <= -3, x + 3 for -2 <= x <= 2 (so 0 has bucket 3, and 2 bucket 5), and
+    5 + floor(ln(x)^2) for x >= 3; buckets above 5 + max_bucket are joined to that last one.
+    row = 2 + bucket(x). The squared logarithm is that of the Criteo 2014 winners.
+    """
+
+    kind: Literal["log_bucket"] = "log_bucket"
+    max_bucket: int = Field(default=300, ge=1, le=2000)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the field's table."""
+        return FIRST_VALUE_ROW + NUM_SMALL_BUCKETS + self.max_bucket
+
+
+class ModuloEncoding(_Frozen):
+    """row = 2 + x mod modulus, never negative. Modulo 100 of Avazu's YYMMDDHH is the hour of day."""
+
+    kind: Literal["modulo"] = "modulo"
+    modulus: int = Field(ge=1, le=2**31 - 3)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the field's table."""
+        return FIRST_VALUE_ROW + self.modulus
+
+
+Encoding = Annotated[
+    HashEncoding | VocabularyEncoding | LogBucketEncoding | ModuloEncoding,
+    Field(discriminator="kind"),
+]
+
+
+class CategoricalFeature(_Frozen):
+    """One id field, encoded from one raw column."""
+
+    name: str = Field(min_length=1)
+    column: str = Field(min_length=1)
+    values: ValueKind = "string"
+    encoding: Encoding
+
+    @property
+    def rows(self) -> int:
+        """Rows of the field's table, with those for missing and unseen values."""
+        try:
+            return self.encoding.rows
+        except SchemaError as error:
+            raise SchemaError(f"field {self.name}: {error}") from None
+
+    @model_validator(mode="after")
+    def _numbers_need_integers(self) -> Self:
+        if self.encoding.kind in ("log_bucket", "modulo") and self.values != "integer":
+            raise ValueError(f"field {self.name}: {self.encoding.kind} needs values: integer")
+        return self
+
+
+class DenseFeature(_Frozen):
+    """One dense feature: (t(x) - mean) / std with t(x) = x or sign(x) ln(1 + |x|).
+
+    A missing value (null or NaN) becomes `fill`, which is counted after standardising: 0 is the
+    mean.
+    """
+
+    name: str = Field(min_length=1)
+    column: str = Field(min_length=1)
+    transform: Literal["none", "log1p"] = "log1p"
+    mean: FiniteFloat = 0.0
+    std: FiniteFloat = Field(default=1.0, gt=0)
+    fill: FiniteFloat = 0.0
+
+
+class FeatureSchema(_Frozen):
+    """The raw columns of a data set, and how each becomes a field or a dense feature.
+
+    The order of `fields` and `dense` is the order of the model spec.
+    """
+
+    dataset: str = Field(min_length=1)
+    key_columns: tuple[str, ...] = ()
+    label_column: str | None = None
+    fields: tuple[CategoricalFeature, ...] = ()
+    dense: tuple[DenseFeature, ...] = ()
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Self:
+        names = Counter([f.name for f in self.fields] + [d.name for d in self.dense])
+        repeated = [name for name, count in names.items() if count > 1]
+        if repeated:
+            raise ValueError(f"feature names must differ, repeated: {', '.join(repeated)}")
+        if not names:
+            raise ValueError("a schema needs at least one field or dense feature")
+        return self
+
+    @property
+    def source_columns(self) -> tuple[str, ...]:
+        """The raw columns that encoding reads, each once, in order of first use."""
+        return tuple(dict.fromkeys(f.column for f in (*self.dense, *self.fields)))
+
+    @property
+    def is_fitted(self) -> bool:
+        """True when no vocabulary waits for `fit_schema`."""
+        encodings = (f.encoding for f in self.fields)
+        return not any(isinstance(e, VocabularyEncoding) and e.size is None for e in encodings)
+
+    def check(self, arrow_schema: pa.Schema) -> list[str]:
+        """What stops columns of these types from being encoded; empty when nothing does."""
+        problems = []
+        for feature in (*self.dense, *self.fields):
+            found = arrow_schema.get_all_field_indices(feature.column)
+            if len(found) != 1:
+                problems.append(_absent(feature.column, len(found), arrow_schema.names))
+            elif not accepts(feature, arrow_schema.field(found[0]).type):
+                kind = arrow_schema.field(found[0]).type
+                problems.append(
+                    f"column {feature.column}: type is {kind}, expected {expected_type(feature)}"
+                )
+        return list(dict.fromkeys(problems))
+
+
+def value_type(arrow_type: pa.DataType) -> pa.DataType:
+    """The type of the values: that of a dictionary's values, else the type itself."""
+    return arrow_type.value_type if pa.types.is_dictionary(arrow_type) else arrow_type
+
+
+def accepts(feature: CategoricalFeature | DenseFeature, arrow_type: pa.DataType) -> bool:
+    """True when a column of this Arrow type can be encoded as this feature.
+
+    An all-null column (type null) is accepted as missing values of any type.
+    """
+    kind = value_type(arrow_type)
+    if pa.types.is_null(kind):
+        return True
+    if isinstance(feature, DenseFeature) or feature.encoding.kind == "log_bucket":
+        return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+    if feature.values == "integer":
+        return bool(pa.types.is_integer(kind))
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def expected_type(feature: CategoricalFeature | DenseFeature) -> str:
+    """The accepted types, in words."""
+    if isinstance(feature, DenseFeature) or feature.encoding.kind == "log_bucket":
+        return "an integer or floating-point type"
+    if feature.values == "integer":
+        return "an integer type"
+    return "string, or a dictionary of strings"
+
+
+def _absent(column: str, times: int, names: list[str]) -> str:
+    if times:
+        return f"column {column}: occurs {times} times"
+    near = difflib.get_close_matches(column, names, n=1)
+    return f"column {column}: missing" + (f" (nearest is {near[0]})" if near else "")

@@ -1,0 +1,39 @@
+"""The modules a spec can hold. A new one is a file of its own and a line here."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from dpiframe_core.modules.base import DENSE, BaseModule, Inputs, Parameter, Value
+from dpiframe_core.modules.cross_v1 import CrossV1
+from dpiframe_core.modules.cross_v2 import CrossV2
+from dpiframe_core.modules.dense_embedding import DenseEmbedding
+from dpiframe_core.modules.embedding import Embedding
+from dpiframe_core.modules.fm import FM
+from dpiframe_core.modules.joints import Add, Concat, Linear
+from dpiframe_core.modules.mlp import MLP
+from dpiframe_core.modules.wide import Wide
+
+Module = Annotated[
+    Embedding | DenseEmbedding | Wide | FM | CrossV1 | CrossV2 | MLP | Concat | Add | Linear,
+    Field(discriminator="op"),
+]
+
+__all__ = [
+    "DENSE",
+    "FM",
+    "MLP",
+    "Add",
+    "BaseModule",
+    "Concat",
+    "CrossV1",
+    "CrossV2",
+    "DenseEmbedding",
+    "Embedding",
+    "Inputs",
+    "Linear",
+    "Module",
+    "Parameter",
+    "Value",
+    "Wide",
+]

@@ -1,0 +1,100 @@
+"""What every module of a spec is: shapes, parameters, the reference computation, the lowering."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import torch
+from pydantic import BaseModel, ConfigDict, StringConstraints
+from torch import Tensor
+
+from dpiframe_core.errors import SpecError
+
+if TYPE_CHECKING:
+    from dpiframe_core.lowering.builder import ProgramBuilder
+    from dpiframe_core.program import View
+    from dpiframe_core.spec import ModelSpec
+
+DENSE = "dense"  # the name under which modules read the dense features [B, N]
+
+ModuleName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_\-]*$")]
+
+
+@dataclass(frozen=True)
+class Value:
+    """A module's output [B, width]: columns cut into segments (for embeddings, one a field)."""
+
+    segments: tuple[int, ...]
+
+    @property
+    def width(self) -> int:
+        """Columns in all."""
+        return sum(self.segments)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A weight's shape, how training starts it, and whether training changes it."""
+
+    shape: tuple[int, ...]
+    init: Callable[[Tensor], Any]
+    trainable: bool = True
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a module's reference computation sees: its inputs [B, W_i], the ids [F, B]."""
+
+    values: list[Tensor]
+    ids: Tensor
+    training: bool
+
+
+class BaseModule(BaseModel):
+    """One node of the model graph; subclasses live one a file and are listed in `modules`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: ModuleName
+    inputs: tuple[str, ...] = ()
+
+    def infer(self, spec: ModelSpec, inputs: list[Value]) -> Value:
+        """Shape of the output, or SpecError when the inputs do not fit."""
+        raise NotImplementedError
+
+    def parameters(self, spec: ModelSpec, inputs: list[Value]) -> dict[str, Parameter]:
+        """Weights by their name inside the module."""
+        return {}
+
+    def forward(self, weights: Mapping[str, Tensor], x: Inputs, spec: ModelSpec) -> Tensor:
+        """The unlowered computation with plain torch operations: [B, W_i] -> [B, width]."""
+        raise NotImplementedError
+
+    def lower(self, build: ProgramBuilder, inputs: list[View]) -> View:
+        """Append the steps of this module to a program; return where its output lies."""
+        raise NotImplementedError
+
+    def one_input(self, inputs: list[Value]) -> Value:
+        """The only input, or SpecError."""
+        if len(inputs) != 1:
+            raise SpecError(f"module {self.name} takes one input, got {len(inputs)}")
+        if inputs[0].width == 0:
+            raise SpecError(f"module {self.name}: its input {self.inputs[0]} is 0 wide")
+        return inputs[0]
+
+
+def normal(std: float) -> Callable[[Tensor], Any]:
+    """Start a weight from N(0, std^2)."""
+    return lambda t: torch.nn.init.normal_(t, std=std)
+
+
+def xavier(t: Tensor) -> Any:
+    """Start a matrix from Glorot's normal distribution."""
+    return torch.nn.init.xavier_normal_(t)
+
+
+def constant(value: float) -> Callable[[Tensor], Any]:
+    """Start a weight from one value."""
+    return lambda t: torch.nn.init.constant_(t, value)
