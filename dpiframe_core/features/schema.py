@@ -15,7 +15,14 @@ from collections import Counter
 from typing import Annotated, Literal, Self
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    StringConstraints,
+    model_validator,
+)
 
 from dpiframe_core.features.errors import SchemaError
 
@@ -26,6 +33,8 @@ FIRST_VALUE_ROW = 2
 NUM_SMALL_BUCKETS = 6
 
 ValueKind = Literal["string", "integer"]
+# The names that a model spec accepts for its fields and dense features.
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_\-]*$", max_length=128)]
 
 
 class _Frozen(BaseModel):
@@ -81,7 +90,7 @@ class LogBucketEncoding(_Frozen):
 
 
 class ModuloEncoding(_Frozen):
-    """row = 2 + x mod modulus, never negative. Modulo 100 of Avazu's YYMMDDHH is the hour of day."""
+    """row = 2 + x mod modulus, never negative. Avazu's YYMMDDHH modulo 100 is the hour of day."""
 
     kind: Literal["modulo"] = "modulo"
     modulus: int = Field(ge=1, le=2**31 - 3)
@@ -101,7 +110,7 @@ Encoding = Annotated[
 class CategoricalFeature(_Frozen):
     """One id field, encoded from one raw column."""
 
-    name: str = Field(min_length=1)
+    name: Name
     column: str = Field(min_length=1)
     values: ValueKind = "string"
     encoding: Encoding
@@ -128,7 +137,7 @@ class DenseFeature(_Frozen):
     mean.
     """
 
-    name: str = Field(min_length=1)
+    name: Name
     column: str = Field(min_length=1)
     transform: Literal["none", "log1p"] = "log1p"
     mean: FiniteFloat = 0.0
