@@ -1,0 +1,41 @@
+"""Lowering: ModelSpec + weights -> Program, through small passes, each in a file of its own."""
+
+from collections.abc import Callable, Mapping
+
+from torch import Tensor
+
+from dpiframe_core.lowering.builder import ProgramBuilder
+from dpiframe_core.lowering.collapse_cross_v1 import collapse_cross_v1
+from dpiframe_core.lowering.fold_batch_norm import fold_batch_norm
+from dpiframe_core.lowering.fuse_activation import fuse_activation
+from dpiframe_core.lowering.fuse_head import fuse_head
+from dpiframe_core.lowering.fuse_lookup import fuse_lookup
+from dpiframe_core.lowering.merge_siblings import merge_siblings
+from dpiframe_core.lowering.place_concat import place_concat
+from dpiframe_core.program import Program
+from dpiframe_core.spec import ModelSpec
+
+Pass = Callable[[Program], Program]
+
+PASSES: tuple[Pass, ...] = (
+    fold_batch_norm,
+    fuse_activation,
+    collapse_cross_v1,
+    fuse_lookup,
+    fuse_head,
+    merge_siblings,
+    place_concat,
+)
+
+
+def lower(
+    spec: ModelSpec, weights: Mapping[str, Tensor], passes: tuple[Pass, ...] = PASSES
+) -> Program:
+    """The program of a model; with `passes=()` the plain one, a step for each small operation."""
+    program = ProgramBuilder(spec, weights).build()
+    for run in passes:
+        program = run(program)
+    return program
+
+
+__all__ = ["PASSES", "Pass", "lower"]

@@ -1,0 +1,34 @@
+"""Pass: a batch normalisation behind a product becomes part of the product's weights.
+
+With s = weight / sqrt(var + eps): (Wx + b - mean) s + beta = (sW) x + (s (b - mean) + beta).
+The folded weights are computed in float64 and rounded once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from dpiframe_core.lowering.rewrite import only_reader, producers
+from dpiframe_core.program import BatchNorm, Linear, Program, Weight, changed
+
+
+def fold_batch_norm(program: Program) -> Program:
+    """Fold every BatchNorm whose input is a whole Linear that nothing else reads."""
+    made_by, weights = producers(program), dict(program.weights)
+    steps = {step.name: step for step in program.steps}
+    for bn in [s for s in program.steps if isinstance(s, BatchNorm)]:
+        linear = made_by.get(bn.x)
+        if not isinstance(linear, Linear) or linear.relu or only_reader(program, bn.x) is not bn:
+            continue
+        scale, beta, mean, var = (weights[part].double() for part in bn.parts)
+        scale = scale / torch.sqrt(var + bn.eps)
+        weight = weights[linear.weight]
+        bias = weights[linear.bias].double() if linear.bias else torch.zeros_like(mean)
+        names = Weight(f"{linear.name}/folded_weight"), Weight(f"{linear.name}/folded_bias")
+        weights[names[0]] = (weight.double() * scale[:, None]).to(weight.dtype)
+        weights[names[1]] = ((bias - mean) * scale + beta).to(weight.dtype)
+        steps[bn.name] = replace(linear, weight=names[0], bias=names[1], out=bn.out)
+        del steps[linear.name]
+    return changed(program, steps=tuple(steps.values()), weights=weights)

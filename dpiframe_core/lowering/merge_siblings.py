@@ -1,0 +1,61 @@
+"""Pass: products that read the same input become one wider product.
+
+One launch and one reading of the input instead of several; the outputs are column ranges of one
+buffer.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from dpiframe_core.program import Linear, Program, Step, View, Weight, changed
+
+
+def merge_siblings(program: Program) -> Program:
+    """Merge every group of Linear steps over one view, each writing a whole buffer."""
+    while group := _first_group(program):
+        program = _merged(program, group)
+    return program
+
+
+def _first_group(program: Program) -> list[Linear]:
+    groups: dict[View, list[Linear]] = {}
+    for step in program.steps:
+        if not isinstance(step, Linear) or step.out == program.output:
+            continue
+        if step.out.width == program.buffers[step.out.buffer]:
+            groups.setdefault(step.x, []).append(step)
+    return next((group for group in groups.values() if len(group) > 1), [])
+
+
+def _merged(program: Program, group: list[Linear]) -> Program:
+    name = "+".join(step.name for step in group)
+    weights, buffers = dict(program.weights), dict(program.buffers)
+    tensors = [weights[step.weight] for step in group]
+    biases = [
+        weights[s.bias] if s.bias else w.new_zeros(w.shape[0])
+        for s, w in zip(group, tensors, strict=True)
+    ]
+    weight, bias = Weight(f"{name}/weight"), Weight(f"{name}/bias")
+    weights[weight], weights[bias] = torch.cat(tensors), torch.cat(biases)
+    start, moved, relu = {}, 0, []
+    for step in group:
+        start[step.out.buffer] = moved
+        relu += [(moved + a, moved + b) for a, b in step.relu]
+        moved += step.out.width
+    buffers[name] = moved
+    out = View(name, 0, moved)
+    wide = Linear(name, group[0].x, weight, bias, out, tuple(relu))
+
+    def place(view: View) -> View:
+        if view.buffer not in start:
+            return view
+        return View(name, start[view.buffer] + view.start, view.width)
+
+    steps: list[Step] = []
+    for step in program.steps:
+        if step is group[0]:
+            steps.append(wide)
+        elif step not in group:
+            steps.append(step.map_views(place))
+    return changed(program, steps=tuple(steps), buffers=buffers, weights=weights)

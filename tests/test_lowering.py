@@ -1,0 +1,75 @@
+"""Each pass, alone and in its place in the row, changes no result (float64)."""
+
+from __future__ import annotations
+
+import model_zoo
+import numpy as np
+import pytest
+import torch
+
+from dpiframe_core import program as p
+from dpiframe_core.interpreter import run_program
+from dpiframe_core.lowering import PASSES, lower
+from dpiframe_core.models import Deep, Features, dcn, dcnv2, deepfm
+
+SPECS = model_zoo.all_specs()
+
+
+def _double_weights(model):
+    return {name: w.double() for name, w in model.state_dict().items()}
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_no_pass_changes_a_result(name):
+    spec = SPECS[name]
+    model = model_zoo.random_model(spec)
+    ids, dense = model_zoo.random_inputs(spec, 19)
+    expected = model_zoo.reference_logits(model, ids, dense)
+    weights = _double_weights(model)
+    rows = [(), *[(one,) for one in PASSES], *[PASSES[: i + 1] for i in range(1, len(PASSES))]]
+    for passes in rows:
+        program = lower(spec, weights, passes)
+        got = run_program(program, torch.from_numpy(ids), torch.from_numpy(dense).double())
+        np.testing.assert_allclose(got.numpy(), expected, rtol=1e-11, atol=1e-11, err_msg=f"{passes}")
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_lowered_program_keeps_only_what_it_needs(name):
+    spec = SPECS[name]
+    program = lower(spec, model_zoo.random_model(spec).state_dict())
+    kinds = [type(step) for step in program.steps]
+    assert p.BatchNorm not in kinds and p.Relu not in kinds
+    assert kinds.count(p.Lookup) == 1 and kinds[-1] is p.Head
+    if "deepfm" in name and ("onehot" in name or "raw" in name):
+        assert p.FM not in kinds
+    if name.startswith("dcn-"):
+        assert p.CrossV1 not in kinds and p.ScaleShift not in kinds
+
+
+def test_siblings_of_dcnv2_are_one_product():
+    spec = dcnv2(Features(model_zoo.fields(16)), Deep((33, 20)))
+    program = lower(spec, model_zoo.random_model(spec).state_dict())
+    first = next(s for s in program.steps if isinstance(s, p.Linear))
+    assert first.out.width == 7 * 16 + 33
+    assert first.relu == ((112, 145),)
+
+
+def test_collapsed_cross_rides_on_the_first_mlp_product():
+    spec = dcn(Features(model_zoo.fields(16)), Deep((33, 20)))
+    program = lower(spec, model_zoo.random_model(spec).state_dict())
+    widths = [s.out.width for s in program.steps if isinstance(s, p.Linear)]
+    assert widths == [3 + 33 + 1, 20]
+
+
+def test_wide_before_embedding_still_runs_in_order():
+    spec = deepfm(Features(model_zoo.fields(4)), Deep((8,)))
+    wide = next(m for m in spec.modules if m.name == "wide")
+    rest = [m for m in spec.modules if m.name != "wide"]
+    spec = spec.model_copy(update={"modules": (wide, *rest)})
+    model = model_zoo.random_model(spec)
+    ids, dense = model_zoo.random_inputs(spec, 19)
+    program = lower(spec, _double_weights(model))
+    got = run_program(program, torch.from_numpy(ids), torch.from_numpy(dense).double())
+    np.testing.assert_allclose(
+        got.numpy(), model_zoo.reference_logits(model, ids, dense), rtol=1e-11
+    )
