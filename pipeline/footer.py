@@ -1,0 +1,177 @@
+"""One parquet footer: read once, checked, and reduced to the few facts that a plan needs."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from threading import Lock
+from typing import Any, Literal, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+MAGIC, ENCRYPTED_MAGIC = b"PAR1", b"PARE"
+_TAIL_BYTES = 64 * 1024  # holds most footers whole, so that one read is enough
+_ARROW_SCHEMA = b"ARROW:schema"
+
+# What a column's values must lie in (both ends included); None: only nulls are looked for.
+Limits = Mapping[str, tuple[float, float] | None]
+
+
+class CorruptFileError(Exception):
+    """The file is there and readable, but is not whole parquet; the text is the reason."""
+
+
+class StatisticsProblem(NamedTuple):
+    """What a footer's statistics show to be wrong with a column, at its first row group."""
+
+    column: str
+    kind: Literal["null", "range"]
+    row_group: int
+    value: int | float  # an end of the values that is outside, or the number of nulls
+    row_groups: int  # how many row groups have the same problem
+
+
+class Footer(NamedTuple):
+    """The facts; `schema` is shared between files that have the same one."""
+
+    size: int
+    mtime_ns: int
+    sha256: str
+    row_group_rows: tuple[int, ...]
+    schema: pa.Schema
+    problems: tuple[StatisticsProblem, ...]
+
+
+class _Known(NamedTuple):
+    parquet: Any  # pq.ParquetSchema
+    arrow_bytes: bytes | None
+    schema: pa.Schema
+    leaves: dict[str, int]  # flat column -> its position among the column chunks
+
+
+class FooterReader:
+    """Reads footers from many threads; keeps one copy of each schema that it meets.
+
+    `limits` names the columns whose statistics are looked at.
+    """
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self._limits = dict(limits or {})
+        self._recent: deque[_Known] = deque(maxlen=16)
+        self._interned: dict[bytes, pa.Schema] = {}
+        self._lock = Lock()
+
+    def read(self, path: str) -> Footer:
+        """Read one footer. Raises CorruptFileError, or OSError when the file cannot be read."""
+        with Path(path).open("rb", buffering=0) as file:
+            stat = os.fstat(file.fileno())
+            tail, footer_bytes = _read_tail(file.fileno(), stat.st_size)
+        try:
+            metadata = pq.read_metadata(pa.BufferReader(tail))
+            known = self._know(metadata)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise CorruptFileError(f"its footer cannot be read: {_first_line(error)}") from None
+        groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+        return Footer(
+            size=stat.st_size,
+            mtime_ns=stat.st_mtime_ns,
+            sha256=hashlib.sha256(memoryview(tail)[-8 - footer_bytes : -8]).hexdigest(),
+            row_group_rows=tuple(group.num_rows for group in groups),
+            schema=known.schema,
+            problems=self._problems(groups, known.leaves),
+        )
+
+    def _know(self, metadata: Any) -> _Known:
+        """The Arrow schema: converting it for each of many like files would cost the most."""
+        arrow_bytes = (metadata.metadata or {}).get(_ARROW_SCHEMA)
+        for known in tuple(self._recent):
+            if known.arrow_bytes == arrow_bytes and known.parquet.equals(metadata.schema):
+                return known
+        fields = [pa.field(f.name, f.type, f.nullable) for f in metadata.schema.to_arrow_schema()]
+        schema = pa.schema(fields)
+        flat = {field.name for field in fields if not pa.types.is_nested(field.type)}
+        paths = [metadata.schema.column(i).path for i in range(metadata.num_columns)]
+        leaves = {path: i for i, path in enumerate(paths) if path in flat}
+        with self._lock:
+            schema = self._interned.setdefault(schema.serialize().to_pybytes(), schema)
+            known = _Known(metadata.schema, arrow_bytes, schema, leaves)
+            self._recent.append(known)
+        return known
+
+    def _problems(self, groups: list[Any], leaves: dict[str, int]) -> tuple[StatisticsProblem, ...]:
+        found = []
+        for column, limits in self._limits.items():
+            if column in leaves:
+                statistics = [group.column(leaves[column]).statistics for group in groups]
+                found += _column_problems(column, limits, statistics)
+        return tuple(found)
+
+
+def _column_problems(
+    column: str, limits: tuple[float, float] | None, statistics: list[Any]
+) -> list[StatisticsProblem]:
+    found = []
+    nulls = [(i, s.null_count) for i, s in enumerate(statistics) if _has_nulls(s)]
+    if nulls:
+        row_group, count = nulls[0]
+        found.append(StatisticsProblem(column, "null", row_group, count, len(nulls)))
+    if limits is not None:
+        outside = [(i, v) for i, s in enumerate(statistics) for v in _outside(s, *limits)]
+        if outside:
+            row_group, value = outside[0]
+            groups = len({i for i, _ in outside})
+            found.append(StatisticsProblem(column, "range", row_group, value, groups))
+    return found
+
+
+def _has_nulls(statistics: Any) -> bool:
+    return statistics is not None and statistics.has_null_count and statistics.null_count > 0
+
+
+def _outside(statistics: Any, low: float, high: float) -> list[int | float]:
+    """The smallest or the largest value, if it is a number outside [low, high]."""
+    if statistics is None or not statistics.has_min_max:
+        return []
+    ends = (statistics.min, statistics.max)
+    if not all(isinstance(end, int | float) for end in ends):
+        return []
+    return [end for end in ends if not low <= end <= high][:1]
+
+
+def _read_tail(handle: int, size: int) -> tuple[bytes, int]:
+    """The end of the file that holds at least the footer, and the footer's length in bytes."""
+    if size == 0:
+        raise CorruptFileError("the file is empty (0 bytes)")
+    if size < 12:
+        raise CorruptFileError(f"{size} bytes are too few for a parquet file")
+    tail = _read_at(handle, max(0, size - _TAIL_BYTES), size)
+    if tail[-4:] == ENCRYPTED_MAGIC:
+        raise CorruptFileError("its footer is encrypted, which is not supported")
+    if tail[-4:] != MAGIC or _read_at(handle, 0, 4) != MAGIC:
+        raise CorruptFileError("it does not begin and end like parquet: truncated, or no parquet")
+    footer_bytes = int.from_bytes(tail[-8:-4], "little")
+    if footer_bytes > size - 12:
+        raise CorruptFileError(f"a footer of {footer_bytes} bytes does not fit {size} bytes")
+    if footer_bytes + 8 > len(tail):
+        tail = _read_at(handle, size - footer_bytes - 8, size)
+    return tail, footer_bytes
+
+
+def _read_at(handle: int, start: int, stop: int) -> bytes:
+    """Bytes [start, stop); one call may return fewer than asked on network file systems."""
+    parts, position = [], start
+    while position < stop:
+        part = os.pread(handle, stop - position, position)
+        if not part:
+            raise CorruptFileError("it became shorter while it was read")
+        parts.append(part)
+        position += len(part)
+    return b"".join(parts)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
