@@ -1,0 +1,60 @@
+"""Files that appear whole or not at all: temporary name, fsync, rename, fsync of the folder."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from pathlib import Path
+
+# Temporary files carry this mark, so that those of a killed process are recognised later.
+TEMP_MARK = ".dpiframe-tmp-"
+
+
+def write_atomic(path: Path, data: bytes | memoryview) -> None:
+    """Write `data` under `path`: a reader sees the old file, the new file, never a part of it.
+
+    Raises OSError (disk full, permission, ...) and leaves no temporary file behind when it can.
+    """
+    temporary = temp_path(path)
+    try:
+        write_synced(temporary, data)
+        commit(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def temp_path(path: Path) -> Path:
+    """A hidden name in the folder of `path` that no other attempt uses."""
+    return path.with_name(f".{path.name}{TEMP_MARK}{uuid.uuid4().hex[:12]}")
+
+
+def write_synced(path: Path, data: bytes | memoryview) -> None:
+    """Write a new file and push it to the disk before returning."""
+    with path.open("xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def commit(temporary: Path, path: Path) -> None:
+    """Give a synced temporary file its final name, and push the folder's entry to the disk."""
+    temporary.replace(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Push a folder's entries to the disk, so that a rename outlives a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def remove_temporaries(folder: Path) -> int:
+    """Remove what killed attempts left in `folder` (not below it); returns how many files."""
+    found = list(folder.glob(f".*{TEMP_MARK}*")) if folder.is_dir() else []
+    for path in found:
+        path.unlink(missing_ok=True)
+    return len(found)
