@@ -1,0 +1,12 @@
+// The parts of the module; each adds its own functions and classes.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace dpiframe {
+
+void bind_lookup(pybind11::module_& module);
+void bind_scheduler(pybind11::module_& module);
+void bind_cuda(pybind11::module_& module);  // only in a build with CUDA
+
+}  // namespace dpiframe

@@ -1,0 +1,53 @@
+// Move-only owners of a CUDA stream and of a CUDA event.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <utility>
+
+#include "common/cuda_check.h"
+
+namespace dpiframe {
+
+// A stream that does not wait for the legacy default stream.
+class Stream {
+ public:
+  Stream() { DPIF_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)); }
+  ~Stream() {
+    if (stream_ != nullptr) DPIF_CUDA_WARN(cudaStreamDestroy(stream_));
+  }
+  Stream(Stream&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)) {}
+  Stream& operator=(Stream&& other) noexcept {
+    std::swap(stream_, other.stream_);
+    return *this;
+  }
+
+  cudaStream_t get() const { return stream_; }
+  void wait_for(cudaEvent_t event) const { DPIF_CUDA_CHECK(cudaStreamWaitEvent(stream_, event, 0)); }
+  void synchronize() const { DPIF_CUDA_CHECK(cudaStreamSynchronize(stream_)); }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+// An event for ordering only: it keeps no time, which makes recording it cheaper.
+class Event {
+ public:
+  Event() { DPIF_CUDA_CHECK(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming)); }
+  ~Event() {
+    if (event_ != nullptr) DPIF_CUDA_WARN(cudaEventDestroy(event_));
+  }
+  Event(Event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
+  Event& operator=(Event&& other) noexcept {
+    std::swap(event_, other.event_);
+    return *this;
+  }
+
+  cudaEvent_t get() const { return event_; }
+  void record(const Stream& stream) const { DPIF_CUDA_CHECK(cudaEventRecord(event_, stream.get())); }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+}  // namespace dpiframe
