@@ -1,0 +1,158 @@
+"""Compiled part of dpiframe_core. Dimension letters: B batch, F fields, W output width."""
+
+from collections.abc import Sequence
+from typing import Literal, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ids = NDArray[np.int32] | NDArray[np.int64]
+Policy = Literal["serial", "depth_first", "breadth_first"]
+
+class BuildInfo(TypedDict):
+    version: str
+    compiler: str
+    cuda: bool
+    cuda_archs: list[str]
+    simd: str
+
+def build_info() -> BuildInfo:
+    """What this module was built with; `simd` is what the CPU lookup uses on this machine."""
+
+def cuda_device_count() -> int:
+    """CUDA devices that can be used; 0 without a driver or without the CUDA part. Never raises."""
+
+def xxh64_strings(
+    offsets: NDArray[np.int32] | NDArray[np.int64], data: NDArray[np.uint8], seed: int
+) -> NDArray[np.uint64]:
+    """XXH64 of `data[offsets[i]:offsets[i + 1]]` for each i; offsets [n + 1] -> [n].
+
+    ValueError: offsets that decrease or leave `data`.
+    """
+
+def xxh64_int64(values: NDArray[np.int64], seed: int) -> NDArray[np.uint64]:
+    """XXH64 of the 8 little-endian bytes of each value; [n] -> [n]."""
+
+class LookupField:
+    """One field of a lookup; keeps the arrays it was given, without a copy."""
+
+    def __init__(
+        self,
+        table: NDArray[np.float32],
+        out_column: int,
+        wide: NDArray[np.float32] | None = None,
+        in_fm: bool = False,
+        oov_row: int = -1,
+    ) -> None:
+        """`table` [rows, dim] goes to columns [out_column, out_column + dim); `wide` [rows].
+
+        `oov_row` stands in for ids outside the table (-1: none). ValueError: another type or shape.
+        """
+    @property
+    def rows(self) -> int: ...
+    @property
+    def dim(self) -> int: ...
+    @property
+    def out_column(self) -> int: ...
+    @property
+    def oov_row(self) -> int: ...
+
+class LookupReport:
+    """What a lookup saw; `first_*` describe the smallest (row, field) with a bad id, else -1."""
+
+    @property
+    def bad_counts(self) -> NDArray[np.int64]: ...
+    @property
+    def first_field(self) -> int: ...
+    @property
+    def first_row(self) -> int: ...
+    @property
+    def first_value(self) -> int: ...
+
+class MultiTableLookup:
+    """Lookup of all fields of a batch in one call, with FM and the wide sum in the same pass."""
+
+    def __init__(self, fields: Sequence[LookupField], num_threads: int = 0) -> None:
+        """`num_threads` 0 takes one a usable processor. ValueError: fields that contradict."""
+    @property
+    def num_threads(self) -> int: ...
+    def run(
+        self,
+        ids: Sequence[Ids] | Ids,
+        out: NDArray[np.float32],
+        use_oov: bool = False,
+        fm: NDArray[np.float32] | None = None,
+        wide: NDArray[np.float32] | None = None,
+    ) -> LookupReport:
+        """Fill `out` [B, W], and `fm` [B], `wide` [B] where given, from ids [F][B].
+
+        fm[b] = 0.5 * sum_d((sum_f v)^2 - sum_f v^2) over the `in_fm` fields, wide[b] = the sum of
+        the fields' wide weights. Id columns may be strided, rows of `out` too; columns of `out` that
+        belong to no field are left alone. An id outside its table takes its field's `oov_row` where
+        `use_oov` is set and it has one, else zeros. The result does not depend on `num_threads`.
+        ValueError: a wrong type, shape or number of fields.
+        """
+
+def find_bad_ids(
+    ids: Sequence[Ids] | Ids, rows: Sequence[int]
+) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    """Mask [B] of samples with an id outside [0, rows[f]), and the number of such ids a field [F]."""
+
+class Graph:
+    """Steps in program order over named buffers; hazards (RAW, WAR, WAW) become edges."""
+
+    def __init__(self) -> None: ...
+    @property
+    def num_steps(self) -> int: ...
+    def add_buffer(self, name: str, bytes: int, external: bool = False) -> int:
+        """Add a buffer; an external one is the caller's memory, before and after the steps."""
+    def add_view(self, parent: int, offset: int, bytes: int) -> int:
+        """Add bytes [offset, offset + bytes) of another buffer as a buffer of its own."""
+    def add_step(
+        self, name: str, reads: Sequence[int], writes: Sequence[int], cost: float = 1.0
+    ) -> int:
+        """Add a step after all others; `cost` in any unit.
+
+        ValueError: an unknown buffer, or a read of one that is not external and not written before.
+        """
+    def edges(self) -> list[tuple[int, int]]:
+        """All pairs (earlier, later) of steps that must run in this order, ascending."""
+
+class PlannedStep:
+    """A step, its stream, the events it waits for, the event it records (-1: none)."""
+
+    @property
+    def step(self) -> int: ...
+    @property
+    def stream(self) -> int: ...
+    @property
+    def waits(self) -> list[int]: ...
+    @property
+    def record(self) -> int: ...
+
+class Plan:
+    """Steps in launch order; `str()` of it is readable."""
+
+    @property
+    def steps(self) -> list[PlannedStep]: ...
+    @property
+    def num_events(self) -> int: ...
+    @property
+    def num_streams(self) -> int: ...
+
+class BufferPlan:
+    """Offsets in one arena by buffer or view; -1: external, or no step touches it."""
+
+    @property
+    def offsets(self) -> list[int]: ...
+    @property
+    def arena_bytes(self) -> int: ...
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of the same buffers without reuse."""
+
+def plan(graph: Graph, num_streams: int, policy: Policy) -> Plan:
+    """Order the steps and give them streams (1 to 64) and events; the same for the same graph."""
+
+def plan_buffers(graph: Graph, plan: Plan, alignment: int = 256) -> BufferPlan:
+    """Place the buffers that are not external; never reuses one before its last access is done."""
