@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pipeline.config import JobConfig
 from pipeline.errors import ConfigError, ContractError
 from pipeline.footer import CorruptFileError, FooterReader, Limits, StatisticsProblem
+from pipeline.problems import ProblemList
 from pipeline.records import Quarantined
 
 _CHUNK = 64  # footers a task of the thread pool
@@ -93,14 +94,6 @@ def list_inputs(config: JobConfig) -> list[str]:
     return sorted(found)
 
 
-def list_problems(problems: Sequence[str], limit: int = 20) -> str:
-    """One line a problem, at most `limit` of them."""
-    lines = [f"\n  - {problem}" for problem in problems[:limit]]
-    if len(problems) > limit:
-        lines.append(f"\n  and {len(problems) - limit} more")
-    return "".join(lines)
-
-
 def _read(reader: FooterReader, path: str) -> InputFile | _Unreadable:
     try:
         footer = reader.read(path)
@@ -121,11 +114,13 @@ def _read(reader: FooterReader, path: str) -> InputFile | _Unreadable:
 
 
 def _refusal(refused: list[_Unreadable], some_corrupt: bool) -> str:
-    files = list_problems([f"{file.path}: {file.reason}" for file in refused])
+    problems = ProblemList()
+    for file in refused:
+        problems.add(f"{file.path}: {file.reason}")
     advice = "repair or remove them"
     if some_corrupt:
         advice += ", or set on_corrupt_file to quarantine to leave corrupt files out"
-    return f"{len(refused)} input file(s) cannot be read; {advice}:{files}"
+    return f"{len(refused)} input file(s) cannot be read; {advice}:{problems}"
 
 
 def _expand(pattern: str) -> list[str]:

@@ -1,0 +1,119 @@
+"""Which columns a job reads, and in which form: ids (encoded), or as published (raw)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Literal
+
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict
+
+from dpiframe_core.features.schema import FeatureSchema
+from dpiframe_core.spec import ModelSpec
+from pipeline.config import SCORE_COLUMN, JobConfig
+from pipeline.errors import ConfigError
+
+
+class Columns(BaseModel):
+    """The columns of the input, by use; the lists of the other form are empty.
+
+    `id_columns` [F] and `dense_columns` [N] are in the order of the model spec.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    form: Literal["raw", "encoded"]
+    key_columns: tuple[str, ...]
+    carry_columns: tuple[str, ...]
+    id_columns: tuple[str, ...] = ()
+    dense_columns: tuple[str, ...] = ()
+    source_columns: tuple[str, ...] = ()
+
+    @property
+    def read_columns(self) -> list[str]:
+        """Every column to read, once each."""
+        features = (*self.id_columns, *self.dense_columns, *self.source_columns)
+        return list(dict.fromkeys((*self.key_columns, *self.carry_columns, *features)))
+
+
+def choose_columns(
+    schemas: Sequence[pa.Schema], spec: ModelSpec, schema: FeatureSchema | None, config: JobConfig
+) -> Columns:
+    """Settle the form and the columns of a job from its configuration and its files' schemas.
+
+    Raises ConfigError when the configuration does not fit the bundle, or leaves it open how to
+    read the files.
+    """
+    _check_field_columns(spec, config)
+    ids = tuple(config.field_columns.get(f.name, f.name) for f in spec.fields)
+    dense = tuple(config.field_columns.get(name, name) for name in spec.dense)
+    sources = schema.source_columns if schema else ()
+    form = config.form
+    if form == "auto":
+        form = _guess_form(schemas, ids, dense, sources)
+    if form == "raw" and schema is None:
+        raise ConfigError("form: raw needs a bundle with a feature schema, and this one has none")
+    if form == "raw" and config.field_columns:
+        raise ConfigError("field_columns is for encoded input; raw columns are named by the schema")
+    keys = _key_columns(schema, config)
+    carry = tuple(config.carry_columns)
+    if form == "raw":
+        return Columns(form=form, key_columns=keys, carry_columns=carry, source_columns=sources)
+    return Columns(
+        form=form, key_columns=keys, carry_columns=carry, id_columns=ids, dense_columns=dense
+    )
+
+
+def _guess_form(
+    schemas: Sequence[pa.Schema],
+    ids: tuple[str, ...],
+    dense: tuple[str, ...],
+    sources: tuple[str, ...],
+) -> Literal["raw", "encoded"]:
+    """Encoded when all id columns are there with integers, raw when the schema's columns are.
+
+    When neither holds, the form that misses less, so that the contract tells what is missing.
+    """
+    if not sources:
+        return "encoded"
+    if not schemas:
+        return "raw"
+    first = schemas[0]
+    integers = {field.name for field in first if pa.types.is_integer(field.type)}
+    names = set(first.names)
+    missing_ids = [c for c in ids if c not in integers] + [c for c in dense if c not in names]
+    missing_sources = [column for column in sources if column not in names]
+    if not missing_ids and not missing_sources and set(ids) & set(sources):
+        raise ConfigError(
+            "form: auto cannot tell ids from raw integers in these files, as both forms use "
+            f"column {next(c for c in ids if c in sources)!r}; set form to raw or encoded"
+        )
+    if not missing_ids:
+        return "encoded"
+    return "encoded" if len(missing_ids) < len(missing_sources) else "raw"
+
+
+def _key_columns(schema: FeatureSchema | None, config: JobConfig) -> tuple[str, ...]:
+    keys = tuple(config.key_columns) or (tuple(schema.key_columns) if schema else ())
+    if not keys:
+        raise ConfigError(
+            "key_columns is empty and the bundle's schema names none: name at least one column "
+            "that tells which row a score belongs to"
+        )
+    clash = [name for name in keys if name == SCORE_COLUMN or name in config.carry_columns]
+    if clash:
+        raise ConfigError(
+            f"key column {clash[0]!r} (from the bundle's schema) is also a carry column, or the "
+            f"name of the output's {SCORE_COLUMN} column; set key_columns or carry_columns"
+        )
+    return keys
+
+
+def _check_field_columns(spec: ModelSpec, config: JobConfig) -> None:
+    known = [field.name for field in spec.fields] + list(spec.dense)
+    for name in config.field_columns:
+        if name not in known:
+            close = get_close_matches(name, known, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(known[:50])}"
+            raise ConfigError(f"field_columns names {name!r}, which the model has not; {hint}")
