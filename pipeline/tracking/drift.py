@@ -1,0 +1,93 @@
+"""Drift of the scores: the population stability index (PSI) between two score histograms.
+
+A histogram has 202 bins of the logit: below -10, 200 bins of width 0.1, and 10 or more. They are
+merged at the baseline's deciles, so that the baseline has about a tenth of its rows in each group:
+
+    PSI = sum over groups of (a - e) * ln(a / e)
+
+where e and a are the shares of baseline and current rows in the group, each raised to at least
+`SHARE_FLOOR` (shares are not rescaled after that), so that an empty group stays finite. By the
+usual rule of thumb below 0.1 is stable and above 0.25 has shifted.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+NUM_BINS = 202
+BIN_WIDTH = 0.1
+LOWEST_LOGIT = -10.0
+SHARE_FLOOR = 1e-4
+HISTOGRAM_FILE = "score_histogram.json"
+HISTOGRAM_FORMAT = "dpiframe-score-histogram/1"
+
+Counts = NDArray[np.int64]  # [202]
+
+
+def bin_edges() -> NDArray[np.float64]:
+    """The 201 inner edges of the bins: -10, -9.9, ..., 10."""
+    return np.round(LOWEST_LOGIT + BIN_WIDTH * np.arange(NUM_BINS - 1), 10)
+
+
+def decile_starts(baseline: Counts) -> NDArray[np.int64]:
+    """First bin of each group (at most 10): a group ends where a tenth more rows are reached."""
+    cumulative = np.cumsum(baseline)
+    targets = cumulative[-1] * np.arange(1, 10) / 10
+    cuts = np.searchsorted(cumulative, targets, side="left") + 1
+    starts = np.unique(np.concatenate([[0], cuts]))
+    return starts[starts < len(baseline)].astype(np.int64)
+
+
+def population_stability_index(baseline: Counts, current: Counts) -> float | None:
+    """PSI of `current` against `baseline`, None when either has no rows.
+
+    Raises ValueError when the histograms differ in their number of bins.
+    """
+    if baseline.shape != current.shape:
+        raise ValueError(
+            f"histograms must have the same bins, got {baseline.shape} and {current.shape}"
+        )
+    if baseline.sum() == 0 or current.sum() == 0:
+        return None
+    starts = decile_starts(baseline)
+    expected = np.maximum(np.add.reduceat(baseline, starts) / baseline.sum(), SHARE_FLOOR)
+    actual = np.maximum(np.add.reduceat(current, starts) / current.sum(), SHARE_FLOOR)
+    return float(np.sum((actual - expected) * np.log(actual / expected)))
+
+
+def histogram_document(counts: Counts, bundle_digest: str) -> dict[str, Any]:
+    """The content of `score_histogram.json`, which later runs take as their baseline."""
+    return {
+        "format": HISTOGRAM_FORMAT,
+        "bundle_digest": bundle_digest,
+        "bins": f"logit < -10, {NUM_BINS - 2} bins of {BIN_WIDTH} over [-10, 10), logit >= 10",
+        "rows": int(counts.sum()),
+        "counts": counts.tolist(),
+    }
+
+
+def histogram_from_path(path: Path) -> Counts:
+    """The histogram of an output folder, its `_manifest.json`, or a `score_histogram.json`.
+
+    Raises OSError when there is no such file, ValueError when it holds no histogram.
+    """
+    file = path / "_manifest.json" if path.is_dir() else path
+    document = json.loads(file.read_text())
+    try:
+        if "counts" in document:
+            rows = [document["counts"]]
+        else:
+            rows = [unit["score_histogram"] for unit in document["units"]]
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{file} holds no score histogram (missing {error})") from error
+    counts = np.zeros(NUM_BINS, np.int64)
+    for row in filter(None, rows):
+        if len(row) != NUM_BINS:
+            raise ValueError(f"{file}: histogram must have {NUM_BINS} bins, got {len(row)}")
+        counts += np.asarray(row, np.int64)
+    return counts

@@ -1,0 +1,184 @@
+"""The metrics of a job: their fixed names and how each is computed from the unit records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pipeline.tracking.drift import NUM_BINS, Counts
+
+if TYPE_CHECKING:
+    from pipeline.records import UnitRecord
+
+# Every name that a run may have, with its meaning. "This attempt" is the process that logs; what
+# it does not say so about is about the whole job. A name that has no value in a run is left out.
+METRICS = {
+    "rows": "input rows with an outcome: scored + rejected",
+    "rows_scored": "rows with a score",
+    "rows_rejected": "rows rejected",
+    "rows_attempt": "rows with an outcome that this attempt reached",
+    "bad_ids": "ids outside their table",
+    "units": "units done",
+    "units_attempt": "units done by this attempt",
+    "bytes_in": "bytes of the input files",
+    "bytes_out": "bytes of the score files",
+    "wall_seconds": "seconds of this attempt, start-up included",
+    "startup_seconds": "seconds from the start of this attempt to the start of its first unit",
+    "rows_per_second": "rows_attempt / wall_seconds",
+    "rows_per_second_steady": "rows/s between the first and the last tenth of unit completions",
+    "rows_per_second_per_gpu": "rows_per_second / gpus",
+    "batch_latency_p50_ms": "median milliseconds of one engine batch of this attempt",
+    "batch_latency_p95_ms": "95th percentile of the same",
+    "batch_latency_p99_ms": "99th percentile of the same",
+    "batches": "engine batches of this attempt",
+    "read_seconds": "reading and decoding, summed over the units of this attempt",
+    "encode_seconds": "raw values to ids, summed likewise",
+    "copy_in_seconds": "copies to the device, summed likewise",
+    "score_seconds": "the engine, summed likewise",
+    "copy_out_seconds": "copies from the device, summed likewise",
+    "write_seconds": "writing and syncing score files, summed likewise",
+    "scorers": "scorer actors that finished a unit in this attempt",
+    "scorer_busy_fraction": "score_seconds / (scorers * seconds from first unit start to end)",
+    "gpus": "GPUs of this attempt",
+    "cost_per_million_rows": "price_per_hour * max(gpus, 1) * wall hours / million rows_attempt",
+    "score_mean": "mean score",
+    "score_min": "smallest score",
+    "score_max": "largest score",
+    "score_psi": "population stability index of the scores against the baseline run",
+    "progress_rows": "series: rows done so far by this attempt",
+    "progress_rows_per_second": "series: rows/s since the point before",
+}
+
+STAGES = ("read", "encode", "copy_in", "score", "copy_out", "write")
+
+
+@dataclass
+class Attempt:
+    """What the driver saw of one attempt: times in seconds of its own clock."""
+
+    started_epoch: float
+    wall_s: float = 0.0
+    num_gpus: int = 0
+    bytes_in: int = 0
+    price_per_hour: float | None = None
+    done: dict[str, float] = field(default_factory=dict)  # unit -> seconds since the start
+
+
+def summarise(records: Sequence[UnitRecord], attempt: Attempt) -> dict[str, float]:
+    """All single-point metrics of a job (`METRICS` but the series and the drift)."""
+    own = [record for record in records if record.unit in attempt.done]
+    metrics = {**count_metrics(records), **stage_metrics(own), **latency_metrics(own)}
+    if attempt.bytes_in:
+        metrics["bytes_in"] = attempt.bytes_in
+    metrics.update(rate_metrics(own, attempt))
+    return {name: float(value) for name, value in metrics.items()}
+
+
+def count_metrics(records: Sequence[UnitRecord]) -> dict[str, float]:
+    """Counts and score statistics of the whole job."""
+    scored = sum(record.scored for record in records)
+    rejected = sum(record.rejected for record in records)
+    metrics: dict[str, float] = {
+        "rows": scored + rejected,
+        "rows_scored": scored,
+        "rows_rejected": rejected,
+        "bad_ids": sum(sum(record.bad_ids.values()) for record in records),
+        "units": len(records),
+        "bytes_out": sum(record.bytes for record in records),
+    }
+    with_scores = [record for record in records if record.scored]
+    if with_scores:
+        metrics["score_mean"] = sum(record.score_sum for record in with_scores) / scored
+        lows = [record.score_min for record in with_scores if record.score_min is not None]
+        highs = [record.score_max for record in with_scores if record.score_max is not None]
+        if lows and highs:
+            metrics |= {"score_min": min(lows), "score_max": max(highs)}
+    return metrics
+
+
+def stage_metrics(own: Iterable[UnitRecord]) -> dict[str, float]:
+    """Seconds of each stage, summed over units: stages of several workers overlap in time."""
+    totals = dict.fromkeys(STAGES, 0.0)
+    for record in own:
+        for stage in STAGES:
+            totals[stage] += getattr(record, f"{stage}_s")
+    return {f"{stage}_seconds": seconds for stage, seconds in totals.items()}
+
+
+def latency_metrics(own: Sequence[UnitRecord]) -> dict[str, float]:
+    """Percentiles of the engine's batches, linear between samples; short last batches count."""
+    batches = batch_seconds(record.batch_s for record in own)
+    metrics: dict[str, float] = {"batches": len(batches)}
+    if len(batches):
+        p50, p95, p99 = np.percentile(batches * 1e3, [50, 95, 99])
+        metrics |= {
+            "batch_latency_p50_ms": p50,
+            "batch_latency_p95_ms": p95,
+            "batch_latency_p99_ms": p99,
+        }
+    return metrics
+
+
+def rate_metrics(own: Sequence[UnitRecord], attempt: Attempt) -> dict[str, float]:
+    """Times, rates and cost of this attempt."""
+    rows = sum(record.scored + record.rejected for record in own)
+    scorers = len({record.scorer for record in own})
+    metrics: dict[str, float] = {
+        "rows_attempt": rows,
+        "units_attempt": len(own),
+        "wall_seconds": attempt.wall_s,
+        "scorers": scorers,
+        "gpus": attempt.num_gpus,
+    }
+    if own:
+        startup = max(0.0, min(record.started for record in own) - attempt.started_epoch)
+        metrics["startup_seconds"] = startup
+        busy = sum(record.score_s for record in own)
+        if attempt.wall_s > startup:
+            metrics["scorer_busy_fraction"] = busy / (scorers * (attempt.wall_s - startup))
+    if attempt.wall_s > 0:
+        metrics["rows_per_second"] = rows / attempt.wall_s
+        if attempt.num_gpus:
+            metrics["rows_per_second_per_gpu"] = rows / attempt.wall_s / attempt.num_gpus
+    done = [(attempt.done[record.unit], record.scored + record.rejected) for record in own]
+    if (steady := steady_rate(done)) is not None:
+        metrics["rows_per_second_steady"] = steady
+    if attempt.price_per_hour is not None and rows:
+        price = attempt.price_per_hour * max(attempt.num_gpus, 1)
+        metrics["cost_per_million_rows"] = price * attempt.wall_s / 3600 / (rows / 1e6)
+    return metrics
+
+
+def steady_rate(done: Iterable[tuple[float, int]]) -> float | None:
+    """Rows/s between the first and the last tenth of the completions (seconds, rows).
+
+    With n completions in order of time and k = ceil(n / 10), the window opens at completion k and
+    closes at completion n - k; its rows are those of completions k + 1 to n - k. None when the
+    window is empty (n < 3) or has no length.
+    """
+    ordered = sorted(done)
+    count = len(ordered)
+    margin = -(-count // 10)
+    inside = ordered[margin : count - margin]
+    if not inside:
+        return None
+    seconds = inside[-1][0] - ordered[margin - 1][0]
+    return sum(rows for _, rows in inside) / seconds if seconds > 0 else None
+
+
+def batch_seconds(lists: Iterable[Sequence[float]]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """One flat float64 array of all batch times."""
+    parts = [np.asarray(values, np.float64) for values in lists]
+    return np.concatenate(parts) if parts else np.empty(0)
+
+
+def sum_histograms(records: Iterable[UnitRecord]) -> Counts:
+    """The score histogram of a job, int64 [202]."""
+    total = np.zeros(NUM_BINS, np.int64)
+    for record in records:
+        if record.score_histogram:
+            total += np.asarray(record.score_histogram, np.int64)
+    return total

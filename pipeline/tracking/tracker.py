@@ -1,0 +1,251 @@
+"""The tracker of a job: what the driver calls. It never raises and never holds the job up.
+
+Events go through a queue to a thread that writes each to the spool and then passes it to the sender
+process; `close` is the only call that waits, at most as long as it is told.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+
+from pipeline.tracking.courier import Courier
+from pipeline.tracking.environment import environment_tags
+from pipeline.tracking.metrics import Attempt, sum_histograms, summarise
+from pipeline.tracking.series import Progress
+from pipeline.tracking.settings import (
+    DatasetInfo,
+    Knob,
+    ModelInfo,
+    TrackingSettings,
+    resolve_uri,
+    text_of,
+    without_credentials,
+)
+from pipeline.tracking.spool import Event, SpoolWriter, open_attempt
+
+if TYPE_CHECKING:
+    from pipeline.records import UnitRecord
+
+log = logging.getLogger("dpiframe.tracking")
+
+Status = Literal["FINISHED", "FAILED", "KILLED"]
+Method = TypeVar("Method", bound=Callable[..., None])
+
+
+def _never_raises(method: Method) -> Method:
+    @functools.wraps(method)
+    def guarded(self: Tracker, *args: Any, **kwargs: Any) -> None:
+        try:
+            if self.settings.enabled:
+                method(self, *args, **kwargs)
+        except Exception as error:
+            self.warn(f"{method.__name__}: {type(error).__name__}: {error}")
+
+    return cast(Method, guarded)
+
+
+class Tracker:
+    """One attempt of a job, as MLflow will see it. Use from the driver, one thread at a time."""
+
+    def __init__(self, settings: TrackingSettings, folder: Path) -> None:
+        """Touch nothing yet; `start` does."""
+        self.settings = settings
+        self.folder = folder
+        self.uri = resolve_uri(settings.uri)
+        self._attempt: Attempt | None = None
+        self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        self._warned: set[str] = set()
+        self._writer: SpoolWriter | None = None
+        self._courier: Courier | None = None
+        self._pump: threading.Thread | None = None
+        self._finished = False
+
+    @property
+    def run_id(self) -> str | None:
+        """MLflow's id of the run, None until the store has given one."""
+        return None if self._courier is None else self._courier.run_id
+
+    @property
+    def run_url(self) -> str | None:
+        """The run's page, None until it is known and for stores without a server."""
+        return None if self._courier is None else self._courier.run_url
+
+    @_never_raises
+    def start(
+        self,
+        params: Mapping[str, Knob],
+        tags: Mapping[str, str],
+        dataset: DatasetInfo,
+        model: ModelInfo,
+    ) -> None:
+        """Begin or go on with a run; the tag `identity` says which job it is."""
+        self._attempt = Attempt(
+            time.time(),
+            bytes_in=dataset.bytes,
+            price_per_hour=self.settings.price_per_hour,
+        )
+        self._progress = Progress(time.monotonic())
+        identity = tags.get("identity", dataset.digest)
+        self._bundle_digest = model.digest
+        self._writer = open_attempt(self.folder, identity)
+        model_params = {key: text_of(value) for key, value in model.params.items()}
+        self._pump = threading.Thread(target=self._work, name="tracking", daemon=True)
+        self._pump.start()
+        self._put(
+            "start",
+            spool_id=self._writer.spool_id,
+            identity=identity,
+            uri=without_credentials(self.uri),
+            experiment=self.settings.experiment,
+            run_name=self.settings.run_name,
+            params={key: _parameter(value) for key, value in params.items()},
+            tags={"bundle_digest": model.digest, **environment_tags(), **tags},
+            dataset=dataset.model_dump(),
+            model={"name": model.name, "digest": model.digest, "params": model_params},
+        )
+
+    @_never_raises
+    def unit_done(self, record: UnitRecord) -> None:
+        """Count a unit that this attempt has just published."""
+        if self._attempt is None:
+            return
+        now = time.monotonic()
+        self._attempt.done[record.unit] = now - self._progress.begin
+        point = self._progress.add(record.scored + record.rejected, now)
+        if point is not None:
+            self._put("progress", **point)
+
+    @_never_raises
+    def finish(
+        self,
+        status: Status,
+        records: Sequence[UnitRecord],
+        wall_s: float,
+        num_gpus: int,
+        problems: str | None = None,
+    ) -> None:
+        """Record how the job ended; `records` are those of all published units of the job."""
+        if self._attempt is None or self._writer is None:
+            return
+        self._attempt.wall_s, self._attempt.num_gpus = wall_s, num_gpus
+        point = self._progress.last(time.monotonic())
+        if point is not None:
+            self._put("progress", **point)
+        self._put(
+            "finish",
+            status=status,
+            metrics=summarise(records, self._attempt),
+            histogram=sum_histograms(records).tolist(),
+            bundle_digest=self._bundle_digest,
+            baseline_run=_absolute_baseline(self.settings.baseline_run),
+            tags={} if problems is None else {"problems": problems},
+            units_file=self._write_units(records),
+        )
+        self._finished = True
+
+    def close(self, timeout_s: float = 20.0) -> None:
+        """Send what can be sent within `timeout_s`; the rest stays in the folder."""
+        self._close(time.monotonic() + timeout_s)
+
+    @_never_raises
+    def _close(self, deadline: float) -> None:
+        if self._pump is None or self._writer is None:
+            return
+        if not self._finished:
+            self._put("finish", **_unknown_end(self._bundle_digest))
+        self._events.put(None)
+        self._pump.join(max(deadline - time.monotonic(), 0))
+        self._pump = None
+        if self._courier is not None:
+            self._courier.finish(max(deadline - time.monotonic(), 0))
+            for warning in self._courier.warnings:
+                self.warn(warning)
+        sent = 0 if self._courier is None else self._sent_of_this_attempt(self._courier)
+        left = self._writer.next_seq - sent
+        if self._writer.error:
+            self.warn(f"{self._writer.path} cannot be written: {self._writer.error}")
+        if left:
+            reason = "" if self._courier is None else self._courier.error or ""
+            self.warn(
+                f"{left} records were not sent to {without_credentials(self.uri)} ({reason}); "
+                f"send them with: dpiframe track {self.folder.parent}"
+            )
+
+    def warn(self, text: str) -> None:
+        """Log a warning once."""
+        if text not in self._warned:
+            self._warned.add(text)
+            log.warning("tracking: %s", text)
+
+    def _put(self, kind: str, **fields: Any) -> None:
+        self._events.put({"kind": kind, "time": int(time.time() * 1000), **fields})
+
+    def _work(self) -> None:
+        assert self._writer is not None
+        while (event := self._events.get()) is not None:
+            numbered = self._writer.append(event)
+            if self._writer.error:
+                self.warn(f"the disk does not take tracking records: {self._writer.error}")
+            if self._courier is None:
+                try:
+                    self._courier = Courier(self.folder, self.uri, self._writer.run_dir)
+                except OSError as error:
+                    self.warn(f"no process for sending: {error}")
+                    continue
+            self._courier.send(numbered)
+        self._writer.flush()
+        self._writer.close()
+
+    def _sent_of_this_attempt(self, courier: Courier) -> int:
+        assert self._writer is not None
+        run, attempt = self._writer.run_dir.name, self._writer.attempt
+        return len({key for name, key in courier.sent if name == run and key[0] == attempt})
+
+    def _write_units(self, records: Sequence[UnitRecord]) -> str | None:
+        from pipeline.tracking.unit_table import unit_table, write_unit_table
+
+        assert self._writer is not None
+        assert self._attempt is not None
+        path = self._writer.path.with_name(f"{self._writer.path.stem}-units.parquet")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_unit_table(unit_table(records, self._attempt.done), path)
+        except OSError as error:
+            self.warn(f"{path} cannot be written: {error}")
+            return None
+        return path.name
+
+
+def open_tracker(settings: TrackingSettings, folder: Path) -> Tracker:
+    """The tracker of a job whose output has the tracking folder `folder`. Touches nothing."""
+    return Tracker(settings, Path(folder))
+
+
+def _parameter(value: object) -> str:
+    if isinstance(value, str | int | float | bool | None):
+        return without_credentials(text_of(value))
+    return json.dumps(value, default=str)
+
+
+def _absolute_baseline(name: str | None) -> str | None:
+    return str(Path(name).absolute()) if name and Path(name).exists() else name
+
+
+def _unknown_end(bundle_digest: str) -> dict[str, Any]:
+    return {
+        "status": "KILLED",
+        "metrics": {},
+        "histogram": None,
+        "bundle_digest": bundle_digest,
+        "baseline_run": None,
+        "tags": {"problems": "the job ended before it could say how"},
+        "units_file": None,
+    }
