@@ -1,0 +1,148 @@
+"""The CPU engine against float64, for every model; its inputs, policies and errors."""
+
+from __future__ import annotations
+
+import model_zoo
+import numpy as np
+import pytest
+import torch
+
+from dpiframe_core import BadIdError, load_engine, save_bundle
+from dpiframe_core.models import Deep, Features, deepfm
+
+SPECS = model_zoo.all_specs()
+
+
+@pytest.fixture
+def engine_of(tmp_path):
+    def make(spec, **options):
+        model = model_zoo.random_model(spec)
+        bundle = save_bundle(tmp_path / "bundle", spec, model.state_dict())
+        return model, load_engine(bundle, device="cpu", **options)
+
+    return make
+
+
+@pytest.fixture
+def deepfm_engine(engine_of):
+    features = Features(model_zoo.fields(16), ["I1", "I2", "I3"], "field")
+    return engine_of(deepfm(features, Deep((33, 20))))
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_logits_are_within_1e_5_of_float64(engine_of, name):
+    model, engine = engine_of(SPECS[name])
+    for batch in (0, 1, 19, 1111):
+        ids, dense = model_zoo.random_inputs(SPECS[name], batch, seed=batch)
+        expected = model_zoo.reference_logits(model, ids, dense)
+        error = np.abs(engine.logits(ids, dense) - expected) / np.maximum(1, np.abs(expected))
+        assert error.size == 0 or error.max() < 1e-5
+
+
+def test_scores_are_the_sigmoid_of_the_logits(deepfm_engine):
+    model, engine = deepfm_engine
+    ids, dense = model_zoo.random_inputs(model.spec, 111)
+    expected = 1 / (1 + np.exp(-model_zoo.reference_logits(model, ids, dense)))
+    scores = engine.score(ids, dense)
+    assert scores.dtype == np.float32
+    np.testing.assert_allclose(scores, expected, atol=1e-6)
+
+
+def test_forms_of_input_give_one_result(deepfm_engine):
+    model, engine = deepfm_engine
+    ids, dense = model_zoo.random_inputs(model.spec, 111)
+    expected = engine.score(ids, dense)
+    strided = np.repeat(ids, 2, axis=1)[:, ::2]
+    mixed = [c.astype(np.int32) if i % 2 else c for i, c in enumerate(ids)]
+    read_only = ids.astype(np.int32)
+    read_only.flags.writeable = False
+    forms = [
+        (strided, dense),
+        (mixed, list(dense)),
+        (read_only, np.asfortranarray(dense)),
+        (torch.from_numpy(ids), torch.from_numpy(dense)),
+    ]
+    for form in forms:
+        np.testing.assert_array_equal(engine.score(*form), expected)
+    np.testing.assert_array_equal(np.concatenate(list(engine.stream([forms[0]]))), expected)
+
+
+def test_batches_beyond_max_batch_are_cut(engine_of):
+    spec = SPECS["dcnv2-d16-raw-bn"]
+    model, engine = engine_of(spec, max_batch=100)
+    ids, dense = model_zoo.random_inputs(spec, 1111)
+    expected = model_zoo.reference_logits(model, ids, dense)
+    np.testing.assert_allclose(engine.logits(ids, dense), expected, rtol=1e-5, atol=1e-5)
+    assert len(engine.batch_seconds) == 12
+
+
+@pytest.mark.parametrize("value", [-1, 19, 2**40])
+def test_a_bad_id_fails_with_its_place(deepfm_engine, value):
+    model, engine = deepfm_engine
+    ids, dense = model_zoo.random_inputs(model.spec, 1111)
+    ids[3, 700], ids[3, 900] = value, value
+    with pytest.raises(BadIdError, match=f"id {value} in row 700 of field C3") as error:
+        engine.score(ids, dense)
+    assert (error.value.field, error.value.row, error.value.value) == ("C3", 700, value)
+    assert engine.bad_ids.tolist() == [0, 0, 0, 2, 0, 0, 0]
+
+
+def test_a_bad_id_scores_as_the_oov_row(engine_of):
+    fields = [f.model_copy(update={"oov_row": f.rows // 2}) for f in model_zoo.fields(16)]
+    model, engine = engine_of(deepfm(Features(fields), Deep((8,))), on_bad_id="oov")
+    ids, dense = model_zoo.random_inputs(model.spec, 19)
+    declared = ids.copy()
+    ids[4, 5], ids[4, 6], ids[0, 5] = 111, -7, 1
+    declared[4, 5:7], declared[0, 5] = 55, 0
+    np.testing.assert_array_equal(engine.score(ids, dense), engine.score(declared, dense))
+    engine.score(ids, dense)
+    assert engine.bad_ids.tolist() == [1, 0, 0, 0, 2, 0, 0]
+
+
+def test_wrong_inputs_are_named(deepfm_engine):
+    model, engine = deepfm_engine
+    ids, dense = model_zoo.random_inputs(model.spec, 19)
+    for bad_ids, bad_dense, message in [
+        (ids[:3], dense, "ids must have 7 rows"),
+        (ids.astype(np.float32), dense, "field C0 must be int32 or int64, got float32"),
+        ([*ids[:6], ids[6][:5]], dense, r"field C6 must have shape \[19\]"),
+        (ids, dense[:2], r"dense must have shape \[3, 19\], got \[2, 19\]"),
+        (ids, dense.astype(np.float64), "dense must be float32"),
+        (ids, None, "3 dense features, got none"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            engine.score(bad_ids, bad_dense)
+
+
+def test_wrong_options_are_named(tmp_path):
+    spec = deepfm(Features(model_zoo.fields(4)))
+    bundle = save_bundle(tmp_path / "b", spec, model_zoo.random_model(spec).state_dict())
+    for options, message in [
+        ({"precision": "fp8"}, "precision must be one of fp32"),
+        ({"max_batch": 0}, "max_batch must be at least 1"),
+        ({"on_bad_id": "oov"}, "needs an oov_row in every field"),
+        ({"on_bad_id": "zero"}, "on_bad_id must be one of fail, oov"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            load_engine(bundle, **options)
+
+
+def test_a_closed_engine_says_so(deepfm_engine):
+    model, engine = deepfm_engine
+    assert "Lookup" in engine.describe()
+    engine.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        engine.score(*model_zoo.random_inputs(model.spec, 1))
+
+
+def test_two_engines_in_one_process_do_not_disturb_each_other(tmp_path):
+    made = []
+    for seed, name in enumerate(("dcn-d10-field", "dcnv2_stacked-d64-raw")):
+        model = model_zoo.random_model(SPECS[name], seed)
+        bundle = save_bundle(tmp_path / name, SPECS[name], model.state_dict())
+        ids, dense = model_zoo.random_inputs(SPECS[name], 111, seed)
+        made.append((load_engine(bundle), ids, dense))
+    first = [engine.score(ids, dense) for engine, ids, dense in made]
+    again = [engine.score(ids, dense) for engine, ids, dense in reversed(made)][::-1]
+    for a, b in zip(first, again, strict=True):
+        np.testing.assert_array_equal(a, b)
