@@ -69,6 +69,9 @@ class UnitError(BaseModel):
     message: str
 
 
+Outcome = UnitRecord | UnitError
+
+
 class IdentityFile(BaseModel):
     """`_identity.json`: which job owns the output, written before any unit is.
 

@@ -1,0 +1,122 @@
+"""The streaming plan: one read task a unit, a fixed pool of scorer actors, one outcome a unit.
+
+read task (any CPU) -> object store -> scorer actor (one engine) -> one row of outcome -> driver.
+Rows never pass the driver, and Ray's backpressure bounds what waits in the object store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import ray
+import ray.data
+from ray.data.block import BlockMetadata
+from ray.data.datasource import Datasource, ReadTask
+from ray.exceptions import RayError, RayTaskError
+
+from pipeline.cluster import Shares
+from pipeline.errors import DpiframeError, ResumableError
+from pipeline.read import read_unit
+from pipeline.records import Outcome, UnitError, UnitRecord
+from pipeline.scorer import Scorer, ScorerSettings
+from pipeline.units import Unit
+
+
+class UnitSource(Datasource):  # type: ignore[misc]  # Ray ships no types
+    """Units of the input as a Ray Data source: a read task gives the table of one unit."""
+
+    def __init__(self, units: Sequence[Unit], settings: ScorerSettings, row_bytes: int) -> None:
+        super().__init__()
+        self.units, self.row_bytes = units, row_bytes
+        columns = settings.columns
+        copied = {*columns.key_columns, *columns.carry_columns}
+        self.columns = tuple(columns.read_columns)
+        # Copied columns are published as they are; encoded strings are best left in dictionaries.
+        self.dictionary = tuple(name for name in self.columns if name not in copied)
+
+    def get_name(self) -> str:
+        """Name of the read stage in Ray's own displays."""
+        return "Units"
+
+    def estimate_inmemory_data_size(self) -> int:
+        """Bytes of all units in memory, as the types of their columns tell."""
+        return sum(unit.rows for unit in self.units) * self.row_bytes
+
+    def get_read_tasks(
+        self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
+    ) -> list[ReadTask]:
+        """One task a unit, whatever parallelism Ray would like."""
+        return [self._task(unit) for unit in self.units]
+
+    def _task(self, unit: Unit) -> ReadTask:
+        metadata = BlockMetadata(
+            num_rows=unit.rows,
+            size_bytes=unit.rows * self.row_bytes,
+            input_files=[unit.path],
+            exec_stats=None,
+        )
+        work = partial(read_unit, unit.model_dump_json(), self.columns, self.dictionary)
+        return ReadTask(work, metadata)
+
+
+def stream_outcomes(
+    units: Sequence[Unit], settings: ScorerSettings, shares: Shares, row_bytes: int
+) -> Generator[Outcome, None, None]:
+    """Score and publish units on the connected Ray; yields one outcome a unit, as they finish.
+
+    Closing the iterator stops the plan. Raises ResumableError when Ray itself is lost; faults of
+    the input or the output are outcomes.
+    """
+    if not units:
+        return
+    context = ray.data.DataContext.get_current().copy()
+    context.target_max_block_size = None  # a block is a unit, however large
+    context.enable_progress_bars = False
+    context.execution_options.preserve_order = False
+    with ray.data.DataContext.current(context):
+        dataset = plan_dataset(UnitSource(units, settings, row_bytes), settings, shares)
+        batches = iter(
+            dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0)
+        )
+    try:
+        for batch in batches:
+            yield from decode(batch)
+    except RayTaskError as error:
+        raise DpiframeError(f"unexpected error in a worker: {error}") from error
+    except RayError as error:
+        raise ResumableError(f"Ray lost the job: {error}; run the command again") from error
+    finally:
+        close = getattr(batches, "close", None)
+        if close is not None:
+            close()
+
+
+def plan_dataset(source: UnitSource, settings: ScorerSettings, shares: Shares) -> Any:
+    """The lazy dataset: reading and scoring stay apart because their resources differ."""
+    read = ray.data.read_datasource(
+        source, override_num_blocks=len(source.units), num_cpus=shares.read_cpus
+    )
+    # `map_batches` wants an integer batch size with GPUs, and would then cut and join blocks.
+    return read.map_batches_internal(
+        Scorer,
+        fn_constructor_args=(settings.model_dump_json(),),
+        batch_size=None,
+        batch_format="pyarrow",
+        compute=ray.data.ActorPoolStrategy(
+            size=shares.scorers,
+            max_tasks_in_flight_per_actor=settings.config.max_tasks_in_flight,
+        ),
+        num_cpus=shares.scorer_cpus,
+        num_gpus=shares.scorer_gpus or None,
+    )
+
+
+def decode(batch: Any) -> Iterator[Outcome]:
+    """Outcomes in a batch of OUTCOME_SCHEMA rows."""
+    for row in batch.to_pylist():
+        if row["record"] is not None:
+            yield UnitRecord.model_validate_json(row["record"])
+        else:
+            yield UnitError.model_validate_json(row["error"])
