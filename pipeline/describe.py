@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 from pipeline.errors import ConfigError
-from pipeline.plan import JobPlan
+from pipeline.identity import IDENTITY_KEYS
+from pipeline.job_plan import JobPlan
 from pipeline.records import IdentityFile, OutputLayout, Success, read_json
 from pipeline.units import Unit
 
@@ -29,12 +29,14 @@ def output_state(plan: JobPlan) -> OutputState:
     layout = OutputLayout(plan.config.output)
     if not layout.root.is_dir() or not any(layout.root.iterdir()):
         return OutputState("fresh", 0, "does not exist yet or is empty: all units would be scored")
+    if layout.foreign_parts():
+        text = f"holds {layout.foreign_parts()[0].name}, which no job wrote: would be refused"
+        return OutputState("refused", 0, text)
     found = read_json(layout.identity, IdentityFile)
     if found is None:
-        if layout.parts() or layout.foreign_parts() or layout.success.exists():
-            text = "holds scores of unknown origin: the run would be refused"
-            return OutputState("refused", 0, text)
-        return OutputState("fresh", 0, "holds no scores: all units would be scored")
+        if not layout.parts() and not layout.success.exists() and not layout.manifest.exists():
+            return OutputState("fresh", 0, "holds no scores: all units would be scored")
+        return _replaced(plan, "holds scores, but not whose they are")
     if found.identity != plan.identity:
         return _other_identity(plan, found)
     success = read_json(layout.success, Success)
@@ -67,18 +69,19 @@ def describe_plan(plan: JobPlan) -> str:
 
 
 def _other_identity(plan: JobPlan, found: IdentityFile) -> OutputState:
-    changed = [
-        key
-        for key, value in plan.config.model_dump(mode="json").items()
-        if found.config.get(key) != value
-    ]
+    mine = plan.config.model_dump(mode="json")
+    keys = (*IDENTITY_KEYS, "field_columns", "input")
+    changed = [key for key in keys if found.config.get(key) != mine[key]]
     if found.bundle_digest != plan.bundle_digest:
         changed.append("contents of the bundle")
     what = ", ".join(changed) or "contents of the input"
-    other = f"belongs to another job ({found.identity[:12]}..; differs in: {what})"
+    return _replaced(plan, f"belongs to job {found.identity[:12]}, which differs in: {what}")
+
+
+def _replaced(plan: JobPlan, what: str) -> OutputState:
     if plan.config.overwrite:
-        return OutputState("overwrite", 0, f"{other}: its scores would be replaced")
-    return OutputState("refused", 0, f"{other}: refused, unless overwrite is true")
+        return OutputState("overwrite", 0, f"{what}; its scores would be replaced")
+    return OutputState("refused", 0, f"{what}; would be refused, unless overwrite is true")
 
 
 def _done_units(layout: OutputLayout, units: list[Unit]) -> int:
@@ -111,7 +114,7 @@ def _file_lines(plan: JobPlan) -> list[str]:
     if twice:
         lines.append(f"           {_counted(twice, 'file')} listed again, scored again")
     for bad in plan.quarantined[:_LISTED]:
-        lines.append(f"           quarantined: {Path(bad.path)}: {bad.reason}")
+        lines.append(f"           quarantined: {bad.path}: {bad.reason}")
     if len(plan.quarantined) > _LISTED:
         lines.append(f"           and {len(plan.quarantined) - _LISTED:,} more quarantined")
     return lines

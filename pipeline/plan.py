@@ -1,40 +1,20 @@
-"""The plan of a job: everything that is settled before anything is started or written."""
+"""Planning: from a configuration to the units, without starting or writing anything."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
-
 from dpiframe_core.bundle import Bundle, open_bundle
-from pipeline.columns import Columns
 from pipeline.config import JobConfig
 from pipeline.contract import check_contract, column_limits
+from pipeline.describe import describe_plan
 from pipeline.errors import ConfigError
 from pipeline.identity import job_identity
-from pipeline.inputs import InputFile, scan_inputs
-from pipeline.records import Quarantined
-from pipeline.units import Unit, cut_units
+from pipeline.inputs import scan_inputs
+from pipeline.job_plan import JobPlan
+from pipeline.units import cut_units
 
-
-class JobPlan(BaseModel):
-    """What a job will read, and as what. `config` has absolute paths, its form and keys settled.
-
-    `files` come twice when they are listed twice; `total_bytes` counts whole files.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    identity: str
-    config: JobConfig
-    bundle_path: str
-    bundle_digest: str
-    columns: Columns
-    files: list[InputFile]
-    units: list[Unit]
-    quarantined: list[Quarantined]
-    total_rows: int
-    total_bytes: int
+__all__ = ["JobPlan", "describe_plan", "make_plan"]
 
 
 def make_plan(config: JobConfig) -> JobPlan:
