@@ -1,0 +1,31 @@
+"""`dpiframe score`: run a scoring job."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command("score")
+@click.argument("config", type=click.Path())
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--dry-run", is_flag=True, help="Print units, rows, bytes, identity; touch nothing.")
+@click.option("--verbose", is_flag=True, help="Show the logs of Ray and of the workers.")
+def command(config: str, overrides: tuple[str, ...], dry_run: bool, verbose: bool) -> None:
+    """Score the parquet files named in CONFIG (YAML): exactly one published score a row.
+
+    KEY=VALUE overrides a key of CONFIG. A job that was stopped or killed goes on where it was when
+    the same command runs again. Exit codes: 0 done, 2 config, 3 contract, 4 stopped and resumable,
+    5 output locked by another job.
+    """
+    from pipeline.config import load_config
+
+    job = load_config(config, overrides)
+    if dry_run:
+        from pipeline.plan import describe_plan, make_plan
+
+        click.echo(describe_plan(make_plan(job)))
+        return
+    from pipeline.job import run_job
+    from pipeline.summary import summary
+
+    click.echo(summary(run_job(job, verbose)))
