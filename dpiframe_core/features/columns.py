@@ -62,9 +62,9 @@ def hash_values(array: pa.Array, seed: int) -> np.ndarray:
     if pa.types.is_integer(array.type):
         values = numbers(array)
         signed = values.view(np.int64) if values.dtype == np.uint64 else values.astype(np.int64)
-        return _core.xxh64_int64(np.ascontiguousarray(signed), seed)
+        return np.asarray(_core.xxh64_int64(np.ascontiguousarray(signed), seed))
     offsets, data = string_bytes(array)
-    return _core.xxh64_strings(offsets, data, seed)
+    return np.asarray(_core.xxh64_strings(offsets, data, seed))
 
 
 def encode_column(

@@ -96,7 +96,7 @@ def field_rows(
 def hash_rows(hashes: np.ndarray, modulus: int) -> np.ndarray:
     """2 + hash mod modulus, [n] int32; numpy divides by one number faster than it takes moduli."""
     divisor = np.uint64(modulus)
-    rows = (hashes - (hashes // divisor) * divisor).astype(np.int32)
+    rows: np.ndarray = (hashes - (hashes // divisor) * divisor).astype(np.int32)
     rows += np.int32(FIRST_VALUE_ROW)
     return rows
 

@@ -22,7 +22,7 @@ def log_bucket_rows(values: np.ndarray, max_bucket: int) -> np.ndarray:
         limit = float(2**62)
         values = np.floor(np.clip(np.nan_to_num(values), -limit, limit)).astype(np.int64)
     table = _bucket_table(max_bucket)
-    rows = table[np.clip(values, _LOWEST, _TABLE_END - 1).astype(np.int64) - _LOWEST]
+    rows: np.ndarray = table[np.clip(values, _LOWEST, _TABLE_END - 1).astype(np.int64) - _LOWEST]
     large = np.flatnonzero(values >= _TABLE_END)
     if len(large):
         rows[large] = _large_bucket(values[large], max_bucket)

@@ -168,9 +168,14 @@ class FeatureSchema(_Frozen):
         return self
 
     @property
+    def features(self) -> tuple[CategoricalFeature | DenseFeature, ...]:
+        """All features, dense ones first."""
+        return (*self.dense, *self.fields)
+
+    @property
     def source_columns(self) -> tuple[str, ...]:
         """The raw columns that encoding reads, each once, in order of first use."""
-        return tuple(dict.fromkeys(f.column for f in (*self.dense, *self.fields)))
+        return tuple(dict.fromkeys(f.column for f in self.features))
 
     @property
     def is_fitted(self) -> bool:
@@ -181,7 +186,7 @@ class FeatureSchema(_Frozen):
     def check(self, arrow_schema: pa.Schema) -> list[str]:
         """What stops columns of these types from being encoded; empty when nothing does."""
         problems = []
-        for feature in (*self.dense, *self.fields):
+        for feature in self.features:
             found = arrow_schema.get_all_field_indices(feature.column)
             if len(found) != 1:
                 problems.append(_absent(feature.column, len(found), arrow_schema.names))

@@ -41,7 +41,10 @@ class VocabularyIndex:
         self._order = np.append(self._order, 0)
 
     def find(self, values: pa.Array) -> np.ndarray:
-        """Positions [n] int64 of the values in the vocabulary, -1 for others; undefined for nulls."""
+        """Positions [n] int64 of the values in the vocabulary, -1 for others.
+
+        What a null gives is undefined.
+        """
         if len(self._vocabulary) == 0:
             return np.full(len(values), -1, np.int64)
         hashes = hash_values(values, self._seed)
@@ -50,7 +53,7 @@ class VocabularyIndex:
         while len(behind):
             place[behind] += 1
             behind = behind[self._hashes[place[behind]] < hashes[behind]]
-        positions = self._order[place]
+        positions: np.ndarray = self._order[place]
         positions[~self._equal(positions, values)] = -1
         return positions
 

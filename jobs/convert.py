@@ -1,0 +1,31 @@
+"""`dpiframe convert`: published text files to parquet shards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command("convert")
+@click.argument("inputs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--output", "-o", required=True, type=click.Path(path_type=Path), help="Folder.")
+@click.option("--dataset", type=click.Choice(["criteo", "avazu"]), required=True)
+@click.option("--rows-per-shard", type=click.IntRange(1), default=1_000_000)
+@click.option("--row-group-rows", type=click.IntRange(1), default=100_000)
+@click.option("--compression", type=click.Choice(["none", "snappy", "lz4", "zstd"]), default="zstd")
+@click.option("--overwrite", is_flag=True, help="Replace the shards that are there.")
+def command(**options: object) -> None:
+    """Turn downloaded Criteo TSV or Avazu CSV files (plain or .gz) into parquet shards.
+
+    Criteo: train.txt, test.txt, day_0...; Avazu: train.csv, test.csv. Rows keep their order.
+    A string field must be empty or 8 hex digits, an integer decimal, a label 0 or 1; the first
+    line that breaks this stops the conversion, and nothing is left behind.
+    """
+    from pipeline.data.convert import ConvertOptions, convert
+
+    result = convert(ConvertOptions.model_validate(options))
+    click.echo(
+        f"{result.rows:,} rows in {result.shards} shards, {result.seconds:.1f} s, "
+        f"{result.rows / result.seconds:,.0f} rows/s: {options['output']}"
+    )

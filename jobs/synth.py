@@ -1,0 +1,44 @@
+"""`dpiframe synth`: write a synthetic data set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command("synth")
+@click.option("--output", "-o", required=True, type=click.Path(path_type=Path), help="Folder.")
+@click.option("--dataset", type=click.Choice(["criteo", "avazu"]), default="criteo")
+@click.option(
+    "--form",
+    type=click.Choice(["raw", "encoded"]),
+    default="raw",
+    help="raw: integers, hex strings, nulls, as published; encoded: int32 ids.",
+)
+@click.option("--rows", type=click.IntRange(1), default=1_000_000)
+@click.option("--rows-per-shard", type=click.IntRange(1), default=1_000_000)
+@click.option("--row-group-rows", type=click.IntRange(1), default=100_000)
+@click.option("--seed", type=click.IntRange(0), default=0)
+@click.option("--zipf-exponent", type=click.FloatRange(0, 4, min_open=True), default=1.05)
+@click.option(
+    "--cardinality-scale",
+    type=click.FloatRange(0, 10, min_open=True),
+    default=1.0,
+    help="Scales the published numbers of distinct strings.",
+)
+@click.option("--compression", type=click.Choice(["none", "snappy", "lz4", "zstd"]), default="zstd")
+@click.option("--workers", type=click.IntRange(1), help="Threads; default: one a core.")
+@click.option("--overwrite", is_flag=True, help="Replace the shards that are there.")
+def command(**options: object) -> None:
+    """Write Criteo- or Avazu-shaped parquet shards with planted clicks.
+
+    The same options and seed give the same rows, whatever the number of workers.
+    """
+    from pipeline.data.synth import SynthOptions, synth
+
+    result = synth(SynthOptions.model_validate(options))
+    click.echo(
+        f"{result.rows:,} rows in {result.shards} shards, {result.bytes / 1e6:,.1f} MB, "
+        f"{result.seconds:.1f} s, {result.rows / result.seconds:,.0f} rows/s: {options['output']}"
+    )

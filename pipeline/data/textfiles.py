@@ -1,0 +1,118 @@
+"""The published text files: Criteo's tab-separated rows and Avazu's CSV, plain or gzip.
+
+Criteo: no header; label (absent in test files), I1..I13, C1..C26. Avazu: a header; id, click
+(absent in test files), then 22 columns, in any order. Fields are never quoted. An integer is
+decimal; a string is exactly 8 hex digits; any of these may be empty. Label and id may not.
+"""
+
+from __future__ import annotations
+
+import difflib
+import gzip
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, cast
+
+import pyarrow as pa
+
+from pipeline.data.layouts import KEY_COLUMNS, LABEL_COLUMNS, Dataset, raw_schema
+from pipeline.errors import ConfigError, ContractError
+
+_GZIP_MAGIC = b"\x1f\x8b"
+# Longer than any honest line; a first line beyond it is not read on.
+_MAX_LINE = 1 << 16
+
+
+class TextFile(NamedTuple):
+    """One input file: its columns in their order, the delimiter, and header lines (0 or 1)."""
+
+    path: Path
+    dataset: Dataset
+    columns: tuple[str, ...]
+    delimiter: str
+    header_lines: int
+
+    @property
+    def has_label(self) -> bool:
+        """True for a training file."""
+        return LABEL_COLUMNS[self.dataset].name in self.columns
+
+    @property
+    def types(self) -> dict[str, pa.DataType]:
+        """The Arrow type of each column."""
+        schema = raw_schema(self.dataset)
+        return {name: schema.field(name).type for name in self.columns}
+
+
+def is_gzip(path: Path) -> bool:
+    """True when the file starts as gzip does, whatever its name."""
+    with path.open("rb") as file:
+        return file.read(2) == _GZIP_MAGIC
+
+
+@contextmanager
+def open_lines(path: Path) -> Iterator[BinaryIO]:
+    """The file's bytes, unpacked. Damaged gzip raises ContractError on reading."""
+    opened = gzip.open(path, "rb") if is_gzip(path) else path.open("rb")
+    try:
+        with opened as file:
+            yield cast(BinaryIO, file)
+    except (EOFError, gzip.BadGzipFile) as error:
+        raise damaged_gzip(path, error) from error
+
+
+def damaged_gzip(path: Path, error: Exception) -> ContractError:
+    """The error for a gzip file that ends early or does not unpack."""
+    return ContractError(f"{path}: the gzip file is truncated or damaged ({error}): fetch it again")
+
+
+def inspect_file(path: Path, dataset: Dataset) -> TextFile:
+    """Look at the first line. Raises ConfigError without a file, ContractError if it is wrong."""
+    if not path.is_file():
+        raise ConfigError(f"input {path} is not a file")
+    with open_lines(path) as file:
+        line = file.readline(_MAX_LINE)
+        has_rows = bool(file.read(1)) or dataset == "criteo"
+    if not line:
+        raise ContractError(f"{path}: the file is empty")
+    text = line.decode("utf-8-sig", errors="replace").rstrip("\r\n")
+    inspected = _criteo(path, text) if dataset == "criteo" else _avazu(path, text)
+    if not has_rows:
+        raise ContractError(f"{path}: the file holds a header and no rows")
+    return inspected
+
+
+def _criteo(path: Path, line: str) -> TextFile:
+    features = raw_schema("criteo", with_label=False).names[1:]
+    columns = [LABEL_COLUMNS["criteo"].name, *features]
+    found = line.count("\t") + 1
+    if found not in (len(columns), len(features)):
+        raise ContractError(
+            f"{path}:1: has {found} tab-separated fields, "
+            f"expected {len(columns)} with a label or {len(features)} without"
+        )
+    return TextFile(path, "criteo", tuple(columns[len(columns) - found :]), "\t", 0)
+
+
+def _avazu(path: Path, header: str) -> TextFile:
+    columns = header.split(",")
+    known = raw_schema("avazu").names
+    required = [name for name in known if name != LABEL_COLUMNS["avazu"].name]
+    problems = []
+    for name in columns:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f" (nearest is {near[0]})" if near else ""
+            problems.append(f"unknown column {name[:40]!r}{hint}")
+    problems += [f"missing column {name!r}" for name in required if name not in columns]
+    problems += [f"repeated column {n!r}" for n in sorted(set(columns)) if columns.count(n) > 1]
+    if problems:
+        more = f", and {len(problems) - 5} more" if len(problems) > 5 else ""
+        raise ContractError(f"{path}:1: header: {', '.join(problems[:5])}{more}")
+    return TextFile(path, "avazu", tuple(columns), ",", 1)
+
+
+def never_null(dataset: Dataset) -> set[str]:
+    """The columns that every row must fill."""
+    return {KEY_COLUMNS[dataset].name, LABEL_COLUMNS[dataset].name}
