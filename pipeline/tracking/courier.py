@@ -118,6 +118,7 @@ class Courier:
 def _environment(uri: str) -> dict[str, str]:
     # In the environment and not in the arguments, as an address may hold a password.
     environment = {**os.environ, **MLFLOW_ENV, "MLFLOW_TRACKING_URI": uri, "MPLBACKEND": "Agg"}
+    environment["PYTHONWARNINGS"] = "ignore"
     environment.pop("PYTEST_CURRENT_TEST", None)  # MLflow behaves otherwise when it is set
     paths = [str(PROJECT_ROOT), environment.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))

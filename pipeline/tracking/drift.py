@@ -35,12 +35,19 @@ def bin_edges() -> NDArray[np.float64]:
 
 
 def decile_starts(baseline: Counts) -> NDArray[np.int64]:
-    """First bin of each group (at most 10): a group ends where a tenth more rows are reached."""
+    """First bin of each group (at most 10): a group ends where the next tenth of rows is reached.
+
+    The last group goes to the end, so that none lies wholly above the baseline. A baseline within
+    one bin has three groups: below, in, and above it.
+    """
     cumulative = np.cumsum(baseline)
     targets = cumulative[-1] * np.arange(1, 10) / 10
     cuts = np.searchsorted(cumulative, targets, side="left") + 1
-    starts = np.unique(np.concatenate([[0], cuts]))
-    return starts[starts < len(baseline)].astype(np.int64)
+    last = int(np.flatnonzero(baseline)[-1])
+    starts = np.unique(np.concatenate([[0], cuts[cuts <= last]]))
+    if len(starts) == 1:
+        starts = np.unique([0, last, min(last + 1, len(baseline) - 1)])
+    return starts.astype(np.int64)
 
 
 def population_stability_index(baseline: Counts, current: Counts) -> float | None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
+import importlib
 import json
 import logging
 import os
@@ -141,6 +142,7 @@ class Sender:
                 pause = FIRST_PAUSE_S
                 if ended:
                     break
+                self._warm_up()
                 self.inbox.wait(None)
             elif ended:
                 tries += 1
@@ -153,6 +155,11 @@ class Sender:
         left = sum(len(outbox.pending) for outbox in self.outboxes)
         self.report(left=left)
         return left
+
+    def _warm_up(self) -> None:
+        """Import what the end of the job needs, while there is time."""
+        if self._store is not None:
+            importlib.import_module("pipeline.tracking.figures")
 
     def _collect(self) -> None:
         for event in self.inbox.take():
