@@ -110,11 +110,11 @@ def _schema_problems(
     for column in dict.fromkeys(columns.id_columns):
         kind = _type(found, column)
         if kind is not None and not pa.types.is_integer(kind):
-            yield f"column {column}: type is {kind}, but ids are integers (int8 to uint64)"
+            yield f"column {column}: type is {kind}, expected integer ids (int8 to uint64)"
     for column in dict.fromkeys(columns.dense_columns):
         kind = _type(found, column)
         if kind is not None and not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-            yield f"column {column}: type is {kind}, but a dense feature is a number"
+            yield f"column {column}: type is {kind}, expected a number"
 
 
 def _absent(found: pa.Schema, columns: Sequence[str]) -> Iterator[str]:
@@ -122,9 +122,10 @@ def _absent(found: pa.Schema, columns: Sequence[str]) -> Iterator[str]:
         times = len(found.get_all_field_indices(column))
         if times == 0:
             close = get_close_matches(column, found.names, n=1)
-            yield f"column {column} is missing" + (f" (there is {close[0]!r})" if close else "")
+            hint = f" (nearest is {close[0]})" if close else ""
+            yield f"column {column}: missing{hint}"
         elif times > 1:
-            yield f"column {column} is there {times} times; give each column its own name"
+            yield f"column {column}: there are {times} of this name, expected one"
 
 
 def _type(found: pa.Schema, column: str) -> pa.DataType | None:

@@ -19,7 +19,7 @@ ROWS = {"C1": 11, "C2": 19}  # tables of the encoded model
 
 def encoded_spec(oov_row: int | None = None) -> ModelSpec:
     """Two fields and a dense feature."""
-    fields = [FieldSpec(name=name, rows=rows, dim=2, oov_row=oov_row) for name, rows in ROWS.items()]
+    fields = [FieldSpec(name=n, rows=rows, dim=2, oov_row=oov_row) for n, rows in ROWS.items()]
     return deepfm(Features(fields=fields, dense=["I1"]), Deep(hidden=(3,)))
 
 
@@ -55,11 +55,13 @@ def encoded_table(rows: int = 111, **columns: Any) -> pa.Table:
 
 def raw_table(rows: int = 111, **columns: Any) -> pa.Table:
     """Valid rows as Criteo publishes them, with nulls."""
+    integers = pa.array([None, 3, -1] * rows, pa.int32())[:rows]
+    strings = pa.array(["68fd1e64", None] * rows, pa.string())[:rows]
     table: dict[str, Any] = {
         "row_id": np.arange(rows, dtype=np.int64),
         "label": np.zeros(rows, np.int8),
-        **{f"I{i}": pa.array([None, 3, -1, 7][:rows] * rows, pa.int32())[:rows] for i in range(1, 14)},
-        **{f"C{i}": pa.array(["68fd1e64", None] * rows, pa.string())[:rows] for i in range(1, 27)},
+        **{f"I{i}": integers for i in range(1, 14)},
+        **{f"C{i}": strings for i in range(1, 27)},
     }
     table |= columns
     return pa.table({name: values for name, values in table.items() if values is not None})

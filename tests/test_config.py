@@ -36,9 +36,8 @@ def test_defaults_and_overrides(tmp_path: Path) -> None:
 
 
 def test_numbers_and_dates_are_read_as_people_mean_them(tmp_path: Path) -> None:
-    config = load(
-        tmp_path, SMALL + "unit_rows: 1e6\nprice_per_hour: 1e-3\nrun_name: 2026-11-20\nexperiment: 5"
-    )
+    lines = "unit_rows: 1e6\nprice_per_hour: 1e-3\nrun_name: 2026-11-20\nexperiment: 5\n"
+    config = load(tmp_path, SMALL + lines)
     assert (config.unit_rows, config.price_per_hour) == (1_000_000, 0.001)
     assert (config.run_name, config.experiment) == ("2026-11-20", "5")
 
