@@ -14,6 +14,11 @@ from dpiframe_core.features.schema import value_type
 EncodeValues = Callable[[pa.Array], np.ndarray]
 
 
+def as_table(rows: pa.Table | pa.RecordBatch) -> pa.Table:
+    """The rows as a table; no copy."""
+    return pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
+
+
 def string_bytes(strings: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     """Offsets [n + 1] into the utf-8 bytes, and the bytes; no copy. n may be 0."""
     wide = pa.types.is_large_string(strings.type)

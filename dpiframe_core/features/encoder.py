@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from dpiframe_core.features.columns import encode_column, hash_values, missing, numbers
+from dpiframe_core.features.columns import as_table, encode_column, hash_values, missing, numbers
 from dpiframe_core.features.errors import EncodeError, SchemaError
 from dpiframe_core.features.numeric import log_bucket_rows, transform
 from dpiframe_core.features.schema import (
@@ -50,11 +50,12 @@ class Encoder:
         self.schema = schema
         self._indexes = _build_indexes(schema, vocabularies or {})
 
-    def encode(self, table: pa.Table) -> Encoded:
-        """Encode the schema's source columns of a table of B rows; other columns are ignored.
+    def encode(self, rows: pa.Table | pa.RecordBatch) -> Encoded:
+        """Encode the schema's source columns of B rows; other columns are ignored.
 
         Raises EncodeError naming each column that is missing or of a type that does not fit.
         """
+        table = as_table(rows)
         problems = self.schema.check(table.schema)
         if problems:
             raise EncodeError("; ".join(problems))

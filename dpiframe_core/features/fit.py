@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpiframe_core.features.columns import missing, numbers
+from dpiframe_core.features.columns import as_table, missing, numbers
 from dpiframe_core.features.encoder import as_vocabulary_values
 from dpiframe_core.features.errors import EncodeError, SchemaError
 from dpiframe_core.features.numeric import transform
@@ -25,7 +25,7 @@ _MERGE_ENTRIES = 1 << 20
 
 
 def fit_schema(
-    schema: FeatureSchema, batches: Iterable[pa.Table]
+    schema: FeatureSchema, batches: Iterable[pa.Table | pa.RecordBatch]
 ) -> tuple[FeatureSchema, dict[str, pa.Array]]:
     """Fit means, deviations and vocabularies; gives the fitted schema and vocabularies by field.
 
@@ -40,7 +40,8 @@ def fit_schema(
     moments = {d.name: Moments(d) for d in schema.dense}
     accumulators: list[ValueCounter | Moments] = [*counters.values(), *moments.values()]
     num_rows = 0
-    for table in batches:
+    for batch in batches:
+        table = as_table(batch)
         problems = schema.check(table.schema)
         if problems:
             raise EncodeError("; ".join(problems))

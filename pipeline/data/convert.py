@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -96,16 +97,23 @@ def _write_files(
     block_bytes: int,
     on_rows: Callable[[int], None] | None,
 ) -> None:
+    """Write each block while the next one is read; at most one waits."""
     num_rows = 0
-    for file in files:
-        for block in read_blocks(file, block_bytes):
-            if file.dataset == "criteo":
-                row_ids = pa.array(np.arange(num_rows, num_rows + len(block)))
-                block = block.append_column(KEY_COLUMNS["criteo"], row_ids)
-            writer.write(block.select(schema.names).cast(schema))
-            num_rows += len(block)
-            if on_rows is not None:
-                on_rows(len(block))
+    with ThreadPoolExecutor(1) as pool:
+        written: Future[None] | None = None
+        for file in files:
+            for block in read_blocks(file, block_bytes):
+                if file.dataset == "criteo":
+                    row_ids = pa.array(np.arange(num_rows, num_rows + len(block)))
+                    block = block.append_column(KEY_COLUMNS["criteo"], row_ids)
+                if written is not None:
+                    written.result()
+                written = pool.submit(writer.write, block.select(schema.names).cast(schema))
+                num_rows += len(block)
+                if on_rows is not None:
+                    on_rows(len(block))
+        if written is not None:
+            written.result()
 
 
 def read_blocks(file: TextFile, block_bytes: int) -> Iterator[pa.Table]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import gzip
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,11 +55,11 @@ def is_gzip(path: Path) -> bool:
 @contextmanager
 def open_lines(path: Path) -> Iterator[BinaryIO]:
     """The file's bytes, unpacked. Damaged gzip raises ContractError on reading."""
-    opened = gzip.open(path, "rb") if is_gzip(path) else path.open("rb")
     try:
-        with opened as file:
-            yield cast(BinaryIO, file)
-    except (EOFError, gzip.BadGzipFile) as error:
+        with path.open("rb") as file:
+            packed = is_gzip(path)
+            yield cast(BinaryIO, gzip.GzipFile(fileobj=file)) if packed else file
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise damaged_gzip(path, error) from error
 
 
