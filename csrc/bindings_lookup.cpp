@@ -2,6 +2,7 @@
 
 #include "bindings.h"
 #include "common/numpy_args.h"
+#include "common/table_memory.h"
 #include "kernels/find_bad_ids.h"
 #include "kernels/multi_table_lookup.h"
 
@@ -14,8 +15,13 @@ struct FieldArgument {
                 const std::optional<py::array>& wide, bool in_fm, std::int64_t oov_row)
       : table_(contiguous_argument<float>(table, "table", 2)) {
     if (wide.has_value()) wide_ = contiguous_argument<float>(*wide, "wide", 1, table_.shape(0));
-    field = {table_.data(), wide_.has_value() ? wide_->data() : nullptr,
-             table_.shape(0), table_.shape(1), out_column, oov_row, in_fm};
+    field = {table_.data(),
+             wide_.has_value() ? wide_->data() : nullptr,
+             table_.shape(0),
+             table_.shape(1),
+             out_column,
+             oov_row,
+             in_fm};
   }
 
   LookupField field;
@@ -62,6 +68,13 @@ struct LookupArgument {
   MultiTableLookup lookup;
 };
 
+py::array_t<float> empty_table(py::ssize_t rows, py::ssize_t dim) {
+  DPIF_CHECK(rows >= 0 && dim >= 0, "rows and dim must not be negative, got ", rows, " and ", dim);
+  void* data = allocate_table(static_cast<std::size_t>(rows) * dim * sizeof(float));
+  const py::capsule owner(data, &std::free);
+  return py::array_t<float>({rows, dim}, static_cast<const float*>(data), owner);
+}
+
 py::tuple find_bad_ids_argument(const py::sequence& ids, const std::vector<std::int64_t>& rows) {
   const IdColumns columns = id_columns(ids);
   py::array_t<bool> mask(columns.size);
@@ -102,6 +115,7 @@ void bind_lookup(py::module_& module) {
                              [](const LookupArgument& self) { return self.lookup.num_threads(); })
       .def("run", &LookupArgument::run, py::arg("ids"), py::arg("out"), py::arg("use_oov") = false,
            py::arg("fm") = py::none(), py::arg("wide") = py::none());
+  module.def("empty_table", &empty_table, py::arg("rows"), py::arg("dim"));
   module.def("find_bad_ids", &find_bad_ids_argument, py::arg("ids"), py::arg("rows"));
 }
 

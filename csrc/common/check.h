@@ -20,8 +20,8 @@ std::string join_message(const Parts&... parts) {
 
 }  // namespace dpiframe
 
-#define DPIF_CHECK(condition, ...)                                              \
-  do {                                                                          \
-    if (!(condition)) [[unlikely]]                                              \
-      throw std::invalid_argument(::dpiframe::join_message(__VA_ARGS__));       \
+#define DPIF_CHECK(condition, ...)                                        \
+  do {                                                                    \
+    if (!(condition)) [[unlikely]]                                        \
+      throw std::invalid_argument(::dpiframe::join_message(__VA_ARGS__)); \
   } while (false)

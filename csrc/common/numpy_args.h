@@ -35,8 +35,8 @@ Array<T> contiguous_argument(const py::handle& value, const std::string& name, i
   const auto array = py::reinterpret_borrow<py::array>(value);
   DPIF_CHECK(py::isinstance<Array<T>>(array) && array.ndim() == num_dims &&
                  (array.flags() & py::array::c_style) != 0,
-             name, " must be contiguous ", py::str(py::dtype::of<T>()).cast<std::string>(), " with ",
-             num_dims, " dimension(s), got ", describe(array));
+             name, " must be contiguous ", py::str(py::dtype::of<T>()).cast<std::string>(),
+             " with ", num_dims, " dimension(s), got ", describe(array));
   DPIF_CHECK(length < 0 || array.shape(0) == length, name, " must have length ", length, ", got ",
              array.shape(0));
   return py::reinterpret_borrow<Array<T>>(array);
@@ -66,8 +66,8 @@ inline IdColumns id_columns(const py::sequence& ids) {
     auto array = py::reinterpret_borrow<py::array>(item);
     const bool is_int64 = py::isinstance<Array<std::int64_t>>(array);
     DPIF_CHECK((is_int64 || py::isinstance<Array<std::int32_t>>(array)) && array.ndim() == 1,
-               "ids must be int32 or int64 with one dimension, got ", describe(array), " (field ", f,
-               ")");
+               "ids must be int32 or int64 with one dimension, got ", describe(array), " (field ",
+               f, ")");
     if (f == 0) result.size = array.shape(0);
     DPIF_CHECK(array.shape(0) == result.size, "ids must have one length, got ", array.shape(0),
                " and ", result.size, " (fields ", f, " and 0)");

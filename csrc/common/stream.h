@@ -23,7 +23,9 @@ class Stream {
   }
 
   cudaStream_t get() const { return stream_; }
-  void wait_for(cudaEvent_t event) const { DPIF_CUDA_CHECK(cudaStreamWaitEvent(stream_, event, 0)); }
+  void wait_for(cudaEvent_t event) const {
+    DPIF_CUDA_CHECK(cudaStreamWaitEvent(stream_, event, 0));
+  }
   void synchronize() const { DPIF_CUDA_CHECK(cudaStreamSynchronize(stream_)); }
 
  private:
@@ -44,7 +46,9 @@ class Event {
   }
 
   cudaEvent_t get() const { return event_; }
-  void record(const Stream& stream) const { DPIF_CUDA_CHECK(cudaEventRecord(event_, stream.get())); }
+  void record(const Stream& stream) const {
+    DPIF_CUDA_CHECK(cudaEventRecord(event_, stream.get()));
+  }
 
  private:
   cudaEvent_t event_ = nullptr;

@@ -1,13 +1,12 @@
 // Bad ids are rare, so a block is first asked whether it holds any, by a loop with no branch that
 // the compiler vectorises: id | (rows - 1 - id) has its sign bit set just where id is outside.
-#include "kernels/find_bad_ids.h"
-
 #include <algorithm>
 #include <cstring>
 #include <limits>
 #include <type_traits>
 
 #include "common/check.h"
+#include "kernels/find_bad_ids.h"
 
 namespace dpiframe {
 namespace {
@@ -55,7 +54,8 @@ std::int64_t mark_block(const char* data, std::int64_t stride, std::int64_t size
 
 void find_bad_ids(std::span<const IdColumn> ids, std::span<const std::int64_t> rows,
                   std::int64_t size, std::uint8_t* mask, std::int64_t* counts) {
-  DPIF_CHECK(ids.size() == rows.size(), "expected rows of ", ids.size(), " fields, got ", rows.size());
+  DPIF_CHECK(ids.size() == rows.size(), "expected rows of ", ids.size(), " fields, got ",
+             rows.size());
   for (std::size_t f = 0; f < rows.size(); ++f)
     DPIF_CHECK(rows[f] >= 1, "a table must have at least 1 row, got ", rows[f], " (field ", f, ")");
   std::fill(mask, mask + size, std::uint8_t{0});

@@ -19,6 +19,7 @@ using GatherRows = float (*)(const SampleRows&);
 
 // The loop for a dim; without FM it returns 0.
 GatherRows gather_rows_for(std::int64_t dim, bool in_fm);
+GatherRows gather_rows_for_avx2(std::int64_t dim, bool in_fm);
 
 // The instruction set that those loops use on this machine.
 const char* gather_rows_simd();

@@ -1,4 +1,5 @@
-// Embedding lookup for all tables of a batch in one call, with FM and the wide sum in the same pass.
+// Embedding lookup for all tables of a batch in one call, with FM and the wide sum in the same
+// pass.
 //
 //   out[b, column_f : column_f + dim_f] = table_f[id_f[b]]
 //   fm[b]   = 1/2 sum_d ((sum_f v_f[d])^2 - sum_f v_f[d]^2)     f over the in_fm fields
@@ -38,19 +39,19 @@ struct IdColumn {
 };
 
 struct LookupBatch {
-  std::int64_t size;             // B
+  std::int64_t size;              // B
   std::span<const IdColumn> ids;  // [F]
-  float* out;                    // [B, W]
-  std::int64_t out_stride;       // floats from one sample to the next, >= W
-  std::int64_t out_width;        // W
-  float* fm;                     // [B] or null
-  float* wide;                   // [B] or null
+  float* out;                     // [B, W]
+  std::int64_t out_stride;        // floats from one sample to the next, >= W
+  std::int64_t out_width;         // W
+  float* fm;                      // [B] or null
+  float* wide;                    // [B] or null
   bool use_oov;
 };
 
 struct LookupReport {
   std::vector<std::int64_t> bad_counts;  // [F]
-  std::int64_t first_row = -1;           // the smallest (row, field) with a bad id; -1: there is none
+  std::int64_t first_row = -1;  // the smallest (row, field) with a bad id; -1: there is none
   std::int64_t first_field = -1;
   std::int64_t first_value = -1;
 };

@@ -1,4 +1,5 @@
-// CPU multi-table lookup: output-first, so every thread has the same work whatever the tables' sizes.
+// CPU multi-table lookup: output-first, so every thread has the same work whatever the tables'
+// sizes.
 //
 // A thread takes chunks of samples, and goes through a chunk in tiles of kTile samples. While the
 // rows of one tile are copied, the ids of the next are read (field-major), checked, turned into row
@@ -19,7 +20,7 @@ namespace {
 constexpr int kTile = 8;
 constexpr std::int64_t kCacheLine = 64;
 constexpr std::int64_t kMaxDim = 4096;
-constexpr std::int64_t kChunk = 128;              // samples that a thread takes at a time
+constexpr std::int64_t kChunk = 128;               // samples that a thread takes at a time
 constexpr std::int64_t kMaxPrefetchedBytes = 512;  // the hardware's own prefetch takes over there
 
 std::int64_t load_id(const IdColumn& column, std::int64_t sample) {
@@ -72,7 +73,8 @@ MultiTableLookup::MultiTableLookup(std::vector<LookupField> fields, int num_thre
   const LookupField* fm_field = nullptr;
   for (std::size_t f = 0; f < fields_.size(); ++f) {
     const LookupField& field = fields_[f];
-    DPIF_CHECK(field.rows >= 1, "a table must have at least 1 row, got ", field.rows, " (field ", f, ")");
+    DPIF_CHECK(field.rows >= 1, "a table must have at least 1 row, got ", field.rows, " (field ", f,
+               ")");
     DPIF_CHECK(field.dim >= 1 && field.dim <= kMaxDim, "dim must be in [1, ", kMaxDim, "], got ",
                field.dim, " (field ", f, ")");
     DPIF_CHECK(field.out_column >= 0, "out_column must not be negative, got ", field.out_column,
@@ -80,13 +82,15 @@ MultiTableLookup::MultiTableLookup(std::vector<LookupField> fields, int num_thre
     DPIF_CHECK(field.oov_row >= -1 && field.oov_row < field.rows, "oov_row must be -1 or in [0, ",
                field.rows, "), got ", field.oov_row, " (field ", f, ")");
     if (field.in_fm && fm_field == nullptr) fm_field = &field;
-    DPIF_CHECK(!field.in_fm || field.dim == fm_field->dim, "fields in FM must have equal dims, got ",
-               fm_field->dim, " and ", field.dim, " (field ", f, ")");
+    DPIF_CHECK(!field.in_fm || field.dim == fm_field->dim,
+               "fields in FM must have equal dims, got ", fm_field->dim, " and ", field.dim,
+               " (field ", f, ")");
     max_dim = std::max(max_dim, field.dim);
   }
   std::iota(order_.begin(), order_.end(), 0);
   std::stable_sort(order_.begin(), order_.end(), [this](int a, int b) {
-    return std::pair(fields_[a].in_fm, fields_[a].dim) < std::pair(fields_[b].in_fm, fields_[b].dim);
+    return std::pair(fields_[a].in_fm, fields_[a].dim) <
+           std::pair(fields_[b].in_fm, fields_[b].dim);
   });
   for (std::size_t place = 0; place < order_.size(); ++place) {
     const LookupField& field = fields_[order_[place]];
@@ -211,9 +215,9 @@ void MultiTableLookup::gather(const LookupBatch& batch, std::int64_t sample, int
                               Worker& worker) const {
   const float* const* rows = worker.rows.data() + (slot * kTile + lane) * fields_.size();
   for (const Group& group : groups_) {
-    const float fm = group.gather({rows + group.first, columns_.data() + group.first, group.count,
-                                   group.dim, batch.out + sample * batch.out_stride,
-                                   worker.fm_sums.data()});
+    const float fm =
+        group.gather({rows + group.first, columns_.data() + group.first, group.count, group.dim,
+                      batch.out + sample * batch.out_stride, worker.fm_sums.data()});
     if (group.in_fm && batch.fm != nullptr) batch.fm[sample] = fm;
   }
 }

@@ -1,11 +1,10 @@
 // XXH64: 32-byte stripes in four lanes, then 8-, 4- and 1-byte steps, then an avalanche. Category
 // values are short (8 hex digits in Criteo and Avazu), so the steps after the stripes matter.
-#include "kernels/xxh64.h"
-
 #include <bit>
 #include <cstring>
 
 #include "common/check.h"
+#include "kernels/xxh64.h"
 
 namespace dpiframe {
 namespace {
@@ -29,7 +28,9 @@ uint64_t load(const uint8_t* place) {
   return word;
 }
 
-uint64_t round(uint64_t lane, uint64_t word) { return rotl(lane + word * kPrime2, 31) * kPrime1; }
+uint64_t round(uint64_t lane, uint64_t word) {
+  return rotl(lane + word * kPrime2, 31) * kPrime1;
+}
 
 uint64_t step8(uint64_t hash, uint64_t word) {
   return rotl(hash ^ round(0, word), 27) * kPrime1 + kPrime4;

@@ -69,7 +69,8 @@ BufferPlan plan_buffers(const Graph& graph, const Plan& plan, std::int64_t align
     return (buffers[buffer].bytes + alignment - 1) / alignment * alignment;
   };
   for (const int buffer : order) {
-    if (buffers[buffer].root != buffer || buffers[buffer].external || users[buffer].empty()) continue;
+    if (buffers[buffer].root != buffer || buffers[buffer].external || users[buffer].empty())
+      continue;
     std::vector<Range> taken;
     for (const int other : placed)
       if (!all_before(plan, users[other], users[buffer]) &&
