@@ -28,76 +28,76 @@ class JobConfig(BaseModel):
 
     bundle: LocalPath = Field(description="folder of the model bundle")
     input: Paths = Field(
-        description="parquet file, folder (searched in depth) or glob, or a list of these; "
+       default= description="parquet file, folder (searched in depth) or glob, or a list of these; "
         "a file that is listed twice is scored twice"
     )
     output: LocalPath = Field(description="folder for the scores; one job at a time writes it")
     form: Literal["auto", "raw", "encoded"] = Field(
-        "auto",
+        default="auto",
         description="raw: as published, encoded by the bundle's schema; encoded: columns hold "
         "ids; auto: looks at the files",
     )
     key_columns: list[Column] = Field(
-        [], description="columns copied beside each score, never null; default: the schema's"
+        default=[], description="columns copied beside each score, never null; default: the schema's"
     )
     carry_columns: list[Column] = Field(
-        [], description="more columns to copy beside each score, nulls allowed, such as a label"
+        default=[], description="more columns to copy beside each score, nulls allowed, such as a label"
     )
     field_columns: dict[str, Column] = Field(
-        {}, description="encoded form: field or dense feature -> its column, where names differ"
+        default={}, description="encoded form: field or dense feature -> its column, where names differ"
     )
     unit_rows: Annotated[Whole, AfterValidator(Between(1, 10**9))] = Field(
-        1_000_000, description="rows scored and published as one file, cut at row groups"
+        default=1_000_000, description="rows scored and published as one file, cut at row groups"
     )
     on_bad_row: Literal["fail", "reject"] = Field(
-        "fail",
+        default="fail",
         description="a row that breaks the contract stops the job, or has a null score and is "
         "listed in _rejected",
     )
     max_rejected_fraction: Annotated[float, AfterValidator(Between(0, 1))] = Field(
-        0.01, description="fraction of the rows that may be rejected before the job fails"
+        default=0.01, description="fraction of the rows that may be rejected before the job fails"
     )
     on_bad_id: Literal["bad_row", "oov"] = Field(
-        "bad_row",
+        default="bad_row",
         description="an id outside its table makes a bad row, or is scored as the declared "
         "out-of-vocabulary row of that table",
     )
     on_corrupt_file: Literal["fail", "quarantine"] = Field(
-        "fail", description="a file that is not whole parquet stops the job, or is left out"
+        default="fail", description="a file that is not whole parquet stops the job, or is left out"
     )
     overwrite: Flag = Field(
-        False, description="replace what another job identity left in the output folder"
+        default=False, description="replace what another job identity left in the output folder"
     )
-    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where models run")
-    precision: Literal["fp32"] = Field("fp32", description="arithmetic of the model")
+    device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="where models run")
+    precision: Literal["fp32"] = Field(default="fp32", description="arithmetic of the model")
     max_batch: Annotated[Whole, AfterValidator(Between(1, 2**24))] = Field(
-        65536, description="rows in one call of the engine"
+        default=65536, description="rows in one call of the engine"
     )
     streams: Annotated[Whole, AfterValidator(Between(1, 64))] = Field(
-        4, description="CUDA streams an engine"
+        default=4, description="CUDA streams an engine"
     )
-    graphs: Flag = Field(True, description="replay captured CUDA graphs")
+    graphs: Flag = Field(default=True, description="replay captured CUDA graphs")
     threads: Count | None = Field(
-        None, description="CPU threads a scorer; default: the cores shared among the scorers"
+        default=None, description="CPU threads a scorer; default: the cores shared among the scorers"
     )
     ray_address: str | None = Field(
-        None, description="Ray cluster to attach to; default: the running one, else a local one"
+        default=None, description="Ray cluster to attach to; default: the running one, else a local one"
     )
     num_scorers: Annotated[Whole, AfterValidator(Between(1, 65536))] | None = Field(
-        None, description="scorer actors; default: one a GPU, or one where there is none"
+        default=None, description="scorer actors; default: one a GPU, or one where there is none"
     )
-    max_tasks_in_flight: Count = Field(4, description="units queued or running at one scorer")
-    tracking: Flag = Field(True, description="record the job in MLflow")
+    max_tasks_in_flight: Count = Field(default=4, description="units queued or running at one scorer")
+    tracking: Flag = Field(default=True, description="record the job in MLflow")
     mlflow_uri: str | None = Field(
-        None, description="MLflow tracking server; default: sqlite:///mlflow.db"
+        default=None, description="MLflow tracking server; default: sqlite:///mlflow.db"
     )
-    experiment: str = Field("dpiframe", min_length=1, description="MLflow experiment")
-    run_name: str | None = Field(None, description="name of the MLflow run; default: made up")
+    experiment: str = Field(default="dpiframe", min_length=1, description="MLflow experiment")
+    run_name: str | None = Field(default=None, description="name of the MLflow run; default: made up")
     baseline_run: str | None = Field(
-        None, description="id of the MLflow run whose scores the drift is measured against"
+        default=None, description="id of the MLflow run whose scores the drift is measured against"
     )
     price_per_hour: Annotated[float, AfterValidator(Between(0, 1e6))] | None = Field(
-        None, description="price of one GPU (one machine without GPUs) an hour, for the cost"
+        default=None, description="price of one GPU (one machine without GPUs) an hour, for the cost"
     )
 
     @model_validator(mode="after")

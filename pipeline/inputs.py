@@ -33,7 +33,7 @@ class InputFile(BaseModel):
     row_group_rows: tuple[int, ...]
     # Arrow schema (any: pyarrow has no types), the same object in all files that have the same
     arrow_schema: Any = Field(exclude=True, repr=False)
-    problems: tuple[StatisticsProblem, ...] = Field((), exclude=True, repr=False)
+    problems: tuple[StatisticsProblem, ...] = Field(default=(), exclude=True, repr=False)
 
     @property
     def row_groups(self) -> int:

@@ -5,12 +5,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from plan_jobs import encoded_spec, encoded_table, job, raw_schema, raw_spec, raw_table, write
 
 from pipeline.columns import Columns
 from pipeline.contract import check_contract, column_limits
 from pipeline.errors import ConfigError, ContractError
 from pipeline.inputs import scan_inputs
-from tests.plan_jobs import encoded_spec, encoded_table, job, raw_schema, raw_spec, raw_table, write
 
 IDS = ("C1", "C2")
 

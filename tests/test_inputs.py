@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from plan_jobs import encoded_table, job, write
 
 from pipeline.errors import ConfigError, ContractError
 from pipeline.footer import FooterReader
 from pipeline.inputs import InputFile, list_inputs, scan_inputs
-from tests.plan_jobs import encoded_table, job, write
 
 
 def names(paths: list[str], folder: Path) -> list[str]:

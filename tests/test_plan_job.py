@@ -5,11 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-
-from pipeline.errors import ConfigError, ContractError, DpiframeError
-from pipeline.plan import JobPlan, describe_plan, make_plan
-from pipeline.records import IdentityFile, OutputLayout, Success, write_json
-from tests.plan_jobs import (
+from plan_jobs import (
     encoded_spec,
     encoded_table,
     job,
@@ -20,6 +16,10 @@ from tests.plan_jobs import (
     snapshot,
     write,
 )
+
+from pipeline.errors import ConfigError, ContractError, DpiframeError
+from pipeline.plan import JobPlan, describe_plan, make_plan
+from pipeline.records import IdentityFile, OutputLayout, Success, write_json
 
 
 @pytest.fixture
