@@ -28,7 +28,7 @@ class JobConfig(BaseModel):
 
     bundle: LocalPath = Field(description="folder of the model bundle")
     input: Paths = Field(
-       default= description="parquet file, folder (searched in depth) or glob, or a list of these; "
+        description="parquet file, folder (searched in depth) or glob, or a list of these; "
         "a file that is listed twice is scored twice"
     )
     output: LocalPath = Field(description="folder for the scores; one job at a time writes it")
@@ -38,13 +38,16 @@ class JobConfig(BaseModel):
         "ids; auto: looks at the files",
     )
     key_columns: list[Column] = Field(
-        default=[], description="columns copied beside each score, never null; default: the schema's"
+        default=[],
+        description="columns copied beside each score, never null; default: the schema's",
     )
     carry_columns: list[Column] = Field(
-        default=[], description="more columns to copy beside each score, nulls allowed, such as a label"
+        default=[],
+        description="more columns to copy beside each score, nulls allowed, such as a label",
     )
     field_columns: dict[str, Column] = Field(
-        default={}, description="encoded form: field or dense feature -> its column, where names differ"
+        default={},
+        description="encoded form: field or dense feature -> its column, where names differ",
     )
     unit_rows: Annotated[Whole, AfterValidator(Between(1, 10**9))] = Field(
         default=1_000_000, description="rows scored and published as one file, cut at row groups"
@@ -78,26 +81,33 @@ class JobConfig(BaseModel):
     )
     graphs: Flag = Field(default=True, description="replay captured CUDA graphs")
     threads: Count | None = Field(
-        default=None, description="CPU threads a scorer; default: the cores shared among the scorers"
+        default=None,
+        description="CPU threads a scorer; default: the cores shared among the scorers",
     )
     ray_address: str | None = Field(
-        default=None, description="Ray cluster to attach to; default: the running one, else a local one"
+        default=None,
+        description="Ray cluster to attach to; default: the running one, else a local one",
     )
     num_scorers: Annotated[Whole, AfterValidator(Between(1, 65536))] | None = Field(
         default=None, description="scorer actors; default: one a GPU, or one where there is none"
     )
-    max_tasks_in_flight: Count = Field(default=4, description="units queued or running at one scorer")
+    max_tasks_in_flight: Count = Field(
+        default=4, description="units queued or running at one scorer"
+    )
     tracking: Flag = Field(default=True, description="record the job in MLflow")
     mlflow_uri: str | None = Field(
         default=None, description="MLflow tracking server; default: sqlite:///mlflow.db"
     )
     experiment: str = Field(default="dpiframe", min_length=1, description="MLflow experiment")
-    run_name: str | None = Field(default=None, description="name of the MLflow run; default: made up")
+    run_name: str | None = Field(
+        default=None, description="name of the MLflow run; default: made up"
+    )
     baseline_run: str | None = Field(
         default=None, description="id of the MLflow run whose scores the drift is measured against"
     )
     price_per_hour: Annotated[float, AfterValidator(Between(0, 1e6))] | None = Field(
-        default=None, description="price of one GPU (one machine without GPUs) an hour, for the cost"
+        default=None,
+        description="price of one GPU (one machine without GPUs) an hour, for the cost",
     )
 
     @model_validator(mode="after")
