@@ -7,6 +7,8 @@ import logging
 import math
 import os
 import secrets
+import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -39,25 +41,14 @@ def ray_cluster(address: str | None, unit_bytes: int, verbose: bool) -> Iterator
     `address`: of a running cluster, "local" to always start one, or None: RAY_ADDRESS, else the
     cluster that `ray start` left on this machine, else a local one. ResumableError if that fails.
     """
-    if not verbose:
-        quiet_logs()
     import ray
 
     if ray.is_initialized():
         yield
         return
-    options = {
-        "include_dashboard": False,
-        "log_to_driver": verbose,
-        "logging_level": logging.INFO if verbose else logging.ERROR,
-    }
     try:
-        found = running_cluster(address)
-        if found is None:
-            os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-            ray.init(address="local", object_store_memory=store_bytes(unit_bytes), **options)
-        else:
-            ray.init(address=found, **options)
+        with contextlib.nullcontext() if verbose else quiet_start():
+            connect(address, unit_bytes, verbose)
     except SystemExit:  # Ray's own answer to SIGTERM while it starts
         raise StopRequestedError("SIGTERM") from None
     except (ConnectionError, RuntimeError, OSError, ray.exceptions.RayError) as error:
@@ -67,6 +58,24 @@ def ray_cluster(address: str | None, unit_bytes: int, verbose: bool) -> Iterator
         yield
     finally:
         ray.shutdown()
+
+
+def connect(address: str | None, unit_bytes: int, verbose: bool) -> None:
+    """Attach to the cluster that `address` means, or start a local one."""
+    import ray
+
+    options = {
+        "include_dashboard": False,
+        "log_to_driver": verbose,
+        "logging_level": logging.INFO if verbose else logging.ERROR,
+    }
+    found = running_cluster(address)
+    if found is not None:
+        ray.init(address=found, **options)
+        return
+    # A secret of this cluster's own: Ray would keep one in the home folder, shared by all.
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    ray.init(address="local", object_store_memory=store_bytes(unit_bytes), **options)
 
 
 def running_cluster(address: str | None) -> str | None:
@@ -92,12 +101,32 @@ def store_bytes(unit_bytes: int) -> int:
     return max(256 * MIB, min(UNITS_IN_STORE * unit_bytes, limit))
 
 
-def quiet_logs() -> None:
-    """Keep Ray's notices out of a job's log. Must run before Ray starts to take effect on it."""
+@contextlib.contextmanager
+def quiet_start() -> Iterator[None]:
+    """Keep Ray's notices out of a job's log, also those that its C++ part writes while it starts.
+
+    What was kept back appears after all when the start fails.
+    """
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
-    os.environ.setdefault("RAY_DATA_DISABLE_PROGRESS_BARS", "1")
-    for name in ("ray", "ray.data", "ray._private.authentication.authentication_token_setup"):
-        logging.getLogger(name).setLevel(logging.ERROR)
+    import ray.data  # noqa: F401  # its import sets the loggers up
+
+    logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
+    for handler in logging.getLogger("ray.data").handlers:
+        if isinstance(handler, logging.StreamHandler):
+            handler.setLevel(logging.ERROR)
+    sys.stderr.flush()
+    before = os.dup(2)
+    with tempfile.TemporaryFile() as kept:
+        os.dup2(kept.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            kept.seek(0)
+            os.write(before, kept.read())
+            raise
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
 
 
 def share_out(config: JobConfig, cpus: float, gpus: float, cuda_built: bool) -> Shares:

@@ -6,7 +6,7 @@ Rows never pass the driver, and Ray's backpressure bounds what waits in the obje
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,8 +19,8 @@ from ray.exceptions import RayError, RayTaskError
 from pipeline.cluster import Shares
 from pipeline.errors import DpiframeError, ResumableError
 from pipeline.read import read_unit
-from pipeline.records import Outcome, UnitError, UnitRecord
-from pipeline.scorer import Scorer, ScorerSettings
+from pipeline.records import Outcome
+from pipeline.scorer import Scorer, ScorerSettings, decode
 from pipeline.units import Unit
 
 
@@ -111,12 +111,3 @@ def plan_dataset(source: UnitSource, settings: ScorerSettings, shares: Shares) -
         num_cpus=shares.scorer_cpus,
         num_gpus=shares.scorer_gpus or None,
     )
-
-
-def decode(batch: Any) -> Iterator[Outcome]:
-    """Outcomes in a batch of OUTCOME_SCHEMA rows."""
-    for row in batch.to_pylist():
-        if row["record"] is not None:
-            yield UnitRecord.model_validate_json(row["record"])
-        else:
-            yield UnitError.model_validate_json(row["error"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -24,7 +24,7 @@ from pipeline.config import SCORE_COLUMN, JobConfig
 from pipeline.model_inputs import EncodedReader, InputReader, RawReader, only_chunk
 from pipeline.publish import Publisher, SupersededError
 from pipeline.read import ERROR_KEY, GROUPS_KEY, SECONDS_KEY, UNIT_KEY
-from pipeline.records import ErrorKind, UnitError, UnitRecord
+from pipeline.records import ErrorKind, Outcome, UnitError, UnitRecord
 from pipeline.score_stats import score_stats
 from pipeline.units import Unit
 
@@ -223,9 +223,18 @@ def failed(unit: Unit, kind: ErrorKind, message: str) -> pa.Table:
     return outcome(UnitError(unit=unit.name, kind=kind, message=message))
 
 
-def outcome(result: UnitRecord | UnitError) -> pa.Table:
+def outcome(result: Outcome) -> pa.Table:
     """One row that carries a record or an error to the driver."""
     text = result.model_dump_json()
     is_record = isinstance(result, UnitRecord)
     row = {"record": [text if is_record else None], "error": [None if is_record else text]}
     return pa.table(row, schema=OUTCOME_SCHEMA)
+
+
+def decode(batch: pa.Table) -> Iterator[Outcome]:
+    """Outcomes in a batch of OUTCOME_SCHEMA rows."""
+    for row in batch.to_pylist():
+        if row["record"] is not None:
+            yield UnitRecord.model_validate_json(row["record"])
+        else:
+            yield UnitError.model_validate_json(row["error"])
