@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from dpiframe_core.errors import SpecError
+from dpiframe_core.features.schema import UNSEEN_ROW, FeatureSchema
 from dpiframe_core.modules import (
     DENSE,
     FM,
@@ -62,6 +63,14 @@ class Features:
     def __post_init__(self) -> None:
         if self.dense_as not in ("field", "raw"):
             raise SpecError(f"dense_as must be 'field' or 'raw', got {self.dense_as!r}")
+
+    @classmethod
+    def of_schema(cls, schema: FeatureSchema, dim: int, dense_as: DenseAs = "field") -> Features:
+        """The inputs that a fitted schema makes, every field `dim` wide."""
+        fields = [
+            FieldSpec(name=f.name, rows=f.rows, dim=dim, oov_row=UNSEEN_ROW) for f in schema.fields
+        ]
+        return cls(fields, [d.name for d in schema.dense], dense_as)
 
     def modules(self) -> tuple[list[Module], str, list[str]]:
         """Modules up to the deep input, the name of that input, the inputs for FM."""

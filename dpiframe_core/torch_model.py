@@ -13,15 +13,16 @@ from dpiframe_core.spec import ModelSpec
 
 
 class CTRModel(torch.nn.Module):
-    """The model of `spec` with fresh weights from `seed`.
+    """The model of `spec` with fresh weights from `seed`; with `sparse` its tables' gradients are
+    sparse.
 
     `state_dict()` holds exactly the weights of a bundle, under the same names
     ("module/part": no dots, so that any field name is a legal key).
     """
 
-    def __init__(self, spec: ModelSpec, seed: int = 0) -> None:
+    def __init__(self, spec: ModelSpec, seed: int = 0, sparse: bool = False) -> None:
         super().__init__()
-        self.spec = spec
+        self.spec, self.sparse = spec, sparse
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             for name, parameter in spec.parameters().items():
@@ -50,7 +51,9 @@ class CTRModel(torch.nn.Module):
         for module in self.spec.modules:
             prefix = f"{module.name}/"
             own = {k.removeprefix(prefix): v for k, v in weights.items() if k.startswith(prefix)}
-            x = Inputs([values[name] for name in module.inputs], ids.long(), self.training)
+            x = Inputs(
+                [values[name] for name in module.inputs], ids.long(), self.training, self.sparse
+            )
             values[module.name] = module.forward(own, x, self.spec)
         return values[self.spec.output].squeeze(1)
 

@@ -50,6 +50,7 @@ class Inputs:
     values: list[Tensor]
     ids: Tensor
     training: bool
+    sparse: bool = False  # gradients of tables are sparse (for torch.optim.SparseAdam)
 
 
 class BaseModule(BaseModel):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from dpiframe_core.errors import SpecError
 from dpiframe_core.modules.base import BaseModule, Inputs, Parameter, Value, constant, normal
@@ -43,7 +44,7 @@ class Wide(BaseModule):
 
     def forward(self, weights: Mapping[str, Tensor], x: Inputs, spec: ModelSpec) -> Tensor:
         rows = [
-            torch.nn.functional.embedding(x.ids[i], weights[f"tables/{field.table}"])
+            functional.embedding(x.ids[i], weights[f"tables/{field.table}"], sparse=x.sparse)
             for i, field in enumerate(spec.fields)
         ]
         if x.values:

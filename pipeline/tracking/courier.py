@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -22,6 +23,7 @@ LOG_FILE = "sender.log"
 LOG_LIMIT = 1 << 20
 PIPE_BYTES = 1 << 20  # holds hundreds of events while the sender starts
 KILL_WAIT_S = 1.0
+STACK_WAIT_S = 0.1
 
 
 class Courier:
@@ -85,6 +87,9 @@ class Courier:
         except subprocess.TimeoutExpired:
             where = without_credentials(self.uri)
             self.error = self.error or f"{where} did not answer within {timeout_s:g} s"
+            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                self._process.send_signal(signal.SIGUSR1)  # its stack goes to the log
+                self._process.wait(STACK_WAIT_S)
             self.kill()
 
     def kill(self) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import faulthandler
 import fcntl
 import importlib
 import json
@@ -249,7 +250,7 @@ def main() -> int:
     inbox = Inbox(sys.stdin, live=arguments.live is not None)
     report = Reports(os.fdopen(os.dup(1), "w"))
     os.dup2(2, 1)  # whatever MLflow prints goes to the log
-    os.nice(5)
+    faulthandler.register(signal.SIGUSR1)  # the parent asks where it hangs before it ends it
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(message)s")
     with sending_lock(arguments.folder, report):
         return 1 if Sender(arguments.folder, arguments.live, inbox, report).run() else 0

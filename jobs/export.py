@@ -1,0 +1,28 @@
+"""`dpiframe export`: a bundle from a spec and its weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command("export")
+@click.option("--spec", required=True, type=FILE, help="Model spec, JSON.")
+@click.option("--weights", required=True, type=FILE, help="The spec's weights, safetensors.")
+@click.option("--schema", type=FILE, help="Fitted feature schema, JSON.")
+@click.option("--vocabularies", type=FILE, help="The schema's vocabularies, safetensors.")
+@click.option("--output", "-o", required=True, type=click.Path(path_type=Path), help="Bundle.")
+def command(
+    spec: Path, weights: Path, schema: Path | None, vocabularies: Path | None, output: Path
+) -> None:
+    """Write a bundle from a model trained elsewhere.
+
+    The weights are those of `dpiframe_core.CTRModel(spec).state_dict()`, by the same names.
+    """
+    from pipeline.export import export
+
+    bundle = export(spec, weights, schema, vocabularies, output)
+    click.echo(f"bundle {bundle.path} ({bundle.digest[:16]})")
