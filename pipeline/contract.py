@@ -33,7 +33,12 @@ class _Alike(NamedTuple):
 
 
 def column_limits(spec: ModelSpec, schema: FeatureSchema | None, config: JobConfig) -> Limits:
-    """The columns whose footer statistics count, in either form, and what they must lie in."""
+    """The columns whose footer statistics count, in either form, and what they must lie in.
+
+    None when bad rows are rejected: that happens one by one, when they are read.
+    """
+    if config.on_bad_row == "reject":
+        return {}
     limits: dict[str, tuple[float, float] | None] = {}
     for name in spec.dense:
         limits[config.field_columns.get(name, name)] = (-_FLOAT32, _FLOAT32)
@@ -162,8 +167,6 @@ def _family(kind: pa.DataType) -> str:
 def _statistics_problems(
     files: Sequence[InputFile], columns: Columns, spec: ModelSpec, config: JobConfig
 ) -> Iterator[str]:
-    if config.on_bad_row != "fail":
-        return  # bad rows are rejected one by one, when they are read
     rows = _table_rows(spec, config)
     told: set[str] = set()
     for file in files:

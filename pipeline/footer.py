@@ -106,40 +106,36 @@ class FooterReader:
         found = []
         for column, limits in self._limits.items():
             if column in leaves:
-                statistics = [group.column(leaves[column]).statistics for group in groups]
-                found += _column_problems(column, limits, statistics)
+                found += _column_problems(column, leaves[column], limits, groups)
         return tuple(found)
 
 
 def _column_problems(
-    column: str, limits: tuple[float, float] | None, statistics: list[Any]
+    column: str, leaf: int, limits: tuple[float, float] | None, groups: list[Any]
 ) -> list[StatisticsProblem]:
-    found = []
-    nulls = [(i, s.null_count) for i, s in enumerate(statistics) if _has_nulls(s)]
+    """One loop without calls: a large input has tens of millions of column chunks."""
+    nulls: list[tuple[int, int]] = []
+    outside: list[tuple[int, int | float]] = []
+    for row_group, group in enumerate(groups):
+        statistics = group.column(leaf).statistics
+        if statistics is None:
+            continue
+        if null_count := statistics.null_count:  # None when it was not counted
+            nulls.append((row_group, null_count))
+        if limits is None or not statistics.has_min_max:
+            continue
+        low, high = statistics.min, statistics.max
+        try:
+            if low < limits[0] or high > limits[1]:
+                outside.append((row_group, low if low < limits[0] else high))
+        except TypeError:  # texts, dates: not of a type that the column should have
+            break
+    found: list[StatisticsProblem] = []
     if nulls:
-        row_group, count = nulls[0]
-        found.append(StatisticsProblem(column, "null", row_group, count, len(nulls)))
-    if limits is not None:
-        outside = [(i, v) for i, s in enumerate(statistics) for v in _outside(s, *limits)]
-        if outside:
-            row_group, value = outside[0]
-            groups = len({i for i, _ in outside})
-            found.append(StatisticsProblem(column, "range", row_group, value, groups))
+        found.append(StatisticsProblem(column, "null", *nulls[0], len(nulls)))
+    if outside:
+        found.append(StatisticsProblem(column, "range", *outside[0], len(outside)))
     return found
-
-
-def _has_nulls(statistics: Any) -> bool:
-    return statistics is not None and statistics.has_null_count and statistics.null_count > 0
-
-
-def _outside(statistics: Any, low: float, high: float) -> list[int | float]:
-    """The smallest or the largest value, if it is a number outside [low, high]."""
-    if statistics is None or not statistics.has_min_max:
-        return []
-    ends = (statistics.min, statistics.max)
-    if not all(isinstance(end, int | float) for end in ends):
-        return []
-    return [end for end in ends if not low <= end <= high][:1]
 
 
 def _read_tail(handle: int, size: int) -> tuple[bytes, int]:
