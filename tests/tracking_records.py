@@ -60,7 +60,7 @@ def start_job(output: Path, uri: str | None, identity: str = "id-1", **changes: 
     return tracker
 
 
-def track_job(output: Path, uri: str | None, timeout_s: float = 60, **changes: Any) -> Tracker:
+def track_job(output: Path, uri: str | None, timeout_s: float = 120, **changes: Any) -> Tracker:
     """A whole job of three units, closed."""
     tracker = start_job(output, uri, **changes)
     records = [make_record(index) for index in range(3)]

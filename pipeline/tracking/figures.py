@@ -20,6 +20,7 @@ SIZE = (8.0, 4.5)
 MAX_SCORERS = 32  # lines of the timeline
 MAX_UNITS = 2000  # bars of the timeline, each with one part a stage
 THROUGHPUT_BINS = 60
+UNITS_A_BIN = 4  # fewer would show the grid of the slices, not the job
 COLOURS = ("#4c78a8", "#9ecae9", "#f58518", "#54a24b", "#ffbf79", "#b279a2")
 
 
@@ -83,7 +84,9 @@ def stage_timeline(units: UnitColumns) -> Figure:
 
     A unit's stages may run in other processes and overlap those of the next unit.
     """
-    figure, axes = _axes("Stages of each unit", "seconds from the first unit's start", "scorer")
+    cut = len(units.rows) > MAX_UNITS
+    title = f"Stages of the first {MAX_UNITS} units" if cut else "Stages of each unit"
+    figure, axes = _axes(title, "seconds from the first unit's start", "scorer")
     scorers = sorted(set(units.scorer))[:MAX_SCORERS]
     lines = {scorer: line for line, scorer in enumerate(scorers)}
     begin = units.started - units.started.min()
@@ -103,7 +106,7 @@ def stage_timeline(units: UnitColumns) -> Figure:
 def throughput(units: UnitColumns) -> Figure:
     """Rows a second over time: rows of the units that were done in each of at most 60 slices."""
     figure, axes = _axes("Throughput", "seconds from the job's start", "rows/s")
-    num_bins = int(np.clip(len(units.done), 1, THROUGHPUT_BINS))
+    num_bins = int(np.clip(len(units.done) // UNITS_A_BIN, 1, THROUGHPUT_BINS))
     edges = np.linspace(0.0, max(float(units.done.max()), 1e-6), num_bins + 1)
     rows, _ = np.histogram(units.done, bins=edges, weights=units.rows)
     axes.stairs(rows / np.diff(edges), edges, fill=True, color=COLOURS[0])
