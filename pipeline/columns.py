@@ -48,17 +48,17 @@ def choose_columns(
     _check_field_columns(spec, config)
     ids = tuple(config.field_columns.get(f.name, f.name) for f in spec.fields)
     dense = tuple(config.field_columns.get(name, name) for name in spec.dense)
-    sources = schema.source_columns if schema else ()
     form = config.form
     if form == "auto":
-        form = _guess_form(schemas, ids, dense, sources)
-    if form == "raw" and schema is None:
-        raise ConfigError("form: raw needs a bundle with a feature schema, and this one has none")
+        form = _guess_form(schemas, ids, dense, schema)
     if form == "raw" and config.field_columns:
         raise ConfigError("field_columns is for encoded input; raw columns are named by the schema")
     keys = _key_columns(schema, config)
     carry = tuple(config.carry_columns)
     if form == "raw":
+        if schema is None:
+            raise ConfigError("form: raw needs a bundle with a feature schema; this one has none")
+        sources = schema.source_columns
         return Columns(form=form, key_columns=keys, carry_columns=carry, source_columns=sources)
     return Columns(
         form=form, key_columns=keys, carry_columns=carry, id_columns=ids, dense_columns=dense
@@ -69,29 +69,27 @@ def _guess_form(
     schemas: Sequence[pa.Schema],
     ids: tuple[str, ...],
     dense: tuple[str, ...],
-    sources: tuple[str, ...],
+    schema: FeatureSchema | None,
 ) -> Literal["raw", "encoded"]:
-    """Encoded when all id columns are there with integers, raw when the schema's columns are.
+    """Encoded when all id columns are there with integers, raw when the schema can read the file.
 
-    When neither holds, the form that misses less, so that the contract tells what is missing.
+    When neither holds, the form that lacks less, so that the contract tells what is missing.
     """
-    if not sources:
+    if schema is None:
         return "encoded"
     if not schemas:
         return "raw"
     first = schemas[0]
     integers = {field.name for field in first if pa.types.is_integer(field.type)}
-    names = set(first.names)
-    missing_ids = [c for c in ids if c not in integers] + [c for c in dense if c not in names]
-    missing_sources = [column for column in sources if column not in names]
-    if not missing_ids and not missing_sources and set(ids) & set(sources):
+    lacking = [c for c in ids if c not in integers] + [c for c in dense if c not in first.names]
+    lacking_raw = schema.check(first)
+    shared = [column for column in ids if column in schema.source_columns]
+    if not lacking and not lacking_raw and shared:
         raise ConfigError(
             "form: auto cannot tell ids from raw integers in these files, as both forms use "
-            f"column {next(c for c in ids if c in sources)!r}; set form to raw or encoded"
+            f"column {shared[0]!r}; set form to raw or encoded"
         )
-    if not missing_ids:
-        return "encoded"
-    return "encoded" if len(missing_ids) < len(missing_sources) else "raw"
+    return "encoded" if not lacking or len(lacking) < len(lacking_raw) else "raw"
 
 
 def _key_columns(schema: FeatureSchema | None, config: JobConfig) -> tuple[str, ...]:

@@ -5,8 +5,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from plan_jobs import encoded_spec, encoded_table, job, raw_schema, raw_spec, raw_table, write
+from plan_jobs import ROWS, encoded_spec, encoded_table, job, raw_schema, raw_spec, raw_table, write
 
+from dpiframe_core.features.schema import (
+    CategoricalFeature,
+    DenseFeature,
+    FeatureSchema,
+    HashEncoding,
+)
 from pipeline.columns import Columns
 from pipeline.contract import check_contract, column_limits
 from pipeline.errors import ConfigError, ContractError
@@ -82,9 +88,27 @@ def test_raw_columns_are_those_of_the_schema(tmp_path: Path) -> None:
 def test_auto_takes_ids_for_encoded_even_with_a_schema(tmp_path: Path) -> None:
     ids = {field.name: pa.array([0], pa.int32()) for field in raw_spec().fields}
     table = pa.table({"row_id": [1], **ids})
-    with pytest.raises(ConfigError, match="set form to raw or encoded"):
-        check_raw(tmp_path, table)  # the integers I1.. could be either
-    assert check_raw(tmp_path, table, form="encoded").form == "encoded"
+    assert check_raw(tmp_path, table).form == "encoded"
+    with pytest.raises(ContractError, match=r"encoded form(.|\n)*column C26: missing"):
+        check_raw(tmp_path, table.drop_columns(["C26"]))
+
+
+def test_auto_refuses_integers_that_could_be_either(tmp_path: Path) -> None:
+    fields = [
+        CategoricalFeature(
+            name=name, column=name, values="integer", encoding=HashEncoding(modulus=rows - 2)
+        )
+        for name, rows in ROWS.items()
+    ]
+    schema = FeatureSchema(
+        dataset="d", fields=tuple(fields), dense=(DenseFeature(name="I1", column="I1"),)
+    )
+    write(tmp_path / "input/a.parquet", encoded_table())
+    files = scan_inputs(job(tmp_path)).files
+    with pytest.raises(ConfigError, match="both forms use column 'C1'; set form to raw or enc"):
+        check_contract(files, encoded_spec(), schema, job(tmp_path))
+    for form in ("raw", "encoded"):
+        assert check_contract(files, encoded_spec(), schema, job(tmp_path, form=form)).form == form
 
 
 def test_auto_on_files_of_neither_form_tells_what_is_missing(tmp_path: Path) -> None:
