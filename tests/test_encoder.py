@@ -6,6 +6,7 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 import pytest
+from xxh64_reference import xxh64
 
 from dpiframe_core.features import (
     CategoricalFeature,
@@ -23,7 +24,6 @@ from dpiframe_core.features.schema import (
     ModuloEncoding,
     VocabularyEncoding,
 )
-from tests.xxh64_reference import xxh64
 
 TEXTS = ["68fd1e64", None, "", "a", "ünïcödé", "x" * 37, "68fd1e64", "b" * 300]
 

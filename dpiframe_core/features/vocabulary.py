@@ -59,7 +59,7 @@ class VocabularyIndex:
 
     def _equal(self, positions: np.ndarray, values: pa.Array) -> np.ndarray:
         if pa.types.is_integer(values.type):
-            return numbers(self._vocabulary)[positions] == numbers(values)
+            return np.asarray(numbers(self._vocabulary)[positions] == numbers(values))
         candidates = self._vocabulary.take(pa.array(positions))
         same = pc.fill_null(pc.equal(candidates, values.cast(candidates.type)), False)
         return np.asarray(same.to_numpy(zero_copy_only=False))

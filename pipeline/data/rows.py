@@ -121,7 +121,6 @@ def synth_fields(
     """
     sizes = CRITEO_CARDINALITIES if dataset == "criteo" else AVAZU_CARDINALITIES
     shares = CRITEO_MISSING if dataset == "criteo" else AVAZU_MISSING
-    tables: dict[int, QuantileTable] = {}
     fields = []
     for name, kind in feature_columns(dataset).items():
         is_text, is_count = pa.types.is_string(kind), dataset == "criteo" and name in CRITEO_COUNTS
@@ -129,9 +128,7 @@ def synth_fields(
             size, table = COUNT_BUCKETS.rows, counts_table(*CRITEO_COUNTS[name])
         else:
             size = max(2, round(sizes[name] * cardinality_scale)) if is_text else sizes[name]
-            if size not in tables:
-                tables[size] = zipf_table(size, zipf_exponent)
-            table = tables[size]
+            table = zipf_table(size, zipf_exponent)
         published = None if is_text or is_count else integer_values(name, size)
         share = shares.get(name, 0.0)
         fields.append(SynthField(name, size, share, table, is_text, is_count, published))

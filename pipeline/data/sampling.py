@@ -7,6 +7,7 @@ to the caller (here: is the value missing).
 
 from __future__ import annotations
 
+import functools
 import math
 from statistics import NormalDist
 from typing import NamedTuple
@@ -41,6 +42,7 @@ def missing_mask(words: np.ndarray, share: float) -> np.ndarray:
     return words.astype(np.uint16) < np.uint16(round(share * _CELLS))
 
 
+@functools.lru_cache(maxsize=64)
 def zipf_table(size: int, exponent: float) -> QuantileTable:
     """Ranks 0 .. size-1 where rank r has probability proportional to (r + 1)^-exponent."""
     exact = np.cumsum(np.arange(1, min(size, _EXACT_RANKS) + 1, dtype=np.float64) ** -exponent)
@@ -54,18 +56,24 @@ def zipf_table(size: int, exponent: float) -> QuantileTable:
     return _table(first, np.append(first[1:], size))
 
 
+@functools.lru_cache(maxsize=64)
 def counts_table(median: float, ninth_decile: float, negative: float) -> QuantileTable:
     """Integers floor(e^(mu + sigma z)) - 1 of a normal z, with a share of -1 and a few -2, -3."""
     mu = math.log(median + 1)
     sigma = (math.log(ninth_decile + 1) - mu) / NormalDist().inv_cdf(0.9)
     num_negative = round(negative * _CELLS)
-    share = (np.arange(_CELLS + 1 - num_negative) + 0.5) / (_CELLS + 1 - num_negative)
-    z = np.array([NormalDist().inv_cdf(p) for p in share])
+    z = _normal_quantiles(_CELLS + 1 - num_negative)
     counts = np.minimum(np.exp(mu + sigma * z) - 1, 2**30).astype(np.int64)
     first = np.concatenate([np.full(num_negative, -1), counts])
     first[: num_negative // 64] = -2
     first[: num_negative // 512] = -3
     return _table(first[:-1], first[1:])
+
+
+@functools.lru_cache(maxsize=4)
+def _normal_quantiles(num: int) -> np.ndarray:
+    """The normal quantiles [num] at the middles of as many equal shares."""
+    return np.array([NormalDist().inv_cdf((i + 0.5) / num) for i in range(num)])
 
 
 def _table(first: np.ndarray, stop: np.ndarray) -> QuantileTable:

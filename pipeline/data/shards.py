@@ -16,7 +16,7 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.errors import ConfigError
+from pipeline.errors import ConfigError, ResumableError
 
 _STAGING = ".staging-"
 _SHARD = "shard-{:05d}.parquet"
@@ -57,7 +57,10 @@ class ShardFolder:
 
     def __enter__(self) -> Self:
         """Make the hidden folder."""
-        self._staging.mkdir(parents=True)
+        try:
+            self._staging.mkdir(parents=True)
+        except OSError as cause:
+            raise ConfigError(f"cannot make output folder {self._output}: {cause}") from cause
         return self
 
     def __exit__(
@@ -66,20 +69,36 @@ class ShardFolder:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Rename the shards into place, or on an error remove them."""
-        if error is None:
-            for old in self._old:
-                old.unlink()
-            for shard in sorted(self._staging.iterdir()):
-                shard.rename(self._output / shard.name)
-        shutil.rmtree(self._staging)
+        """Rename the shards into place, or on an error remove them.
+
+        A full disk, or another fault of the file system, becomes ResumableError.
+        """
+        try:
+            if error is None:
+                self._publish()
+        finally:
+            shutil.rmtree(self._staging, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise ResumableError(
+                f"stopped, and nothing was written to {self._output}: {error}; "
+                "put that right and run the same command again"
+            ) from error
+
+    def _publish(self) -> None:
+        for old in self._old:
+            old.unlink()
+        for shard in sorted(self._staging.iterdir()):
+            shard.rename(self._output / shard.name)
 
 
 def open_shard(
     path: Path, schema: pa.Schema, compression: str, dictionary_columns: list[str]
 ) -> pq.ParquetWriter:
-    """A parquet writer that leaves Arrow's own schema out, so strings read back as strings."""
-    return pq.ParquetWriter(
+    """A parquet writer that leaves Arrow's own schema out, so strings read back as strings.
+
+    The schema's metadata goes into the file's.
+    """
+    writer = pq.ParquetWriter(
         path,
         schema,
         compression=compression,
@@ -87,6 +106,8 @@ def open_shard(
         store_schema=False,
         write_statistics=True,
     )
+    writer.add_key_value_metadata(schema.metadata or {})
+    return writer
 
 
 def sync_file(path: Path) -> None:
