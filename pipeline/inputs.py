@@ -41,6 +41,10 @@ class InputFile(BaseModel):
         return len(self.row_group_rows)
 
 
+# One set for all files: pydantic would give each its own.
+_ALL_FIELDS = set(InputFile.model_fields)
+
+
 class InputScan(NamedTuple):
     """Readable files sorted by path, and those that the policy `quarantine` leaves out."""
 
@@ -102,6 +106,7 @@ def _read(reader: FooterReader, path: str) -> InputFile | _Unreadable:
     except OSError as error:
         return _Unreadable(path, error.strerror or str(error), corrupt=False)
     return InputFile.model_construct(
+        _ALL_FIELDS,
         path=path,
         size=footer.size,
         mtime_ns=footer.mtime_ns,
