@@ -18,7 +18,7 @@ py::dict build_info() {
   py::list archs;
 #ifdef DPIFRAME_WITH_CUDA
   constexpr bool kCuda = true;
-  for (const py::handle arch : py::str(DPIFRAME_CUDA_ARCHS).attr("split")(";"))
+  for (const py::handle arch : py::str(DPIFRAME_CUDA_ARCHS).attr("split")())
     archs.append("sm_" + arch.cast<std::string>());
 #else
   constexpr bool kCuda = false;
