@@ -61,18 +61,18 @@ class Encoder:
             raise EncodeError("; ".join(problems))
         return Encoded(
             ids=[
-                self._encode_field(field, table.column(field.column))
+                self._encode_column(field, table.column(field.column))
                 for field in self.schema.fields
             ],
             dense=[_encode_dense(dense, table.column(dense.column)) for dense in self.schema.dense],
         )
 
-    def _encode_field(self, field: CategoricalFeature, column: pa.ChunkedArray) -> np.ndarray:
-        encode = partial(field_rows, field, index=self._indexes.get(field.name))
+    def _encode_column(self, field: CategoricalFeature, column: pa.ChunkedArray) -> np.ndarray:
+        encode = partial(encode_field, field, index=self._indexes.get(field.name))
         return encode_column(column, np.int32, MISSING_ROW, encode)
 
 
-def field_rows(
+def encode_field(
     field: CategoricalFeature, values: pa.Array, index: VocabularyIndex | None = None
 ) -> np.ndarray:
     """Rows [n] of the values [n] of a plain array, which may hold nulls."""

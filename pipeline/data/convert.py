@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,11 +21,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from dpiframe_core.features.columns import string_bytes
 from pipeline.data.brokenlines import find_broken_line
 from pipeline.data.layouts import KEY_COLUMNS, LABEL_COLUMNS, Dataset, raw_schema, with_layout
-from pipeline.data.shards import ShardFolder, ShardWriter
+from pipeline.data.shards import Compression, ShardFolder, ShardWriter
 from pipeline.data.textfiles import TextFile, damaged_gzip, inspect_file, is_gzip, never_null
 from pipeline.errors import ConfigError, ContractError
-
-Compression = Literal["none", "snappy", "lz4", "zstd"]
 
 _HEX_DIGITS = 8
 _IS_HEX = np.zeros(256, bool)

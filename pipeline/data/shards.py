@@ -11,12 +11,14 @@ import shutil
 import uuid
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.errors import ConfigError, ResumableError
+
+Compression = Literal["none", "snappy", "lz4", "zstd"]
 
 _STAGING = ".staging-"
 _SHARD = "shard-{:05d}.parquet"
@@ -92,7 +94,7 @@ class ShardFolder:
 
 
 def open_shard(
-    path: Path, schema: pa.Schema, compression: str, dictionary_columns: list[str]
+    path: Path, schema: pa.Schema, compression: Compression, dictionary_columns: list[str]
 ) -> pq.ParquetWriter:
     """A parquet writer that leaves Arrow's own schema out, so strings read back as strings.
 
@@ -125,7 +127,7 @@ class ShardWriter:
         schema: pa.Schema,
         shard_rows: int,
         group_rows: int,
-        compression: str,
+        compression: Compression,
     ) -> None:
         self._folder, self._schema, self._compression = folder, schema, compression
         self._shard_rows, self._group_rows = shard_rows, min(group_rows, shard_rows)

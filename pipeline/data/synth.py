@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -28,13 +28,13 @@ from pipeline.data.layouts import (
     with_layout,
 )
 from pipeline.data.rows import Drawn, RowSource, SynthField, encoded_ids
-from pipeline.data.shards import ShardFolder, open_shard, sync_file
+from pipeline.data.shards import Compression, ShardFolder, open_shard, sync_file
 from pipeline.data.values import avazu_keys, hex_strings
-
-Compression = Literal["none", "snappy", "lz4", "zstd"]
 
 # Columns with more distinct values are written plain: their dictionaries would be no smaller.
 _MAX_DICTIONARY = 1 << 14
+# What a file's metadata says of how it was made.
+_LAYOUT_OPTIONS = {"dataset", "form", "rows", "seed", "zipf_exponent", "cardinality_scale"}
 
 
 class SynthOptions(BaseModel):
@@ -168,9 +168,6 @@ class _Writer:
             facts["missing_row"], facts["unseen_row"] = MISSING_ROW, UNSEEN_ROW
             facts["field_rows"] = {field.name: field.rows for field in self._source.fields}
         return with_layout(plain, **facts)
-
-
-_LAYOUT_OPTIONS = {"dataset", "form", "rows", "seed", "zipf_exponent", "cardinality_scale"}
 
 
 def _dictionary(field: SynthField) -> pa.Array:
