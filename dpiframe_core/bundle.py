@@ -1,9 +1,9 @@
 """Bundle: a model as a folder, tied to no GPU, torch version or precision. Never pickle.
 
-    model.json               the spec, and the feature schema where there is one
-    weights.safetensors      every weight of the spec, by name
-    vocabulary.safetensors   the schema's vocabularies, where it has some
-    MANIFEST.json            sha256 and size of each of these files
+model.json               the spec, and the feature schema where there is one
+weights.safetensors      every weight of the spec, by name
+vocabulary.safetensors   the schema's vocabularies, where it has some
+MANIFEST.json            sha256 and size of each of these files
 """
 
 from __future__ import annotations

@@ -48,7 +48,8 @@ class Engine:
         """
         logits = self.logits(ids, dense)
         with np.errstate(over="ignore"):
-            return np.float32(1) / (np.float32(1) + np.exp(-logits))
+            scores: np.ndarray = np.float32(1) / (np.float32(1) + np.exp(-logits))
+        return scores
 
     def logits(self, ids: Ids, dense: Any = None) -> np.ndarray:
         """Logits [B] float32: `score` before the sigmoid."""

@@ -21,7 +21,7 @@ class State:
     """What a running program sees: buffers [B, width], weights, ids [F, B]."""
 
     def __init__(
-        self, buffers: Mapping[str, Tensor], weights: Mapping[str, Tensor], ids: Tensor
+        self, buffers: dict[str, Tensor], weights: Mapping[str, Tensor], ids: Tensor
     ) -> None:
         self.buffers, self.weights, self.ids = buffers, weights, ids
 
@@ -36,8 +36,9 @@ def run_program(program: Program, ids: Tensor, dense: Tensor) -> Tensor:
     """Logits [B] of ids [F, B] (int64) and dense [N, B], in the type of the weights."""
     dtype = next(iter(program.weights.values())).dtype
     batch = ids.shape[1]
-    buffers = {name: torch.full((batch, w), torch.nan, dtype=dtype) for name, w in
-               program.buffers.items()}
+    buffers = {
+        name: torch.full((batch, w), torch.nan, dtype=dtype) for name, w in program.buffers.items()
+    }
     buffers[DENSE] = dense.T.to(dtype)
     state = State(buffers, program.weights, ids)
     for step in program.steps:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from dpiframe_core import _core
 from dpiframe_core.modules import DENSE
 from dpiframe_core.program import Program, View
+
+Policy = Literal["serial", "depth_first", "breadth_first"]
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,7 @@ def schedule(
     program: Program,
     batch: int,
     streams: int,
-    policy: str,
+    policy: Policy,
     external: frozenset[str] = frozenset(),
 ) -> Schedule:
     """Plan a program for batches of up to `batch` rows of float32.

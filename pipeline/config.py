@@ -72,7 +72,9 @@ class JobConfig(BaseModel):
         default=False, description="replace what another job identity left in the output folder"
     )
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="where models run")
-    precision: Literal["fp32"] = Field(default="fp32", description="arithmetic of the model")
+    precision: Literal["fp32", "tf32", "fp16", "bf16"] = Field(
+        default="fp32", description="arithmetic of the model on a GPU; the CPU computes in float32"
+    )
     max_batch: Annotated[Whole, AfterValidator(Between(1, 2**24))] = Field(
         default=65536, description="rows in one call of the engine"
     )

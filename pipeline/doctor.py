@@ -48,7 +48,9 @@ def _package(name: str) -> Check:
     try:
         return Check(name, True, importlib.metadata.version(name))
     except importlib.metadata.PackageNotFoundError:
-        return Check(name, False, "not installed", f"pip install {name} (versions: constraints.txt)")
+        return Check(
+            name, False, "not installed", f"pip install {name} (versions: constraints.txt)"
+        )
 
 
 def _guarded(name: str, look: Callable[[str], Check]) -> Check:

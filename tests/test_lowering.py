@@ -30,7 +30,9 @@ def test_no_pass_changes_a_result(name):
     for passes in rows:
         program = lower(spec, weights, passes)
         got = run_program(program, torch.from_numpy(ids), torch.from_numpy(dense).double())
-        np.testing.assert_allclose(got.numpy(), expected, rtol=1e-11, atol=1e-11, err_msg=f"{passes}")
+        np.testing.assert_allclose(
+            got.numpy(), expected, rtol=1e-11, atol=1e-11, err_msg=f"{passes}"
+        )
 
 
 @pytest.mark.parametrize("name", SPECS)

@@ -53,9 +53,9 @@ def _merged(program: Program, group: list[Linear]) -> Program:
         return View(name, start[view.buffer] + view.start, view.width)
 
     steps: list[Step] = []
-    for step in program.steps:
-        if step is group[0]:
+    for other in program.steps:
+        if other is group[0]:
             steps.append(wide)
-        elif step not in group:
-            steps.append(step.map_views(place))
+        elif other not in group:
+            steps.append(other.map_views(place))
     return changed(program, steps=tuple(steps), buffers=buffers, weights=weights)

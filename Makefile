@@ -1,0 +1,48 @@
+# make demo, make test: each does its own set-up on a fresh machine with Python 3.11+, g++ and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+SOURCES := CMakeLists.txt $(shell find csrc -type f)
+SETUP := $(VENV)/.dependencies $(VENV)/.installed
+
+.PHONY: setup demo test lint format bench clean
+
+setup: $(SETUP)
+
+demo: $(SETUP)
+	$(BIN)/dpiframe demo --output demo_out
+
+test: $(SETUP)
+	$(BIN)/python -m pytest
+
+lint: $(SETUP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror $$(find csrc -type f)
+	$(BIN)/python -m pytest tests/test_house_style.py
+
+format: $(SETUP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $$(find csrc -type f)
+
+bench: $(SETUP)
+	$(BIN)/dpiframe bench engine
+
+clean:
+	rm -rf build $(VENV) demo_out
+
+$(VENV)/.dependencies: constraints.txt pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install -c constraints.txt cmake ninja pybind11 scikit-build-core
+	$(PIP) install -c constraints.txt $$($(BIN)/python -c "import tomllib as t; p = \
+	t.load(open('pyproject.toml', 'rb')); print(*(repr(d) for d in p['project']['dependencies'] + \
+	p['project']['optional-dependencies']['dev']))")
+	touch $@
+
+# The compiled part alone is built anew when a C++ or CUDA file changed.
+$(VENV)/.installed: $(VENV)/.dependencies $(SOURCES)
+	$(PIP) install --no-build-isolation --no-deps -e .
+	touch $@
