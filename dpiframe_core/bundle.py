@@ -103,7 +103,8 @@ def open_bundle(path: str | Path) -> Bundle:
         raw = model.get("schema")
         schema = None if raw is None else FeatureSchema.model_validate(raw)
         with safe_open(path / WEIGHTS, framework="pt") as file:
-            shapes = {name: list(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+            names = list(file.keys())
+            shapes = {name: list(file.get_slice(name).get_shape()) for name in names}
         tensors = safetensors.numpy.load_file(path / VOCABULARY) if VOCABULARY in manifest else {}
         vocabularies = vocabulary_from_tensors(tensors)
     except (SpecError, SchemaError, ValidationError, SafetensorError) as error:

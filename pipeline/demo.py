@@ -35,9 +35,7 @@ def run_demo(folder: Path, rows: int, train_rows: int, say: Callable[[str], None
     made = synth(
         SynthOptions(dataset="criteo", output=folder / "rows", rows=rows, rows_per_shard=SHARD_ROWS)
     )
-    say(
-        f"1 synth   {made.rows:,} raw Criteo-shaped rows, {made.shards} shards, {made.seconds:.1f} s"
-    )
+    say(f"1 synth   {made.rows:,} raw Criteo-shaped rows in {made.seconds:.1f} s")
     shards = sorted((folder / "rows").glob("*.parquet"))
     seen = shards[: max(1, train_rows // SHARD_ROWS)]
     options = TrainOptions(
