@@ -47,9 +47,10 @@ struct LookupArgument {
     DPIF_CHECK(py::isinstance<Array<float>>(out) && out.ndim() == 2 && out.writeable() &&
                    out.shape(0) == columns.size,
                "out must be writable float32 [", columns.size, ", W], got ", describe(out));
-    DPIF_CHECK((out.shape(1) <= 1 || out.strides(1) == 4) && out.strides(0) % 4 == 0,
-               "each row of out must be contiguous, got strides of ", out.strides(0), " and ",
-               out.strides(1), " bytes");
+    DPIF_CHECK(
+        out.size() == 0 || ((out.shape(1) == 1 || out.strides(1) == 4) && out.strides(0) % 4 == 0),
+        "each row of out must be contiguous, got strides of ", out.strides(0), " and ",
+        out.strides(1), " bytes");
     const LookupBatch batch{
         columns.size,
         columns.columns,

@@ -36,7 +36,7 @@ def xxh64_int64(values: NDArray[np.int64], seed: int) -> NDArray[np.uint64]:
 def empty_table(rows: int, dim: int) -> NDArray[np.float32]:
     """An uninitialised table [rows, dim] that starts on a cache line and asks for huge pages.
 
-    Lookups into tables larger than the cache run up to twice as fast as from a plain array's memory.
+    Lookups into large tables run up to twice as fast from it as from a plain array.
     """
 
 class LookupField:
@@ -93,16 +93,52 @@ class MultiTableLookup:
         """Fill `out` [B, W], and `fm` [B], `wide` [B] where given, from ids [F][B].
 
         fm[b] = 0.5 * sum_d((sum_f v)^2 - sum_f v^2) over the `in_fm` fields, wide[b] = the sum of
-        the fields' wide weights. Id columns may be strided, rows of `out` too; columns of `out` that
-        belong to no field are left alone. An id outside its table takes its field's `oov_row` where
-        `use_oov` is set and it has one, else zeros. The result does not depend on `num_threads`.
+        the fields' wide weights. Id columns may be strided, rows of `out` too; columns of `out`
+        that belong to no field are left alone. An id outside its table takes its field's `oov_row`
+        where `use_oov` is set and it has one, else zeros. The result does not depend on `num_threads`.
         ValueError: a wrong type, shape or number of fields.
         """
 
 def find_bad_ids(
     ids: Sequence[Ids] | Ids, rows: Sequence[int]
 ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-    """Mask [B] of samples with an id outside [0, rows[f]), and the number of such ids a field [F]."""
+    """Mask [B] of samples with an id outside [0, rows[f]); number of such ids a field [F]."""
+
+class CudaLookupField:
+    """A LookupField whose arrays lie on the device; only in a build with CUDA.
+
+    Arrays are anything with `__cuda_array_interface__`, such as torch tensors.
+    """
+
+    def __init__(
+        self,
+        table: object,
+        out_column: int,
+        wide: object | None = None,
+        in_fm: bool = False,
+        oov_row: int = -1,
+    ) -> None: ...
+
+class CudaMultiTableLookup:
+    """MultiTableLookup on the device that is current when it is made."""
+
+    def __init__(self, fields: Sequence[CudaLookupField]) -> None: ...
+    def run(
+        self,
+        ids: object,
+        out: object,
+        report: object,
+        use_oov: bool = False,
+        fm: object | None = None,
+        wide: object | None = None,
+        stream: int = 0,
+    ) -> None:
+        """Enqueue the lookup of ids [F, B] (int32, int64) on a stream; neither waits nor allocates.
+
+        `report` int64 [F + 1]: the number of bad ids of each field is added to the first F entries,
+        and the last becomes the minimum of itself and row * F + field of each bad id. The caller
+        sets it before, and keeps all arrays until the stream is done.
+        """
 
 class Graph:
     """Steps in program order over named buffers; hazards (RAW, WAR, WAW) become edges."""
