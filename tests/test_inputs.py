@@ -9,7 +9,7 @@ import pytest
 from plan_jobs import encoded_table, job, write
 
 from pipeline.errors import ConfigError, ContractError
-from pipeline.footer import FooterReader
+from pipeline.footer import CorruptFileError, FooterReader
 from pipeline.inputs import InputFile, list_inputs, scan_inputs
 
 
@@ -146,6 +146,17 @@ def test_a_corrupt_file_is_quarantined_with_its_reason(tmp_path: Path, kind: str
     assert [file.path for file in scan.files] == [str(good)]
     assert [entry.path for entry in scan.quarantined] == [str(bad)]
     assert kind in scan.quarantined[0].reason
+
+
+def test_a_footer_with_a_hole_anywhere_is_corrupt(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", encoded_table(111))
+    whole = path.read_bytes()
+    start = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    reader = FooterReader({"C1": (0, 10), "row_id": None})
+    for hole in range(start, len(whole) - 8 - 64, 64):
+        path.write_bytes(whole[:hole] + bytes(64) + whole[hole + 64 :])
+        with pytest.raises(CorruptFileError, match="its footer cannot be read"):
+            reader.read(str(path))
 
 
 def test_many_bad_files_give_a_bounded_list(tmp_path: Path) -> None:
