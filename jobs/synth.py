@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from pathlib import Path
 
 import click
@@ -37,7 +39,10 @@ def command(**options: object) -> None:
     """
     from pipeline.data.synth import SynthOptions, synth
 
-    result = synth(SynthOptions.model_validate(options))
+    checked = SynthOptions.model_validate(options)
+    shown_on = sys.stderr if sys.stderr.isatty() else io.StringIO()
+    with click.progressbar(length=checked.rows, file=shown_on) as bar:
+        result = synth(checked, on_shard=bar.update)
     click.echo(
         f"{result.rows:,} rows in {result.shards} shards, {result.bytes / 1e6:,.1f} MB, "
         f"{result.seconds:.1f} s, {result.rows / result.seconds:,.0f} rows/s: {options['output']}"

@@ -98,6 +98,16 @@ def test_line_ends(tmp_path, rows, ending, last):
     assert table["I3"].null_count == table["C2"].null_count == rows
 
 
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
+def test_a_byte_order_mark_is_passed_over(tmp_path, packed):
+    text = f"\ufeff{CRITEO_LINE}\n{CRITEO_LINE}\n".encode()
+    assert len(_criteo(tmp_path, text)) == 2
+    broken = text + b"x"
+    broken = gzip.compress(broken) if packed else broken
+    with pytest.raises(ContractError, match=r":3: has 1 fields"):
+        _criteo(tmp_path, broken, overwrite=True)
+
+
 def test_files_without_labels(tmp_path):
     table = _criteo(tmp_path, CRITEO_LINE.partition("\t")[2] + "\n", name="test.txt")
     assert table.schema.equals(raw_schema("criteo", with_label=False))

@@ -106,6 +106,17 @@ def test_modulo_and_log_buckets():
     assert _ids(buckets, pa.array([3.9, float("nan"), None, 1e300, -2.5])) == [8, 0, 0, 57, 2]
 
 
+@pytest.mark.parametrize(
+    "kind", [pa.int8(), pa.uint8(), pa.int32(), pa.uint64(), pa.float32(), pa.float64()], ids=str
+)
+def test_log_buckets_and_moduli_take_every_width(kind):
+    values = pa.array([0, None, 3, 100, 127], kind)
+    buckets = _schema(LogBucketEncoding(max_bucket=50), "integer")
+    assert _ids(buckets, values) == [5, 0, 8, 28, 30]
+    if pa.types.is_integer(kind):
+        assert _ids(_schema(ModuloEncoding(modulus=1000), "integer"), values) == [2, 0, 5, 102, 129]
+
+
 @pytest.mark.parametrize("form", _forms(TEXTS))
 def test_vocabulary(form):
     vocabulary = pa.array(["b" * 300, "68fd1e64", "ünïcödé", "never seen"])

@@ -18,15 +18,23 @@ def log_bucket_rows(values: np.ndarray, max_bucket: int) -> np.ndarray:
 
     A float counts as the next integer below; NaN has no bucket and gives an arbitrary valid row.
     """
-    if values.dtype.kind == "f":
-        limit = float(2**62)
-        values = np.floor(np.clip(np.nan_to_num(values), -limit, limit)).astype(np.int64)
+    integers = _as_int64(values)
     table = _bucket_table(max_bucket)
-    rows: np.ndarray = table[np.clip(values, _LOWEST, _TABLE_END - 1).astype(np.int64) - _LOWEST]
-    large = np.flatnonzero(values >= _TABLE_END)
+    rows: np.ndarray = table[np.clip(integers, _LOWEST, _TABLE_END - 1) - _LOWEST]
+    large = np.flatnonzero(integers >= _TABLE_END)
     if len(large):
-        rows[large] = _large_bucket(values[large], max_bucket)
+        rows[large] = _large_bucket(integers[large], max_bucket)
     return rows
+
+
+def _as_int64(values: np.ndarray) -> np.ndarray:
+    """The numbers, floats rounded down, none beyond +-2^62: its bucket is the last anyway."""
+    if values.dtype.kind == "f":
+        wide = np.nan_to_num(values.astype(np.float64))
+        values = np.floor(np.clip(wide, -float(2**62), float(2**62)))
+    elif values.dtype == np.uint64:
+        values = np.minimum(values, np.uint64(2**62))
+    return values.astype(np.int64)
 
 
 @functools.lru_cache(maxsize=16)

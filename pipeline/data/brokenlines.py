@@ -10,7 +10,7 @@ from itertools import islice
 import pyarrow as pa
 
 from pipeline.data.layouts import LABEL_COLUMNS
-from pipeline.data.textfiles import TextFile, never_null, open_lines
+from pipeline.data.textfiles import BYTE_ORDER_MARK, TextFile, never_null, open_lines
 
 _INTEGER = re.compile(r"-?[0-9]+")
 _HEX = re.compile(r"[0-9a-fA-F]{8}")
@@ -28,6 +28,7 @@ def find_broken_line(file: TextFile, rows_before: int) -> str | None:
     checks = _field_checks(file)
     first = file.header_lines + rows_before
     with open_lines(file.path) as lines:
+        lines.seek(len(BYTE_ORDER_MARK) if lines.read(3) == BYTE_ORDER_MARK else 0)
         for number, line in enumerate(islice(lines, first, None), start=first + 1):
             problem = _check_line(line, file.delimiter, checks)
             if problem:

@@ -20,6 +20,7 @@ import pyarrow as pa
 from pipeline.data.layouts import KEY_COLUMNS, LABEL_COLUMNS, Dataset, raw_schema
 from pipeline.errors import ConfigError, ContractError
 
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _GZIP_MAGIC = b"\x1f\x8b"
 # Longer than any honest line; a first line beyond it is not read on.
 _MAX_LINE = 1 << 16
@@ -72,9 +73,12 @@ def inspect_file(path: Path, dataset: Dataset) -> TextFile:
     """Look at the first line. Raises ConfigError without a file, ContractError if it is wrong."""
     if not path.is_file():
         raise ConfigError(f"input {path} is not a file")
-    with open_lines(path) as file:
-        line = file.readline(_MAX_LINE)
-        has_rows = bool(file.read(1)) or dataset == "criteo"
+    try:
+        with open_lines(path) as file:
+            line = file.readline(_MAX_LINE)
+            has_rows = bool(file.read(1)) or dataset == "criteo"
+    except OSError as error:
+        raise ConfigError(f"cannot read input {path}: {error}") from error
     if not line:
         raise ContractError(f"{path}: the file is empty")
     text = line.decode("utf-8-sig", errors="replace").rstrip("\r\n")
