@@ -91,7 +91,10 @@ def list_inputs(config: JobConfig) -> list[str]:
     patterns = config.input if isinstance(config.input, list) else [config.input]
     found: list[str] = []
     for pattern in patterns:
-        found += _expand(pattern)
+        try:
+            found += _expand(pattern)
+        except OSError as error:
+            raise ContractError(f"cannot look for input {pattern}: {error.strerror}") from None
     for path in found:
         if not path.isascii():
             _check_name(path)

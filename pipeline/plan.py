@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from dpiframe_core.bundle import Bundle, open_bundle
@@ -24,7 +25,8 @@ def make_plan(config: JobConfig) -> JobPlan:
     """
     config = config.with_absolute_paths()
     bundle = _open(config.bundle)
-    _refuse_output_in_input(config)
+    with suppress(PermissionError):  # of an input folder; the scan tells which
+        _refuse_output_in_input(config)
     scan = scan_inputs(config, column_limits(bundle.spec, bundle.schema, config))
     columns = check_contract(scan.files, bundle.spec, bundle.schema, config)
     settled = {"form": columns.form, "key_columns": list(columns.key_columns)}

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +19,7 @@ from dpiframe_core.features import FeatureSchema, criteo_schema
 from dpiframe_core.models import Deep, Features, deepfm
 from pipeline.config import JobConfig
 
+_NOBODY = 65534
 ROWS = {"C1": 11, "C2": 19}  # tables of the encoded model
 
 
@@ -83,6 +89,22 @@ def job(folder: Path, **keys: Any) -> JobConfig:
         "key_columns": ["row_id"],
     }
     return JobConfig(**(defaults | keys))
+
+
+@contextmanager
+def ordinary_user() -> Iterator[Path]:
+    """A folder of a user whom permissions stop: root gives up its rights for the test."""
+    folder = Path(tempfile.mkdtemp(prefix="dpiframe-test-"))
+    root = os.geteuid() == 0
+    if root:
+        os.chown(folder, _NOBODY, _NOBODY)
+        os.seteuid(_NOBODY)
+    try:
+        yield folder
+    finally:
+        if root:
+            os.seteuid(0)
+        shutil.rmtree(folder)
 
 
 def snapshot(folder: Path) -> dict[str, int]:

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from plan_jobs import encoded_table, job, write
+from plan_jobs import encoded_table, job, ordinary_user, write
 
 from pipeline.errors import ConfigError, ContractError
 from pipeline.footer import CorruptFileError, FooterReader
@@ -178,11 +177,17 @@ def test_a_file_that_vanishes_is_named_and_never_quarantined(tmp_path: Path) -> 
         scan_inputs(job(tmp_path, on_corrupt_file="quarantine"))
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
-    write(tmp_path / "input/a.parquet", encoded_table(1)).chmod(0)
-    with pytest.raises(ContractError, match=r"a\.parquet: Permission denied"):
-        scan_inputs(job(tmp_path, on_corrupt_file="quarantine"))
+@pytest.mark.parametrize("closed", ["input/a.parquet", "input/deep", "input", "."])
+def test_what_may_not_be_read_is_named(closed: str) -> None:
+    with ordinary_user() as folder:
+        write(folder / "input/a.parquet", encoded_table(1))
+        write(folder / "input/deep/b.parquet", encoded_table(1))
+        (folder / closed).chmod(0)
+        try:
+            with pytest.raises(ContractError, match=r"input.*: Permission denied"):
+                scan_inputs(job(folder, on_corrupt_file="quarantine"))
+        finally:
+            (folder / closed).chmod(0o700)
 
 
 def problems_of(folder: Path, table: pa.Table) -> list[tuple[object, ...]]:

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from plan_jobs import ordinary_user
 
 from pipeline.errors import ConfigError, LockedError, ResumableError
 from pipeline.lock import OutputLock
@@ -252,11 +253,13 @@ def test_a_lock_file_that_was_removed_is_noticed(tmp_path: Path) -> None:
             lock.check()
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_read_only_output_is_a_configuration_error(tmp_path: Path) -> None:
-    tmp_path.chmod(0o555)
-    with pytest.raises(ConfigError, match="Permission denied"):
-        quick(tmp_path / "output").__enter__()
+@pytest.mark.parametrize("name", [".", "output"])
+def test_a_read_only_output_is_a_configuration_error(name: str) -> None:
+    with ordinary_user() as folder:
+        folder.chmod(0o555)
+        with pytest.raises(ConfigError, match=r"cannot write to the output .*: Permission denied"):
+            quick(folder / name).__enter__()
+        folder.chmod(0o700)
 
 
 @pytest.mark.parametrize("output", ["/proc/dpiframe", "file/output", "file"])
