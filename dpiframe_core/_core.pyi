@@ -95,7 +95,8 @@ class MultiTableLookup:
         fm[b] = 0.5 * sum_d((sum_f v)^2 - sum_f v^2) over the `in_fm` fields, wide[b] = the sum of
         the fields' wide weights. Id columns may be strided, rows of `out` too; columns of `out`
         that belong to no field are left alone. An id outside its table takes its field's `oov_row`
-        where `use_oov` is set and it has one, else zeros. The result does not depend on `num_threads`.
+        where `use_oov` is set and it has one, else zeros. The result is the same for any
+        `num_threads`.
         ValueError: a wrong type, shape or number of fields.
         """
 
