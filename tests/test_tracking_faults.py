@@ -18,10 +18,11 @@ from jobs.track import command as track
 from pipeline.errors import ConfigError, ResumableError
 from pipeline.tracking.replay import replay
 from pipeline.tracking.settings import TrackingSettings
+from pipeline.tracking.spool import read_run
 from pipeline.tracking.tracker import open_tracker
 
 ROOT = Path(__file__).resolve().parent.parent
-SOON_S = 6.0  # for what needs no answer of MLflow
+SOON_S = 10.0  # for what needs no answer of MLflow
 
 
 @pytest.fixture
@@ -127,3 +128,4 @@ def test_a_process_ends_at_once_and_prints_nothing(hanging_server: str, tmp_path
     )
     assert time.monotonic() - began < SOON_S
     assert (done.returncode, done.stdout, done.stderr) == (0, "done False False\n", "")
+    assert [event["kind"] for event in read_run(tmp_path / "_tracking/run-000")] == ["start"]

@@ -77,6 +77,10 @@ class Courier:
             self.error = "the sender does not take events"
             self.kill()
 
+    def count_sent(self, run: str, attempt: int) -> int:
+        """How many events of one attempt were sent."""
+        return len({key for name, key in self.sent if name == run and key[0] == attempt})
+
     def finish(self, timeout_s: float) -> None:
         """Let the sender send what is left, at most for `timeout_s`, then end it."""
         deadline = time.monotonic() + timeout_s
@@ -86,7 +90,7 @@ class Courier:
             self._reader.join(KILL_WAIT_S)
         except subprocess.TimeoutExpired:
             where = without_credentials(self.uri)
-            self.error = self.error or f"{where} did not answer within {timeout_s:g} s"
+            self.error = self.error or f"{where} did not answer within {timeout_s:.1f} s"
             with contextlib.suppress(OSError, subprocess.TimeoutExpired):
                 self._process.send_signal(signal.SIGUSR1)  # its stack goes to the log
                 self._process.wait(STACK_WAIT_S)

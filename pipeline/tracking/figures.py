@@ -21,7 +21,7 @@ MAX_SCORERS = 32  # lines of the timeline
 MAX_UNITS = 2000  # bars of the timeline, each with one part a stage
 THROUGHPUT_BINS = 60
 UNITS_A_BIN = 4  # fewer would show the grid of the slices, not the job
-COLOURS = ("#4c78a8", "#9ecae9", "#f58518", "#54a24b", "#ffbf79", "#b279a2")
+COLOURS = ("#4c78a8", "#f58518", "#54a24b", "#ffbf79", "#b279a2")
 
 
 @dataclass
@@ -82,7 +82,7 @@ def batch_latency(batches: Floats) -> Figure:
 def stage_timeline(units: UnitColumns) -> Figure:
     """Each scorer's units over time, a bar a unit: its stages one after the other from its start.
 
-    A unit's stages may run in other processes and overlap those of the next unit.
+    Reading is in the legend alone: it is done before, by other processes.
     """
     cut = len(units.rows) > MAX_UNITS
     title = f"Stages of the first {MAX_UNITS} units" if cut else "Stages of each unit"
@@ -93,10 +93,12 @@ def stage_timeline(units: UnitColumns) -> Figure:
     shown = [u for u, scorer in enumerate(units.scorer) if scorer in lines][:MAX_UNITS]
     heights = [lines[units.scorer[u]] for u in shown]
     left = begin[shown]
-    for stage, colour in zip(STAGES, COLOURS, strict=True):
+    axes.plot([], [], " ", label=f"read {units.stages['read'].sum():.1f} s")
+    for stage, colour in zip(STAGES[1:], COLOURS, strict=True):
         width = units.stages[stage][shown]
         if width.sum() > 0:
-            axes.barh(heights, width, left=left, color=colour, height=0.7, label=stage)
+            label = f"{stage} {units.stages[stage].sum():.1f} s"
+            axes.barh(heights, width, left=left, color=colour, height=0.7, label=label)
             left = left + width
     axes.set_yticks(range(len(scorers)), scorers, fontsize=7)
     axes.legend(ncols=len(STAGES), fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.15))

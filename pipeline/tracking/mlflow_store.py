@@ -192,7 +192,7 @@ def run_url(uri: str, experiment_id: str, run_id: str) -> str | None:
 def _dataset_input(event: Event) -> DatasetInput:
     info = event["dataset"]
     dataset = MetaDataset(
-        source=resolve_dataset_source(info["source"][:PARAM_LIMIT]),
+        source=resolve_dataset_source(Path(info["source"][:PARAM_LIMIT])),  # any text is a path
         name=info["name"][:DATASET_NAME_LIMIT],
         digest=info["digest"][:DATASET_DIGEST_LENGTH],
     )

@@ -1,7 +1,7 @@
 """The tracker of a job: what the driver calls. It never raises and never holds the job up.
 
-Events go through a queue to a thread that writes each to the spool and then passes it to the sender
-process; `close` is the only call that waits, at most as long as it is told.
+Each event is on the disk before it goes to the sender process; `close` is the only call that waits
+for MLflow, at most as long as it is told.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ from __future__ import annotations
 import functools
 import json
 import logging
-import queue
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -29,7 +27,7 @@ from pipeline.tracking.settings import (
     text_of,
     without_credentials,
 )
-from pipeline.tracking.spool import Event, SpoolWriter, open_attempt
+from pipeline.tracking.spool import SpoolWriter, open_attempt
 
 if TYPE_CHECKING:
     from pipeline.records import UnitRecord
@@ -61,11 +59,9 @@ class Tracker:
         self.folder = folder
         self.uri = resolve_uri(settings.uri)
         self._attempt: Attempt | None = None
-        self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._warned: set[str] = set()
         self._writer: SpoolWriter | None = None
         self._courier: Courier | None = None
-        self._pump: threading.Thread | None = None
         self._finished = False
 
     @property
@@ -95,13 +91,12 @@ class Tracker:
         self._progress = Progress(time.monotonic())
         identity = tags.get("identity", dataset.digest)
         self._bundle_digest = model.digest
-        self._writer = open_attempt(self.folder, identity)
+        writer = self._writer = open_attempt(self.folder, identity)
         model_params = {key: text_of(value) for key, value in model.params.items()}
-        self._pump = threading.Thread(target=self._work, name="tracking", daemon=True)
-        self._pump.start()
         self._put(
+            writer,
             "start",
-            spool_id=self._writer.spool_id,
+            spool_id=writer.spool_id,
             identity=identity,
             uri=without_credentials(self.uri),
             experiment=self.settings.experiment,
@@ -115,13 +110,13 @@ class Tracker:
     @_never_raises
     def unit_done(self, record: UnitRecord) -> None:
         """Count a unit that this attempt has just published."""
-        if self._attempt is None:
+        if self._attempt is None or self._writer is None:
             return
         now = time.monotonic()
         self._attempt.done[record.unit] = now - self._progress.begin
         point = self._progress.add(record.scored + record.rejected, now)
         if point is not None:
-            self._put("progress", **point)
+            self._put(self._writer, "progress", **point)
 
     @_never_raises
     def finish(
@@ -136,10 +131,12 @@ class Tracker:
         if self._attempt is None or self._writer is None:
             return
         self._attempt.wall_s, self._attempt.num_gpus = wall_s, num_gpus
+        self._attempt.started_epoch = time.time() - wall_s  # planning comes before `start`
         point = self._progress.last(time.monotonic())
         if point is not None:
-            self._put("progress", **point)
+            self._put(self._writer, "progress", **point)
         self._put(
+            self._writer,
             "finish",
             status=status,
             metrics=summarise(records, self._attempt),
@@ -147,7 +144,7 @@ class Tracker:
             bundle_digest=self._bundle_digest,
             baseline_run=_absolute_baseline(self.settings.baseline_run),
             tags={} if problems is None else {"problems": problems},
-            units_file=self._write_units(records),
+            units_file=self._write_units(self._writer, records),
         )
         self._finished = True
 
@@ -157,23 +154,23 @@ class Tracker:
 
     @_never_raises
     def _close(self, deadline: float) -> None:
-        if self._pump is None or self._writer is None:
+        writer, self._writer = self._writer, None
+        if writer is None:
             return
         if not self._finished:
-            self._put("finish", **_unknown_end(self._bundle_digest))
-        self._events.put(None)
-        self._pump.join(max(deadline - time.monotonic(), 0))
-        self._pump = None
+            self._put(writer, "finish", **_unknown_end(self._bundle_digest))
+        reason: str | None = None
+        sent = 0
         if self._courier is not None:
             self._courier.finish(max(deadline - time.monotonic(), 0))
+            reason = self._courier.error
+            sent = self._courier.count_sent(writer.run_dir.name, writer.attempt)
             for warning in self._courier.warnings:
                 self.warn(warning)
-        sent = 0 if self._courier is None else self._sent_of_this_attempt(self._courier)
-        left = self._writer.next_seq - sent
-        if self._writer.error:
-            self.warn(f"{self._writer.path} cannot be written: {self._writer.error}")
-        if left:
-            reason = "" if self._courier is None else self._courier.error or ""
+        if not writer.flush():
+            self.warn(f"{writer.path} cannot be written: {writer.error}")
+        writer.close()
+        if left := writer.next_seq - sent:
             self.warn(
                 f"{left} records were not sent to {without_credentials(self.uri)} ({reason}); "
                 f"send them with: dpiframe track {self.folder.parent}"
@@ -185,36 +182,24 @@ class Tracker:
             self._warned.add(text)
             log.warning("tracking: %s", text)
 
-    def _put(self, kind: str, **fields: Any) -> None:
-        self._events.put({"kind": kind, "time": int(time.time() * 1000), **fields})
+    def _put(self, writer: SpoolWriter, kind: str, **fields: Any) -> None:
+        event = {"kind": kind, "time": int(time.time() * 1000), **fields}
+        numbered = writer.append(event)
+        if writer.error:
+            self.warn(f"the disk does not take tracking records: {writer.error}")
+        if self._courier is None:
+            try:
+                self._courier = Courier(self.folder, self.uri, writer.run_dir)
+            except OSError as error:
+                self.warn(f"no process for sending: {error}")
+                return
+        self._courier.send(numbered)
 
-    def _work(self) -> None:
-        assert self._writer is not None
-        while (event := self._events.get()) is not None:
-            numbered = self._writer.append(event)
-            if self._writer.error:
-                self.warn(f"the disk does not take tracking records: {self._writer.error}")
-            if self._courier is None:
-                try:
-                    self._courier = Courier(self.folder, self.uri, self._writer.run_dir)
-                except OSError as error:
-                    self.warn(f"no process for sending: {error}")
-                    continue
-            self._courier.send(numbered)
-        self._writer.flush()
-        self._writer.close()
-
-    def _sent_of_this_attempt(self, courier: Courier) -> int:
-        assert self._writer is not None
-        run, attempt = self._writer.run_dir.name, self._writer.attempt
-        return len({key for name, key in courier.sent if name == run and key[0] == attempt})
-
-    def _write_units(self, records: Sequence[UnitRecord]) -> str | None:
+    def _write_units(self, writer: SpoolWriter, records: Sequence[UnitRecord]) -> str | None:
         from pipeline.tracking.unit_table import unit_table, write_unit_table
 
-        assert self._writer is not None
         assert self._attempt is not None
-        path = self._writer.path.with_name(f"{self._writer.path.stem}-units.parquet")
+        path = writer.path.with_name(f"{writer.path.stem}-units.parquet")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_unit_table(unit_table(records, self._attempt.done), path)
