@@ -1,0 +1,89 @@
+"""SIGKILL of a scorer, of a read worker and of the driver: nothing is lost, nothing is twice."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+from ray_session import ray_session  # noqa: F401
+from running_job import Case, ray_workers, wait_for
+
+RANDOM = random.Random(19)
+
+
+def moments() -> list[int]:
+    """Published units at which to kill: early, in the middle, late."""
+    return [RANDOM.randint(low, low + 40) for low in (1, 90, 180)]
+
+
+@pytest.fixture
+def case(tmp_path: Path, ray_session: str) -> Case:  # noqa: F811
+    return Case(tmp_path, ray_session)
+
+
+def test_killed_scorers_are_replaced(case: Case) -> None:
+    killed: set[int] = set()
+    with case.start() as job:
+        for moment in moments():
+            job.wait_units(moment)
+            wait_for(lambda: bool(case.scorer_pids() - killed), "a new scorer")
+            (scorer,) = case.scorer_pids() - killed
+            before = case.published()
+            os.kill(scorer, signal.SIGKILL)
+            killed.add(scorer)
+        assert job.wait() == 0, job.text()
+
+    assert len(killed) == 3
+    case.check_finished(before)
+
+
+def test_killed_read_workers_are_replaced(case: Case) -> None:
+    killed = 0
+    with case.start() as job:
+        for moment in moments():
+            job.wait_units(moment)
+            before = case.published()
+            wait_for(lambda: job.ended() or bool(ray_workers("ReadUnits")), "a read worker")
+            for worker in ray_workers("ReadUnits"):
+                worker.kill()
+                killed += 1
+        assert job.wait() == 0, job.text()
+
+    assert killed >= 2
+    case.check_finished(before)
+
+
+def test_a_killed_driver_is_followed_by_another(case: Case) -> None:
+    untouched: dict[str, tuple[int, int]] = {}
+    for moment in moments()[:2]:
+        with case.start() as job:
+            job.wait_units(moment)
+            job.kill()
+            untouched = case.published()
+
+    with case.start() as job:
+        assert job.wait() == 0, job.text()
+
+    case.check_finished(untouched)
+
+
+def test_a_killed_driver_takes_its_own_ray_along(tmp_path: Path) -> None:
+    case = Case(tmp_path, "local")
+    with case.start() as job:
+        job.wait_units(5)
+        # Agents need a minute to notice, but they touch no output.
+        ours = psutil.Process(job.process.pid).children(recursive=True)
+        ours = [process for process in ours if not process.name().endswith("Agent")]
+        job.kill()
+        untouched = case.published()
+
+    assert len(ours) >= 3
+    _, alive = psutil.wait_procs(ours, timeout=30)
+    assert alive == []
+    with case.start() as job:
+        assert job.wait() == 0, job.text()
+    case.check_finished(untouched)

@@ -1,0 +1,116 @@
+"""A second job, stop signals, a full disk: the documented exit code, and all that was published."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from ray_session import ray_session  # noqa: F401
+from running_job import Case
+
+from pipeline.config import load_config
+from pipeline.errors import ResumableError
+from pipeline.job import run_job
+from pipeline.records import OutputLayout, UnitRecord, read_json
+
+
+def check_published_whole(output: Path) -> int:
+    """Every record names files with the recorded content; returns the number of records."""
+    layout = OutputLayout(output)
+    for path in layout.units.glob("u*.json"):
+        record = read_json(path, UnitRecord)
+        assert record is not None
+        content = (output / record.part).read_bytes()
+        assert hashlib.sha256(content).hexdigest() == record.sha256
+    return len(list(layout.units.glob("u*.json")))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_job_goes_on_later(
+    tmp_path: Path,
+    ray_session: str,  # noqa: F811
+    number: signal.Signals,
+) -> None:
+    case = Case(tmp_path, ray_session)
+    with case.start() as job:
+        job.wait_units(20)
+        with case.start() as second:
+            assert second.wait() == 5
+            assert f"process {job.process.pid} on host" in second.text()
+        began = time.monotonic()
+        os.kill(job.process.pid, number)
+        assert job.wait() == 4
+        assert time.monotonic() - began < 10
+    assert f"stopped by {number.name}" in job.text()
+    assert "Traceback" not in job.text()
+    untouched = case.published()
+    assert 20 <= check_published_whole(case.output) < 300
+
+    with case.start() as job:
+        assert job.wait() == 0, job.text()
+
+    case.check_finished(untouched)
+
+
+def test_a_signal_while_ray_starts_stops_the_job(tmp_path: Path) -> None:
+    case = Case(tmp_path, "local")
+    with case.start() as job:
+        while not case.layout.identity.exists() and not job.ended():
+            time.sleep(0.01)
+        time.sleep(0.5)
+        os.kill(job.process.pid, signal.SIGTERM)
+        assert job.wait() == 4, job.text()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("mounting is not permitted here")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_stops_the_job_until_there_is_room(
+    tmp_path: Path,
+    ray_session: str,  # noqa: F811
+    small_disk: Path,
+) -> None:
+    case = Case(tmp_path, ray_session)
+    config = load_config(case.config, [f"output={small_disk / 'output'}"])
+    case.output, case.layout = small_disk / "output", OutputLayout(small_disk / "output")
+
+    with pytest.raises(ResumableError, match="No space left"):
+        run_job(config)
+
+    assert 0 < check_published_whole(case.output) < 300
+    assert not list(case.output.rglob(".*"))
+    untouched = case.published()
+    subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
+    assert run_job(config).status == "scored"
+    case.check_finished(untouched)
+
+
+def test_exit_codes_of_the_command_line(tmp_path: Path) -> None:
+    case = Case(tmp_path, "local")
+    shard = tmp_path / "input/shard-003.parquet"
+    shard.write_bytes(shard.read_bytes()[:-100])
+    with case.start() as job:
+        assert job.wait() == 3, job.text()
+    assert str(shard) in job.text()
+    keys = yaml.safe_load(case.config.read_text()) | {"unit_row": 20}
+    case.config.write_text(yaml.safe_dump(keys))
+    with case.start() as job:
+        assert job.wait() == 2
+    assert "did you mean 'unit_rows'" in job.text()
+    assert not case.output.exists()
