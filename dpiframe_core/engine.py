@@ -17,6 +17,7 @@ from dpiframe_core.lowering import lower
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16"]
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
+DEVICES = ("cpu",)  # that this version has an engine for
 Ids = Any  # [F, B] array of int32/int64 (numpy, torch, DLPack), or F columns [B]
 
 
@@ -149,7 +150,7 @@ def load_engine(
     With `on_bad_id="oov"` every field needs an `oov_row`. The CPU computes in float32 whatever
     the precision, which is within the bound of each.
     """
-    _check_choice("device", device, ("auto", "cpu"))
+    _check_choice("device", device, ("auto", *DEVICES))
     _check_choice("precision", precision, PRECISIONS)
     _check_choice("on_bad_id", on_bad_id, ("fail", "oov"))
     for name, value in (("max_batch", max_batch), ("streams", streams), ("threads", threads)):

@@ -129,19 +129,18 @@ def quiet_start() -> Iterator[None]:
             os.close(before)
 
 
-def share_out(config: JobConfig, cpus: float, gpus: float, cuda_built: bool) -> Shares:
+def share_out(config: JobConfig, cpus: float, gpus: float, has_cuda: bool) -> Shares:
     """Decide scorers and shares for a cluster with that many CPUs and GPUs.
 
     With GPUs: one scorer a GPU. Without: one scorer for each 8 CPUs, scorers together on half of
     the CPUs, so that reading never starves. The shares of a scorer and of a read task always
     differ: Ray fuses alike stages into one, and reading would no longer run beside scoring.
     """
-    wants_gpu = config.device == "cuda" or (config.device == "auto" and gpus >= 1 and cuda_built)
-    if wants_gpu and (gpus < 1 or not cuda_built):
+    wants_gpu = config.device == "cuda" or (config.device == "auto" and gpus >= 1 and has_cuda)
+    if wants_gpu and (gpus < 1 or not has_cuda):
         raise ConfigError(
-            f"device is {config.device}, but the cluster has {gpus:g} GPUs and the engine was "
-            f"built {'with' if cuda_built else 'without'} CUDA; set device to cpu, or run "
-            "`dpiframe doctor` on a machine with a GPU"
+            f"device is {config.device}, but the cluster has {gpus:g} GPUs and this version of the "
+            f"engine runs on {'CUDA' if has_cuda else 'the CPU alone'}; set device to cpu or auto"
         )
     if wants_gpu:
         scorers = config.num_scorers or int(gpus)

@@ -94,6 +94,7 @@ def _cuda(name: str) -> Check:
     import torch
 
     from dpiframe_core import _core
+    from dpiframe_core.engine import DEVICES
 
     if not _core.build_info()["cuda"]:
         advice = "to use a GPU, install the CUDA toolkit (nvcc) and then this package again"
@@ -102,7 +103,7 @@ def _cuda(name: str) -> Check:
     if devices == 0:
         return Check(name, None, "no GPU or no driver here; jobs run on the CPU engine")
     found = f"{devices} GPU(s), torch {torch.__version__} for CUDA {torch.version.cuda}"
-    return Check(name, None, f"{found}; this version scores on the CPU engine")
+    return Check(name, None, f"{found}; engines in this version: {', '.join(DEVICES)}")
 
 
 def _cores() -> Check:

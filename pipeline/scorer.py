@@ -106,6 +106,8 @@ class Scorer:
             device=self.settings.device,
             precision=self.config.precision,
             max_batch=self.config.max_batch,
+            streams=self.config.streams,
+            graphs=self.config.graphs,
             on_bad_id="oov" if self.config.on_bad_id == "oov" else "fail",
             threads=self.settings.threads,
         )

@@ -53,11 +53,10 @@ def cluster_shares(config: JobConfig) -> Shares:
     """Share out the cluster that Ray is connected to."""
     import ray
 
-    from dpiframe_core import _core
+    from dpiframe_core.engine import DEVICES
 
     found = ray.cluster_resources()
-    built = bool(_core.build_info()["cuda"])
-    return share_out(config, found.get("CPU", 0.0), found.get("GPU", 0.0), built)
+    return share_out(config, found.get("CPU", 0.0), found.get("GPU", 0.0), "cuda" in DEVICES)
 
 
 def row_bytes(plan: JobPlan, path: str) -> int:

@@ -20,7 +20,7 @@ def config(**keys: Any) -> JobConfig:
 
 @pytest.mark.parametrize("cpus", [1, 2, 3, 4, 7, 8, 16, 19, 64, 111])
 def test_scorers_and_readers_fit_and_differ(cpus: int) -> None:
-    shares = share_out(config(), cpus, 0, cuda_built=False)
+    shares = share_out(config(), cpus, 0, has_cuda=False)
 
     assert shares.device == "cpu"
     assert shares.scorers * shares.scorer_cpus + shares.read_cpus <= cpus
@@ -30,13 +30,13 @@ def test_scorers_and_readers_fit_and_differ(cpus: int) -> None:
 
 @pytest.mark.parametrize("gpus", [1, 2, 7])
 def test_one_scorer_a_gpu(gpus: int) -> None:
-    shares = share_out(config(), 16, gpus, cuda_built=True)
+    shares = share_out(config(), 16, gpus, has_cuda=True)
 
     assert (shares.scorers, shares.scorer_gpus, shares.device) == (gpus, 1, "cuda")
 
 
-def test_without_a_cuda_build_the_cpu_scores() -> None:
-    assert share_out(config(), 16, 1, cuda_built=False).device == "cpu"
+def test_without_a_cuda_engine_the_cpu_scores() -> None:
+    assert share_out(config(), 16, 1, has_cuda=False).device == "cpu"
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_without_a_cuda_build_the_cpu_scores() -> None:
 )
 def test_what_the_cluster_has_not_is_a_config_error(keys: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
-        share_out(config(**keys), 2, 0, cuda_built=True)
+        share_out(config(**keys), 2, 0, has_cuda=True)
 
 
 def test_the_store_is_bounded() -> None:
