@@ -24,14 +24,19 @@ HUGE_TABLE_BYTES = 2**21  # one huge page
 
 
 class CpuEngine:
-    """Runs one program; float32, one caller at a time."""
+    """Runs one program; float32, one caller at a time.
+
+    `threads` becomes torch's number of threads, which is one for the whole process.
+    """
 
     device = "cpu"
 
     def __init__(self, program: Program, max_batch: int, threads: int | None) -> None:
         self.program = program
         self.tile = min(max_batch, TILE)
-        self.threads = threads or torch.get_num_threads()
+        if threads is not None:
+            torch.set_num_threads(threads)
+        self.threads = torch.get_num_threads()
         weights = {name: w.float().contiguous() for name, w in program.weights.items()}
         self._whole = _whole_products(program)
         self.schedule: Schedule = schedule(program, self.tile, 1, "serial", self._whole)

@@ -146,7 +146,8 @@ def load_engine(
     """Open a bundle and make it ready to score.
 
     `max_batch`: rows a device batch (larger inputs are cut); `streams` and `graphs`: how a GPU
-    runs the plan, without effect on the CPU; `threads`: CPU threads (default: torch's setting).
+    runs the plan, without effect on the CPU; `threads`: CPU threads, set for the whole process
+    (default: torch's setting).
     With `on_bad_id="oov"` every field needs an `oov_row`. The CPU computes in float32 whatever
     the precision, which is within the bound of each.
     """

@@ -42,8 +42,6 @@ class EngineReport(BaseModel):
 
 def bench_engine(case: EngineCase) -> EngineReport:
     """Build ours and the peers on the same weights, compare their logits, time them."""
-    if case.threads:
-        torch.set_num_threads(case.threads)
     spec = case.spec()
     try:
         model = CTRModel(spec, case.seed).eval()
