@@ -5,17 +5,36 @@
 // The message carries the values, so that the caller need not guess.
 #pragma once
 
-#include <sstream>
+#include <concepts>
+#include <cstdio>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace dpiframe {
 
+// No iostreams: where a toolchain links libstdc++ statically, their locale meets the one of the
+// libstdc++ that Python's other modules loaded, and writing a number crashes.
+inline void append_part(std::string& text, std::string_view part) {
+  text += part;
+}
+
+template <std::integral Number>
+void append_part(std::string& text, Number number) {
+  text += std::to_string(number);
+}
+
+inline void append_part(std::string& text, double number) {
+  char digits[32];
+  std::snprintf(digits, sizeof(digits), "%g", number);
+  text += digits;
+}
+
 template <class... Parts>
 std::string join_message(const Parts&... parts) {
-  std::ostringstream text;
-  (text << ... << parts);
-  return text.str();
+  std::string text;
+  (append_part(text, parts), ...);
+  return text;
 }
 
 }  // namespace dpiframe

@@ -1,7 +1,6 @@
 #include "scheduler/plan.h"
 
 #include <algorithm>
-#include <sstream>
 #include <tuple>
 
 #include "common/check.h"
@@ -104,15 +103,14 @@ void Plan::add_events(const Graph& graph) {
 }
 
 std::string Plan::to_string() const {
-  std::ostringstream text;
-  text << policy_name_ << ", " << steps_.size() << " steps, " << num_streams_ << " streams, "
-       << num_events_ << " events";
+  std::string text = join_message(policy_name_, ", ", steps_.size(), " steps, ", num_streams_,
+                                  " streams, ", num_events_, " events");
   for (const PlannedStep& planned : steps_) {
-    text << "\n  stream " << planned.stream << "  " << names_[planned.step];
-    for (const int event : planned.waits) text << "  waits e" << event;
-    if (planned.record >= 0) text << "  records e" << planned.record;
+    text += join_message("\n  stream ", planned.stream, "  ", names_[planned.step]);
+    for (const int event : planned.waits) text += join_message("  waits e", event);
+    if (planned.record >= 0) text += join_message("  records e", planned.record);
   }
-  return text.str();
+  return text;
 }
 
 }  // namespace dpiframe
