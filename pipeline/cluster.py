@@ -113,7 +113,7 @@ def quiet_start() -> Iterator[None]:
     logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
     for handler in logging.getLogger("ray.data").handlers:
         if isinstance(handler, logging.StreamHandler):
-            handler.setLevel(logging.ERROR)
+            handler.setLevel(logging.CRITICAL)  # errors come as exceptions, too
     sys.stderr.flush()
     before = os.dup(2)
     with tempfile.TemporaryFile() as kept:

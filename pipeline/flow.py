@@ -14,7 +14,7 @@ import ray
 import ray.data
 from ray.data.block import BlockMetadata
 from ray.data.datasource import Datasource, ReadTask
-from ray.exceptions import RayError, RayTaskError
+from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from pipeline.cluster import Shares
 from pipeline.errors import DpiframeError, ResumableError
@@ -22,6 +22,9 @@ from pipeline.read import read_unit
 from pipeline.records import Outcome
 from pipeline.scorer import Scorer, ScorerSettings, decode
 from pipeline.units import Unit
+
+# How many scorers may die over one unit before the job gives up; Ray starts new ones meanwhile.
+SCORER_DEATHS = 8
 
 
 class UnitSource(Datasource):  # type: ignore[misc]  # Ray ships no types
@@ -85,6 +88,12 @@ def stream_outcomes(
             yield from decode(batch)
     except RayTaskError as error:
         raise DpiframeError(f"unexpected error in a worker: {error}") from error
+    except RayActorError as error:
+        raise ResumableError(
+            f"scorers died {SCORER_DEATHS + 1} times over one unit, the last by: {error}; look for "
+            "a lack of memory (then a smaller unit_rows or max_batch helps) and at the logs that "
+            "--verbose shows, then run the command again"
+        ) from error
     except RayError as error:
         raise ResumableError(f"Ray lost the job: {error}; run the command again") from error
     finally:
@@ -110,4 +119,6 @@ def plan_dataset(source: UnitSource, settings: ScorerSettings, shares: Shares) -
         ),
         num_cpus=shares.scorer_cpus,
         num_gpus=shares.scorer_gpus or None,
+        # Ray's default is to retry for ever, also a unit that crashes every scorer it meets.
+        max_task_retries=SCORER_DEATHS,
     )

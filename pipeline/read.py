@@ -6,6 +6,7 @@ metadata, and the driver decides what it means for the job.
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -120,5 +121,7 @@ def check_unchanged(unit: Unit) -> None:
 def removed(unit: Unit) -> UnreadableError:
     """The error for a file that disappeared."""
     return UnreadableError(
-        "removed", f"{unit.path} was removed after planning; restore it and run the job again"
+        "removed",
+        f"{unit.path} was removed after planning, or host {socket.gethostname()} does not see it; "
+        "restore it and run the job again",
     )

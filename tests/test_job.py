@@ -226,7 +226,7 @@ def test_too_many_rejected_rows_fail_the_job_until_allowed(case: Case) -> None:
 def test_a_bad_row_stops_the_job_by_default(case: Case) -> None:
     replace_column(case, "I1", pa.array([float("nan")] * 111, pa.float32()))
 
-    with pytest.raises(ContractError, match="row 0 of the file: column 'I1' holds 'nan'"):
+    with pytest.raises(ContractError, match=r"row \d+ of the file: column 'I1' holds 'nan'"):
         case.run()
 
 

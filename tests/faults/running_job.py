@@ -23,6 +23,8 @@ from job_cases import (
     write_shards,
 )
 
+from pipeline.config import load_config
+from pipeline.job import run_job
 from pipeline.records import OutputLayout, UnitRecord, read_json
 from pipeline.verify import verify_output
 
@@ -32,18 +34,22 @@ SECONDS = 120
 
 
 class Case:
-    """A folder with a model and 6 shards of 1,000 rows: 300 units of 20 rows."""
+    """A folder with a model and 4 shards of 1,000 rows: 200 units of 20 rows."""
 
     def __init__(self, folder: Path, address: str, **keys: Any) -> None:
         self.folder, self.output = folder, folder / "output"
         self.layout = OutputLayout(self.output)
         self.model = tiny_bundle(folder / "bundle")
-        self.table: pa.Table = write_shards(folder / "input", 6, 1000, 20)
+        self.table: pa.Table = write_shards(folder / "input", 4, 1000, 20)
         self.config = write_config(folder, unit_rows=20, ray_address=address, **keys)
 
     def start(self, *overrides: str) -> RunningJob:
         """Start the command line on this case."""
         return RunningJob([*COMMAND, "score", str(self.config), *overrides], self)
+
+    def finish(self) -> None:
+        """Run the job to its end in this process, on the Ray of the tests."""
+        assert run_job(load_config(self.config)).status == "scored"
 
     def published(self) -> dict[str, tuple[int, int]]:
         """Stamps of the parts whose units are published (their records exist)."""
