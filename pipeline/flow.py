@@ -18,7 +18,7 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from pipeline.cluster import Shares
 from pipeline.errors import DpiframeError, ResumableError
-from pipeline.read import read_unit
+from pipeline.read import read_unit, worth_hashing_once
 from pipeline.records import Outcome
 from pipeline.scorer import Scorer, ScorerSettings, decode
 from pipeline.units import Unit
@@ -33,11 +33,8 @@ class UnitSource(Datasource):  # type: ignore[misc]  # Ray ships no types
     def __init__(self, units: Sequence[Unit], settings: ScorerSettings, row_bytes: int) -> None:
         super().__init__()
         self.units, self.row_bytes = units, row_bytes
-        columns = settings.columns
-        copied = {*columns.key_columns, *columns.carry_columns}
-        self.columns = tuple(columns.read_columns)
-        # Copied columns are published as they are; encoded strings are best left in dictionaries.
-        self.dictionary = tuple(name for name in self.columns if name not in copied)
+        self.columns = tuple(settings.columns.read_columns)
+        self.dictionary = worth_hashing_once(settings.columns)
 
     def get_name(self) -> str:
         """Name of the read stage in Ray's own displays."""

@@ -10,12 +10,16 @@ import socket
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.records import ErrorKind, UnitError
 from pipeline.units import Unit
+
+if TYPE_CHECKING:  # it would bring torch into every read task
+    from pipeline.columns import Columns
 
 UNIT_KEY = b"dpiframe.unit"
 ERROR_KEY = b"dpiframe.error"
@@ -92,6 +96,12 @@ def string_columns(schema: pa.Schema, names: Sequence[str]) -> list[str]:
     kinds = (pa.types.is_string, pa.types.is_large_string)
     types = {field.name: field.type for field in schema}
     return [name for name in names if name in types and any(k(types[name]) for k in kinds)]
+
+
+def worth_hashing_once(columns: Columns) -> tuple[str, ...]:
+    """Columns to read as dictionaries: all but those that are published as they are."""
+    copied = {*columns.key_columns, *columns.carry_columns}
+    return tuple(name for name in columns.read_columns if name not in copied)
 
 
 def one_chunk(table: pa.Table) -> pa.Table:

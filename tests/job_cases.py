@@ -19,7 +19,7 @@ from pipeline.config import JobConfig
 from pipeline.finish import finish_output
 from pipeline.output import claim, tidy
 from pipeline.plan import JobPlan, make_plan
-from pipeline.read import read_unit
+from pipeline.read import read_unit, worth_hashing_once
 from pipeline.records import Manifest, Outcome, OutputLayout, UnitRecord
 from pipeline.scorer import Scorer, ScorerSettings, decode
 
@@ -118,8 +118,9 @@ def outcomes(plan: JobPlan) -> Iterator[Outcome]:
     """Claim the output and score every unit, as the job does but in this process."""
     attempt, _ = claim(OutputLayout(plan.config.output), plan)
     scorer = scorer_of(plan, attempt)
+    names, dictionary = plan.columns.read_columns, worth_hashing_once(plan.columns)
     for unit in plan.units:
-        (table,) = read_unit(unit.model_dump_json(), plan.columns.read_columns, [])
+        (table,) = read_unit(unit.model_dump_json(), names, dictionary)
         yield from decode(scorer(table))
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from job_cases import (
     encoded_table,
     job_keys,
@@ -18,7 +19,12 @@ from job_cases import (
     score_here,
     tiny_bundle,
 )
+from model_zoo import random_model
 
+from dpiframe_core import FieldSpec, save_bundle
+from dpiframe_core.features import Encoder, FeatureSchema
+from dpiframe_core.features.schema import CategoricalFeature, DenseFeature, HashEncoding
+from dpiframe_core.models import Deep, Features, wdl
 from pipeline.config import JobConfig
 from pipeline.plan import make_plan
 from pipeline.records import Manifest, UnitError
@@ -170,3 +176,36 @@ def test_a_changed_bundle_is_an_outcome(tmp_path: Path) -> None:
 
     assert isinstance(error, UnitError)
     assert error.kind == "bundle"
+
+
+def raw_table(rows: int) -> pa.Table:
+    """Raw rows: a string with nulls that is also a carried column, an integer with nulls."""
+    words = [None if i % 7 == 0 else f"w{i % 13}" for i in range(rows)]
+    counts = pa.array([None if i % 5 == 0 else i - 3 for i in range(rows)], pa.int32())
+    return pa.table({"id": np.arange(rows, dtype=np.uint64), "word": words, "count": counts})
+
+
+def test_the_raw_form_is_encoded_by_the_schema_of_the_bundle(tmp_path: Path) -> None:
+    word = CategoricalFeature(name="W", column="word", encoding=HashEncoding(modulus=11))
+    schema = FeatureSchema(
+        dataset="words",
+        key_columns=("id",),
+        fields=(word,),
+        dense=(DenseFeature(name="N", column="count", mean=1.0, std=2.0),),
+    )
+    features = Features([FieldSpec(name="W", rows=word.rows, dim=4)], ["N"], "raw")
+    model = random_model(wdl(features, Deep(hidden=(5,))))
+    save_bundle(tmp_path / "bundle", model.spec, model.state_dict(), schema)
+    table = raw_table(111)
+    write(tmp_path, table)
+
+    score_here(tmp_path, key_columns=[], carry_columns=["word"], unit_rows=40)
+
+    found = read_scores(tmp_path / "output")
+    assert found.select(["id", "word"]).equals(table.select(["id", "word"]))
+    encoded = Encoder(schema).encode(table)
+    with torch.no_grad():
+        ids = torch.from_numpy(np.stack(encoded.ids)).long()
+        logits = model(ids, torch.from_numpy(np.stack(encoded.dense)))
+    expected = torch.sigmoid(logits).numpy()
+    np.testing.assert_allclose(found.column("score").to_numpy(), expected, atol=1e-5)
