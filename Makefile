@@ -34,12 +34,9 @@ bench: $(SETUP)
 clean:
 	rm -rf build $(VENV) demo_out
 
-$(VENV)/.dependencies: constraints.txt pyproject.toml
+$(VENV)/.dependencies: requirements.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install -c constraints.txt cmake ninja pybind11 scikit-build-core
-	$(PIP) install -c constraints.txt $$($(BIN)/python -c "import tomllib as t; p = \
-	t.load(open('pyproject.toml', 'rb')); print(*(repr(d) for d in p['project']['dependencies'] + \
-	p['project']['optional-dependencies']['dev']))")
+	$(PIP) install -r requirements.txt
 	touch $@
 
 # The compiled part alone is built anew when a C++ or CUDA file changed.
