@@ -1,4 +1,8 @@
-"""One parquet footer: read once, checked, and reduced to the few facts that a plan needs."""
+"""One parquet footer: read once, checked, and reduced to the few facts that a plan needs.
+
+Some corrupted footers make the parquet library end the process (an exception leaves it where none
+may), so a plan reads footers in processes of their own: see `footer_pool`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,6 @@ import os
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
-from threading import Lock
 from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
@@ -46,15 +49,37 @@ class Footer(NamedTuple):
     problems: tuple[StatisticsProblem, ...]
 
 
+class Tail(NamedTuple):
+    """The end of a file as it is on the disk: the footer, its length, and the magic number."""
+
+    size: int
+    mtime_ns: int
+    content: bytes  # at least the footer and the 8 bytes after it
+    sha256: str  # of the footer
+
+
 class _Known(NamedTuple):
     parquet: Any  # pq.ParquetSchema
     arrow_bytes: bytes | None
     schema: pa.Schema
     leaves: dict[str, int]  # flat column -> its position among the column chunks
+    numbers: frozenset[str]  # columns of integers or floats: their ends can be compared
+
+
+def read_tail(path: str) -> Tail:
+    """Read the end of one file; any number of threads may.
+
+    Raises CorruptFileError, or OSError when the file cannot be read.
+    """
+    with Path(path).open("rb", buffering=0) as file:
+        stat = os.fstat(file.fileno())
+        content, footer_bytes = _read_footer(file.fileno(), stat.st_size)
+    footer = memoryview(content)[-8 - footer_bytes : -8]
+    return Tail(stat.st_size, stat.st_mtime_ns, content, hashlib.sha256(footer).hexdigest())
 
 
 class FooterReader:
-    """Reads footers from many threads; keeps one copy of each schema that it meets.
+    """Reduces footers, in one thread; keeps one copy of each schema that it meets.
 
     `limits` names the columns whose statistics are looked at.
     """
@@ -63,27 +88,24 @@ class FooterReader:
         self._limits = dict(limits or {})
         self._recent: deque[_Known] = deque(maxlen=16)
         self._interned: dict[bytes, pa.Schema] = {}
-        self._lock = Lock()
 
     def read(self, path: str) -> Footer:
         """Read one footer. Raises CorruptFileError, or OSError when the file cannot be read."""
-        with Path(path).open("rb", buffering=0) as file:
-            stat = os.fstat(file.fileno())
-            tail, footer_bytes = _read_tail(file.fileno(), stat.st_size)
+        return self.parse(read_tail(path))
+
+    def parse(self, tail: Tail) -> Footer:
+        """Reduce one footer. Raises CorruptFileError."""
         try:
-            metadata = pq.read_metadata(pa.BufferReader(tail))
+            metadata = pq.read_metadata(pa.BufferReader(tail.content))
             known = self._know(metadata)
-        except (pa.ArrowException, OSError, ValueError) as error:
+            groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+            rows = tuple(group.num_rows for group in groups)
+            problems = self._problems(groups, known)
+        except (pa.ArrowException, OSError, ValueError, LookupError, OverflowError) as error:
             raise CorruptFileError(f"its footer cannot be read: {_first_line(error)}") from None
-        groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-        return Footer(
-            size=stat.st_size,
-            mtime_ns=stat.st_mtime_ns,
-            sha256=hashlib.sha256(memoryview(tail)[-8 - footer_bytes : -8]).hexdigest(),
-            row_group_rows=tuple(group.num_rows for group in groups),
-            schema=known.schema,
-            problems=self._problems(groups, known.leaves),
-        )
+        if rows and min(rows) < 0:
+            raise CorruptFileError(f"its footer cannot be read: a row group of {min(rows)} rows")
+        return Footer(tail.size, tail.mtime_ns, tail.sha256, rows, known.schema, problems)
 
     def _know(self, metadata: Any) -> _Known:
         """The Arrow schema: converting it for each of many like files would cost the most."""
@@ -96,17 +118,18 @@ class FooterReader:
         flat = {field.name for field in fields if not pa.types.is_nested(field.type)}
         paths = [metadata.schema.column(i).path for i in range(metadata.num_columns)]
         leaves = {path: i for i, path in enumerate(paths) if path in flat}
-        with self._lock:
-            schema = self._interned.setdefault(schema.serialize().to_pybytes(), schema)
-            known = _Known(metadata.schema, arrow_bytes, schema, leaves)
-            self._recent.append(known)
+        numbers = frozenset(field.name for field in fields if _is_number(field.type))
+        schema = self._interned.setdefault(schema.serialize().to_pybytes(), schema)
+        known = _Known(metadata.schema, arrow_bytes, schema, leaves, numbers)
+        self._recent.append(known)
         return known
 
-    def _problems(self, groups: list[Any], leaves: dict[str, int]) -> tuple[StatisticsProblem, ...]:
+    def _problems(self, groups: list[Any], known: _Known) -> tuple[StatisticsProblem, ...]:
         found = []
         for column, limits in self._limits.items():
-            if column in leaves:
-                found += _column_problems(column, leaves[column], limits, groups)
+            if column in known.leaves:
+                within = limits if column in known.numbers else None
+                found += _column_problems(column, known.leaves[column], within, groups)
         return tuple(found)
 
 
@@ -125,11 +148,8 @@ def _column_problems(
         if limits is None or not statistics.has_min_max:
             continue
         low, high = statistics.min, statistics.max
-        try:
-            if low < limits[0] or high > limits[1]:
-                outside.append((row_group, low if low < limits[0] else high))
-        except TypeError:  # texts, dates: not of a type that the column should have
-            break
+        if low < limits[0] or high > limits[1]:
+            outside.append((row_group, low if low < limits[0] else high))
     found: list[StatisticsProblem] = []
     if nulls:
         found.append(StatisticsProblem(column, "null", *nulls[0], len(nulls)))
@@ -138,7 +158,11 @@ def _column_problems(
     return found
 
 
-def _read_tail(handle: int, size: int) -> tuple[bytes, int]:
+def _is_number(kind: pa.DataType) -> bool:
+    return any((pa.types.is_integer(kind), pa.types.is_float32(kind), pa.types.is_float64(kind)))
+
+
+def _read_footer(handle: int, size: int) -> tuple[bytes, int]:
     """The end of the file that holds at least the footer, and the footer's length in bytes."""
     if size == 0:
         raise CorruptFileError("the file is empty (0 bytes)")

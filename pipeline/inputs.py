@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,11 +11,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pipeline.config import JobConfig
 from pipeline.errors import ConfigError, ContractError
-from pipeline.footer import CorruptFileError, FooterReader, Limits, StatisticsProblem
+from pipeline.footer import Footer, Limits, StatisticsProblem
+from pipeline.footer_pool import Unreadable, read_footers
 from pipeline.problems import ProblemList
 from pipeline.records import Quarantined
 
-_CHUNK = 64  # footers a task of the thread pool
 _MAGIC_CHARACTERS = frozenset("*?[")
 
 
@@ -52,34 +51,24 @@ class InputScan(NamedTuple):
     quarantined: list[Quarantined]
 
 
-class _Unreadable(NamedTuple):
-    path: str
-    reason: str
-    corrupt: bool  # readable, but not parquet
-
-
 def scan_inputs(config: JobConfig, limits: Limits | None = None) -> InputScan:
-    """Find the input and read every footer once, in threads; `limits`: see `FooterReader`.
+    """Find the input and read every footer once; `limits`: see `FooterReader`.
 
     Raises ConfigError when a path or pattern finds nothing; ContractError naming the files that
-    cannot be read, or are corrupt under the policy `fail`.
+    cannot be read, or are corrupt under the policy `fail`; DpiframeError when the processes that
+    read footers do not run.
     """
     paths = list_inputs(config)
-    reader = FooterReader(limits)
-    distinct = list(dict.fromkeys(paths))
-    chunks = [distinct[i : i + _CHUNK] for i in range(0, len(distinct), _CHUNK)]
-    with ThreadPoolExecutor(min(32, 4 * (os.cpu_count() or 1))) as pool:
-        results = pool.map(lambda chunk: [_read(reader, path) for path in chunk], chunks)
-        by_path = {result.path: result for chunk in results for result in chunk}
-    bad = [result for result in by_path.values() if isinstance(result, _Unreadable)]
+    footers = read_footers(list(dict.fromkeys(paths)), limits or {})
+    bad = {path: footers.bad[path] for path in paths if path in footers.bad}
     quarantine = config.on_corrupt_file == "quarantine"
-    refused = [file for file in bad if not (file.corrupt and quarantine)]
+    refused = {path: file for path, file in bad.items() if not (file.corrupt and quarantine)}
     if refused:
-        raise ContractError(_refusal(refused, any(file.corrupt for file in refused)))
-    files = [by_path[path] for path in paths]
+        raise ContractError(_refusal(refused))
+    files = {path: _input_file(path, footer) for path, footer in footers.good.items()}
     return InputScan(
-        files=[file for file in files if isinstance(file, InputFile)],
-        quarantined=[Quarantined(path=file.path, reason=file.reason) for file in bad],
+        files=[files[path] for path in paths if path in files],
+        quarantined=[Quarantined(path=path, reason=file.reason) for path, file in bad.items()],
     )
 
 
@@ -101,13 +90,7 @@ def list_inputs(config: JobConfig) -> list[str]:
     return sorted(found)
 
 
-def _read(reader: FooterReader, path: str) -> InputFile | _Unreadable:
-    try:
-        footer = reader.read(path)
-    except CorruptFileError as error:
-        return _Unreadable(path, str(error), corrupt=True)
-    except OSError as error:
-        return _Unreadable(path, error.strerror or str(error), corrupt=False)
+def _input_file(path: str, footer: Footer) -> InputFile:
     return InputFile.model_construct(
         _ALL_FIELDS,
         path=path,
@@ -121,12 +104,12 @@ def _read(reader: FooterReader, path: str) -> InputFile | _Unreadable:
     )
 
 
-def _refusal(refused: list[_Unreadable], some_corrupt: bool) -> str:
+def _refusal(refused: dict[str, Unreadable]) -> str:
     problems = ProblemList()
-    for file in refused:
-        problems.add(f"{file.path}: {file.reason}")
+    for path, file in refused.items():
+        problems.add(f"{path}: {file.reason}")
     advice = "repair or remove them"
-    if some_corrupt:
+    if any(file.corrupt for file in refused.values()):
         advice += ", or set on_corrupt_file to quarantine to leave corrupt files out"
     return f"{len(refused)} input file(s) cannot be read; {advice}:{problems}"
 

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from plan_jobs import encoded_table, job, ordinary_user, write
+from plan_jobs import encoded_table, job, write
 
 from pipeline.errors import ConfigError, ContractError
 from pipeline.footer import CorruptFileError, FooterReader
@@ -177,17 +181,35 @@ def test_a_file_that_vanishes_is_named_and_never_quarantined(tmp_path: Path) -> 
         scan_inputs(job(tmp_path, on_corrupt_file="quarantine"))
 
 
+# Root may read everything; without these capabilities, which a new program then lacks, not so.
+WITHOUT_RIGHTS = """
+import ctypes, os, sys
+for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+    ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP
+os.execv(sys.executable, [sys.executable, "-m", "test_inputs", sys.argv[1]])
+"""
+
+
+def scan_and_print(folder: Path) -> None:
+    """What the program of `WITHOUT_RIGHTS` runs."""
+    try:
+        scan_inputs(job(folder, on_corrupt_file="quarantine"))
+    except ContractError as error:
+        print(error)
+
+
 @pytest.mark.parametrize("closed", ["input/a.parquet", "input/deep", "input", "."])
-def test_what_may_not_be_read_is_named(closed: str) -> None:
-    with ordinary_user() as folder:
-        write(folder / "input/a.parquet", encoded_table(1))
-        write(folder / "input/deep/b.parquet", encoded_table(1))
-        (folder / closed).chmod(0)
-        try:
-            with pytest.raises(ContractError, match=r"input.*: Permission denied"):
-                scan_inputs(job(folder, on_corrupt_file="quarantine"))
-        finally:
-            (folder / closed).chmod(0o700)
+def test_what_may_not_be_read_is_named(tmp_path: Path, closed: str) -> None:
+    folder = tmp_path / "job"
+    write(folder / "input/a.parquet", encoded_table(1))
+    write(folder / "input/deep/b.parquet", encoded_table(1))
+    (folder / closed).chmod(0)
+    here = Path(__file__).parent
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(here), str(here.parent)])}
+    command = [sys.executable, "-c", WITHOUT_RIGHTS, str(folder)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    (folder / closed).chmod(0o700)
+    assert re.search(r"input.*: Permission denied", done.stdout), done
 
 
 def problems_of(folder: Path, table: pa.Table) -> list[tuple[object, ...]]:
@@ -214,3 +236,7 @@ def test_statistics_that_are_no_numbers_tell_nothing(tmp_path: Path, values: lis
 def test_unsigned_ids_beyond_int64_are_told_as_they_are(tmp_path: Path) -> None:
     table = encoded_table(1, C1=pa.array([2**64 - 1], pa.uint64()))
     assert problems_of(tmp_path, table) == [("C1", "range", 0, 2**64 - 1, 1)]
+
+
+if __name__ == "__main__":
+    scan_and_print(Path(sys.argv[1]))
