@@ -49,7 +49,7 @@ def _package(name: str) -> Check:
         return Check(name, True, importlib.metadata.version(name))
     except importlib.metadata.PackageNotFoundError:
         return Check(
-            name, False, "not installed", f"pip install {name} (versions: constraints.txt)"
+            name, False, "not installed", f"pip install {name} (versions: requirements.txt)"
         )
 
 

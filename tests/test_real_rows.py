@@ -67,7 +67,7 @@ def scored(request, tmp_path_factory, shared_data, ray_session):
 
 
 def test_the_shards_hold_the_rows(scored):
-    source, key, _, _, folder, result = scored
+    source, _, _, _, folder, result = scored
     with source.open(newline="") as file:
         lines = list(csv.reader(file, delimiter="\t" if source.suffix == ".tsv" else ","))
     rows = len(lines) - (source.suffix == ".csv")
