@@ -112,7 +112,7 @@ def quiet_start() -> Iterator[None]:
 
     logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
     for handler in logging.getLogger("ray.data").handlers:
-        if isinstance(handler, logging.StreamHandler):
+        if type(handler).__name__ == "PlainRayHandler":  # its own one to the terminal
             handler.setLevel(logging.CRITICAL)  # errors come as exceptions, too
     sys.stderr.flush()
     before = os.dup(2)
