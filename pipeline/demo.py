@@ -11,10 +11,10 @@ from pipeline.config import JobConfig
 from pipeline.data.synth import SynthOptions, synth
 from pipeline.errors import DpiframeError
 from pipeline.evaluate import auc, logloss
-from pipeline.job import JobResult, run_job
-from pipeline.scores import open_scores
+from pipeline.publishing.scores import open_scores
+from pipeline.publishing.verify import verify_output
+from pipeline.scoring.job import JobResult, run_job
 from pipeline.training import TrainOptions, train
-from pipeline.verify import verify_output
 
 SHARD_ROWS = 100_000
 

@@ -1,7 +1,8 @@
-"""Fixtures shared by all tests: the folder of real rows, which is never part of the project."""
+"""Fixtures shared by all tests: the folder of real rows (never part of the project), one Ray."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -38,3 +39,14 @@ def criteo_tsv(shared_data: Path) -> Path:
 def avazu_csv(shared_data: Path) -> Path:
     """8,999 real Avazu rows with a header."""
     return shared_data / "avazu_8999.csv"
+
+
+@pytest.fixture(scope="session")
+def ray_session() -> Iterator[str]:
+    """A local cluster for all tests, as starting one takes seconds; its address."""
+    import ray
+
+    from pipeline.scoring.cluster import ray_cluster
+
+    with ray_cluster("local", unit_bytes=1, verbose=False):
+        yield str(ray.get_runtime_context().gcs_address)

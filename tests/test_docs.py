@@ -12,7 +12,7 @@ import pytest
 
 from jobs.cli import COMMANDS
 from pipeline.config import JobConfig
-from pipeline.identity import IDENTITY_KEYS
+from pipeline.planning.identity import IDENTITY_KEYS
 
 ROOT = Path(__file__).resolve().parent.parent
 JOB = (ROOT / "docs/job.md").read_text()

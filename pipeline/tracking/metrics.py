@@ -11,7 +11,7 @@ import numpy as np
 from pipeline.tracking.drift import NUM_BINS, Counts
 
 if TYPE_CHECKING:
-    from pipeline.records import UnitRecord
+    from pipeline.publishing.records import UnitRecord
 
 # Every name that a run may have, with its meaning. "This attempt" is the process that logs; what
 # it does not say so about is about the whole job. A name that has no value in a run is left out.

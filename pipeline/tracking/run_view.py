@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import ConfigError
-from pipeline.records import Manifest, OutputLayout, read_json
+from pipeline.publishing.records import Manifest, OutputLayout, read_json
 from pipeline.tracking.metrics import count_metrics, latency_metrics, stage_metrics
 from pipeline.tracking.mlflow_env import quiet_mlflow
 from pipeline.tracking.settings import resolve_uri, sqlite_path, text_of, without_credentials

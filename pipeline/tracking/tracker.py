@@ -30,7 +30,7 @@ from pipeline.tracking.settings import (
 from pipeline.tracking.spool import SpoolWriter, open_attempt
 
 if TYPE_CHECKING:
-    from pipeline.records import UnitRecord
+    from pipeline.publishing.records import UnitRecord
 
 log = logging.getLogger("dpiframe.tracking")
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.atomic import write_atomic
+from pipeline.publishing.atomic import write_atomic
 from pipeline.tracking.metrics import STAGES
 
 if TYPE_CHECKING:
-    from pipeline.records import UnitRecord
+    from pipeline.publishing.records import UnitRecord
 
 ARTIFACT_NAME = "units.parquet"
 

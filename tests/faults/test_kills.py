@@ -9,7 +9,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from ray_session import ray_session  # noqa: F401
 from running_job import Case, ray_workers, wait_for
 
 RANDOM = random.Random(19)
@@ -21,7 +20,7 @@ def moments() -> list[int]:
 
 
 @pytest.fixture
-def case(tmp_path: Path, ray_session: str) -> Case:  # noqa: F811
+def case(tmp_path: Path, ray_session: str) -> Case:
     return Case(tmp_path, ray_session)
 
 

@@ -12,13 +12,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ray_session import ray_session  # noqa: F401
 from running_job import Case
 
 from pipeline.config import load_config
 from pipeline.errors import LockedError, ResumableError
-from pipeline.job import run_job
-from pipeline.records import OutputLayout, UnitRecord, read_json
+from pipeline.publishing.records import OutputLayout, UnitRecord, read_json
+from pipeline.scoring.job import run_job
 
 
 def check_published_whole(output: Path) -> int:
@@ -32,7 +31,7 @@ def check_published_whole(output: Path) -> int:
     return len(list(layout.units.glob("u*.json")))
 
 
-def test_a_stopped_job_goes_on_later(tmp_path: Path, ray_session: str) -> None:  # noqa: F811
+def test_a_stopped_job_goes_on_later(tmp_path: Path, ray_session: str) -> None:
     case = Case(tmp_path, ray_session)
     for number in (signal.SIGTERM, signal.SIGINT):
         before = len(case.published())
@@ -52,7 +51,7 @@ def test_a_stopped_job_goes_on_later(tmp_path: Path, ray_session: str) -> None: 
     case.check_finished(untouched)
 
 
-def test_a_second_job_on_an_output_is_refused(tmp_path: Path, ray_session: str) -> None:  # noqa: F811
+def test_a_second_job_on_an_output_is_refused(tmp_path: Path, ray_session: str) -> None:
     case = Case(tmp_path, ray_session)
     with case.start() as job:
         job.wait_units(1)
@@ -88,7 +87,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_full_disk_stops_the_job_until_there_is_room(
     tmp_path: Path,
-    ray_session: str,  # noqa: F811
+    ray_session: str,
     small_disk: Path,
 ) -> None:
     case = Case(tmp_path, ray_session)

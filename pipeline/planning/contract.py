@@ -1,0 +1,202 @@
+"""The contract of the input, as far as footers can tell, before anything is started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from dpiframe_core.features.schema import FeatureSchema
+from dpiframe_core.spec import ModelSpec
+from pipeline.config import JobConfig
+from pipeline.errors import ConfigError, ContractError
+from pipeline.planning.columns import Columns, choose_columns
+from pipeline.planning.footer import Limits, StatisticsProblem
+from pipeline.planning.inputs import InputFile
+from pipeline.planning.problems import ProblemList
+
+_FLOAT32 = float(np.finfo(np.float32).max)
+
+
+class _Alike(NamedTuple):
+    """Files with rows that have one schema: the first of them stands for all."""
+
+    first: InputFile
+    num_files: int
+
+    def __str__(self) -> str:
+        others = f" (and {self.num_files - 1} more like it)" if self.num_files > 1 else ""
+        return f"{self.first.path}{others}"
+
+
+def column_limits(spec: ModelSpec, schema: FeatureSchema | None, config: JobConfig) -> Limits:
+    """The columns whose footer statistics count, in either form, and what they must lie in.
+
+    None when bad rows are rejected: that happens one by one, when they are read.
+    """
+    if config.on_bad_row == "reject":
+        return {}
+    limits: dict[str, tuple[float, float] | None] = {}
+    for name in spec.dense:
+        limits[config.field_columns.get(name, name)] = (-_FLOAT32, _FLOAT32)
+    for column, rows in _table_rows(spec, config).items():
+        limits[column] = (0, rows - 1)
+    for key in config.key_columns or (schema.key_columns if schema else ()):
+        limits.setdefault(key, None)
+    return limits
+
+
+def check_contract(
+    files: Sequence[InputFile], spec: ModelSpec, schema: FeatureSchema | None, config: JobConfig
+) -> Columns:
+    """Check columns, types, nulls and ids of all files; returns the columns to read.
+
+    Files without rows are not checked. Raises ContractError with all problems found (the first
+    20 told), ConfigError when the configuration does not fit the bundle.
+    """
+    groups = _group_by_schema(files)
+    columns = choose_columns([g.first.arrow_schema for g in groups], spec, schema, config)
+    _check_oov(spec, config)
+    problems = ProblemList()
+    for group in groups:
+        for text in _schema_problems(group.first.arrow_schema, columns, schema):
+            problems.add(f"{group}: {text}")
+    for text in _type_conflicts(groups, columns):
+        problems.add(text)
+    for text in _statistics_problems(files, columns, spec, config):
+        problems.add(text)
+    if problems:
+        raise ContractError(
+            f"the input does not fit the bundle ({columns.form} form), "
+            f"{len(problems)} problem(s):{problems}"
+        )
+    return columns
+
+
+def _group_by_schema(files: Sequence[InputFile]) -> list[_Alike]:
+    groups: dict[int, _Alike] = {}  # files share schema objects, so their ids tell them apart
+    for file in files:
+        if file.rows:
+            group = groups.get(id(file.arrow_schema), _Alike(file, 0))
+            groups[id(file.arrow_schema)] = group._replace(num_files=group.num_files + 1)
+    return list(groups.values())
+
+
+def _table_rows(spec: ModelSpec, config: JobConfig) -> dict[str, int]:
+    """Id column -> rows of its table (of the smallest, when fields share the column)."""
+    rows: dict[str, int] = {}
+    for field in spec.fields:
+        column = config.field_columns.get(field.name, field.name)
+        rows[column] = min(field.rows, rows.get(column, field.rows))
+    return rows
+
+
+def _check_oov(spec: ModelSpec, config: JobConfig) -> None:
+    without = [field.name for field in spec.fields if field.oov_row is None]
+    if config.on_bad_id == "oov" and without:
+        raise ConfigError(
+            "on_bad_id: oov needs a declared oov_row in every field, and the bundle has none in "
+            f"{', '.join(without[:10])}; export it with oov_row, or set on_bad_id to bad_row"
+        )
+
+
+def _schema_problems(
+    found: pa.Schema, columns: Columns, schema: FeatureSchema | None
+) -> Iterator[str]:
+    copied = (*columns.key_columns, *columns.carry_columns)
+    yield from _absent(found, copied)
+    if columns.form == "raw" and schema is not None:
+        yield from schema.check(found)
+        return
+    yield from _absent(found, (*columns.id_columns, *columns.dense_columns))
+    for column in dict.fromkeys(columns.id_columns):
+        kind = _type(found, column)
+        if kind is not None and not pa.types.is_integer(kind):
+            yield f"column {column}: type is {kind}, expected integer ids (int8 to uint64)"
+    for column in dict.fromkeys(columns.dense_columns):
+        kind = _type(found, column)
+        if kind is not None and not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+            yield f"column {column}: type is {kind}, expected a number"
+
+
+def _absent(found: pa.Schema, columns: Sequence[str]) -> Iterator[str]:
+    for column in dict.fromkeys(columns):
+        times = len(found.get_all_field_indices(column))
+        if times == 0:
+            close = get_close_matches(column, found.names, n=1)
+            hint = f" (nearest is {close[0]})" if close else ""
+            yield f"column {column}: missing{hint}"
+        elif times > 1:
+            yield f"column {column}: there are {times} of this name, expected one"
+
+
+def _type(found: pa.Schema, column: str) -> pa.DataType | None:
+    indices = found.get_all_field_indices(column)
+    return found.field(indices[0]).type if len(indices) == 1 else None
+
+
+def _type_conflicts(groups: list[_Alike], columns: Columns) -> Iterator[str]:
+    """Copied columns need one type, or the parts of the output would have different ones."""
+    for column in (*columns.key_columns, *columns.carry_columns):
+        first: tuple[_Alike, pa.DataType] | None = None
+        for group in groups:
+            kind = _type(group.first.arrow_schema, column)
+            if kind is None:
+                continue
+            if first is None:
+                first = (group, kind)
+            elif _family(kind) != _family(first[1]):
+                yield (
+                    f"{group}: column {column} is {kind}, but {first[1]} in {first[0]}; "
+                    "write all files with one type"
+                )
+
+
+def _family(kind: pa.DataType) -> str:
+    """Types whose values are written alike: texts, plain or in a dictionary."""
+    if pa.types.is_dictionary(kind):
+        return _family(kind.value_type)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return "string"
+    return str(kind)
+
+
+def _statistics_problems(
+    files: Sequence[InputFile], columns: Columns, spec: ModelSpec, config: JobConfig
+) -> Iterator[str]:
+    rows = _table_rows(spec, config)
+    told: set[str] = set()
+    for file in files:
+        if file.problems and file.path not in told:
+            told.add(file.path)
+            for problem in file.problems:
+                text = _explain(problem, columns, rows, config)
+                if text is not None:
+                    yield f"{file.path}, {text}"
+
+
+def _explain(
+    problem: StatisticsProblem, columns: Columns, rows: dict[str, int], config: JobConfig
+) -> str | None:
+    """A sentence, or None when the column is not used so that this matters."""
+    column, value = problem.column, problem.value
+    more = f" (and in {problem.row_groups - 1} more)" if problem.row_groups > 1 else ""
+    where = f"row group {problem.row_group}{more}: column {column}"
+    fix = "fix the data, or set on_bad_row to reject"
+    if problem.kind == "null":
+        if column in columns.key_columns:
+            return f"{where} is a key and holds {value} null(s); {fix}"
+        if column in columns.id_columns or column in columns.dense_columns:
+            return f"{where} holds {value} null(s), and the encoded form has none; {fix}"
+        return None
+    if column in columns.id_columns:
+        if config.on_bad_id == "oov":
+            return None
+        valid = f"outside its table of {rows[column]} rows (valid: 0 to {rows[column] - 1})"
+        return f"{where} holds id {value}, {valid}; fix the encoding, or set on_bad_id to oov"
+    if column in columns.dense_columns:
+        return f"{where} holds {value}, which float32 cannot hold; {fix}"
+    return None

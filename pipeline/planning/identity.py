@@ -1,0 +1,62 @@
+"""The job identity: two jobs with the same one would publish the same rows."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from pipeline.config import JobConfig
+from pipeline.planning.inputs import InputFile
+
+# Goes up when the same input and configuration would be cut or scored in another way.
+_FORMAT = 1
+
+# Keys that change a score, a row or the cut of the output:
+#   form, key_columns, carry_columns, field_columns: what is read and copied beside the score
+#   unit_rows: the units themselves, and so the names and the contents of the parts
+#   on_bad_row, on_bad_id, on_corrupt_file: which rows are scored, and with which row of a table
+#   precision: the arithmetic
+# Left out, because published units stay right when these change:
+#   bundle, input, output: their contents count (digest, files), not where they lie
+#   max_rejected_fraction, overwrite: whether the job may end or begin, not what a row gets
+#   device, max_batch, streams, graphs, threads: scores agree within the bound of the precision
+#     whatever the device, and a stopped job must be able to go on at another machine
+#   ray_address, num_scorers, max_tasks_in_flight, tracking and its keys, price_per_hour: nothing
+#     of the scores
+IDENTITY_KEYS = (
+    "form",
+    "key_columns",
+    "carry_columns",
+    "unit_rows",
+    "on_bad_row",
+    "on_bad_id",
+    "on_corrupt_file",
+    "precision",
+)
+
+
+def job_identity(files: Sequence[InputFile], bundle_digest: str, config: JobConfig) -> str:
+    """Hex sha256 over the input files, the bundle and the keys of `config` that count.
+
+    A file counts with path, size, modification time and footer (which fixes its row groups).
+    """
+    hasher = hashlib.sha256()
+    head = {
+        "format": _FORMAT,
+        "bundle": bundle_digest,
+        "config": {key: getattr(config, key) for key in IDENTITY_KEYS},
+        # A field that is mapped to a column of its own name is as good as one that is not mapped.
+        "field_columns": {k: v for k, v in config.field_columns.items() if k != v},
+    }
+    hasher.update(_canonical(head))
+    for file in files:
+        facts = [file.path, file.size, file.mtime_ns, file.footer_sha256]
+        hasher.update(_canonical(facts))
+    return hasher.hexdigest()
+
+
+def _canonical(value: Any) -> bytes:
+    """The one JSON text of a value, ended by a line break (which JSON text never holds)."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode() + b"\n"

@@ -1,0 +1,182 @@
+"""The input files of a job: found, their footers read once, in a fixed order."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from pipeline.config import JobConfig
+from pipeline.errors import ConfigError, ContractError
+from pipeline.planning.footer import Footer, Limits, StatisticsProblem
+from pipeline.planning.footer_pool import Unreadable, read_footers
+from pipeline.planning.problems import ProblemList
+from pipeline.publishing.records import Quarantined
+
+_MAGIC_CHARACTERS = frozenset("*?[")
+
+
+class InputFile(BaseModel):
+    """One parquet file as its footer describes it. Times in nanoseconds, sizes in bytes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    path: str
+    size: int
+    mtime_ns: int
+    footer_sha256: str
+    rows: int
+    row_group_rows: tuple[int, ...]
+    # Arrow schema (any: pyarrow has no types), the same object in all files that have the same
+    arrow_schema: Any = Field(exclude=True, repr=False)
+    problems: tuple[StatisticsProblem, ...] = Field(default=(), exclude=True, repr=False)
+
+    @property
+    def row_groups(self) -> int:
+        """Number of row groups."""
+        return len(self.row_group_rows)
+
+
+# One set for all files: pydantic would give each its own.
+_ALL_FIELDS = set(InputFile.model_fields)
+
+
+class InputScan(NamedTuple):
+    """Readable files sorted by path, and those that the policy `quarantine` leaves out."""
+
+    files: list[InputFile]
+    quarantined: list[Quarantined]
+
+
+def scan_inputs(config: JobConfig, limits: Limits | None = None) -> InputScan:
+    """Find the input and read every footer once; `limits`: see `FooterReader`.
+
+    Raises ConfigError when a path or pattern finds nothing; ContractError naming the files that
+    cannot be read, or are corrupt under the policy `fail`; DpiframeError when the processes that
+    read footers do not run.
+    """
+    paths = list_inputs(config)
+    footers = read_footers(list(dict.fromkeys(paths)), limits or {})
+    bad = {path: footers.bad[path] for path in paths if path in footers.bad}
+    quarantine = config.on_corrupt_file == "quarantine"
+    refused = {path: file for path, file in bad.items() if not (file.corrupt and quarantine)}
+    if refused:
+        raise ContractError(_refusal(refused))
+    files = {path: _input_file(path, footer) for path, footer in footers.good.items()}
+    return InputScan(
+        files=[files[path] for path in paths if path in files],
+        quarantined=[Quarantined(path=path, reason=file.reason) for path, file in bad.items()],
+    )
+
+
+def list_inputs(config: JobConfig) -> list[str]:
+    """Absolute paths, links resolved, sorted.
+
+    One entry of the list finds a file once; a file that two entries find comes twice.
+    """
+    patterns = config.input if isinstance(config.input, list) else [config.input]
+    found: list[str] = []
+    for pattern in patterns:
+        try:
+            found += _expand(pattern)
+        except OSError as error:
+            raise ContractError(f"cannot look for input {pattern}: {error.strerror}") from None
+    for path in found:
+        if not path.isascii():
+            _check_name(path)
+    return sorted(found)
+
+
+def _input_file(path: str, footer: Footer) -> InputFile:
+    return InputFile.model_construct(
+        _ALL_FIELDS,
+        path=path,
+        size=footer.size,
+        mtime_ns=footer.mtime_ns,
+        footer_sha256=footer.sha256,
+        rows=sum(footer.row_group_rows),
+        row_group_rows=footer.row_group_rows,
+        arrow_schema=footer.schema,
+        problems=footer.problems,
+    )
+
+
+def _refusal(refused: dict[str, Unreadable]) -> str:
+    problems = ProblemList()
+    for path, file in refused.items():
+        problems.add(f"{path}: {file.reason}")
+    advice = "repair or remove them"
+    if any(file.corrupt for file in refused.values()):
+        advice += ", or set on_corrupt_file to quarantine to leave corrupt files out"
+    return f"{len(refused)} input file(s) cannot be read; {advice}:{problems}"
+
+
+def _expand(pattern: str) -> list[str]:
+    path = Path(pattern).expanduser()
+    if path.is_dir():
+        found = sorted(set(_in_folder(path.resolve())))
+        if not found:
+            raise ConfigError(f"input folder {pattern} holds no *.parquet file, at any depth")
+        return found
+    if path.exists():
+        if not path.is_file():
+            raise ConfigError(f"input {pattern} is neither a file nor a folder")
+        return [str(path.resolve())]
+    if not _MAGIC_CHARACTERS & set(pattern):
+        raise ConfigError(f"input {pattern} does not exist (looked in {Path.cwd()})")
+    found = sorted(set(_matches(path.absolute())))
+    if not found:
+        raise ConfigError(f"input pattern {pattern} matches no file (looked in {Path.cwd()})")
+    return found
+
+
+def _matches(pattern: Path) -> Iterator[str]:
+    """Files that match, and parquet files below the folders that match."""
+    first = next(i for i, part in enumerate(pattern.parts) if _MAGIC_CHARACTERS & set(part))
+    base, rest = Path(*pattern.parts[:first]), Path(*pattern.parts[first:])
+    hidden_too = any(_hidden(part) for part in rest.parts)
+    for path in base.glob(str(rest)):
+        if not hidden_too and any(_hidden(part) for part in path.relative_to(base).parts):
+            continue
+        if path.is_dir():
+            yield from _in_folder(path.resolve())
+        else:
+            yield str(path.resolve())
+
+
+def _in_folder(folder: Path) -> Iterator[str]:
+    """Parquet files below a folder; links are followed, but no folder is entered twice."""
+    entered: set[tuple[int, int]] = set()
+    waiting = [str(folder)]
+    while waiting:
+        name = waiting.pop()
+        try:
+            stat = Path(name).stat()
+            if (stat.st_dev, stat.st_ino) in entered:
+                continue
+            entered.add((stat.st_dev, stat.st_ino))
+            with os.scandir(name) as listing:
+                entries = [entry for entry in listing if not _hidden(entry.name)]
+        except OSError as error:
+            raise ContractError(f"cannot list input folder {name}: {error.strerror}") from None
+        for entry in entries:
+            if entry.is_dir():
+                waiting.append(entry.path)
+            elif entry.name.endswith(".parquet"):
+                linked = entry.is_symlink()
+                yield str(Path(entry.path).resolve()) if linked else entry.path
+
+
+def _hidden(name: str) -> bool:
+    """Names by which tools mark files that are no data: .part.crc, _SUCCESS, _temporary."""
+    return name.startswith((".", "_"))
+
+
+def _check_name(path: str) -> None:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"input {path!r}: the file's name is not UTF-8; rename it") from None

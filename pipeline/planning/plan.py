@@ -1,0 +1,65 @@
+"""Planning: from a configuration to the units, without starting or writing anything."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from dpiframe_core.bundle import Bundle, open_bundle
+from pipeline.config import JobConfig
+from pipeline.errors import ConfigError
+from pipeline.planning.contract import check_contract, column_limits
+from pipeline.planning.describe import describe_plan
+from pipeline.planning.identity import job_identity
+from pipeline.planning.inputs import scan_inputs
+from pipeline.planning.job_plan import JobPlan
+from pipeline.planning.units import cut_units
+
+__all__ = ["JobPlan", "describe_plan", "make_plan"]
+
+
+def make_plan(config: JobConfig) -> JobPlan:
+    """Open the bundle, read the footers, check the contract, cut units; writes nothing.
+
+    Raises ConfigError (bundle, paths, keys) and ContractError (input).
+    """
+    config = config.with_absolute_paths()
+    bundle = _open(config.bundle)
+    with suppress(PermissionError):  # of an input folder; the scan tells which
+        _refuse_output_in_input(config)
+    scan = scan_inputs(config, column_limits(bundle.spec, bundle.schema, config))
+    columns = check_contract(scan.files, bundle.spec, bundle.schema, config)
+    settled = {"form": columns.form, "key_columns": list(columns.key_columns)}
+    config = config.model_copy(update=settled)
+    units = cut_units(scan.files, config.unit_rows)
+    return JobPlan(
+        identity=job_identity(scan.files, bundle.digest, config),
+        config=config,
+        bundle_path=config.bundle,
+        bundle_digest=bundle.digest,
+        columns=columns,
+        files=scan.files,
+        units=units,
+        quarantined=scan.quarantined,
+        total_rows=sum(unit.rows for unit in units),
+        total_bytes=sum(file.size for file in scan.files),
+    )
+
+
+def _open(path: str) -> Bundle:
+    try:
+        return open_bundle(path)
+    except (ValueError, OSError) as error:
+        raise ConfigError(f"the bundle cannot be used: {error}") from None
+
+
+def _refuse_output_in_input(config: JobConfig) -> None:
+    """Scores below an input folder would be input of the next run."""
+    output = Path(config.output).resolve()
+    for item in config.input if isinstance(config.input, list) else [config.input]:
+        folder = Path(item)
+        if folder.is_dir() and output.is_relative_to(folder.resolve()):
+            raise ConfigError(
+                f"the output {output} lies in the input folder {item}, where the next run would "
+                "read the scores as input; choose an output outside it"
+            )

@@ -1,0 +1,81 @@
+"""Units: the runs of whole row groups that are scored, published, counted and resumed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+
+from pydantic import BaseModel, ConfigDict
+
+from pipeline.planning.inputs import InputFile
+
+
+class Unit(BaseModel):
+    """Row groups [first_row_group, stop_row_group) of one file.
+
+    `size` and `mtime_ns` are the file's when the job was planned, so that a changed file is
+    noticed; `first_row` is the unit's offset in the file, in rows.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    index: int
+    name: str
+    path: str
+    size: int
+    mtime_ns: int
+    first_row_group: int
+    stop_row_group: int
+    first_row: int
+    rows: int
+
+
+# One set for all units: pydantic would give each its own, which doubles the memory of a plan.
+_ALL_FIELDS = set(Unit.model_fields)
+
+
+def cut_units(files: Sequence[InputFile], unit_rows: int) -> list[Unit]:
+    """Cut files, in the given order, into units of at most `unit_rows` rows.
+
+    A row group is never cut, so one larger than `unit_rows` is a unit by itself. A file without
+    rows gives no unit. The same files and `unit_rows` give the same units with the same names.
+    """
+    units: list[Unit] = []
+    for file in files:
+        for first, stop, first_row, rows in _runs(file.row_group_rows, unit_rows):
+            index = len(units)
+            unit = Unit.model_construct(
+                _ALL_FIELDS,
+                index=index,
+                name=f"u{index:06d}-{_digest(file, first, stop)}",
+                path=file.path,
+                size=file.size,
+                mtime_ns=file.mtime_ns,
+                first_row_group=first,
+                stop_row_group=stop,
+                first_row=first_row,
+                rows=rows,
+            )
+            units.append(unit)
+    return units
+
+
+def _runs(row_group_rows: Sequence[int], unit_rows: int) -> Iterator[tuple[int, int, int, int]]:
+    """(first row group, stop row group, first row, rows) of each unit; all row groups, in order.
+
+    Row groups without rows join the unit before them, or the first one.
+    """
+    first, first_row, rows = 0, 0, 0
+    for i, count in enumerate(row_group_rows):
+        if rows and count and rows + count > unit_rows:
+            yield first, i, first_row, rows
+            first, first_row, rows = i, first_row + rows, 0
+        rows += count
+    if rows:
+        yield first, len(row_group_rows), first_row, rows
+
+
+def _digest(file: InputFile, first: int, stop: int) -> str:
+    """What the unit holds, so that a name never stands for other rows; the index tells twins."""
+    text = f"{file.path}\0{file.size}\0{file.mtime_ns}\0{file.footer_sha256}\0{first}\0{stop}"
+    return hashlib.sha256(text.encode()).hexdigest()[:8]

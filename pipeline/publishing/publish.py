@@ -1,0 +1,102 @@
+"""Publishing a unit: scores, then rejected rows, then the record, each whole or not at all.
+
+The rename of the record is the commit. Before every rename the writer checks that the output
+still belongs to its attempt of the job, so a worker that outlived its driver changes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.publishing.atomic import commit, temp_path, write_synced
+from pipeline.publishing.records import IdentityFile, OutputLayout, UnitRecord, has_files, read_json
+
+ROW_GROUP_ROWS = 1 << 20
+
+
+class SupersededError(Exception):
+    """The output belongs to another attempt of the job by now."""
+
+
+class Published(NamedTuple):
+    """The files of a unit as published, in the words of its record."""
+
+    part: str
+    bytes: int
+    sha256: str
+    rejected_part: str | None
+    rejected_sha256: str | None
+
+
+class Publisher:
+    """Writes units of one attempt of a job into its output."""
+
+    def __init__(self, output: str, attempt: str) -> None:
+        self.layout = OutputLayout(output)
+        self.attempt = attempt
+
+    def already(self, unit: str) -> UnitRecord | None:
+        """The record of a unit that this attempt published before (its scorer died after that)."""
+        record = read_json(self.layout.record(unit), UnitRecord)
+        return record if record is not None and has_files(self.layout, record) else None
+
+    def write_parts(self, unit: str, scores: pa.Table, rejected: pa.Table) -> Published:
+        """Publish the scores and the rejected rows; without the record they do not count yet.
+
+        Raises OSError (disk full, ...) and SupersededError; temporary files are removed.
+        """
+        part, rejected_part = self.layout.part(unit), self.layout.rejected_part(unit)
+        size, sha256 = self._put_table(part, scores)
+        if not rejected.num_rows:
+            return Published(part.name, size, sha256, None, None)
+        _, rejected_sha256 = self._put_table(rejected_part, rejected)
+        relative = str(rejected_part.relative_to(self.layout.root))
+        return Published(part.name, size, sha256, relative, rejected_sha256)
+
+    def write_record(self, record: UnitRecord) -> None:
+        """Commit the unit. Raises OSError and SupersededError."""
+        self._put(self.layout.record(record.unit), memoryview(record.model_dump_json().encode()))
+
+    def _put_table(self, path: Path, table: pa.Table) -> tuple[int, str]:
+        content = parquet_bytes(table)
+        self._put(path, content)
+        return len(content), hashlib.sha256(content).hexdigest()
+
+    def _put(self, path: Path, content: memoryview) -> None:
+        temporary = temp_path(path)
+        try:
+            write_synced(temporary, content)
+            self._check_attempt()
+            commit(temporary, path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+    def _check_attempt(self) -> None:
+        owner = read_json(self.layout.identity, IdentityFile)
+        if owner is None or owner.attempt != self.attempt:
+            raise SupersededError(
+                f"{self.layout.root} belongs to attempt {owner.attempt if owner else 'none'} "
+                f"by now, this worker is of attempt {self.attempt}; it writes nothing more"
+            )
+
+
+def parquet_bytes(table: pa.Table) -> memoryview:
+    """The table as a parquet file in memory, row order kept, the same bytes for the same table."""
+    sink = pa.BufferOutputStream()
+    dictionary = dictionary_columns(table) or False
+    with pq.ParquetWriter(
+        sink, table.schema, compression="snappy", use_dictionary=dictionary
+    ) as writer:
+        writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
+    return memoryview(sink.getvalue())
+
+
+def dictionary_columns(table: pa.Table) -> list[str]:
+    """Columns that dictionary pages make smaller: strings; keys and scores are mostly distinct."""
+    return [field.name for field in table.schema if pa.types.is_string(field.type)]

@@ -1,0 +1,226 @@
+"""What a job writes beside the scores: unit records, identity, manifest, and where they lie.
+
+A unit counts as published from the moment its record exists: the record is written last.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from pipeline.errors import ConfigError
+from pipeline.publishing.atomic import write_atomic
+
+FORMAT = 1
+UNIT_NAME = r"u\d{6,}-[0-9a-f]{8}"
+
+ErrorKind = Literal[
+    "removed", "changed", "corrupt", "bad_row", "io", "storage", "bundle", "superseded", "internal"
+]
+Record = TypeVar("Record", bound=BaseModel)
+
+
+class UnitRecord(BaseModel):
+    """One published unit: where its rows came from, its files, its statistics, its times."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    unit: str
+    index: int
+    path: str
+    first_row_group: int
+    stop_row_group: int
+    rows: int
+    scored: int
+    rejected: int
+    part: str
+    bytes: int
+    sha256: str
+    rejected_part: str | None = None
+    rejected_sha256: str | None = None
+    bad_ids: dict[str, int] = {}
+    score_min: float | None = None
+    score_max: float | None = None
+    score_sum: float = 0.0
+    score_histogram: list[int] = []
+    started: float = 0.0
+    read_s: float = 0.0
+    encode_s: float = 0.0
+    score_s: float = 0.0
+    write_s: float = 0.0
+    copy_in_s: float = 0.0
+    copy_out_s: float = 0.0
+    batch_s: list[float] = []
+    scorer: str = ""
+    device: str = ""
+
+
+class UnitError(BaseModel):
+    """Why a unit has no record; travels to the driver as data, never as an exception."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    unit: str
+    kind: ErrorKind
+    message: str
+
+
+Outcome = UnitRecord | UnitError
+
+
+class IdentityFile(BaseModel):
+    """`_identity.json`: which job owns the output, written before any unit is.
+
+    `attempt` changes with every start of the job. Scorers publish only while it is theirs, so a
+    worker that outlived its driver cannot write into the output of the next attempt.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: int = FORMAT
+    identity: str
+    attempt: str
+    bundle_digest: str
+    config: dict[str, Any]
+    units: int
+    rows: int
+
+
+class ManifestFile(BaseModel):
+    """One input file as it was when the job was planned."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    path: str
+    size: int
+    mtime_ns: int
+    rows: int
+    row_groups: int
+
+
+class Quarantined(BaseModel):
+    """Input that was left out because it cannot be read: a whole file, or a unit of one."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    path: str
+    reason: str
+    unit: str | None = None
+    first_row_group: int = 0
+    stop_row_group: int = 0
+    rows: int = 0
+
+
+class Manifest(BaseModel):
+    """`_manifest.json`: everything that readers of the scores need."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: int = FORMAT
+    identity: str
+    bundle_digest: str
+    config: dict[str, Any]
+    key_columns: list[str]
+    carry_columns: list[str]
+    rows: int
+    scored: int
+    rejected: int
+    units: list[UnitRecord]
+    quarantined: list[Quarantined]
+    files: list[ManifestFile]
+
+
+class Success(BaseModel):
+    """`_SUCCESS`: the manifest is complete."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    identity: str
+    rows: int
+
+
+class OutputLayout:
+    """The names inside an output folder."""
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = Path(root)
+        self.units = self.root / "_units"
+        self.rejected = self.root / "_rejected"
+        self.tracking = self.root / "_tracking"
+        self.identity = self.root / "_identity.json"
+        self.config = self.root / "_config.yaml"
+        self.manifest = self.root / "_manifest.json"
+        self.success = self.root / "_SUCCESS"
+
+    def part(self, unit: str) -> Path:
+        """The scores of a unit."""
+        return self.root / part_name(unit)
+
+    def rejected_part(self, unit: str) -> Path:
+        """The rejected rows of a unit; exists only if it has any."""
+        return self.rejected / part_name(unit)
+
+    def record(self, unit: str) -> Path:
+        """The record of a unit; its appearance publishes the unit."""
+        return self.units / f"{unit}.json"
+
+    def parts(self) -> list[Path]:
+        """Part files with names that a job gives, in order."""
+        return sorted(p for p in self.root.glob("part-*.parquet") if is_part_name(p.name))
+
+    def foreign_parts(self) -> list[Path]:
+        """Part files that a reader would take for scores, though no job gives such names."""
+        return sorted(p for p in self.root.glob("part-*.parquet") if not is_part_name(p.name))
+
+
+def part_name(unit: str) -> str:
+    """File name of a unit's scores and of its rejected rows."""
+    return f"part-{unit}.parquet"
+
+
+def is_part_name(name: str) -> bool:
+    """Whether a job gives such a name to a part."""
+    return re.fullmatch(rf"part-{UNIT_NAME}\.parquet", name) is not None
+
+
+def write_json(path: Path, record: BaseModel) -> None:
+    """Write one record atomically."""
+    write_atomic(path, (record.model_dump_json() + "\n").encode())
+
+
+def read_json(path: Path, kind: type[Record]) -> Record | None:
+    """Read one record; None if the file is not there, ConfigError if it is not such a record."""
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "content"
+        raise ConfigError(
+            f"{path} is not a file that this version wrote ({where}: {first['msg']}); "
+            "choose another output, or remove the file after a look at it"
+        ) from None
+
+
+def finished_units(layout: OutputLayout, units: Iterable[str]) -> dict[str, UnitRecord]:
+    """Records of the units that are published: the record is there, and the files it names are.
+
+    A part that is missing or has another size makes its unit pending again.
+    """
+    present = {path.stem for path in layout.units.glob("*.json")}
+    records = (read_json(layout.record(unit), UnitRecord) for unit in units if unit in present)
+    return {r.unit: r for r in records if r is not None and has_files(layout, r)}
+
+
+def has_files(layout: OutputLayout, record: UnitRecord) -> bool:
+    """Whether the files that a record names exist, the scores with the recorded size."""
+    try:
+        same = (layout.root / record.part).stat().st_size == record.bytes
+    except FileNotFoundError:
+        return False
+    return same and (record.rejected_part is None or layout.rejected_part(record.unit).exists())

@@ -1,0 +1,186 @@
+"""Re-check a finished output against its manifest, and its manifest against the input's files."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import BaseModel, ConfigDict
+
+from pipeline.config import SCORE_COLUMN
+from pipeline.errors import ConfigError
+from pipeline.publishing.coverage import coverage_problems
+from pipeline.publishing.records import Manifest, OutputLayout, Success, UnitRecord, read_json
+from pipeline.scoring.bad_rows import REJECTED_SCHEMA
+
+THREADS = 4
+
+
+class Verification(BaseModel):
+    """What was checked, and every problem found, in words; no problems: the output is whole."""
+
+    model_config = ConfigDict(frozen=True)
+
+    output: str
+    identity: str = ""
+    units: int = 0
+    rows: int = 0
+    scored: int = 0
+    rejected: int = 0
+    bytes: int = 0
+    problems: list[str]
+
+
+def verify_output(output: str | Path) -> Verification:
+    """Check hashes, row counts, schemas, scores, rejected rows and the coverage of the input.
+
+    Raises ConfigError if the folder does not exist; everything else is a problem in the result.
+    """
+    layout = OutputLayout(output)
+    if not layout.root.is_dir():
+        raise ConfigError(f"{layout.root} is not a folder; give the output of a job")
+    try:
+        manifest = read_json(layout.manifest, Manifest)
+        success = read_json(layout.success, Success)
+    except ConfigError as error:
+        return Verification(output=str(layout.root), problems=[str(error)])
+    if manifest is None:
+        problem = f"{layout.manifest} is missing: the job has not finished; run it again"
+        return Verification(output=str(layout.root), problems=[problem])
+    problems = [
+        *success_problems(manifest, success),
+        *total_problems(manifest),
+        *coverage_problems(manifest),
+        *foreign_problems(layout, manifest),
+    ]
+    with ThreadPoolExecutor(THREADS) as pool:
+        for found in pool.map(lambda r: unit_problems(layout, manifest, r), manifest.units):
+            problems += found
+    return Verification(
+        output=str(layout.root),
+        identity=manifest.identity,
+        units=len(manifest.units),
+        rows=manifest.rows,
+        scored=manifest.scored,
+        rejected=manifest.rejected,
+        bytes=sum(record.bytes for record in manifest.units),
+        problems=problems,
+    )
+
+
+def success_problems(manifest: Manifest, success: Success | None) -> Iterator[str]:
+    """`_SUCCESS` is there and speaks of this manifest."""
+    if success is None:
+        yield "_SUCCESS is missing: the job has not finished; run it again"
+    elif (success.identity, success.rows) != (manifest.identity, manifest.rows):
+        yield (
+            f"_SUCCESS is of job {success.identity[:12]} with {success.rows} rows, the manifest "
+            f"of {manifest.identity[:12]} with {manifest.rows}"
+        )
+
+
+def total_problems(manifest: Manifest) -> Iterator[str]:
+    """The totals are the sums of the units, and every row has one outcome."""
+    for name in ("rows", "scored", "rejected"):
+        total, units = getattr(manifest, name), sum(getattr(r, name) for r in manifest.units)
+        if total != units:
+            yield f"the manifest counts {total} {name}, its units {units}"
+    if manifest.rows != manifest.scored + manifest.rejected:
+        yield f"{manifest.rows} rows, but {manifest.scored} scored + {manifest.rejected} rejected"
+
+
+def foreign_problems(layout: OutputLayout, manifest: Manifest) -> Iterator[str]:
+    """No file beside the manifest's could be taken for scores or rejected rows."""
+    known = {record.part for record in manifest.units}
+    known |= {record.rejected_part for record in manifest.units if record.rejected_part}
+    for pattern in ("*.parquet", f"{layout.rejected.name}/*.parquet"):
+        for path in sorted(layout.root.glob(pattern)):
+            name = str(path.relative_to(layout.root))
+            if name not in known:
+                yield f"{name} is not in the manifest: remove it, or readers would take it in"
+
+
+def unit_problems(layout: OutputLayout, manifest: Manifest, record: UnitRecord) -> list[str]:
+    """Problems of one unit's files."""
+    copied = [*manifest.key_columns, *manifest.carry_columns]
+    try:
+        problems = file_problems(layout.root / record.part, record.sha256, record.bytes)
+        if not problems:
+            problems = part_problems(layout, record, copied, manifest.key_columns)
+    except (OSError, pa.ArrowException) as error:
+        problems = [str(error)]
+    return [f"{record.part}: {problem}" for problem in problems]
+
+
+def file_problems(path: Path, sha256: str, size: int | None) -> list[str]:
+    """The file is there with the recorded content."""
+    try:
+        found = path.stat().st_size
+        if size is not None and found != size:
+            return [f"has {found} bytes, {size} were published"]
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError:
+        return [f"{path.name} is missing"]
+    return [] if digest == sha256 else [f"{path.name} has sha256 {digest}, {sha256} was published"]
+
+
+def part_problems(
+    layout: OutputLayout, record: UnitRecord, copied: list[str], keys: list[str]
+) -> list[str]:
+    """Columns, row count, keys, scores and rejected rows fit the record."""
+    with pq.ParquetFile(layout.root / record.part) as file:
+        names = file.schema_arrow.names
+        if names != [*copied, SCORE_COLUMN]:
+            return [f"has columns {names}, expected {[*copied, SCORE_COLUMN]}"]
+        table = file.read(columns=[*keys, SCORE_COLUMN])
+    scores = table.column(SCORE_COLUMN)
+    if scores.type != pa.float32():
+        return [f"column {SCORE_COLUMN} is {scores.type}, expected float"]
+    if table.num_rows != record.rows:
+        return [f"has {table.num_rows} rows, {record.rows} were published"]
+    problems = []
+    if scores.null_count != record.rejected:
+        problems.append(f"{scores.null_count} null scores, but {record.rejected} rejected rows")
+    values = scores.drop_null().to_numpy()
+    if not ((values >= 0) & (values <= 1)).all():
+        problems.append("has scores outside 0 .. 1")
+    rejected_rows = rejected_positions(layout, record, problems)
+    null_rows = scores.is_null()
+    for key in keys:
+        bad_keys = table.column(key).null_count
+        if bad_keys > record.rejected:
+            problems.append(f"key column {key} has {bad_keys} nulls in scored rows")
+    if not problems and rejected_rows is not None:
+        marked = null_rows.to_numpy().nonzero()[0].tolist()
+        if marked != rejected_rows:
+            problems.append("null scores and rejected rows are not the same rows")
+    return problems
+
+
+def rejected_positions(
+    layout: OutputLayout, record: UnitRecord, problems: list[str]
+) -> list[int] | None:
+    """Positions of the rejected rows by their own file; appends what is wrong with that file."""
+    if record.rejected_part is None or record.rejected_sha256 is None:
+        if record.rejected:
+            problems.append(f"{record.rejected} rejected rows, but no file lists them")
+        return []
+    path = layout.root / record.rejected_part
+    found = file_problems(path, record.rejected_sha256, None)
+    if found:
+        problems += [f"rejected rows: {text}" for text in found]
+        return None
+    table = pq.read_table(path)
+    if table.schema.names != REJECTED_SCHEMA.names or table.num_rows != record.rejected:
+        problems.append(
+            f"{record.rejected_part} has {table.num_rows} rows with columns {table.schema.names}, "
+            f"expected {record.rejected} rows with {REJECTED_SCHEMA.names}"
+        )
+        return None
+    positions: list[int] = table.column("row").to_numpy().tolist()
+    return positions

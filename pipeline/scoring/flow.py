@@ -1,0 +1,121 @@
+"""The streaming plan: one read task a unit, a fixed pool of scorer actors, one outcome a unit.
+
+read task (any CPU) -> object store -> scorer actor (one engine) -> one row of outcome -> driver.
+Rows never pass the driver, and Ray's backpressure bounds what waits in the object store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from functools import partial
+from typing import Any
+
+import ray
+import ray.data
+from ray.data.block import BlockMetadata
+from ray.data.datasource import Datasource, ReadTask
+from ray.exceptions import RayActorError, RayError, RayTaskError
+
+from pipeline.errors import DpiframeError, ResumableError
+from pipeline.planning.units import Unit
+from pipeline.publishing.records import Outcome
+from pipeline.scoring.cluster import Shares
+from pipeline.scoring.read import read_unit, worth_hashing_once
+from pipeline.scoring.scorer import Scorer, ScorerSettings, decode
+
+# How many scorers may die over one unit before the job gives up; Ray starts new ones meanwhile.
+SCORER_DEATHS = 8
+
+
+class UnitSource(Datasource):  # type: ignore[misc]  # Ray ships no types
+    """Units of the input as a Ray Data source: a read task gives the table of one unit."""
+
+    def __init__(self, units: Sequence[Unit], settings: ScorerSettings, row_bytes: int) -> None:
+        super().__init__()
+        self.units, self.row_bytes = units, row_bytes
+        self.columns = tuple(settings.columns.read_columns)
+        self.dictionary = worth_hashing_once(settings.columns)
+
+    def get_name(self) -> str:
+        """Name of the read stage in Ray's own displays."""
+        return "Units"
+
+    def estimate_inmemory_data_size(self) -> int:
+        """Bytes of all units in memory, as the types of their columns tell."""
+        return sum(unit.rows for unit in self.units) * self.row_bytes
+
+    def get_read_tasks(
+        self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
+    ) -> list[ReadTask]:
+        """One task a unit, whatever parallelism Ray would like."""
+        return [self._task(unit) for unit in self.units]
+
+    def _task(self, unit: Unit) -> ReadTask:
+        metadata = BlockMetadata(
+            num_rows=unit.rows,
+            size_bytes=unit.rows * self.row_bytes,
+            input_files=[unit.path],
+            exec_stats=None,
+        )
+        work = partial(read_unit, unit.model_dump_json(), self.columns, self.dictionary)
+        return ReadTask(work, metadata)
+
+
+def stream_outcomes(
+    units: Sequence[Unit], settings: ScorerSettings, shares: Shares, row_bytes: int
+) -> Generator[Outcome, None, None]:
+    """Score and publish units on the connected Ray; yields one outcome a unit, as they finish.
+
+    Closing the iterator stops the plan. Raises ResumableError when Ray itself is lost; faults of
+    the input or the output are outcomes.
+    """
+    if not units:
+        return
+    context = ray.data.DataContext.get_current().copy()
+    context.target_max_block_size = None  # a block is a unit, however large
+    context.enable_progress_bars = False
+    context.execution_options.preserve_order = False
+    with ray.data.DataContext.current(context):
+        dataset = plan_dataset(UnitSource(units, settings, row_bytes), settings, shares)
+        batches = iter(
+            dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0)
+        )
+    try:
+        for batch in batches:
+            yield from decode(batch)
+    except RayTaskError as error:
+        raise DpiframeError(f"unexpected error in a worker: {error}") from error
+    except RayActorError as error:
+        raise ResumableError(
+            f"scorers died {SCORER_DEATHS + 1} times over one unit, the last by: {error}; look for "
+            "a lack of memory (then a smaller unit_rows or max_batch helps) and at the logs that "
+            "--verbose shows, then run the command again"
+        ) from error
+    except RayError as error:
+        raise ResumableError(f"Ray lost the job: {error}; run the command again") from error
+    finally:
+        close = getattr(batches, "close", None)
+        if close is not None:
+            close()
+
+
+def plan_dataset(source: UnitSource, settings: ScorerSettings, shares: Shares) -> Any:
+    """The lazy dataset: reading and scoring stay apart because their resources differ."""
+    read = ray.data.read_datasource(
+        source, override_num_blocks=len(source.units), num_cpus=shares.read_cpus
+    )
+    # `map_batches` wants an integer batch size with GPUs, and would then cut and join blocks.
+    return read.map_batches_internal(
+        Scorer,
+        fn_constructor_args=(settings.model_dump_json(),),
+        batch_size=None,
+        batch_format="pyarrow",
+        compute=ray.data.ActorPoolStrategy(
+            size=shares.scorers,
+            max_tasks_in_flight_per_actor=settings.config.max_tasks_in_flight,
+        ),
+        num_cpus=shares.scorer_cpus,
+        num_gpus=shares.scorer_gpus or None,
+        # Ray's default is to retry for ever, also a unit that crashes every scorer it meets.
+        max_task_retries=SCORER_DEATHS,
+    )

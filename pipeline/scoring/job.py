@@ -1,0 +1,223 @@
+"""run_job: plan, lock, claim the output, score what is pending, check, publish the manifest."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from pipeline.config import JobConfig
+from pipeline.errors import (
+    ConfigError,
+    ContractError,
+    DpiframeError,
+    LockedError,
+    ResumableError,
+)
+from pipeline.planning.plan import JobPlan, make_plan
+from pipeline.planning.units import Unit
+from pipeline.publishing.finish import check_rejected, finish_output
+from pipeline.publishing.lock import OutputLock
+from pipeline.publishing.output import claim, completed, storage_errors, tidy
+from pipeline.publishing.records import (
+    ErrorKind,
+    Manifest,
+    Outcome,
+    OutputLayout,
+    Quarantined,
+    UnitError,
+    UnitRecord,
+)
+from pipeline.scoring.progress import Progress
+from pipeline.scoring.signals import StopRequestedError, StopSignals
+from pipeline.scoring.tracked import start_tracker
+
+if TYPE_CHECKING:
+    from pipeline.tracking.tracker import Tracker
+
+TRACKING_SECONDS = 20.0
+# After a stop signal everything, the end of Ray included, must fit into ten seconds.
+TRACKING_SECONDS_STOPPED = 2.0
+
+log = logging.getLogger("dpiframe.job")
+
+
+class JobResult(BaseModel):
+    """What a finished job tells its caller. Rates count this start's rows and seconds only."""
+
+    model_config = ConfigDict(frozen=True)
+
+    output: str
+    identity: str
+    status: Literal["scored", "complete before"]
+    rows: int
+    scored: int
+    rejected: int
+    quarantined: int  # files and units
+    units: int
+    resumed_units: int
+    seconds: float
+    rows_per_s: float
+    run_id: str | None = None
+    run_url: str | None = None
+
+
+def run_job(config: JobConfig, verbose: bool = False) -> JobResult:
+    """Score the input of `config` into its output, going on where an earlier start stopped.
+
+    Raises ConfigError, ContractError, ResumableError or LockedError; what was published stays
+    published. Stop signals are honoured when called from the main thread.
+    """
+    with StopSignals() as signals:
+        try:
+            with signals.waiting():
+                plan = make_plan(config)
+            return Job(plan, signals, verbose).run()
+        except StopRequestedError as stop:
+            raise ResumableError(
+                f"stopped by {stop}; published units are kept, run the same command to go on"
+            ) from None
+
+
+class Job:
+    """One start of a job whose plan is made."""
+
+    def __init__(self, plan: JobPlan, signals: StopSignals, verbose: bool) -> None:
+        self.config = plan.config.with_absolute_paths()
+        self.plan = plan.model_copy(update={"config": self.config})
+        self.layout = OutputLayout(self.config.output)
+        self.signals, self.verbose = signals, verbose
+        self.began = time.monotonic()
+        self.attempt = ""
+        self.records: dict[str, UnitRecord] = {}
+        self.quarantined: list[Quarantined] = []
+        self.resumed_rows = self.rejected = self.num_gpus = 0
+
+    def run(self) -> JobResult:
+        """Do the whole job under the output's lock."""
+        with storage_errors(self.layout):
+            manifest = completed(self.layout, self.plan.identity)
+            if manifest is not None:
+                return self._result(manifest, "complete before", len(manifest.units))
+            with OutputLock(self.config.output) as lock:
+                self.attempt, self.records = claim(self.layout, self.plan)
+                resumed, self.resumed_rows = len(self.records), rows_of(self.records.values())
+                tracker = start_tracker(self.plan, self.layout, self.resumed_rows)
+                try:
+                    manifest = self._score_and_finish(lock, tracker)
+                except BaseException as error:
+                    self._end_tracking(tracker, error)
+                    raise
+                self._end_tracking(tracker, None)
+                tidy(self.layout)
+        result = self._result(manifest, "scored", resumed)
+        return result.model_copy(update={"run_id": tracker.run_id, "run_url": tracker.run_url})
+
+    def _score_and_finish(self, lock: OutputLock, tracker: Tracker) -> Manifest:
+        pending = [unit for unit in self.plan.units if unit.name not in self.records]
+        self.rejected = sum(record.rejected for record in self.records.values())
+        check_rejected(self.plan, self.rejected)
+        if pending:
+            self._score(pending, tracker)
+        lock.check()
+        return finish_output(self.layout, self.plan, self.quarantined)
+
+    def _score(self, pending: Sequence[Unit], tracker: Tracker) -> None:
+        from pipeline.scoring.session import open_session
+
+        self.signals.check()
+        with open_session(self.plan, pending, self.attempt, self.verbose) as session:
+            self.signals.install()  # Ray takes SIGTERM when it starts
+            self.num_gpus = session.num_gpus
+            done = rows_of(self.records.values())
+            with Progress(self.plan.total_rows, done, len(pending)) as progress:
+                while (outcome := self._next(session.outcomes)) is not None:
+                    if isinstance(outcome, UnitError):
+                        self._failed(outcome)
+                        continue
+                    self.records[outcome.unit] = outcome
+                    self.rejected += outcome.rejected
+                    progress.unit_done(outcome.rows)
+                    tracker.unit_done(outcome)
+                    check_rejected(self.plan, self.rejected)
+
+    def _next(self, outcomes: Iterator[Outcome]) -> Outcome | None:
+        """The next outcome, None at the end; a stop signal raises while waiting for it."""
+        with self.signals.waiting():
+            return next(outcomes, None)
+
+    def _failed(self, error: UnitError) -> None:
+        """Raise the job's error for a failed unit, or note the unit as quarantined."""
+        if error.kind != "corrupt" or self.config.on_corrupt_file != "quarantine":
+            raise error_of(error)
+        log.warning("quarantined: %s", error.message)
+        unit = next(unit for unit in self.plan.units if unit.name == error.unit)
+        entry = Quarantined(
+            path=unit.path,
+            reason=error.message,
+            unit=unit.name,
+            first_row_group=unit.first_row_group,
+            stop_row_group=unit.stop_row_group,
+            rows=unit.rows,
+        )
+        self.quarantined.append(entry)
+
+    def _end_tracking(self, tracker: Tracker, error: BaseException | None) -> None:
+        stopped = isinstance(error, (StopRequestedError, KeyboardInterrupt))
+        status: Literal["FINISHED", "FAILED", "KILLED"] = "FAILED"
+        if error is None or stopped:
+            status = "KILLED" if stopped else "FINISHED"
+        tracker.finish(
+            status,
+            list(self.records.values()),
+            time.monotonic() - self.began,
+            self.num_gpus,
+            None if error is None else f"{type(error).__name__}: {error}",
+        )
+        tracker.close(TRACKING_SECONDS_STOPPED if stopped else TRACKING_SECONDS)
+
+    def _result(
+        self, manifest: Manifest, status: Literal["scored", "complete before"], resumed: int
+    ) -> JobResult:
+        seconds = time.monotonic() - self.began
+        fresh = manifest.rows - self.resumed_rows if status == "scored" else 0
+        return JobResult(
+            output=str(self.layout.root),
+            identity=manifest.identity,
+            status=status,
+            rows=manifest.rows,
+            scored=manifest.scored,
+            rejected=manifest.rejected,
+            quarantined=len(manifest.quarantined),
+            units=len(manifest.units),
+            resumed_units=resumed,
+            seconds=seconds,
+            rows_per_s=fresh / seconds,
+        )
+
+
+# What went wrong with a unit -> the error, and so the exit code, of the job.
+ERRORS: dict[ErrorKind, type[DpiframeError]] = {
+    "removed": ContractError,
+    "changed": ContractError,
+    "corrupt": ContractError,
+    "bad_row": ContractError,
+    "io": ResumableError,
+    "storage": ResumableError,
+    "bundle": ConfigError,
+    "superseded": LockedError,
+    "internal": DpiframeError,
+}
+
+
+def error_of(error: UnitError) -> DpiframeError:
+    """The job's error for a unit that failed."""
+    return ERRORS[error.kind](f"{error.message} (unit {error.unit})")
+
+
+def rows_of(records: Iterable[UnitRecord]) -> int:
+    """Rows of some units."""
+    return sum(record.rows for record in records)

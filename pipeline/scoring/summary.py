@@ -1,0 +1,32 @@
+"""The table that ends a job: rows, speed, where the scores are."""
+
+from __future__ import annotations
+
+from pipeline.scoring.job import JobResult
+
+
+def summary(result: JobResult) -> str:
+    """A job's result as aligned lines."""
+    lines = {
+        "status": result.status,
+        "rows": f"{result.rows:,}",
+        "scored": f"{result.scored:,}",
+        "rejected": f"{result.rejected:,}",
+        "quarantined": f"{result.quarantined:,}" if result.quarantined else "",
+        "units": f"{result.units:,}" + resumed(result),
+        "seconds": f"{result.seconds:.1f}",
+        "rows/s": f"{result.rows_per_s:,.0f}" if result.rows_per_s else "",
+        "output": result.output,
+        "identity": result.identity,
+        "MLflow run": result.run_url or result.run_id or "",
+    }
+    shown = {name: text for name, text in lines.items() if text}
+    width = max(map(len, shown))
+    return "\n".join(f"{name:<{width}}  {text}" for name, text in shown.items())
+
+
+def resumed(result: JobResult) -> str:
+    """How many units an earlier start had published."""
+    if not result.resumed_units or result.status == "complete before":
+        return ""
+    return f" ({result.resumed_units:,} were published before)"

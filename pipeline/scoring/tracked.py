@@ -1,0 +1,52 @@
+"""What a job tells its tracker, in the tracker's words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pipeline.planning.plan import JobPlan
+from pipeline.publishing.records import OutputLayout
+from pipeline.tracking.settings import DatasetInfo, ModelInfo, TrackingSettings
+from pipeline.tracking.tracker import Tracker, open_tracker
+
+
+def start_tracker(plan: JobPlan, layout: OutputLayout, resumed_rows: int) -> Tracker:
+    """Open the job's tracker and tell it everything known before the first row."""
+    config = plan.config
+    settings = TrackingSettings(
+        uri=config.mlflow_uri,
+        experiment=config.experiment,
+        run_name=config.run_name,
+        baseline_run=config.baseline_run,
+        price_per_hour=config.price_per_hour,
+        enabled=config.tracking,
+    )
+    tracker = open_tracker(settings, folder=layout.tracking)
+    params: dict[str, Any] = config.model_dump(mode="json")
+    sizes = {"units": len(plan.units), "files": len(plan.files), "rows": plan.total_rows}
+    tags = {"identity": plan.identity, "form": plan.columns.form, "output": str(layout.root)}
+    tracker.start(
+        {**params, **sizes, "resumed_rows": resumed_rows},
+        tags,
+        dataset=DatasetInfo(
+            name=dataset_name(plan),
+            source=source_of(plan),
+            digest=plan.identity,
+            rows=plan.total_rows,
+            bytes=plan.total_bytes,
+        ),
+        model=ModelInfo(name=Path(plan.bundle_path).name, digest=plan.bundle_digest),
+    )
+    return tracker
+
+
+def dataset_name(plan: JobPlan) -> str:
+    """The folder of the first input file, which is what people call their data by."""
+    return Path(plan.files[0].path).parent.name or "input" if plan.files else "input"
+
+
+def source_of(plan: JobPlan) -> str:
+    """The input as configured, in one string."""
+    source = plan.config.input
+    return ", ".join(source) if isinstance(source, list) else source

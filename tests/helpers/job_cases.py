@@ -1,0 +1,143 @@
+"""Small jobs that several tests share: a tiny model, encoded parquet shards, a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+import yaml
+from model_zoo import fields, random_inputs, random_model
+
+from dpiframe_core import CTRModel, ModelSpec, save_bundle
+from dpiframe_core.models import Deep, Features, deepfm
+from pipeline.config import JobConfig
+from pipeline.planning.plan import JobPlan, make_plan
+from pipeline.publishing.finish import finish_output
+from pipeline.publishing.output import claim, tidy
+from pipeline.publishing.records import Manifest, Outcome, OutputLayout, UnitRecord
+from pipeline.scoring.read import read_unit, worth_hashing_once
+from pipeline.scoring.scorer import Scorer, ScorerSettings, decode
+
+
+def tiny_spec() -> ModelSpec:
+    """DeepFM with seven fields and three dense features."""
+    return deepfm(Features(fields(4), ["I1", "I2", "I3"], "field"), Deep(hidden=(19, 5)))
+
+
+def tiny_bundle(path: Path, seed: int = 0) -> CTRModel:
+    """Write a bundle at `path` and return its model."""
+    model = random_model(tiny_spec(), seed)
+    save_bundle(path, model.spec, model.state_dict())
+    return model
+
+
+def encoded_table(rows: int, first_key: int = 0, seed: int = 0) -> pa.Table:
+    """Rows in the encoded form of the tiny model: row_id, label, ids, dense features."""
+    spec = tiny_spec()
+    ids, dense = random_inputs(spec, rows, seed)
+    columns: dict[str, Any] = {"row_id": np.arange(first_key, first_key + rows)}
+    columns["label"] = (ids[0] % 2).astype(np.int8)
+    columns |= {f.name: ids[i].astype(np.int32) for i, f in enumerate(spec.fields)}
+    columns |= {name: dense[i] for i, name in enumerate(spec.dense)}
+    return pa.table(columns)
+
+
+def write_shards(folder: Path, shards: int, rows: int, group: int) -> pa.Table:
+    """Write shards of `rows` rows with row groups of `group`; returns all rows in order."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tables = [encoded_table(rows, i * rows, seed=i) for i in range(shards)]
+    for i, table in enumerate(tables):
+        pq.write_table(table, folder / f"shard-{i:03}.parquet", row_group_size=group)
+    return pa.concat_tables(tables)
+
+
+def job_keys(folder: Path, **keys: Any) -> dict[str, Any]:
+    """A configuration over `folder`/input and `folder`/bundle, without tracking."""
+    return {
+        "bundle": str(folder / "bundle"),
+        "input": str(folder / "input"),
+        "output": str(folder / "output"),
+        "key_columns": ["row_id"],
+        "carry_columns": ["label"],
+        "ray_address": "local",
+        "tracking": False,
+        "threads": 1,
+    } | keys
+
+
+def write_config(folder: Path, **keys: Any) -> Path:
+    """The same as a YAML file."""
+    path = folder / "job.yaml"
+    path.write_text(yaml.safe_dump(job_keys(folder, **keys)))
+    return path
+
+
+def reference_scores(model: CTRModel, table: pa.Table) -> np.ndarray:
+    """Scores [B] of the torch model, in float64."""
+    spec = model.spec
+    ids = np.stack([table.column(f.name).to_numpy() for f in spec.fields]).astype(np.int64)
+    dense = np.stack([table.column(name).to_numpy() for name in spec.dense])
+    with torch.no_grad():
+        double = model.double()
+        logits = double(torch.from_numpy(ids), torch.from_numpy(dense).double())
+    model.float()
+    return torch.sigmoid(logits).numpy()
+
+
+def read_scores(output: Path) -> pa.Table:
+    """All published rows, part by part in the order of the units."""
+    parts = sorted(output.glob("part-*.parquet"))
+    return pa.concat_tables([pq.read_table(part) for part in parts])
+
+
+def stamps(output: Path) -> dict[str, tuple[int, int]]:
+    """Part name -> inode and modification time: equal stamps mean the file was not rewritten."""
+    found = {path.name: path.stat() for path in output.glob("part-*.parquet")}
+    return {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in found.items()}
+
+
+def scorer_of(plan: JobPlan, attempt: str) -> Scorer:
+    """The scorer that an actor of this plan would be."""
+    settings = ScorerSettings(
+        config=plan.config,
+        columns=plan.columns,
+        bundle_digest=plan.bundle_digest,
+        attempt=attempt,
+        device="cpu",
+        threads=1,
+    )
+    return Scorer(settings.model_dump_json())
+
+
+def outcomes(plan: JobPlan) -> Iterator[Outcome]:
+    """Claim the output and score every unit, as the job does but in this process."""
+    attempt, _ = claim(OutputLayout(plan.config.output), plan)
+    scorer = scorer_of(plan, attempt)
+    names, dictionary = plan.columns.read_columns, worth_hashing_once(plan.columns)
+    for unit in plan.units:
+        (table,) = read_unit(unit.model_dump_json(), names, dictionary)
+        yield from decode(scorer(table))
+
+
+def score_here(folder: Path, **keys: Any) -> Manifest:
+    """A finished output of the job, made in this process."""
+    plan = make_plan(JobConfig.model_validate(job_keys(folder, **keys)))
+    for outcome in outcomes(plan):
+        assert isinstance(outcome, UnitRecord), outcome
+    layout = OutputLayout(plan.config.output)
+    manifest = finish_output(layout, plan, [])
+    tidy(layout)
+    return manifest
+
+
+def with_value(table: pa.Table, column: str, row: int, value: Any) -> pa.Table:
+    """The table with another value in one place."""
+    values = table.column(column).to_pylist()
+    values[row] = value
+    index, kind = table.schema.get_field_index(column), table.schema.field(column).type
+    return table.set_column(index, column, pa.array(values, kind))

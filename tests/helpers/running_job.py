@@ -1,0 +1,133 @@
+"""A scoring job in a process of its own, so that a test can kill what it likes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+from job_cases import (
+    read_scores,
+    reference_scores,
+    stamps,
+    tiny_bundle,
+    write_config,
+    write_shards,
+)
+
+from pipeline.config import load_config
+from pipeline.publishing.records import OutputLayout, UnitRecord, read_json
+from pipeline.publishing.verify import verify_output
+from pipeline.scoring.job import run_job
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND = [sys.executable, "-c", "from jobs.cli import main; main()"]
+SECONDS = 120
+
+
+class Case:
+    """A folder with a model and 4 shards of 1,000 rows: 200 units of 20 rows."""
+
+    def __init__(self, folder: Path, address: str, **keys: Any) -> None:
+        self.folder, self.output = folder, folder / "output"
+        self.layout = OutputLayout(self.output)
+        self.model = tiny_bundle(folder / "bundle")
+        self.table: pa.Table = write_shards(folder / "input", 4, 1000, 20)
+        self.config = write_config(folder, unit_rows=20, ray_address=address, **keys)
+
+    def start(self, *overrides: str) -> RunningJob:
+        """Start the command line on this case."""
+        return RunningJob([*COMMAND, "score", str(self.config), *overrides], self)
+
+    def finish(self) -> None:
+        """Run the job to its end in this process, on the Ray of the tests."""
+        assert run_job(load_config(self.config)).status == "scored"
+
+    def published(self) -> dict[str, tuple[int, int]]:
+        """Stamps of the parts whose units are published (their records exist)."""
+        units = {path.stem for path in self.layout.units.glob("u*.json")}
+        return {n: s for n, s in stamps(self.output).items() if n[5:-8] in units}
+
+    def scorer_pids(self) -> set[int]:
+        """Processes that published the units so far."""
+        records = [read_json(path, UnitRecord) for path in self.layout.units.glob("u*.json")]
+        return {int(record.scorer.rpartition(":")[2]) for record in records if record}
+
+    def check_finished(self, untouched: dict[str, tuple[int, int]]) -> None:
+        """Nothing is lost, nothing is there twice, and these parts were not rewritten."""
+        assert verify_output(self.output).problems == []
+        found = read_scores(self.output)
+        assert found.column("row_id").equals(self.table.column("row_id"))
+        expected = reference_scores(self.model, self.table)
+        np.testing.assert_allclose(found.column("score").to_numpy(), expected, atol=1e-5)
+        now = stamps(self.output)
+        assert {name: now[name] for name in untouched} == untouched
+        assert not list(self.output.glob(".*"))
+
+
+class RunningJob:
+    """Context manager over the process; whatever is left of it is killed at the end."""
+
+    def __init__(self, command: list[str], case: Case) -> None:
+        self.case = case
+        self.log = case.folder / f"log-{time.monotonic_ns()}.txt"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def __enter__(self) -> RunningJob:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.kill()
+
+    def wait_units(self, count: int) -> None:
+        """Wait until so many units are published."""
+        wait_for(lambda: self.ended() or len(self.case.published()) >= count, f"{count} units")
+        assert not self.ended(), self.text()
+
+    def ended(self) -> bool:
+        return self.process.poll() is not None
+
+    def kill(self) -> None:
+        """SIGKILL the driver alone, as the kernel does when memory is short."""
+        os.kill(self.process.pid, signal.SIGKILL)
+        self.process.wait(SECONDS)
+
+    def wait(self) -> int:
+        """The exit code."""
+        return self.process.wait(SECONDS)
+
+    def text(self) -> str:
+        """What the job printed."""
+        return self.log.read_text()
+
+
+def wait_for(condition: Callable[[], bool], what: str, seconds: float = SECONDS) -> None:
+    """Poll until the condition holds; fail after so many seconds."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"waited {seconds} s for {what}"
+        time.sleep(0.005)
+
+
+def ray_workers(name: str) -> list[psutil.Process]:
+    """Workers below this process (its Ray) whose title says that they run `name`."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if process.cmdline()[0].startswith(f"ray::{name}"):
+                found.append(process)
+        except (psutil.NoSuchProcess, IndexError):
+            continue
+    return found

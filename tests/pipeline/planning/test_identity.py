@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pipeline.config import JobConfig
+from pipeline.planning.identity import IDENTITY_KEYS, job_identity
+from pipeline.planning.inputs import InputFile
+
+FILE = InputFile(
+    path="/data/a.parquet",
+    size=1000,
+    mtime_ns=7,
+    footer_sha256="00ff",
+    rows=19,
+    row_group_rows=(19,),
+    arrow_schema=None,
+)
+CONFIG = JobConfig(bundle="b", input="x", output="o", form="encoded", key_columns=["row_id"])
+# One other value for every key that must count, and for every key that must not.
+COUNTS: dict[str, Any] = {
+    "form": "raw",
+    "key_columns": ["id"],
+    "carry_columns": ["label"],
+    "field_columns": {"C1": "c1"},
+    "unit_rows": 19,
+    "on_bad_row": "reject",
+    "on_bad_id": "oov",
+    "on_corrupt_file": "quarantine",
+}
+COUNTS_NOT: dict[str, Any] = {
+    "bundle": "moved",
+    "input": ["moved"],
+    "output": "moved",
+    "max_rejected_fraction": 0.5,
+    "overwrite": True,
+    "device": "cpu",
+    "max_batch": 19,
+    "streams": 1,
+    "graphs": False,
+    "threads": 2,
+    "ray_address": "auto",
+    "num_scorers": 3,
+    "max_tasks_in_flight": 1,
+    "tracking": False,
+    "mlflow_uri": "http://localhost",
+    "experiment": "other",
+    "run_name": "other",
+    "baseline_run": "other",
+    "price_per_hour": 2.5,
+}
+
+
+def identity(**changes: Any) -> str:
+    return job_identity([FILE], "digest", CONFIG.model_copy(update=changes))
+
+
+@pytest.mark.parametrize("key", COUNTS)
+def test_a_key_that_changes_rows_changes_the_identity(key: str) -> None:
+    assert identity(**{key: COUNTS[key]}) != identity()
+
+
+@pytest.mark.parametrize("key", COUNTS_NOT)
+def test_a_key_that_changes_no_row_does_not(key: str) -> None:
+    assert identity(**{key: COUNTS_NOT[key]}) == identity()
+
+
+def test_every_key_is_decided_about() -> None:
+    assert set(IDENTITY_KEYS) | {"field_columns"} == {*COUNTS, "precision"}
+    assert {*COUNTS, *COUNTS_NOT, "precision"} == set(JobConfig.model_fields)
+
+
+def test_a_field_mapped_to_its_own_name_is_not_mapped() -> None:
+    assert identity(field_columns={"C1": "C1"}) == identity()
+
+
+def test_column_order_counts() -> None:
+    ab, ba = (identity(carry_columns=list(order)) for order in ("ab", "ba"))
+    assert ab != ba
+
+
+@pytest.mark.parametrize(
+    "change", [{"path": "/b"}, {"size": 1}, {"mtime_ns": 8}, {"footer_sha256": "01"}]
+)
+def test_every_fact_of_a_file_counts(change: dict[str, Any]) -> None:
+    changed = job_identity([FILE.model_copy(update=change)], "digest", CONFIG)
+    assert changed != identity()
+
+
+def test_files_and_bundle_count() -> None:
+    found = {
+        job_identity(files, digest, CONFIG)
+        for files in ([], [FILE], [FILE, FILE])
+        for digest in ("digest", "other")
+    }
+    assert len(found) == 6
+
+
+def test_the_identity_is_the_same_in_every_version() -> None:
+    """A change here makes every stopped job of the field start over: raise _FORMAT, knowing it."""
+    assert identity() == "c96a7fa001ebad58a17be0b7d134eed961b321c9d7b7675692e6096c66f3f7b9"

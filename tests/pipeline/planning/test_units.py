@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import pytest
+
+from pipeline.planning.inputs import InputFile
+from pipeline.planning.units import Unit, cut_units
+from pipeline.publishing.records import UNIT_NAME
+
+
+def file(rows: Sequence[int], path: str = "/data/a.parquet", mtime_ns: int = 7) -> InputFile:
+    return InputFile(
+        path=path,
+        size=1000,
+        mtime_ns=mtime_ns,
+        footer_sha256="00ff",
+        rows=sum(rows),
+        row_group_rows=tuple(rows),
+        arrow_schema=None,
+    )
+
+
+def cuts(rows: Sequence[int], unit_rows: int) -> list[tuple[int, int, int, int]]:
+    units = cut_units([file(rows)], unit_rows)
+    return [(u.first_row_group, u.stop_row_group, u.first_row, u.rows) for u in units]
+
+
+@pytest.mark.parametrize(
+    ("rows", "unit_rows", "expected"),
+    [
+        ([], 10, []),
+        ([0, 0], 10, []),
+        ([19], 10, [(0, 1, 0, 19)]),  # a row group is never cut
+        ([5, 5, 5], 10, [(0, 2, 0, 10), (2, 3, 10, 5)]),
+        ([5, 6, 5], 10, [(0, 1, 0, 5), (1, 2, 5, 6), (2, 3, 11, 5)]),
+        ([1, 19, 1], 10, [(0, 1, 0, 1), (1, 2, 1, 19), (2, 3, 20, 1)]),
+        ([0, 5, 0, 5, 0, 1, 0], 10, [(0, 5, 0, 10), (5, 7, 10, 1)]),
+        ([3, 3], 1, [(0, 1, 0, 3), (1, 2, 3, 3)]),
+    ],
+)
+def test_units_are_runs_of_whole_row_groups(
+    rows: list[int], unit_rows: int, expected: list[tuple[int, int, int, int]]
+) -> None:
+    assert cuts(rows, unit_rows) == expected
+
+
+@pytest.mark.parametrize("unit_rows", [1, 7, 19, 111, 10**9])
+def test_every_row_is_in_one_unit(unit_rows: int) -> None:
+    rows = [(7 * i * i) % 23 for i in range(111)]
+    position = group = 0
+    for first, stop, first_row, count in cuts(rows, unit_rows):
+        assert (first, first_row, count) == (group, position, sum(rows[first:stop]))
+        assert count <= unit_rows or sum(n > 0 for n in rows[first:stop]) == 1
+        position, group = position + count, stop
+    assert position == sum(rows)
+    assert sum(rows[group:]) == 0
+
+
+def test_names_are_deterministic_and_distinct() -> None:
+    files = [file([5, 5]), file([5, 5]), file([], "/data/b.parquet"), file([5], "/data/c.parquet")]
+    units = cut_units(files, 5)
+    assert units == cut_units(files, 5)
+    assert [unit.index for unit in units] == list(range(5))
+    assert len({unit.name for unit in units}) == 5
+    assert all(re.fullmatch(UNIT_NAME, unit.name) for unit in units)
+
+
+def test_a_changed_file_gives_other_names() -> None:
+    [before], [after] = cut_units([file([5])], 5), cut_units([file([5], mtime_ns=8)], 5)
+    assert before.name != after.name
+
+
+def test_a_unit_goes_through_json_unchanged() -> None:
+    [unit] = cut_units([file([5])], 5)
+    assert Unit.model_validate_json(unit.model_dump_json()) == unit

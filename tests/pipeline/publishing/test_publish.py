@@ -1,0 +1,91 @@
+"""Publishing a unit: what is written, in which order, and what a full disk leaves behind."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from unit_records import UNIT, record
+
+from pipeline.publishing.publish import Publisher, SupersededError, parquet_bytes
+from pipeline.publishing.records import IdentityFile, OutputLayout, write_json
+from pipeline.scoring.bad_rows import REJECTED_SCHEMA
+
+NO_ROWS = REJECTED_SCHEMA.empty_table()
+
+
+def scores(rows: int) -> pa.Table:
+    columns = {"row_id": np.arange(rows), "score": np.linspace(0, 1, rows, dtype=np.float32)}
+    return pa.table(columns)
+
+
+def claim(output: Path, attempt: str) -> OutputLayout:
+    layout = OutputLayout(output)
+    for folder in (layout.units, layout.rejected):
+        folder.mkdir(exist_ok=True)
+    facts = {"bundle_digest": "b", "config": {}, "units": 1, "rows": 1}
+    write_json(layout.identity, IdentityFile(identity="i", attempt=attempt, **facts))
+    return layout
+
+
+@pytest.mark.parametrize("rows", [1, 19, 111])
+def test_a_part_has_the_rows_in_order_and_the_recorded_hash(tmp_path: Path, rows: int) -> None:
+    layout = claim(tmp_path, "a")
+
+    published = Publisher(str(tmp_path), "a").write_parts(UNIT, scores(rows), NO_ROWS)
+
+    content = layout.part(UNIT).read_bytes()
+    assert pq.read_table(layout.part(UNIT)).equals(scores(rows))
+    assert published == (
+        layout.part(UNIT).name,
+        len(content),
+        hashlib.sha256(content).hexdigest(),
+        None,
+        None,
+    )
+
+
+def test_rejected_rows_have_a_part_of_their_own(tmp_path: Path) -> None:
+    layout = claim(tmp_path, "a")
+    row = {"unit": UNIT, "row": 3, "source_row": 22, "column": "C1", "value": "9", "reason": "r"}
+    rejected = pa.Table.from_pylist([row], schema=REJECTED_SCHEMA)
+
+    published = Publisher(str(tmp_path), "a").write_parts(UNIT, scores(19), rejected)
+
+    assert published.rejected_part == f"_rejected/part-{UNIT}.parquet"
+    assert pq.read_table(layout.rejected_part(UNIT)).to_pylist() == [row]
+
+
+def test_the_same_table_gives_the_same_bytes() -> None:
+    assert bytes(parquet_bytes(scores(111))) == bytes(parquet_bytes(scores(111)))
+
+
+def test_a_unit_is_published_with_its_record_only(tmp_path: Path) -> None:
+    claim(tmp_path, "a")
+    publisher = Publisher(str(tmp_path), "a")
+    published = publisher.write_parts(UNIT, scores(19), NO_ROWS)
+    before = publisher.already(UNIT)
+
+    written = record(UNIT, **published._asdict())
+    publisher.write_record(written)
+
+    assert before is None
+    assert publisher.already(UNIT) == written
+
+
+def test_a_worker_of_an_older_attempt_writes_nothing(tmp_path: Path) -> None:
+    layout = claim(tmp_path, "old")
+    publisher = Publisher(str(tmp_path), "old")
+    claim(tmp_path, "new")
+
+    with pytest.raises(SupersededError, match="attempt new"):
+        publisher.write_parts(UNIT, scores(19), NO_ROWS)
+    with pytest.raises(SupersededError):
+        publisher.write_record(record())
+
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["_identity.json", "_rejected", "_units"]
+    assert not list(layout.units.iterdir())

@@ -1,0 +1,136 @@
+"""Verification: a whole output has no problems, and every kind of damage is found."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from job_cases import score_here, tiny_bundle, with_value, write_shards
+
+from pipeline.errors import ConfigError
+from pipeline.publishing.verify import verify_output
+
+PART = "part-u000001-*.parquet"
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with input and output: 2 shards listed twice, one row of them rejected."""
+    folder = tmp_path_factory.mktemp("finished")
+    tiny_bundle(folder / "bundle")
+    write_shards(folder / "input", 2, 111, 19)
+    shard = folder / "input/shard-000.parquet"
+    bad = with_value(pq.read_table(shard), "C2", 5, None)
+    pq.write_table(bad, shard, row_group_size=19)
+    twice = [str(folder / "input"), str(shard)]
+    score_here(folder, input=twice, unit_rows=40, on_bad_row="reject", max_rejected_fraction=0.1)
+    return folder
+
+
+@pytest.fixture
+def output(finished: Path, tmp_path: Path) -> Path:
+    """A copy of the output that a test may damage."""
+    shutil.copytree(finished / "output", tmp_path / "output")
+    return tmp_path / "output"
+
+
+def test_a_whole_output_has_no_problem(output: Path) -> None:
+    found = verify_output(output)
+
+    assert found.problems == []
+    assert (found.rows, found.scored, found.rejected) == (333, 331, 2)
+
+
+def flip_byte(output: Path) -> None:
+    (path,) = output.glob(PART)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def cut_part(output: Path) -> None:
+    (path,) = output.glob(PART)
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def remove_part(output: Path) -> None:
+    next(output.glob(PART)).unlink()
+
+
+def remove_rejected(output: Path) -> None:
+    next(output.glob("_rejected/*.parquet")).unlink()
+
+
+def add_part(output: Path) -> None:
+    shutil.copy(next(output.glob(PART)), output / "part-0.parquet")
+
+
+def remove_success(output: Path) -> None:
+    (output / "_SUCCESS").unlink()
+
+
+def remove_manifest(output: Path) -> None:
+    (output / "_manifest.json").unlink()
+
+
+def change_manifest(output: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    manifest = json.loads((output / "_manifest.json").read_text())
+    change(manifest)
+    (output / "_manifest.json").write_text(json.dumps(manifest))
+
+
+def lose_unit(output: Path) -> None:
+    change_manifest(output, lambda manifest: manifest["units"].pop(0))
+
+
+def double_unit(output: Path) -> None:
+    change_manifest(output, lambda manifest: manifest["units"].append(manifest["units"][0]))
+
+
+def widen_unit(output: Path) -> None:
+    change_manifest(output, lambda manifest: manifest["units"][0].update(stop_row_group=3))
+
+
+def other_identity(output: Path) -> None:
+    change_manifest(output, lambda manifest: manifest.update(identity="x"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "text"),
+    [
+        (flip_byte, "sha256"),
+        (cut_part, "bytes"),
+        (remove_part, "missing"),
+        (remove_rejected, "rejected rows: .* is missing"),
+        (add_part, "part-0.parquet is not in the manifest"),
+        (remove_success, "_SUCCESS is missing"),
+        (remove_manifest, "_manifest.json is missing"),
+        (lose_unit, "row groups 0 to 1 have 1 outcomes, the file is listed 2 times"),
+        (double_unit, "3 outcomes"),
+        (widen_unit, "two outcomes"),
+        (other_identity, "_SUCCESS is of job"),
+    ],
+)
+def test_damage_is_found(output: Path, damage: Callable[[Path], None], text: str) -> None:
+    damage(output)
+
+    problems = verify_output(output).problems
+
+    assert any(re.search(text, problem) for problem in problems), problems
+
+
+def test_a_changed_row_count_of_the_input_is_found(finished: Path, output: Path) -> None:
+    change_manifest(output, lambda manifest: manifest["files"][-1].update(rows=112))
+
+    assert any("has 111 rows, the manifest says 112" in p for p in verify_output(output).problems)
+
+
+def test_a_folder_that_is_not_there_is_a_config_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="not a folder"):
+        verify_output(tmp_path / "nothing")

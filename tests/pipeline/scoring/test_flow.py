@@ -1,0 +1,64 @@
+"""The streaming plan: a unit stays whole, and closing the iterator stops the work."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+import ray.data
+from job_cases import job_keys, tiny_bundle, write_shards
+
+from pipeline.config import JobConfig
+from pipeline.planning.plan import make_plan
+from pipeline.publishing.output import claim
+from pipeline.publishing.records import Outcome, OutputLayout, UnitRecord
+from pipeline.scoring.flow import stream_outcomes
+from pipeline.scoring.scorer import ScorerSettings
+from pipeline.scoring.session import cluster_shares, row_bytes
+
+pytestmark = pytest.mark.usefixtures("ray_session")
+
+
+def stream(folder: Path, unit_rows: int) -> Generator[Outcome, None, None]:
+    plan = make_plan(JobConfig.model_validate(job_keys(folder, unit_rows=unit_rows)))
+    attempt, _ = claim(OutputLayout(plan.config.output), plan)
+    shares = cluster_shares(plan.config)
+    settings = ScorerSettings(
+        config=plan.config,
+        columns=plan.columns,
+        bundle_digest=plan.bundle_digest,
+        attempt=attempt,
+        device=shares.device,
+        threads=shares.threads,
+    )
+    return stream_outcomes(plan.units, settings, shares, row_bytes(plan, plan.units[0].path))
+
+
+def test_a_unit_is_one_block_however_small_blocks_should_be(tmp_path: Path) -> None:
+    tiny_bundle(tmp_path / "bundle")
+    write_shards(tmp_path / "input", 2, 5000, 19)
+    context = ray.data.DataContext.get_current().copy()
+    context.target_max_block_size = 1000
+
+    with ray.data.DataContext.current(context):
+        records = [r for r in stream(tmp_path, 4000) if isinstance(r, UnitRecord)]
+
+    assert sorted(record.rows for record in records) == [1010, 1010, 3990, 3990]
+    assert context.target_max_block_size == 1000
+
+
+def test_closing_the_iterator_stops_the_plan(tmp_path: Path) -> None:
+    tiny_bundle(tmp_path / "bundle")
+    write_shards(tmp_path / "input", 2, 5000, 20)
+    outcomes = stream(tmp_path, 20)
+    assert isinstance(next(outcomes), UnitRecord)
+
+    outcomes.close()
+
+    units = OutputLayout(tmp_path / "output").units
+    published = len(list(units.iterdir()))
+    time.sleep(1)
+    assert len(list(units.iterdir())) <= published + 1
+    assert published < 500

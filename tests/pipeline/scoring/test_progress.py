@@ -1,0 +1,53 @@
+"""Progress lines and stop signals."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+
+import pytest
+
+from pipeline.scoring.progress import Progress, clock
+from pipeline.scoring.signals import StopRequestedError, StopSignals
+
+
+def test_a_line_says_what_is_done_and_what_is_left() -> None:
+    progress = Progress(total_rows=4000, done_rows=1000, total_units=3, stream=io.StringIO())
+
+    progress.unit_done(1000)
+
+    assert progress.line(10) == (
+        " 50.0%  2,000 of 4,000 rows  1 of 3 units  100 rows/s  0:00:10 elapsed  0:00:20 left"
+    )
+
+
+def test_a_log_gets_whole_lines() -> None:
+    stream = io.StringIO()
+
+    with Progress(0, 0, 0, stream):
+        pass
+
+    assert stream.getvalue().startswith("100.0%")
+    assert stream.getvalue().endswith("left\n")
+    assert "\r" not in stream.getvalue()
+
+
+def test_clock() -> None:
+    assert clock(3661.4) == "1:01:01"
+
+
+def test_a_signal_raises_where_the_job_waits_and_nowhere_else() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with StopSignals() as signals:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert signals.requested == signal.SIGTERM
+        with pytest.raises(StopRequestedError, match="SIGTERM"), signals.waiting():
+            raise AssertionError("the wait must not begin")
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_signal_interrupts_a_wait() -> None:
+    with StopSignals() as signals, pytest.raises(StopRequestedError), signals.waiting():
+        os.kill(os.getpid(), signal.SIGTERM)
+        signal.pause()
