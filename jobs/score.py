@@ -21,11 +21,11 @@ def command(config: str, overrides: tuple[str, ...], dry_run: bool, verbose: boo
 
     job = load_config(config, overrides)
     if dry_run:
-        from pipeline.plan import describe_plan, make_plan
+        from pipeline.planning.plan import describe_plan, make_plan
 
         click.echo(describe_plan(make_plan(job)))
         return
-    from pipeline.job import run_job
-    from pipeline.summary import summary
+    from pipeline.scoring.job import run_job
+    from pipeline.scoring.summary import summary
 
     click.echo(summary(run_job(job, verbose)))

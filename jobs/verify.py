@@ -15,7 +15,7 @@ def command(output: str) -> None:
     Exit codes: 0 the output is whole, 3 problems were found (they are listed).
     """
     from pipeline.errors import ContractError
-    from pipeline.verify import verify_output
+    from pipeline.publishing.verify import verify_output
 
     found = verify_output(output)
     if found.problems:
