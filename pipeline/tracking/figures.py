@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 SIZE = (8.0, 4.5)
 MAX_SCORERS = 32  # lines of the timeline
 MAX_UNITS = 2000  # bars of the timeline, each with one part a stage
-THROUGHPUT_BINS = 60
+MIN_BINS, THROUGHPUT_BINS = 12, 60
 UNITS_A_BIN = 4  # fewer would show the grid of the slices, not the job
 COLOURS = ("#4c78a8", "#f58518", "#54a24b", "#ffbf79", "#b279a2")
 
@@ -106,9 +106,9 @@ def stage_timeline(units: UnitColumns) -> Figure:
 
 
 def throughput(units: UnitColumns) -> Figure:
-    """Rows a second over time: rows of the units that were done in each of at most 60 slices."""
+    """Rows a second over time: rows of the units that were done in each of 12 to 60 slices."""
     figure, axes = _axes("Throughput", "seconds from the job's start", "rows/s")
-    num_bins = int(np.clip(len(units.done) // UNITS_A_BIN, 1, THROUGHPUT_BINS))
+    num_bins = int(np.clip(len(units.done) // UNITS_A_BIN, MIN_BINS, THROUGHPUT_BINS))
     edges = np.linspace(0.0, max(float(units.done.max()), 1e-6), num_bins + 1)
     rows, _ = np.histogram(units.done, bins=edges, weights=units.rows)
     axes.stairs(rows / np.diff(edges), edges, fill=True, color=COLOURS[0])
