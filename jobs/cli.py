@@ -68,3 +68,7 @@ def main() -> None:
     except DpiframeError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()

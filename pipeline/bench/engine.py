@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable
 from importlib.metadata import version
+from pathlib import Path
 
 import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict
 
-from dpiframe_core import CTRModel
-from dpiframe_core.cpu_engine import CpuEngine
-from dpiframe_core.errors import SpecError
-from dpiframe_core.lowering import lower
-from pipeline.bench.cases import EngineCase, Timing, time_side_by_side
-from pipeline.errors import DpiframeError
+from pipeline.bench.cases import EngineCase, Timing, random_weights, time_side_by_side
+from pipeline.bench.contenders import OURS, Contenders, cpu_contenders, cuda_contenders
+from pipeline.errors import ConfigError, DpiframeError
 
-Run = Callable[[np.ndarray], np.ndarray]
-OURS = "dpiframe"
-TOLERANCE = 1e-4  # float32 against float32, on the logit
+# Largest difference of two contenders' logits, scaled by max(1, |logit|).
+TOLERANCES = {"fp32": 1e-4, "tf32": 1e-2, "fp16": 2e-2, "bf16": 2e-1}
 
 
 class EngineReport(BaseModel):
@@ -42,89 +38,73 @@ class EngineReport(BaseModel):
 
 def bench_engine(case: EngineCase) -> EngineReport:
     """Build ours and the peers on the same weights, compare their logits, time them."""
-    spec = case.spec()
+    if case.device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device cuda: torch sees no GPU here; see `dpiframe doctor`")
     try:
-        model = CTRModel(spec, case.seed).eval()
+        spec, weights = case.spec(), random_weights(case)
     except RuntimeError as error:
-        raise SpecError(f"the tables do not fit into memory: {error}; use --scale") from None
-    inputs = case.inputs(spec)
-    runs = {OURS: _ours(model, case), "eager": _torch(model), "compile": _torch(_compiled(model))}
-    difference = max(_difference(runs[OURS], run, inputs[0]) for run in runs.values())
-    if difference > TOLERANCE:
-        raise DpiframeError(f"the contenders' logits differ by {difference:.1e}")
+        raise ConfigError(f"the tables do not fit into memory: {error}; use --scale") from None
+    make = cuda_contenders if case.device == "cuda" else cpu_contenders
+    contenders = make(spec, weights, case)
     return EngineReport(
         case=case,
         rows=sum(field.rows for field in spec.fields),
-        milliseconds=time_side_by_side(runs, inputs, case.repeats),
-        largest_difference=difference,
-        machine=machine(),
+        largest_difference=_agree(contenders, case),
+        milliseconds=time_side_by_side(
+            {name: contender.run for name, contender in contenders.items()}, case.repeats
+        ),
+        machine=machine(case.device),
     )
 
 
 def show(report: EngineReport) -> str:
     """The report as a table."""
     case = report.case
+    where = report.machine.get("gpu") or f"{report.machine['threads']} threads"
     lines = [
         f"{case.model}, batch {case.batch:,}, {report.rows:,} rows x dim {case.dim}, "
-        f"MLP {'-'.join(map(str, case.hidden))}, {case.ids} ids, fp32, "
-        f"{report.machine['threads']} threads",
-        f"{'':<10}{'ms':>9}{'p10':>9}{'p90':>9}{'ratio':>9}",
+        f"MLP {'-'.join(map(str, case.hidden))}, {case.ids} ids, {case.precision}, {where}",
+        f"{'':<22}{'ms':>9}{'p10':>9}{'p90':>9}{'ratio':>9}",
     ]
     for name, timing in report.milliseconds.items():
         ratio = report.ratios().get(name, 1.0)
-        cells = f"{timing.median:9.2f}{timing.p10:9.2f}{timing.p90:9.2f}{ratio:9.2f}"
-        lines.append(f"{name:<10}{cells}")
+        cells = f"{timing.median:9.3f}{timing.p10:9.3f}{timing.p90:9.3f}{ratio:9.2f}"
+        lines.append(f"{name:<22}{cells}")
     return "\n".join(lines)
 
 
-def machine() -> dict[str, str]:
+def machine(device: str) -> dict[str, str]:
     """Where a measurement was made."""
-    return {
+    facts = {
         "cpu": _cpu_name(),
         "cores": str(os.cpu_count()),
         "threads": str(torch.get_num_threads()),
         "python": platform.python_version(),
-        **{name: version(name) for name in ("dpiframe", "torch", "numpy")},
+        "torch": torch.__version__,
+        "numpy": version("numpy"),
     }
+    if device == "cuda":
+        facts["gpu"] = torch.cuda.get_device_name()
+        facts["cuda"] = str(torch.version.cuda)
+    return facts
 
 
-def _ours(model: CTRModel, case: EngineCase) -> Run:
-    program = lower(model.spec, model.state_dict())
-    engine = CpuEngine(program, case.batch, case.threads)
-    dense = np.empty((0, case.batch), np.float32)
-
-    def run(ids: np.ndarray) -> np.ndarray:
-        logits = np.empty(ids.shape[1], np.float32)
-        engine.run(list(ids), dense, False, logits)
-        return logits
-
-    return run
-
-
-def _compiled(model: CTRModel) -> torch.nn.Module:
-    compiled = torch.compile(model)
-    assert isinstance(compiled, torch.nn.Module)
-    return compiled
-
-
-def _torch(model: torch.nn.Module) -> Run:
-    @torch.no_grad()
-    def run(ids: np.ndarray) -> np.ndarray:
-        logits: np.ndarray = model(torch.from_numpy(ids)).numpy()
-        return logits
-
-    return run
-
-
-def _difference(ours: Run, peer: Run, ids: np.ndarray) -> float:
-    return float(np.abs(ours(ids) - peer(ids)).max())
+def _agree(contenders: Contenders, case: EngineCase) -> float:
+    """The largest scaled difference between ours and a peer; DpiframeError above the tolerance."""
+    ours = contenders[OURS].logits(0)
+    largest = 0.0
+    for name, contender in contenders.items():
+        difference = np.abs(contender.logits(0) - ours) / np.maximum(1, np.abs(ours))
+        if not difference.max() <= TOLERANCES[case.precision]:
+            raise DpiframeError(f"the logits of {name} differ from ours by {difference.max():.1e}")
+        largest = max(largest, float(difference.max()))
+    return largest
 
 
 def _cpu_name() -> str:
     try:
-        with open("/proc/cpuinfo", encoding="utf-8") as info:  # noqa: PTH123
-            return next(
-                line.split(":")[1].strip() for line in info if line.startswith("model name")
-            )
-    except (OSError, StopIteration):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
         return platform.machine()
+    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()

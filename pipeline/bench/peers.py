@@ -1,0 +1,185 @@
+"""The peers as their users would write them in torch, on the weights of one of our models.
+
+A peer is a lookup and a dense part. Lookups: one nn.Embedding a field; one table for all fields;
+FBGEMM's table-batched embedding, TorchRec's kernel. Each gets its inputs in its own best layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dpiframe_core import ModelSpec
+from dpiframe_core.modules import CrossV1, CrossV2
+
+Weights = Mapping[str, Tensor]
+
+
+class Dense(nn.Module):
+    """All that follows the lookup in a built-in model with one-hot fields alone."""
+
+    def __init__(self, spec: ModelSpec, weights: Weights) -> None:
+        super().__init__()
+        modules = {module.name: module for module in spec.modules}
+        self.name, self.dim = spec.name, spec.fields[0].dim
+        layers = []
+        for layer in range(len(modules["mlp"].hidden)):  # type: ignore[union-attr]
+            layers += [_linear(weights, f"mlp/{layer}"), nn.ReLU()]
+        self.mlp = nn.Sequential(*layers)
+        self.head = _linear(weights, "logit" if "logit/weight" in weights else "deep_logit")
+        bias = weights.get("wide/bias", torch.zeros(1))
+        self.register_buffer("wide_bias", bias.clone())
+        cross: Any = modules.get("cross")
+        self.cross_v1 = isinstance(cross, CrossV1)
+        num_cross = cross.layers if isinstance(cross, (CrossV1, CrossV2)) else 0
+        self.cross = nn.ModuleList(_cross(weights, layer) for layer in range(num_cross))
+
+    def forward(self, x0: Tensor, wide: Tensor) -> Tensor:
+        """Logits [B] of embeddings [B, F*D] and the wide sums [B, 1]."""
+        deep = self.mlp(x0)
+        if self.cross:
+            x = x0
+            for layer in self.cross:
+                if self.cross_v1:
+                    x = x0 * (x @ layer.weight.T) + layer.bias + x
+                else:
+                    x = x0 * layer(x) + x
+            return self.head(torch.cat([x, deep], 1)).squeeze(1)
+        logit = wide + self.wide_bias + self.head(deep)
+        if self.name == "deepfm":
+            v = x0.unflatten(1, (-1, self.dim))
+            logit = logit + 0.5 * (v.sum(1).square() - v.square().sum(1)).sum(1, keepdim=True)
+        return logit.squeeze(1)
+
+
+class PerField(nn.Module):
+    """One nn.Embedding a field; input: ids [F, B]."""
+
+    def __init__(self, spec: ModelSpec, weights: Weights) -> None:
+        super().__init__()
+        self.tables = nn.ModuleList(_embedding(t) for t in tables(spec, weights, "embedding"))
+        self.wide = nn.ModuleList(_embedding(t) for t in tables(spec, weights, "wide"))
+
+    def forward(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Embeddings [B, F*D], wide sums [B, 1]."""
+        x0 = torch.cat([table(ids[i]) for i, table in enumerate(self.tables)], 1)
+        if not self.wide:
+            return x0, x0[:, :1]
+        return x0, torch.stack([table(ids[i]) for i, table in enumerate(self.wide)]).sum(0)
+
+    @staticmethod
+    def prepare(ids: Tensor) -> tuple[Tensor, ...]:
+        """Its input from ids [F, B]."""
+        return (ids,)
+
+
+class OneTable(nn.Module):
+    """All fields in one table; input: ids [B, F], to which it adds the tables' offsets."""
+
+    def __init__(self, spec: ModelSpec, weights: Weights) -> None:
+        super().__init__()
+        self.table = _embedding(torch.cat(tables(spec, weights, "embedding")))
+        wide = tables(spec, weights, "wide")
+        self.wide = _embedding(torch.cat(wide)) if wide else None
+        rows = torch.tensor([0, *(field.rows for field in spec.fields[:-1])])
+        self.register_buffer("offsets", rows.cumsum(0))
+
+    def forward(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Embeddings [B, F*D], wide sums [B, 1]."""
+        ids = ids + self.offsets
+        x0 = self.table(ids).flatten(1)
+        return x0, x0[:, :1] if self.wide is None else self.wide(ids).sum(1)
+
+    @staticmethod
+    def prepare(ids: Tensor) -> tuple[Tensor, ...]:
+        """Its input from ids [F, B]."""
+        return (ids.T.contiguous(),)
+
+
+class Tbe(nn.Module):
+    """FBGEMM's inference lookup, bounds checks off; the wide weights (width 1) as in OneTable."""
+
+    def __init__(self, spec: ModelSpec, weights: Weights, half: bool) -> None:
+        super().__init__()
+        from fbgemm_gpu.split_embedding_configs import SparseType
+        from fbgemm_gpu.split_table_batched_embeddings_ops_common import (
+            BoundsCheckMode,
+            EmbeddingLocation,
+            PoolingMode,
+        )
+        from fbgemm_gpu.split_table_batched_embeddings_ops_inference import (
+            IntNBitTableBatchedEmbeddingBagsCodegen as Codegen,
+        )
+
+        kind = SparseType.FP16 if half else SparseType.FP32
+        place = EmbeddingLocation.DEVICE
+        self.lookup = Codegen(
+            [("", field.rows, field.dim, kind, place) for field in spec.fields],
+            pooling_mode=PoolingMode.SUM,
+            bounds_check_mode=BoundsCheckMode.NONE,
+            output_dtype=kind,
+            device="cuda",
+        )
+        self.lookup.initialize_weights()
+        filled = self.lookup.split_embedding_weights()
+        for (table, _), source in zip(filled, tables(spec, weights, "embedding"), strict=True):
+            source = source.half() if half else source
+            table[:, : source.shape[1] * source.element_size()] = source.view(torch.uint8).cuda()
+        wide = tables(spec, weights, "wide")
+        self.wide = _embedding(torch.cat(wide)) if wide else None
+        rows = torch.tensor([0, *(field.rows for field in spec.fields[:-1])])
+        self.register_buffer("offsets", rows.cumsum(0))
+
+    def forward(self, indices: Tensor, bags: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Embeddings [B, F*D], wide sums [B, 1]."""
+        x0 = self.lookup(indices, bags)
+        return x0, x0[:, :1] if self.wide is None else self.wide(ids + self.offsets).sum(1)
+
+    @staticmethod
+    def prepare(ids: Tensor) -> tuple[Tensor, ...]:
+        """Its input from ids [F, B]: indices [F*B], bag bounds [F*B + 1], ids [B, F]."""
+        bags = torch.arange(ids.numel() + 1, dtype=torch.int32, device=ids.device)
+        return ids.flatten().int(), bags, ids.T.contiguous()
+
+
+class Peer(nn.Module):
+    """A lookup and the dense part behind it."""
+
+    def __init__(self, lookup: nn.Module, dense: nn.Module) -> None:
+        super().__init__()
+        self.lookup, self.dense = lookup, dense
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """Logits [B]."""
+        logits: Tensor = self.dense(*self.lookup(*inputs))
+        return logits
+
+
+def tables(spec: ModelSpec, weights: Weights, module: str) -> list[Tensor]:
+    """The tables of the fields in order; empty where the model has no such module."""
+    names = [f"{module}/tables/{field.table}" for field in spec.fields]
+    return [weights[name] for name in names] if names[0] in weights else []
+
+
+def _embedding(table: Tensor) -> nn.Embedding:
+    return nn.Embedding.from_pretrained(table, freeze=True)
+
+
+def _linear(weights: Weights, name: str) -> nn.Linear:
+    weight, bias = weights[f"{name}/weight"], weights[f"{name}/bias"]
+    linear = nn.Linear(weight.shape[1], weight.shape[0])
+    linear.load_state_dict({"weight": weight, "bias": bias})
+    return linear
+
+
+def _cross(weights: Weights, layer: int) -> nn.Module:
+    """W and b of a layer of either cross network (v1: a [1, W] weight and a [W] bias)."""
+    weight, bias = weights[f"cross/{layer}/weight"], weights[f"cross/{layer}/bias"]
+    if weight.shape[0] == len(bias):
+        return _linear(weights, f"cross/{layer}")
+    holder = nn.Module()
+    holder.weight, holder.bias = nn.Parameter(weight.clone()), nn.Parameter(bias.clone())
+    return holder
