@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from pipeline.bench.cases import EngineCase
 from pipeline.bench.peers import Dense, OneTable, Peer, PerField, Tbe, Weights
 
 OURS = "dpiframe"
+AnyModule = TypeVar("AnyModule", bound=nn.Module)
 HALF = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -119,7 +120,7 @@ def compile_module(module: nn.Module, mode: str | None) -> nn.Module:
     return compiled
 
 
-def _typed(module: nn.Module, case: EngineCase) -> nn.Module:
+def _typed(module: AnyModule, case: EngineCase) -> AnyModule:
     """On the GPU, floating weights in the case's type."""
     moved = module.cuda()
     if case.precision in HALF:

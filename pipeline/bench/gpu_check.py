@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ def ceilings() -> dict[str, float]:
     for name, kind in kinds.items():
         torch.backends.cuda.matmul.allow_tf32 = name == "tf32"
         a, b = (torch.randn(GEMM, GEMM, device="cuda", dtype=kind) for _ in range(2))
-        seconds = _seconds(lambda a=a, b=b: a @ b)
+        seconds = _seconds(partial(torch.matmul, a, b))
         found[f"{name}_tflop_s"] = 2 * GEMM**3 / seconds / 1e12
     return found
 
@@ -87,7 +88,8 @@ def floor_ms(report: EngineReport, facts: dict[str, Any]) -> float:
     rate = rates.get(f"{case.precision}_tflop_s", rates["fp16_tflop_s"])
     if case.precision == "fp32":
         rate = max(rate, rates["tf32_tflop_s"] / 3)
-    return 1e3 * max(gathered, 2 * products * case.batch / (rate * 1e12))
+    floor: float = 1e3 * max(gathered, 2 * products * case.batch / (rate * 1e12))
+    return floor
 
 
 def table(facts: dict[str, Any], reports: list[EngineReport]) -> str:

@@ -21,6 +21,8 @@ Weights = Mapping[str, Tensor]
 class Dense(nn.Module):
     """All that follows the lookup in a built-in model with one-hot fields alone."""
 
+    wide_bias: Tensor
+
     def __init__(self, spec: ModelSpec, weights: Weights) -> None:
         super().__init__()
         modules = {module.name: module for module in spec.modules}
@@ -36,19 +38,21 @@ class Dense(nn.Module):
         self.cross_v1 = isinstance(cross, CrossV1)
         num_cross = cross.layers if isinstance(cross, (CrossV1, CrossV2)) else 0
         self.cross = nn.ModuleList(_cross(weights, layer) for layer in range(num_cross))
+        self.cross_layers: list[nn.Linear] = list(self.cross)  # type: ignore[arg-type]
 
     def forward(self, x0: Tensor, wide: Tensor) -> Tensor:
         """Logits [B] of embeddings [B, F*D] and the wide sums [B, 1]."""
         deep = self.mlp(x0)
-        if self.cross:
+        if self.cross_layers:
             x = x0
-            for layer in self.cross:
+            for layer in self.cross_layers:
                 if self.cross_v1:
                     x = x0 * (x @ layer.weight.T) + layer.bias + x
                 else:
                     x = x0 * layer(x) + x
-            return self.head(torch.cat([x, deep], 1)).squeeze(1)
-        logit = wide + self.wide_bias + self.head(deep)
+            crossed: Tensor = self.head(torch.cat([x, deep], 1)).squeeze(1)
+            return crossed
+        logit: Tensor = wide + self.wide_bias + self.head(deep)
         if self.name == "deepfm":
             v = x0.unflatten(1, (-1, self.dim))
             logit = logit + 0.5 * (v.sum(1).square() - v.square().sum(1)).sum(1, keepdim=True)
@@ -79,6 +83,8 @@ class PerField(nn.Module):
 class OneTable(nn.Module):
     """All fields in one table; input: ids [B, F], to which it adds the tables' offsets."""
 
+    offsets: Tensor
+
     def __init__(self, spec: ModelSpec, weights: Weights) -> None:
         super().__init__()
         self.table = _embedding(torch.cat(tables(spec, weights, "embedding")))
@@ -101,6 +107,8 @@ class OneTable(nn.Module):
 
 class Tbe(nn.Module):
     """FBGEMM's inference lookup, bounds checks off; the wide weights (width 1) as in OneTable."""
+
+    offsets: Tensor
 
     def __init__(self, spec: ModelSpec, weights: Weights, half: bool) -> None:
         super().__init__()
@@ -165,7 +173,8 @@ def tables(spec: ModelSpec, weights: Weights, module: str) -> list[Tensor]:
 
 
 def _embedding(table: Tensor) -> nn.Embedding:
-    return nn.Embedding.from_pretrained(table, freeze=True)
+    embedding: nn.Embedding = nn.Embedding.from_pretrained(table, freeze=True)
+    return embedding
 
 
 def _linear(weights: Weights, name: str) -> nn.Linear:
@@ -175,11 +184,9 @@ def _linear(weights: Weights, name: str) -> nn.Linear:
     return linear
 
 
-def _cross(weights: Weights, layer: int) -> nn.Module:
+def _cross(weights: Weights, layer: int) -> nn.Linear:
     """W and b of a layer of either cross network (v1: a [1, W] weight and a [W] bias)."""
     weight, bias = weights[f"cross/{layer}/weight"], weights[f"cross/{layer}/bias"]
-    if weight.shape[0] == len(bias):
-        return _linear(weights, f"cross/{layer}")
-    holder = nn.Module()
+    holder = nn.Linear(weight.shape[1], weight.shape[0])
     holder.weight, holder.bias = nn.Parameter(weight.clone()), nn.Parameter(bias.clone())
     return holder
