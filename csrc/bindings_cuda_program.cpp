@@ -106,7 +106,30 @@ struct RingArgument {
   std::unique_ptr<BatchRing> ring;
 };
 
+// A float32 [B] on the device, for callers whose own library cannot make one.
+struct CudaVector {
+  CudaVector(std::int64_t length, int device) : length(length) {
+    DPIF_CHECK(length >= 0, "length must not be negative, got ", length);
+    const DeviceGuard guard(device);
+    data = DeviceBuffer(sizeof(float) * length);
+  }
+
+  py::dict interface() const {
+    using py::literals::operator""_a;
+    const auto address = reinterpret_cast<std::uintptr_t>(data.get());
+    return py::dict("shape"_a = py::make_tuple(length), "typestr"_a = "<f4",
+                    "data"_a = py::make_tuple(address, false), "version"_a = 3);
+  }
+
+  std::int64_t length;
+  DeviceBuffer data;
+};
+
 void bind_views(py::module_& module) {
+  py::class_<CudaVector>(module, "CudaVector")
+      .def(py::init<std::int64_t, int>(), py::arg("length"), py::arg("device"))
+      .def_property_readonly("__cuda_array_interface__", &CudaVector::interface);
+
   py::class_<ArenaView>(module, "ArenaView")
       .def(py::init<std::int64_t, std::int64_t, int, bool>(), py::arg("offset"),
            py::arg("row_stride"), py::arg("width"), py::arg("is_float"));

@@ -25,7 +25,7 @@ struct ExecutorOptions {
   std::int64_t max_rows;
   bool graphs;
   unsigned delay_seed = 0;  // for tests: not 0 puts a random delay before each step
-  int refused_step = -1;    // for tests: this step's launch fails
+  int refused_step = -1;    // for tests: this step's launch fails, once all is warm
 };
 
 std::vector<std::int64_t> batch_buckets(std::int64_t max_rows);
@@ -58,6 +58,7 @@ class Executor {
   Event start_;
   std::vector<CapturedGraph> graphs_;  // by bucket
   unsigned random_;
+  bool warm_ = false;
 };
 
 }  // namespace dpiframe

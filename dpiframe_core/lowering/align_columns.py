@@ -56,8 +56,10 @@ def _aligned(program: Program, step: Linear | FusedLinear, out: View) -> Program
         cross = column(laid.cross_start) if laid.x0 else 0
         head = column(laid.head_start) if laid.head else 0
         laid = replace(laid, cross_start=cross, head_start=head)
-    steps = [replace(laid, out=View(out.buffer, 0, width)) if s is step else s.map_views(place)
-             for s in program.steps]
+    steps = [
+        replace(laid, out=View(out.buffer, 0, width)) if s is step else s.map_views(place)
+        for s in program.steps
+    ]
     buffers = {**program.buffers, out.buffer: width}
     return changed(program, steps=tuple(steps), buffers=buffers, weights=weights)
 

@@ -10,7 +10,9 @@ ROWS = "dense.rows"
 
 def load_dense(program: Program) -> Program:
     """Put a LoadDense first; all others read its output."""
-    if not program.num_dense or not any(v.buffer == DENSE for s in program.steps for v in s.reads()):
+    if not program.num_dense or not any(
+        v.buffer == DENSE for s in program.steps for v in s.reads()
+    ):
         return program
 
     def place(view: View) -> View:
