@@ -1,0 +1,60 @@
+// Product with its epilogue: the one dense operation of every model.
+//
+//   acc  = x w^T + bias                                  x [rows, k], w [n, k], bias [n]
+//   out  = acc, with max(., 0) on columns [relu_begin, relu_end)
+//   out  = x0 * acc + xl on columns [cross_begin, cross_end)            (DCNv2's cross layer)
+//   head_partial summed over its parts = sum_c out[., c] * head[c - head_begin]
+//
+// Activations and weights are stored in the type of the precision, sums are float32. The head's
+// parts are sums over ranges of columns, so that they have a fixed order: the same bits every time.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "common/precision.h"
+
+namespace dpiframe {
+
+// All pointers are device memory. x, x0, xl and out hold the precision's activation type.
+struct LinearParams {
+  std::int64_t rows;
+  int n;
+  int k;
+  const void* x;
+  std::int64_t ldx;   // elements from one row to the next
+  const void* w;      // made by prepare_linear_weight
+  const float* bias;  // [n] or null
+  void* out;          // [rows, n]; null where only the head is wanted
+  std::int64_t ldo;
+  int relu_begin;  // empty ranges: begin == end
+  int relu_end;
+  int cross_begin;
+  int cross_end;
+  const void* x0;  // [rows, cross_end - cross_begin]
+  std::int64_t ldx0;
+  const void* xl;
+  std::int64_t ldxl;
+  int head_begin;
+  int head_end;
+  const float* head;        // [head_end - head_begin]
+  float* head_partial;      // [head_partials, rows]: part p of row r is [p * ld_partial + r]
+  std::int64_t ld_partial;  // >= rows
+};
+
+// Bytes of a prepared weight (padding and splitting are the kernel's affair).
+std::size_t prepared_weight_bytes(Precision precision, int n, int k);
+
+// Enqueues the conversion of w [n, k] float32, row-major, device memory, into `prepared`.
+void prepare_linear_weight(Precision precision, const float* w, int n, int k, void* prepared,
+                           cudaStream_t stream);
+
+// How many partial sums of the head a row has; all of them are written.
+int head_partials(Precision precision, std::int64_t rows, int n);
+
+// Enqueues the product; never synchronises, never allocates; may be captured in a graph.
+void linear(Precision precision, const LinearParams& params, cudaStream_t stream);
+
+}  // namespace dpiframe
