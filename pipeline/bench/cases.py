@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from dpiframe_core import FieldSpec, ModelSpec
-from dpiframe_core.lowering import PASSES, Pass
+from dpiframe_core.lowering import DEVICE_FORM, DEVICE_PASSES, PASSES, Pass
 from dpiframe_core.lowering.fuse_lookup import fuse_lookup
 from dpiframe_core.models import MODELS, Deep, Features
 from pipeline.bench.ablation import NO_FUSION, split_lookup
@@ -61,10 +61,12 @@ class EngineCase(BaseModel):
 
     def passes(self) -> tuple[Pass, ...]:
         """The lowering that the case asks for (ablation)."""
-        passes = PASSES if self.fusion else NO_FUSION
+        passes = DEVICE_PASSES if self.device == "cuda" else PASSES
+        if not self.fusion:
+            passes = (*NO_FUSION, *(DEVICE_FORM if self.device == "cuda" else ()))
         if self.lookup == "fused":
             return passes
-        return (*(p for p in passes if p is not fuse_lookup), split_lookup)
+        return (split_lookup, *(p for p in passes if p is not fuse_lookup))
 
     def inputs(self, spec: ModelSpec) -> list[np.ndarray]:
         """Several batches of ids [F, B] int64, so that no repeat meets its own rows in a cache."""
