@@ -69,8 +69,8 @@ __global__ void __launch_bounds__(kSide* kSide)
     __syncthreads();
     // 4 of the 8 warps finish 16 rows each, so that one thread sums a row's dots in a fixed order.
     for (int half = 0; half < 2 && warp < 4; ++half)
-      finish_slice<T>(g.epilogue, staging + warp * 16 * kSumsStride + half * 32, kSumsStride,
-                      row0 + warp * 16, column0 + half * 32, limit, dots);
+      Slice<T>(g.epilogue, row0 + warp * 16, column0 + half * 32, limit)
+          .finish(staging + warp * 16 * kSumsStride + half * 32, kSumsStride, dots);
   }
   if (warp < 4) store_head<T>(p, row0 + warp * 16, blockIdx.y, dots);
 }

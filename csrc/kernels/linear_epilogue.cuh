@@ -3,7 +3,7 @@
 // A warp owns 16 rows of a tile. The sums arrive in wgmma's layout (a thread has pairs of columns
 // of two rows); 32 columns at a time go through the warp's own piece of shared memory, so that
 // afterwards neighbouring threads own neighbouring 16 bytes of a row and every access to x0, xl and
-// out is 16 bytes wide and coalesced. `width` sums a thread: 8 of two bytes, 4 of four.
+// out is 16 bytes wide and coalesced.
 #pragma once
 
 #include "common/numbers.cuh"
@@ -14,9 +14,10 @@ namespace dpiframe {
 // LinearParams and what the launcher found out about them.
 struct EpilogueParams {
   LinearParams linear;
-  const float* column_scale;  // [n] or null: a factor for the sums, before the bias
-  bool vector_out;            // out can be written 16 bytes at a time
-  bool vector_cross;          // x0 and xl can be read 16 bytes at a time
+  const float* column_scale;  // [n], 16-byte aligned, or null: a factor for the sums
+  bool vector_bias;           // bias can be read,
+  bool vector_out;            // out written,
+  bool vector_cross;          // x0 and xl read 16 bytes at a time
 };
 
 template <class T>
@@ -32,87 +33,14 @@ inline bool is_vector(const void* pointer, std::int64_t stride, std::size_t elem
 inline EpilogueParams epilogue_params(const LinearParams& p, std::size_t element) {
   const bool vector_cross = is_vector(p.x0, p.ldx0, element) && is_vector(p.xl, p.ldxl, element) &&
                             p.cross_begin * element % 16 == 0;
-  return {p, nullptr, is_vector(p.out, p.ldo, element), vector_cross};
+  return {p, nullptr, is_vector(p.bias, 0, 4), is_vector(p.out, p.ldo, element), vector_cross};
 }
 
-// The columns that a thread finishes, the same for all of its rows.
-template <class T>
-struct EpilogueColumns {
-  static constexpr int kWidth = Pack<T>::kWidth;
-
-  __device__ EpilogueColumns(const EpilogueParams& e, int first, int limit) : first(first) {
-    const LinearParams& p = e.linear;
-    count = min(min(kWidth, limit - first), p.n - first);
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i) {
-      const int c = first + i;
-      const bool inside = i < count;
-      scale[i] = inside && e.column_scale != nullptr ? __ldg(e.column_scale + c) : 1.0f;
-      bias[i] = inside && p.bias != nullptr ? __ldg(p.bias + c) : 0.0f;
-      const bool in_head = inside && c >= p.head_begin && c < p.head_end;
-      head[i] = in_head ? __ldg(p.head + c - p.head_begin) : 0.0f;
-    }
-    cross = count > 0 && first < p.cross_end && first + kWidth > p.cross_begin;
-    whole_cross =
-        e.vector_cross && first >= p.cross_begin && first + kWidth <= p.cross_end && count == kWidth;
-  }
-
-  int first;
-  int count;  // <= 0: none
-  bool cross;
-  bool whole_cross;
-  float scale[kWidth];
-  float bias[kWidth];
-  float head[kWidth];
-};
-
-// x0 and xl of one row; 1 and 0, which change nothing, outside the cross columns.
-template <class T>
-__device__ void read_cross(const LinearParams& p, const EpilogueColumns<T>& columns,
-                           std::int64_t row, Pack<T>& x0, Pack<T>& xl) {
-  const T* x0_row = static_cast<const T*>(p.x0) + row * p.ldx0 - p.cross_begin;
-  const T* xl_row = static_cast<const T*>(p.xl) + row * p.ldxl - p.cross_begin;
-  if (columns.whole_cross) {
-    x0 = *reinterpret_cast<const Pack<T>*>(x0_row + columns.first);
-    xl = *reinterpret_cast<const Pack<T>*>(xl_row + columns.first);
-    return;
-  }
-#pragma unroll
-  for (int i = 0; i < Pack<T>::kWidth; ++i) {
-    const int c = columns.first + i;
-    const bool inside = i < columns.count && c >= p.cross_begin && c < p.cross_end;
-    x0.values[i] = inside ? x0_row[c] : from_float<T>(1.0f);
-    xl.values[i] = inside ? xl_row[c] : from_float<T>(0.0f);
-  }
-}
-
-// Finishes one row's sums, stores them and returns their part of the head.
-template <class T>
-__device__ float finish_row(const EpilogueParams& e, const EpilogueColumns<T>& columns,
-                            std::int64_t row, const float* sums, const Pack<T>& x0,
-                            const Pack<T>& xl) {
-  const LinearParams& p = e.linear;
-  Pack<T> stored;
-  float dot = 0.0f;
-#pragma unroll
-  for (int i = 0; i < Pack<T>::kWidth; ++i) {
-    const int c = columns.first + i;
-    float value = fmaf(sums[i], columns.scale[i], columns.bias[i]);
-    if (c >= p.relu_begin && c < p.relu_end && value < 0.0f) value = 0.0f;  // NaN stays
-    if (columns.cross) value = fmaf(to_float(x0.values[i]), value, to_float(xl.values[i]));
-    dot = i < columns.count ? fmaf(value, columns.head[i], dot) : dot;
-    stored.values[i] = from_float<T>(value);
-  }
-  if (p.out == nullptr) return dot;
-  T* out = static_cast<T*>(p.out) + row * p.ldo + columns.first;
-  if (e.vector_out && columns.count == Pack<T>::kWidth) {
-    *reinterpret_cast<Pack<T>*>(out) = stored;
-    return dot;
-  }
-#pragma unroll
-  for (int i = 0; i < Pack<T>::kWidth; ++i)
-    if (i < columns.count) out[i] = stored.values[i];
-  return dot;
+// max(value, least), but NaN stays.
+__device__ inline float at_least(float value, float least) {
+  float result;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(value), "f"(least));
+  return result;
 }
 
 // How a warp's threads share a slice of 16 rows x 32 columns.
@@ -123,36 +51,141 @@ struct SliceThreads {
   static constexpr int kPasses = 16 / kRows;
 };
 
-// One slice, from the warp's staging memory; the rows' dots are added to.
+// One slice: made before its sums are in the warp's staging memory, so that what it reads from
+// device memory is on its way meanwhile.
 template <class T>
-__device__ void finish_slice(const EpilogueParams& e, const float* staging, int stride,
-                             std::int64_t first_row, int first_column, int limit,
-                             float (&dots)[SliceThreads<T>::kPasses]) {
+class Slice {
+ public:
   using Threads = SliceThreads<T>;
-  constexpr int kWidth = Pack<T>::kWidth;
-  const int lane = threadIdx.x % 32;
-  const int across = lane % Threads::kAcross * kWidth;
-  const EpilogueColumns<T> columns(e, first_column + across, limit);
-  Pack<T> x0[Threads::kPasses];
-  Pack<T> xl[Threads::kPasses];
-  const int first = lane / Threads::kAcross;
-#pragma unroll
-  for (int i = 0; i < Threads::kPasses; ++i) {
-    const std::int64_t row = first_row + first + i * Threads::kRows;
-    if (columns.cross && row < e.linear.rows) read_cross(e.linear, columns, row, x0[i], xl[i]);
+  static constexpr int kWidth = Pack<T>::kWidth;
+
+  // Columns from `limit` on belong to another tile.
+  __device__ Slice(const EpilogueParams& e, std::int64_t first_row, int first_column, int limit)
+      : e_(e), p_(e.linear) {
+    const int lane = threadIdx.x % 32;
+    across_ = lane % Threads::kAcross * kWidth;
+    down_ = lane / Threads::kAcross;
+    column_ = first_column + across_;
+    count_ = min(kWidth, min(limit, p_.n) - column_);
+    row_ = first_row + down_;
+    cross_ = column_ >= p_.cross_begin && column_ + kWidth <= p_.cross_end;
+    relu_ = column_ >= p_.relu_begin && column_ + kWidth <= p_.relu_end;
+    whole_ = count_ == kWidth && (p_.bias == nullptr || e.vector_bias) &&
+             (p_.out == nullptr || e.vector_out) && (!cross_ || e.vector_cross) &&
+             (cross_ || column_ >= p_.cross_end || column_ + kWidth <= p_.cross_begin) &&
+             (relu_ || column_ >= p_.relu_end || column_ + kWidth <= p_.relu_begin);
+    if (whole_) read();
   }
+
+  // Finishes and stores the slice; the rows' parts of the head are added to dots.
+  __device__ void finish(const float* staging, int stride,
+                         float (&dots)[Threads::kPasses]) const {
 #pragma unroll
-  for (int i = 0; i < Threads::kPasses; ++i) {
-    const int own = first + i * Threads::kRows;
-    float sums[kWidth];
-#pragma unroll
-    for (int j = 0; j < kWidth; j += 4)
-      *reinterpret_cast<float4*>(sums + j) =
-          *reinterpret_cast<const float4*>(staging + own * stride + across + j);
-    if (columns.count > 0 && first_row + own < e.linear.rows)
-      dots[i] += finish_row(e, columns, first_row + own, sums, x0[i], xl[i]);
+    for (int i = 0; i < Threads::kPasses; ++i) {
+      const float* sums = staging + (down_ + i * Threads::kRows) * stride + across_;
+      const std::int64_t row = row_ + i * Threads::kRows;
+      if (row >= p_.rows) continue;
+      if (whole_)
+        dots[i] += finish_whole(row, i, sums);
+      else
+        dots[i] += finish_each(row, sums);
+    }
   }
-}
+
+ private:
+  __device__ void read() {
+    if (cross_) {
+      const T* x0 = static_cast<const T*>(p_.x0) + row_ * p_.ldx0 + column_ - p_.cross_begin;
+      const T* xl = static_cast<const T*>(p_.xl) + row_ * p_.ldxl + column_ - p_.cross_begin;
+#pragma unroll
+      for (int i = 0; i < Threads::kPasses; ++i) {
+        if (row_ + i * Threads::kRows >= p_.rows) continue;
+        x0_[i] = *reinterpret_cast<const Pack<T>*>(x0 + i * Threads::kRows * p_.ldx0);
+        xl_[i] = *reinterpret_cast<const Pack<T>*>(xl + i * Threads::kRows * p_.ldxl);
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < kWidth; j += 4) {
+      const float4 zeros{};
+      const float4 ones{1.0f, 1.0f, 1.0f, 1.0f};
+      bias_[j / 4] =
+          p_.bias == nullptr ? zeros : __ldg(reinterpret_cast<const float4*>(p_.bias + column_ + j));
+      if constexpr (sizeof(T) == 4)
+        scale_ = e_.column_scale == nullptr
+                     ? ones
+                     : __ldg(reinterpret_cast<const float4*>(e_.column_scale + column_));
+    }
+  }
+
+  __device__ float finish_whole(std::int64_t row, int pass, const float* sums) const {
+    const float least = relu_ ? 0.0f : -INFINITY;
+    float values[kWidth];
+    Pack<T> stored;
+#pragma unroll
+    for (int j = 0; j < kWidth; j += 4) {
+      const float4 four = *reinterpret_cast<const float4*>(sums + j);
+      const float* sum = &four.x;
+      const float* bias = &bias_[j / 4].x;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float whole = sizeof(T) == 4 ? fmaf(sum[i], (&scale_.x)[i], bias[i]) : sum[i] + bias[i];
+        values[j + i] = at_least(whole, least);
+      }
+    }
+    if (cross_) {
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i)
+        values[i] = fmaf(to_float(x0_[pass].values[i]), values[i], to_float(xl_[pass].values[i]));
+    }
+    if (p_.out != nullptr) {
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) stored.values[i] = from_float<T>(values[i]);
+      *reinterpret_cast<Pack<T>*>(static_cast<T*>(p_.out) + row * p_.ldo + column_) = stored;
+    }
+    float dot = 0.0f;
+    if (column_ < p_.head_end && column_ + kWidth > p_.head_begin) {
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) dot = fmaf(values[i], head(column_ + i), dot);
+    }
+    return dot;
+  }
+
+  // Any alignment, any ranges.
+  __device__ float finish_each(std::int64_t row, const float* sums) const {
+    float dot = 0.0f;
+#pragma unroll 1
+    for (int i = 0; i < count_; ++i) {
+      const int c = column_ + i;
+      const float scale = e_.column_scale == nullptr ? 1.0f : e_.column_scale[c];
+      float value = fmaf(sums[i], scale, p_.bias == nullptr ? 0.0f : p_.bias[c]);
+      if (c >= p_.relu_begin && c < p_.relu_end) value = at_least(value, 0.0f);
+      if (c >= p_.cross_begin && c < p_.cross_end) {
+        const int own = c - p_.cross_begin;
+        const float x0 = to_float(static_cast<const T*>(p_.x0)[row * p_.ldx0 + own]);
+        value = fmaf(x0, value, to_float(static_cast<const T*>(p_.xl)[row * p_.ldxl + own]));
+      }
+      dot = fmaf(value, head(c), dot);
+      if (p_.out != nullptr) static_cast<T*>(p_.out)[row * p_.ldo + c] = from_float<T>(value);
+    }
+    return dot;
+  }
+
+  __device__ float head(int column) const {
+    const bool inside = column >= p_.head_begin && column < p_.head_end;
+    return inside ? __ldg(p_.head + column - p_.head_begin) : 0.0f;
+  }
+
+  const EpilogueParams& e_;
+  const LinearParams& p_;
+  std::int64_t row_;
+  int across_, down_, column_, count_;
+  bool whole_;  // all kWidth columns are treated alike, 16 bytes at a time
+  bool cross_, relu_;
+  Pack<T> x0_[Threads::kPasses];
+  Pack<T> xl_[Threads::kPasses];
+  float4 bias_[kWidth / 4];
+  float4 scale_;
+};
 
 // Writes part `part` of the head for the warp's 16 rows.
 template <class T>
@@ -188,6 +221,7 @@ __device__ void finish_tile(const EpilogueParams& e, float* staging, std::int64_
 #pragma unroll 1
   for (int slice = 0; slice < kSlices; ++slice) {
     if (part * kTileN + slice * 32 >= e.linear.n) break;
+    const Slice<T> finishing(e, first_row, part * kTileN + slice * 32, (part + 1) * kTileN);
     __syncwarp();
 #pragma unroll
     for (int s = 0; s < kSlices; ++s) {
@@ -201,8 +235,7 @@ __device__ void finish_tile(const EpilogueParams& e, float* staging, std::int64_
       }
     }
     __syncwarp();
-    finish_slice<T>(e, staging, kStagingStride, first_row, part * kTileN + slice * 32,
-                    (part + 1) * kTileN, dots);
+    finishing.finish(staging, kStagingStride, dots);
   }
   store_head<T>(e.linear, first_row, part, dots);
 }

@@ -10,9 +10,7 @@
 //
 // Bytes: x once from memory (its other reads, one for each tile of columns, hit L2), w from L2, out
 // once. Rows beyond `rows`, and columns beyond n and k, are zeros in shared memory and never stored.
-#include <algorithm>
-
-#include "common/cuda_check.h"
+#include "common/check.h"
 #include "kernels/linear_epilogue.cuh"
 #include "kernels/linear_hopper.h"
 #include "kernels/linear_pipeline.cuh"
@@ -53,6 +51,15 @@ __device__ void multiply(Ring<kTileN>& ring, int num_chunks, int first_row,
   ring.release(last);
 }
 
+// The order of two warpgroups: the ring's parity tells a stage from the one before, not from one two
+// rounds away, so a warpgroup enters it only when the other has left.
+__device__ void await_turn(int group) {
+  asm volatile("bar.sync %0, 256;" ::"r"(1 + group) : "memory");
+}
+__device__ void pass_turn(int group) {
+  asm volatile("bar.arrive %0, 256;" ::"r"(1 + group) : "memory");
+}
+
 #endif
 
 template <class T, int kTileN, int kBlocks>
@@ -65,24 +72,32 @@ __global__ void __launch_bounds__(kThreads, 1)
   Ring<kTileN> ring(shared);
   const int group = threadIdx.x / 128;
   if (threadIdx.x == 0) ring.init(kBlocks == 1 ? 8 : 4);
+  if (threadIdx.x == kConsumerThreads) {
+    fetch_map(&x_map);
+    fetch_map(&w_map);
+  }
   __syncthreads();
+  await_predecessor();
   if (group == 2) {
-    lower_registers<40>();
+    lower_registers<24>();
     constexpr int kStep = kChunkBytes / sizeof(T);
     if (threadIdx.x == kConsumerThreads) ring.fill(&x_map, &w_map, walk, kStep, kStep);
   } else {
-    raise_registers<232>();
+    raise_registers<240>();
     float* staging = ring.staging(shared);
     const int warp = threadIdx.x / 32 % 4;
     int turn = 0;
+    if (kBlocks == 2 && group == 1) pass_turn(0);
     for (std::int64_t tile = blockIdx.x; tile < walk.num_tiles; tile += gridDim.x, turn ^= 1) {
       if (kBlocks == 2 && turn != group) {
         ring.skip(walk.num_chunks);
         continue;
       }
+      if (kBlocks == 2) await_turn(group);
       const int first = kBlocks == 1 ? group * 64 : 0;
       float sums[kBlocks][kTileN / 2];
       multiply<T, kTileN, kBlocks>(ring, walk.num_chunks, first, sums);
+      if (kBlocks == 2) pass_turn(1 - group);
       const int part = static_cast<int>(tile % walk.tiles_n);
       const std::int64_t row = tile / walk.tiles_n * kTileRows + first + warp * 16;
 #pragma unroll
@@ -102,15 +117,8 @@ void launch(Precision precision, const LinearParams& p, cudaStream_t stream) {
   const CUtensorMap x_map = tensor_map(type, p.x, p.rows, p.k, p.ldx, kTileRows);
   const std::int64_t width = std::int64_t{layout.chunk} * layout.chunks;
   const CUtensorMap w_map = tensor_map(type, p.w, p.n, width, width, kTileN);
-  const auto kernel = linear_kernel<T, kTileN, kBlocks>;
-  constexpr int kShared = Stages<kTileN>::kSharedBytes;
-  DPIF_CUDA_CHECK(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared));
-  const auto num_blocks =
-      static_cast<unsigned>(std::min<std::int64_t>(walk.num_tiles, processor_count()));
-  kernel<<<num_blocks, kThreads, kShared, stream>>>(x_map, w_map, epilogue_params(p, sizeof(T)),
-                                                    walk);
-  DPIF_CUDA_CHECK(cudaGetLastError());
+  launch_walk<kTileN>(linear_kernel<T, kTileN, kBlocks>, walk, stream, x_map, w_map,
+                      epilogue_params(p, sizeof(T)), walk);
 }
 
 template <class T>

@@ -12,9 +12,7 @@
 // Shapes, blocks and warps are those of linear_hopper.cu with 64 rows of a shared tile for a
 // warpgroup. x goes from shared memory to registers, where it is split, and from there to the
 // tensor cores; while one warpgroup splits and adds, the other multiplies.
-#include <algorithm>
-
-#include "common/cuda_check.h"
+#include "common/check.h"
 #include "kernels/linear_hopper.h"
 #include "kernels/linear_pipeline.cuh"
 
@@ -67,6 +65,13 @@ struct SplitRows {
     }
   }
 
+  // Keeps the registers from being used anew while a wgmma may still read them.
+  __device__ void settle() {
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+      asm volatile("" : "+r"(large[i / 4][i % 4]), "+r"(small[i / 4][i % 4])::"memory");
+  }
+
  private:
   // Over the four threads that share a row.
   __device__ static float largest(const float4 (&parts)[2]) {
@@ -87,17 +92,20 @@ struct SplitRows {
   }
 };
 
-// Totals of one tile.
+// Totals of one tile: while a chunk is multiplied, the next one is split.
 template <int kTileN>
-__device__ void multiply(Ring<kTileN>& ring, unsigned char* shared, int num_chunks, int first_row,
-                         float (&totals)[kTileN / 2]) {
+__device__ void multiply(Ring<kTileN>& ring, const unsigned char* shared, int num_chunks,
+                         int first_row, float (&totals)[kTileN / 2]) {
   float sums[kTileN / 2];
 #pragma unroll
   for (float& total : totals) total = 0.0f;
+  const auto split_stage = [&] {
+    const std::uint32_t offset = ring.x() - shared_address(shared) + first_row * kChunkBytes;
+    return SplitRows(shared + offset, threadIdx.x % 32);
+  };
+  ring.wait_full();
+  SplitRows x = split_stage();
   for (int chunk = 0; chunk < num_chunks; ++chunk) {
-    ring.wait_full();
-    const SplitRows x(shared + (ring.x() - shared_address(shared)) + first_row * kChunkBytes,
-                      threadIdx.x % 32);
     const std::uint64_t w = shared_operand(ring.w());
     wgmma_fence();
 #pragma unroll
@@ -107,13 +115,25 @@ __device__ void multiply(Ring<kTileN>& ring, unsigned char* shared, int num_chun
       Wgmma<kTileN>::split(sums, x.large[step], w + step * 2, 1);
     }
     wgmma_commit();
+    const int used = ring.stage();
+    ring.advance();
+    SplitRows next = x;
+    if (AHEAD && chunk + 1 < num_chunks) {
+      ring.wait_full();
+      next = split_stage();
+    }
     wgmma_wait<0>();
     wgmma_settle(sums);
-    ring.release(ring.stage());
-    ring.advance();
+    x.settle();
+    ring.release(used);
 #pragma unroll
     for (int i = 0; i < kTileN / 2; ++i)
       totals[i] = fmaf(sums[i], x.inverse[i / 2 % 2], totals[i]);
+    x = next;
+    if (!AHEAD && chunk + 1 < num_chunks) {
+      ring.wait_full();
+      x = split_stage();
+    }
   }
 }
 
@@ -129,12 +149,17 @@ __global__ void __launch_bounds__(kThreads, 1)
   Ring<kTileN> ring(shared);
   const int group = threadIdx.x / 128;
   if (threadIdx.x == 0) ring.init(8);
+  if (threadIdx.x == kConsumerThreads) {
+    fetch_map(&x_map);
+    fetch_map(&w_map);
+  }
   __syncthreads();
+  await_predecessor();
   if (group == 2) {
-    lower_registers<40>();
+    lower_registers<24>();
     if (threadIdx.x == kConsumerThreads) ring.fill(&x_map, &w_map, walk, 32, 64);
   } else {
-    raise_registers<232>();
+    raise_registers<240>();
     float* staging = ring.staging(shared);
     const int first = threadIdx.x / 32 * 16;
     for (std::int64_t tile = blockIdx.x; tile < walk.num_tiles; tile += gridDim.x) {
@@ -159,13 +184,7 @@ void launch(const LinearParams& p, cudaStream_t stream) {
   EpilogueParams e = epilogue_params(p, sizeof(float));
   e.column_scale = reinterpret_cast<const float*>(static_cast<const char*>(p.w) +
                                                   layout.scale_offset);
-  constexpr int kShared = Stages<kTileN>::kSharedBytes;
-  DPIF_CUDA_CHECK(cudaFuncSetAttribute(split_kernel<kTileN>,
-                                       cudaFuncAttributeMaxDynamicSharedMemorySize, kShared));
-  const auto num_blocks =
-      static_cast<unsigned>(std::min<std::int64_t>(walk.num_tiles, processor_count()));
-  split_kernel<kTileN><<<num_blocks, kThreads, kShared, stream>>>(x_map, w_map, e, walk);
-  DPIF_CUDA_CHECK(cudaGetLastError());
+  launch_walk<kTileN>(split_kernel<kTileN>, walk, stream, x_map, w_map, e, walk);
 }
 
 }  // namespace

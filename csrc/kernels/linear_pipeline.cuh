@@ -5,10 +5,13 @@
 
 #include <cuda.h>
 
+#include <algorithm>
 #include <cstdint>
 
+#include "common/cuda_check.h"
 #include "kernels/linear_config.h"
 #include "kernels/linear_epilogue.cuh"
+#include "kernels/linear_hopper.h"
 #include "kernels/linear_wgmma.cuh"
 
 namespace dpiframe {
@@ -58,6 +61,9 @@ __device__ inline void barrier_wait(std::uint32_t barrier, int parity) {
       "@!p bra again;}" ::"r"(barrier),
       "r"(parity)
       : "memory");
+}
+__device__ inline void fetch_map(const CUtensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 __device__ inline void copy_box(std::uint32_t target, const CUtensorMap* map, int column, int row,
                                 std::uint32_t barrier) {
@@ -133,6 +139,13 @@ class Ring {
   int phase_ = 0;
 };
 
+// Where kernels follow one another on a stream, the next one is launched while this one still runs;
+// it gets ready and waits here until all before it is done and can be read and overwritten.
+__device__ inline void await_predecessor() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
 template <int kCount>
 __device__ void raise_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
@@ -143,5 +156,31 @@ __device__ void lower_registers() {
 }
 
 #endif  // DPIF_HOPPER
+
+#ifdef HARNESS
+extern "C" int g_pdl;
+#else
+constexpr int g_pdl = 1;
+#endif
+
+// Launches a block on each multiprocessor, or fewer where there are fewer tiles.
+template <int kTileN, class... Args>
+void launch_walk(void (*kernel)(Args...), const TileWalk& walk, cudaStream_t stream,
+                 const Args&... args) {
+  constexpr int kShared = Stages<kTileN>::kSharedBytes;
+  DPIF_CUDA_CHECK(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared));
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = static_cast<unsigned>(std::min<std::int64_t>(walk.num_tiles, processor_count()));
+  config.blockDim = kThreads;
+  config.dynamicSmemBytes = kShared;
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = g_pdl;
+  DPIF_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, args...));
+}
 
 }  // namespace dpiframe
