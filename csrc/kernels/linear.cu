@@ -44,6 +44,8 @@ __global__ void __launch_bounds__(kSide* kSide)
   __shared__ float xs[kSlice][kTile + 1];
   __shared__ float ws[kSlice][kTile + 1];
   __shared__ alignas(16) float staging[kTile * kSumsStride];
+  __shared__ alignas(16) float column_memory[ColumnVectors::kVectors * kTile];
+  const ColumnVectors columns(column_memory, kTile);
   const LinearParams& p = g.epilogue.linear;
   const std::int64_t row0 = static_cast<std::int64_t>(blockIdx.x) * kTile;
   const int limit = min((static_cast<int>(blockIdx.y) + 1) * g.tile_n, p.n);
@@ -52,6 +54,7 @@ __global__ void __launch_bounds__(kSide* kSide)
   const int warp = threadIdx.x / 32;
   float dots[SliceThreads<T>::kPasses] = {};
   for (int column0 = blockIdx.y * g.tile_n; column0 < limit; column0 += kTile) {
+    columns.start_copies(g.epilogue, column0, kTile, threadIdx.x, kSide * kSide);
     float sums[kEach][kEach] = {};
     for (int k0 = 0; k0 < p.k; k0 += kSlice) {
       stage(static_cast<const T*>(p.x), p.ldx, row0, p.rows, k0, p.k, xs);
@@ -66,11 +69,14 @@ __global__ void __launch_bounds__(kSide* kSide)
     for (int i = 0; i < kEach; ++i)
       for (int j = 0; j < kEach; ++j)
         staging[(ty + i * kSide) * kSumsStride + tx + j * kSide] = sums[i][j];
+    ColumnVectors::wait_copies();
     __syncthreads();
     // 4 of the 8 warps finish 16 rows each, so that one thread sums a row's dots in a fixed order.
     for (int half = 0; half < 2 && warp < 4; ++half)
       Slice<T>(g.epilogue, row0 + warp * 16, column0 + half * 32, limit)
-          .finish(staging + warp * 16 * kSumsStride + half * 32, kSumsStride, dots);
+          .template finish<false>(p, staging + warp * 16 * kSumsStride + half * 32, kSumsStride,
+                                  columns.from(half * 32), dots);
+    __syncthreads();
   }
   if (warp < 4) store_head<T>(p, row0 + warp * 16, blockIdx.y, dots);
 }

@@ -3,45 +3,13 @@
 // A warp owns 16 rows of a tile. The sums arrive in wgmma's layout (a thread has pairs of columns
 // of two rows); 32 columns at a time go through the warp's own piece of shared memory, so that
 // afterwards neighbouring threads own neighbouring 16 bytes of a row and every access to x0, xl and
-// out is 16 bytes wide and coalesced.
+// out is 16 bytes wide and coalesced. What is read from device memory is asked for early: vectors a
+// column before the product starts, x0 and xl one slice of 32 columns ahead (and into L2 before).
 #pragma once
 
-#include "common/numbers.cuh"
-#include "kernels/linear.h"
+#include "kernels/linear_columns.cuh"
 
 namespace dpiframe {
-
-// LinearParams and what the launcher found out about them.
-struct EpilogueParams {
-  LinearParams linear;
-  const float* column_scale;  // [n], 16-byte aligned, or null: a factor for the sums
-  bool vector_bias;           // bias can be read,
-  bool vector_out;            // out written,
-  bool vector_cross;          // x0 and xl read 16 bytes at a time
-};
-
-template <class T>
-struct alignas(16) Pack {
-  static constexpr int kWidth = 16 / sizeof(T);
-  T values[kWidth];
-};
-
-inline bool is_vector(const void* pointer, std::int64_t stride, std::size_t element) {
-  return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0 && stride * element % 16 == 0;
-}
-
-inline EpilogueParams epilogue_params(const LinearParams& p, std::size_t element) {
-  const bool vector_cross = is_vector(p.x0, p.ldx0, element) && is_vector(p.xl, p.ldxl, element) &&
-                            p.cross_begin * element % 16 == 0;
-  return {p, nullptr, is_vector(p.bias, 0, 4), is_vector(p.out, p.ldo, element), vector_cross};
-}
-
-// max(value, least), but NaN stays.
-__device__ inline float at_least(float value, float least) {
-  float result;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(value), "f"(least));
-  return result;
-}
 
 // How a warp's threads share a slice of 16 rows x 32 columns.
 template <class T>
@@ -51,140 +19,118 @@ struct SliceThreads {
   static constexpr int kPasses = 16 / kRows;
 };
 
-// One slice: made before its sums are in the warp's staging memory, so that what it reads from
-// device memory is on its way meanwhile.
+// A thread's part of a slice. `whole`: all its columns are treated alike, 16 bytes at a time.
 template <class T>
-class Slice {
- public:
+struct Slice {
   using Threads = SliceThreads<T>;
   static constexpr int kWidth = Pack<T>::kWidth;
 
   // Columns from `limit` on belong to another tile.
-  __device__ Slice(const EpilogueParams& e, std::int64_t first_row, int first_column, int limit)
-      : e_(e), p_(e.linear) {
+  __device__ Slice(const EpilogueParams& e, std::int64_t first_row, int first_column, int limit) {
+    const LinearParams& p = e.linear;
     const int lane = threadIdx.x % 32;
-    across_ = lane % Threads::kAcross * kWidth;
-    down_ = lane / Threads::kAcross;
-    column_ = first_column + across_;
-    count_ = min(kWidth, min(limit, p_.n) - column_);
-    row_ = first_row + down_;
-    cross_ = column_ >= p_.cross_begin && column_ + kWidth <= p_.cross_end;
-    relu_ = column_ >= p_.relu_begin && column_ + kWidth <= p_.relu_end;
-    whole_ = count_ == kWidth && (p_.bias == nullptr || e.vector_bias) &&
-             (p_.out == nullptr || e.vector_out) && (!cross_ || e.vector_cross) &&
-             (cross_ || column_ >= p_.cross_end || column_ + kWidth <= p_.cross_begin) &&
-             (relu_ || column_ >= p_.relu_end || column_ + kWidth <= p_.relu_begin);
-    if (whole_) read();
+    across = lane % Threads::kAcross * kWidth;
+    row = first_row + lane / Threads::kAcross;
+    column = first_column + across;
+    count = min(kWidth, min(limit, p.n) - column);
+    cross = column >= p.cross_begin && column + kWidth <= p.cross_end;
+    relu = column >= p.relu_begin && column + kWidth <= p.relu_end;
+    whole = count == kWidth && (p.out == nullptr || e.vector_out) && (!cross || e.vector_cross) &&
+            (cross || column >= p.cross_end || column + kWidth <= p.cross_begin) &&
+            (relu || column >= p.relu_end || column + kWidth <= p.relu_begin);
+    if (whole && cross) read_cross(p);
   }
 
-  // Finishes and stores the slice; the rows' parts of the head are added to dots.
-  __device__ void finish(const float* staging, int stride,
-                         float (&dots)[Threads::kPasses]) const {
+  // Finishes and stores the slice; the rows' parts of the head are added to dots. `columns` starts
+  // at the slice's first column.
+  template <bool kScaled>
+  __device__ void finish(const LinearParams& p, const float* staging, int stride,
+                         const ColumnVectors& columns, float (&dots)[Threads::kPasses]) const {
+    float4 bias[kWidth / 4];
+    float4 scale[kWidth / 4];
+#pragma unroll
+    for (int j = 0; j < kWidth / 4; ++j) {
+      bias[j] = *reinterpret_cast<const float4*>(columns.bias + across + j * 4);
+      if (kScaled) scale[j] = *reinterpret_cast<const float4*>(columns.scale + across + j * 4);
+    }
+    const int down = threadIdx.x % 32 / Threads::kAcross;
 #pragma unroll
     for (int i = 0; i < Threads::kPasses; ++i) {
-      const float* sums = staging + (down_ + i * Threads::kRows) * stride + across_;
-      const std::int64_t row = row_ + i * Threads::kRows;
-      if (row >= p_.rows) continue;
-      if (whole_)
-        dots[i] += finish_whole(row, i, sums);
+      const float* sums = staging + (down + i * Threads::kRows) * stride + across;
+      float values[kWidth];
+#pragma unroll
+      for (int j = 0; j < kWidth / 4; ++j) {
+        const float4 four = *reinterpret_cast<const float4*>(sums + j * 4);
+        values[j * 4] = kScaled ? fmaf(four.x, scale[j].x, bias[j].x) : four.x + bias[j].x;
+        values[j * 4 + 1] = kScaled ? fmaf(four.y, scale[j].y, bias[j].y) : four.y + bias[j].y;
+        values[j * 4 + 2] = kScaled ? fmaf(four.z, scale[j].z, bias[j].z) : four.z + bias[j].z;
+        values[j * 4 + 3] = kScaled ? fmaf(four.w, scale[j].w, bias[j].w) : four.w + bias[j].w;
+      }
+      const std::int64_t own = row + i * Threads::kRows;
+      if (own >= p.rows) continue;
+      if (whole)
+        finish_whole(p, own, i, values);
       else
-        dots[i] += finish_each(row, sums);
+        finish_each(p, own, values);
+      if (p.head_partial != nullptr) {
+#pragma unroll
+        for (int j = 0; j < kWidth; ++j)
+          dots[i] = j < count ? fmaf(values[j], columns.head[across + j], dots[i]) : dots[i];
+      }
     }
   }
 
- private:
-  __device__ void read() {
-    if (cross_) {
-      const T* x0 = static_cast<const T*>(p_.x0) + row_ * p_.ldx0 + column_ - p_.cross_begin;
-      const T* xl = static_cast<const T*>(p_.xl) + row_ * p_.ldxl + column_ - p_.cross_begin;
+  __device__ void read_cross(const LinearParams& p) {
+    const T* x0_row = static_cast<const T*>(p.x0) + row * p.ldx0 + column - p.cross_begin;
+    const T* xl_row = static_cast<const T*>(p.xl) + row * p.ldxl + column - p.cross_begin;
 #pragma unroll
-      for (int i = 0; i < Threads::kPasses; ++i) {
-        if (row_ + i * Threads::kRows >= p_.rows) continue;
-        x0_[i] = *reinterpret_cast<const Pack<T>*>(x0 + i * Threads::kRows * p_.ldx0);
-        xl_[i] = *reinterpret_cast<const Pack<T>*>(xl + i * Threads::kRows * p_.ldxl);
-      }
-    }
-#pragma unroll
-    for (int j = 0; j < kWidth; j += 4) {
-      const float4 zeros{};
-      const float4 ones{1.0f, 1.0f, 1.0f, 1.0f};
-      bias_[j / 4] =
-          p_.bias == nullptr ? zeros : __ldg(reinterpret_cast<const float4*>(p_.bias + column_ + j));
-      if constexpr (sizeof(T) == 4)
-        scale_ = e_.column_scale == nullptr
-                     ? ones
-                     : __ldg(reinterpret_cast<const float4*>(e_.column_scale + column_));
+    for (int i = 0; i < Threads::kPasses; ++i) {
+      if (row + i * Threads::kRows >= p.rows) continue;
+      x0[i] = *reinterpret_cast<const Pack<T>*>(x0_row + i * Threads::kRows * p.ldx0);
+      xl[i] = *reinterpret_cast<const Pack<T>*>(xl_row + i * Threads::kRows * p.ldxl);
     }
   }
 
-  __device__ float finish_whole(std::int64_t row, int pass, const float* sums) const {
-    const float least = relu_ ? 0.0f : -INFINITY;
-    float values[kWidth];
-    Pack<T> stored;
+  __device__ void finish_whole(const LinearParams& p, std::int64_t own, int pass,
+                               float (&values)[kWidth]) const {
+    if (relu) {
 #pragma unroll
-    for (int j = 0; j < kWidth; j += 4) {
-      const float4 four = *reinterpret_cast<const float4*>(sums + j);
-      const float* sum = &four.x;
-      const float* bias = &bias_[j / 4].x;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float whole = sizeof(T) == 4 ? fmaf(sum[i], (&scale_.x)[i], bias[i]) : sum[i] + bias[i];
-        values[j + i] = at_least(whole, least);
-      }
+      for (float& value : values) value = at_least(value, 0.0f);
     }
-    if (cross_) {
+    if (cross) {
 #pragma unroll
       for (int i = 0; i < kWidth; ++i)
-        values[i] = fmaf(to_float(x0_[pass].values[i]), values[i], to_float(xl_[pass].values[i]));
+        values[i] = fmaf(to_float(x0[pass].values[i]), values[i], to_float(xl[pass].values[i]));
     }
-    if (p_.out != nullptr) {
+    if (p.out == nullptr) return;
+    Pack<T> stored;
 #pragma unroll
-      for (int i = 0; i < kWidth; ++i) stored.values[i] = from_float<T>(values[i]);
-      *reinterpret_cast<Pack<T>*>(static_cast<T*>(p_.out) + row * p_.ldo + column_) = stored;
-    }
-    float dot = 0.0f;
-    if (column_ < p_.head_end && column_ + kWidth > p_.head_begin) {
-#pragma unroll
-      for (int i = 0; i < kWidth; ++i) dot = fmaf(values[i], head(column_ + i), dot);
-    }
-    return dot;
+    for (int i = 0; i < kWidth; ++i) stored.values[i] = from_float<T>(values[i]);
+    *reinterpret_cast<Pack<T>*>(static_cast<T*>(p.out) + own * p.ldo + column) = stored;
   }
 
   // Any alignment, any ranges.
-  __device__ float finish_each(std::int64_t row, const float* sums) const {
-    float dot = 0.0f;
-#pragma unroll 1
-    for (int i = 0; i < count_; ++i) {
-      const int c = column_ + i;
-      const float scale = e_.column_scale == nullptr ? 1.0f : e_.column_scale[c];
-      float value = fmaf(sums[i], scale, p_.bias == nullptr ? 0.0f : p_.bias[c]);
-      if (c >= p_.relu_begin && c < p_.relu_end) value = at_least(value, 0.0f);
-      if (c >= p_.cross_begin && c < p_.cross_end) {
-        const int own = c - p_.cross_begin;
-        const float x0 = to_float(static_cast<const T*>(p_.x0)[row * p_.ldx0 + own]);
-        value = fmaf(x0, value, to_float(static_cast<const T*>(p_.xl)[row * p_.ldxl + own]));
+  __device__ void finish_each(const LinearParams& p, std::int64_t own,
+                              float (&values)[kWidth]) const {
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      const int c = column + i;
+      if (i >= count) continue;
+      if (c >= p.relu_begin && c < p.relu_end) values[i] = at_least(values[i], 0.0f);
+      if (c >= p.cross_begin && c < p.cross_end) {
+        const std::int64_t place = c - p.cross_begin;
+        values[i] = fmaf(to_float(static_cast<const T*>(p.x0)[own * p.ldx0 + place]), values[i],
+                         to_float(static_cast<const T*>(p.xl)[own * p.ldxl + place]));
       }
-      dot = fmaf(value, head(c), dot);
-      if (p_.out != nullptr) static_cast<T*>(p_.out)[row * p_.ldo + c] = from_float<T>(value);
+      if (p.out != nullptr) static_cast<T*>(p.out)[own * p.ldo + c] = from_float<T>(values[i]);
     }
-    return dot;
   }
 
-  __device__ float head(int column) const {
-    const bool inside = column >= p_.head_begin && column < p_.head_end;
-    return inside ? __ldg(p_.head + column - p_.head_begin) : 0.0f;
-  }
-
-  const EpilogueParams& e_;
-  const LinearParams& p_;
-  std::int64_t row_;
-  int across_, down_, column_, count_;
-  bool whole_;  // all kWidth columns are treated alike, 16 bytes at a time
-  bool cross_, relu_;
-  Pack<T> x0_[Threads::kPasses];
-  Pack<T> xl_[Threads::kPasses];
-  float4 bias_[kWidth / 4];
-  float4 scale_;
+  std::int64_t row;
+  int across, column, count;
+  bool whole, cross, relu;
+  Pack<T> x0[Threads::kPasses];
+  Pack<T> xl[Threads::kPasses];
 };
 
 // Writes part `part` of the head for the warp's 16 rows.
@@ -210,18 +156,21 @@ constexpr int kStagingFloats = 16 * kStagingStride;  // a warp
 
 // Finishes a warp's 16 rows of a tile, from wgmma's sums (thread: columns 8 i + 2 (lane % 4) and the
 // next, of rows lane / 4 and 8 below). One slice's code, whatever kTileN: only the move to shared
-// memory names the sums.
-template <class T, int kTileN>
-__device__ void finish_tile(const EpilogueParams& e, float* staging, std::int64_t first_row,
-                            int part, const float (&sums)[kTileN / 2]) {
+// memory names the sums. `columns` starts at the tile's first.
+template <class T, int kTileN, bool kScaled>
+__device__ void finish_tile(const EpilogueParams& e, float* staging, const ColumnVectors& columns,
+                            std::int64_t first_row, int part, const float (&sums)[kTileN / 2]) {
   constexpr int kSlices = (kTileN + 31) / 32;
   const int lane = threadIdx.x % 32;
+  const int limit = (part + 1) * kTileN;
   float* own = staging + lane / 4 * kStagingStride + lane % 4 * 2;
   float dots[SliceThreads<T>::kPasses] = {};
+  Slice<T> next(e, first_row, part * kTileN, limit);
 #pragma unroll 1
   for (int slice = 0; slice < kSlices; ++slice) {
-    if (part * kTileN + slice * 32 >= e.linear.n) break;
-    const Slice<T> finishing(e, first_row, part * kTileN + slice * 32, (part + 1) * kTileN);
+    const Slice<T> finishing = next;
+    if (slice + 1 < kSlices)
+      next = Slice<T>(e, first_row, part * kTileN + slice * 32 + 32, limit);
     __syncwarp();
 #pragma unroll
     for (int s = 0; s < kSlices; ++s) {
@@ -235,7 +184,8 @@ __device__ void finish_tile(const EpilogueParams& e, float* staging, std::int64_
       }
     }
     __syncwarp();
-    finishing.finish(staging, kStagingStride, dots);
+    finishing.template finish<kScaled>(e.linear, staging, kStagingStride,
+                                       columns.from(slice * 32), dots);
   }
   store_head<T>(e.linear, first_row, part, dots);
 }

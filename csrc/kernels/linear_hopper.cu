@@ -85,6 +85,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   } else {
     raise_registers<240>();
     float* staging = ring.staging(shared);
+    const ColumnVectors columns = ring.columns(shared);
     const int warp = threadIdx.x / 32 % 4;
     int turn = 0;
     if (kBlocks == 2 && group == 1) pass_turn(0);
@@ -93,16 +94,23 @@ __global__ void __launch_bounds__(kThreads, 1)
         ring.skip(walk.num_chunks);
         continue;
       }
-      if (kBlocks == 2) await_turn(group);
+      const int part = static_cast<int>(tile % walk.tiles_n);
       const int first = kBlocks == 1 ? group * 64 : 0;
+      const std::int64_t row = tile / walk.tiles_n * kTileRows + first + warp * 16;
+      columns.start_copies(e, part * kTileN, Stages<kTileN>::kColumns, threadIdx.x % 128, 128);
+#pragma unroll
+      for (int b = 0; b < kBlocks; ++b)
+        prefetch_cross<T, kTileN>(e.linear, row + b * 64, part * kTileN);
+      if (kBlocks == 2) await_turn(group);
       float sums[kBlocks][kTileN / 2];
       multiply<T, kTileN, kBlocks>(ring, walk.num_chunks, first, sums);
       if (kBlocks == 2) pass_turn(1 - group);
-      const int part = static_cast<int>(tile % walk.tiles_n);
-      const std::int64_t row = tile / walk.tiles_n * kTileRows + first + warp * 16;
+      ColumnVectors::wait_copies();
+      warpgroup_barrier();
 #pragma unroll
       for (int b = 0; b < kBlocks; ++b)
-        finish_tile<T, kTileN>(e, staging, row + b * 64, part, sums[b]);
+        finish_tile<T, kTileN, false>(e, staging, columns, row + b * 64, part, sums[b]);
+      warpgroup_barrier();
     }
   }
 #endif

@@ -161,13 +161,19 @@ __global__ void __launch_bounds__(kThreads, 1)
   } else {
     raise_registers<240>();
     float* staging = ring.staging(shared);
+    const ColumnVectors columns = ring.columns(shared);
     const int first = threadIdx.x / 32 * 16;
     for (std::int64_t tile = blockIdx.x; tile < walk.num_tiles; tile += gridDim.x) {
+      const int part = static_cast<int>(tile % walk.tiles_n);
+      const std::int64_t row = tile / walk.tiles_n * kTileRows + first;
+      columns.start_copies(e, part * kTileN, Stages<kTileN>::kColumns, threadIdx.x % 128, 128);
+      prefetch_cross<float, kTileN>(e.linear, row, part * kTileN);
       float totals[kTileN / 2];
       multiply<kTileN>(ring, shared, walk.num_chunks, first, totals);
-      const int part = static_cast<int>(tile % walk.tiles_n);
-      finish_tile<float, kTileN>(e, staging, tile / walk.tiles_n * kTileRows + first, part,
-                                 totals);
+      ColumnVectors::wait_copies();
+      warpgroup_barrier();
+      finish_tile<float, kTileN, true>(e, staging, columns, row, part, totals);
+      warpgroup_barrier();
     }
   }
 #endif

@@ -21,14 +21,18 @@ constexpr int kXBytes = kTileRows * kChunkBytes;
 constexpr int kConsumerThreads = 256;
 constexpr int kThreads = kConsumerThreads + 128;
 constexpr int kStagingBytes = kConsumerThreads / 32 * kStagingFloats * 4;
+constexpr int kBarrierBytes = 256;
 constexpr int kSharedLimit = 227 * 1024;
 
 template <int kTileN>
 struct Stages {
   static constexpr int kBytes = kXBytes + kTileN * kChunkBytes;
-  static constexpr int kFit = (kSharedLimit - kStagingBytes - 2048) / kBytes;
+  static constexpr int kColumns = (kTileN + 31) / 32 * 32;
+  static constexpr int kColumnBytes = ColumnVectors::kVectors * kColumns * 4;  // a warpgroup
+  static constexpr int kOther = 1024 + kBarrierBytes + kStagingBytes + 2 * kColumnBytes;
+  static constexpr int kFit = (kSharedLimit - kOther) / kBytes;
   static constexpr int kCount = kFit < 8 ? kFit : 8;
-  static constexpr int kSharedBytes = 1024 + kCount * kBytes + kStagingBytes + 1024;
+  static constexpr int kSharedBytes = kOther + kCount * kBytes;
 };
 
 // What a kernel walks over: tiles in row order, those that share rows of x beside one another.
@@ -82,7 +86,7 @@ class Ring {
 
   __device__ explicit Ring(unsigned char* shared)
       : base_((shared_address(shared) + 1023) & ~1023u),
-        barriers_(base_ + Layout::kCount * Layout::kBytes + kStagingBytes) {}
+        barriers_(base_ + Layout::kCount * Layout::kBytes) {}
 
   // Once, by one thread: a stage is full when the copies are there, empty when `readers` are done.
   __device__ void init(int readers) const {
@@ -92,9 +96,13 @@ class Ring {
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
+  // The warp's staging memory and its warpgroup's column vectors, behind the stages.
   __device__ float* staging(unsigned char* shared) const {
-    const std::uint32_t offset = base_ - shared_address(shared) + Layout::kCount * Layout::kBytes;
-    return reinterpret_cast<float*>(shared + offset) + threadIdx.x / 32 * kStagingFloats;
+    return behind(shared) + threadIdx.x / 32 * kStagingFloats;
+  }
+  __device__ ColumnVectors columns(unsigned char* shared) const {
+    return {behind(shared) + kStagingBytes / 4 + threadIdx.x / 128 * Layout::kColumnBytes / 4,
+            Layout::kColumns};
   }
   __device__ std::uint32_t x() const { return base_ + stage_ * Layout::kBytes; }
   __device__ std::uint32_t w() const { return x() + kXBytes; }
@@ -130,6 +138,9 @@ class Ring {
   }
 
  private:
+  __device__ float* behind(unsigned char* shared) const {
+    return reinterpret_cast<float*>(shared + (barriers_ - shared_address(shared)) + kBarrierBytes);
+  }
   __device__ std::uint32_t full(int i) const { return barriers_ + 16 * i; }
   __device__ std::uint32_t empty(int i) const { return barriers_ + 16 * i + 8; }
 
@@ -144,6 +155,11 @@ class Ring {
 __device__ inline void await_predecessor() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+// Among the 128 threads of a warpgroup that multiplies.
+__device__ inline void warpgroup_barrier() {
+  asm volatile("bar.sync %0, 128;" ::"r"(3 + threadIdx.x / 128) : "memory");
 }
 
 template <int kCount>
