@@ -1,0 +1,36 @@
+// How a product is cut into tiles, and how a prepared weight lies in memory: pure functions of the
+// shapes, shared by the kernels and by what prepares for them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "common/precision.h"
+
+namespace dpiframe {
+
+constexpr int kTileRows = 128;
+
+// A tile is kTileRows x tile_n of the output. Two warpgroups share it, or each takes its own and
+// finishes one while the other multiplies (alternate).
+struct LinearConfig {
+  int tile_n;
+  bool alternate;
+};
+
+LinearConfig linear_config(Precision precision, std::int64_t rows, int n);
+
+// A prepared weight: rows of `chunks` times 128 bytes, zero beyond k. For fp32 a chunk holds 32
+// columns as two float16, all large parts first, after a power of two for each row of w; behind the
+// rows follow those powers' inverses [n], then w itself [n, k] for GPUs without wgmma.
+struct WeightLayout {
+  WeightLayout(Precision precision, int n, int k);
+
+  int chunk;               // columns a chunk
+  int chunks;              // a row
+  std::size_t scale_offset;  // bytes; fp32 only
+  std::size_t plain_offset;  // bytes; fp32 only
+  std::size_t bytes;
+};
+
+}  // namespace dpiframe
