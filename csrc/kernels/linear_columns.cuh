@@ -10,24 +10,20 @@ namespace dpiframe {
 struct EpilogueParams {
   LinearParams linear;
   const float* column_scale;  // [n] or null: a factor for the sums, before the bias
-  bool vector_out;            // out can be written 16 bytes at a time
-  bool vector_cross;          // x0 and xl can be read 16 bytes at a time
+  bool vectors;               // four columns at a time can be read, treated alike and written
 };
 
-template <class T>
-struct alignas(16) Pack {
-  static constexpr int kWidth = 16 / sizeof(T);
-  T values[kWidth];
-};
-
-inline bool is_vector(const void* pointer, std::int64_t stride, std::size_t element) {
-  return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0 && stride * element % 16 == 0;
+inline bool are_quads(const void* pointer, std::int64_t stride, std::size_t element) {
+  return reinterpret_cast<std::uintptr_t>(pointer) % (4 * element) == 0 && stride % 4 == 0;
 }
 
 inline EpilogueParams epilogue_params(const LinearParams& p, std::size_t element) {
-  const bool vector_cross = is_vector(p.x0, p.ldx0, element) && is_vector(p.xl, p.ldxl, element) &&
-                            p.cross_begin * element % 16 == 0;
-  return {p, nullptr, is_vector(p.out, p.ldo, element), vector_cross};
+  const bool cross = p.cross_begin < p.cross_end;
+  const bool vectors =
+      p.n % 4 == 0 && are_quads(p.out, p.ldo, element) &&
+      (!cross || (are_quads(p.x0, p.ldx0, element) && are_quads(p.xl, p.ldxl, element) &&
+                  p.cross_begin % 4 == 0 && p.cross_end % 4 == 0));
+  return {p, nullptr, vectors};
 }
 
 // max(value, least), but NaN stays.
@@ -38,23 +34,20 @@ __device__ inline float at_least(float value, float least) {
 }
 
 // A tile's piece of the vectors that have one entry a column, in shared memory, zero where there is
-// nothing: its size is a multiple of 32.
+// nothing.
 struct ColumnVectors {
-  float* bias;
-  float* scale;
-  float* head;
+  static constexpr int kVectors = 4;
+
+  float4* bias;
+  float4* scale;
+  float4* head;
+  float4* least;  // 0 under ReLU, elsewhere -inf
 
   __device__ ColumnVectors(float* memory, int size)
-      : bias(memory), scale(memory + size), head(memory + 2 * size) {}
-  static constexpr int kVectors = 3;
-
-  __device__ ColumnVectors from(int column) const {
-    ColumnVectors part = *this;
-    part.bias += column;
-    part.scale += column;
-    part.head += column;
-    return part;
-  }
+      : bias(reinterpret_cast<float4*>(memory)),
+        scale(bias + size / 4),
+        head(scale + size / 4),
+        least(head + size / 4) {}
 
   // Starts the copies of columns [first, first + size) by `threads` threads, of which this is
   // `thread`. wait_copies() and a barrier among them come before the first use.
@@ -64,17 +57,20 @@ struct ColumnVectors {
     for (int i = thread; i < size; i += threads) {
       const int c = first + i;
       const bool in_head = p.head_partial != nullptr && c >= p.head_begin && c < p.head_end;
-      copy(bias + i, p.bias + c, p.bias != nullptr && c < p.n, p.w);
-      copy(head + i, p.head + c - p.head_begin, in_head && c < p.n, p.w);
-      copy(scale + i, e.column_scale + c, e.column_scale != nullptr && c < p.n, p.w);
+      copy(bias, i, p.bias + c, p.bias != nullptr && c < p.n, p.w);
+      copy(head, i, p.head + c - p.head_begin, in_head && c < p.n, p.w);
+      if (e.column_scale != nullptr) copy(scale, i, e.column_scale + c, c < p.n, p.w);
+      reinterpret_cast<float*>(least)[i] =
+          c >= p.relu_begin && c < p.relu_end ? 0.0f : -INFINITY;
     }
   }
   __device__ static void wait_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
  private:
   // Four bytes, or zero; `valid` is an address that can stand for one that is not read.
-  __device__ static void copy(float* target, const float* source, bool inside, const void* valid) {
-    const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(target));
+  __device__ static void copy(float4* target, int i, const float* source, bool inside,
+                              const void* valid) {
+    const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(target)) + 4 * i;
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(address),
                  "l"(inside ? source : valid), "r"(inside ? 4 : 0)
                  : "memory");

@@ -8,7 +8,7 @@ namespace dpiframe {
 namespace {
 
 constexpr int kProcessors = 132;
-constexpr LinearConfig kConfigs[] = {{64, false},  {104, false}, {160, false},
+constexpr LinearConfig kConfigs[] = {{64, false},  {112, false}, {160, false},
                                      {208, false}, {256, false}, {128, false}};
 
 }  // namespace
@@ -31,7 +31,8 @@ LinearConfig linear_config(Precision precision, std::int64_t rows, int n) {
 WeightLayout::WeightLayout(Precision precision, int n, int k)
     : chunk(activation_type(precision) == DataType::kFloat ? 32 : 64),
       chunks((k + chunk - 1) / chunk),
-      scale_offset(std::size_t{128} * chunks * n),
+      rows((n + 15) / 16 * 16),
+      scale_offset(std::size_t{128} * chunks * rows),
       plain_offset(scale_offset + (sizeof(float) * n + 15) / 16 * 16),
       bytes(precision == Precision::kFp32 ? plain_offset + sizeof(float) * n * k : scale_offset) {}
 

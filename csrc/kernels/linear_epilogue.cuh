@@ -1,193 +1,183 @@
 // What follows a product: bias, ReLU, cross, the store and the head's dot product.
 //
-// A warp owns 16 rows of a tile. The sums arrive in wgmma's layout (a thread has pairs of columns
-// of two rows); 32 columns at a time go through the warp's own piece of shared memory, so that
-// afterwards neighbouring threads own neighbouring 16 bytes of a row and every access to x0, xl and
-// out is 16 bytes wide and coalesced. What is read from device memory is asked for early: vectors a
-// column before the product starts, x0 and xl one slice of 32 columns ahead (and into L2 before).
+// A warp owns 16 rows of a tile, a thread two of them (lane / 4 and 8 below). wgmma gives a thread
+// pairs of columns; the rows of a prepared weight are in such an order (physical_row) that two pairs
+// are the four columns 16 g + 4 (lane % 4) + {0..3} of group g. So four threads read and write
+// whole sectors of x0, xl and out, and nothing has to be exchanged.
 #pragma once
 
 #include "kernels/linear_columns.cuh"
 
 namespace dpiframe {
 
-// How a warp's threads share a slice of 16 rows x 32 columns.
+// Four columns of a row.
 template <class T>
-struct SliceThreads {
-  static constexpr int kAcross = 32 / Pack<T>::kWidth;  // threads a row
-  static constexpr int kRows = 32 / kAcross;            // rows at a time
-  static constexpr int kPasses = 16 / kRows;
+struct alignas(4 * sizeof(T)) Quad {
+  T values[4];
 };
 
-// A thread's part of a slice. `whole`: all its columns are treated alike, 16 bytes at a time.
-template <class T>
-struct Slice {
-  using Threads = SliceThreads<T>;
-  static constexpr int kWidth = Pack<T>::kWidth;
-
-  // Columns from `limit` on belong to another tile.
-  __device__ Slice(const EpilogueParams& e, std::int64_t first_row, int first_column, int limit) {
-    const LinearParams& p = e.linear;
-    const int lane = threadIdx.x % 32;
-    across = lane % Threads::kAcross * kWidth;
-    row = first_row + lane / Threads::kAcross;
-    column = first_column + across;
-    count = min(kWidth, min(limit, p.n) - column);
-    cross = column >= p.cross_begin && column + kWidth <= p.cross_end;
-    relu = column >= p.relu_begin && column + kWidth <= p.relu_end;
-    whole = count == kWidth && (p.out == nullptr || e.vector_out) && (!cross || e.vector_cross) &&
-            (cross || column >= p.cross_end || column + kWidth <= p.cross_begin) &&
-            (relu || column >= p.relu_end || column + kWidth <= p.relu_begin);
-    if (whole && cross) read_cross(p);
-  }
-
-  // Finishes and stores the slice; the rows' parts of the head are added to dots. `columns` starts
-  // at the slice's first column.
-  template <bool kScaled>
-  __device__ void finish(const LinearParams& p, const float* staging, int stride,
-                         const ColumnVectors& columns, float (&dots)[Threads::kPasses]) const {
-    float4 bias[kWidth / 4];
-    float4 scale[kWidth / 4];
-#pragma unroll
-    for (int j = 0; j < kWidth / 4; ++j) {
-      bias[j] = *reinterpret_cast<const float4*>(columns.bias + across + j * 4);
-      if (kScaled) scale[j] = *reinterpret_cast<const float4*>(columns.scale + across + j * 4);
-    }
-    const int down = threadIdx.x % 32 / Threads::kAcross;
-#pragma unroll
-    for (int i = 0; i < Threads::kPasses; ++i) {
-      const float* sums = staging + (down + i * Threads::kRows) * stride + across;
-      float values[kWidth];
-#pragma unroll
-      for (int j = 0; j < kWidth / 4; ++j) {
-        const float4 four = *reinterpret_cast<const float4*>(sums + j * 4);
-        values[j * 4] = kScaled ? fmaf(four.x, scale[j].x, bias[j].x) : four.x + bias[j].x;
-        values[j * 4 + 1] = kScaled ? fmaf(four.y, scale[j].y, bias[j].y) : four.y + bias[j].y;
-        values[j * 4 + 2] = kScaled ? fmaf(four.z, scale[j].z, bias[j].z) : four.z + bias[j].z;
-        values[j * 4 + 3] = kScaled ? fmaf(four.w, scale[j].w, bias[j].w) : four.w + bias[j].w;
-      }
-      const std::int64_t own = row + i * Threads::kRows;
-      if (own >= p.rows) continue;
-      if (whole)
-        finish_whole(p, own, i, values);
-      else
-        finish_each(p, own, values);
-      if (p.head_partial != nullptr) {
-#pragma unroll
-        for (int j = 0; j < kWidth; ++j)
-          dots[i] = j < count ? fmaf(values[j], columns.head[across + j], dots[i]) : dots[i];
-      }
-    }
-  }
-
-  __device__ void read_cross(const LinearParams& p) {
-    const T* x0_row = static_cast<const T*>(p.x0) + row * p.ldx0 + column - p.cross_begin;
-    const T* xl_row = static_cast<const T*>(p.xl) + row * p.ldxl + column - p.cross_begin;
-#pragma unroll
-    for (int i = 0; i < Threads::kPasses; ++i) {
-      if (row + i * Threads::kRows >= p.rows) continue;
-      x0[i] = *reinterpret_cast<const Pack<T>*>(x0_row + i * Threads::kRows * p.ldx0);
-      xl[i] = *reinterpret_cast<const Pack<T>*>(xl_row + i * Threads::kRows * p.ldxl);
-    }
-  }
-
-  __device__ void finish_whole(const LinearParams& p, std::int64_t own, int pass,
-                               float (&values)[kWidth]) const {
-    if (relu) {
-#pragma unroll
-      for (float& value : values) value = at_least(value, 0.0f);
-    }
-    if (cross) {
-#pragma unroll
-      for (int i = 0; i < kWidth; ++i)
-        values[i] = fmaf(to_float(x0[pass].values[i]), values[i], to_float(xl[pass].values[i]));
-    }
-    if (p.out == nullptr) return;
-    Pack<T> stored;
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i) stored.values[i] = from_float<T>(values[i]);
-    *reinterpret_cast<Pack<T>*>(static_cast<T*>(p.out) + own * p.ldo + column) = stored;
-  }
-
-  // Any alignment, any ranges.
-  __device__ void finish_each(const LinearParams& p, std::int64_t own,
-                              float (&values)[kWidth]) const {
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i) {
-      const int c = column + i;
-      if (i >= count) continue;
-      if (c >= p.relu_begin && c < p.relu_end) values[i] = at_least(values[i], 0.0f);
-      if (c >= p.cross_begin && c < p.cross_end) {
-        const std::int64_t place = c - p.cross_begin;
-        values[i] = fmaf(to_float(static_cast<const T*>(p.x0)[own * p.ldx0 + place]), values[i],
-                         to_float(static_cast<const T*>(p.xl)[own * p.ldxl + place]));
-      }
-      if (p.out != nullptr) static_cast<T*>(p.out)[own * p.ldo + c] = from_float<T>(values[i]);
-    }
-  }
-
-  std::int64_t row;
-  int across, column, count;
-  bool whole, cross, relu;
-  Pack<T> x0[Threads::kPasses];
-  Pack<T> xl[Threads::kPasses];
-};
-
-// Writes part `part` of the head for the warp's 16 rows.
-template <class T>
-__device__ void store_head(const LinearParams& p, std::int64_t first_row, int part,
-                           float (&dots)[SliceThreads<T>::kPasses]) {
-  using Threads = SliceThreads<T>;
-  if (p.head_partial == nullptr) return;
-  const int lane = threadIdx.x % 32;
-#pragma unroll
-  for (int i = 0; i < Threads::kPasses; ++i) {
-#pragma unroll
-    for (int width = Threads::kAcross / 2; width > 0; width /= 2)
-      dots[i] += __shfl_xor_sync(0xffffffffu, dots[i], width);
-    const std::int64_t row = first_row + lane / Threads::kAcross + i * Threads::kRows;
-    if (lane % Threads::kAcross == 0 && row < p.rows)
-      p.head_partial[part * p.ld_partial + row] = dots[i];
-  }
+__device__ inline float at(const float4& four, int i) {
+  return i == 0 ? four.x : i == 1 ? four.y : i == 2 ? four.z : four.w;
 }
 
-constexpr int kStagingStride = 40;  // floats: 8 mod 32 keeps a half warp's pairs in separate banks
-constexpr int kStagingFloats = 16 * kStagingStride;  // a warp
+// One element: any alignment, any ranges. Returns it for the head.
+template <class T>
+__device__ float finish_element(const LinearParams& p, std::int64_t row, int column, float value) {
+  if (column >= p.relu_begin && column < p.relu_end) value = at_least(value, 0.0f);
+  if (column >= p.cross_begin && column < p.cross_end) {
+    const int own = column - p.cross_begin;
+    value = fmaf(to_float(static_cast<const T*>(p.x0)[row * p.ldx0 + own]), value,
+                 to_float(static_cast<const T*>(p.xl)[row * p.ldxl + own]));
+  }
+  if (p.out != nullptr) static_cast<T*>(p.out)[row * p.ldo + column] = from_float<T>(value);
+  return value;
+}
 
-// Finishes a warp's 16 rows of a tile, from wgmma's sums (thread: columns 8 i + 2 (lane % 4) and the
-// next, of rows lane / 4 and 8 below). One slice's code, whatever kTileN: only the move to shared
-// memory names the sums. `columns` starts at the tile's first.
+// Four elements one by one; returns their part of the head. Kept out of the fast path's way.
+template <class T, bool kScaled>
+__device__ __noinline__ float finish_each(const LinearParams& p, const ColumnVectors columns,
+                                          std::int64_t row, int first_column, int own,
+                                          float4 sums) {
+  float dot = 0.0f;
+  for (int i = 0; i < 4; ++i) {
+    const int column = first_column + own + i;
+    if (row >= p.rows || column >= p.n) continue;
+    const float scale = kScaled ? at(columns.scale[own / 4], i) : 1.0f;
+    const float value = fmaf(at(sums, i), scale, at(columns.bias[own / 4], i));
+    dot = fmaf(finish_element<T>(p, row, column, value), at(columns.head[own / 4], i), dot);
+  }
+  return dot;
+}
+
+// A thread's two rows of one tile.
 template <class T, int kTileN, bool kScaled>
-__device__ void finish_tile(const EpilogueParams& e, float* staging, const ColumnVectors& columns,
-                            std::int64_t first_row, int part, const float (&sums)[kTileN / 2]) {
-  constexpr int kSlices = (kTileN + 31) / 32;
-  const int lane = threadIdx.x % 32;
-  const int limit = (part + 1) * kTileN;
-  float* own = staging + lane / 4 * kStagingStride + lane % 4 * 2;
-  float dots[SliceThreads<T>::kPasses] = {};
-  Slice<T> next(e, first_row, part * kTileN, limit);
-#pragma unroll 1
-  for (int slice = 0; slice < kSlices; ++slice) {
-    const Slice<T> finishing = next;
-    if (slice + 1 < kSlices)
-      next = Slice<T>(e, first_row, part * kTileN + slice * 32 + 32, limit);
-    __syncwarp();
+class TileEpilogue {
+ public:
+  // `columns` starts at the tile's first, `first_column`.
+  __device__ TileEpilogue(const EpilogueParams& e, const ColumnVectors& columns,
+                          std::int64_t first_row, int first_column)
+      : e_(e),
+        columns_(columns),
+        row_(first_row + threadIdx.x % 32 / 4),
+        own_(threadIdx.x % 4 * 4),
+        first_column_(first_column) {}
+
+  // sums: wgmma's; `part` is the head's.
+  __device__ void finish(const float (&sums)[kTileN / 2], int part) {
+    const LinearParams& p = e_.linear;
+    const bool crosses = first_column_ < p.cross_end && first_column_ + kTileN > p.cross_begin;
+    if (!e_.vectors)
+      finish_groups<false, false>(sums);
+    else if (crosses)
+      finish_groups<true, true>(sums);
+    else
+      finish_groups<true, false>(sums);
+    if (p.head_partial == nullptr) return;
 #pragma unroll
-    for (int s = 0; s < kSlices; ++s) {
-      if (s != slice) continue;
+    for (int r = 0; r < 2; ++r) {
+      float dot = dots_[r];
+      dot += __shfl_xor_sync(0xffffffffu, dot, 1);
+      dot += __shfl_xor_sync(0xffffffffu, dot, 2);
+      const std::int64_t row = row_ + r * 8;
+      if (threadIdx.x % 4 == 0 && row < p.rows) p.head_partial[part * p.ld_partial + row] = dot;
+    }
+  }
+
+ private:
+  // Groups whose x0 and xl are asked for together.
+  static constexpr int kBatch = 4;
+  static constexpr int kGroups = kTileN / 16;
+
+  template <bool kVectors, bool kCross>
+  __device__ void finish_groups(const float (&sums)[kTileN / 2]) {
 #pragma unroll
-      for (int i = 0; i < 4 && s * 4 + i < kTileN / 8; ++i) {
-        const float* four = sums + (s * 4 + i) * 4;
-        *reinterpret_cast<float2*>(own + i * 8) = make_float2(four[0], four[1]);
-        *reinterpret_cast<float2*>(own + i * 8 + 8 * kStagingStride) =
-            make_float2(four[2], four[3]);
+    for (int g0 = 0; g0 < kGroups; g0 += kBatch) {
+      if (kCross) {
+#pragma unroll
+        for (int g = g0; g < g0 + kBatch && g < kGroups; ++g) read_cross(g, g - g0);
+      }
+#pragma unroll
+      for (int g = g0; g < g0 + kBatch && g < kGroups; ++g) {
+        const float four[2][4] = {{sums[8 * g], sums[8 * g + 1], sums[8 * g + 4], sums[8 * g + 5]},
+                                  {sums[8 * g + 2], sums[8 * g + 3], sums[8 * g + 6],
+                                   sums[8 * g + 7]}};
+        if (kVectors)
+          finish_quads<kCross>(g, g - g0, four);
+        else
+          finish_singly(g * 16 + own_, four);
       }
     }
-    __syncwarp();
-    finishing.template finish<kScaled>(e.linear, staging, kStagingStride,
-                                       columns.from(slice * 32), dots);
   }
-  store_head<T>(e.linear, first_row, part, dots);
-}
+
+  // 1 and 0, which change nothing, outside the cross columns.
+  __device__ void read_cross(int group, int slot) {
+    const LinearParams& p = e_.linear;
+    const int column = first_column_ + group * 16 + own_;
+    const bool inside = column >= p.cross_begin && column < p.cross_end;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const std::int64_t row = row_ + r * 8;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        x0_[slot][r].values[i] = from_float<T>(1.0f);
+        xl_[slot][r].values[i] = from_float<T>(0.0f);
+      }
+      if (!inside || row >= p.rows) continue;
+      const T* x0 = static_cast<const T*>(p.x0) + row * p.ldx0 + column - p.cross_begin;
+      const T* xl = static_cast<const T*>(p.xl) + row * p.ldxl + column - p.cross_begin;
+      x0_[slot][r] = *reinterpret_cast<const Quad<T>*>(x0);
+      xl_[slot][r] = *reinterpret_cast<const Quad<T>*>(xl);
+    }
+  }
+
+  template <bool kCross>
+  __device__ void finish_quads(int group, int slot, const float (&four)[2][4]) {
+    const LinearParams& p = e_.linear;
+    const int own = group * 16 + own_;
+    const bool has_head = p.head_partial != nullptr;
+    const float4 bias = columns_.bias[own / 4];
+    const float4 least = columns_.least[own / 4];
+    const float4 scale = kScaled ? columns_.scale[own / 4] : float4{};
+    const float4 head = has_head ? columns_.head[own / 4] : float4{};
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float values[4];
+      Quad<T> stored;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float sum = four[r][i];
+        values[i] = kScaled ? fmaf(sum, at(scale, i), at(bias, i)) : sum + at(bias, i);
+        values[i] = at_least(values[i], at(least, i));
+        if (kCross)
+          values[i] = fmaf(to_float(x0_[slot][r].values[i]), values[i],
+                           to_float(xl_[slot][r].values[i]));
+        stored.values[i] = from_float<T>(values[i]);
+        if (has_head) dots_[r] = fmaf(values[i], at(head, i), dots_[r]);
+      }
+      const std::int64_t row = row_ + r * 8;
+      if (p.out == nullptr || row >= p.rows || first_column_ + own >= p.n) continue;
+      T* out = static_cast<T*>(p.out) + row * p.ldo + first_column_ + own;
+      *reinterpret_cast<Quad<T>*>(out) = stored;
+    }
+  }
+
+  __device__ void finish_singly(int own, const float (&four)[2][4]) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float4 sums{four[r][0], four[r][1], four[r][2], four[r][3]};
+      dots_[r] += finish_each<T, kScaled>(e_.linear, columns_, row_ + r * 8, first_column_, own,
+                                          sums);
+    }
+  }
+
+  const EpilogueParams& e_;
+  const ColumnVectors& columns_;
+  std::int64_t row_;
+  int own_;  // the thread's place in each group of 16 columns
+  int first_column_;
+  float dots_[2] = {};
+  Quad<T> x0_[kBatch][2];
+  Quad<T> xl_[kBatch][2];
+};
 
 }  // namespace dpiframe

@@ -84,7 +84,6 @@ __global__ void __launch_bounds__(kThreads, 1)
     if (threadIdx.x == kConsumerThreads) ring.fill(&x_map, &w_map, walk, kStep, kStep);
   } else {
     raise_registers<240>();
-    float* staging = ring.staging(shared);
     const ColumnVectors columns = ring.columns(shared);
     const int warp = threadIdx.x / 32 % 4;
     int turn = 0;
@@ -97,7 +96,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       const int part = static_cast<int>(tile % walk.tiles_n);
       const int first = kBlocks == 1 ? group * 64 : 0;
       const std::int64_t row = tile / walk.tiles_n * kTileRows + first + warp * 16;
-      columns.start_copies(e, part * kTileN, Stages<kTileN>::kColumns, threadIdx.x % 128, 128);
+      columns.start_copies(e, part * kTileN, kTileN, threadIdx.x % 128, 128);
 #pragma unroll
       for (int b = 0; b < kBlocks; ++b)
         prefetch_cross<T, kTileN>(e.linear, row + b * 64, part * kTileN);
@@ -109,7 +108,8 @@ __global__ void __launch_bounds__(kThreads, 1)
       warpgroup_barrier();
 #pragma unroll
       for (int b = 0; b < kBlocks; ++b)
-        finish_tile<T, kTileN, false>(e, staging, columns, row + b * 64, part, sums[b]);
+        TileEpilogue<T, kTileN, false>(e, columns, row + b * 64, part * kTileN)
+            .finish(sums[b], part);
       warpgroup_barrier();
     }
   }
@@ -124,7 +124,7 @@ void launch(Precision precision, const LinearParams& p, cudaStream_t stream) {
   const DataType type = activation_type(precision);
   const CUtensorMap x_map = tensor_map(type, p.x, p.rows, p.k, p.ldx, kTileRows);
   const std::int64_t width = std::int64_t{layout.chunk} * layout.chunks;
-  const CUtensorMap w_map = tensor_map(type, p.w, p.n, width, width, kTileN);
+  const CUtensorMap w_map = tensor_map(type, p.w, layout.rows, width, width, kTileN);
   launch_walk<kTileN>(linear_kernel<T, kTileN, kBlocks>, walk, stream, x_map, w_map,
                       epilogue_params(p, sizeof(T)), walk);
 }
@@ -135,8 +135,8 @@ void launch_config(Precision precision, const LinearParams& params, const Linear
   switch (config.tile_n + (config.alternate ? 1 : 0)) {
     case 64:
       return launch<T, 64, 1>(precision, params, stream);
-    case 104:
-      return launch<T, 104, 1>(precision, params, stream);
+    case 112:
+      return launch<T, 112, 1>(precision, params, stream);
     case 128:
       return launch<T, 128, 1>(precision, params, stream);
     case 160:
@@ -147,8 +147,8 @@ void launch_config(Precision precision, const LinearParams& params, const Linear
       return launch<T, 256, 1>(precision, params, stream);
     case 129:
       return launch<T, 128, 2>(precision, params, stream);
-    case 137:
-      return launch<T, 136, 2>(precision, params, stream);
+    case 145:
+      return launch<T, 144, 2>(precision, params, stream);
     case 161:
       return launch<T, 160, 2>(precision, params, stream);
     default:

@@ -160,19 +160,18 @@ __global__ void __launch_bounds__(kThreads, 1)
     if (threadIdx.x == kConsumerThreads) ring.fill(&x_map, &w_map, walk, 32, 64);
   } else {
     raise_registers<240>();
-    float* staging = ring.staging(shared);
     const ColumnVectors columns = ring.columns(shared);
     const int first = threadIdx.x / 32 * 16;
     for (std::int64_t tile = blockIdx.x; tile < walk.num_tiles; tile += gridDim.x) {
       const int part = static_cast<int>(tile % walk.tiles_n);
       const std::int64_t row = tile / walk.tiles_n * kTileRows + first;
-      columns.start_copies(e, part * kTileN, Stages<kTileN>::kColumns, threadIdx.x % 128, 128);
+      columns.start_copies(e, part * kTileN, kTileN, threadIdx.x % 128, 128);
       prefetch_cross<float, kTileN>(e.linear, row, part * kTileN);
       float totals[kTileN / 2];
       multiply<kTileN>(ring, shared, walk.num_chunks, first, totals);
       ColumnVectors::wait_copies();
       warpgroup_barrier();
-      finish_tile<float, kTileN, true>(e, staging, columns, row, part, totals);
+      TileEpilogue<float, kTileN, true>(e, columns, row, part * kTileN).finish(totals, part);
       warpgroup_barrier();
     }
   }
@@ -186,7 +185,7 @@ void launch(const LinearParams& p, cudaStream_t stream) {
   const TileWalk walk{(p.rows + kTileRows - 1) / kTileRows * tiles_n, tiles_n, layout.chunks};
   const CUtensorMap x_map = tensor_map(DataType::kFloat, p.x, p.rows, p.k, p.ldx, kTileRows);
   const std::int64_t width = std::int64_t{64} * layout.chunks;
-  const CUtensorMap w_map = tensor_map(DataType::kHalf, p.w, p.n, width, width, kTileN);
+  const CUtensorMap w_map = tensor_map(DataType::kHalf, p.w, layout.rows, width, width, kTileN);
   EpilogueParams e = epilogue_params(p, sizeof(float));
   e.column_scale = reinterpret_cast<const float*>(static_cast<const char*>(p.w) +
                                                   layout.scale_offset);
@@ -200,12 +199,12 @@ void linear_hopper_split(const LinearParams& params, const LinearConfig& config,
   switch (config.tile_n) {
     case 64:
       return launch<64>(params, stream);
-    case 104:
-      return launch<104>(params, stream);
+    case 112:
+      return launch<112>(params, stream);
     case 128:
       return launch<128>(params, stream);
-    case 136:
-      return launch<136>(params, stream);
+    case 144:
+      return launch<144>(params, stream);
     case 160:
       return launch<160>(params, stream);
     default:

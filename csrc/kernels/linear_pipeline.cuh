@@ -20,16 +20,14 @@ constexpr int kChunkBytes = 128;
 constexpr int kXBytes = kTileRows * kChunkBytes;
 constexpr int kConsumerThreads = 256;
 constexpr int kThreads = kConsumerThreads + 128;
-constexpr int kStagingBytes = kConsumerThreads / 32 * kStagingFloats * 4;
 constexpr int kBarrierBytes = 256;
 constexpr int kSharedLimit = 227 * 1024;
 
 template <int kTileN>
 struct Stages {
   static constexpr int kBytes = kXBytes + kTileN * kChunkBytes;
-  static constexpr int kColumns = (kTileN + 31) / 32 * 32;
-  static constexpr int kColumnBytes = ColumnVectors::kVectors * kColumns * 4;  // a warpgroup
-  static constexpr int kOther = 1024 + kBarrierBytes + kStagingBytes + 2 * kColumnBytes;
+  static constexpr int kColumnBytes = ColumnVectors::kVectors * kTileN * 4;  // a warpgroup
+  static constexpr int kOther = 1024 + kBarrierBytes + 2 * kColumnBytes;
   static constexpr int kFit = (kSharedLimit - kOther) / kBytes;
   static constexpr int kCount = kFit < 8 ? kFit : 8;
   static constexpr int kSharedBytes = kOther + kCount * kBytes;
@@ -96,13 +94,11 @@ class Ring {
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
-  // The warp's staging memory and its warpgroup's column vectors, behind the stages.
-  __device__ float* staging(unsigned char* shared) const {
-    return behind(shared) + threadIdx.x / 32 * kStagingFloats;
-  }
+  // The warpgroup's column vectors, behind the stages.
   __device__ ColumnVectors columns(unsigned char* shared) const {
-    return {behind(shared) + kStagingBytes / 4 + threadIdx.x / 128 * Layout::kColumnBytes / 4,
-            Layout::kColumns};
+    const std::uint32_t offset = barriers_ - shared_address(shared) + kBarrierBytes;
+    return {reinterpret_cast<float*>(shared + offset + threadIdx.x / 128 * Layout::kColumnBytes),
+            kTileN};
   }
   __device__ std::uint32_t x() const { return base_ + stage_ * Layout::kBytes; }
   __device__ std::uint32_t w() const { return x() + kXBytes; }
@@ -138,9 +134,6 @@ class Ring {
   }
 
  private:
-  __device__ float* behind(unsigned char* shared) const {
-    return reinterpret_cast<float*>(shared + (barriers_ - shared_address(shared)) + kBarrierBytes);
-  }
   __device__ std::uint32_t full(int i) const { return barriers_ + 16 * i; }
   __device__ std::uint32_t empty(int i) const { return barriers_ + 16 * i + 8; }
 

@@ -24,12 +24,13 @@ __device__ Tf32 stored<Tf32>(float value) {
   return {__uint_as_float(bits)};
 }
 
-// A block a row: converted, and padded with zeros to `width`.
+// A block a row, converted; zeros beyond n and k.
 template <class T>
-__global__ void convert_kernel(const float* w, int k, T* target, int width) {
+__global__ void convert_kernel(const float* w, int n, int k, T* target, int width) {
   const std::int64_t row = blockIdx.x;
+  target += static_cast<std::int64_t>(physical_row(blockIdx.x)) * width;
   for (int c = threadIdx.x; c < width; c += kThreads)
-    target[row * width + c] = stored<T>(c < k ? w[row * k + c] : 0.0f);
+    target[c] = stored<T>(row < n && c < k ? w[row * k + c] : 0.0f);
 }
 
 // The exponent bits of the largest value of a row.
@@ -53,21 +54,22 @@ __device__ int column_at(int place) {
 }
 
 // A block a row: large and small parts after a power of two, its inverse, and the row itself.
-__global__ void split_kernel(const float* w, int k, int chunks, __half* parts, float* inverses,
-                             float* plain) {
+__global__ void split_kernel(const float* w, int n, int k, int chunks, __half* parts,
+                             float* inverses, float* plain) {
   const std::int64_t row = blockIdx.x;
-  const int exponent = max(largest_exponent(w + row * k, k), 16);
+  const std::int64_t place = physical_row(blockIdx.x);
+  const int exponent = row < n ? max(largest_exponent(w + row * k, k), 16) : 127;
   const float factor = __uint_as_float((127 + 14 + 127 - exponent) << 23);
-  if (threadIdx.x == 0) inverses[row] = __uint_as_float((exponent - 14) << 23);
+  if (threadIdx.x == 0 && row < n) inverses[row] = __uint_as_float((exponent - 14) << 23);
   for (int c = threadIdx.x; c < chunks * 32; c += kThreads) {
     const int column = c / 32 * 32 + column_at(c % 32);
-    const float value = column < k ? w[row * k + column] * factor : 0.0f;
+    const float value = row < n && column < k ? w[row * k + column] * factor : 0.0f;
     const __half large = __float2half_rn(value);
-    __half* chunk = parts + (row * chunks + c / 32) * 64 + c % 32;
+    __half* chunk = parts + (place * chunks + c / 32) * 64 + c % 32;
     chunk[0] = large;
     chunk[32] = __float2half_rn(value - __half2float(large));
   }
-  for (int c = threadIdx.x; c < k; c += kThreads) plain[row * k + c] = w[row * k + c];
+  for (int c = threadIdx.x; row < n && c < k; c += kThreads) plain[row * k + c] = w[row * k + c];
 }
 
 }  // namespace
@@ -80,19 +82,19 @@ void prepare_linear_weight(Precision precision, const float* w, int n, int k, vo
   auto* bytes = static_cast<char*>(prepared);
   switch (precision) {
     case Precision::kFp32:
-      split_kernel<<<n, kThreads, 0, stream>>>(
-          w, k, layout.chunks, static_cast<__half*>(prepared),
+      split_kernel<<<layout.rows, kThreads, 0, stream>>>(
+          w, n, k, layout.chunks, static_cast<__half*>(prepared),
           reinterpret_cast<float*>(bytes + layout.scale_offset),
           reinterpret_cast<float*>(bytes + layout.plain_offset));
       break;
     case Precision::kTf32:
-      convert_kernel<<<n, kThreads, 0, stream>>>(w, k, static_cast<Tf32*>(prepared), width);
+      convert_kernel<<<layout.rows, kThreads, 0, stream>>>(w, n, k, static_cast<Tf32*>(prepared), width);
       break;
     case Precision::kFp16:
-      convert_kernel<<<n, kThreads, 0, stream>>>(w, k, static_cast<__half*>(prepared), width);
+      convert_kernel<<<layout.rows, kThreads, 0, stream>>>(w, n, k, static_cast<__half*>(prepared), width);
       break;
     case Precision::kBf16:
-      convert_kernel<<<n, kThreads, 0, stream>>>(w, k, static_cast<__nv_bfloat16*>(prepared),
+      convert_kernel<<<layout.rows, kThreads, 0, stream>>>(w, n, k, static_cast<__nv_bfloat16*>(prepared),
                                                  width);
       break;
   }
