@@ -44,10 +44,17 @@ int add_weight(CudaProgram& program, const std::string& kind, const py::array& v
   return program.add_weight(parse_kind(kind), data, rows, columns);
 }
 
+// ids or dense features of a batch, where they lie on the device.
+struct DeviceMatrix {
+  std::uintptr_t address;
+  std::int64_t stride;  // elements from one row to the next
+  bool is_int64;
+};
+
 struct RingArgument {
   RingArgument(CudaProgram& program, int num_slots, std::vector<std::int64_t> field_rows,
                int num_dense, int num_threads)
-      : num_report(program.num_report()) {
+      : report(program.num_report()) {
     const DeviceGuard guard(program.device());
     ring = std::make_unique<BatchRing>(program, num_slots, std::move(field_rows), num_dense,
                                        num_threads);
@@ -66,43 +73,41 @@ struct RingArgument {
     return ring->submit({size, columns.columns, floats, use_oov, logits});
   }
 
-  py::array_t<std::int64_t> collect(int slot, const py::array& out) {
+  // The counters, None where there were no bad ids.
+  std::optional<py::array_t<std::int64_t>> collect(int slot, const py::array& out) {
     float* data = writable_argument<float>(out, "out", -1);
-    py::array_t<std::int64_t> report(num_report);
     const std::span<float> values(data, static_cast<std::size_t>(out.size()));
-    const std::span<std::int64_t> counters(report.mutable_data(), num_report);
-    const py::gil_scoped_release release;
-    ring->collect(slot, values, counters);
-    return report;
+    bool any = false;
+    {
+      const py::gil_scoped_release release;
+      any = ring->collect(slot, values, report);
+    }
+    return any ? std::optional(to_numpy(report)) : std::nullopt;
   }
 
-  py::array_t<std::int64_t> run_in_place(const py::object& ids, const py::object& dense,
-                                         const py::object& out, bool use_oov, bool logits,
-                                         std::uintptr_t stream) {
-    const DeviceArray out_view(out, "out", "<f4", 1);
+  std::optional<py::array_t<std::int64_t>> run_in_place(const DeviceMatrix& ids,
+                                                        const DeviceMatrix& dense,
+                                                        std::uintptr_t out, std::int64_t batch,
+                                                        bool use_oov, bool logits,
+                                                        std::uintptr_t stream) {
     RunInputs inputs{};
-    inputs.batch = out_view.shape[0];
-    if (!ids.is_none()) {
-      const DeviceArray view(ids, "ids", "<i4 or <i8", 2);
-      inputs.ids = view.as<void>();
-      inputs.ids_stride = view.stride;
-      inputs.ids_are_int64 = view.type == "<i8";
-    }
-    if (!dense.is_none()) {
-      const DeviceArray view(dense, "dense", "<f4", 2);
-      inputs.dense = view.as<float>();
-      inputs.dense_stride = view.stride;
-    }
+    inputs.batch = batch;
+    inputs.ids = reinterpret_cast<const void*>(ids.address);
+    inputs.ids_stride = ids.stride;
+    inputs.ids_are_int64 = ids.is_int64;
+    inputs.dense = reinterpret_cast<const float*>(dense.address);
+    inputs.dense_stride = dense.stride;
     inputs.use_oov = use_oov;
-    (logits ? inputs.logits : inputs.scores) = out_view.as<float>();
-    py::array_t<std::int64_t> report(num_report);
-    const std::span<std::int64_t> counters(report.mutable_data(), num_report);
-    const py::gil_scoped_release release;
-    ring->run_in_place(inputs, reinterpret_cast<cudaStream_t>(stream), counters);
-    return report;
+    (logits ? inputs.logits : inputs.scores) = reinterpret_cast<float*>(out);
+    bool any = false;
+    {
+      const py::gil_scoped_release release;
+      any = ring->run_in_place(inputs, reinterpret_cast<cudaStream_t>(stream), report);
+    }
+    return any ? std::optional(to_numpy(report)) : std::nullopt;
   }
 
-  int num_report;
+  std::vector<std::int64_t> report;
   std::unique_ptr<BatchRing> ring;
 };
 
@@ -126,6 +131,9 @@ struct CudaVector {
 };
 
 void bind_views(py::module_& module) {
+  py::class_<DeviceMatrix>(module, "DeviceMatrix")
+      .def(py::init<std::uintptr_t, std::int64_t, bool>(), py::arg("address"), py::arg("stride"),
+           py::arg("is_int64"));
   py::class_<CudaVector>(module, "CudaVector")
       .def(py::init<std::int64_t, int>(), py::arg("length"), py::arg("device"))
       .def_property_readonly("__cuda_array_interface__", &CudaVector::interface);
@@ -205,7 +213,8 @@ void bind_cuda_program(py::module_& module) {
            py::arg("use_oov"), py::arg("logits"))
       .def("collect", &RingArgument::collect, py::arg("slot"), py::arg("out"))
       .def("run_in_place", &RingArgument::run_in_place, py::arg("ids"), py::arg("dense"),
-           py::arg("out"), py::arg("use_oov"), py::arg("logits"), py::arg("stream") = 0)
+           py::arg("out"), py::arg("batch"), py::arg("use_oov"), py::arg("logits"),
+           py::arg("stream"))
       .def_property_readonly("device_bytes",
                              [](const RingArgument& self) { return self.ring->device_bytes(); });
 }

@@ -12,6 +12,7 @@ import numpy as np
 from dpiframe_core import _core
 from dpiframe_core.device_layout import lay_out
 from dpiframe_core.device_program import DeviceProgram
+from dpiframe_core.engine_inputs import device_matrix
 from dpiframe_core.program import Program
 from dpiframe_core.scheduling import Policy
 
@@ -22,7 +23,7 @@ HostPart = tuple[Sequence[np.ndarray], np.ndarray]  # id columns [B] of each fie
 
 @dataclass(frozen=True)
 class CudaOptions:
-    """How a program runs on a GPU. `threads`: host threads that pack batches (None: up to 8)."""
+    """How a program runs on a GPU. `threads`: host threads that pack batches (None: up to 16)."""
 
     precision: str = "fp32"
     max_batch: int = 65536
@@ -112,14 +113,24 @@ class CudaEngine:
                 self._collect(part, slot, size)
 
     def run_on_device(
-        self, ids: Any, dense: Any, out: Any, use_oov: bool, stream: int = 0
+        self, ids: Any, dense: Any, out: int, batch: int, use_oov: bool, stream: int = 0
     ) -> tuple[np.ndarray, tuple[int, int] | None]:
-        """Write scores [B] of ids [F, B] and dense [N, B], all arrays on the device.
+        """Write scores [B], at the address `out`, of ids [F, B] and dense [N, B] on the device.
 
         Starts after what `stream` holds so far and returns when all is done. Returns the counts
-        [F] and the first (row, field) with an id outside its table.
+        [F] and the first (row, field) with an id outside its table. B is 1 to max_batch; the
+        shapes must fit.
         """
-        report = self._ring.run_in_place(ids, dense, out, use_oov, False, stream)
+        nothing = _core.DeviceMatrix(0, 0, False)
+        report = self._ring.run_in_place(
+            nothing if ids is None else device_matrix(ids, "ids", ("<i4", "<i8")),
+            nothing if dense is None else device_matrix(dense, "dense", ("<f4",)),
+            out,
+            batch,
+            use_oov,
+            False,
+            stream,
+        )
         return self._counts(report), self._first(report)
 
     def poison(self) -> None:
@@ -146,16 +157,20 @@ class CudaEngine:
         scores = np.empty(size, np.float32)
         return part, scores, self._counts(self._ring.collect(slot, scores))
 
-    def _counts(self, report: np.ndarray) -> np.ndarray:
+    def _counts(self, report: np.ndarray | None) -> np.ndarray:
         """Ids outside their tables by field; counters start at -1."""
         counts = np.zeros(len(self.program.field_names), np.int64)
+        if report is None:
+            return counts
         for lookup in self._reports:
             found = report[lookup.place :][: len(lookup.fields)] + 1
             np.maximum.at(counts, list(lookup.fields), found)
         return counts
 
-    def _first(self, report: np.ndarray) -> tuple[int, int] | None:
+    def _first(self, report: np.ndarray | None) -> tuple[int, int] | None:
         """The smallest (row, field) with an id outside its table."""
+        if report is None:
+            return None
         places = []
         for lookup in self._reports:
             first = int(report[lookup.place + len(lookup.fields)])

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from dpiframe_core import _core
 from dpiframe_core import program as p
+from dpiframe_core.device_steps import FusedLinear, LoadDense
 from dpiframe_core.program import Program, Step, View
 from dpiframe_core.scheduling import Policy, Schedule, schedule
 
@@ -48,7 +49,7 @@ def lay_out(
     partials = {
         s.head_out.buffer: _columns(program, s)
         for s in program.steps
-        if isinstance(s, p.FusedLinear) and s.head_out
+        if isinstance(s, FusedLinear) and s.head_out
     }
     row_bytes = {
         name: row_stride(width) * element_bytes(precision, name in floats)
@@ -81,7 +82,7 @@ def _float_buffers(program: Program) -> frozenset[str]:
     """Numbers that are one a row, and dense features, unless a product or a lookup's rows need the
     activation type."""
     bound = {v.buffer for s in program.steps for v in _activations(s)}
-    loaded = {s.out.buffer for s in program.steps if isinstance(s, p.LoadDense)}
+    loaded = {s.out.buffer for s in program.steps if isinstance(s, LoadDense)}
     narrow = {name for name, width in program.buffers.items() if width == 1}
     return frozenset((narrow | loaded) - bound)
 
@@ -92,12 +93,12 @@ def _activations(step: Step) -> Iterable[View]:
         return [step.out] if step.out else []
     if isinstance(step, p.Linear):
         return [step.x, step.out]
-    if isinstance(step, p.FusedLinear):
+    if isinstance(step, FusedLinear):
         return [v for v in (step.x, step.out, step.x0, step.xl) if v]
     return []
 
 
-def _columns(program: Program, step: p.FusedLinear) -> int:
+def _columns(program: Program, step: FusedLinear) -> int:
     return int(program.weights[step.weight].shape[0])
 
 
@@ -105,7 +106,7 @@ def _cost(step: Step, program: Program, precision: str) -> float:
     """Microseconds at PLANNED_ROWS rows, roughly: only ratios matter."""
     columns = sum(v.width for v in (*step.reads(), *step.writes()))
     operations = 0
-    if isinstance(step, (p.Linear, p.FusedLinear)):
+    if isinstance(step, (p.Linear, FusedLinear)):
         operations = 2 * program.weights[step.weight].numel()
     moved = columns * element_bytes(precision, False)
     return LAUNCH + PLANNED_ROWS * (moved / BANDWIDTH + operations / RATES[precision])

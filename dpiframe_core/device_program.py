@@ -13,6 +13,7 @@ from torch import Tensor
 from dpiframe_core import _core
 from dpiframe_core import program as p
 from dpiframe_core.device_layout import DeviceLayout
+from dpiframe_core.device_steps import FusedLinear, LoadDense
 from dpiframe_core.program import Program, Step, View
 
 Use = tuple[str, str]  # kind ("numbers", "table", "product") and name of a weight
@@ -77,8 +78,8 @@ class DeviceProgram:
         place = self.native.add_lookup(slots, *outs)
         self.reports.append(LookupReport(place, tuple(slot.field for slot in step.slots)))
 
-    def linear(self, step: p.Linear | p.FusedLinear) -> None:
-        fused = step if isinstance(step, p.FusedLinear) else None
+    def linear(self, step: p.Linear | FusedLinear) -> None:
+        fused = step if isinstance(step, FusedLinear) else None
         head = fused.head if fused else None
         partial = None
         if fused and fused.head_out:
@@ -119,8 +120,8 @@ def _weights(step: Step) -> list[Use]:
     if isinstance(step, p.Lookup):
         tables: list[Use] = [("table", s.table) for s in step.slots if s.table]
         return tables + [("numbers", s.wide) for s in step.slots if s.wide]
-    if isinstance(step, (p.Linear, p.FusedLinear)):
-        head = step.head if isinstance(step, p.FusedLinear) else None
+    if isinstance(step, (p.Linear, FusedLinear)):
+        head = step.head if isinstance(step, FusedLinear) else None
         return [("product", step.weight), *(("numbers", w) for w in (step.bias, head) if w)]
     if isinstance(step, p.BatchNorm):
         return [("numbers", f"{step.name}/scale"), ("numbers", f"{step.name}/shift")]
@@ -165,7 +166,7 @@ def _numbers(device: DeviceProgram, name: str | None) -> int:
 def _elementwise() -> Mapping[type[Step], Callable[[DeviceProgram, Any], None]]:
     """The small steps: each a call of the compiled method of its name."""
     return {
-        p.LoadDense: lambda d, s: d.native.add_load_dense(d.view(s.out)),
+        LoadDense: lambda d, s: d.native.add_load_dense(d.view(s.out)),
         p.Copy: lambda d, s: d.native.add_copy(d.view(s.x), d.view(s.out)),
         p.Relu: lambda d, s: d.native.add_relu(d.view(s.x), d.view(s.out)),
         p.Outer: lambda d, s: d.native.add_outer(
@@ -203,7 +204,7 @@ def _elementwise() -> Mapping[type[Step], Callable[[DeviceProgram, Any], None]]:
 ADD: dict[type[Step], Callable[[DeviceProgram, Any], None]] = {
     p.Lookup: DeviceProgram.lookup,
     p.Linear: DeviceProgram.linear,
-    p.FusedLinear: DeviceProgram.linear,
+    FusedLinear: DeviceProgram.linear,
     p.Head: DeviceProgram.head,
     **_elementwise(),
 }

@@ -157,9 +157,9 @@ class Engine:
             began = time.perf_counter()
             rows = slice(start, min(start + self.max_batch, batch))
             whole = rows == slice(0, batch)
-            args = [x if whole or x is None else x[:, rows] for x in (ids, dense)]
-            part = out if whole else out[rows]
-            counts, first = runner.run_on_device(*args, part, self._use_oov, stream)
+            i, d = (x if whole or x is None else x[:, rows] for x in (ids, dense))
+            place, size = engine_inputs.address_of(out) + 4 * start, rows.stop - start
+            counts, first = runner.run_on_device(i, d, place, size, self._use_oov, stream)
             self.bad_ids += counts
             self.batch_seconds.append(time.perf_counter() - began)
             if first is not None and not self._use_oov:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 
 from dpiframe_core import _core
 from dpiframe_core.spec import ModelSpec
@@ -12,6 +13,7 @@ from dpiframe_core.spec import ModelSpec
 Ids = Any  # [F, B] array of int32/int64 (numpy, torch, DLPack), or F columns [B]
 
 CUDA = 2  # the device type of DLPack
+TYPES = {torch.int32: "<i4", torch.int64: "<i8", torch.float32: "<f4"}
 
 
 def checked_inputs(spec: ModelSpec, ids: Ids, dense: Any) -> tuple[list[np.ndarray], np.ndarray]:
@@ -76,8 +78,9 @@ def on_device(value: Any) -> bool:
 def checked_device_inputs(
     spec: ModelSpec, ids: Any, dense: Any, device: int
 ) -> tuple[Any, Any, int]:
-    """ids [F, B], dense [N, B] or None, and B, as arrays with `__cuda_array_interface__`."""
-    arrays = []
+    """ids [F, B], dense [N, B] or None, and B, as torch tensors or arrays with
+    `__cuda_array_interface__`."""
+    arrays: list[Any] = []
     for name, value, rows in (("ids", ids, len(spec.fields)), ("dense", dense, len(spec.dense))):
         if rows == 0:
             arrays.append(None)
@@ -101,16 +104,35 @@ def _device_array(value: Any, name: str, device: int) -> Any:
             raise ValueError(f"{name} must be on cuda:{device}, where the engine is, got {found}")
     if hasattr(value, "__cuda_array_interface__"):
         return value
-    import torch
+    return torch.utils.dlpack.from_dlpack(value)
 
-    return torch.from_dlpack(value)
+
+def device_matrix(array: Any, name: str, types: tuple[str, ...]) -> _core.DeviceMatrix:
+    """Where a matrix lies; `types` in numpy's notation. ValueError: another type or layout."""
+    if isinstance(array, torch.Tensor):  # ten times faster than the interface below
+        kind, bytes_each = TYPES.get(array.dtype, str(array.dtype)), array.element_size()
+        address, strides = array.data_ptr(), [bytes_each * s for s in array.stride()]
+    else:
+        view = array.__cuda_array_interface__
+        kind, address, bytes_each = view["typestr"], view["data"][0], int(view["typestr"][2:])
+        strides = view.get("strides") or [bytes_each * array.shape[1], bytes_each]
+    if kind not in types:
+        raise ValueError(f"{name} must be of type {' or '.join(types)}, got {kind}")
+    if array.shape[1] > 1 and strides[1] != bytes_each:
+        raise ValueError(f"{name} must be contiguous along the batch, got strides {list(strides)}")
+    return _core.DeviceMatrix(address, strides[0] // bytes_each, kind == "<i8")
+
+
+def address_of(array: Any) -> int:
+    """The address of a vector's first number."""
+    if isinstance(array, torch.Tensor):
+        return array.data_ptr()
+    return int(array.__cuda_array_interface__["data"][0])
 
 
 def empty_on_device(batch: int, device: int) -> Any:
     """An uninitialised float32 [B]: a torch tensor where torch has CUDA, else a plain array with
     `__cuda_array_interface__`."""
-    import torch
-
     if torch.cuda.is_available():
         return torch.empty(batch, dtype=torch.float32, device=f"cuda:{device}")
     return _core.CudaVector(batch, device)
@@ -118,8 +140,6 @@ def empty_on_device(batch: int, device: int) -> Any:
 
 def current_stream(array: Any, device: int) -> int:
     """The stream that the caller's work on the array is on."""
-    import torch
-
     if isinstance(array, torch.Tensor):
         return int(torch.cuda.current_stream(device).cuda_stream)
     return int(array.__cuda_array_interface__.get("stream") or 0)

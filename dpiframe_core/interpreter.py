@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from dpiframe_core import program as p
+from dpiframe_core.device_steps import FusedLinear, LoadDense
 from dpiframe_core.modules import DENSE
 from dpiframe_core.program import Program, View
 
@@ -71,7 +72,7 @@ def outer(step: p.Outer, state: State) -> None:
     torch.mul(state[step.x].unsqueeze(2), weight, out=out)
 
 
-def copy(step: p.Copy | p.LoadDense, state: State) -> None:
+def copy(step: p.Copy | LoadDense, state: State) -> None:
     state[step.out].copy_(state[step.x])
 
 
@@ -85,7 +86,7 @@ def linear(step: p.Linear, state: State) -> None:
         out[:, start:stop].relu_()
 
 
-def fused_linear(step: p.FusedLinear, state: State) -> None:
+def fused_linear(step: FusedLinear, state: State) -> None:
     y = state[step.x] @ state.weights[step.weight].T
     if step.bias:
         y += state.weights[step.bias]
@@ -169,8 +170,8 @@ STEPS: dict[type[p.Step], Callable[[Any, State], None]] = {
     p.Outer: outer,
     p.Copy: copy,
     p.Linear: linear,
-    p.FusedLinear: fused_linear,
-    p.LoadDense: copy,
+    FusedLinear: fused_linear,
+    LoadDense: copy,
     p.BatchNorm: batch_norm,
     p.Relu: relu,
     p.FM: fm,

@@ -27,6 +27,7 @@ namespace {
 
 constexpr int kMaxThreads = 256;
 constexpr int kUnroll = 4;
+constexpr int kMaxSlices = 8;
 constexpr std::size_t kSharedBytes = 48 * 1024;  // what every device gives a block unasked
 
 struct LookupArguments {
@@ -66,23 +67,29 @@ struct Sums {
 };
 
 // Piece v of every slices-th row of one sample, from table to out; the fields in FM are added to
-// `sums`.
+// `sums`. Returns the sum of the fields' wide weights, which travel beside the rows, to the thread
+// of piece 0.
 template <class T, int kWidth>
-__device__ void copy_pieces(const MultiTableLookupParams& params, const LookupConfig& config,
-                            const std::int64_t* rows, int slice, int v, T* out,
-                            Sums<kWidth>& sums) {
+__device__ float copy_pieces(const MultiTableLookupParams& params, const LookupConfig& config,
+                             const std::int64_t* rows, int slice, int v, T* out,
+                             Sums<kWidth>& sums) {
   using Piece = Vec<T, kWidth>;
   const int num_fields = params.shape.num_fields;
+  float wide = 0.0f;
   for (int f0 = slice; f0 < num_fields; f0 += config.slices * kUnroll) {
     Piece pieces[kUnroll] = {};
+    float weights[kUnroll] = {};
     std::int64_t columns[kUnroll];  // -1: nothing to write
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
       const int f = f0 + u * config.slices;
       columns[u] = -1;
-      if (f >= num_fields || v * kWidth >= params.fields[f].dim) continue;
+      if (f >= num_fields) continue;
       const DeviceLookupField& field = params.fields[f];
       const std::int64_t row = rows[f * config.tile];
+      if (v == 0 && params.wide != nullptr && field.wide != nullptr && row >= 0)
+        weights[u] = field.wide[row];
+      if (v * kWidth >= field.dim) continue;
       columns[u] = field.out_column + v * kWidth;
       if (row >= 0)
         pieces[u] = *reinterpret_cast<const Piece*>(static_cast<const T*>(field.table) +
@@ -90,6 +97,7 @@ __device__ void copy_pieces(const MultiTableLookupParams& params, const LookupCo
     }
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
+      wide += weights[u];
       if (columns[u] < 0) continue;
       if (out != nullptr) *reinterpret_cast<Piece*>(out + columns[u]) = pieces[u];
       if (params.fm == nullptr || !params.fields[f0 + u * config.slices].in_fm) continue;
@@ -100,6 +108,7 @@ __device__ void copy_pieces(const MultiTableLookupParams& params, const LookupCo
       }
     }
   }
+  return wide;
 }
 
 // Adds up the slices' sums of one piece; the answer is slice 0's: sum_k (sum^2 - squares).
@@ -161,22 +170,16 @@ __global__ void __launch_bounds__(kMaxThreads)
                : nullptr;
 
   float fm = 0.0f;
-  for (int v = lane; v - lane < (params.shape.max_dim + kWidth - 1) / kWidth; v += config.lanes) {
+  float wide = 0.0f;
+  const int num_pieces = max(1, (params.shape.max_dim + kWidth - 1) / kWidth);
+  for (int v = lane; v - lane < num_pieces; v += config.lanes) {
     Sums<kWidth> sums;
-    copy_pieces<T, kWidth>(params, config, rows + sample, slice, v, out, sums);
+    wide += copy_pieces<T, kWidth>(params, config, rows + sample, slice, v, out, sums);
     if (params.fm != nullptr) fm += fm_of_piece(sums, config.slices, scratch);
   }
   float* parts = reinterpret_cast<float*>(scratch);
   if (params.fm != nullptr) sum_of_sample(fm, 0.5f, config, inputs.batch, parts, params.fm);
-  if (params.wide != nullptr) {
-    float part = 0.0f;
-    const int num_threads = config.lanes * config.slices;
-    for (int f = slice * config.lanes + lane; f < params.shape.num_fields; f += num_threads) {
-      const std::int64_t row = rows[f * config.tile + sample];
-      if (row >= 0 && params.fields[f].wide != nullptr) part += params.fields[f].wide[row];
-    }
-    sum_of_sample(part, 1.0f, config, inputs.batch, parts, params.wide);
-  }
+  if (params.wide != nullptr) sum_of_sample(wide, 1.0f, config, inputs.batch, parts, params.wide);
 }
 
 template <class T>
@@ -208,8 +211,11 @@ int width_of_out(const MultiTableLookupParams& params) {
 
 LookupConfig lookup_config(const LookupShape& shape) {
   const int width = shape.width;
-  LookupConfig config{1, 0, shape.num_fields >= 8 ? 4 : 1, 0};
+  // The order of the sums follows from the slices, so these must not depend on the batch.
+  LookupConfig config{1, 0, 1, 0};
+  while (config.slices < kMaxSlices && config.slices * 2 <= shape.num_fields) config.slices *= 2;
   while (config.lanes < 32 && config.lanes * width < shape.max_dim) config.lanes *= 2;
+  while (config.lanes * config.slices > kMaxThreads) config.slices /= 2;
   config.tile = kMaxThreads / (config.lanes * config.slices);
   const auto shared_bytes = [&] {
     return config.tile * (2 * config.lanes * config.slices * width * sizeof(float) +

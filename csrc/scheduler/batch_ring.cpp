@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kPart = 16384;            // rows of one column that a thread packs at once
 constexpr std::int64_t kSerialNumbers = 131072;  // fewer are packed by the caller alone
-constexpr int kMaxThreads = 8;
+constexpr int kMaxThreads = 16;
 constexpr unsigned long long kNone = ~0ull;
 constexpr std::int64_t kLast32 = std::numeric_limits<std::int32_t>::max();
 
@@ -51,17 +51,14 @@ Report::Report(int size)
       cudaMemcpy(device_.get(), initial_.get(), sizeof(kNone) * size, cudaMemcpyHostToDevice));
 }
 
-void Report::take(std::span<std::int64_t> values, const Stream& stream) {
+bool Report::take(std::span<std::int64_t> values, const Stream& stream) {
   DPIF_CHECK(values.size() == static_cast<std::size_t>(size_), "the report has ", size_,
              " entries, got room for ", values.size());
-  bool any = false;
-  for (int i = 0; i < size_; ++i) {
-    values[i] = static_cast<std::int64_t>(host()[i]);
-    any |= host()[i] != kNone;
-  }
-  if (any)
-    DPIF_CUDA_CHECK(cudaMemcpyAsync(device_.get(), initial_.get(), sizeof(kNone) * size_,
-                                    cudaMemcpyHostToDevice, stream.get()));
+  if (std::memcmp(host(), initial_.get(), sizeof(kNone) * size_) == 0) return false;
+  std::memcpy(values.data(), host(), sizeof(kNone) * size_);
+  DPIF_CUDA_CHECK(cudaMemcpyAsync(device_.get(), initial_.get(), sizeof(kNone) * size_,
+                                  cudaMemcpyHostToDevice, stream.get()));
+  return true;
 }
 
 BatchRing::BatchRing(CudaProgram& program, int num_slots, std::vector<std::int64_t> field_rows,
@@ -129,7 +126,7 @@ int BatchRing::submit(const HostBatch& batch) {
   return submitted;
 }
 
-void BatchRing::collect(int slot_number, std::span<float> out, std::span<std::int64_t> report) {
+bool BatchRing::collect(int slot_number, std::span<float> out, std::span<std::int64_t> report) {
   const DeviceGuard guard(program_.device());
   Slot& slot = slots_.at(slot_number);
   DPIF_CHECK(slot.size == static_cast<std::int64_t>(out.size()), "slot ", slot_number,
@@ -137,19 +134,21 @@ void BatchRing::collect(int slot_number, std::span<float> out, std::span<std::in
   slot.size = 0;
   DPIF_CUDA_CHECK(cudaEventSynchronize(slot.done.get()));
   std::memcpy(out.data(), slot.out.get(), out.size_bytes());
-  slot.report.take(report, program_.stream());
+  return slot.report.take(report, program_.stream());
 }
 
-void BatchRing::run_in_place(RunInputs inputs, cudaStream_t caller,
+bool BatchRing::run_in_place(RunInputs inputs, cudaStream_t caller,
                              std::span<std::int64_t> report) {
   const DeviceGuard guard(program_.device());
-  DPIF_CUDA_CHECK(cudaEventRecord(caller_.get(), caller));
-  program_.stream().wait_for(caller_.get());
+  if (cudaStreamQuery(caller) != cudaSuccess) {  // a wait costs the GPU more than this asking
+    DPIF_CUDA_CHECK(cudaEventRecord(caller_.get(), caller));
+    program_.stream().wait_for(caller_.get());
+  }
   inputs.report = in_place_.device();
   inputs.report_copy = in_place_.host();
   program_.run(inputs);
   program_.stream().synchronize();
-  in_place_.take(report, program_.stream());
+  return in_place_.take(report, program_.stream());
 }
 
 void BatchRing::pack(const HostBatch& batch, char* target, std::int64_t dense_offset) {

@@ -24,10 +24,10 @@ class Report {
 
   unsigned long long* device() const { return static_cast<unsigned long long*>(device_.get()); }
   unsigned long long* host() const { return static_cast<unsigned long long*>(host_.get()); }
-  // What the batch left, once it is done: bad ids are counted in `values`, and the counters are put
-  // back on `stream` where there were any. The entry behind a lookup's counts is -1 where it saw
-  // none.
-  void take(std::span<std::int64_t> values, const Stream& stream);
+  // What the batch left, once it is done; false: no bad id. Else the counters are copied to
+  // `values` and put back on `stream`. Counts start at -1; the place behind a lookup's counts is -1
+  // where it saw no bad id.
+  bool take(std::span<std::int64_t> values, const Stream& stream);
 
  private:
   int size_;
@@ -46,19 +46,20 @@ struct HostBatch {
 
 class BatchRing {
  public:
-  // `field_rows` [F]: ids travel as 32 bits where all tables allow. num_threads 0: up to 8.
+  // `field_rows` [F]: ids travel as 32 bits where all tables allow. num_threads 0: up to 16.
   BatchRing(CudaProgram& program, int num_slots, std::vector<std::int64_t> field_rows,
             int num_dense, int num_threads);
   ~BatchRing();
 
   // Returns the slot. The batch's memory is free again on return.
   int submit(const HostBatch& batch);
-  // Waits for the slot; out [B] takes what came back, report [num_report] the counters.
-  void collect(int slot, std::span<float> out, std::span<std::int64_t> report);
+  // Waits for the slot; out [B] takes what came back, report [num_report] the counters. Returns
+  // whether there were bad ids.
+  bool collect(int slot, std::span<float> out, std::span<std::int64_t> report);
 
   // Runs a batch whose memory lies on the device, after what `caller` holds so far, and waits for
   // it.
-  void run_in_place(RunInputs inputs, cudaStream_t caller, std::span<std::int64_t> report);
+  bool run_in_place(RunInputs inputs, cudaStream_t caller, std::span<std::int64_t> report);
 
   int num_slots() const { return static_cast<int>(slots_.size()); }
   std::size_t device_bytes() const;

@@ -12,8 +12,9 @@ from dataclasses import replace
 
 import torch
 
+from dpiframe_core.device_steps import FusedLinear
 from dpiframe_core.lowering.rewrite import readers
-from dpiframe_core.program import FusedLinear, Linear, Program, View, Weight, changed
+from dpiframe_core.program import Linear, Program, View, Weight, changed
 
 ALIGNMENT = 8
 

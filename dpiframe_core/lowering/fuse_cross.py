@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from dpiframe_core.device_steps import FusedLinear
 from dpiframe_core.lowering.rewrite import only_reader
-from dpiframe_core.program import CrossCombine, FusedLinear, Linear, Program, Step, View, changed
+from dpiframe_core.program import CrossCombine, Linear, Program, Step, View, changed
 
 
 def fuse_cross(program: Program) -> Program:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from dpiframe_core.device_steps import FusedLinear
 from dpiframe_core.lowering.fuse_cross import as_fused
 from dpiframe_core.lowering.rewrite import readers
-from dpiframe_core.program import FusedLinear, Head, Linear, Program, Step, View, changed
+from dpiframe_core.program import Head, Linear, Program, Step, View, changed
 
 
 def fuse_dot(program: Program) -> Program:

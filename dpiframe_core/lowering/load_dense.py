@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dpiframe_core.device_steps import LoadDense
 from dpiframe_core.modules import DENSE
-from dpiframe_core.program import LoadDense, Program, View, changed
+from dpiframe_core.program import Program, View, changed
 
 ROWS = "dense.rows"
 

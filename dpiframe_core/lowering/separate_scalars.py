@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dpiframe_core.program import Copy, FusedLinear, Linear, Lookup, Program, Step, View, changed
+from dpiframe_core.device_steps import FusedLinear
+from dpiframe_core.program import Copy, Linear, Lookup, Program, Step, View, changed
 
 
 def separate_scalars(program: Program) -> Program:
@@ -20,14 +21,15 @@ def separate_scalars(program: Program) -> Program:
         if not isinstance(step, Lookup):
             steps.append(step)
             continue
-        copies = []
-        for part in ("fm_out", "wide_out"):
-            view: View | None = getattr(step, part)
+        copies: list[Step] = []
+        own: dict[View, View] = {}
+        for view in (step.fm_out, step.wide_out):
             if view is None or (buffers[view.buffer] == 1 and view.buffer not in operands):
                 continue
-            own = View(f"{step.name}.{part}", 0, 1)
-            buffers[own.buffer] = 1
-            copies.append(Copy(f"{step.name}.{part}.copy", own, view))
-            step = replace(step, **{part: own})
-        steps += [step, *copies]
+            own[view] = View(f"{step.name}.scalar{len(own)}", 0, 1)
+            buffers[own[view].buffer] = 1
+            copies.append(Copy(f"{own[view].buffer}.copy", own[view], view))
+        fm_out = step.fm_out and own.get(step.fm_out, step.fm_out)
+        wide_out = step.wide_out and own.get(step.wide_out, step.wide_out)
+        steps += [replace(step, fm_out=fm_out, wide_out=wide_out), *copies]
     return changed(program, steps=tuple(steps), buffers=buffers)

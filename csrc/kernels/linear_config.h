@@ -1,0 +1,50 @@
+// How a product is cut into tiles, and how a prepared weight lies in memory: pure functions of the
+// shapes, shared by the kernels and by what prepares for them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "common/precision.h"
+
+#ifdef __CUDACC__
+#define DPIF_BOTH_SIDES __host__ __device__
+#else
+#define DPIF_BOTH_SIDES
+#endif
+
+namespace dpiframe {
+
+constexpr int kTileRows = 128;
+
+// A tile is kTileRows x tile_n of the output. Two warpgroups share it, or each takes its own and
+// finishes one while the other multiplies (alternate).
+struct LinearConfig {
+  int tile_n;
+  bool alternate;
+};
+
+LinearConfig linear_config(Precision precision, std::int64_t rows, int n);
+
+// A prepared weight: rows of `chunks` times 128 bytes, zero beyond k and n, in the order of
+// physical_row. For fp32 a chunk holds 32
+// columns as two float16, all large parts first, after a power of two for each row of w; behind the
+// rows follow those powers' inverses [n], then w itself [n, k] for GPUs without wgmma.
+struct WeightLayout {
+  WeightLayout(Precision precision, int n, int k);
+
+  int chunk;                 // columns a chunk
+  int chunks;                // a row
+  int rows;                  // n and those that fill the last group of 16
+  std::size_t scale_offset;  // bytes; fp32 only
+  std::size_t plain_offset;  // bytes; fp32 only
+  std::size_t bytes;
+};
+
+// Where row `row` of w lies: the 4 t + 2 j + i of each 16 at 8 j + 2 t + i, for a thread t of
+// wgmma's sums has columns 2 t + i of both 8.
+DPIF_BOTH_SIDES constexpr int physical_row(int row) {
+  return row / 16 * 16 + row % 4 / 2 * 8 + row % 16 / 4 * 2 + row % 2;
+}
+
+}  // namespace dpiframe
