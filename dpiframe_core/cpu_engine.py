@@ -6,6 +6,8 @@ once where torch has it; every other step is the interpreter's.
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Sequence
 
 import numpy as np
@@ -34,6 +36,7 @@ class CpuEngine:
     def __init__(self, program: Program, max_batch: int, threads: int | None) -> None:
         self.program = program
         self.tile = min(max_batch, TILE)
+        self._turn, self._process = threading.Lock(), os.getpid()
         if threads is not None:
             torch.set_num_threads(threads)
         self.threads = torch.get_num_threads()
@@ -57,7 +60,22 @@ class CpuEngine:
     def run(
         self, ids: Sequence[np.ndarray], dense: np.ndarray, use_oov: bool, logits: np.ndarray
     ) -> np.ndarray:
-        """Write logits [B] of ids (F columns [B]) and dense [N, B]; bad ids [F] are counted."""
+        """Write logits [B] of ids (F columns [B]) and dense [N, B]; bad ids [F] are counted.
+
+        RuntimeError in a second thread at the same time, and in a fork of the loading process.
+        """
+        if self._process != os.getpid():
+            raise RuntimeError("this process was forked after the engine was loaded: load it here")
+        if not self._turn.acquire(blocking=False):
+            raise RuntimeError("another thread is using this engine: load one engine a thread")
+        try:
+            return self._run_tiles(ids, dense, use_oov, logits)
+        finally:
+            self._turn.release()
+
+    def _run_tiles(
+        self, ids: Sequence[np.ndarray], dense: np.ndarray, use_oov: bool, logits: np.ndarray
+    ) -> np.ndarray:
         counts = np.zeros(len(self.program.field_names), np.int64)
         for start in range(0, len(logits), self.tile):
             rows = slice(start, min(start + self.tile, len(logits)))
@@ -71,7 +89,7 @@ class CpuEngine:
     ) -> np.ndarray:
         batch = len(logits)
         self._state.buffers = self._buffers(batch)
-        self._state.buffers[DENSE] = torch.from_numpy(np.ascontiguousarray(dense.T))
+        self._state.buffers[DENSE] = torch.from_numpy(np.array(dense.T, order="C"))
         counts = np.zeros(len(self.program.field_names), np.int64)
         for step in self._steps:
             if isinstance(step, p.Lookup):

@@ -43,7 +43,8 @@ class Engine:
         """Click probabilities [B] float32.
 
         `ids`: [F, B] int32 or int64, field-major, or F columns [B] (no copy is made of either);
-        `dense`: [N, B] float32 or N columns, None where the model has none. Any B >= 0.
+        `dense`: [N, B] float32 or N columns, None where the model has none. Any B >= 0. Dense
+        values must be finite, which is not checked: the score of such a row means nothing.
         ValueError for wrong shapes or types, BadIdError for an id outside its table with the
         policy `fail`; with `oov` such an id scores as its field's `oov_row`.
         """
@@ -172,11 +173,17 @@ def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
 
 
 def _array(value: Any) -> np.ndarray:
-    array = value if isinstance(value, np.ndarray) else np.from_dlpack(value)
+    array = _column(value)
     if array.ndim != 2:
         raise ValueError(f"expected 2 dimensions, one row a feature, got shape {array.shape}")
     return array
 
 
 def _column(value: Any) -> np.ndarray:
-    return value if isinstance(value, np.ndarray) else np.from_dlpack(value)
+    if isinstance(value, np.ndarray):
+        return value
+    try:
+        return np.from_dlpack(value)
+    except (AttributeError, BufferError, RuntimeError, TypeError) as error:
+        kind = type(value).__name__
+        raise ValueError(f"expected arrays in CPU memory, got {kind}: {error}") from None
