@@ -34,6 +34,7 @@ from dpiframe_core.features import (
     vocabulary_from_tensors,
     vocabulary_to_tensors,
 )
+from dpiframe_core.modules import problems
 from dpiframe_core.spec import ModelSpec
 from dpiframe_core.torch_model import check_weights
 
@@ -53,8 +54,12 @@ class Bundle:
     vocabularies: Mapping[str, pa.Array] = field(default_factory=dict)
 
     def weights(self) -> dict[str, Tensor]:
-        """The weights by name, mapped from the file (not copied)."""
-        return safetensors.torch.load_file(self.path / WEIGHTS)
+        """The weights by name, mapped from the file (not copied); half types widened to float32.
+
+        Lowering computes new weights from these, and must not round them to half a type.
+        """
+        stored = safetensors.torch.load_file(self.path / WEIGHTS)
+        return {name: w if w.dtype.itemsize >= 4 else w.float() for name, w in stored.items()}
 
 
 def save_bundle(
@@ -66,15 +71,16 @@ def save_bundle(
 ) -> Bundle:
     """Write a bundle at `path`, which must not exist; it appears whole or not at all.
 
-    SpecError or BundleError when weights, schema and spec do not fit one another.
+    Weights of any floating type are kept as they are. SpecError or BundleError when weights,
+    schema and spec do not fit one another, BundleError for a weight beyond float32.
     """
     path = Path(path)
-    if path.exists():
+    if path.exists() or path.is_symlink():
         raise BundleError(f"{path} exists; choose another path or remove it first")
     check_weights(spec, weights)
     for name, tensor in weights.items():
-        if not bool(torch.isfinite(tensor).all()):
-            raise BundleError(f"weight {name} holds values that are not finite")
+        if not bool(torch.isfinite(tensor.float()).all()):
+            raise BundleError(f"weight {name} holds values that are not finite in float32")
     _check_schema(spec, schema, vocabularies or {}, str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
@@ -104,12 +110,14 @@ def open_bundle(path: str | Path) -> Bundle:
         schema = None if raw is None else FeatureSchema.model_validate(raw)
         with safe_open(path / WEIGHTS, framework="pt") as file:
             names = list(file.keys())
-            shapes = {name: list(file.get_slice(name).get_shape()) for name in names}
+            stored = {name: file.get_tensor(name).to("meta") for name in names}
+        check_weights(spec, stored)
         tensors = safetensors.numpy.load_file(path / VOCABULARY) if VOCABULARY in manifest else {}
         vocabularies = vocabulary_from_tensors(tensors)
-    except (SpecError, SchemaError, ValidationError, SafetensorError) as error:
+    except ValidationError as error:
+        raise BundleError(f"bundle {path}: feature schema: {problems(error)}") from None
+    except (SpecError, SchemaError, SafetensorError) as error:
         raise BundleError(f"bundle {path}: {error}") from None
-    check_weights(spec, {name: torch.empty(s, device="meta") for name, s in shapes.items()})
     _check_schema(spec, schema, vocabularies, str(path))
     return Bundle(path, spec, digest, schema, vocabularies)
 
@@ -127,8 +135,7 @@ def _write(
         "schema": schema.model_dump(mode="json") if schema else None,
     }
     (folder / MODEL).write_text(json.dumps(model, indent=1, sort_keys=True))
-    tensors = {name: w.detach().cpu().contiguous() for name, w in sorted(weights.items())}
-    safetensors.torch.save_file(tensors, folder / WEIGHTS)
+    safetensors.torch.save_file(_apart(weights), folder / WEIGHTS)
     if vocabularies:
         arrays: dict[str, np.ndarray] = vocabulary_to_tensors(vocabularies)
         safetensors.numpy.save_file(arrays, folder / VOCABULARY)
@@ -143,17 +150,33 @@ def _write(
             os.fsync(opened.fileno())
 
 
-def _read_manifest(path: Path) -> tuple[dict[str, dict[str, Any]], str]:
+def _apart(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights by name, contiguous and on the CPU; those that share memory are copied."""
+    apart: dict[str, Tensor] = {}
+    seen: set[int] = set()
+    for name, weight in sorted(weights.items()):
+        tensor = weight.detach().cpu().contiguous()
+        place = tensor.untyped_storage().data_ptr()
+        apart[name] = tensor.clone() if place in seen else tensor
+        seen.add(place)
+    return apart
+
+
+def _read_manifest(path: Path) -> tuple[dict[str, Any], str]:
     manifest = _read_json(path / MANIFEST)
     files = manifest.get("files") if isinstance(manifest, dict) else None
     if not isinstance(files, dict) or not {MODEL, WEIGHTS} <= set(files):
         raise BundleError(f"{path / MANIFEST} does not list {MODEL} and {WEIGHTS}")
+    if manifest.get("format") != FORMAT:
+        raise BundleError(f"{path / MANIFEST}: this version reads format {FORMAT}")
     if unknown := sorted(set(files) - {MODEL, WEIGHTS, VOCABULARY}):
         raise BundleError(f"{path / MANIFEST} lists files that no bundle has: {unknown}")
     return files, sha256_file(path / MANIFEST)
 
 
-def _check_file(file: Path, entry: Mapping[str, Any]) -> None:
+def _check_file(file: Path, entry: Any) -> None:
+    if not isinstance(entry, dict):
+        raise BundleError(f"the manifest must give {file} a size and a sha256, got {entry!r:.40}")
     if not file.is_file():
         raise BundleError(f"{file} is missing, though the manifest lists it")
     if file.stat().st_size != entry.get("bytes"):
@@ -199,10 +222,10 @@ def _check_schema(
 
 def _read_json(file: Path) -> Any:
     try:
-        return json.loads(file.read_text())
+        return json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise BundleError(f"{file} cannot be read: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BundleError(f"{file} is not JSON: {error}") from None
 
 

@@ -6,6 +6,8 @@ once where torch has it; every other step is the interpreter's.
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Sequence
 
 import numpy as np
@@ -34,6 +36,7 @@ class CpuEngine:
     def __init__(self, program: Program, max_batch: int, threads: int | None) -> None:
         self.program, self.max_batch = program, max_batch
         self.tile = min(max_batch, TILE)
+        self._turn, self._process = threading.Lock(), os.getpid()
         if threads is not None:
             torch.set_num_threads(threads)
         self.threads = torch.get_num_threads()
@@ -64,17 +67,31 @@ class CpuEngine:
     ) -> np.ndarray:
         """Write logits [B], or scores, of ids (F columns [B]) and dense [N, B].
 
-        Returns the counts [F] of ids outside their tables.
+        Returns the counts [F] of ids outside their tables. RuntimeError in a second thread at the
+        same time, and in a fork of the loading process.
         """
+        if self._process != os.getpid():
+            raise RuntimeError("this process was forked after the engine was loaded: load it here")
+        if not self._turn.acquire(blocking=False):
+            raise RuntimeError("another thread is using this engine: load one engine a thread")
+        try:
+            counts = self._run_tiles(ids, dense, use_oov, out)
+        finally:
+            self._turn.release()
+        if scores:
+            with np.errstate(over="ignore"):
+                np.divide(np.float32(1), np.float32(1) + np.exp(-out), out=out)
+        return counts
+
+    def _run_tiles(
+        self, ids: Sequence[np.ndarray], dense: np.ndarray, use_oov: bool, out: np.ndarray
+    ) -> np.ndarray:
         counts = np.zeros(len(self.program.field_names), np.int64)
         for start in range(0, len(out), self.tile):
             rows = slice(start, min(start + self.tile, len(out)))
             counts += self._run_tile(
                 [column[rows] for column in ids], dense[:, rows], use_oov, out[rows]
             )
-        if scores:
-            with np.errstate(over="ignore"):
-                np.divide(np.float32(1), np.float32(1) + np.exp(-out), out=out)
         return counts
 
     def _run_tile(
@@ -82,7 +99,7 @@ class CpuEngine:
     ) -> np.ndarray:
         batch = len(logits)
         self._state.buffers = self._buffers(batch)
-        self._state.buffers[DENSE] = torch.from_numpy(np.ascontiguousarray(dense.T))
+        self._state.buffers[DENSE] = torch.from_numpy(np.array(dense.T, order="C"))
         counts = np.zeros(len(self.program.field_names), np.int64)
         for step in self._steps:
             if isinstance(step, p.Lookup):

@@ -57,7 +57,8 @@ class Engine:
         """Click probabilities [B] float32.
 
         `ids`: [F, B] int32 or int64, field-major, or F columns [B] (no copy is made of either);
-        `dense`: [N, B] float32 or N columns, None where the model has none. Any B >= 0.
+        `dense`: [N, B] float32 or N columns, None where the model has none. Any B >= 0. Dense
+        values must be finite, which is not checked: the score of such a row means nothing.
         Arrays on the engine's GPU (`__cuda_array_interface__` or DLPack) are read where they lie,
         and the result is an array there too; the call returns when it is complete.
         ValueError for wrong shapes or types, BadIdError for an id outside its table with the

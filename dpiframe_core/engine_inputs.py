@@ -56,14 +56,20 @@ def _dense(spec: ModelSpec, dense: Any, batch: int | None) -> np.ndarray:
 
 
 def _array(value: Any) -> np.ndarray:
-    array = value if isinstance(value, np.ndarray) else np.from_dlpack(value)
+    array = _column(value)
     if array.ndim != 2:
         raise ValueError(f"expected 2 dimensions, one row a feature, got shape {array.shape}")
     return array
 
 
 def _column(value: Any) -> np.ndarray:
-    return value if isinstance(value, np.ndarray) else np.from_dlpack(value)
+    if isinstance(value, np.ndarray):
+        return value
+    try:
+        return np.from_dlpack(value)
+    except (AttributeError, BufferError, RuntimeError, TypeError) as error:
+        kind = type(value).__name__
+        raise ValueError(f"expected arrays in CPU memory, got {kind}: {error}") from None
 
 
 def on_device(value: Any) -> bool:

@@ -9,29 +9,20 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Self
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    ValidationError,
-    model_validator,
-)
+from pydantic import Field, StringConstraints, model_validator
 
 from dpiframe_core.errors import SpecError
-from dpiframe_core.modules import DENSE, Module, Parameter, Value
+from dpiframe_core.modules import DENSE, Module, Parameter, SpecPart, Value
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_\-]*$", max_length=128)]
 
 
-class FieldSpec(BaseModel):
+class FieldSpec(SpecPart):
     """One one-hot feature: ids 0 .. rows-1 into a table of `rows` x `dim` weights.
 
     `table` names the table (default: the field's own name); fields of one table name share it.
     `oov_row` is the row that scores an id outside the table under the policy `oov`.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: Name
     rows: int = Field(ge=1, lt=2**40)
@@ -50,10 +41,8 @@ class FieldSpec(BaseModel):
         return self
 
 
-class ModelSpec(BaseModel):
+class ModelSpec(SpecPart):
     """A CTR model: fields [F], dense features [N], modules in order, the one that is the logit."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str = "model"
     fields: tuple[FieldSpec, ...]
@@ -61,23 +50,21 @@ class ModelSpec(BaseModel):
     modules: tuple[Module, ...]
     output: str
 
-    def __init__(self, **data: Any) -> None:
-        try:
-            super().__init__(**data)
-        except ValidationError as error:
-            raise SpecError(f"not a model spec: {error}") from None
-
     @model_validator(mode="after")
     def _check(self) -> Self:
         _no_repeats("field", [f.name for f in self.fields])
         _no_repeats("dense feature", list(self.dense))
-        _no_repeats("module", [DENSE, *(m.name for m in self.modules)])
+        _no_repeats("module", [m.name for m in self.modules])
+        if DENSE in (m.name for m in self.modules):
+            raise SpecError(f"no module may be named {DENSE!r}: it is the dense features")
         _tables(self.fields)
         out = self.values().get(self.output)
-        if out is None:
+        if out is None or self.output == DENSE:
             raise SpecError(f"output names no module: {self.output!r}")
         if out.width != 1:
             raise SpecError(f"output {self.output} must be 1 wide (the logit), got {out.width}")
+        if not self.parameters():
+            raise SpecError("a model needs at least one weight")
         return self
 
     def values(self) -> dict[str, Value]:

@@ -67,6 +67,8 @@ def check_weights(spec: ModelSpec, weights: Mapping[str, Tensor]) -> None:
         raise SpecError(f"weights hold {len(unknown)} unknown to the spec: {unknown[:8]}")
     for name, parameter in parameters.items():
         tensor = weights[name]
+        if not isinstance(tensor, Tensor):
+            raise SpecError(f"weight {name} must be a torch tensor, got {type(tensor).__name__}")
         if tuple(tensor.shape) != parameter.shape:
             raise SpecError(
                 f"weight {name} must have shape {list(parameter.shape)}, got {list(tensor.shape)}"

@@ -52,7 +52,9 @@ def test_help_answers_at_once(name):
     seconds = []
     for _ in range(3):
         began = time.perf_counter()
-        done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
+        )
         seconds.append(time.perf_counter() - began)
         assert done.returncode == 0 and "Usage" in done.stdout, done.stderr
     assert min(seconds) < 0.5

@@ -93,8 +93,11 @@ def encode_column(
             if known is None or not _same(known, chunk.dictionary):
                 known = chunk.dictionary
                 codes = np.append(encode(known).astype(dtype), np.array(missing_value, dtype))
-            # A null index points at the extra last code.
-            indices = chunk.indices.fill_null(len(known)) if chunk.null_count else chunk.indices
+            # A null index points at the extra last code, which may not fit a small index type.
+            indices = chunk.indices
+            if chunk.null_count:
+                narrow = indices.type.bit_width < 32
+                indices = (indices.cast(pa.int32()) if narrow else indices).fill_null(len(known))
             np.take(codes, numbers(indices), out=part, mode="clip")
     return out
 

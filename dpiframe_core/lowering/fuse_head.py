@@ -43,20 +43,20 @@ def fuse_head(program: Program) -> Program:
     dtype = next(iter(weights.values())).dtype
     dots, products, steps = [], [], list(program.steps)
     for i, (view, row) in enumerate(terms.dots):
-        weights[name := Weight(f"head/dot{i}")] = row
+        weights[name := Weight(f"head.logit/dot{i}")] = row
         dots.append((view, name))
     for i, (alpha, x, row) in enumerate(terms.products):
-        weights[name := Weight(f"head/product{i}")] = row[None, :]
-        dot = View(f"head.product{i}", 0, 1)
+        weights[name := Weight(f"head.logit/product{i}")] = row[None, :]
+        dot = View(f"head.logit.product{i}", 0, 1)
         buffers[dot.buffer] = 1
         steps.append(Linear(dot.buffer, x, name, None, dot))
         products.append((alpha, dot))
     bias = None
     if terms.bias.item() != 0.0:
-        weights[bias := Weight("head/bias")] = terms.bias.to(dtype)
-    buffers["logit_out"] = 1
-    out = View("logit_out", 0, 1)
-    steps.append(Head("head", tuple(dots), tuple(terms.scalars), tuple(products), bias, out))
+        weights[bias := Weight("head.logit/bias")] = terms.bias.to(dtype)
+    out = View("head.logit", 0, 1)
+    buffers[out.buffer] = 1
+    steps.append(Head("head.logit", tuple(dots), tuple(terms.scalars), tuple(products), bias, out))
     return changed(program, steps=tuple(steps), buffers=buffers, weights=weights, output=out)
 
 

@@ -25,5 +25,5 @@ def _placed(program: Program, copy: Copy) -> Program:
             return view
         return View(target.buffer, target.start + view.start, view.width)
 
-    rest = [s.map_views(place) for s in program.steps if s is not copy]
+    rest = [s.map_views(place) for s in program.steps if s != copy]
     return changed(program, steps=tuple(rest))

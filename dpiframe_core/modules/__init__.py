@@ -4,7 +4,15 @@ from typing import Annotated
 
 from pydantic import Field
 
-from dpiframe_core.modules.base import DENSE, BaseModule, Inputs, Parameter, Value
+from dpiframe_core.modules.base import (
+    DENSE,
+    BaseModule,
+    Inputs,
+    Parameter,
+    SpecPart,
+    Value,
+    problems,
+)
 from dpiframe_core.modules.cross_v1 import CrossV1
 from dpiframe_core.modules.cross_v2 import CrossV2
 from dpiframe_core.modules.dense_embedding import DenseEmbedding
@@ -34,6 +42,8 @@ __all__ = [
     "Linear",
     "Module",
     "Parameter",
+    "SpecPart",
     "Value",
     "Wide",
+    "problems",
 ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, StringConstraints
+from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 from torch import Tensor
 
 from dpiframe_core.errors import SpecError
@@ -53,10 +53,30 @@ class Inputs:
     sparse: bool = False  # gradients of tables are sparse (for torch.optim.SparseAdam)
 
 
-class BaseModule(BaseModel):
-    """One node of the model graph; subclasses live one a file and are listed in `modules`."""
+class SpecPart(BaseModel):
+    """Plain data of a spec: frozen, no unknown keys. SpecError says what does not fit."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def __init__(self, **data: Any) -> None:
+        try:
+            super().__init__(**data)
+        except ValidationError as error:
+            raise SpecError(problems(error)) from None
+
+
+def problems(error: ValidationError) -> str:
+    """What pydantic found, in one line: `place: what is wrong; place: ...`."""
+    lines = []
+    for found in error.errors():
+        place = ".".join(map(str, found["loc"]))
+        text = found["msg"].removeprefix("Value error, ")
+        lines.append(f"{place}: {text}" if place else text)
+    return "; ".join(lines)
+
+
+class BaseModule(SpecPart):
+    """One node of the model graph; subclasses live one a file and are listed in `modules`."""
 
     name: ModuleName
     inputs: tuple[str, ...] = ()

@@ -27,7 +27,7 @@ class Concat(BaseModule):
     def infer(self, spec: ModelSpec, inputs: list[Value]) -> Value:
         if not inputs:
             raise SpecError(f"module {self.name} needs at least one input")
-        return Value(tuple(segment for value in inputs for segment in value.segments))
+        return Value(tuple(width for value in inputs for width in value.segments if width))
 
     def forward(self, weights: Mapping[str, Tensor], x: Inputs, spec: ModelSpec) -> Tensor:
         return torch.cat(x.values, dim=1)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 import model_zoo
+import numpy as np
 import pytest
+import safetensors.torch
 import torch
 
 from dpiframe_core import BundleError, SpecError, open_bundle, save_bundle
@@ -100,6 +103,56 @@ def test_weights_that_do_not_fit_are_named(tmp_path):
     with pytest.raises(BundleError, match="logit/bias holds values that are not finite"):
         save_bundle(tmp_path / "b", SPEC, weights)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_weights_of_any_floating_type_and_tied_ones_are_kept(tmp_path):
+    weights = model_zoo.random_model(SPEC).state_dict()
+    weights["mlp/0/weight"] = weights["mlp/0/weight"].bfloat16()
+    weights["embedding/tables/C2"] = weights["embedding/tables/C2"].double()
+    weights["mlp/0/bn/weight"] = weights["mlp/0/bias"]
+    opened = save_bundle(tmp_path / "b", SPEC, weights).weights()
+    for name, weight in weights.items():
+        torch.testing.assert_close(opened[name].double(), weight.double(), rtol=0, atol=0)
+    assert {w.dtype for w in opened.values()} == {torch.float32, torch.float64}
+    with pytest.raises(BundleError, match=r"mlp/0/bias .* not finite in float32"):
+        huge = {**weights, "mlp/0/bias": torch.full((8,), 1e300, dtype=torch.float64)}
+        save_bundle(tmp_path / "c", SPEC, huge)
+    with pytest.raises(SpecError, match="mlp/0/bias must be a torch tensor, got ndarray"):
+        save_bundle(tmp_path / "c", SPEC, {**weights, "mlp/0/bias": np.zeros(8, np.float32)})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m["files"].update({"model.json": 5}),
+        lambda m: m["files"].update({"model.json": {}}),
+        lambda m: m["files"].pop("weights.safetensors"),
+        lambda m: m.update({"files": []}),
+        lambda m: m.update({"format": 2}),
+        lambda m: m["files"]["weights.safetensors"].update({"bytes": "1"}),
+        lambda m: m["files"]["weights.safetensors"].update({"sha256": None}),
+    ],
+)
+def test_a_manifest_of_another_shape_is_refused(saved, change):
+    _, bundle = saved
+    manifest = json.loads((bundle.path / "MANIFEST.json").read_text())
+    change(manifest)
+    (bundle.path / "MANIFEST.json").write_text(json.dumps(manifest))
+    with pytest.raises(BundleError):
+        open_bundle(bundle.path)
+
+
+def test_weights_that_fit_their_checksum_alone_are_refused(saved):
+    model, bundle = saved
+    weights = {**model.state_dict(), "mlp/0/bias": torch.zeros(8, dtype=torch.int32)}
+    safetensors.torch.save_file(weights, bundle.path / "weights.safetensors")
+    data = (bundle.path / "weights.safetensors").read_bytes()
+    manifest = json.loads((bundle.path / "MANIFEST.json").read_text())
+    entry = {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+    manifest["files"]["weights.safetensors"] = entry
+    (bundle.path / "MANIFEST.json").write_text(json.dumps(manifest))
+    with pytest.raises(BundleError, match="mlp/0/bias must be of a floating type"):
+        open_bundle(bundle.path)
 
 
 def test_schema_and_spec_must_agree(tmp_path):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import warnings
+
 import model_zoo
 import numpy as np
 import pytest
 import torch
 
-from dpiframe_core import BadIdError, load_engine, save_bundle
-from dpiframe_core.models import Deep, Features, deepfm
+from dpiframe_core import BadIdError, FieldSpec, load_engine, save_bundle
+from dpiframe_core.models import MODELS, Deep, Features, deepfm
 
 SPECS = model_zoo.all_specs()
 
@@ -37,6 +40,17 @@ def test_logits_are_within_1e_5_of_float64(engine_of, name):
         expected = model_zoo.reference_logits(model, ids, dense)
         error = np.abs(engine.logits(ids, dense) - expected) / np.maximum(1, np.abs(expected))
         assert error.size == 0 or error.max() < 1e-5
+
+
+@pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+def test_the_criteo_shape_is_within_1e_5_of_float64(engine_of, make):
+    fields = [FieldSpec(name=f"C{i}", rows=111, dim=16) for i in range(26)]
+    spec = make(Features(fields, [f"I{i}" for i in range(13)], "field"), Deep(batch_norm=True))
+    model, engine = engine_of(spec)
+    ids, dense = model_zoo.random_inputs(spec, 1111)
+    expected = model_zoo.reference_logits(model, ids, dense)
+    error = np.abs(engine.logits(ids, dense) - expected) / np.maximum(1, np.abs(expected))
+    assert error.max() < 1e-5
 
 
 def test_scores_are_the_sigmoid_of_the_logits(deepfm_engine):
@@ -109,6 +123,8 @@ def test_wrong_inputs_are_named(deepfm_engine):
         (ids, dense[:2], r"dense must have shape \[3, 19\], got \[2, 19\]"),
         (ids, dense.astype(np.float64), "dense must be float32"),
         (ids, None, "3 dense features, got none"),
+        (ids.tolist(), dense, "expected arrays in CPU memory, got list"),
+        (ids.astype(">i8"), dense, "must be int32 or int64, got >i8"),
     ]:
         with pytest.raises(ValueError, match=message):
             engine.score(bad_ids, bad_dense)
@@ -133,6 +149,49 @@ def test_a_closed_engine_says_so(deepfm_engine):
     engine.close()
     with pytest.raises(RuntimeError, match="closed"):
         engine.score(*model_zoo.random_inputs(model.spec, 1))
+
+
+def test_half_precision_weights_are_folded_in_float32(tmp_path):
+    spec = SPECS["dcnv2-d16-raw-bn"]
+    model = model_zoo.random_model(spec)
+    weights = {name: w.bfloat16() for name, w in model.state_dict().items()}
+    model.load_state_dict({name: w.float() for name, w in weights.items()})
+    ids, dense = model_zoo.random_inputs(spec, 111)
+    engine = load_engine(save_bundle(tmp_path / "half", spec, weights))
+    expected = model_zoo.reference_logits(model, ids, dense)
+    np.testing.assert_allclose(engine.logits(ids, dense), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_one_dense_feature_may_be_read_only(engine_of, recwarn):
+    spec = deepfm(Features(model_zoo.fields(4), ["I1"], "raw"), Deep((8,)))
+    _, engine = engine_of(spec)
+    ids, dense = model_zoo.random_inputs(spec, 19)
+    dense.flags.writeable = False
+    engine.score(ids, dense)
+    assert not recwarn.list
+
+
+def test_a_second_thread_is_refused(deepfm_engine):
+    model, engine = deepfm_engine
+    inputs = model_zoo.random_inputs(model.spec, 19)
+    with engine._runner._turn, pytest.raises(RuntimeError, match="another thread"):
+        engine.score(*inputs)
+    engine.score(*inputs)
+
+
+def test_a_fork_must_load_its_own_engine(deepfm_engine):
+    model, engine = deepfm_engine
+    inputs = model_zoo.random_inputs(model.spec, 19)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of forking with threads
+        child = os.fork()
+    if child == 0:
+        try:
+            engine.score(*inputs)
+        except RuntimeError as error:
+            os._exit(0 if "forked" in str(error) else 1)
+        os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_two_engines_in_one_process_do_not_disturb_each_other(tmp_path):

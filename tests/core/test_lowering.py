@@ -45,6 +45,7 @@ def test_lowered_program_keeps_only_what_it_needs(name):
     assert kinds.count(p.Lookup) == 1 and kinds[-1] is p.Head
     if "deepfm" in name and ("onehot" in name or "raw" in name):
         assert p.FM not in kinds
+    assert not [s for s in program.steps if isinstance(s, p.Copy) and s.x == s.out]
     if name.startswith("dcn-"):
         assert p.CrossV1 not in kinds and p.ScaleShift not in kinds
 

@@ -228,3 +228,15 @@ def test_real_criteo_rows_against_plain_python(criteo_tsv):
         row_of = {"": 0, **{v: 2 + i for i, v in enumerate(kept)}}
         assert ids.tolist() == [row_of.get(v, 1) for v in columns[field.column]]
         assert ids.max() < field.rows
+
+
+@pytest.mark.parametrize(("count", "codes"), [(128, pa.int8()), (256, pa.uint8()), (3, pa.int64())])
+def test_a_dictionary_may_fill_its_index_type(count, codes):
+    values = [f"v{i}" for i in range(count)]
+    column = pa.DictionaryArray.from_arrays(
+        pa.array([None, *range(count)], codes), pa.array(values)
+    )
+    field = CategoricalFeature(name="f", column="c", encoding=HashEncoding(modulus=97))
+    encoder = Encoder(FeatureSchema(dataset="x", fields=(field,)))
+    expected = [0, *(2 + xxh64(value.encode(), 0) % 97 for value in values)]
+    assert encoder.encode(pa.table({"c": column})).ids[0].tolist() == expected
