@@ -1,9 +1,9 @@
 // What follows a product: bias, ReLU, cross, the store and the head's dot product.
 //
 // A warp owns 16 rows of a tile, a thread two of them (lane / 4 and 8 below). wgmma gives a thread
-// pairs of columns; the rows of a prepared weight are in such an order (physical_row) that two pairs
-// are the four columns 16 g + 4 (lane % 4) + {0..3} of group g. So four threads read and write
-// whole sectors of x0, xl and out, and nothing has to be exchanged.
+// pairs of columns; the rows of a prepared weight are in such an order (physical_row) that two
+// pairs are the four columns 16 g + 4 (lane % 4) + {0..3} of group g. So four threads read and
+// write whole sectors of x0, xl and out, and nothing has to be exchanged.
 #pragma once
 
 #include "kernels/linear_columns.cuh"
@@ -98,9 +98,9 @@ class TileEpilogue {
       }
 #pragma unroll
       for (int g = g0; g < g0 + kBatch && g < kGroups; ++g) {
-        const float four[2][4] = {{sums[8 * g], sums[8 * g + 1], sums[8 * g + 4], sums[8 * g + 5]},
-                                  {sums[8 * g + 2], sums[8 * g + 3], sums[8 * g + 6],
-                                   sums[8 * g + 7]}};
+        const float four[2][4] = {
+            {sums[8 * g], sums[8 * g + 1], sums[8 * g + 4], sums[8 * g + 5]},
+            {sums[8 * g + 2], sums[8 * g + 3], sums[8 * g + 6], sums[8 * g + 7]}};
         if (kVectors)
           finish_quads<kCross>(g, g - g0, four);
         else
@@ -149,8 +149,8 @@ class TileEpilogue {
         values[i] = kScaled ? fmaf(sum, at(scale, i), at(bias, i)) : sum + at(bias, i);
         values[i] = at_least(values[i], at(least, i));
         if (kCross)
-          values[i] = fmaf(to_float(x0_[slot][r].values[i]), values[i],
-                           to_float(xl_[slot][r].values[i]));
+          values[i] =
+              fmaf(to_float(x0_[slot][r].values[i]), values[i], to_float(xl_[slot][r].values[i]));
         stored.values[i] = from_float<T>(values[i]);
         if (has_head) dots_[r] = fmaf(values[i], at(head, i), dots_[r]);
       }
@@ -165,8 +165,8 @@ class TileEpilogue {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const float4 sums{four[r][0], four[r][1], four[r][2], four[r][3]};
-      dots_[r] += finish_each<T, kScaled>(e_.linear, columns_, row_ + r * 8, first_column_, own,
-                                          sums);
+      dots_[r] +=
+          finish_each<T, kScaled>(e_.linear, columns_, row_ + r * 8, first_column_, own, sums);
     }
   }
 

@@ -9,7 +9,8 @@
 // take tiles in turn, 128 rows each, so that one stores while the other multiplies.
 //
 // Bytes: x once from memory (its other reads, one for each tile of columns, hit L2), w from L2, out
-// once. Rows beyond `rows`, and columns beyond n and k, are zeros in shared memory and never stored.
+// once. Rows beyond `rows`, and columns beyond n and k, are zeros in shared memory and never
+// stored.
 #include "common/check.h"
 #include "kernels/linear_epilogue.cuh"
 #include "kernels/linear_hopper.h"
@@ -20,7 +21,8 @@ namespace {
 
 #ifdef DPIF_HOPPER
 
-// One tile's sums: a chunk's four steps are issued while the chunk before is still being multiplied.
+// One tile's sums: a chunk's four steps are issued while the chunk before is still being
+// multiplied.
 template <class T, int kTileN, int kBlocks>
 __device__ void multiply(Ring<kTileN>& ring, int num_chunks, int first_row,
                          float (&sums)[kBlocks][kTileN / 2]) {
@@ -51,8 +53,8 @@ __device__ void multiply(Ring<kTileN>& ring, int num_chunks, int first_row,
   ring.release(last);
 }
 
-// The order of two warpgroups: the ring's parity tells a stage from the one before, not from one two
-// rounds away, so a warpgroup enters it only when the other has left.
+// The order of two warpgroups: the ring's parity tells a stage from the one before, not from one
+// two rounds away, so a warpgroup enters it only when the other has left.
 __device__ void await_turn(int group) {
   asm volatile("bar.sync %0, 256;" ::"r"(1 + group) : "memory");
 }

@@ -23,8 +23,8 @@ void linear_hopper_split(const LinearParams& params, const LinearConfig& config,
 // The current device's number of multiprocessors.
 int processor_count();
 
-// How the copy engine finds boxes of `box_rows` rows of 128 bytes in a row-major matrix. Outside the
-// matrix it reads zeros.
+// How the copy engine finds boxes of `box_rows` rows of 128 bytes in a row-major matrix. Outside
+// the matrix it reads zeros.
 CUtensorMap tensor_map(DataType type, const void* data, std::int64_t rows, std::int64_t columns,
                        std::int64_t stride, int box_rows);
 

@@ -52,8 +52,7 @@ struct SplitRows {
 #pragma unroll
       for (int step = 0; step < 2; ++step) {
         const int sixteen = (lane % 4 * 2 + step) ^ (row % 8);
-        parts[step] =
-            *reinterpret_cast<const float4*>(x + row * kChunkBytes + sixteen * 16);
+        parts[step] = *reinterpret_cast<const float4*>(x + row * kChunkBytes + sixteen * 16);
       }
       const PowerOfTwo power(largest(parts));
       inverse[r] = power.inverse;
@@ -127,8 +126,7 @@ __device__ void multiply(Ring<kTileN>& ring, const unsigned char* shared, int nu
     x.settle();
     ring.release(used);
 #pragma unroll
-    for (int i = 0; i < kTileN / 2; ++i)
-      totals[i] = fmaf(sums[i], x.inverse[i / 2 % 2], totals[i]);
+    for (int i = 0; i < kTileN / 2; ++i) totals[i] = fmaf(sums[i], x.inverse[i / 2 % 2], totals[i]);
     x = next;
     if (!AHEAD && chunk + 1 < num_chunks) {
       ring.wait_full();
@@ -187,8 +185,8 @@ void launch(const LinearParams& p, cudaStream_t stream) {
   const std::int64_t width = std::int64_t{64} * layout.chunks;
   const CUtensorMap w_map = tensor_map(DataType::kHalf, p.w, layout.rows, width, width, kTileN);
   EpilogueParams e = epilogue_params(p, sizeof(float));
-  e.column_scale = reinterpret_cast<const float*>(static_cast<const char*>(p.w) +
-                                                  layout.scale_offset);
+  e.column_scale =
+      reinterpret_cast<const float*>(static_cast<const char*>(p.w) + layout.scale_offset);
   launch_walk<kTileN>(split_kernel<kTileN>, walk, stream, x_map, w_map, e, walk);
 }
 

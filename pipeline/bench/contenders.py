@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dpiframe_core import ModelSpec
+from dpiframe_core import Bundle, Engine, ModelSpec
 from dpiframe_core.cpu_engine import CpuEngine
 from dpiframe_core.lowering import lower
 from pipeline.bench.cases import EngineCase
@@ -101,16 +102,11 @@ def ours_on_cuda(
         graphs=case.graphs,
         policy=case.policy,
     )
-    engine = CudaEngine(lower(spec, weights, case.passes()), options)
-    dense = torch.empty((0, case.batch), device="cuda")
-    scores = torch.empty(case.batch, device="cuda")
-
-    def logits(i: int) -> np.ndarray:
-        out = np.empty(case.batch, np.float32)
-        engine.run(list(ids[i].cpu().numpy()), dense.cpu().numpy(), False, out)
-        return out
-
-    return Contender(lambda i: engine.run_on_device(ids[i], dense, scores, False), logits)
+    runner = CudaEngine(lower(spec, weights, case.passes()), options)
+    engine = Engine(Bundle(Path(), spec, digest=""), runner, case.precision, "fail")
+    return Contender(
+        lambda i: engine.score(ids[i]), lambda i: engine.logits(list(ids[i].cpu().numpy()))
+    )
 
 
 def compile_module(module: nn.Module, mode: str | None) -> nn.Module:

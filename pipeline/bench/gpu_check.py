@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import re
@@ -37,6 +38,8 @@ def run_checks(output: Path, quick: bool, say: Callable[[str], None]) -> str:
         rows = [r.model_dump(mode="json") | {"floor_ms": floor_ms(r, facts)} for r in reports]
         (output / f"{slug}.json").write_text(json.dumps(facts | {"cases": rows}, indent=1))
         (output / f"{slug}.md").write_text(table(facts, reports))
+        torch._dynamo.reset()  # compiled peers would keep their tables
+        gc.collect()
         torch.cuda.empty_cache()
     return table(facts, reports)
 
