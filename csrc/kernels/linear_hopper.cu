@@ -66,12 +66,15 @@ template <class T, int kTileN, int kBlocks>
 __global__ void __launch_bounds__(kThreads, 1)
     linear_kernel(const __grid_constant__ CUtensorMap x_map,
                   const __grid_constant__ CUtensorMap w_map,
+                  const __grid_constant__ EpilogueMaps maps,
                   const __grid_constant__ EpilogueParams e, const TileWalk walk) {
 #ifdef DPIF_HOPPER
   extern __shared__ unsigned char shared[];
   Ring<kTileN> ring(shared);
   const int group = threadIdx.x / 128;
   if (threadIdx.x == 0) ring.init(kBlocks == 1 ? 8 : 4);
+  WarpBoxes boxes = ring.boxes(maps, shared);
+  if (threadIdx.x < kConsumerThreads && threadIdx.x % 32 == 0) boxes.init();
   if (threadIdx.x == kConsumerThreads) {
     fetch_map(&x_map);
     fetch_map(&w_map);
@@ -96,10 +99,9 @@ __global__ void __launch_bounds__(kThreads, 1)
       const int part = static_cast<int>(tile % walk.tiles_n);
       const int first = kBlocks == 1 ? group * 64 : 0;
       const std::int64_t row = tile / walk.tiles_n * kTileRows + first + warp * 16;
+      using Epilogue = TileEpilogue<T, kTileN, false>;
       columns.start_copies(e, part * kTileN, kTileN, threadIdx.x % 128, 128);
-#pragma unroll
-      for (int b = 0; b < kBlocks; ++b)
-        prefetch_cross<T, kTileN>(e.linear, row + b * 64, part * kTileN);
+      Epilogue(e, columns, boxes, row, part * kTileN).start();
       if (kBlocks == 2) await_turn(group);
       float sums[kBlocks][kTileN / 2];
       multiply<T, kTileN, kBlocks>(ring, walk.num_chunks, first, sums);
@@ -107,11 +109,14 @@ __global__ void __launch_bounds__(kThreads, 1)
       ColumnVectors::wait_copies();
       warpgroup_barrier();
 #pragma unroll
-      for (int b = 0; b < kBlocks; ++b)
-        TileEpilogue<T, kTileN, false>(e, columns, row + b * 64, part * kTileN)
-            .finish(sums[b], part);
+      for (int b = 0; b < kBlocks; ++b) {
+        Epilogue epilogue(e, columns, boxes, row + b * 64, part * kTileN);
+        if (b > 0) epilogue.start();
+        epilogue.finish(sums[b], part);
+      }
       warpgroup_barrier();
     }
+    WarpBoxes::finish_stores();
   }
 #endif
 }
@@ -125,8 +130,9 @@ void launch(Precision precision, const LinearParams& p, cudaStream_t stream) {
   const CUtensorMap x_map = tensor_map(type, p.x, p.rows, p.k, p.ldx, kTileRows);
   const std::int64_t width = std::int64_t{layout.chunk} * layout.chunks;
   const CUtensorMap w_map = tensor_map(type, p.w, layout.rows, width, width, kTileN);
+  const EpilogueParams e = epilogue_params(p, sizeof(T));
   launch_walk<kTileN>(linear_kernel<T, kTileN, kBlocks>, walk, stream, x_map, w_map,
-                      epilogue_params(p, sizeof(T)), walk);
+                      epilogue_maps(type, e), e, walk);
 }
 
 template <class T>

@@ -143,12 +143,15 @@ template <int kTileN>
 __global__ void __launch_bounds__(kThreads, 1)
     split_kernel(const __grid_constant__ CUtensorMap x_map,
                  const __grid_constant__ CUtensorMap w_map,
+                 const __grid_constant__ EpilogueMaps maps,
                  const __grid_constant__ EpilogueParams e, const TileWalk walk) {
 #ifdef DPIF_HOPPER
   extern __shared__ unsigned char shared[];
   Ring<kTileN> ring(shared);
   const int group = threadIdx.x / 128;
   if (threadIdx.x == 0) ring.init(8);
+  WarpBoxes boxes = ring.boxes(maps, shared);
+  if (threadIdx.x < kConsumerThreads && threadIdx.x % 32 == 0) boxes.init();
   if (threadIdx.x == kConsumerThreads) {
     fetch_map(&x_map);
     fetch_map(&w_map);
@@ -166,14 +169,16 @@ __global__ void __launch_bounds__(kThreads, 1)
       const int part = static_cast<int>(tile % walk.tiles_n);
       const std::int64_t row = tile / walk.tiles_n * kTileRows + first;
       columns.start_copies(e, part * kTileN, kTileN, threadIdx.x % 128, 128);
-      prefetch_cross<float, kTileN>(e.linear, row, part * kTileN);
+      TileEpilogue<float, kTileN, true> epilogue(e, columns, boxes, row, part * kTileN);
+      epilogue.start();
       float totals[kTileN / 2];
       multiply<kTileN>(ring, shared, walk.num_chunks, first, totals);
       ColumnVectors::wait_copies();
       warpgroup_barrier();
-      TileEpilogue<float, kTileN, true>(e, columns, row, part * kTileN).finish(totals, part);
+      epilogue.finish(totals, part);
       warpgroup_barrier();
     }
+    WarpBoxes::finish_stores();
   }
 #endif
 }
@@ -189,7 +194,8 @@ void launch(const LinearParams& p, cudaStream_t stream) {
   EpilogueParams e = epilogue_params(p, sizeof(float));
   e.column_scale = reinterpret_cast<const float*>(static_cast<const char*>(p.w) +
                                                   layout.scale_offset);
-  launch_walk<kTileN>(split_kernel<kTileN>, walk, stream, x_map, w_map, e, walk);
+  launch_walk<kTileN>(split_kernel<kTileN>, walk, stream, x_map, w_map,
+                      epilogue_maps(DataType::kFloat, e), e, walk);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 
 #include "common/cuda_check.h"
 #include "kernels/linear_config.h"
-#include "kernels/linear_epilogue.cuh"
+#include "kernels/linear_tile_epilogue.cuh"
 #include "kernels/linear_hopper.h"
 #include "kernels/linear_wgmma.cuh"
 
@@ -27,7 +27,8 @@ template <int kTileN>
 struct Stages {
   static constexpr int kBytes = kXBytes + kTileN * kChunkBytes;
   static constexpr int kColumnBytes = ColumnVectors::kVectors * kTileN * 4;  // a warpgroup
-  static constexpr int kOther = 1024 + kBarrierBytes + 2 * kColumnBytes;
+  static constexpr int kAllBoxBytes = kConsumerThreads / 32 * kWarpBoxBytes;
+  static constexpr int kOther = 1024 + kBarrierBytes + 2 * kColumnBytes + kAllBoxBytes;
   static constexpr int kFit = (kSharedLimit - kOther) / kBytes;
   static constexpr int kCount = kFit < 8 ? kFit : 8;
   static constexpr int kSharedBytes = kOther + kCount * kBytes;
@@ -42,40 +43,6 @@ struct TileWalk {
 
 #ifdef DPIF_HOPPER
 
-__device__ inline std::uint32_t shared_address(const void* pointer) {
-  return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
-}
-
-__device__ inline void barrier_init(std::uint32_t barrier, int arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
-}
-__device__ inline void barrier_arrive(std::uint32_t barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-__device__ inline void barrier_expect(std::uint32_t barrier, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
-               : "memory");
-}
-__device__ inline void barrier_wait(std::uint32_t barrier, int parity) {
-  asm volatile(
-      "{.reg .pred p;\n"
-      "again: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
-      "@!p bra again;}" ::"r"(barrier),
-      "r"(parity)
-      : "memory");
-}
-__device__ inline void fetch_map(const CUtensorMap* map) {
-  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
-}
-__device__ inline void copy_box(std::uint32_t target, const CUtensorMap* map, int column, int row,
-                                std::uint32_t barrier) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
-      "[%0], [%1, {%2, %3}], [%4];" ::"r"(target),
-      "l"(map), "r"(column), "r"(row), "r"(barrier)
-      : "memory");
-}
-
 // One warp's place in the ring.
 template <int kTileN>
 class Ring {
@@ -84,7 +51,7 @@ class Ring {
 
   __device__ explicit Ring(unsigned char* shared)
       : base_((shared_address(shared) + 1023) & ~1023u),
-        barriers_(base_ + Layout::kCount * Layout::kBytes) {}
+        barriers_(base_ + Layout::kCount * Layout::kBytes + Layout::kAllBoxBytes) {}
 
   // Once, by one thread: a stage is full when the copies are there, empty when `readers` are done.
   __device__ void init(int readers) const {
@@ -94,7 +61,13 @@ class Ring {
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
-  // The warpgroup's column vectors, behind the stages.
+  // The warp's boxes for the epilogue, behind the stages; their barriers, behind the ring's.
+  __device__ WarpBoxes boxes(const EpilogueMaps& maps, unsigned char* shared) const {
+    const int warp = threadIdx.x / 32;
+    const std::uint32_t offset = base_ - shared_address(shared) + Layout::kCount * Layout::kBytes;
+    return {maps, shared + offset + warp * kWarpBoxBytes, barriers_ + 128 + 16 * warp};
+  }
+  // The warpgroup's column vectors, behind both.
   __device__ ColumnVectors columns(unsigned char* shared) const {
     const std::uint32_t offset = barriers_ - shared_address(shared) + kBarrierBytes;
     return {reinterpret_cast<float*>(shared + offset + threadIdx.x / 128 * Layout::kColumnBytes),
