@@ -7,6 +7,8 @@ namespace dpiframe {
 
 void bind_lookup(pybind11::module_& module);
 void bind_scheduler(pybind11::module_& module);
-void bind_cuda(pybind11::module_& module);  // only in a build with CUDA
+// Only in a build with CUDA.
+void bind_cuda(pybind11::module_& module);
+void bind_cuda_program(pybind11::module_& module);
 
 }  // namespace dpiframe

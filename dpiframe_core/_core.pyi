@@ -141,6 +141,152 @@ class CudaMultiTableLookup:
         sets it before, and keeps all arrays until the stream is done.
         """
 
+class CudaVector:
+    """An uninitialised float32 [length] on a device, with `__cuda_array_interface__`."""
+
+    def __init__(self, length: int, device: int) -> None: ...
+
+def weight_bytes(precision: str, kind: str, rows: int, columns: int) -> int:
+    """Bytes that a weight takes on a device; `kind` is numbers, table or product."""
+
+def max_head_partials(precision: str, max_rows: int, n: int) -> int:
+    """The most parts that the head of a product of n columns is summed in."""
+
+def batch_buckets(max_rows: int) -> list[int]:
+    """The numbers of rows that steps are launched for, ascending."""
+
+class ArenaView:
+    """Columns of a buffer in the arena; `offset` in bytes, `row_stride` in elements."""
+
+    def __init__(self, offset: int, row_stride: int, width: int, is_float: bool) -> None: ...
+
+class CudaSlot:
+    """A slot of a lookup; weights by number, -1 for none."""
+
+    def __init__(
+        self,
+        field: int,
+        table: int,
+        wide: int,
+        rows: int,
+        dim: int,
+        column: int,
+        oov_row: int,
+        in_fm: bool,
+    ) -> None: ...
+
+class HeadPart:
+    """A summand of the logit: a . weight, a * b, or a; partial_n: see cuda_program.h."""
+
+    def __init__(
+        self, a: ArenaView, b: ArenaView | None = None, weight: int = -1, partial_n: int = 0
+    ) -> None: ...
+
+class ProductStep:
+    """A product with its epilogue; ranges of columns are of its output."""
+
+    def __init__(
+        self,
+        x: ArenaView,
+        n: int,
+        weight: int,
+        bias: int,
+        out: ArenaView | None,
+        relu: Sequence[tuple[int, int]],
+        cross_begin: int,
+        x0: ArenaView | None,
+        xl: ArenaView | None,
+        head_begin: int,
+        head_width: int,
+        head: int,
+        partial: int | None,
+    ) -> None: ...
+
+class CudaProgram:
+    """A program on one GPU; only in a build with CUDA. Weights and steps are added, then `build`.
+
+    RuntimeError: CUDA failed, or the GPU has too little memory.
+    """
+
+    def __init__(
+        self, device: int, precision: str, max_rows: int, weight_bytes: int, arena_bytes: int
+    ) -> None: ...
+    def add_weight(self, kind: str, values: NDArray[np.float32]) -> int:
+        """Copy a weight [rows, columns] to the device; its number."""
+    def add_lookup(
+        self,
+        slots: Sequence[CudaSlot],
+        out: ArenaView | None,
+        fm: ArenaView | None,
+        wide: ArenaView | None,
+    ) -> int:
+        """The place of the lookup's counters in a batch's report."""
+    def add_load_dense(self, out: ArenaView) -> None: ...
+    def add_copy(self, x: ArenaView, out: ArenaView) -> None: ...
+    def add_relu(self, x: ArenaView, out: ArenaView) -> None: ...
+    def add_outer(self, x: ArenaView, weight: int, dim: int, out: ArenaView) -> None: ...
+    def add_batch_norm(self, x: ArenaView, scale: int, shift: int, out: ArenaView) -> None: ...
+    def add_cross_combine(
+        self, x0: ArenaView, wx: ArenaView, xl: ArenaView, out: ArenaView
+    ) -> None: ...
+    def add_cross_v1(
+        self, x0: ArenaView, xl: ArenaView, weight: int, bias: int, out: ArenaView
+    ) -> None: ...
+    def add_cross_scalar(self, dots: ArenaView, shift: int, out: ArenaView) -> None: ...
+    def add_scale_shift(
+        self, x: ArenaView, alpha: ArenaView, beta: int, out: ArenaView
+    ) -> None: ...
+    def add_add(self, xs: Sequence[ArenaView], bias: int, out: ArenaView) -> None: ...
+    def add_fm(self, xs: Sequence[ArenaView], dim: int, out: ArenaView) -> None: ...
+    def add_product(self, step: ProductStep) -> None: ...
+    def add_head(self, parts: Sequence[HeadPart], bias: float, out: ArenaView) -> None: ...
+    def build(
+        self, plan: Plan, graphs: bool = True, delay_seed: int = 0, refused_step: int = -1
+    ) -> None:
+        """Run every kernel once and capture the graphs; the last two arguments are for tests."""
+    def poison(self) -> None:
+        """For tests: fill the arena with NaN."""
+    @property
+    def device_bytes(self) -> int: ...
+
+class DeviceMatrix:
+    """A matrix on the device; `stride` in elements from one row to the next."""
+
+    def __init__(self, address: int, stride: int, is_int64: bool) -> None: ...
+
+class BatchRing:
+    """Batches on their way through a program; what comes back of ids is None where none was bad,
+    else the counters of all lookups (counts start at -1).
+    """
+
+    def __init__(
+        self,
+        program: CudaProgram,
+        num_slots: int,
+        field_rows: Sequence[int],
+        num_dense: int,
+        num_threads: int = 0,
+    ) -> None: ...
+    def submit(
+        self, ids: Sequence[Ids], dense: NDArray[np.float32], size: int, use_oov: bool, logits: bool
+    ) -> int:
+        """Pack a batch and enqueue its work; the slot to collect it from."""
+    def collect(self, slot: int, out: NDArray[np.float32]) -> NDArray[np.int64] | None:
+        """Wait for a slot and take its scores or logits [B]."""
+    def run_in_place(
+        self,
+        ids: DeviceMatrix,
+        dense: DeviceMatrix,
+        out: int,
+        batch: int,
+        use_oov: bool,
+        logits: bool,
+        stream: int,
+    ) -> NDArray[np.int64] | None:
+        """Run a batch that lies on the device, and wait for it."""
+    @property
+    def device_bytes(self) -> int: ...
+
 class Graph:
     """Steps in program order over named buffers; hazards (RAW, WAR, WAW) become edges."""
 

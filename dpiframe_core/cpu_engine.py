@@ -32,7 +32,7 @@ class CpuEngine:
     device = "cpu"
 
     def __init__(self, program: Program, max_batch: int, threads: int | None) -> None:
-        self.program = program
+        self.program, self.max_batch = program, max_batch
         self.tile = min(max_batch, TILE)
         if threads is not None:
             torch.set_num_threads(threads)
@@ -55,15 +55,26 @@ class CpuEngine:
         }
 
     def run(
-        self, ids: Sequence[np.ndarray], dense: np.ndarray, use_oov: bool, logits: np.ndarray
+        self,
+        ids: Sequence[np.ndarray],
+        dense: np.ndarray,
+        use_oov: bool,
+        out: np.ndarray,
+        scores: bool = False,
     ) -> np.ndarray:
-        """Write logits [B] of ids (F columns [B]) and dense [N, B]; bad ids [F] are counted."""
+        """Write logits [B], or scores, of ids (F columns [B]) and dense [N, B].
+
+        Returns the counts [F] of ids outside their tables.
+        """
         counts = np.zeros(len(self.program.field_names), np.int64)
-        for start in range(0, len(logits), self.tile):
-            rows = slice(start, min(start + self.tile, len(logits)))
+        for start in range(0, len(out), self.tile):
+            rows = slice(start, min(start + self.tile, len(out)))
             counts += self._run_tile(
-                [column[rows] for column in ids], dense[:, rows], use_oov, logits[rows]
+                [column[rows] for column in ids], dense[:, rows], use_oov, out[rows]
             )
+        if scores:
+            with np.errstate(over="ignore"):
+                np.divide(np.float32(1), np.float32(1) + np.exp(-out), out=out)
         return counts
 
     def _run_tile(

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from dpiframe_core import program as p
+from dpiframe_core.device_steps import FusedLinear, LoadDense
 from dpiframe_core.modules import DENSE
 from dpiframe_core.program import Program, View
 
@@ -71,7 +72,7 @@ def outer(step: p.Outer, state: State) -> None:
     torch.mul(state[step.x].unsqueeze(2), weight, out=out)
 
 
-def copy(step: p.Copy, state: State) -> None:
+def copy(step: p.Copy | LoadDense, state: State) -> None:
     state[step.out].copy_(state[step.x])
 
 
@@ -83,6 +84,22 @@ def linear(step: p.Linear, state: State) -> None:
         torch.mm(x, weight.T, out=out)
     for start, stop in step.relu:
         out[:, start:stop].relu_()
+
+
+def fused_linear(step: FusedLinear, state: State) -> None:
+    y = state[step.x] @ state.weights[step.weight].T
+    if step.bias:
+        y += state.weights[step.bias]
+    for start, stop in step.relu:
+        y[:, start:stop].relu_()
+    if step.x0 and step.xl:
+        part = y[:, step.cross_start :][:, : step.x0.width]
+        torch.addcmul(state[step.xl], state[step.x0], part.clone(), out=part)
+    if step.out:
+        state[step.out].copy_(y)
+    if step.head and step.head_out:
+        head = state.weights[step.head]
+        state[step.head_out][:, 0] = y[:, step.head_start :][:, : len(head)] @ head
 
 
 def batch_norm(step: p.BatchNorm, state: State) -> None:
@@ -153,6 +170,8 @@ STEPS: dict[type[p.Step], Callable[[Any, State], None]] = {
     p.Outer: outer,
     p.Copy: copy,
     p.Linear: linear,
+    FusedLinear: fused_linear,
+    LoadDense: copy,
     p.BatchNorm: batch_norm,
     p.Relu: relu,
     p.FM: fm,

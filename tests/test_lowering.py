@@ -9,7 +9,7 @@ import torch
 
 from dpiframe_core import program as p
 from dpiframe_core.interpreter import run_program
-from dpiframe_core.lowering import PASSES, lower
+from dpiframe_core.lowering import DEVICE_FORM, DEVICE_PASSES, PASSES, lower
 from dpiframe_core.models import Deep, Features, dcn, dcnv2, deepfm
 
 SPECS = model_zoo.all_specs()
@@ -26,7 +26,8 @@ def test_no_pass_changes_a_result(name):
     ids, dense = model_zoo.random_inputs(spec, 19)
     expected = model_zoo.reference_logits(model, ids, dense)
     weights = _double_weights(model)
-    rows = [(), *[(one,) for one in PASSES], *[PASSES[: i + 1] for i in range(1, len(PASSES))]]
+    rows = [(), *[(one,) for one in PASSES], DEVICE_FORM]
+    rows += [DEVICE_PASSES[: i + 1] for i in range(1, len(DEVICE_PASSES))]
     for passes in rows:
         program = lower(spec, weights, passes)
         got = run_program(program, torch.from_numpy(ids), torch.from_numpy(dense).double())

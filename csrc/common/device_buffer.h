@@ -1,4 +1,6 @@
-// Move-only owner of a piece of device memory, on the device that is current when it is made.
+// Move-only owners of a piece of device memory, on the device that is current when it is made, and
+// of pinned host memory. Where there is too little, the error says how much was asked for and how
+// much is free; the device stays usable.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,7 +16,14 @@ class DeviceBuffer {
  public:
   DeviceBuffer() = default;
   explicit DeviceBuffer(std::size_t bytes) : bytes_(bytes) {
-    if (bytes > 0) DPIF_CUDA_CHECK(cudaMalloc(&data_, bytes));
+    if (bytes == 0 || cudaMalloc(&data_, bytes) == cudaSuccess) return;
+    const char* reason = cudaGetErrorString(cudaGetLastError());
+    data_ = nullptr;
+    std::size_t free = 0;
+    std::size_t total = 0;
+    DPIF_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+    throw std::runtime_error(join_message("the GPU gave no ", bytes, " bytes (", free, " of ",
+                                          total, " bytes are free): ", reason));
   }
   ~DeviceBuffer() {
     if (data_ != nullptr) DPIF_CUDA_WARN(cudaFree(data_));
@@ -33,6 +42,32 @@ class DeviceBuffer {
  private:
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
+};
+
+// Page-locked host memory that the device can reach by the same pointer.
+class PinnedBuffer {
+ public:
+  PinnedBuffer() = default;
+  explicit PinnedBuffer(std::size_t bytes) {
+    if (bytes == 0 || cudaHostAlloc(&data_, bytes, cudaHostAllocMapped) == cudaSuccess) return;
+    const char* reason = cudaGetErrorString(cudaGetLastError());
+    data_ = nullptr;
+    throw std::runtime_error(
+        join_message("no ", bytes, " bytes of page-locked host memory: ", reason));
+  }
+  ~PinnedBuffer() {
+    if (data_ != nullptr) DPIF_CUDA_WARN(cudaFreeHost(data_));
+  }
+  PinnedBuffer(PinnedBuffer&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
+  PinnedBuffer& operator=(PinnedBuffer&& other) noexcept {
+    std::swap(data_, other.data_);
+    return *this;
+  }
+
+  void* get() const { return data_; }
+
+ private:
+  void* data_ = nullptr;
 };
 
 }  // namespace dpiframe

@@ -8,23 +8,39 @@
 #include <vector>
 
 #include "common/device_buffer.h"
-#include "kernels/multi_table_lookup.h"
+#include "common/precision.h"
+#include "kernels/run_inputs.h"
 
 namespace dpiframe {
+
+// One field and where its vectors go. All pointers are device memory.
+struct DeviceLookupField {
+  const void* table;  // [rows, dim] of the lookup's type; null: this field has a wide part only
+  const float* wide;  // [rows] or null
+  std::int64_t rows;  // > 0
+  std::int64_t dim;   // in [1, 4096]; 0 without a table
+  std::int64_t out_column;  // first of its dim columns in out
+  std::int64_t oov_row;     // stands in for ids outside the table; -1: none
+  std::int64_t ids_row;     // which row of the batch's ids
+  bool in_fm;
+};
 
 // What the kernel's configuration follows from.
 struct LookupShape {
   int num_fields;
   int max_dim;
-  bool vectors;  // every row and every column starts at a multiple of 16 bytes
+  DataType type;  // of tables and of out
+  int width;      // elements an access: all rows and columns start at a multiple of it
 };
 
-// LookupFields (their tables are device memory) on the device that is current when this is made.
+// Fields on the device that is current when this is made.
 class DeviceLookupFields {
  public:
-  explicit DeviceLookupFields(const std::vector<LookupField>& fields);
+  DeviceLookupFields(const std::vector<DeviceLookupField>& fields, DataType type);
 
-  const LookupField* get() const { return static_cast<const LookupField*>(buffer_.get()); }
+  const DeviceLookupField* get() const {
+    return static_cast<const DeviceLookupField*>(buffer_.get());
+  }
   const LookupShape& shape() const { return shape_; }
   std::int64_t out_width() const { return out_width_; }  // columns that out must have
   bool has_fm() const { return has_fm_; }
@@ -36,21 +52,16 @@ class DeviceLookupFields {
   bool has_fm_ = false;
 };
 
-// All pointers are device memory.
 struct MultiTableLookupParams {
-  const LookupField* fields;  // [F]
+  const DeviceLookupField* fields;  // [F]
   LookupShape shape;
-  const void* ids;                 // [F, B] int32 or int64
-  std::int64_t ids_stride;         // ids from one field to the next, >= B
-  std::int64_t batch;              // B
-  float* out;                      // [B, W]
-  std::int64_t out_stride;         // floats from one sample to the next, >= W
-  float* fm;                       // [B] or null
-  float* wide;                     // [B] or null
-  unsigned long long* bad_counts;  // [F], added to
-  unsigned long long* first_bad;   // takes the minimum of itself and row * F + field
-  bool ids_are_int64;
-  bool use_oov;
+  void* out;                // [B, W] or null
+  std::int64_t out_stride;  // elements from one sample to the next, >= W
+  float* fm;                // [B] or null
+  float* wide;              // [B] or null
+  std::int64_t report;      // place of this lookup's F + 1 counters in the batch's report: the bad
+                            // ids of each field are added, and the last takes the minimum of
+                            // itself and row * F + field
 };
 
 struct LookupConfig {
@@ -62,7 +73,9 @@ struct LookupConfig {
 
 LookupConfig lookup_config(const LookupShape& shape);
 
-// Enqueues the lookup; never synchronises, never allocates.
-void multi_table_lookup(const MultiTableLookupParams& params, cudaStream_t stream);
+// Enqueues the lookup of the first `rows` samples or as many as the batch has; never synchronises,
+// never allocates.
+void multi_table_lookup(std::int64_t rows, const MultiTableLookupParams& params,
+                        const RunInputs& inputs, cudaStream_t stream);
 
 }  // namespace dpiframe

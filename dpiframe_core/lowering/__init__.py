@@ -4,14 +4,20 @@ from collections.abc import Callable, Mapping
 
 from torch import Tensor
 
+from dpiframe_core.lowering.align_columns import align_columns
 from dpiframe_core.lowering.builder import ProgramBuilder
 from dpiframe_core.lowering.collapse_cross_v1 import collapse_cross_v1
+from dpiframe_core.lowering.end_in_head import end_in_head
 from dpiframe_core.lowering.fold_batch_norm import fold_batch_norm
 from dpiframe_core.lowering.fuse_activation import fuse_activation
+from dpiframe_core.lowering.fuse_cross import fuse_cross
+from dpiframe_core.lowering.fuse_dot import fuse_dot
 from dpiframe_core.lowering.fuse_head import fuse_head
 from dpiframe_core.lowering.fuse_lookup import fuse_lookup
+from dpiframe_core.lowering.load_dense import load_dense
 from dpiframe_core.lowering.merge_siblings import merge_siblings
 from dpiframe_core.lowering.place_concat import place_concat
+from dpiframe_core.lowering.separate_scalars import separate_scalars
 from dpiframe_core.program import Program
 from dpiframe_core.spec import ModelSpec
 
@@ -27,6 +33,12 @@ PASSES: tuple[Pass, ...] = (
     place_concat,
 )
 
+# What the kernels of a GPU ask of any program.
+DEVICE_FORM: tuple[Pass, ...] = (load_dense, separate_scalars, end_in_head)
+
+# For a GPU, whose products have an epilogue of more than a bias and a ReLU.
+DEVICE_PASSES: tuple[Pass, ...] = (*PASSES, fuse_cross, fuse_dot, *DEVICE_FORM, align_columns)
+
 
 def lower(
     spec: ModelSpec, weights: Mapping[str, Tensor], passes: tuple[Pass, ...] = PASSES
@@ -38,4 +50,4 @@ def lower(
     return program
 
 
-__all__ = ["PASSES", "Pass", "lower"]
+__all__ = ["DEVICE_FORM", "DEVICE_PASSES", "PASSES", "Pass", "lower"]

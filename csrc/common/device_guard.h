@@ -1,0 +1,24 @@
+// Makes a device current for as long as it lives, then the one before it again.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "common/cuda_check.h"
+
+namespace dpiframe {
+
+class DeviceGuard {
+ public:
+  explicit DeviceGuard(int device) {
+    DPIF_CUDA_CHECK(cudaGetDevice(&before_));
+    DPIF_CUDA_CHECK(cudaSetDevice(device));
+  }
+  ~DeviceGuard() { DPIF_CUDA_WARN(cudaSetDevice(before_)); }
+  DeviceGuard(const DeviceGuard&) = delete;
+  DeviceGuard& operator=(const DeviceGuard&) = delete;
+
+ private:
+  int before_ = 0;
+};
+
+}  // namespace dpiframe

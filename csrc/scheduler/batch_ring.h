@@ -1,0 +1,97 @@
+// Batches from host memory: copy in, compute and copy out overlap on three streams.
+//
+// A ring of slots, each with pinned memory, device memory and counters of its own. submit packs a
+// batch into the next slot and enqueues all of its work; collect waits for one slot alone. All
+// memory is taken at construction. One caller at a time.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/device_buffer.h"
+#include "common/stream.h"
+#include "common/thread_pool.h"
+#include "kernels/multi_table_lookup.h"
+#include "scheduler/cuda_program.h"
+
+namespace dpiframe {
+
+// The counters of one batch in flight; kernels add to them, the head copies them to the host.
+class Report {
+ public:
+  explicit Report(int size);
+
+  unsigned long long* device() const { return static_cast<unsigned long long*>(device_.get()); }
+  unsigned long long* host() const { return static_cast<unsigned long long*>(host_.get()); }
+  // What the batch left, once it is done; false: no bad id. Else the counters are copied to
+  // `values` and put back on `stream`. Counts start at -1; the place behind a lookup's counts is -1
+  // where it saw no bad id.
+  bool take(std::span<std::int64_t> values, const Stream& stream);
+
+ private:
+  int size_;
+  DeviceBuffer device_;
+  PinnedBuffer host_;
+  PinnedBuffer initial_;
+};
+
+struct HostBatch {
+  std::int64_t size;                // B, 1 to max_rows
+  std::span<const IdColumn> ids;    // [F]
+  std::span<const IdColumn> dense;  // [N] float32 columns
+  bool use_oov;
+  bool logits;  // what comes back: logits or scores
+};
+
+class BatchRing {
+ public:
+  // `field_rows` [F]: ids travel as 32 bits where all tables allow. num_threads 0: up to 16.
+  BatchRing(CudaProgram& program, int num_slots, std::vector<std::int64_t> field_rows,
+            int num_dense, int num_threads);
+  ~BatchRing();
+
+  // Returns the slot. The batch's memory is free again on return.
+  int submit(const HostBatch& batch);
+  // Waits for the slot; out [B] takes what came back, report [num_report] the counters. Returns
+  // whether there were bad ids.
+  bool collect(int slot, std::span<float> out, std::span<std::int64_t> report);
+
+  // Runs a batch whose memory lies on the device, after what `caller` holds so far, and waits for
+  // it.
+  bool run_in_place(RunInputs inputs, cudaStream_t caller, std::span<std::int64_t> report);
+
+  int num_slots() const { return static_cast<int>(slots_.size()); }
+  std::size_t device_bytes() const;
+
+ private:
+  struct Slot {
+    PinnedBuffer packed;
+    PinnedBuffer out;
+    DeviceBuffer inputs;
+    DeviceBuffer scores;
+    Report report;
+    Event copied;
+    Event computed;
+    Event done;
+    std::int64_t size = 0;  // of the batch in it; 0: free
+  };
+
+  void pack(const HostBatch& batch, char* target, std::int64_t dense_offset);
+  void pack_part(const HostBatch& batch, int column, std::int64_t begin, std::int64_t end,
+                 char* target, std::int64_t dense_offset) const;
+
+  CudaProgram& program_;
+  std::vector<std::int64_t> field_rows_;
+  int num_dense_;
+  std::size_t id_bytes_;
+  Stream copy_in_;
+  Stream copy_out_;
+  std::vector<Slot> slots_;
+  int next_ = 0;
+  Report in_place_;
+  Event caller_;
+  ThreadPool pool_;
+};
+
+}  // namespace dpiframe

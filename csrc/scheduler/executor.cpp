@@ -1,0 +1,117 @@
+#include "scheduler/executor.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/cuda_check.h"
+#include "kernels/delay.h"
+
+namespace dpiframe {
+namespace {
+
+constexpr std::int64_t kFirstBucket = 64;
+constexpr unsigned kMaxDelay = 50'000;  // nanoseconds: more than most steps take
+
+// The node that the last launch on a capturing stream made.
+cudaGraphNode_t last_node(const Stream& stream) {
+  cudaStreamCaptureStatus status{};
+  const cudaGraphNode_t* nodes = nullptr;
+  std::size_t num_nodes = 0;
+#if CUDART_VERSION >= 13000
+  DPIF_CUDA_CHECK(cudaStreamGetCaptureInfo(stream.get(), &status, nullptr, nullptr, &nodes, nullptr,
+                                           &num_nodes));
+#else
+  DPIF_CUDA_CHECK(
+      cudaStreamGetCaptureInfo_v2(stream.get(), &status, nullptr, nullptr, &nodes, &num_nodes));
+#endif
+  if (num_nodes != 1) throw std::runtime_error("a step that takes inputs launched no kernel");
+  return nodes[0];
+}
+
+}  // namespace
+
+std::vector<std::int64_t> batch_buckets(std::int64_t max_rows) {
+  std::vector<std::int64_t> buckets;
+  for (std::int64_t rows = kFirstBucket; rows < max_rows; rows *= 2) buckets.push_back(rows);
+  buckets.push_back(max_rows);
+  return buckets;
+}
+
+Executor::Executor(Plan plan, std::vector<LaunchStep> steps, const ExecutorOptions& options)
+    : plan_(std::move(plan)),
+      steps_(std::move(steps)),
+      options_(options),
+      buckets_(batch_buckets(options.max_rows)),
+      streams_(plan_.num_streams()),
+      used_(plan_.num_streams(), false),
+      events_(plan_.num_events()),
+      ends_(plan_.num_streams()),
+      random_(options.delay_seed) {
+  DPIF_CHECK(plan_.steps().size() == steps_.size(), "the plan has ", plan_.steps().size(),
+             " steps, there are ", steps_.size());
+  DPIF_CHECK(options.max_rows >= 1, "max_rows must be at least 1, got ", options.max_rows);
+  for (const PlannedStep& planned : plan_.steps()) used_[planned.stream] = true;
+  for (const std::int64_t rows : buckets_) {
+    enqueue(rows, RunInputs{}, nullptr);
+    DPIF_CUDA_CHECK(cudaStreamSynchronize(stream().get()));
+    if (options_.graphs) graphs_.push_back(capture(rows));
+  }
+  warm_ = true;
+}
+
+void Executor::run(const RunInputs& inputs) {
+  DPIF_CHECK(inputs.batch >= 1 && inputs.batch <= options_.max_rows, "a batch must have 1 to ",
+             options_.max_rows, " rows, got ", inputs.batch);
+  const auto bucket = std::lower_bound(buckets_.begin(), buckets_.end(), inputs.batch);
+  if (options_.graphs)
+    graphs_[bucket - buckets_.begin()].launch(inputs, stream());
+  else
+    enqueue(*bucket, inputs, nullptr);
+}
+
+void Executor::enqueue(std::int64_t rows, const RunInputs& inputs,
+                       std::vector<cudaGraphNode_t>* nodes) {
+  start_.record(streams_[0]);
+  for (std::size_t s = 1; s < streams_.size(); ++s)
+    if (used_[s]) streams_[s].wait_for(start_.get());
+  for (const PlannedStep& planned : plan_.steps()) enqueue_step(planned, rows, inputs, nodes);
+  for (std::size_t s = 1; s < streams_.size(); ++s) {
+    if (!used_[s]) continue;
+    ends_[s].record(streams_[s]);
+    streams_[0].wait_for(ends_[s].get());
+  }
+}
+
+void Executor::enqueue_step(const PlannedStep& planned, std::int64_t rows, const RunInputs& inputs,
+                            std::vector<cudaGraphNode_t>* nodes) {
+  const Stream& stream = streams_[planned.stream];
+  const LaunchStep& step = steps_[planned.step];
+  for (const int event : planned.waits) stream.wait_for(events_[event].get());
+  if (options_.delay_seed != 0) {
+    random_ = random_ * 1664525u + 1013904223u;
+    delay((random_ >> 8) % kMaxDelay, stream.get());
+  }
+  if (warm_ && planned.step == options_.refused_step) refused_launch(stream.get());
+  step.launch(rows, inputs, stream.get());
+  if (nodes != nullptr && step.takes_inputs) nodes->push_back(last_node(stream));
+  if (planned.record >= 0) events_[planned.record].record(stream);
+}
+
+CapturedGraph Executor::capture(std::int64_t rows) {
+  std::vector<cudaGraphNode_t> nodes;
+  const RunInputs inputs{};
+  cudaGraph_t graph = nullptr;
+  DPIF_CUDA_CHECK(cudaStreamBeginCapture(stream().get(), cudaStreamCaptureModeThreadLocal));
+  try {
+    enqueue(rows, inputs, &nodes);
+  } catch (...) {
+    if (cudaStreamEndCapture(stream().get(), &graph) == cudaSuccess && graph != nullptr)
+      DPIF_CUDA_WARN(cudaGraphDestroy(graph));
+    (void)cudaGetLastError();
+    throw;
+  }
+  DPIF_CUDA_CHECK(cudaStreamEndCapture(stream().get(), &graph));
+  return CapturedGraph(graph, std::move(nodes), inputs);
+}
+
+}  // namespace dpiframe

@@ -1,0 +1,64 @@
+// Runs a plan on CUDA streams, or captures it once for each bucket of batch sizes and replays that.
+//
+// A batch runs in the smallest bucket that holds it: powers of two from 64 on, and max_rows. Steps
+// are launched for the bucket's rows; rows beyond the batch hold leftovers that nothing reads.
+// After construction a run allocates nothing and synchronises nothing. One caller at a time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "common/stream.h"
+#include "kernels/run_inputs.h"
+#include "scheduler/captured_graph.h"
+#include "scheduler/plan.h"
+
+namespace dpiframe {
+
+struct LaunchStep {
+  std::function<void(std::int64_t rows, const RunInputs& inputs, cudaStream_t stream)> launch;
+  bool takes_inputs;  // the last kernel it launches takes (RunInputs, parameters)
+};
+
+struct ExecutorOptions {
+  std::int64_t max_rows;
+  bool graphs;
+  unsigned delay_seed = 0;  // for tests: not 0 puts a random delay before each step
+  int refused_step = -1;    // for tests: this step's launch fails, once all is warm
+};
+
+std::vector<std::int64_t> batch_buckets(std::int64_t max_rows);
+
+class Executor {
+ public:
+  // `steps` by the plan's graph. Every kernel is run once here, for no rows of input.
+  Executor(Plan plan, std::vector<LaunchStep> steps, const ExecutorOptions& options);
+
+  // Enqueues a batch of 1 to max_rows rows; its work begins and ends on stream().
+  void run(const RunInputs& inputs);
+
+  const Stream& stream() const { return streams_[0]; }
+  const std::vector<std::int64_t>& buckets() const { return buckets_; }
+
+ private:
+  void enqueue(std::int64_t rows, const RunInputs& inputs, std::vector<cudaGraphNode_t>* nodes);
+  void enqueue_step(const PlannedStep& planned, std::int64_t rows, const RunInputs& inputs,
+                    std::vector<cudaGraphNode_t>* nodes);
+  CapturedGraph capture(std::int64_t rows);
+
+  Plan plan_;
+  std::vector<LaunchStep> steps_;
+  ExecutorOptions options_;
+  std::vector<std::int64_t> buckets_;
+  std::vector<Stream> streams_;
+  std::vector<bool> used_;  // by stream
+  std::vector<Event> events_;
+  std::vector<Event> ends_;  // by stream
+  Event start_;
+  std::vector<CapturedGraph> graphs_;  // by bucket
+  unsigned random_;
+  bool warm_ = false;
+};
+
+}  // namespace dpiframe

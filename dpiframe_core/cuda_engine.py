@@ -1,0 +1,180 @@
+"""The CUDA engine: a program on one GPU, its batches from host memory or from device memory."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dpiframe_core import _core
+from dpiframe_core.device_layout import lay_out
+from dpiframe_core.device_program import DeviceProgram
+from dpiframe_core.engine_inputs import device_matrix
+from dpiframe_core.program import Program
+from dpiframe_core.scheduling import Policy
+
+SLOTS = 3  # batches in flight: one copied in, one computed, one copied out
+
+HostPart = tuple[Sequence[np.ndarray], np.ndarray]  # id columns [B] of each field, dense [N, B]
+
+
+@dataclass(frozen=True)
+class CudaOptions:
+    """How a program runs on a GPU. `threads`: host threads that pack batches (None: up to 16)."""
+
+    precision: str = "fp32"
+    max_batch: int = 65536
+    streams: int = 4
+    graphs: bool = True
+    policy: Policy = "breadth_first"
+    device: int = 0
+    threads: int | None = None
+
+
+@dataclass(frozen=True)
+class Faults:
+    """For tests: a random delay before each step where the seed is not 0; a step that fails."""
+
+    delay_seed: int = 0
+    refused_step: int = -1
+
+
+class CudaEngine:
+    """Runs one program; one caller at a time.
+
+    RuntimeError where CUDA fails or has too little memory; after a failed run the engine refuses
+    further ones, and `close` still frees what it holds.
+    """
+
+    def __init__(
+        self, program: Program, options: CudaOptions, faults: Faults | None = None
+    ) -> None:
+        self.program, self.options = program, options
+        self.device, self.max_batch = f"cuda:{options.device}", options.max_batch
+        faults = faults or Faults()
+        self._layout = lay_out(
+            program, options.precision, options.max_batch, options.streams, options.policy
+        )
+        made = DeviceProgram(self._layout, options.device)
+        made.native.build(
+            self._layout.schedule.plan, options.graphs, faults.delay_seed, faults.refused_step
+        )
+        self._reports = made.reports
+        self._native: Any = made.native
+        self._ring: Any = _core.BatchRing(
+            made.native,
+            SLOTS,
+            list(program.field_rows),
+            program.num_dense,
+            options.threads or 0,
+        )
+        self.device_bytes: int = self._native.device_bytes + self._ring.device_bytes
+        self.arena_bytes: int = self._layout.schedule.arena_bytes
+
+    def run(
+        self,
+        ids: Sequence[np.ndarray],
+        dense: np.ndarray,
+        use_oov: bool,
+        out: np.ndarray,
+        scores: bool = False,
+    ) -> np.ndarray:
+        """Write logits [B], or scores, of ids (F columns [B]) and dense [N, B].
+
+        Returns the counts [F] of ids outside their tables.
+        """
+        if len(out) == 0:
+            return np.zeros(len(self.program.field_names), np.int64)
+        slot = self._ring.submit(ids, dense, len(out), use_oov, not scores)
+        return self._counts(self._ring.collect(slot, out))
+
+    def stream(
+        self, parts: Iterable[HostPart], use_oov: bool
+    ) -> Iterator[tuple[HostPart, np.ndarray, np.ndarray]]:
+        """Each part of 1 to max_batch rows with its scores [B] and counts [F], in order.
+
+        Copy in, compute and copy out of neighbouring parts overlap.
+        """
+        waiting: deque[tuple[HostPart, int, int]] = deque()
+        try:
+            for ids, dense in parts:
+                if len(waiting) == SLOTS:
+                    yield self._collect(*waiting.popleft())
+                size = dense.shape[1]
+                slot = self._ring.submit(ids, dense, size, use_oov, False)
+                waiting.append(((ids, dense), slot, size))
+            while waiting:
+                yield self._collect(*waiting.popleft())
+        finally:  # whoever stops early leaves the ring empty too
+            for part, slot, size in waiting:
+                self._collect(part, slot, size)
+
+    def run_on_device(
+        self, ids: Any, dense: Any, out: int, batch: int, use_oov: bool, stream: int = 0
+    ) -> tuple[np.ndarray, tuple[int, int] | None]:
+        """Write scores [B], at the address `out`, of ids [F, B] and dense [N, B] on the device.
+
+        Starts after what `stream` holds so far and returns when all is done. Returns the counts
+        [F] and the first (row, field) with an id outside its table. B is 1 to max_batch; the
+        shapes must fit.
+        """
+        nothing = _core.DeviceMatrix(0, 0, False)
+        report = self._ring.run_in_place(
+            nothing if ids is None else device_matrix(ids, "ids", ("<i4", "<i8")),
+            nothing if dense is None else device_matrix(dense, "dense", ("<f4",)),
+            out,
+            batch,
+            use_oov,
+            False,
+            stream,
+        )
+        return self._counts(report), self._first(report)
+
+    def poison(self) -> None:
+        """For tests: fill the arena with NaN, so that what nothing wrote shows."""
+        self._native.poison()
+
+    def describe(self) -> str:
+        """The plan, in words."""
+        o = self.options
+        how = "CUDA graphs" if o.graphs else "launches"
+        return (
+            f"{self.device}, {o.precision}, batches of up to {o.max_batch} rows as {how}, "
+            f"{self.device_bytes} bytes on the device, {self.arena_bytes} of them the arena\n"
+            f"{self.program}\n{self._layout.schedule.plan}"
+        )
+
+    def close(self) -> None:
+        """Free all memory of the device."""
+        self._ring = self._native = None
+
+    def _collect(
+        self, part: HostPart, slot: int, size: int
+    ) -> tuple[HostPart, np.ndarray, np.ndarray]:
+        scores = np.empty(size, np.float32)
+        return part, scores, self._counts(self._ring.collect(slot, scores))
+
+    def _counts(self, report: np.ndarray | None) -> np.ndarray:
+        """Ids outside their tables by field; counters start at -1."""
+        counts = np.zeros(len(self.program.field_names), np.int64)
+        if report is None:
+            return counts
+        for lookup in self._reports:
+            found = report[lookup.place :][: len(lookup.fields)] + 1
+            np.maximum.at(counts, list(lookup.fields), found)
+        return counts
+
+    def _first(self, report: np.ndarray | None) -> tuple[int, int] | None:
+        """The smallest (row, field) with an id outside its table."""
+        if report is None:
+            return None
+        places = []
+        for lookup in self._reports:
+            first = int(report[lookup.place + len(lookup.fields)])
+            if first >= 0:
+                row, slot = divmod(first, len(lookup.fields))
+                places.append((row, lookup.fields[slot]))
+        return min(places, default=None)
