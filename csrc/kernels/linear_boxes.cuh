@@ -11,15 +11,16 @@
 namespace dpiframe {
 
 constexpr int kBoxBytes = 16 * 128;
-constexpr int kWarpBoxBytes = 2 * 2 * kBoxBytes;
+constexpr int kSlotBytes = 2 * kBoxBytes;  // where there is no cross, kBoxBytes
 
 #ifdef DPIF_HOPPER
 
 class WarpBoxes {
  public:
-  // memory: kWarpBoxBytes aligned to 1,024 bytes; barriers: 16 bytes.
-  __device__ WarpBoxes(const EpilogueMaps& maps, unsigned char* memory, std::uint32_t barriers)
-      : maps_(maps), memory_(memory), barriers_(barriers) {}
+  // memory: two slots of `slot_bytes`, aligned to 1,024 bytes; barriers: 16 bytes.
+  __device__ WarpBoxes(const EpilogueMaps& maps, unsigned char* memory, int slot_bytes,
+                       std::uint32_t barriers)
+      : maps_(maps), memory_(memory), slot_bytes_(slot_bytes), barriers_(barriers) {}
 
   // Once, by one thread of each warp.
   __device__ void init() const {
@@ -34,7 +35,7 @@ class WarpBoxes {
     __syncwarp();
     if (threadIdx.x % 32 == 0) {
       wait_stores<0>();
-      const std::uint32_t target = shared_address(memory_) + slot * 2 * kBoxBytes;
+      const std::uint32_t target = shared_address(memory_) + slot * slot_bytes_;
       const std::uint32_t barrier = barriers_ + slot * 8;
       barrier_expect(barrier, 2 * kBoxBytes);
       copy_box(target, &maps_.x0, column, static_cast<int>(row), barrier);
@@ -64,8 +65,7 @@ class WarpBoxes {
       asm volatile(
           "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];\n"
           "cp.async.bulk.commit_group;" ::"l"(&maps_.out),
-          "r"(column), "r"(static_cast<int>(row)),
-          "r"(shared_address(memory_) + slot * 2 * kBoxBytes)
+          "r"(column), "r"(static_cast<int>(row)), "r"(shared_address(memory_) + slot * slot_bytes_)
           : "memory");
     }
   }
@@ -76,7 +76,7 @@ class WarpBoxes {
   // Where `bytes` into the row lane / 4 + 8 below lies, under the 128-byte swizzle.
   __device__ unsigned char* place(int slot, int bytes, int below) const {
     const int row = threadIdx.x % 32 / 4;
-    return memory_ + slot * 2 * kBoxBytes + (row + below * 8) * 128 + (bytes ^ row * 16);
+    return memory_ + slot * slot_bytes_ + (row + below * 8) * 128 + (bytes ^ row * 16);
   }
 
  private:
@@ -87,6 +87,7 @@ class WarpBoxes {
 
   const EpilogueMaps& maps_;
   unsigned char* memory_;
+  int slot_bytes_;
   std::uint32_t barriers_;
   std::uint32_t phases_ = 0;
 };

@@ -40,8 +40,7 @@ struct ColumnVectors {
       copy(bias, i, p.bias + c, p.bias != nullptr && c < p.n, p.w);
       copy(head, i, p.head + c - p.head_begin, in_head && c < p.n, p.w);
       if (e.column_scale != nullptr) copy(scale, i, e.column_scale + c, c < p.n, p.w);
-      reinterpret_cast<float*>(least)[i] =
-          c >= p.relu_begin && c < p.relu_end ? 0.0f : -INFINITY;
+      reinterpret_cast<float*>(least)[i] = c >= p.relu_begin && c < p.relu_end ? 0.0f : -INFINITY;
     }
   }
   __device__ static void wait_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }

@@ -61,7 +61,7 @@ EpilogueMaps epilogue_maps(DataType type, const EpilogueParams& e) {
   const LinearParams& p = e.linear;
   const std::int64_t width = p.cross_end - p.cross_begin;
   EpilogueMaps maps{};
-  if (!e.boxes) return maps;
+  if (e.boxes_end == 0) return maps;
   if (p.out != nullptr) maps.out = tensor_map(type, p.out, p.rows, p.n, p.ldo, 16);
   if (width > 0) {
     maps.x0 = tensor_map(type, p.x0, p.rows, width, p.ldx0, 16);

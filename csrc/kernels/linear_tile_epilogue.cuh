@@ -1,10 +1,10 @@
 // What follows a product on Hopper: linear_epilogue.cuh's steps for a tile.
 //
 // A warp owns 16 rows of a tile, a thread two of them (lane / 4 and 8 below). wgmma gives a thread
-// pairs of columns; the rows of a prepared weight are in such an order (physical_row) that two pairs
-// are the four columns 16 g + 4 (lane % 4) + {0..3} of group g: nothing has to be exchanged between
-// threads. Groups that fill a box of 128 bytes go through shared memory (linear_boxes.cuh), the
-// others straight to device memory.
+// pairs of columns; the rows of a prepared weight are in such an order (physical_row) that two
+// pairs are the four columns 16 g + 4 (lane % 4) + {0..3} of group g: nothing has to be exchanged
+// between threads. Groups that fill a box of 128 bytes go through shared memory (linear_boxes.cuh),
+// the others straight to device memory.
 #pragma once
 
 #include "kernels/linear_boxes.cuh"
@@ -27,12 +27,13 @@ class TileEpilogue {
         first_row_(first_row),
         row_(first_row + threadIdx.x % 32 / 4),
         own_(threadIdx.x % 4 * 4),
-        first_column_(first_column) {}
+        first_column_(first_column),
+        num_boxes_(min(kBoxes, max(0, e.boxes_end - first_column) / (kBoxGroups * 16))) {}
 
   // Asks for the first two boxes of x0 and xl.
   __device__ void start() {
-    if (!e_.boxes || !crosses()) return;
-    for (int box = 0; box < kBoxes && box < 2; ++box) start_read(box);
+    if (!crosses()) return;
+    for (int box = 0; box < 2 && box < num_boxes_; ++box) start_read(box);
   }
 
   // sums: wgmma's; `part` is the head's.
@@ -59,7 +60,6 @@ class TileEpilogue {
   static constexpr int kGroups = kTileN / 16;
   static constexpr int kBoxGroups = 8 / sizeof(T);
   static constexpr int kBoxes = kGroups / kBoxGroups;
-  static constexpr int kRest = kGroups - kBoxes * kBoxGroups;
 
   __device__ bool crosses() const {
     const LinearParams& p = e_.linear;
@@ -75,10 +75,10 @@ class TileEpilogue {
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
       const int box = g / kBoxGroups;
-      const bool boxed = kVectors && e_.boxes && box < kBoxes;
+      const bool boxed = kVectors && box < kBoxes && box < num_boxes_;
       const bool first = g % kBoxGroups == 0;
       if (boxed && first) {
-        if (kCross && box > 0 && box + 1 < kBoxes) start_read(box + 1);
+        if (kCross && box > 0 && box + 1 < num_boxes_) start_read(box + 1);
         if (kCross)
           boxes_.wait_read(box % 2);
         else
@@ -170,8 +170,8 @@ class TileEpilogue {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const float4 sums{four[r][0], four[r][1], four[r][2], four[r][3]};
-      dots_[r] += finish_each<T, kScaled>(e_.linear, columns_, row_ + r * 8, first_column_, own,
-                                          sums);
+      dots_[r] +=
+          finish_each<T, kScaled>(e_.linear, columns_, row_ + r * 8, first_column_, own, sums);
     }
   }
 
@@ -182,6 +182,7 @@ class TileEpilogue {
   std::int64_t row_;
   int own_;  // the thread's place in each group of 16 columns
   int first_column_;
+  int num_boxes_;
   float dots_[2] = {};
 };
 
