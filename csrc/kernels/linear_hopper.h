@@ -23,9 +23,19 @@ void linear_hopper_split(const LinearParams& params, const LinearConfig& config,
 // The current device's number of multiprocessors.
 int processor_count();
 
-// How the copy engine finds boxes of `box_rows` rows of 128 bytes in a row-major matrix. Outside the
-// matrix it reads zeros.
+// How the copy engine finds boxes of `box_rows` rows of 128 bytes in a row-major matrix. Outside
+// the matrix it reads zeros.
 CUtensorMap tensor_map(DataType type, const void* data, std::int64_t rows, std::int64_t columns,
                        std::int64_t stride, int box_rows);
+
+// What the epilogue reads and writes, in boxes of 16 rows: out, x0 and xl; those that are absent
+// are never used.
+struct EpilogueMaps {
+  CUtensorMap out;
+  CUtensorMap x0;
+  CUtensorMap xl;
+};
+struct EpilogueParams;
+EpilogueMaps epilogue_maps(DataType type, const EpilogueParams& params);
 
 }  // namespace dpiframe

@@ -46,7 +46,8 @@ __device__ int largest_exponent(const float* row, int k) {
   return shared;
 }
 
-// The column of x that a thread of split_kernel has at `place` of its chunk (linear_hopper_split.cu).
+// The column of x that a thread of split_kernel has at `place` of its chunk
+// (linear_hopper_split.cu).
 __device__ int column_at(int place) {
   const int step = place / 16;
   const int thread = place % 8 / 2;
@@ -88,14 +89,16 @@ void prepare_linear_weight(Precision precision, const float* w, int n, int k, vo
           reinterpret_cast<float*>(bytes + layout.plain_offset));
       break;
     case Precision::kTf32:
-      convert_kernel<<<layout.rows, kThreads, 0, stream>>>(w, n, k, static_cast<Tf32*>(prepared), width);
+      convert_kernel<<<layout.rows, kThreads, 0, stream>>>(w, n, k, static_cast<Tf32*>(prepared),
+                                                           width);
       break;
     case Precision::kFp16:
-      convert_kernel<<<layout.rows, kThreads, 0, stream>>>(w, n, k, static_cast<__half*>(prepared), width);
+      convert_kernel<<<layout.rows, kThreads, 0, stream>>>(w, n, k, static_cast<__half*>(prepared),
+                                                           width);
       break;
     case Precision::kBf16:
-      convert_kernel<<<layout.rows, kThreads, 0, stream>>>(w, n, k, static_cast<__nv_bfloat16*>(prepared),
-                                                 width);
+      convert_kernel<<<layout.rows, kThreads, 0, stream>>>(
+          w, n, k, static_cast<__nv_bfloat16*>(prepared), width);
       break;
   }
   DPIF_CUDA_CHECK(cudaGetLastError());
