@@ -2,29 +2,9 @@
 #pragma once
 
 #include "common/numbers.cuh"
-#include "kernels/linear.h"
+#include "kernels/linear_epilogue_params.h"
 
 namespace dpiframe {
-
-// LinearParams and what the launcher found out about them.
-struct EpilogueParams {
-  LinearParams linear;
-  const float* column_scale;  // [n] or null: a factor for the sums, before the bias
-  bool vectors;               // four columns at a time can be read, treated alike and written
-};
-
-inline bool are_quads(const void* pointer, std::int64_t stride, std::size_t element) {
-  return reinterpret_cast<std::uintptr_t>(pointer) % (4 * element) == 0 && stride % 4 == 0;
-}
-
-inline EpilogueParams epilogue_params(const LinearParams& p, std::size_t element) {
-  const bool cross = p.cross_begin < p.cross_end;
-  const bool vectors =
-      p.n % 4 == 0 && are_quads(p.out, p.ldo, element) &&
-      (!cross || (are_quads(p.x0, p.ldx0, element) && are_quads(p.xl, p.ldxl, element) &&
-                  p.cross_begin % 4 == 0 && p.cross_end % 4 == 0));
-  return {p, nullptr, vectors};
-}
 
 // max(value, least), but NaN stays.
 __device__ inline float at_least(float value, float least) {
@@ -75,23 +55,5 @@ struct ColumnVectors {
                  : "memory");
   }
 };
-
-// Asks for x0 and xl of a warp's 16 rows to come to L2.
-template <class T, int kTileN>
-__device__ void prefetch_cross(const LinearParams& p, std::int64_t first_row, int first_column) {
-  constexpr int kLine = 128 / sizeof(T);
-  constexpr int kLines = kTileN / kLine + 1;
-  const int begin = max(first_column, p.cross_begin);
-  const int end = min(first_column + kTileN, p.cross_end);
-  for (int i = threadIdx.x % 32; i < 16 * kLines; i += 32) {
-    const std::int64_t row = first_row + i / kLines;
-    const int column = begin + i % kLines * kLine;
-    if (row >= p.rows || column >= end) continue;
-    const T* x0 = static_cast<const T*>(p.x0) + row * p.ldx0 + column - p.cross_begin;
-    const T* xl = static_cast<const T*>(p.xl) + row * p.ldxl + column - p.cross_begin;
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(x0));
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(xl));
-  }
-}
 
 }  // namespace dpiframe

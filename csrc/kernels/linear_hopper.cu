@@ -68,12 +68,15 @@ template <class T, int kTileN, int kBlocks>
 __global__ void __launch_bounds__(kThreads, 1)
     linear_kernel(const __grid_constant__ CUtensorMap x_map,
                   const __grid_constant__ CUtensorMap w_map,
+                  const __grid_constant__ EpilogueMaps maps,
                   const __grid_constant__ EpilogueParams e, const TileWalk walk) {
 #ifdef DPIF_HOPPER
   extern __shared__ unsigned char shared[];
-  Ring<kTileN> ring(shared);
+  Ring<kTileN> ring(shared, walk);
   const int group = threadIdx.x / 128;
   if (threadIdx.x == 0) ring.init(kBlocks == 1 ? 8 : 4);
+  WarpBoxes boxes = ring.boxes(maps, shared);
+  if (threadIdx.x < kConsumerThreads && threadIdx.x % 32 == 0) boxes.init();
   if (threadIdx.x == kConsumerThreads) {
     fetch_map(&x_map);
     fetch_map(&w_map);
@@ -98,10 +101,9 @@ __global__ void __launch_bounds__(kThreads, 1)
       const int part = static_cast<int>(tile % walk.tiles_n);
       const int first = kBlocks == 1 ? group * 64 : 0;
       const std::int64_t row = tile / walk.tiles_n * kTileRows + first + warp * 16;
+      using Epilogue = TileEpilogue<T, kTileN, false>;
       columns.start_copies(e, part * kTileN, kTileN, threadIdx.x % 128, 128);
-#pragma unroll
-      for (int b = 0; b < kBlocks; ++b)
-        prefetch_cross<T, kTileN>(e.linear, row + b * 64, part * kTileN);
+      Epilogue(e, columns, boxes, row, part * kTileN).start();
       if (kBlocks == 2) await_turn(group);
       float sums[kBlocks][kTileN / 2];
       multiply<T, kTileN, kBlocks>(ring, walk.num_chunks, first, sums);
@@ -109,11 +111,14 @@ __global__ void __launch_bounds__(kThreads, 1)
       ColumnVectors::wait_copies();
       warpgroup_barrier();
 #pragma unroll
-      for (int b = 0; b < kBlocks; ++b)
-        TileEpilogue<T, kTileN, false>(e, columns, row + b * 64, part * kTileN)
-            .finish(sums[b], part);
+      for (int b = 0; b < kBlocks; ++b) {
+        Epilogue epilogue(e, columns, boxes, row + b * 64, part * kTileN);
+        if (b > 0) epilogue.start();
+        epilogue.finish(sums[b], part);
+      }
       warpgroup_barrier();
     }
+    WarpBoxes::finish_stores();
   }
 #endif
 }
@@ -121,14 +126,14 @@ __global__ void __launch_bounds__(kThreads, 1)
 template <class T, int kTileN, int kBlocks>
 void launch(Precision precision, const LinearParams& p, cudaStream_t stream) {
   const WeightLayout layout(precision, p.n, p.k);
-  const int tiles_n = (p.n + kTileN - 1) / kTileN;
-  const TileWalk walk{(p.rows + kTileRows - 1) / kTileRows * tiles_n, tiles_n, layout.chunks};
   const DataType type = activation_type(precision);
   const CUtensorMap x_map = tensor_map(type, p.x, p.rows, p.k, p.ldx, kTileRows);
   const std::int64_t width = std::int64_t{layout.chunk} * layout.chunks;
   const CUtensorMap w_map = tensor_map(type, p.w, layout.rows, width, width, kTileN);
+  const EpilogueParams e = epilogue_params(p, sizeof(T));
+  const TileWalk walk = tile_walk<kTileN>(e, layout.chunks);
   launch_walk<kTileN>(linear_kernel<T, kTileN, kBlocks>, walk, stream, x_map, w_map,
-                      epilogue_params(p, sizeof(T)), walk);
+                      epilogue_maps(type, e), e, walk);
 }
 
 template <class T>
@@ -139,20 +144,14 @@ void launch_config(Precision precision, const LinearParams& params, const Linear
       return launch<T, 64, 1>(precision, params, stream);
     case 112:
       return launch<T, 112, 1>(precision, params, stream);
-    case 128:
-      return launch<T, 128, 1>(precision, params, stream);
     case 160:
       return launch<T, 160, 1>(precision, params, stream);
-    case 208:
-      return launch<T, 208, 1>(precision, params, stream);
     case 256:
       return launch<T, 256, 1>(precision, params, stream);
     case 129:
       return launch<T, 128, 2>(precision, params, stream);
     case 145:
       return launch<T, 144, 2>(precision, params, stream);
-    case 161:
-      return launch<T, 160, 2>(precision, params, stream);
     default:
       DPIF_CHECK(false, "no kernel has tiles of ", config.tile_n, " columns");
   }

@@ -28,4 +28,14 @@ int processor_count();
 CUtensorMap tensor_map(DataType type, const void* data, std::int64_t rows, std::int64_t columns,
                        std::int64_t stride, int box_rows);
 
+// What the epilogue reads and writes, in boxes of 16 rows: out, x0 and xl; those that are absent
+// are never used.
+struct EpilogueMaps {
+  CUtensorMap out;
+  CUtensorMap x0;
+  CUtensorMap xl;
+};
+struct EpilogueParams;
+EpilogueMaps epilogue_maps(DataType type, const EpilogueParams& params);
+
 }  // namespace dpiframe

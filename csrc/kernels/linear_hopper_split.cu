@@ -117,7 +117,7 @@ __device__ void multiply(Ring<kTileN>& ring, const unsigned char* shared, int nu
     const int used = ring.stage();
     ring.advance();
     SplitRows next = x;
-    if (AHEAD && chunk + 1 < num_chunks) {
+    if (chunk + 1 < num_chunks) {
       ring.wait_full();
       next = split_stage();
     }
@@ -128,10 +128,6 @@ __device__ void multiply(Ring<kTileN>& ring, const unsigned char* shared, int nu
 #pragma unroll
     for (int i = 0; i < kTileN / 2; ++i) totals[i] = fmaf(sums[i], x.inverse[i / 2 % 2], totals[i]);
     x = next;
-    if (!AHEAD && chunk + 1 < num_chunks) {
-      ring.wait_full();
-      x = split_stage();
-    }
   }
 }
 
@@ -141,12 +137,15 @@ template <int kTileN>
 __global__ void __launch_bounds__(kThreads, 1)
     split_kernel(const __grid_constant__ CUtensorMap x_map,
                  const __grid_constant__ CUtensorMap w_map,
+                 const __grid_constant__ EpilogueMaps maps,
                  const __grid_constant__ EpilogueParams e, const TileWalk walk) {
 #ifdef DPIF_HOPPER
   extern __shared__ unsigned char shared[];
-  Ring<kTileN> ring(shared);
+  Ring<kTileN> ring(shared, walk);
   const int group = threadIdx.x / 128;
   if (threadIdx.x == 0) ring.init(8);
+  WarpBoxes boxes = ring.boxes(maps, shared);
+  if (threadIdx.x < kConsumerThreads && threadIdx.x % 32 == 0) boxes.init();
   if (threadIdx.x == kConsumerThreads) {
     fetch_map(&x_map);
     fetch_map(&w_map);
@@ -164,14 +163,16 @@ __global__ void __launch_bounds__(kThreads, 1)
       const int part = static_cast<int>(tile % walk.tiles_n);
       const std::int64_t row = tile / walk.tiles_n * kTileRows + first;
       columns.start_copies(e, part * kTileN, kTileN, threadIdx.x % 128, 128);
-      prefetch_cross<float, kTileN>(e.linear, row, part * kTileN);
+      TileEpilogue<float, kTileN, true> epilogue(e, columns, boxes, row, part * kTileN);
+      epilogue.start();
       float totals[kTileN / 2];
       multiply<kTileN>(ring, shared, walk.num_chunks, first, totals);
       ColumnVectors::wait_copies();
       warpgroup_barrier();
-      TileEpilogue<float, kTileN, true>(e, columns, row, part * kTileN).finish(totals, part);
+      epilogue.finish(totals, part);
       warpgroup_barrier();
     }
+    WarpBoxes::finish_stores();
   }
 #endif
 }
@@ -179,15 +180,15 @@ __global__ void __launch_bounds__(kThreads, 1)
 template <int kTileN>
 void launch(const LinearParams& p, cudaStream_t stream) {
   const WeightLayout layout(Precision::kFp32, p.n, p.k);
-  const int tiles_n = (p.n + kTileN - 1) / kTileN;
-  const TileWalk walk{(p.rows + kTileRows - 1) / kTileRows * tiles_n, tiles_n, layout.chunks};
   const CUtensorMap x_map = tensor_map(DataType::kFloat, p.x, p.rows, p.k, p.ldx, kTileRows);
   const std::int64_t width = std::int64_t{64} * layout.chunks;
   const CUtensorMap w_map = tensor_map(DataType::kHalf, p.w, layout.rows, width, width, kTileN);
   EpilogueParams e = epilogue_params(p, sizeof(float));
+  const TileWalk walk = tile_walk<kTileN>(e, layout.chunks);
   e.column_scale =
       reinterpret_cast<const float*>(static_cast<const char*>(p.w) + layout.scale_offset);
-  launch_walk<kTileN>(split_kernel<kTileN>, walk, stream, x_map, w_map, e, walk);
+  launch_walk<kTileN>(split_kernel<kTileN>, walk, stream, x_map, w_map,
+                      epilogue_maps(DataType::kFloat, e), e, walk);
 }
 
 }  // namespace

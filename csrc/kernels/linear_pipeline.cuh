@@ -10,8 +10,8 @@
 
 #include "common/cuda_check.h"
 #include "kernels/linear_config.h"
-#include "kernels/linear_epilogue.cuh"
 #include "kernels/linear_hopper.h"
+#include "kernels/linear_tile_epilogue.cuh"
 #include "kernels/linear_wgmma.cuh"
 
 namespace dpiframe {
@@ -23,14 +23,17 @@ constexpr int kThreads = kConsumerThreads + 128;
 constexpr int kBarrierBytes = 256;
 constexpr int kSharedLimit = 227 * 1024;
 
+// What a block's shared memory holds: stages, a warp's boxes, barriers, a warpgroup's columns.
 template <int kTileN>
 struct Stages {
   static constexpr int kBytes = kXBytes + kTileN * kChunkBytes;
-  static constexpr int kColumnBytes = ColumnVectors::kVectors * kTileN * 4;  // a warpgroup
-  static constexpr int kOther = 1024 + kBarrierBytes + 2 * kColumnBytes;
-  static constexpr int kFit = (kSharedLimit - kOther) / kBytes;
-  static constexpr int kCount = kFit < 8 ? kFit : 8;
-  static constexpr int kSharedBytes = kOther + kCount * kBytes;
+  static constexpr int kColumnBytes = ColumnVectors::kVectors * kTileN * 4;
+  static constexpr int kOther = 1024 + kBarrierBytes + 2 * kColumnBytes;  // 1,024 to align
+
+  static constexpr int count(int box_bytes) {
+    const int fit = (kSharedLimit - kOther - kConsumerThreads / 32 * box_bytes) / kBytes;
+    return fit < 8 ? fit : 8;
+  }
 };
 
 // What a kernel walks over: tiles in row order, those that share rows of x beside one another.
@@ -38,43 +41,20 @@ struct TileWalk {
   std::int64_t num_tiles;
   int tiles_n;
   int num_chunks;
+  int num_stages;
+  int box_bytes;  // a warp
 };
 
+template <int kTileN>
+TileWalk tile_walk(const EpilogueParams& e, int num_chunks) {
+  const LinearParams& p = e.linear;
+  const int tiles_n = (p.n + kTileN - 1) / kTileN;
+  const int box_bytes = p.cross_begin < p.cross_end ? 2 * kSlotBytes : 2 * kBoxBytes;
+  return {(p.rows + kTileRows - 1) / kTileRows * tiles_n, tiles_n, num_chunks,
+          Stages<kTileN>::count(box_bytes), box_bytes};
+}
+
 #ifdef DPIF_HOPPER
-
-__device__ inline std::uint32_t shared_address(const void* pointer) {
-  return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
-}
-
-__device__ inline void barrier_init(std::uint32_t barrier, int arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
-}
-__device__ inline void barrier_arrive(std::uint32_t barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-__device__ inline void barrier_expect(std::uint32_t barrier, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
-               : "memory");
-}
-__device__ inline void barrier_wait(std::uint32_t barrier, int parity) {
-  asm volatile(
-      "{.reg .pred p;\n"
-      "again: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
-      "@!p bra again;}" ::"r"(barrier),
-      "r"(parity)
-      : "memory");
-}
-__device__ inline void fetch_map(const CUtensorMap* map) {
-  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
-}
-__device__ inline void copy_box(std::uint32_t target, const CUtensorMap* map, int column, int row,
-                                std::uint32_t barrier) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
-      "[%0], [%1, {%2, %3}], [%4];" ::"r"(target),
-      "l"(map), "r"(column), "r"(row), "r"(barrier)
-      : "memory");
-}
 
 // One warp's place in the ring.
 template <int kTileN>
@@ -82,19 +62,27 @@ class Ring {
  public:
   using Layout = Stages<kTileN>;
 
-  __device__ explicit Ring(unsigned char* shared)
+  __device__ Ring(unsigned char* shared, const TileWalk& walk)
       : base_((shared_address(shared) + 1023) & ~1023u),
-        barriers_(base_ + Layout::kCount * Layout::kBytes) {}
+        num_stages_(walk.num_stages),
+        box_bytes_(walk.box_bytes),
+        barriers_(boxes_base() + kConsumerThreads / 32 * box_bytes_) {}
 
   // Once, by one thread: a stage is full when the copies are there, empty when `readers` are done.
   __device__ void init(int readers) const {
-    for (int i = 0; i < Layout::kCount; ++i) {
+    for (int i = 0; i < num_stages_; ++i) {
       barrier_init(full(i), 1);
       barrier_init(empty(i), readers);
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
-  // The warpgroup's column vectors, behind the stages.
+  // The warp's boxes for the epilogue, behind the stages; their barriers, behind the ring's.
+  __device__ WarpBoxes boxes(const EpilogueMaps& maps, unsigned char* shared) const {
+    const int warp = threadIdx.x / 32;
+    const std::uint32_t offset = boxes_base() - shared_address(shared) + warp * box_bytes_;
+    return {maps, shared + offset, box_bytes_ / 2, barriers_ + 128 + 16 * warp};
+  }
+  // The warpgroup's column vectors, behind both.
   __device__ ColumnVectors columns(unsigned char* shared) const {
     const std::uint32_t offset = barriers_ - shared_address(shared) + kBarrierBytes;
     return {reinterpret_cast<float*>(shared + offset + threadIdx.x / 128 * Layout::kColumnBytes),
@@ -108,7 +96,7 @@ class Ring {
     if (threadIdx.x % 32 == 0) barrier_arrive(empty(stage));
   }
   __device__ void advance() {
-    if (++stage_ == Layout::kCount) {
+    if (++stage_ == num_stages_) {
       stage_ = 0;
       phase_ ^= 1;
     }
@@ -134,10 +122,13 @@ class Ring {
   }
 
  private:
+  __device__ std::uint32_t boxes_base() const { return base_ + num_stages_ * Layout::kBytes; }
   __device__ std::uint32_t full(int i) const { return barriers_ + 16 * i; }
   __device__ std::uint32_t empty(int i) const { return barriers_ + 16 * i + 8; }
 
   std::uint32_t base_;
+  int num_stages_;
+  int box_bytes_;
   std::uint32_t barriers_;
   int stage_ = 0;
   int phase_ = 0;
@@ -166,29 +157,22 @@ __device__ void lower_registers() {
 
 #endif  // DPIF_HOPPER
 
-#ifdef HARNESS
-extern "C" int g_pdl;
-#else
-constexpr int g_pdl = 1;
-#endif
-
 // Launches a block on each multiprocessor, or fewer where there are fewer tiles.
 template <int kTileN, class... Args>
 void launch_walk(void (*kernel)(Args...), const TileWalk& walk, cudaStream_t stream,
                  const Args&... args) {
-  constexpr int kShared = Stages<kTileN>::kSharedBytes;
   DPIF_CUDA_CHECK(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared));
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedLimit));
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = static_cast<unsigned>(std::min<std::int64_t>(walk.num_tiles, processor_count()));
   config.blockDim = kThreads;
-  config.dynamicSmemBytes = kShared;
+  config.dynamicSmemBytes = kSharedLimit;
   config.stream = stream;
   config.attrs = &early;
-  config.numAttrs = g_pdl;
+  config.numAttrs = 1;
   DPIF_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, args...));
 }
 

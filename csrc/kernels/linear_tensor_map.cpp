@@ -1,6 +1,7 @@
 #include <cuda_runtime_api.h>
 
 #include "common/cuda_check.h"
+#include "kernels/linear_epilogue_params.h"
 #include "kernels/linear_hopper.h"
 
 namespace dpiframe {
@@ -54,6 +55,19 @@ CUtensorMap tensor_map(DataType type, const void* data, std::int64_t rows, std::
                                           static_cast<int>(result), " for [", rows, ", ", columns,
                                           "] of stride ", stride));
   return map;
+}
+
+EpilogueMaps epilogue_maps(DataType type, const EpilogueParams& e) {
+  const LinearParams& p = e.linear;
+  const std::int64_t width = p.cross_end - p.cross_begin;
+  EpilogueMaps maps{};
+  if (e.boxes_end == 0) return maps;
+  if (p.out != nullptr) maps.out = tensor_map(type, p.out, p.rows, p.n, p.ldo, 16);
+  if (width > 0) {
+    maps.x0 = tensor_map(type, p.x0, p.rows, width, p.ldx0, 16);
+    maps.xl = tensor_map(type, p.xl, p.rows, width, p.ldxl, 16);
+  }
+  return maps;
 }
 
 bool hopper_takes(Precision precision, const LinearParams& params) {
