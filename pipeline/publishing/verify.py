@@ -46,7 +46,7 @@ def verify_output(output: str | Path) -> Verification:
     try:
         manifest = read_json(layout.manifest, Manifest)
         success = read_json(layout.success, Success)
-    except ConfigError as error:
+    except (ConfigError, OSError) as error:
         return Verification(output=str(layout.root), problems=[str(error)])
     if manifest is None:
         problem = f"{layout.manifest} is missing: the job has not finished; run it again"

@@ -113,6 +113,8 @@ def test_a_uri_as_input_asks_for_a_mounted_path(tmp_path: Path, item: str) -> No
     ("text", "told"),
     [
         (SMALL + "bundle: c\n", "key 'bundle' is given twice (again in line 4)"),
+        ("? [a]\n: 1\n", "the key in line 1 is a list"),
+        ("b: &b {c: 1}\nd:\n  <<: *b\n", "unknown key 'd'"),
         ("bundle: [", "is not valid YAML"),
         ("- bundle", "must hold `key: value` lines, but holds list"),
         ("", "but holds nothing"),
