@@ -44,7 +44,10 @@ class LazyGroup(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
+)
 @click.version_option(package_name="dpiframe", prog_name="dpiframe")
 def root() -> None:
     """Offline CTR scoring: parquet in, exactly one published score a row out.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
@@ -9,10 +10,12 @@ import click
 
 @click.command("convert")
 @click.argument("inputs", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--output", "-o", required=True, type=click.Path(path_type=Path), help="Folder.")
+@click.option("--output", "-o", required=True, type=click.Path(path_type=Path), help="New folder.")
 @click.option("--dataset", type=click.Choice(["criteo", "avazu"]), required=True)
-@click.option("--rows-per-shard", type=click.IntRange(1), default=1_000_000)
-@click.option("--row-group-rows", type=click.IntRange(1), default=100_000)
+@click.option("--rows-per-shard", type=click.IntRange(1), default=1_000_000, help="Rows a file.")
+@click.option(
+    "--row-group-rows", type=click.IntRange(1), default=100_000, help="Rows a parquet row group."
+)
 @click.option("--compression", type=click.Choice(["none", "snappy", "lz4", "zstd"]), default="zstd")
 @click.option("--overwrite", is_flag=True, help="Replace the shards that are there.")
 def command(**options: object) -> None:
@@ -24,7 +27,17 @@ def command(**options: object) -> None:
     """
     from pipeline.data.convert import ConvertOptions, convert
 
-    result = convert(ConvertOptions.model_validate(options))
+    total = 0
+
+    def on_rows(rows: int) -> None:
+        nonlocal total
+        total += rows
+        if sys.stderr.isatty():
+            click.echo(f"\r{total:,} rows", nl=False, err=True)
+
+    result = convert(ConvertOptions.model_validate(options), on_rows)
+    if sys.stderr.isatty():
+        click.echo(err=True)
     click.echo(
         f"{result.rows:,} rows in {result.shards} shards, {result.seconds:.1f} s, "
         f"{result.rows / result.seconds:,.0f} rows/s: {options['output']}"

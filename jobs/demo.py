@@ -8,9 +8,11 @@ import click
 
 
 @click.command("demo")
-@click.option("--output", "-o", default="demo_out", type=click.Path(path_type=Path))
-@click.option("--rows", type=click.IntRange(200_000), default=1_000_000)
-@click.option("--train-rows", type=click.IntRange(10_000), default=300_000)
+@click.option("--output", "-o", default="demo_out", type=click.Path(path_type=Path), help="Folder.")
+@click.option("--rows", type=click.IntRange(200_000), default=1_000_000, help="Rows in all.")
+@click.option(
+    "--train-rows", type=click.IntRange(10_000), default=300_000, help="Those trained on."
+)
 def command(output: Path, rows: int, train_rows: int) -> None:
     """Synthesise rows, train a DeepFM on some, score the rest by the job, verify, track.
 

@@ -10,7 +10,7 @@ import click
 
 
 @click.command("synth")
-@click.option("--output", "-o", required=True, type=click.Path(path_type=Path), help="Folder.")
+@click.option("--output", "-o", required=True, type=click.Path(path_type=Path), help="New folder.")
 @click.option("--dataset", type=click.Choice(["criteo", "avazu"]), default="criteo")
 @click.option(
     "--form",
@@ -19,10 +19,17 @@ import click
     help="raw: integers, hex strings, nulls, as published; encoded: int32 ids.",
 )
 @click.option("--rows", type=click.IntRange(1), default=1_000_000)
-@click.option("--rows-per-shard", type=click.IntRange(1), default=1_000_000)
-@click.option("--row-group-rows", type=click.IntRange(1), default=100_000)
+@click.option("--rows-per-shard", type=click.IntRange(1), default=1_000_000, help="Rows a file.")
+@click.option(
+    "--row-group-rows", type=click.IntRange(1), default=100_000, help="Rows a parquet row group."
+)
 @click.option("--seed", type=click.IntRange(0), default=0)
-@click.option("--zipf-exponent", type=click.FloatRange(0, 4, min_open=True), default=1.05)
+@click.option(
+    "--zipf-exponent",
+    type=click.FloatRange(0, 4, min_open=True),
+    default=1.05,
+    help="How much more frequent popular values are.",
+)
 @click.option(
     "--cardinality-scale",
     type=click.FloatRange(0, 10, min_open=True),

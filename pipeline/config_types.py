@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -43,6 +44,12 @@ def _local_path(value: str) -> str:
         )
     if not value.strip():
         raise ValueError("must not be empty")
+    if "\0" in value:
+        raise ValueError(f"must not hold a null character, got {value!r}")
+    try:
+        Path(value).expanduser()
+    except RuntimeError:
+        raise ValueError(f"names a home folder that nobody has, got {value!r}") from None
     return value
 
 

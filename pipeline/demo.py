@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from pipeline.config import JobConfig
 from pipeline.data.synth import SynthOptions, synth
-from pipeline.errors import DpiframeError
+from pipeline.errors import ConfigError, DpiframeError
 from pipeline.evaluate import auc, logloss
 from pipeline.publishing.scores import open_scores
 from pipeline.publishing.verify import verify_output
@@ -17,6 +17,7 @@ from pipeline.scoring.job import JobResult, run_job
 from pipeline.training import TrainOptions, train
 
 SHARD_ROWS = 100_000
+MARK = ".dpiframe-demo"  # in a folder that a demo made, and may empty
 
 
 class DemoResult(NamedTuple):
@@ -30,8 +31,7 @@ class DemoResult(NamedTuple):
 
 def run_demo(folder: Path, rows: int, train_rows: int, say: Callable[[str], None]) -> DemoResult:
     """Run every stage in `folder`, replacing an earlier demo's; `say` is told what happens."""
-    for name in ("rows", "bundle", "scores"):
-        shutil.rmtree(folder / name, ignore_errors=True)
+    clear(folder)
     made = synth(
         SynthOptions(dataset="criteo", output=folder / "rows", rows=rows, rows_per_shard=SHARD_ROWS)
     )
@@ -64,6 +64,16 @@ def run_demo(folder: Path, rows: int, train_rows: int, say: Callable[[str], None
     table = open_scores(folder / "scores").to_table(columns=["label", "score"])
     labels, scores = (table.column(name).to_numpy() for name in ("label", "score"))
     return DemoResult(job, auc(labels, scores), logloss(labels, scores), uri)
+
+
+def clear(folder: Path) -> None:
+    """Make the folder, or remove an earlier demo's files; ConfigError where they are another's."""
+    if folder.exists() and any(folder.iterdir()) and not (folder / MARK).exists():
+        raise ConfigError(f"{folder} holds files that no demo made; choose another folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / MARK).touch()
+    for name in ("rows", "bundle", "scores"):
+        shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def show(result: DemoResult) -> str:

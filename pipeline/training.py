@@ -7,6 +7,7 @@ brought in by `dpiframe export`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from dpiframe_core import Bundle, CTRModel, save_bundle
+from dpiframe_core import Bundle, BundleError, CTRModel, SpecError, save_bundle
 from dpiframe_core.features import (
     EncodeError,
     Encoder,
@@ -91,11 +92,15 @@ class TrainResult:
 def train(options: TrainOptions, on_step: Callable[[str], None] = lambda _: None) -> TrainResult:
     """Fit the schema, train, write the bundle; `on_step` is told what happens.
 
-    Raises ContractError for input that does not fit the data set, ConfigError for an output that
-    exists.
+    Raises ContractError for input that does not fit the data set or cannot be learnt from,
+    ConfigError for an output that exists or cannot be made, and for options that make no model.
     """
     if options.output.exists():
         raise ConfigError(f"{options.output} exists; choose another output or remove it first")
+    try:
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot make the folder of {options.output}: {error}") from None
     schema = options.schema_to_fit()
     columns = [*schema.source_columns, schema.label_column or ""]
     try:
@@ -104,11 +109,16 @@ def train(options: TrainOptions, on_step: Callable[[str], None] = lambda _: None
     except (EncodeError, SchemaError) as error:
         raise ContractError(f"training rows do not fit the schema: {error}") from None
     on_step(f"{rows.labels.numel():,} rows encoded, {rows.labels.mean():.3f} clicks a row")
-    features = Features.of_schema(fitted, options.dim, options.dense_as)
-    deep = Deep(options.hidden, options.batch_norm, options.dropout)
-    model = CTRModel(MODELS[options.model](features, deep), options.seed, sparse=True)
-    fit_model(model, rows, options, on_step)
-    bundle = save_bundle(options.output, model.spec, model.state_dict(), fitted, vocabularies)
+    if rows.labels.unique().numel() != 2:
+        raise ContractError("training needs rows with a click and rows without one")
+    try:
+        features = Features.of_schema(fitted, options.dim, options.dense_as)
+        deep = Deep(options.hidden, options.batch_norm, options.dropout)
+        model = CTRModel(MODELS[options.model](features, deep), options.seed, sparse=True)
+        fit_model(model, rows, options, on_step)
+        bundle = save_bundle(options.output, model.spec, model.state_dict(), fitted, vocabularies)
+    except (SpecError, BundleError) as error:
+        raise ConfigError(str(error)) from None
     scores, labels = predict(model, rows, options.batch), rows.labels.numpy()
     return TrainResult(bundle, len(labels), auc(labels, scores), logloss(labels, scores))
 
@@ -151,15 +161,24 @@ def encode_rows(tables: Iterator[pa.Table], encoder: Encoder, schema: FeatureSch
         encoded = encoder.encode(table)
         ids.append(np.stack(encoded.ids) if encoded.ids else np.empty((0, table.num_rows)))
         dense.append(np.stack(encoded.dense) if encoded.dense else np.empty((0, table.num_rows)))
-        label = table.column(schema.label_column)
-        if label.null_count:
-            raise ContractError(f"column {schema.label_column} has {label.null_count} nulls")
-        labels.append(label.to_numpy().astype(np.float32))
+        labels.append(read_labels(table.column(schema.label_column), schema.label_column or ""))
     return Rows(
         torch.from_numpy(np.concatenate(ids, axis=1).astype(np.int32, copy=False)),
         torch.from_numpy(np.concatenate(dense, axis=1).astype(np.float32, copy=False)),
         torch.from_numpy(np.concatenate(labels)),
     )
+
+
+def read_labels(column: pa.ChunkedArray, name: str) -> np.ndarray:
+    """The labels [B] float32, each 0 or 1; ContractError says what else there is."""
+    try:
+        labels: np.ndarray = column.cast(pa.float32()).to_numpy()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise ContractError(f"column {name} does not hold labels: {error}") from None
+    wrong = np.flatnonzero((labels != 0) & (labels != 1))  # a null is NaN here
+    if len(wrong):
+        raise ContractError(f"column {name} must hold 0 or 1, got {column[int(wrong[0])]}")
+    return labels
 
 
 def fit_model(
@@ -188,6 +207,8 @@ def fit_model(
             for optimiser in optimisers:
                 optimiser.step()
             losses.append(loss.item())
+            if not math.isfinite(losses[-1]):
+                raise ConfigError("the loss is not finite: lower the learning rate")
         on_step(f"epoch {epoch + 1}: mean logloss {np.mean(losses):.4f} in {len(losses)} batches")
     model.eval()
 

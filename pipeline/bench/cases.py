@@ -24,7 +24,7 @@ from pipeline.data.values import scatter
 
 NUM_INTEGER_FIELDS, INTEGER_BUCKETS = 13, 100
 ROTATED_INPUTS = 8
-WARM_UP_ROUNDS = 5
+WARM_UP_CALLS = 4
 TABLE_STD = 0.1  # of the tables' weights: logits of order 1, so that differences show
 
 
@@ -117,14 +117,19 @@ class Timing(NamedTuple):
 def time_side_by_side(
     runs: Mapping[str, Callable[[int], object]], repeats: int
 ) -> dict[str, Timing]:
-    """Time each run on each input in turn, interleaved, so that they share the disturbances."""
+    """Time the runs in turns, so that they share the machine's disturbances.
+
+    A turn is every input once, after a few calls that are not counted: a run is measured as its
+    user calls it, many times in a row, not in caches that another run has filled.
+    """
     taken: dict[str, list[float]] = {name: [] for name in runs}
-    for repeat in range(-WARM_UP_ROUNDS, repeats):
+    while min(map(len, taken.values())) < repeats:
         for name, run in runs.items():
-            began = time.perf_counter()
-            run(repeat % ROTATED_INPUTS)
-            if repeat >= 0:
-                taken[name].append(1e3 * (time.perf_counter() - began))
+            for call in range(-WARM_UP_CALLS, ROTATED_INPUTS):
+                began = time.perf_counter()
+                run(call % ROTATED_INPUTS)
+                if call >= 0:
+                    taken[name].append(1e3 * (time.perf_counter() - began))
     return {name: _timing(samples) for name, samples in taken.items()}
 
 

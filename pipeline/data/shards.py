@@ -1,11 +1,14 @@
 """Writing folders of parquet shards so that no half-written shard is ever seen.
 
 Shards are written into a hidden folder inside the output and renamed into place when all are
-complete; on an error the hidden folder is removed and the output is as it was.
+complete; on an error the hidden folder is removed and the output is as it was. A run that was
+killed leaves its hidden folder to the next one.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import shutil
 import uuid
@@ -36,6 +39,7 @@ class ShardFolder:
         """Raise ConfigError when the folder holds anything, or with overwrite, anything else."""
         self._output = output
         self._staging = output / f"{_STAGING}{uuid.uuid4().hex[:12]}"
+        self._lock, self._is_new = -1, not output.exists()
         if output.exists() and not output.is_dir():
             raise ConfigError(f"output {output} is a file, expected a folder")
         present = sorted(output.iterdir()) if output.exists() else []
@@ -58,11 +62,24 @@ class ShardFolder:
         return self._staging / shard_name(index)
 
     def __enter__(self) -> Self:
-        """Make the hidden folder."""
+        """Make the hidden folder; remove those of runs that were killed.
+
+        ConfigError when another run is writing here.
+        """
+        for other in self._output.glob(f"{_STAGING}*"):
+            if not _is_abandoned(other):
+                raise ConfigError(
+                    f"another run is writing into {self._output}; "
+                    f"if it was killed, remove {other.name} there"
+                )
+            shutil.rmtree(other, ignore_errors=True)
         try:
             self._staging.mkdir(parents=True)
         except OSError as cause:
             raise ConfigError(f"cannot make output folder {self._output}: {cause}") from cause
+        self._lock = os.open(self._staging, os.O_RDONLY)
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return self
 
     def __exit__(
@@ -80,6 +97,10 @@ class ShardFolder:
                 self._publish()
         finally:
             shutil.rmtree(self._staging, ignore_errors=True)
+            os.close(self._lock)
+            if error is not None and self._is_new:
+                with contextlib.suppress(OSError):
+                    self._output.rmdir()
         if isinstance(error, OSError):
             raise ResumableError(
                 f"stopped, and nothing was written to {self._output}: {error}; "
@@ -91,6 +112,21 @@ class ShardFolder:
             old.unlink()
         for shard in sorted(self._staging.iterdir()):
             shard.rename(self._output / shard.name)
+
+
+def _is_abandoned(staging: Path) -> bool:
+    """True when the run that made this hidden folder is dead: the system gave up its lock."""
+    try:
+        folder = os.open(staging, os.O_RDONLY)
+    except OSError:
+        return True  # just removed
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # locked, or on a file system without locks
+        return False
+    finally:
+        os.close(folder)
+    return True
 
 
 def open_shard(

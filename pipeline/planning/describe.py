@@ -8,7 +8,14 @@ from pipeline.errors import ConfigError
 from pipeline.planning.identity import IDENTITY_KEYS
 from pipeline.planning.job_plan import JobPlan
 from pipeline.planning.units import Unit
-from pipeline.publishing.records import IdentityFile, OutputLayout, Success, read_json
+from pipeline.publishing.records import (
+    IdentityFile,
+    OutputLayout,
+    completed,
+    has_files,
+    is_whole,
+    read_json,
+)
 
 _LISTED = 10  # files or columns named one by one
 
@@ -39,10 +46,13 @@ def output_state(plan: JobPlan) -> OutputState:
         return _replaced(plan, "holds scores, but not whose they are")
     if found.identity != plan.identity:
         return _other_identity(plan, found)
-    success = read_json(layout.success, Success)
-    if success is not None and success.identity == plan.identity:
+    names = (unit.name for unit in plan.units)
+    manifest = completed(layout, plan.identity)
+    if manifest is not None and is_whole(layout, manifest, names):
         return OutputState("complete", len(plan.units), "is complete: nothing would be scored")
     done = _done_units(layout, plan.units)
+    if manifest is not None:
+        done = sum(has_files(layout, record) for record in manifest.units)
     text = f"{done} of {len(plan.units)} units are done: the others would be scored"
     return OutputState("resume", done, text)
 

@@ -11,7 +11,7 @@ from pipeline.config import JobConfig
 from pipeline.planning.inputs import InputFile
 
 # Goes up when the same input and configuration would be cut or scored in another way.
-_FORMAT = 1
+_FORMAT = 2
 
 # Keys that change a score, a row or the cut of the output:
 #   form, key_columns, carry_columns, field_columns: what is read and copied beside the score

@@ -84,6 +84,8 @@ def list_inputs(config: JobConfig) -> list[str]:
             found += _expand(pattern)
         except OSError as error:
             raise ContractError(f"cannot look for input {pattern}: {error.strerror}") from None
+        except ValueError as error:  # of a glob
+            raise ConfigError(f"input pattern {pattern} is not valid: {error}") from None
     for path in found:
         if not path.isascii():
             _check_name(path)
@@ -144,6 +146,7 @@ def _matches(pattern: Path) -> Iterator[str]:
         if path.is_dir():
             yield from _in_folder(path.resolve())
         else:
+            _check_regular(path)
             yield str(path.resolve())
 
 
@@ -166,8 +169,16 @@ def _in_folder(folder: Path) -> Iterator[str]:
             if entry.is_dir():
                 waiting.append(entry.path)
             elif entry.name.endswith(".parquet"):
+                if not entry.is_file():
+                    _check_regular(Path(entry.path))
                 linked = entry.is_symlink()
                 yield str(Path(entry.path).resolve()) if linked else entry.path
+
+
+def _check_regular(path: Path) -> None:
+    """Refuse a pipe or a device, which a read would wait for; what is gone is told later."""
+    if not path.is_file() and path.exists():
+        raise ConfigError(f"input {path} is not a file; remove it from the input")
 
 
 def _hidden(name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from pipeline.errors import ConfigError
 from pipeline.planning.contract import check_contract, column_limits
 from pipeline.planning.describe import describe_plan
 from pipeline.planning.identity import job_identity
-from pipeline.planning.inputs import scan_inputs
+from pipeline.planning.inputs import InputFile, scan_inputs
 from pipeline.planning.job_plan import JobPlan
 from pipeline.planning.units import cut_units
 
@@ -28,12 +29,14 @@ def make_plan(config: JobConfig) -> JobPlan:
     with suppress(PermissionError):  # of an input folder; the scan tells which
         _refuse_output_in_input(config)
     scan = scan_inputs(config, column_limits(bundle.spec, bundle.schema, config))
+    _refuse_input_in_output(scan.files, config.output)
     columns = check_contract(scan.files, bundle.spec, bundle.schema, config)
     settled = {"form": columns.form, "key_columns": list(columns.key_columns)}
     config = config.model_copy(update=settled)
-    units = cut_units(scan.files, config.unit_rows)
+    identity = job_identity(scan.files, bundle.digest, config)
+    units = cut_units(scan.files, config.unit_rows, identity)
     return JobPlan(
-        identity=job_identity(scan.files, bundle.digest, config),
+        identity=identity,
         config=config,
         bundle_path=config.bundle,
         bundle_digest=bundle.digest,
@@ -51,6 +54,17 @@ def _open(path: str) -> Bundle:
         return open_bundle(path)
     except (ValueError, OSError) as error:
         raise ConfigError(f"the bundle cannot be used: {error}") from None
+
+
+def _refuse_input_in_output(files: Sequence[InputFile], output: str) -> None:
+    """Scores would lie among the input, and `overwrite` might remove it as an old part."""
+    folder = str(Path(output).resolve()).rstrip("/") + "/"
+    inside = next((file.path for file in files if file.path.startswith(folder)), None)
+    if inside is not None:
+        raise ConfigError(
+            f"the input {inside} lies in the output {output}, where only scores may be; choose "
+            "another output"
+        )
 
 
 def _refuse_output_in_input(config: JobConfig) -> None:

@@ -34,11 +34,14 @@ class Unit(BaseModel):
 _ALL_FIELDS = set(Unit.model_fields)
 
 
-def cut_units(files: Sequence[InputFile], unit_rows: int) -> list[Unit]:
+def cut_units(files: Sequence[InputFile], unit_rows: int, identity: str) -> list[Unit]:
     """Cut files, in the given order, into units of at most `unit_rows` rows.
 
+    `identity` of the job makes the names its own: what a worker of another job still writes into
+    the same output cannot take the place of a unit of this one.
+
     A row group is never cut, so one larger than `unit_rows` is a unit by itself. A file without
-    rows gives no unit. The same files and `unit_rows` give the same units with the same names.
+    rows gives no unit. The same arguments give the same units with the same names.
     """
     units: list[Unit] = []
     for file in files:
@@ -47,7 +50,7 @@ def cut_units(files: Sequence[InputFile], unit_rows: int) -> list[Unit]:
             unit = Unit.model_construct(
                 _ALL_FIELDS,
                 index=index,
-                name=f"u{index:06d}-{_digest(file, first, stop)}",
+                name=f"u{index:06d}-{_digest(identity, file.path, first, stop)}",
                 path=file.path,
                 size=file.size,
                 mtime_ns=file.mtime_ns,
@@ -75,7 +78,7 @@ def _runs(row_group_rows: Sequence[int], unit_rows: int) -> Iterator[tuple[int, 
         yield first, len(row_group_rows), first_row, rows
 
 
-def _digest(file: InputFile, first: int, stop: int) -> str:
-    """What the unit holds, so that a name never stands for other rows; the index tells twins."""
-    text = f"{file.path}\0{file.size}\0{file.mtime_ns}\0{file.footer_sha256}\0{first}\0{stop}"
+def _digest(identity: str, path: str, first: int, stop: int) -> str:
+    """So that a name never stands for other rows or scores; the index tells twins."""
+    text = f"{identity}\0{path}\0{first}\0{stop}"
     return hashlib.sha256(text.encode()).hexdigest()[:8]

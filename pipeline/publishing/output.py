@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import uuid
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any
 
 from pipeline.config import resolved_yaml
 from pipeline.errors import ConfigError, ResumableError
 from pipeline.planning.plan import JobPlan
-from pipeline.publishing.atomic import remove_temporaries, write_atomic
+from pipeline.publishing.atomic import remove_temporaries, sync_folder, write_atomic
 from pipeline.publishing.records import (
     IdentityFile,
-    Manifest,
     OutputLayout,
-    Success,
     UnitRecord,
     finished_units,
+    has_files,
     is_part_name,
+    manifest_of,
     read_json,
     write_json,
 )
+
+# What no rerun cures: names or links that the file system cannot follow.
+NEVER = {errno.ENAMETOOLONG, errno.ELOOP}
 
 
 @contextlib.contextmanager
@@ -32,19 +36,13 @@ def storage_errors(layout: OutputLayout) -> Iterator[None]:
     except (NotADirectoryError, FileExistsError) as error:
         raise ConfigError(f"output {layout.root} is not a folder: {error}") from error
     except OSError as error:
+        if error.errno in NEVER:
+            reason = f"{error.strerror}; choose another output"
+            raise ConfigError(f"cannot write to the output {layout.root}: {reason}") from error
         raise ResumableError(
             f"cannot write to {layout.root}: {error}; make room or restore access, then run the "
             "same command: published units are kept"
         ) from error
-
-
-def completed(layout: OutputLayout, identity: str) -> Manifest | None:
-    """The manifest if this very job has finished before."""
-    success = read_json(layout.success, Success)
-    if success is None or success.identity != identity:
-        return None
-    manifest = read_json(layout.manifest, Manifest)
-    return manifest if manifest is not None and manifest.identity == identity else None
 
 
 def claim(layout: OutputLayout, plan: JobPlan) -> tuple[str, dict[str, UnitRecord]]:
@@ -76,7 +74,35 @@ def claim(layout: OutputLayout, plan: JobPlan) -> tuple[str, dict[str, UnitRecor
     )
     write_json(layout.identity, owner)
     write_atomic(layout.config, resolved_yaml(plan.config).encode())
-    return attempt, finished_units(layout, (unit.name for unit in plan.units))
+    reopen(layout, plan.identity)
+    finished = finished_units(layout, (unit.name for unit in plan.units))
+    forget_others(layout, finished)
+    return attempt, finished
+
+
+def reopen(layout: OutputLayout, identity: str) -> None:
+    """Make a finished output an unfinished one: units whose files are whole stay published.
+
+    The manifest goes last: a crash in here loses no record, as the next start reads it again.
+    """
+    manifest = manifest_of(layout, identity)
+    for record in manifest.units if manifest else ():
+        path = layout.record(record.unit)
+        if has_files(layout, record) and not path.exists():
+            write_json(path, record)
+    layout.success.unlink(missing_ok=True)
+    layout.manifest.unlink(missing_ok=True)
+
+
+def forget_others(layout: OutputLayout, finished: Container[str]) -> None:
+    """Remove records whose files are lost, before the units are scored again.
+
+    Else a crash between a new part and its record would leave the new part with the old record.
+    """
+    for path in layout.units.glob("u*.json"):
+        if path.stem not in finished:
+            path.unlink()
+    sync_folder(layout.units)
 
 
 def clear(layout: OutputLayout) -> None:

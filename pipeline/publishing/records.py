@@ -173,8 +173,8 @@ class OutputLayout:
         return sorted(p for p in self.root.glob("part-*.parquet") if is_part_name(p.name))
 
     def foreign_parts(self) -> list[Path]:
-        """Part files that a reader would take for scores, though no job gives such names."""
-        return sorted(p for p in self.root.glob("part-*.parquet") if not is_part_name(p.name))
+        """Parquet files that a reader would take for scores, though no job gives such names."""
+        return sorted(p for p in self.root.glob("*.parquet") if not is_part_name(p.name))
 
 
 def part_name(unit: str) -> str:
@@ -205,6 +205,25 @@ def read_json(path: Path, kind: type[Record]) -> Record | None:
             f"{path} is not a file that this version wrote ({where}: {first['msg']}); "
             "choose another output, or remove the file after a look at it"
         ) from None
+
+
+def completed(layout: OutputLayout, identity: str) -> Manifest | None:
+    """The manifest if this very job has finished before; its files may be lost, see `is_whole`."""
+    success = read_json(layout.success, Success)
+    return manifest_of(layout, identity) if success and success.identity == identity else None
+
+
+def manifest_of(layout: OutputLayout, identity: str) -> Manifest | None:
+    """The manifest if it is of this job; without `_SUCCESS` the job may have ended at it."""
+    manifest = read_json(layout.manifest, Manifest)
+    return manifest if manifest is not None and manifest.identity == identity else None
+
+
+def is_whole(layout: OutputLayout, manifest: Manifest, units: Iterable[str]) -> bool:
+    """Whether a finished job still has these units and no others, and their files by size."""
+    found = [record.unit for record in manifest.units]
+    found += [entry.unit for entry in manifest.quarantined if entry.unit is not None]
+    return sorted(found) == sorted(units) and all(has_files(layout, r) for r in manifest.units)
 
 
 def finished_units(layout: OutputLayout, units: Iterable[str]) -> dict[str, UnitRecord]:

@@ -46,7 +46,7 @@ def verify_output(output: str | Path) -> Verification:
     try:
         manifest = read_json(layout.manifest, Manifest)
         success = read_json(layout.success, Success)
-    except ConfigError as error:
+    except (ConfigError, OSError) as error:
         return Verification(output=str(layout.root), problems=[str(error)])
     if manifest is None:
         problem = f"{layout.manifest} is missing: the job has not finished; run it again"
@@ -113,7 +113,8 @@ def unit_problems(layout: OutputLayout, manifest: Manifest, record: UnitRecord) 
             problems = part_problems(layout, record, copied, manifest.key_columns)
     except (OSError, pa.ArrowException) as error:
         problems = [str(error)]
-    return [f"{record.part}: {problem}" for problem in problems]
+    advice = "remove it and run the job again to score its unit again"
+    return [f"{record.part}: {problem}; {advice}" for problem in problems]
 
 
 def file_problems(path: Path, sha256: str, size: int | None) -> list[str]:

@@ -7,6 +7,7 @@ import logging
 import math
 import os
 import secrets
+import socket
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from pipeline.scoring.signals import StopRequestedError
 MIB = 1 << 20
 # The store must hold the units being read, waiting and being scored at one time.
 UNITS_IN_STORE = 12
+CONNECT_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -86,11 +88,27 @@ def running_cluster(address: str | None) -> str | None:
     if wanted == "local":
         return None
     if wanted and wanted != "auto":
+        if "://" not in wanted and not listens(wanted):
+            raise ConnectionError(
+                "nothing answers there; start that cluster, or set ray_address to local"
+            )
         return wanted
     found: str | None = services.find_bootstrap_address(None)
+    if found is not None and not listens(found):  # a cluster that died leaves its address
+        found = None
     if found is None and wanted == "auto":
         raise ConnectionError("no running Ray cluster on this machine")
     return found
+
+
+def listens(address: str) -> bool:
+    """Whether host:port takes a connection; Ray itself would try for minutes, and print of it."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS):
+            return True
+    except (OSError, ValueError, OverflowError):
+        return False
 
 
 def store_bytes(unit_bytes: int) -> int:

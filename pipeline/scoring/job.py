@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -21,7 +22,7 @@ from pipeline.planning.plan import JobPlan, make_plan
 from pipeline.planning.units import Unit
 from pipeline.publishing.finish import check_rejected, finish_output
 from pipeline.publishing.lock import OutputLock
-from pipeline.publishing.output import claim, completed, storage_errors, tidy
+from pipeline.publishing.output import claim, storage_errors, tidy
 from pipeline.publishing.records import (
     ErrorKind,
     Manifest,
@@ -30,6 +31,8 @@ from pipeline.publishing.records import (
     Quarantined,
     UnitError,
     UnitRecord,
+    completed,
+    is_whole,
 )
 from pipeline.scoring.progress import Progress
 from pipeline.scoring.signals import StopRequestedError, StopSignals
@@ -99,8 +102,9 @@ class Job:
     def run(self) -> JobResult:
         """Do the whole job under the output's lock."""
         with storage_errors(self.layout):
+            names = (unit.name for unit in self.plan.units)
             manifest = completed(self.layout, self.plan.identity)
-            if manifest is not None:
+            if manifest is not None and is_whole(self.layout, manifest, names):
                 return self._result(manifest, "complete before", len(manifest.units))
             with OutputLock(self.config.output) as lock:
                 self.attempt, self.records = claim(self.layout, self.plan)
@@ -154,7 +158,7 @@ class Job:
         if error.kind != "corrupt" or self.config.on_corrupt_file != "quarantine":
             raise error_of(error)
         log.warning("quarantined: %s", error.message)
-        unit = next(unit for unit in self.plan.units if unit.name == error.unit)
+        unit = self._units[error.unit]
         entry = Quarantined(
             path=unit.path,
             reason=error.message,
@@ -164,6 +168,10 @@ class Job:
             rows=unit.rows,
         )
         self.quarantined.append(entry)
+
+    @cached_property
+    def _units(self) -> dict[str, Unit]:
+        return {unit.name: unit for unit in self.plan.units}
 
     def _end_tracking(self, tracker: Tracker, error: BaseException | None) -> None:
         stopped = isinstance(error, (StopRequestedError, KeyboardInterrupt))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
@@ -60,8 +61,9 @@ class Progress:
     def _print(self, end: str) -> None:
         text = self.line(time.monotonic() - self._started)
         # Carriage return and "clear to the end of the line" keep one line on a terminal.
-        self.stream.write(f"\r{text}\x1b[K{end}" if self.terminal else f"{text}{end}")
-        self.stream.flush()
+        with contextlib.suppress(OSError):  # a terminal that is gone must not stop the job
+            self.stream.write(f"\r{text}\x1b[K{end}" if self.terminal else f"{text}{end}")
+            self.stream.flush()
 
 
 def clock(seconds: float) -> str:

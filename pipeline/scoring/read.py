@@ -73,11 +73,17 @@ def load(
             strings = string_columns(file.schema_arrow, dictionary)
             footer = file.metadata
         with pq.ParquetFile(
-            unit.path, metadata=footer, pre_buffer=True, read_dictionary=strings
+            unit.path,
+            metadata=footer,
+            pre_buffer=True,
+            read_dictionary=strings,
+            page_checksum_verification=True,  # of the pages that have one
         ) as file:
             table = file.read_row_groups(list(groups), columns=list(columns))
     except FileNotFoundError:
         raise removed(unit) from None
+    except MemoryError as error:  # pyarrow's is an ArrowException as well, but the file is whole
+        raise UnreadableError("io", f"no memory to read {where}: {error}") from error
     except (pa.ArrowException, OSError, IndexError, KeyError) as error:
         check_unchanged(unit)
         if isinstance(error, OSError) and error.errno is not None:

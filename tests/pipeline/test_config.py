@@ -87,6 +87,14 @@ def test_a_wrong_value_is_told_with_the_bounds(tmp_path: Path, line: str, told: 
     assert told in failure(tmp_path, SMALL + line)
 
 
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [('output="a\\0b"', "a null character"), ("output=~nobody-at-all/x", "a home folder")],
+)
+def test_a_path_that_cannot_be_is_told(tmp_path: Path, override: str, told: str) -> None:
+    assert told in failure(tmp_path, SMALL, override)
+
+
 def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
     text = failure(tmp_path, "input: []\nunit_rows: -1\nnope: 1\n", "output=s3://bucket/x")
     assert "'bundle' is missing" in text
@@ -105,6 +113,8 @@ def test_a_uri_as_input_asks_for_a_mounted_path(tmp_path: Path, item: str) -> No
     ("text", "told"),
     [
         (SMALL + "bundle: c\n", "key 'bundle' is given twice (again in line 4)"),
+        ("? [a]\n: 1\n", "the key in line 1 is a list"),
+        ("b: &b {c: 1}\nd:\n  <<: *b\n", "unknown key 'd'"),
         ("bundle: [", "is not valid YAML"),
         ("- bundle", "must hold `key: value` lines, but holds list"),
         ("", "but holds nothing"),

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
+from click.testing import CliRunner
 
 from dpiframe_core import CTRModel, load_engine
 from dpiframe_core.features import Encoder
+from jobs.train import command
+from pipeline import demo
 from pipeline.data.synth import SynthOptions, synth
 from pipeline.errors import ConfigError, ContractError
-from pipeline.training import TrainOptions, encode_rows, read_tables, train
+from pipeline.training import TrainOptions, encode_rows, read_labels, read_tables, train
 
 
 @pytest.fixture(scope="module")
@@ -61,3 +65,51 @@ def test_wrong_inputs_are_named(raw_rows, tmp_path):
     (tmp_path / "b").mkdir()
     with pytest.raises(ConfigError, match="exists"):
         train(_options(raw_rows, tmp_path / "b"))
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (["0", "1"], None),
+        ([0, 2], "must hold 0 or 1, got 2"),
+        ([1, None], "must hold 0 or 1, got None"),
+        (["yes", "no"], "does not hold labels"),
+    ],
+)
+def test_labels(labels, message):
+    column = pa.chunked_array([pa.array(labels)])
+    if message is None:
+        assert read_labels(column, "click").tolist() == [0.0, 1.0]
+        return
+    with pytest.raises(ContractError, match=f"column click {message}"):
+        read_labels(column, "click")
+
+
+def test_what_cannot_be_learnt_is_said(raw_rows, tmp_path):
+    with pytest.raises(ContractError, match="with a click and rows without one"):
+        train(_options(raw_rows, tmp_path / "b", max_rows=1))
+    with pytest.raises(ConfigError, match="lower the learning rate"):
+        train(_options(raw_rows, tmp_path / "b", max_rows=2000, learning_rate=1e30))
+    with pytest.raises(ConfigError, match="dim: Input should be less than"):
+        train(_options(raw_rows, tmp_path / "b", max_rows=2000, dim=5000))
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="cannot make the folder"):
+        train(_options(raw_rows, tmp_path / "file" / "b"))
+    assert not (tmp_path / "b").exists()
+
+
+@pytest.mark.parametrize("hidden", ["", "8,,4", "abc", "0", "-1", "8;4"])
+def test_the_command_names_wrong_widths(raw_rows, tmp_path, hidden):
+    arguments = [str(raw_rows), "-o", str(tmp_path / "b"), "--hidden", hidden]
+    result = CliRunner().invoke(command, arguments)
+    assert result.exit_code == 2 and "no list of numbers" in result.output
+
+
+def test_a_demo_clears_its_own_folder_alone(tmp_path):
+    (tmp_path / "rows").mkdir()
+    with pytest.raises(ConfigError, match="holds files that no demo made"):
+        demo.clear(tmp_path)
+    demo.clear(tmp_path / "demo_out")
+    (tmp_path / "demo_out" / "rows").mkdir()
+    demo.clear(tmp_path / "demo_out")
+    assert (tmp_path / "rows").exists() and not (tmp_path / "demo_out" / "rows").exists()

@@ -241,3 +241,16 @@ def test_unsigned_ids_beyond_int64_are_told_as_they_are(tmp_path: Path) -> None:
 
 if __name__ == "__main__":
     scan_and_print(Path(sys.argv[1]))
+
+
+def test_a_pipe_is_refused_without_waiting_for_it(tmp_path: Path) -> None:
+    (tmp_path / "input").mkdir()
+    os.mkfifo(tmp_path / "input/a.parquet")
+    for pattern in ("input", "input/*"):
+        with pytest.raises(ConfigError, match=r"a\.parquet is not a file"):
+            list_inputs(job(tmp_path, input=str(tmp_path / pattern)))
+
+
+def test_a_pattern_that_is_none_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"a\*\*b is not valid"):
+        list_inputs(job(tmp_path, input=str(tmp_path / "a**b")))

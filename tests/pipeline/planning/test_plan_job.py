@@ -5,6 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from job_cases import job_keys, score_here, tiny_bundle, write_shards
 from plan_jobs import (
     encoded_spec,
     encoded_table,
@@ -17,9 +18,10 @@ from plan_jobs import (
     write,
 )
 
+from pipeline.config import JobConfig
 from pipeline.errors import ConfigError, ContractError, DpiframeError
 from pipeline.planning.plan import JobPlan, describe_plan, make_plan
-from pipeline.publishing.records import IdentityFile, OutputLayout, Success, write_json
+from pipeline.publishing.records import IdentityFile, OutputLayout, write_json
 
 
 @pytest.fixture
@@ -92,6 +94,17 @@ def test_an_output_in_an_input_folder_is_refused(folder: Path, item: str) -> Non
         make_plan(job(folder, input=str(folder), output=str(folder / item)))
 
 
+def test_input_in_the_output_is_refused_and_stays(folder: Path) -> None:
+    part = folder / "input/part-u000000-0123abcd.parquet"
+    (folder / "input/a.parquet").rename(part)
+    keys = {"input": str(folder / "input/*.parquet"), "output": str(folder / "input")}
+
+    with pytest.raises(ConfigError, match="where only scores may be"):
+        make_plan(job(folder, overwrite=True, **keys))
+
+    assert part.exists()
+
+
 @pytest.mark.parametrize("damage", ["missing", "tampered", "cut"])
 def test_a_bad_bundle_is_a_configuration_error(folder: Path, damage: str) -> None:
     weights = folder / "bundle" / "weights.safetensors"
@@ -158,10 +171,11 @@ def test_a_stopped_output_would_be_resumed(folder: Path) -> None:
     assert "3 of 4 units are done: the others would be scored" in described(plan)
 
 
-def test_a_finished_output_needs_nothing(folder: Path) -> None:
-    plan = make_plan(job(folder))
-    layout = claim(plan, done=2)
-    write_json(layout.success, Success(identity=plan.identity, rows=plan.total_rows))
+def test_a_finished_output_needs_nothing(tmp_path: Path) -> None:
+    tiny_bundle(tmp_path / "bundle")
+    write_shards(tmp_path / "input", 1, 19, 5)
+    score_here(tmp_path)
+    plan = make_plan(JobConfig.model_validate(job_keys(tmp_path)))
     assert "is complete: nothing would be scored" in described(plan)
 
 

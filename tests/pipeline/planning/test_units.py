@@ -23,7 +23,7 @@ def file(rows: Sequence[int], path: str = "/data/a.parquet", mtime_ns: int = 7) 
 
 
 def cuts(rows: Sequence[int], unit_rows: int) -> list[tuple[int, int, int, int]]:
-    units = cut_units([file(rows)], unit_rows)
+    units = cut_units([file(rows)], unit_rows, "i")
     return [(u.first_row_group, u.stop_row_group, u.first_row, u.rows) for u in units]
 
 
@@ -60,18 +60,18 @@ def test_every_row_is_in_one_unit(unit_rows: int) -> None:
 
 def test_names_are_deterministic_and_distinct() -> None:
     files = [file([5, 5]), file([5, 5]), file([], "/data/b.parquet"), file([5], "/data/c.parquet")]
-    units = cut_units(files, 5)
-    assert units == cut_units(files, 5)
+    units = cut_units(files, 5, "i")
+    assert units == cut_units(files, 5, "i")
     assert [unit.index for unit in units] == list(range(5))
     assert len({unit.name for unit in units}) == 5
     assert all(re.fullmatch(UNIT_NAME, unit.name) for unit in units)
 
 
-def test_a_changed_file_gives_other_names() -> None:
-    [before], [after] = cut_units([file([5])], 5), cut_units([file([5], mtime_ns=8)], 5)
+def test_another_job_gives_other_names() -> None:
+    [before], [after] = cut_units([file([5])], 5, "i"), cut_units([file([5])], 5, "j")
     assert before.name != after.name
 
 
 def test_a_unit_goes_through_json_unchanged() -> None:
-    [unit] = cut_units([file([5])], 5)
+    [unit] = cut_units([file([5])], 5, "i")
     assert Unit.model_validate_json(unit.model_dump_json()) == unit

@@ -79,6 +79,11 @@ def remove_manifest(output: Path) -> None:
     (output / "_manifest.json").unlink()
 
 
+def block_manifest(output: Path) -> None:
+    remove_manifest(output)
+    (output / "_manifest.json").mkdir()
+
+
 def change_manifest(output: Path, change: Callable[[dict[str, Any]], object]) -> None:
     manifest = json.loads((output / "_manifest.json").read_text())
     change(manifest)
@@ -111,6 +116,7 @@ def other_identity(output: Path) -> None:
         (add_part, "part-0.parquet is not in the manifest"),
         (remove_success, "_SUCCESS is missing"),
         (remove_manifest, "_manifest.json is missing"),
+        (block_manifest, "Is a directory: .*_manifest.json"),
         (lose_unit, "row groups 0 to 1 have 1 outcomes, the file is listed 2 times"),
         (double_unit, "3 outcomes"),
         (widen_unit, "two outcomes"),

@@ -9,7 +9,7 @@ from job_cases import job_keys
 
 from pipeline.config import JobConfig
 from pipeline.errors import ConfigError
-from pipeline.scoring.cluster import share_out, store_bytes
+from pipeline.scoring.cluster import running_cluster, share_out, store_bytes
 
 
 def config(**keys: Any) -> JobConfig:
@@ -54,3 +54,9 @@ def test_what_the_cluster_has_not_is_a_config_error(keys: dict[str, Any], text: 
 def test_the_store_is_bounded() -> None:
     assert store_bytes(1) == 256 << 20
     assert store_bytes(1 << 50) < 1 << 45
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere", "localhost:99999"])
+def test_a_cluster_that_does_not_answer_is_told_at_once(address: str) -> None:
+    with pytest.raises(ConnectionError, match="nothing answers there"):
+        running_cluster(address)

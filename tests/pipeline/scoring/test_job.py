@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,8 @@ from job_cases import (
 from dpiframe_core import CTRModel
 from pipeline.config import JobConfig
 from pipeline.errors import ConfigError, ContractError, DpiframeError, ResumableError
-from pipeline.planning.plan import make_plan
+from pipeline.planning.plan import describe_plan, make_plan
+from pipeline.publishing.output import claim
 from pipeline.publishing.records import OutputLayout
 from pipeline.publishing.verify import verify_output
 from pipeline.scoring.job import Job, JobResult, run_job
@@ -106,6 +109,50 @@ def test_a_unit_whose_part_is_lost_is_scored_again(case: Case) -> None:
 
     assert case.run().resumed_units == 8
     assert verify_output(case.output).problems == []
+
+
+def remove(part: Path) -> None:
+    part.unlink()
+
+
+def cut(part: Path) -> None:
+    part.write_bytes(part.read_bytes()[:-9])
+
+
+def lose_unit(part: Path) -> None:
+    path = part.with_name("_manifest.json")
+    manifest = json.loads(path.read_text())
+    manifest["units"] = [unit for unit in manifest["units"] if unit["part"] != part.name]
+    path.write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize("damage", [remove, cut, lose_unit])
+def test_a_finished_job_that_lost_a_part_scores_that_unit_again(
+    case: Case, damage: Callable[[Path], None]
+) -> None:
+    case.finish()
+    lost = next(case.output.glob("part-u000003-*"))
+    before = {name: stamp for name, stamp in stamps(case.output).items() if name != lost.name}
+    damage(lost)
+    described = describe_plan(make_plan(case.config()))
+
+    result = case.run()
+
+    assert (result.status, result.resumed_units) == ("scored", 8)
+    assert {name: stamps(case.output)[name] for name in before} == before
+    assert verify_output(case.output).problems == []
+    assert "8 of 9 units are done" in described
+
+
+def test_a_lost_part_takes_its_record_along(case: Case) -> None:
+    case.start(units=9)
+    lost = next(case.output.glob("part-u000003-*"))
+    lost.unlink()
+
+    claim(OutputLayout(case.output), make_plan(case.config()))
+
+    assert len(list((case.output / "_units").iterdir())) == 8
+    assert not (case.output / "_units" / f"{lost.stem.removeprefix('part-')}.json").exists()
 
 
 @pytest.mark.parametrize("finished", [True, False])

@@ -22,6 +22,14 @@ def test_a_line_says_what_is_done_and_what_is_left() -> None:
     )
 
 
+def test_a_terminal_that_is_gone_does_not_matter() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    stream = io.TextIOWrapper(io.FileIO(write, "w"), write_through=True)
+    with Progress(0, 0, 0, stream):
+        pass
+
+
 def test_a_log_gets_whole_lines() -> None:
     stream = io.StringIO()
 

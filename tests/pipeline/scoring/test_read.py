@@ -91,3 +91,18 @@ def test_a_corrupt_page_is_an_outcome(tmp_path: Path) -> None:
 
     assert error.kind == "corrupt"
     assert "row groups 1 to 1" in error.message
+
+
+def test_a_page_that_its_checksum_disproves_is_corrupt(tmp_path: Path) -> None:
+    path = tmp_path / "s.parquet"
+    table = pa.table({"key": np.arange(111)})
+    pq.write_table(table, path, compression="none", use_dictionary=False, write_page_checksum=True)
+    column = pq.read_metadata(path).row_group(0).column(0)
+    content = bytearray(path.read_bytes())
+    content[column.data_page_offset + column.total_compressed_size - 1] ^= 1
+    path.write_bytes(content)
+
+    error = error_of(unit_of(path, 0, 1, 0, 111))
+
+    assert error.kind == "corrupt"
+    assert "CRC" in error.message
