@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import torch
 
+from dpiframe_core.errors import SpecError
 from dpiframe_core.lowering.rewrite import only_reader, producers
 from dpiframe_core.program import BatchNorm, Linear, Program, Weight, changed
 
@@ -23,6 +24,8 @@ def fold_batch_norm(program: Program) -> Program:
         if not isinstance(linear, Linear) or linear.relu or only_reader(program, bn.x) is not bn:
             continue
         scale, beta, mean, var = (weights[part].double() for part in bn.parts)
+        if not bool((var >= 0).all()):
+            raise SpecError(f"{bn.name}: a variance is below 0: {var.min().item():g}")
         scale = scale / torch.sqrt(var + bn.eps)
         weight = weights[linear.weight]
         bias = weights[linear.bias].double() if linear.bias else torch.zeros_like(mean)

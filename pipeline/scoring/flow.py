@@ -6,6 +6,7 @@ Rows never pass the driver, and Ray's backpressure bounds what waits in the obje
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Generator, Sequence
 from functools import partial
 from typing import Any
@@ -93,6 +94,11 @@ def stream_outcomes(
         ) from error
     except RayError as error:
         raise ResumableError(f"Ray lost the job: {error}; run the command again") from error
+    except OSError as error:  # never of the output, which only scorers write: that is an outcome
+        raise ResumableError(
+            f"Ray cannot write its own files below {tempfile.gettempdir()}: {error}; make room "
+            "there, or set TMPDIR, then run the command again"
+        ) from error
     finally:
         close = getattr(batches, "close", None)
         if close is not None:

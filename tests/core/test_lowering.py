@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from dpiframe_core import SpecError
 from dpiframe_core import program as p
 from dpiframe_core.interpreter import run_program
 from dpiframe_core.lowering import DEVICE_FORM, DEVICE_PASSES, PASSES, lower
@@ -48,6 +49,15 @@ def test_lowered_program_keeps_only_what_it_needs(name):
     assert not [s for s in program.steps if isinstance(s, p.Copy) and s.x == s.out]
     if name.startswith("dcn-"):
         assert p.CrossV1 not in kinds and p.ScaleShift not in kinds
+
+
+def test_a_negative_variance_is_refused():
+    # Not a number, which a fused ReLU would hide behind a zero.
+    spec = SPECS["wdl-d16-raw-bn"]
+    weights = model_zoo.random_model(spec).state_dict()
+    weights["mlp/1/bn/var"][3] = -0.5
+    with pytest.raises(SpecError, match=r"mlp\.1\.bn: a variance is below 0: -0\.5"):
+        lower(spec, weights)
 
 
 def test_siblings_of_dcnv2_are_one_product():
