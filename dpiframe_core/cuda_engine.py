@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,8 @@ from dpiframe_core.scheduling import Policy
 
 SLOTS = 3  # batches in flight: one copied in, one computed, one copied out
 
-HostPart = tuple[Sequence[np.ndarray], np.ndarray]  # id columns [B] of each field, dense [N, B]
+# Id columns [B] of each field, dense [N, B], and where the scores [B] go.
+HostPart = tuple[Sequence[np.ndarray], np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -86,31 +87,34 @@ class CudaEngine:
 
         Returns the counts [F] of ids outside their tables.
         """
-        if len(out) == 0:
-            return np.zeros(len(self.program.field_names), np.int64)
-        slot = self._ring.submit(ids, dense, len(out), use_oov, not scores)
-        return self._counts(self._ring.collect(slot, out))
+        counts = np.zeros(len(self.program.field_names), np.int64)
+        for found in self.stream([(ids, dense, out)] if len(out) else [], use_oov, scores):
+            counts += found
+        return counts
 
     def stream(
-        self, parts: Iterable[HostPart], use_oov: bool
-    ) -> Iterator[tuple[HostPart, np.ndarray, np.ndarray]]:
-        """Each part of 1 to max_batch rows with its scores [B] and counts [F], in order.
+        self, parts: Iterable[HostPart], use_oov: bool, scores: bool = True
+    ) -> Generator[np.ndarray, None, None]:
+        """Fill the scores (or logits) of each part of 1 to max_batch rows; yields its counts [F].
 
-        Copy in, compute and copy out of neighbouring parts overlap.
+        Copy in, compute and copy out of neighbouring parts overlap; the order is kept.
         """
-        waiting: deque[tuple[HostPart, int, int]] = deque()
+        waiting: deque[tuple[int, np.ndarray]] = deque()
+
+        def collect() -> np.ndarray:
+            return self._counts(self._ring.collect(*waiting.popleft()))
+
         try:
-            for ids, dense in parts:
+            for ids, dense, out in parts:
                 if len(waiting) == SLOTS:
-                    yield self._collect(*waiting.popleft())
-                size = dense.shape[1]
-                slot = self._ring.submit(ids, dense, size, use_oov, False)
-                waiting.append(((ids, dense), slot, size))
+                    yield collect()
+                slot = self._ring.submit(ids, dense, len(out), use_oov, not scores)
+                waiting.append((slot, out))
             while waiting:
-                yield self._collect(*waiting.popleft())
+                yield collect()
         finally:  # whoever stops early leaves the ring empty too
-            for part, slot, size in waiting:
-                self._collect(part, slot, size)
+            while waiting and self._ring is not None:
+                collect()
 
     def run_on_device(
         self, ids: Any, dense: Any, out: int, batch: int, use_oov: bool, stream: int = 0
@@ -150,12 +154,6 @@ class CudaEngine:
     def close(self) -> None:
         """Free all memory of the device."""
         self._ring = self._native = None
-
-    def _collect(
-        self, part: HostPart, slot: int, size: int
-    ) -> tuple[HostPart, np.ndarray, np.ndarray]:
-        scores = np.empty(size, np.float32)
-        return part, scores, self._counts(self._ring.collect(slot, scores))
 
     def _counts(self, report: np.ndarray | None) -> np.ndarray:
         """Ids outside their tables by field; counters start at -1."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -96,23 +97,33 @@ class Engine:
         out = np.empty(batch, np.float32)
         self.bad_ids = np.zeros(len(self.spec.fields), np.int64)
         self.batch_seconds = []
-        for rows, (part, numbers) in self._parts(columns, values):
-            began = time.perf_counter()
-            counts = runner.run(part, numbers, self._use_oov, out[rows], scores)
-            if counts.any() and not self._use_oov:
-                self._fail(columns)
-            self.bad_ids += counts
-            self.batch_seconds.append(time.perf_counter() - began)
+        began = time.perf_counter()
+        # Closed at once where an id fails, so that nothing of this call stays in flight.
+        with closing(self._counted(runner, self._parts(columns, values, out), scores)) as found:
+            for counts in found:
+                if counts.any() and not self._use_oov:
+                    self._fail(columns)
+                self.bad_ids += counts
+                ended = time.perf_counter()
+                self.batch_seconds.append(ended - began)
+                began = ended
         return out
 
+    def _counted(
+        self, runner: CpuEngine | CudaEngine, parts: Iterator[HostPart], scores: bool
+    ) -> Generator[np.ndarray, None, None]:
+        """Run the parts, which a GPU overlaps; the counts of each."""
+        if isinstance(runner, CudaEngine):
+            return runner.stream(parts, self._use_oov, scores)
+        return (runner.run(ids, dense, self._use_oov, out, scores) for ids, dense, out in parts)
+
     def _parts(
-        self, columns: list[np.ndarray], values: np.ndarray
-    ) -> Iterator[tuple[slice, HostPart]]:
+        self, columns: list[np.ndarray], values: np.ndarray, out: np.ndarray
+    ) -> Iterator[HostPart]:
         """A batch cut to the size that the runner takes."""
-        batch = values.shape[1]
-        for start in range(0, batch, self.max_batch):
-            rows = slice(start, min(start + self.max_batch, batch))
-            yield rows, ([column[rows] for column in columns], values[:, rows])
+        for start in range(0, len(out), self.max_batch):
+            rows = slice(start, start + self.max_batch)
+            yield [column[rows] for column in columns], values[:, rows], out[rows]
 
     def _overlapped(
         self, runner: CudaEngine, batches: Iterable[tuple[Ids, Any]]
@@ -124,17 +135,17 @@ class Engine:
                 columns, values = checked_inputs(self.spec, ids, dense)
                 scores = np.empty(values.shape[1], np.float32)
                 waiting.append(_Streamed(columns, scores, np.zeros(len(columns), np.int64)))
-                for _, part in self._parts(columns, values):
-                    yield part
+                yield from self._parts(columns, values, scores)
 
-        for _, scores, counts in runner.stream(parts(), self._use_oov):
-            yield from self._complete(waiting)
-            first = waiting[0]
-            if counts.any() and not self._use_oov:
-                self._fail(first.columns)
-            first.scores[first.filled :][: len(scores)] = scores
-            first.filled += len(scores)
-            first.bad_ids += counts
+        with closing(runner.stream(parts(), self._use_oov)) as found:
+            for counts in found:
+                yield from self._complete(waiting)
+                first = waiting[0]
+                if counts.any() and not self._use_oov:
+                    self._fail(first.columns)
+                first.filled += min(self.max_batch, len(first.scores) - first.filled)
+                first.bad_ids += counts
+                yield from self._complete(waiting)
         yield from self._complete(waiting)
 
     def _complete(self, waiting: deque[_Streamed]) -> Iterator[np.ndarray]:

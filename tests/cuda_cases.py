@@ -15,10 +15,9 @@ PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 POLICIES = ("serial", "depth_first", "breadth_first")
 
 # Largest error of a logit against float64, scaled by max(1, |logit|). fp32 is the promise of every
-# engine; the others are what 10, 10 and 7 bits of mantissa in operands (and, for 16-bit types, in
-# stored activations) come to for the weights of the tests, whose logits are sums of many terms of
-# size 1.
-BOUNDS = {"fp32": 1e-5, "tf32": 1e-2, "fp16": 1e-2, "bf16": 1e-1}
+# engine; the others follow from 10, 10 and 7 bits of mantissa in operands (for 16-bit types also in
+# tables and activations). Measured on these models: 1.7e-6, 2.1e-3, 3.6e-3, 2.1e-2.
+BOUNDS = {"fp32": 1e-5, "tf32": 1e-2, "fp16": 1e-2, "bf16": 6e-2}
 
 
 def large_model(name: str, seed: int = 0) -> CTRModel:

@@ -27,8 +27,9 @@ namespace {
 
 constexpr int kMaxThreads = 256;
 constexpr int kUnroll = 4;
-constexpr int kMaxSlices = 8;
-constexpr std::size_t kSharedBytes = 48 * 1024;  // what every device gives a block unasked
+constexpr int kSlices = 4;
+constexpr std::int64_t kFewThreads = 132 * 1024;  // half of what a large GPU holds
+constexpr std::size_t kSharedBytes = 48 * 1024;   // what every device gives a block unasked
 
 struct LookupArguments {
   MultiTableLookupParams params;
@@ -209,13 +210,14 @@ int width_of_out(const MultiTableLookupParams& params) {
 
 }  // namespace
 
-LookupConfig lookup_config(const LookupShape& shape) {
+LookupConfig lookup_config(const LookupShape& shape, std::int64_t rows, bool sums) {
   const int width = shape.width;
-  // The order of the sums follows from the slices, so these must not depend on the batch.
-  LookupConfig config{1, 0, 1, 0};
-  while (config.slices < kMaxSlices && config.slices * 2 <= shape.num_fields) config.slices *= 2;
+  LookupConfig config{1, 0, shape.num_fields >= 8 ? kSlices : 1, 0};
   while (config.lanes < 32 && config.lanes * width < shape.max_dim) config.lanes *= 2;
-  while (config.lanes * config.slices > kMaxThreads) config.slices /= 2;
+  // Small batches need more threads a sample to fill the GPU. The order of FM's and the wide sums
+  // follows from the slices, and must not depend on the batch.
+  const bool small = rows * config.lanes * config.slices < kFewThreads;
+  if (!sums && small && shape.num_fields >= 16) config.slices *= 2;
   config.tile = kMaxThreads / (config.lanes * config.slices);
   const auto shared_bytes = [&] {
     return config.tile * (2 * config.lanes * config.slices * width * sizeof(float) +
@@ -232,7 +234,8 @@ void multi_table_lookup(std::int64_t rows, const MultiTableLookupParams& params,
   if (rows == 0) return;
   LookupArguments arguments{params, {}};
   arguments.params.shape.width = width_of_out(params);
-  arguments.config = lookup_config(arguments.params.shape);
+  const bool sums = params.fm != nullptr || params.wide != nullptr;
+  arguments.config = lookup_config(arguments.params.shape, rows, sums);
   const int tile = arguments.config.tile;
   const std::int64_t num_blocks = (rows + tile - 1) / tile;
   DPIF_CHECK(num_blocks <= std::numeric_limits<int>::max(), "batch must be at most ",

@@ -71,7 +71,8 @@ struct LookupConfig {
   std::size_t shared_bytes;
 };
 
-LookupConfig lookup_config(const LookupShape& shape);
+// `sums`: FM or the wide part is wanted.
+LookupConfig lookup_config(const LookupShape& shape, std::int64_t rows, bool sums);
 
 // Enqueues the lookup of the first `rows` samples or as many as the batch has; never synchronises,
 // never allocates.
