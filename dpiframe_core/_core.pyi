@@ -345,3 +345,48 @@ def plan(graph: Graph, num_streams: int, policy: Policy) -> Plan:
 
 def plan_buffers(graph: Graph, plan: Plan, alignment: int = 256) -> BufferPlan:
     """Place the buffers that are not external; never reuses one before its last access is done."""
+
+class LinearParams:
+    """A product with its epilogue, csrc/kernels/linear.h; arrays are device addresses, 0: none."""
+
+    rows: int
+    n: int
+    k: int
+    x: int
+    ldx: int
+    w: int
+    bias: int
+    out: int
+    ldo: int
+    relu_begin: int
+    relu_end: int
+    cross_begin: int
+    cross_end: int
+    x0: int
+    ldx0: int
+    xl: int
+    ldxl: int
+    head_begin: int
+    head_end: int
+    head: int
+    head_partial: int
+    ld_partial: int
+
+    def __init__(self) -> None: ...
+
+def prepared_weight_bytes(precision: str, n: int, k: int) -> int:
+    """Bytes of a weight [n, k] as `linear` wants it."""
+
+def prepare_linear_weight(
+    precision: str, w: int, n: int, k: int, prepared: int, stream: int = 0
+) -> None:
+    """Enqueue the preparation of w [n, k] float32; addresses of device memory."""
+
+def head_partials(precision: str, rows: int, n: int) -> int:
+    """How many parts of the head's dot product `linear` writes for a row."""
+
+def linear_config(precision: str, rows: int, n: int) -> tuple[int, bool]:
+    """Columns of a tile, and whether two warpgroups take tiles in turn."""
+
+def linear(precision: str, params: LinearParams, stream: int = 0) -> None:
+    """Enqueue the product; never synchronises, never allocates."""
