@@ -100,9 +100,8 @@ def stream_outcomes(
             "there, or set TMPDIR, then run the command again"
         ) from error
     finally:
-        close = getattr(batches, "close", None)
-        if close is not None:
-            close()
+        if hasattr(batches, "close"):
+            batches.close()
 
 
 def plan_dataset(source: UnitSource, settings: ScorerSettings, shares: Shares) -> Any:
