@@ -52,7 +52,7 @@ class CpuEngine:
             if isinstance(step, p.Lookup)
         }
         self._products = {
-            step.name: _PackedProduct(step, weights, self.tile)
+            step.name: _PackedProduct(step, weights, self.tile, _exact_columns(program, step.out))
             for step in self._steps
             if isinstance(step, p.Linear) and step.out.buffer in self._whole
         }
@@ -140,11 +140,25 @@ def _whole_products(program: Program) -> frozenset[str]:
     )
 
 
+def _exact_columns(program: Program, out: View) -> list[int]:
+    """Columns of a product that are multiplied with one another later: the dots of a cross network.
+
+    Their rounding errors multiply too, so they are summed in double.
+    """
+    factors = [s.dots for s in program.steps if isinstance(s, p.CrossScalar)]
+    factors += [x for s in program.steps if isinstance(s, p.Head) for _, x in s.products]
+    inside = [view for view in factors if view.overlaps(out)]
+    return [view.start + i - out.start for view in inside for i in range(view.width)]
+
+
 class _PackedProduct:
     """One Linear through oneDNN: weights in its blocked layout, bias and ReLU in its epilogue."""
 
-    def __init__(self, step: p.Linear, weights: dict[str, Tensor], rows: int) -> None:
-        self.step = step
+    def __init__(
+        self, step: p.Linear, weights: dict[str, Tensor], rows: int, exact: list[int]
+    ) -> None:
+        self.step, self.exact = step, exact
+        self.exact_weight = weights[step.weight][exact].double().T.contiguous()
         self.weight = torch.ops.mkldnn._reorder_linear_weight(weights[step.weight], rows)
         self.bias = weights[step.bias] if step.bias else None
         self.fused = step.relu == ((0, step.out.width),)
@@ -156,6 +170,8 @@ class _PackedProduct:
         out = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, activation, [], "")
         for start, stop in () if self.fused else self.step.relu:
             out[:, start:stop].relu_()
+        if self.exact:  # never behind a ReLU, and without a bias of their own
+            out[:, self.exact] = (x.double() @ self.exact_weight).float()
         state.buffers[self.step.out.buffer] = out
 
 

@@ -11,8 +11,8 @@ struct SampleRows {
   const std::int64_t* columns;  // [count] first column of each in out
   int count;
   std::int64_t dim;
-  float* out;      // the sample's output row
-  float* fm_sums;  // [2, dim] scratch
+  float* out;       // the sample's output row
+  double* fm_sums;  // [2, dim] scratch
 };
 
 using GatherRows = float (*)(const SampleRows&);

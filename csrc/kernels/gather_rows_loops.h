@@ -10,6 +10,12 @@ struct VecOf {
 };
 template <int kWidth>
 using Vec = typename VecOf<kWidth>::Type;
+template <int kWidth>
+struct SumsOf {
+  typedef double Type [[gnu::vector_size(kWidth * sizeof(double))]];
+};
+template <int kWidth>
+using Sums = typename SumsOf<kWidth>::Type;
 
 constexpr int width_for(int dim) {
   int width = kMaxWidth;
@@ -17,12 +23,13 @@ constexpr int width_for(int dim) {
   return width;
 }
 
+// FM is a small difference of two large sums: these are double.
 template <int kDim, bool kFm>
 float gather_rows(const SampleRows& sample) {
   constexpr int kWidth = width_for(kDim);
   constexpr int kSteps = kDim / kWidth;
-  Vec<kWidth> sum[kSteps] = {};
-  Vec<kWidth> squares[kSteps] = {};
+  Sums<kWidth> sum[kSteps] = {};
+  Sums<kWidth> squares[kSteps] = {};
   for (int k = 0; k < sample.count; ++k) {
     const float* row = sample.rows[k];
     float* out = sample.out + sample.columns[k];
@@ -32,42 +39,44 @@ float gather_rows(const SampleRows& sample) {
       __builtin_memcpy(&values, row + i * kWidth, sizeof(values));
       __builtin_memcpy(out + i * kWidth, &values, sizeof(values));
       if constexpr (kFm) {
-        sum[i] += values;
-        squares[i] += values * values;
+        const auto exact = __builtin_convertvector(values, Sums<kWidth>);
+        sum[i] += exact;
+        squares[i] += exact * exact;
       }
     }
   }
-  float fm = 0.0f;
+  double fm = 0.0;
   if constexpr (kFm) {
     for (int i = 0; i < kSteps; ++i) {
-      const Vec<kWidth> terms = sum[i] * sum[i] - squares[i];
+      const Sums<kWidth> terms = sum[i] * sum[i] - squares[i];
       for (int d = 0; d < kWidth; ++d) fm += terms[d];
     }
   }
-  return 0.5f * fm;
+  return static_cast<float>(0.5 * fm);
 }
 
 // Any dim, with the sums in memory.
 template <bool kFm>
 float gather_rows_of_any_dim(const SampleRows& sample) {
   const std::int64_t dim = sample.dim;
-  float* sum = sample.fm_sums;
-  float* squares = sample.fm_sums + dim;
-  for (std::int64_t d = 0; kFm && d < 2 * dim; ++d) sum[d] = 0.0f;
+  double* sum = sample.fm_sums;
+  double* squares = sample.fm_sums + dim;
+  for (std::int64_t d = 0; kFm && d < 2 * dim; ++d) sum[d] = 0.0;
   for (int k = 0; k < sample.count; ++k) {
     const float* __restrict row = sample.rows[k];
     float* __restrict out = sample.out + sample.columns[k];
     for (std::int64_t d = 0; d < dim; ++d) out[d] = row[d];
     if constexpr (kFm) {
       for (std::int64_t d = 0; d < dim; ++d) {
-        sum[d] += row[d];
-        squares[d] += row[d] * row[d];
+        const double exact = row[d];
+        sum[d] += exact;
+        squares[d] += exact * exact;
       }
     }
   }
-  float fm = 0.0f;
+  double fm = 0.0;
   for (std::int64_t d = 0; kFm && d < dim; ++d) fm += sum[d] * sum[d] - squares[d];
-  return 0.5f * fm;
+  return static_cast<float>(0.5 * fm);
 }
 
 template <bool kFm>

@@ -53,7 +53,7 @@ struct MultiTableLookup::Worker {
   std::vector<const float*> rows;       // [2, kTile, F] in gather order
   std::vector<const float*> wide_rows;  // [2, num_wide, kTile]
   std::vector<std::int64_t> bad_counts;
-  std::vector<float> fm_sums;  // [2, dim], for dims without a compiled loop
+  std::vector<double> fm_sums;  // [2, dim], for dims without a compiled loop
   std::int64_t first_row;
   std::int64_t first_field;
 
