@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 SOURCES := CMakeLists.txt $(shell find csrc -type f)
 SETUP := $(VENV)/.dependencies $(VENV)/.installed
 
-.PHONY: setup demo test lint format bench clean
+.PHONY: setup demo test lint format bench gpu-check clean
 
 setup: $(SETUP)
 
@@ -30,6 +30,10 @@ format: $(SETUP)
 
 bench: $(SETUP)
 	$(BIN)/dpiframe bench engine
+
+gpu-check: $(SETUP)
+	$(BIN)/python -m pytest tests/gpu
+	$(BIN)/dpiframe bench gpu --output docs/gpu
 
 clean:
 	rm -rf build $(VENV) demo_out

@@ -119,9 +119,9 @@ def fm(step: p.FM, state: State) -> None:
 
 
 def _fm(rows: list[Tensor], out: Tensor) -> None:
-    v = torch.stack(rows)
+    v = torch.stack(rows).double()  # FM is a small difference of two large sums
     total = v.sum(0).square() - v.square().sum(0)
-    torch.mul(total.sum(1, keepdim=True), 0.5, out=out)
+    out.copy_(total.sum(1, keepdim=True) * 0.5)
 
 
 def cross_v1(step: p.CrossV1, state: State) -> None:

@@ -9,7 +9,7 @@ def end_in_head(program: Program) -> Program:
     """Append a Head over the logit where something else makes it."""
     if isinstance(program.steps[-1], Head) and program.steps[-1].out == program.output:
         return program
-    out = View("logit_out", 0, 1)
-    head = Head("head", (), (program.output,), (), None, out)
+    out = View("head.logit", 0, 1)
+    head = Head("head.logit", (), (program.output,), (), None, out)
     buffers = {**program.buffers, out.buffer: 1}
     return changed(program, steps=(*program.steps, head), buffers=buffers, output=out)

@@ -18,8 +18,8 @@ SPECS = model_zoo.all_specs()
 
 @pytest.fixture
 def engine_of(tmp_path):
-    def make(spec, **options):
-        model = model_zoo.random_model(spec)
+    def make(spec, model=None, **options):
+        model = model or model_zoo.random_model(spec)
         bundle = save_bundle(tmp_path / "bundle", spec, model.state_dict())
         return model, load_engine(bundle, device="cpu", **options)
 
@@ -43,10 +43,17 @@ def test_logits_are_within_1e_5_of_float64(engine_of, name):
 
 
 @pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
-def test_the_criteo_shape_is_within_1e_5_of_float64(engine_of, make):
-    fields = [FieldSpec(name=f"C{i}", rows=111, dim=16) for i in range(26)]
-    spec = make(Features(fields, [f"I{i}" for i in range(13)], "field"), Deep(batch_norm=True))
-    model, engine = engine_of(spec)
+@pytest.mark.parametrize("num_dense", [0, 13])
+@pytest.mark.parametrize("std", [0.3, 1.0])
+def test_the_criteo_shape_is_within_1e_5_of_float64(engine_of, make, num_dense, std):
+    fields = [FieldSpec(name=f"C{i}", rows=111, dim=16) for i in range(39 - num_dense)]
+    dense = [f"I{i}" for i in range(num_dense)]
+    spec = make(Features(fields, dense, "field"), Deep(batch_norm=True))
+    model = model_zoo.random_model(spec)
+    for name, weight in model.state_dict().items():
+        if "/tables/" in name:
+            weight.mul_(std / 0.3)  # random_model's deviation
+    model, engine = engine_of(spec, model)
     ids, dense = model_zoo.random_inputs(spec, 1111)
     expected = model_zoo.reference_logits(model, ids, dense)
     error = np.abs(engine.logits(ids, dense) - expected) / np.maximum(1, np.abs(expected))
