@@ -45,6 +45,8 @@ def output_state(plan: JobPlan) -> OutputState:
             return OutputState("fresh", 0, "holds no scores: all units would be scored")
         return _replaced(plan, "holds scores, but not whose they are")
     if found.identity != plan.identity:
+        if not layout.holds_scores():
+            return OutputState("fresh", 0, "holds no scores yet: all units would be scored")
         return _other_identity(plan, found)
     names = (unit.name for unit in plan.units)
     manifest = completed(layout, plan.identity)

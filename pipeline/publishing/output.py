@@ -138,11 +138,14 @@ def tidy(layout: OutputLayout) -> None:
 
 
 def _is_ours(layout: OutputLayout, plan: JobPlan) -> bool:
-    """Whether to go on in the output (or start in an empty one); False: clear it first."""
+    """Whether to go on in the output (or start in an empty one); False: clear it first.
+
+    What another job left before it published anything is cleared without being asked.
+    """
     problem = _other_owner(layout, plan)
     if problem is None:
         return True
-    if not plan.config.overwrite:
+    if layout.holds_scores() and not plan.config.overwrite:
         raise ConfigError(
             f"output {layout.root} {problem}; choose another output, or set overwrite=true to "
             "replace the scores in it"

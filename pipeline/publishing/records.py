@@ -172,6 +172,11 @@ class OutputLayout:
         """Part files with names that a job gives, in order."""
         return sorted(p for p in self.root.glob("part-*.parquet") if is_part_name(p.name))
 
+    def holds_scores(self) -> bool:
+        """Whether a job published anything here."""
+        made = [p for p in (self.success, self.manifest) if p.exists()]
+        return any([*made, *self.parts(), *self.units.glob("u*.json")])
+
     def foreign_parts(self) -> list[Path]:
         """Parquet files that a reader would take for scores, though no job gives such names."""
         return sorted(p for p in self.root.glob("*.parquet") if not is_part_name(p.name))

@@ -157,8 +157,9 @@ def share_out(config: JobConfig, cpus: float, gpus: float, has_cuda: bool) -> Sh
     wants_gpu = config.device == "cuda" or (config.device == "auto" and gpus >= 1 and has_cuda)
     if wants_gpu and (gpus < 1 or not has_cuda):
         raise ConfigError(
-            f"device is {config.device}, but the cluster has {gpus:g} GPUs and this version of the "
-            f"engine runs on {'CUDA' if has_cuda else 'the CPU alone'}; set device to cpu or auto"
+            f"device is {config.device}, but the cluster has {gpus:g} GPUs"
+            f"{'' if has_cuda else ' and this build of the engine has no CUDA part'}; "
+            "set device to cpu or auto"
         )
     if wants_gpu:
         scorers = config.num_scorers or int(gpus)

@@ -170,6 +170,13 @@ def test_another_job_is_refused_and_may_overwrite(case: Case, finished: bool) ->
     assert (case.output / "notes.txt").read_text() == "mine"
 
 
+def test_a_job_that_published_nothing_does_not_hold_the_output(case: Case) -> None:
+    claim(OutputLayout(case.output), make_plan(case.config()))
+
+    assert case.run(unit_rows=60).units == 6
+    assert verify_output(case.output).problems == []
+
+
 def test_a_changed_model_is_refused_on_an_old_output(case: Case) -> None:
     case.finish()
     tiny_bundle(case.folder / "other", seed=1)
