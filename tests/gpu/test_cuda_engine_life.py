@@ -1,170 +1,160 @@
-"""The CUDA engine's memory, its failures, its inputs, and several of it at once."""
+"""The CUDA engine's memory over its life, and several engines at once."""
 
 from __future__ import annotations
 
-import model_zoo
+import gc
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
-from cuda_cases import cuda_engine, inputs, large_model, logits, scaled_error
+from cuda_cases import (
+    DEVICE,
+    HAS_GPU,
+    KERNELS,
+    Batch,
+    batches,
+    check,
+    check_on_device,
+    cuda_engine,
+    cuda_options,
+    free_bytes,
+    large_model,
+    logits,
+    on_device,
+    program_of_size,
+)
 
-from dpiframe_core import BadIdError, _core, load_engine, save_bundle
-from dpiframe_core.cuda_engine import Faults
+from dpiframe_core.cuda_engine import CudaEngine
+from dpiframe_core.torch_model import CTRModel
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(_core.cuda_device_count() == 0, reason="needs a CUDA device"),
-]
-
-
-def free_bytes() -> int:
-    torch.cuda.synchronize()
-    return torch.cuda.mem_get_info()[0]
-
-
-@pytest.fixture(scope="module")
-def bundle(tmp_path_factory):
-    """A DCNv2 with dense features and an oov row in each field."""
-    from dpiframe_core.models import Deep, Features, dcnv2
-
-    fields = [f.model_copy(update={"oov_row": f.rows // 2}) for f in model_zoo.fields(16)]
-    spec = dcnv2(Features(fields, ["I1", "I2", "I3"], "field"), Deep((33, 20)))
-    model = model_zoo.random_model(spec)
-    path = tmp_path_factory.mktemp("bundle") / "b"
-    return model, save_bundle(path, spec, model.state_dict())
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a CUDA device")]
+PAGE = 2**21  # the driver's own unit
+CONSTANT = 2**24  # graphs and what else the driver keeps for an engine
 
 
-def test_two_engines_do_not_disturb_each_other():
-    models = [large_model("dcn", 1), large_model("dcnv2", 2)]
-    engines = [cuda_engine(m, max_batch=512) for m in models]
-    for batch in (19, 500, 111):
-        for model, engine in zip(models, engines, strict=True):
-            ids, dense = inputs(model.spec, batch, batch)
-            expected = model_zoo.reference_logits(model, ids, dense)
-            assert scaled_error(logits(engine, ids, dense), expected) < 1e-5
+def host_bytes() -> int:
+    """Memory of this process."""
+    gc.collect()
+    return 4096 * int(Path("/proc/self/statm").read_text().split()[1])
 
 
-def test_close_frees_all_memory_and_10_000_batches_take_none():
-    model = large_model("dcnv2")
-    ids, dense = inputs(model.spec, 300)
-    cuda_engine(model, max_batch=20_000).close()  # CUDA's own memory for kernels is taken here
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("name", ["wdl", "dcnv2"])
+def test_memory_is_tables_and_one_arena(alone, name, precision, kernel):
+    program, rows = program_of_size(name, rows=600_000), 39 * 600_000
+    options = cuda_options(kernel, precision=precision)
+    CudaEngine(program, options).close()  # CUDA's own memory for kernels is taken here
     before = free_bytes()
-    engine = cuda_engine(model, max_batch=20_000)
-    expected = logits(engine, ids, dense)
+    engine = CudaEngine(program, options)
     taken = before - free_bytes()
-    assert taken >= engine.device_bytes - 2**20
-    for i in range(10_000):
-        got = logits(engine, ids[:, : 1 + i % 300], dense[:, : 1 + i % 300])
-    np.testing.assert_allclose(got, expected[: len(got)], rtol=0, atol=1e-5)
+    tables = rows * 16 * (4 if precision == "fp32" else 2) + (rows * 4 if name == "wdl" else 0)
+    assert taken <= 1.05 * (tables + engine.arena_bytes) + CONSTANT
+    assert abs(taken - engine.device_bytes) <= CONSTANT
+    engine.close()
+    assert before - free_bytes() <= PAGE
+
+
+@pytest.mark.parametrize(
+    ("kernel", "precision"), [("model", "fp16"), ("steps", "fp16"), ("steps", "fp32")]
+)
+def test_10_000_batches_take_no_memory_and_close_frees_all(alone, kernel, precision):
+    model = large_model("dcnv2")
+    batch = batches(model, [20_000])[0]
+    (ids,) = on_device(batch.ids)
+    out = torch.empty(batch.size, device=DEVICE)
+    options = {"kernel": kernel, "precision": precision, "max_batch": 20_000}
+    cuda_engine(model, **options).close()
+    before = free_bytes()
+    engine = cuda_engine(model, **options)
+    expected = logits(engine, batch.ids, batch.dense)
+    for i in range(11_000):
+        if i == 1000:
+            taken, held = before - free_bytes(), host_bytes()
+        size = 20_000 if i % 250 == 0 else 1 + i * 7 % 700
+        if i % 2:
+            engine.run_on_device(ids[:, :size], None, out.data_ptr(), size, False)
+        else:
+            logits(engine, batch.ids[:, :size], batch.dense[:, :size])
     assert before - free_bytes() == taken
+    assert host_bytes() - held < 2**24
+    np.testing.assert_array_equal(logits(engine, batch.ids, batch.dense), expected)
     engine.close()
-    assert before - free_bytes() <= 2**21  # a page of the driver's own
+    assert before - free_bytes() <= PAGE
 
 
-def test_too_little_memory_is_an_error_with_sizes():
-    model = large_model("dcn")
-    with pytest.raises(RuntimeError, match=r"the GPU gave no \d+ bytes \(\d+ of \d+ bytes are fr"):
-        cuda_engine(model, max_batch=2**31)
-    ids, dense = inputs(model.spec, 19)
-    expected = model_zoo.reference_logits(model, ids, dense)
-    assert scaled_error(logits(cuda_engine(model, max_batch=64), ids, dense), expected) < 1e-5
-
-
-def test_a_failed_launch_makes_the_engine_unusable_and_nothing_else():
-    model = large_model("dcn")
-    ids, dense = inputs(model.spec, 19)
-    engine = cuda_engine(model, max_batch=64, graphs=False, faults=Faults(refused_step=2))
-    with pytest.raises(RuntimeError, match=r"cudaGetLastError\(\) failed at .*: cudaErrorInvalid"):
-        logits(engine, ids, dense)
-    with pytest.raises(RuntimeError, match="failed before and cannot be used any more"):
-        logits(engine, ids, dense)
-    engine.close()
-    expected = model_zoo.reference_logits(model, ids, dense)
-    assert scaled_error(logits(cuda_engine(model, max_batch=64), ids, dense), expected) < 1e-5
-
-
-def test_forms_of_host_input_give_one_result(bundle):
-    model, opened = bundle
-    engine = load_engine(opened, device="cuda", max_batch=128)
-    ids, dense = model_zoo.random_inputs(model.spec, 333)
-    expected = engine.score(ids, dense)
-    strided = np.repeat(ids, 2, axis=1)[:, ::2]
-    mixed = [c.astype(np.int32) if i % 2 else c for i, c in enumerate(ids)]
-    for form in [(strided, dense), (mixed, list(dense)), (ids, np.asfortranarray(dense))]:
-        np.testing.assert_array_equal(engine.score(*form), expected)
-    reference = 1 / (1 + np.exp(-model_zoo.reference_logits(model, ids, dense)))
-    np.testing.assert_allclose(expected, reference, atol=3e-6)
-    assert engine.device == "cuda:0" and "FusedLinear" in engine.describe()
-
-
-@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
-def test_arrays_on_the_device_are_read_where_they_lie(bundle, dtype):
-    model, opened = bundle
-    engine = load_engine(opened, device="cuda:0", max_batch=128)
-    ids, dense = model_zoo.random_inputs(model.spec, 333)
-    expected = engine.score(ids, dense)
-    there = torch.from_numpy(ids).to("cuda", dtype), torch.from_numpy(dense).cuda()
-    assert torch.equal(engine.score(*there).cpu(), torch.from_numpy(expected))
-    part = engine.score(there[0][:, 5:50], there[1][:, 5:50])
-    # Another bucket: the parts that dots are summed in may differ.
-    np.testing.assert_allclose(part.cpu(), expected[5:50], rtol=0, atol=1e-6)
-    assert engine.score(there[0][:, :0], there[1][:, :0]).shape == (0,)
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        torch.cuda._sleep(10**7)
-        late = there[0].clone()
-        assert torch.equal(engine.score(late, there[1]).cpu(), torch.from_numpy(expected))
-    with pytest.raises(ValueError, match="dense must be an array on cuda:0"):
-        engine.score(there[0], dense)
-    with pytest.raises(ValueError, match=r"ids must have shape \[7, B\], got \[3, 333\]"):
-        engine.score(there[0][:3], there[1])
-
-
-def test_bad_ids_fail_or_score_as_the_oov_row(bundle):
-    model, opened = bundle
-    ids, dense = model_zoo.random_inputs(model.spec, 333)
-    declared = ids.copy()
-    ids[3, 200], ids[3, 300], ids[0, 200] = 19, -7, 2**40
-    declared[3, [200, 300]], declared[0, 200] = 9, 0
-    there = torch.from_numpy(ids).cuda(), torch.from_numpy(dense).cuda()
-    failing = load_engine(opened, device="cuda", max_batch=128)
-    for form in [(ids, dense), there]:
-        with pytest.raises(BadIdError, match=f"id {2**40} in row 200 of field C0") as error:
-            failing.score(*form)
-        assert (error.value.field, error.value.row, error.value.value) == ("C0", 200, 2**40)
-    engine = load_engine(opened, device="cuda", max_batch=128, on_bad_id="oov")
-    expected = engine.score(declared, dense)
-    for _ in range(2):  # counters start anew
-        np.testing.assert_array_equal(engine.score(ids, dense), expected)
-        assert engine.bad_ids.tolist() == [1, 0, 0, 2, 0, 0, 0]
-        assert torch.equal(engine.score(*there).cpu(), torch.from_numpy(expected))
-        assert engine.bad_ids.tolist() == [1, 0, 0, 2, 0, 0, 0]
-
-
-def test_a_stream_of_batches_of_all_sizes(bundle):
-    model, opened = bundle
-    engine = load_engine(opened, device="cuda", max_batch=128)
-    batches = [
-        model_zoo.random_inputs(model.spec, size, size)
-        for size in (0, 1, 500, 0, 128, 129, 19, 1111, 0)
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_two_engines_take_turns_on_one_thread(precision, kernel):
+    models = [large_model("dcn", 1), large_model("dcnv2", 2)]
+    made = [batches(model, (19, 500, 111, 1111)) for model in models]
+    engines = [cuda_engine(m, kernel=kernel, precision=precision, max_batch=512) for m in models]
+    for turn in range(4):
+        for engine, own in zip(engines, made, strict=True):
+            check(engine, own[turn], own[0])
+    expected = [logits(e, own[3].ids, own[3].dense) for e, own in zip(engines, made, strict=True)]
+    got = [np.full(1111, np.nan, np.float32) for _ in models]
+    both = [
+        engine.stream(parts_of(own[3], out, 100), False, scores=False)
+        for engine, own, out in zip(engines, made, got, strict=True)
     ]
-    expected = [engine.score(*batch) for batch in batches]
-    got = list(engine.stream(iter(batches)))
-    assert len(got) == len(expected)
+    for _ in zip(*both, strict=True):  # batches of both are in flight
+        pass
     for a, b in zip(got, expected, strict=True):
-        np.testing.assert_array_equal(a, b)
-    next(engine.stream(iter(batches[1:])))  # left early: the engine stays usable
-    np.testing.assert_array_equal(engine.score(*batches[2]), expected[2])
-    batches[4][0][2, 77] = 99
-    with pytest.raises(BadIdError, match="id 99 in row 77 of field C2"):
-        list(engine.stream(iter(batches)))
-    np.testing.assert_array_equal(engine.score(*batches[2]), expected[2])
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-5 if precision == "fp32" else 6e-2)
 
 
-def test_wrong_devices_are_named(bundle):
-    _, opened = bundle
-    with pytest.raises(ValueError, match="device cuda:99: this machine has"):
-        load_engine(opened, device="cuda:99")
-    with pytest.raises(ValueError, match="device must be one of auto, cpu, cuda"):
-        load_engine(opened, device="tpu")
-    assert load_engine(opened, max_batch=64).device == "cuda:0"
+def parts_of(batch: Batch, out: np.ndarray, rows: int):
+    for start in range(0, batch.size, rows):
+        part = slice(start, start + rows)
+        yield list(batch.ids[:, part]), batch.dense[:, part], out[part]
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_two_engines_on_two_threads(kernel):
+    """Each thread makes its engine, uses it and closes it while the other does the same."""
+    models = [large_model("dcn", 1), large_model("deepfm", 2)]
+    cases = [(model, batches(model, (1, 19, 500, 111, 700))) for model in models]
+
+    def work(model: CTRModel, made: list[Batch], precision: str) -> None:
+        for turn in range(10):
+            engine = cuda_engine(
+                model, kernel=kernel, precision=precision, max_batch=512, graphs=turn % 2 == 0
+            )
+            for batch, between in zip(made, reversed(made), strict=True):
+                check(engine, batch, between)
+                with torch.cuda.stream(torch.cuda.Stream()):
+                    check_on_device(engine, batch)
+            engine.close()
+
+    with ThreadPoolExecutor(2) as pool:
+        for precision in ("fp32", "fp16"):
+            for done in [pool.submit(work, *case, precision) for case in cases]:
+                done.result()
+
+
+@pytest.mark.xfail(reason="the engine on a GPU does not yet refuse a second thread", strict=False)
+def test_a_second_thread_on_one_engine_is_refused():
+    model = large_model("dcn")
+    batch = batches(model, [64])[0]
+    engine = cuda_engine(model, max_batch=64)
+    started, go_on = threading.Event(), threading.Event()
+    out = np.empty(64, np.float32)
+
+    def parts():
+        yield from parts_of(batch, out, 64)
+        started.set()
+        go_on.wait(30)
+
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(lambda: list(engine.stream(parts(), False)))
+        assert started.wait(30)
+        try:
+            with pytest.raises(RuntimeError, match="another thread"):
+                engine.run(list(batch.ids), batch.dense, False, np.empty(64, np.float32))
+        finally:
+            go_on.set()
+            other.result()

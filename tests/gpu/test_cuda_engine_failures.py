@@ -1,0 +1,101 @@
+"""Where CUDA fails: a clear error, an engine that refuses further use, and nothing else harmed."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+import torch
+from cuda_cases import (
+    DEVICE,
+    HAS_GPU,
+    KERNELS,
+    batches,
+    check,
+    cuda_engine,
+    cuda_options,
+    device_scores,
+    free_bytes,
+    large_model,
+    logits,
+    lowered,
+    on_device,
+    program_of_size,
+)
+
+from dpiframe_core.cuda_engine import CudaEngine, Faults
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a CUDA device")]
+SIZES = r"the GPU gave no (\d+) bytes \((\d+) of (\d+) bytes are free\)"
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_too_little_memory_is_an_error_with_sizes(alone, kernel):
+    """For the weights, the arena, and the ring; all that was taken before is given back."""
+    model = large_model("dcn")
+    made = batches(model, (111, 19))
+    other = cuda_engine(model, kernel=kernel, max_batch=128)
+    program = program_of_size("wdl", rows=200_000)
+    options = cuda_options(kernel, precision="fp16", max_batch=2**18)
+    engine = CudaEngine(program, options)
+    needed = engine.device_bytes
+    engine.close()
+    before = free_bytes()
+    for part in (0.05, 0.5, 0.95):
+        filler = torch.empty(before - int(part * needed), dtype=torch.uint8, device=DEVICE)
+        with pytest.raises(RuntimeError, match=SIZES) as error:
+            CudaEngine(program, options)
+        asked, free, _ = map(int, re.search(SIZES, str(error.value)).groups())
+        assert free < asked <= needed
+        check(other, *made)
+        del filler, error
+        assert before - free_bytes() <= 2**21
+    CudaEngine(program, options).close()
+    assert before - free_bytes() <= 2**21
+
+
+def test_an_arena_larger_than_any_gpu():
+    model = large_model("dcn")
+    with pytest.raises(RuntimeError, match=SIZES):
+        cuda_engine(model, kernel="steps", max_batch=2**31)
+    check(cuda_engine(model, max_batch=64), *batches(model, (19, 64)))
+
+
+@pytest.mark.parametrize("streams", [1, 4])
+def test_a_failed_launch_makes_the_engine_unusable_and_nothing_else(streams):
+    """Whichever step it is, from host and device inputs."""
+    model = large_model("dcnv2")
+    made = batches(model, (19, 64))
+    ids, dense = on_device(made[0].ids, made[0].dense)
+    options = {"kernel": "steps", "max_batch": 64, "streams": streams}
+    other = cuda_engine(model, **options)
+    for step in range(len(lowered(model).steps)):
+        for first_on_device in (False, True):
+            engine = cuda_engine(model, graphs=False, faults=Faults(refused_step=step), **options)
+            calls = [
+                lambda engine=engine: logits(engine, made[0].ids, made[0].dense),
+                lambda engine=engine: device_scores(engine, ids, dense),
+            ]
+            refused = r"cudaGetLastError\(\) failed at .*: cudaErrorInvalid"
+            with pytest.raises(RuntimeError, match=refused):
+                calls[first_on_device]()
+            for call in calls:
+                with pytest.raises(RuntimeError, match="failed before and cannot be used any more"):
+                    call()
+            check(other, *made)
+            engine.close()
+
+
+def test_a_failed_launch_gives_its_memory_back(alone):
+    model = large_model("dcn")
+    ids, dense = (np.zeros((12, 5), np.int64), np.empty((0, 5), np.float32))
+    options = {"kernel": "steps", "max_batch": 100_000, "graphs": False}
+    cuda_engine(model, **options).close()
+    before = free_bytes()
+    for _ in range(3):
+        engine = cuda_engine(model, faults=Faults(refused_step=2), **options)
+        with pytest.raises(RuntimeError, match="cudaErrorInvalid"):
+            logits(engine, ids, dense)
+        engine.close()
+    assert before - free_bytes() <= 2**21
