@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 SOURCES := CMakeLists.txt $(shell find csrc -type f)
 SETUP := $(VENV)/.dependencies $(VENV)/.installed
 
-.PHONY: setup demo test lint format bench gpu-check clean
+.PHONY: setup demo test lint format bench gpu-check gpu-sanitize clean
 
 setup: $(SETUP)
 
@@ -34,6 +34,13 @@ bench: $(SETUP)
 gpu-check: $(SETUP)
 	$(BIN)/python -m pytest tests/gpu
 	$(BIN)/dpiframe bench gpu --output docs/gpu
+
+# compute-sanitizer comes with the CUDA toolkit.
+gpu-sanitize: $(SETUP)
+	for tool in memcheck synccheck racecheck; do \
+	  compute-sanitizer --tool $$tool --error-exitcode 9 $(BIN)/python tests/gpu/sanitize.py \
+	    || exit 1; \
+	done
 
 clean:
 	rm -rf build $(VENV) demo_out

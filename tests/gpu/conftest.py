@@ -11,13 +11,31 @@ from pathlib import Path
 import pytest
 import torch
 
-LOCKS = Path(tempfile.gettempdir())
+LOCKS = Path(tempfile.gettempdir()) / f"dpiframe_gpu_tests_{os.getuid()}"
+
+
+def take_turn(mode: int) -> int:
+    """Any number of LOCK_SH at once, or one LOCK_EX; the lock is held until the file that is
+    returned is closed. Whoever waits holds the gate, so that those who come later cannot pass it.
+    """
+    LOCKS.mkdir(exist_ok=True)
+    gate = os.open(LOCKS / "gate", os.O_CREAT | os.O_RDWR)
+    turn = os.open(LOCKS / "turn", os.O_CREAT | os.O_RDWR)
+    fcntl.flock(gate, fcntl.LOCK_EX)
+    fcntl.flock(turn, mode)
+    os.close(gate)
+    return turn
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _fair_share_of_threads() -> None:
+def _process() -> Iterator[None]:
+    """A fair share of the processors; at the end a turn that lasts until the process is gone, and
+    with it what CUDA holds for it.
+    """
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // workers))
+    yield
+    take_turn(fcntl.LOCK_SH)
 
 
 @pytest.fixture
@@ -27,13 +45,6 @@ def alone() -> None:
 
 @pytest.fixture(autouse=True)
 def _turn(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Any number of tests at once, or one that is alone. Whoever waits holds the gate, so that
-    those who come later cannot pass it.
-    """
-    mode = fcntl.LOCK_EX if "alone" in request.fixturenames else fcntl.LOCK_SH
-    paths = [LOCKS / f"dpiframe_gpu_tests_{os.getuid()}_{name}" for name in ("gate", "tests")]
-    with paths[0].open("w") as gate, paths[1].open("w") as tests:
-        fcntl.flock(gate, fcntl.LOCK_EX)
-        fcntl.flock(tests, mode)
-        fcntl.flock(gate, fcntl.LOCK_UN)
-        yield
+    turn = take_turn(fcntl.LOCK_EX if "alone" in request.fixturenames else fcntl.LOCK_SH)
+    yield
+    os.close(turn)

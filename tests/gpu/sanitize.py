@@ -1,0 +1,123 @@
+"""What compute-sanitizer runs (make gpu-sanitize): every precision, both kernels, odd shapes.
+
+Plain Python, since a test runner would bring the kernels of torch with it; references are computed
+on the CPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "helpers"))
+
+import cuda_cases
+import model_zoo
+from cuda_cases import KERNELS, PRECISIONS, Batch, check, cuda_engine, even_model
+from odd_models import MIXED, Shape
+
+from dpiframe_core.cuda_engine import CudaEngine
+from dpiframe_core.lowering import DEVICE_FORM
+
+SHAPES = (
+    Shape("deepfm", 3, (10,), (50, 30), "raw", 1, "parallel"),
+    Shape("dcnv2", 5, (16,), (40, 24), "field", 2, "parallel"),
+    Shape("dcn", 7, MIXED, (33,), "raw", 2, "stacked"),
+    Shape("wdl", 39, (8,), (136, 72), None, 1, "parallel"),
+)
+SIZES = (1, 19, 129, 200)
+SMALL = Shape("wdl", 3, (8,), (16,), None, 1, "parallel")
+MANY_ROWS = 4300  # several tiles a block
+
+
+class OnDevice:
+    """A copy of a host array on the GPU, by the driver alone."""
+
+    driver = ctypes.CDLL("libcuda.so.1")
+
+    def __init__(self, values: np.ndarray) -> None:
+        self.shape, self.values = values.shape, np.ascontiguousarray(values)
+        self.address, self.bytes = ctypes.c_uint64(), ctypes.c_size_t(values.nbytes)
+        self.call("cuMemAlloc_v2", ctypes.byref(self.address), self.bytes)
+        self.call("cuMemcpyHtoD_v2", self.address, self.host(), self.bytes)
+        self.call("cuCtxSynchronize")
+        self.__cuda_array_interface__ = {
+            "shape": self.shape,
+            "typestr": self.values.dtype.str,
+            "data": (self.address.value, False),
+            "version": 3,
+        }
+
+    def host(self) -> ctypes.c_void_p:
+        return self.values.ctypes.data_as(ctypes.c_void_p)
+
+    def take(self) -> np.ndarray:
+        """What lies on the GPU; its memory there is freed."""
+        self.call("cuMemcpyDtoH_v2", self.host(), self.address, self.bytes)
+        self.call("cuMemFree_v2", self.address)
+        return self.values
+
+    def call(self, name: str, *arguments: object) -> None:
+        status = getattr(self.driver, name)(*arguments)
+        if status != 0:
+            raise RuntimeError(f"{name} returned {status}")
+
+
+def run(engine: CudaEngine, batches: list[Batch]) -> None:
+    """Host and device inputs, ids outside their tables among them."""
+    for batch in batches:
+        check(engine, batch, batches[0])
+    batch = batches[-2]
+    ids = batch.ids.copy()
+    ids[0, 0], ids[-1, -1] = -1, 2**40
+    ids[1, 7] = engine.program.field_rows[1]
+    scores = np.empty(batch.size, np.float32)
+    expected = engine.run(list(ids), batch.dense, True, scores, scores=True)
+    for values in (ids, np.clip(ids, -1, 2**31 - 1).astype(np.int32)):
+        there, out = OnDevice(values), OnDevice(np.zeros_like(scores))
+        dense = OnDevice(batch.dense) if len(batch.dense) else None
+        counts, first = engine.run_on_device(there, dense, out.address.value, batch.size, True)
+        np.testing.assert_array_equal(out.take(), scores)
+        np.testing.assert_array_equal(counts, expected)
+        assert counts.sum() == 3 and first == (0, 0)
+        for array in (there, dense) if dense else (there,):
+            array.take()
+
+
+def case(shape: Shape, sizes: tuple[int, ...], precisions: tuple[str, ...]) -> None:
+    began = time.monotonic()
+    model = even_model(shape.spec())
+    batches = []
+    for size in sizes:
+        ids, dense = model_zoo.random_inputs(model.spec, size, size)
+        batches.append(Batch(ids, dense, model_zoo.reference_logits(model, ids, dense)))
+    for kernel in KERNELS:
+        for i, precision in enumerate(precisions):
+            options = {"kernel": kernel, "precision": precision, "max_batch": sizes[-1]}
+            engine = cuda_engine(model, graphs=i % 2 == 0, threads=1, **options)
+            run(engine, batches)
+            engine.close()
+    print(f"{shape}: {time.monotonic() - began:.1f} s", flush=True)
+
+
+def main() -> None:
+    if not cuda_cases.HAS_GPU:
+        raise SystemExit("needs a CUDA device")
+    for shape in SHAPES:
+        case(shape, SIZES, PRECISIONS)
+    case(SMALL, (19, 129, MANY_ROWS), ("fp16", "fp32"))
+    model = even_model(SHAPES[1].spec())  # the plain steps, which no pass has fused
+    ids, dense = model_zoo.random_inputs(model.spec, 129)
+    batch = Batch(ids, dense, model_zoo.reference_logits(model, ids, dense))
+    for precision in ("fp32", "bf16"):
+        engine = cuda_engine(model, DEVICE_FORM, kernel="steps", precision=precision, max_batch=129)
+        check(engine, batch, batch)
+        engine.close()
+
+
+if __name__ == "__main__":
+    main()
