@@ -29,7 +29,7 @@ def calls_of(work, path) -> tuple[list[str], list[str]]:
             work()
         torch.cuda.synchronize()
     profiled.export_chrome_trace(str(path))
-    events = [e for e in json.loads(path.read_text())["traceEvents"] if "dur" in e]
+    events = [e for e in json.loads(path.read_text())["traceEvents"] if {"dur", "cat"} <= set(e)]
     span = next(e for e in events if e["name"] == "batches" and e["cat"] == "user_annotation")
     end = span["ts"] + span["dur"]
     calls = [e for e in events if e["cat"] in ("cuda_runtime", "cuda_driver")]
@@ -70,8 +70,8 @@ def test_batches_allocate_nothing_and_do_not_stop_the_device(precision, kernel, 
     case.run()
     names, _ = calls_of(lambda: (case.run(), case.run(bad=True)), tmp_path / "trace.json")
     assert not [name for name in names if FORBIDDEN.search(name)]
-    launch = "cudaGraphLaunch" if graphs else "cudaLaunchKernel"
-    assert any(name.startswith(launch) for name in names), sorted(set(names))
+    launch = "GraphLaunch" if graphs else "LaunchKernel"
+    assert any(launch in name for name in names), sorted(set(names))
 
 
 @pytest.mark.skipif(not HAS_KERNEL, reason="needs the one kernel of a model")
