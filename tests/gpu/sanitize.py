@@ -37,8 +37,6 @@ MANY_ROWS = 4300  # several tiles a block
 class OnDevice:
     """A copy of a host array on the GPU, by the driver alone."""
 
-    driver = ctypes.CDLL("libcuda.so.1")
-
     def __init__(self, values: np.ndarray) -> None:
         self.shape, self.values = values.shape, np.ascontiguousarray(values)
         self.address, self.bytes = ctypes.c_uint64(), ctypes.c_size_t(values.nbytes)
@@ -62,7 +60,7 @@ class OnDevice:
         return self.values
 
     def call(self, name: str, *arguments: object) -> None:
-        status = getattr(self.driver, name)(*arguments)
+        status = getattr(ctypes.CDLL("libcuda.so.1"), name)(*arguments)
         if status != 0:
             raise RuntimeError(f"{name} returned {status}")
 
