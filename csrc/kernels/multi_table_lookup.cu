@@ -20,7 +20,7 @@
 #include "common/cuda_check.h"
 #include "common/numbers.cuh"
 #include "common/vec.h"
-#include "kernels/multi_table_lookup_cuda.h"
+#include "kernels/lookup_rows.cuh"
 
 namespace dpiframe {
 namespace {
@@ -35,30 +35,6 @@ struct LookupArguments {
   MultiTableLookupParams params;
   LookupConfig config;
 };
-
-// A block's ids as rows of their tables, -1 where zeros are due: rows [F, tile].
-__device__ void read_rows(const RunInputs& inputs, const MultiTableLookupParams& params, int tile,
-                          std::int64_t* rows) {
-  unsigned long long* report = inputs.report + params.report;
-  for (int i = threadIdx.x; i < params.shape.num_fields * tile; i += blockDim.x) {
-    const int f = i / tile;
-    const std::int64_t b = static_cast<std::int64_t>(blockIdx.x) * tile + i % tile;
-    std::int64_t row = -1;
-    if (b < inputs.batch) {
-      const DeviceLookupField& field = params.fields[f];
-      const std::int64_t place = field.ids_row * inputs.ids_stride + b;
-      row = inputs.ids_are_int64 != 0 ? static_cast<const std::int64_t*>(inputs.ids)[place]
-                                      : static_cast<const std::int32_t*>(inputs.ids)[place];
-      if (row < 0 || row >= field.rows) {
-        atomicAdd(report + f, 1ull);
-        atomicMin(report + params.shape.num_fields,
-                  static_cast<unsigned long long>(b) * params.shape.num_fields + f);
-        row = inputs.use_oov != 0 ? field.oov_row : -1;
-      }
-    }
-    rows[i] = row;
-  }
-}
 
 // A piece's sum and sum of squares over fields, for FM.
 template <int kWidth>
@@ -86,22 +62,23 @@ __device__ float copy_pieces(const MultiTableLookupParams& params, const LookupC
       const int f = f0 + u * config.slices;
       columns[u] = -1;
       if (f >= num_fields) continue;
-      const DeviceLookupField& field = params.fields[f];
-      const std::int64_t row = rows[f * config.tile];
+      const PackedLookupField& field = params.fields[f];
+      const PackedLookupField::Place& place = field.place;
+      const std::int64_t row = rows[f];
       if (v == 0 && params.wide != nullptr && field.wide != nullptr && row >= 0)
         weights[u] = field.wide[row];
-      if (v * kWidth >= field.dim) continue;
-      columns[u] = field.out_column + v * kWidth;
+      if (v * kWidth >= place.dim) continue;
+      columns[u] = place.out_column + v * kWidth;
       if (row >= 0)
-        pieces[u] = *reinterpret_cast<const Piece*>(static_cast<const T*>(field.table) +
-                                                    row * field.dim + v * kWidth);
+        pieces[u] = *reinterpret_cast<const Piece*>(static_cast<const T*>(place.table) +
+                                                    row * place.dim + v * kWidth);
     }
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
       wide += weights[u];
       if (columns[u] < 0) continue;
       if (out != nullptr) *reinterpret_cast<Piece*>(out + columns[u]) = pieces[u];
-      if (params.fm == nullptr || !params.fields[f0 + u * config.slices].in_fm) continue;
+      if (params.fm == nullptr || !params.fields[f0 + u * config.slices].place.in_fm) continue;
       for (int k = 0; k < kWidth; ++k) {
         const float value = to_float(pieces[u].values[k]);
         sums.sum[k] += value;
@@ -159,7 +136,10 @@ __global__ void __launch_bounds__(kMaxThreads)
   extern __shared__ __align__(16) char shared[];
   auto* scratch = reinterpret_cast<Sums<kWidth>*>(shared);  // [threads]
   auto* rows = reinterpret_cast<std::int64_t*>(scratch + blockDim.x);
-  read_rows(inputs, params, config.tile, rows);
+  const LookupIds lookup{params.fields, params.shape.num_fields, params.shape.first_ids_row,
+                         inputs.report + params.report};
+  read_rows(inputs, lookup, static_cast<std::int64_t>(blockIdx.x) * config.tile, config.tile,
+            threadIdx.x, blockDim.x, rows);
   __syncthreads();
 
   const int lane = threadIdx.x % config.lanes;
@@ -175,7 +155,8 @@ __global__ void __launch_bounds__(kMaxThreads)
   const int num_pieces = max(1, (params.shape.max_dim + kWidth - 1) / kWidth);
   for (int v = lane; v - lane < num_pieces; v += config.lanes) {
     Sums<kWidth> sums;
-    wide += copy_pieces<T, kWidth>(params, config, rows + sample, slice, v, out, sums);
+    wide += copy_pieces<T, kWidth>(
+        params, config, rows + sample * rows_stride(params.shape.num_fields), slice, v, out, sums);
     if (params.fm != nullptr) fm += fm_of_piece(sums, config.slices, scratch);
   }
   float* parts = reinterpret_cast<float*>(scratch);
@@ -221,7 +202,7 @@ LookupConfig lookup_config(const LookupShape& shape, std::int64_t rows, bool sum
   config.tile = kMaxThreads / (config.lanes * config.slices);
   const auto shared_bytes = [&] {
     return config.tile * (2 * config.lanes * config.slices * width * sizeof(float) +
-                          shape.num_fields * sizeof(std::int64_t));
+                          rows_stride(shape.num_fields) * sizeof(std::int64_t));
   };
   while (config.tile > 1 && shared_bytes() > kSharedBytes) config.tile /= 2;
   config.shared_bytes = shared_bytes();

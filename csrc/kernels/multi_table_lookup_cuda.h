@@ -25,12 +25,28 @@ struct DeviceLookupField {
   bool in_fm;
 };
 
+// A field as kernels read it: what a row's copy needs is one 16-byte load.
+struct alignas(64) PackedLookupField {
+  struct alignas(16) Place {
+    const void* table;
+    std::int32_t out_column;
+    std::int16_t dim;
+    bool in_fm;
+  };
+  Place place;
+  const float* wide;
+  std::int64_t rows;
+  std::int64_t oov_row;
+  std::int64_t ids_row;
+};
+
 // What the kernel's configuration follows from.
 struct LookupShape {
   int num_fields;
   int max_dim;
-  DataType type;  // of tables and of out
-  int width;      // elements an access: all rows and columns start at a multiple of it
+  DataType type;               // of tables and of out
+  int width;                   // elements an access: all rows and columns start at a multiple of it
+  std::int64_t first_ids_row;  // where field f's ids_row is first_ids_row + f for all f; else -1
 };
 
 // Fields on the device that is current when this is made.
@@ -38,8 +54,8 @@ class DeviceLookupFields {
  public:
   DeviceLookupFields(const std::vector<DeviceLookupField>& fields, DataType type);
 
-  const DeviceLookupField* get() const {
-    return static_cast<const DeviceLookupField*>(buffer_.get());
+  const PackedLookupField* get() const {
+    return static_cast<const PackedLookupField*>(buffer_.get());
   }
   const LookupShape& shape() const { return shape_; }
   std::int64_t out_width() const { return out_width_; }  // columns that out must have
@@ -53,7 +69,7 @@ class DeviceLookupFields {
 };
 
 struct MultiTableLookupParams {
-  const DeviceLookupField* fields;  // [F]
+  const PackedLookupField* fields;  // [F]
   LookupShape shape;
   void* out;                // [B, W] or null
   std::int64_t out_stride;  // elements from one sample to the next, >= W
