@@ -44,8 +44,9 @@ void check_field(const DeviceLookupField& field, std::size_t f, std::int64_t fm_
 }
 
 PackedLookupField packed(const DeviceLookupField& field) {
-  return {{field.table, static_cast<std::int32_t>(field.out_column),
-           static_cast<std::int16_t>(field.dim), field.in_fm},
+  return {{field.table,
+           {static_cast<std::int32_t>(field.out_column), static_cast<std::int16_t>(field.dim),
+            field.in_fm}},
           field.wide,
           field.rows,
           field.oov_row,
@@ -73,6 +74,7 @@ DeviceLookupFields::DeviceLookupFields(const std::vector<DeviceLookupField>& fie
     records.push_back(packed(field));
   }
   has_fm_ = fm_dim > 0;
+  records.push_back({});
   const std::size_t bytes = records.size() * sizeof(PackedLookupField);
   buffer_ = DeviceBuffer(bytes);
   DPIF_CUDA_CHECK(cudaMemcpy(buffer_.get(), records.data(), bytes, cudaMemcpyHostToDevice));

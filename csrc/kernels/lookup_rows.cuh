@@ -25,65 +25,84 @@ __host__ __device__ constexpr int rows_stride(int num_fields) {
   return num_fields | 1;
 }
 
-// What stands in for an id outside its table: the oov row, or -1 for zeros. Counts it.
-__device__ inline std::int64_t replace_bad_id(const RunInputs& inputs, const LookupIds& lookup,
-                                              int f, std::int64_t b) {
-  atomicAdd(lookup.report + f, 1ull);
-  atomicMin(lookup.report + lookup.num_fields,
-            static_cast<unsigned long long>(b) * lookup.num_fields + f);
-  return inputs.use_oov != 0 ? lookup.fields[f].oov_row : -1;
+// A thread's share of a tile: every step-th field of one sample, from `first` on.
+struct RowsShare {
+  std::int64_t b;  // which sample of the batch
+  int first;
+  int step;
+  std::int64_t* rows;  // [F] of the sample
+};
+
+// The ids of field f from inputs.ids and `lookup` on, in elements.
+__device__ inline std::int64_t place_of_ids(const RunInputs& inputs, const LookupIds& lookup,
+                                            int f) {
+  if (lookup.first_ids_row < 0) return lookup.fields[f].ids_row * inputs.ids_stride;
+  return lookup.first_ids_row * inputs.ids_stride + f * inputs.ids_stride;
 }
 
+// Counts the share's bad ids and puts oov rows in their place, where there are any. It reads the
+// ids a second time, so that the way of good ids stays short.
 template <class Id>
-__device__ inline void read_rows_of(const RunInputs& inputs, const LookupIds& lookup,
-                                    std::int64_t first_sample, int num_samples, int thread,
-                                    int num_threads, std::int64_t* rows) {
-  constexpr int kInFlight = 5;
-  const int bits = __ffs(num_samples) - 1;
-  const int num_ids = lookup.num_fields << bits;
-  const int stride = rows_stride(lookup.num_fields);
-  for (int first = thread; first < num_ids; first += kInFlight * num_threads) {
-    Id ids[kInFlight] = {};
-    std::int64_t ends[kInFlight];  // -1: no such sample
-#pragma unroll
-    for (int u = 0; u < kInFlight; ++u) {
-      const int i = first + u * num_threads;
-      const int f = i >> bits;
-      const std::int64_t b = first_sample + (i & (num_samples - 1));
-      ends[u] = -1;
-      if (i >= num_ids || b >= inputs.batch) continue;
-      const PackedLookupField& field = lookup.fields[f];
-      const std::int64_t ids_row =
-          lookup.first_ids_row >= 0 ? lookup.first_ids_row + f : field.ids_row;
-      ids[u] = static_cast<const Id*>(inputs.ids)[ids_row * inputs.ids_stride + b];
-      ends[u] = field.rows;
-    }
-#pragma unroll
-    for (int u = 0; u < kInFlight; ++u) {
-      const int i = first + u * num_threads;
-      if (i >= num_ids) break;
-      const int f = i >> bits;
-      const int sample = i & (num_samples - 1);
-      std::int64_t row = ends[u] < 0 ? -1 : ids[u];
-      if (ends[u] >= 0 && (row < 0 || row >= ends[u])) [[unlikely]]
-        row = replace_bad_id(inputs, lookup, f, first_sample + sample);
-      rows[sample * stride + f] = row;
-    }
+__device__ void replace_bad_ids(const RunInputs& inputs, const LookupIds& lookup,
+                                const RowsShare& share) {
+  const Id* ids = static_cast<const Id*>(inputs.ids) + share.b;
+#pragma unroll 1
+  for (int f = share.first; f < lookup.num_fields; f += share.step) {
+    const std::int64_t row = ids[place_of_ids(inputs, lookup, f)];
+    if (row >= 0 && row < lookup.fields[f].rows) continue;
+    atomicAdd(lookup.report + f, 1ull);
+    atomicMin(lookup.report + lookup.num_fields,
+              static_cast<unsigned long long>(share.b) * lookup.num_fields + f);
+    if (inputs.use_oov != 0) share.rows[f] = lookup.fields[f].oov_row;
   }
 }
 
+template <class Id>
+__device__ void read_rows_of(const RunInputs& inputs, const LookupIds& lookup,
+                             const RowsShare& share) {
+  constexpr int kInFlight = 3;
+  const bool in_batch = share.b < inputs.batch;
+  const Id* ids = static_cast<const Id*>(inputs.ids) + share.b;
+  bool all_good = true;
+#pragma unroll 1
+  for (int f0 = share.first; f0 < lookup.num_fields; f0 += kInFlight * share.step) {
+    Id id[kInFlight] = {};
+    std::uint64_t num_rows[kInFlight] = {};
+#pragma unroll
+    for (int u = 0; u < kInFlight; ++u) {
+      const int f = f0 + u * share.step;
+      if (f >= lookup.num_fields || !in_batch) continue;
+      id[u] = ids[place_of_ids(inputs, lookup, f)];
+      num_rows[u] = lookup.fields[f].rows;
+    }
+#pragma unroll
+    for (int u = 0; u < kInFlight; ++u) {
+      const int f = f0 + u * share.step;
+      if (f >= lookup.num_fields) continue;
+      const std::int64_t row = id[u];
+      const bool good = static_cast<std::uint64_t>(row) < num_rows[u];
+      all_good &= good;
+      share.rows[f] = good ? row : -1;
+    }
+  }
+  if (!all_good && in_batch) [[unlikely]]
+    replace_bad_ids<Id>(inputs, lookup, share);
+}
+
 // rows[s * rows_stride(F) + f] = the row of field f for sample first_sample + s; -1 where zeros are
-// due and past the batch's end. `num_samples` is a power of two. `thread` of `num_threads` does its
-// share; whoever calls synchronises before reading `rows`.
+// due and past the batch's end. `num_samples` is a power of two and divides `num_threads`, of which
+// `thread` does its share; whoever calls synchronises before reading `rows`.
 __device__ inline void read_rows(const RunInputs& inputs, const LookupIds& lookup,
                                  std::int64_t first_sample, int num_samples, int thread,
                                  int num_threads, std::int64_t* rows) {
+  const int bits = 31 - __clz(num_samples);
+  const int sample = thread & (num_samples - 1);
+  const RowsShare share{first_sample + sample, thread >> bits, num_threads >> bits,
+                        rows + sample * rows_stride(lookup.num_fields)};
   if (inputs.ids_are_int64 != 0)
-    read_rows_of<std::int64_t>(inputs, lookup, first_sample, num_samples, thread, num_threads,
-                               rows);
+    read_rows_of<std::int64_t>(inputs, lookup, share);
   else
-    read_rows_of<std::int32_t>(inputs, lookup, first_sample, num_samples, thread, num_threads,
-                               rows);
+    read_rows_of<std::int32_t>(inputs, lookup, share);
 }
 
 }  // namespace dpiframe

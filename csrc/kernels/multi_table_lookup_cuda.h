@@ -25,14 +25,18 @@ struct DeviceLookupField {
   bool in_fm;
 };
 
-// A field as kernels read it: what a row's copy needs is one 16-byte load.
+// A field as kernels read it. What a row's copy needs lies in 16 bytes, one load: `Place`; what its
+// writing needs in the latter 8 of them.
+struct alignas(8) PlaceInOut {
+  std::int32_t column;
+  std::int16_t dim;
+  bool in_fm;
+};
+struct alignas(16) Place {
+  const void* table;
+  PlaceInOut out;
+};
 struct alignas(64) PackedLookupField {
-  struct alignas(16) Place {
-    const void* table;
-    std::int32_t out_column;
-    std::int16_t dim;
-    bool in_fm;
-  };
   Place place;
   const float* wide;
   std::int64_t rows;
@@ -69,7 +73,7 @@ class DeviceLookupFields {
 };
 
 struct MultiTableLookupParams {
-  const PackedLookupField* fields;  // [F]
+  const PackedLookupField* fields;  // [F + 1], the last is zeros to be read for missing rows
   LookupShape shape;
   void* out;                // [B, W] or null
   std::int64_t out_stride;  // elements from one sample to the next, >= W
@@ -81,14 +85,18 @@ struct MultiTableLookupParams {
 };
 
 struct LookupConfig {
-  int lanes;   // threads that share a row, a power of two
-  int tile;    // samples a block, a power of two
-  int slices;  // parts that the fields are dealt out to
+  int lane_bits;
+  int lanes;       // 2^lane_bits neighbouring threads share a row
+  int slices;      // rows of one sample that are read side by side
+  int team;        // lanes * slices: threads that share a sample, at most 32
+  int num_teams;   // of a block
+  int tile;        // samples a block; all of these are powers of two
+  int num_pieces;  // of the widest row
   std::size_t shared_bytes;
 };
 
-// `sums`: FM or the wide part is wanted.
-LookupConfig lookup_config(const LookupShape& shape, std::int64_t rows, bool sums);
+// Depends on the shape alone but for tile and num_teams, which change no sum's order.
+LookupConfig lookup_config(const LookupShape& shape, std::int64_t rows);
 
 // Enqueues the lookup of the first `rows` samples or as many as the batch has; never synchronises,
 // never allocates.
