@@ -9,6 +9,7 @@ namespace {
 constexpr int kMaxFields = 4096;  // the ids of one sample must fit in a block's shared memory
 constexpr std::int64_t kMaxDim = 4096;
 constexpr std::int64_t kMaxColumn = 1 << 30;
+constexpr std::int64_t kEndOfInt32 = std::int64_t{1} << 31;
 
 bool aligned16(const void* pointer) {
   return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
@@ -43,12 +44,12 @@ void check_field(const DeviceLookupField& field, std::size_t f, std::int64_t fm_
              " and ", field.dim, " (field ", f, ")");
 }
 
-PackedLookupField packed(const DeviceLookupField& field) {
-  return {{field.table,
-           {static_cast<std::int32_t>(field.out_column), static_cast<std::int16_t>(field.dim),
-            field.in_fm}},
-          field.wide,
-          field.rows,
+PackedLookupField packed(const DeviceLookupField& field, DataType type) {
+  const auto dim = static_cast<std::uint16_t>(field.dim);
+  const auto row_bytes = static_cast<std::uint32_t>(field.dim * bytes_of(type));
+  const auto rows_of_int32 = static_cast<std::uint32_t>(std::min(field.rows, kEndOfInt32));
+  return {{static_cast<const char*>(field.table), field.wide, field.rows, row_bytes, rows_of_int32},
+          {static_cast<std::int32_t>(field.out_column), dim, field.in_fm ? dim : std::uint16_t{0}},
           field.oov_row,
           field.ids_row};
 }
@@ -71,13 +72,15 @@ DeviceLookupFields::DeviceLookupFields(const std::vector<DeviceLookupField>& fie
     out_width_ = std::max(out_width_, field.out_column + field.dim);
     if (field.ids_row != fields[0].ids_row + static_cast<std::int64_t>(f))
       shape_.first_ids_row = -1;
-    records.push_back(packed(field));
+    records.push_back(packed(field, type));
   }
   has_fm_ = fm_dim > 0;
-  records.push_back({});
   const std::size_t bytes = records.size() * sizeof(PackedLookupField);
-  buffer_ = DeviceBuffer(bytes);
+  const std::size_t zeros = shape_.max_dim * bytes_of(type);
+  buffer_ = DeviceBuffer(bytes + zeros);
+  auto* end = static_cast<char*>(buffer_.get()) + bytes;
   DPIF_CUDA_CHECK(cudaMemcpy(buffer_.get(), records.data(), bytes, cudaMemcpyHostToDevice));
+  DPIF_CUDA_CHECK(cudaMemset(end, 0, zeros));
 }
 
 }  // namespace dpiframe

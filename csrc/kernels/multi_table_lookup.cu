@@ -6,11 +6,11 @@
 // Shapes: ids [F, B], out [B, W] of the tables' type (fp32, fp16, bf16), fm [B] and wide [B] fp32;
 // multi_table_lookup.h has the formulas.
 // A block owns a tile of samples and all their fields. It first reads their ids, coalesced along B,
-// checks them and keeps them in shared memory (lookup_rows.cuh). Then a team of at most 32 threads,
-// all of one warp, owns a sample at a time: `lanes` neighbouring threads read one row, the team's
-// `slices` read rows of neighbouring fields, so that a warp writes whole lines of out. kUnroll rows
-// a thread are in flight before the first is written; at 39 fields of 16 floats that is all of
-// them. FM's and the wide sums stay in registers and meet by shuffles, in an order that depends on
+// checks them and keeps where their rows start in shared memory (lookup_rows.cuh). Then a team of
+// at most 32 threads, all of one warp, owns a sample at a time: `lanes` neighbouring threads read
+// one row, the team's `slices` read rows of neighbouring fields, so that a warp writes whole lines
+// of out. kUnroll rows a thread are in flight before the first is written; at 39 fields of 16
+// floats that is all of them. FM's and the wide sums meet by shuffles, in an order that depends on
 // the shape alone. FM cancels, so fp32 adds it up in double.
 //
 // Bytes a sample: F ids, and for each field dim numbers read and dim written, once. Accesses are
@@ -33,10 +33,9 @@ namespace {
 constexpr int kMaxThreads = 256;
 constexpr int kMinBlocks = 4;  // of a multiprocessor: at most 64 registers a thread
 constexpr int kUnroll = 5;
-constexpr int kWeights = 3;  // wide weights a thread has in flight
-constexpr unsigned kAll = 0xffffffffu;
-constexpr std::int64_t kWave = 132 * kMinBlocks;  // blocks that a large GPU holds at once
-constexpr std::size_t kSharedBytes = 48 * 1024;   // what every device gives a block unasked
+constexpr unsigned kAll = 0xffffffffu;           // threads of a warp
+constexpr std::int64_t kMultiprocessors = 132;   // of a large GPU
+constexpr std::size_t kSharedBytes = 48 * 1024;  // what every device gives a block unasked
 
 struct LookupArguments {
   MultiTableLookupParams params;
@@ -60,56 +59,117 @@ __device__ const T& in_device_memory(const T* pointer) {
   return *pointer;
 }
 
-// *pointer by one access as wide as Access, which the members would not be read by.
-template <class Access, class T>
-__device__ T load_whole(const T* pointer) {
-  static_assert(sizeof(Access) == sizeof(T));
-  return __builtin_bit_cast(T, *reinterpret_cast<const Access*>(pointer));
+// What a block keeps in shared memory; a sample's fields are padded to what a team reads at once.
+struct Shared {
+  LookupColumns* columns;  // [num_places], dim 0 past the fields
+  const char** rows;       // [tile, stride]: where each field's row starts
+  float* weights;          // [tile, stride]: of the wide sum
+  int stride;
+};
+
+__device__ Shared shared_arrays(char* memory, const LookupConfig& config) {
+  const int stride = rows_stride(config.num_places);
+  auto* columns = reinterpret_cast<LookupColumns*>(memory);
+  auto* rows = reinterpret_cast<const char**>(columns + config.num_places);
+  return {columns, rows, reinterpret_cast<float*>(rows + config.tile * stride), stride};
 }
 
-// Copies piece v of kUnroll rows of one sample: those of fields f0, f0 + slices, ... Straight-line
-// code up to the last load, so that nothing waits before it: missing rows are read from `zeros`.
-// What the stores need is read after it, which saves registers and costs no time.
-template <class T, int kWidth>
-__device__ void copy_pieces(const Place* places, const std::int64_t* rows, int num_fields, int f0,
-                            int slices, int v, const void* zeros, T* out, bool fm,
-                            Sums<T, kWidth>& sums) {
-  using Piece = Vec<T, kWidth>;
-  const Piece* sources[kUnroll];
-#pragma unroll
-  for (int u = 0; u < kUnroll; ++u) {
-    const int f = min(f0 + u * slices, num_fields - 1);
-    const Place place = load_whole<int4>(places + f);
-    const std::int64_t row = rows[f];
-    const T* source = static_cast<const T*>(place.table) + row * place.out.dim + v * kWidth;
-    const bool exists = f0 + u * slices < num_fields && v * kWidth < place.out.dim && row >= 0;
-    sources[u] = static_cast<const Piece*>(exists ? source : zeros);
+// Keeps where the rows of a sample start.
+struct RowPlaces {
+  const char** rows;
+  const char* zeros;
+  template <class Row>
+  __device__ void found(int f, Row row, const LookupTable& table) const {
+    rows[f] = table.table + std::uint64_t{row} * table.row_bytes;
   }
+  __device__ void missing(int f) const { rows[f] = zeros; }
+};
+
+// The same, and the wide weights start on their way to shared memory.
+struct RowPlacesAndWeights {
+  RowPlaces places;
+  float* weights;
+  template <class Row>
+  __device__ void found(int f, Row row, const LookupTable& table) const {
+    places.found(f, row, table);
+    if (table.wide != nullptr)
+      __pipeline_memcpy_async(weights + f, table.wide + row, sizeof(float));
+    else
+      weights[f] = 0.0f;
+  }
+  __device__ void missing(int f) const {
+    places.missing(f);
+    weights[f] = 0.0f;
+  }
+};
+
+// Where all rows of the tile lie.
+__device__ void find_rows(const RunInputs& inputs, const LookupArguments& arguments,
+                          std::int64_t first_sample, int num_samples, const Shared& shared) {
+  const MultiTableLookupParams& params = arguments.params;
+  const LookupConfig& config = arguments.config;
+  const int thread = threadIdx.y * config.team + threadIdx.x;
+  const int num_threads = config.team * config.num_teams;
+  for (int f = thread; f < config.num_places; f += num_threads) {
+    if (f < params.shape.num_fields)
+      __pipeline_memcpy_async(shared.columns + f, &params.fields[f].columns, sizeof(LookupColumns));
+    else
+      shared.columns[f] = {};
+  }
+  __pipeline_commit();
+  const LookupIds lookup{params.fields, params.shape.num_fields, params.shape.first_ids_row,
+                         inputs.report + params.report};
+  const int sample = thread & (config.tile - 1);
+  const RowsShare share{first_sample + sample, sample < num_samples, thread >> config.tile_bits,
+                        num_threads >> config.tile_bits};
+  const int place = sample * shared.stride;
+  const RowPlaces places{shared.rows + place, static_cast<const char*>(arguments.zeros)};
+  if (params.wide == nullptr)
+    for_each_row(inputs, lookup, share, places);
+  else
+    for_each_row(inputs, lookup, share, RowPlacesAndWeights{places, shared.weights + place});
+  __pipeline_commit();
+  __pipeline_wait_prior(1);
+  __syncthreads();
+}
+
+// A piece as it is moved: as words, so that no register holds half of one.
+template <class T, int kWidth>
+struct MovedPiece {
+  static constexpr int kBytes = sizeof(T) * kWidth;
+  using Word = std::conditional_t<kBytes % 4 == 0, std::uint32_t, std::uint16_t>;
+  using Type = Vec<Word, kBytes / sizeof(Word)>;
+};
+
+// Copies piece v of kUnroll rows of one sample: those of the first of `columns` and `rows`, and of
+// every slices-th after it. `out` is where piece v of a row at column 0 goes.
+template <class T, int kWidth>
+__device__ void copy_pieces(const LookupColumns* columns, const char* const* rows, int slices,
+                            unsigned v, T* out, bool fm, Sums<T, kWidth>& sums) {
+  using Piece = typename MovedPiece<T, kWidth>::Type;
   Piece pieces[kUnroll];
 #pragma unroll
-  for (int u = 0; u < kUnroll; ++u) pieces[u] = in_device_memory(sources[u]);
-  int columns[kUnroll];  // -1: nothing to write
-  unsigned in_fm = 0;    // bit u
-#pragma unroll
   for (int u = 0; u < kUnroll; ++u) {
-    const int f = min(f0 + u * slices, num_fields - 1);
-    const PlaceInOut place = load_whole<int2>(&places[f].out);
-    const bool exists = f0 + u * slices < num_fields && v * kWidth < place.dim;
-    columns[u] = exists ? place.column + v * kWidth : -1;
-    in_fm |= static_cast<unsigned>(exists && place.in_fm) << u;
+    const auto* row = reinterpret_cast<const Piece*>(rows[u * slices]);
+    if (v * kWidth < columns[u * slices].dim) pieces[u] = in_device_memory(row + v);
   }
+  if (out != nullptr) {
 #pragma unroll
-  for (int u = 0; u < kUnroll; ++u) {
-    if (out != nullptr && columns[u] >= 0) *reinterpret_cast<Piece*>(out + columns[u]) = pieces[u];
+    for (int u = 0; u < kUnroll; ++u) {
+      const LookupColumns place = load_whole<int2>(columns + u * slices);
+      if (v * kWidth < place.dim) *reinterpret_cast<Piece*>(out + place.first) = pieces[u];
+    }
   }
   if (!fm) return;
+  using PieceValues = Vec<T, kWidth>;
   using Number = typename Sums<T, kWidth>::Number;
 #pragma unroll
   for (int u = 0; u < kUnroll; ++u) {
-    if ((in_fm >> u & 1) == 0) continue;
+    if (v * kWidth >= columns[u * slices].fm_dim) continue;
+    const auto values = __builtin_bit_cast(PieceValues, pieces[u]);
 #pragma unroll
     for (int k = 0; k < kWidth; ++k) {
-      const Number value = to_float(pieces[u].values[k]);
+      const Number value = to_float(values.values[k]);
       sums.sum[k] += value;
       sums.squares += value * value;
     }
@@ -137,81 +197,48 @@ __device__ auto fm_of_piece(Sums<T, kWidth> sums, int lanes, int team) {
   return fm;
 }
 
-// Adds the wide weights of kWeights fields of a sample: f0, f0 + team, ...
-__device__ void load_weights(const PackedLookupField* fields, const std::int64_t* rows,
-                             int num_fields, int f0, int team, float (&weights)[kWeights]) {
-  const float* tables[kWeights];
-#pragma unroll
-  for (int u = 0; u < kWeights; ++u) tables[u] = fields[min(f0 + u * team, num_fields - 1)].wide;
-#pragma unroll
-  for (int u = 0; u < kWeights; ++u) {
-    const int f = f0 + u * team;
-    const std::int64_t row = rows[min(f, num_fields - 1)];
-    if (f < num_fields && tables[u] != nullptr && row >= 0)
-      weights[u] = in_device_memory(tables[u] + row);
-  }
-}
-
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kMaxThreads, kMinBlocks)
     lookup_kernel(const __grid_constant__ RunInputs inputs,
                   const __grid_constant__ LookupArguments arguments) {
   const MultiTableLookupParams& params = arguments.params;
   const LookupConfig& config = arguments.config;
-  const int num_fields = params.shape.num_fields;
-  extern __shared__ Place places[];                                   // [F]
-  auto* rows = reinterpret_cast<std::int64_t*>(places + num_fields);  // [tile, rows_stride(F)]
-
-  const int num_threads = config.team * config.num_teams;
   const std::int64_t first_sample = static_cast<std::int64_t>(blockIdx.x) * config.tile;
-  if (first_sample >= inputs.batch) return;
-  const int thread = threadIdx.y * config.team + threadIdx.x;
-  for (int f = thread; f < num_fields; f += num_threads)
-    __pipeline_memcpy_async(places + f, &params.fields[f].place, sizeof(Place));
-  const LookupIds lookup{params.fields, num_fields, params.shape.first_ids_row,
-                         inputs.report + params.report};
-  read_rows(inputs, lookup, first_sample, config.tile, thread, num_threads, rows);
-  __pipeline_commit();
-  __pipeline_wait_prior(0);
-  __syncthreads();
+  const std::int64_t left = inputs.batch - first_sample;
+  if (left <= 0) return;
+  const int num_samples = static_cast<int>(min(left, static_cast<std::int64_t>(config.tile)));
+  extern __shared__ __align__(16) char memory[];
+  const Shared shared = shared_arrays(memory, config);
+  find_rows(inputs, arguments, first_sample, num_samples, shared);
 
+  T* block_out = static_cast<T*>(params.out) + first_sample * params.out_stride;
   const int lane = threadIdx.x & (config.lanes - 1);
   const int slice = threadIdx.x >> config.lane_bits;
   for (int sample = threadIdx.y; sample < config.tile; sample += config.num_teams) {
-    const std::int64_t b = first_sample + sample;
-    const std::int64_t* sample_rows = rows + sample * rows_stride(num_fields);
-    T* out = params.out != nullptr && b < inputs.batch
-                 ? static_cast<T*>(params.out) + b * params.out_stride
-                 : nullptr;
-    float weights[kWeights] = {};
-    if (params.wide != nullptr)
-      load_weights(params.fields, sample_rows, num_fields, threadIdx.x, config.team, weights);
+    const bool writes = params.out != nullptr && sample < num_samples;
+    T* out = block_out + sample * params.out_stride;
     typename Sums<T, kWidth>::Number fm = 0;
     for (int v = lane; v - lane < config.num_pieces; v += config.lanes) {
       Sums<T, kWidth> sums;
-      for (int f = slice; f - slice < num_fields; f += config.slices * kUnroll)
-        copy_pieces(places, sample_rows, num_fields, f, config.slices, v, arguments.zeros, out,
-                    params.fm != nullptr, sums);
+      for (int f = slice; f < config.num_places; f += config.slices * kUnroll)
+        copy_pieces(shared.columns + f, shared.rows + sample * shared.stride + f, config.slices, v,
+                    writes ? out + v * kWidth : nullptr, params.fm != nullptr, sums);
       if (params.fm != nullptr) fm += fm_of_piece(sums, config.lanes, config.team);
     }
-    if (params.fm != nullptr) {
-      fm = sum_over(fm, 1, config.lanes) / 2;
-      if (threadIdx.x == 0 && b < inputs.batch) params.fm[b] = static_cast<float>(fm);
-    }
-    if (params.wide != nullptr) {
-      float wide = 0.0f;
-      for (int f = 0; f < num_fields; f += kWeights * config.team) {
-        if (f > 0)
-          load_weights(params.fields, sample_rows, num_fields, f + threadIdx.x, config.team,
-                       weights);
-        for (float& weight : weights) {
-          wide += weight;
-          weight = 0.0f;
-        }
-      }
-      wide = sum_over(wide, 1, config.team);
-      if (threadIdx.x == 0 && b < inputs.batch) params.wide[b] = wide;
-    }
+    if (params.fm == nullptr) continue;
+    fm = sum_over(fm, 1, config.lanes) / 2;
+    if (threadIdx.x == 0 && sample < num_samples)
+      params.fm[first_sample + sample] = static_cast<float>(fm);
+  }
+  if (params.wide == nullptr) return;
+  __pipeline_wait_prior(0);
+  __syncthreads();
+  for (int sample = threadIdx.y; sample < config.tile; sample += config.num_teams) {
+    float wide = 0.0f;
+    for (int f = threadIdx.x; f < params.shape.num_fields; f += config.team)
+      wide += shared.weights[sample * shared.stride + f];
+    wide = sum_over(wide, 1, config.team);
+    if (threadIdx.x == 0 && sample < num_samples) params.wide[first_sample + sample] = wide;
   }
 }
 
@@ -253,14 +280,17 @@ LookupConfig lookup_config(const LookupShape& shape, std::int64_t rows) {
   config.team = config.lanes * config.slices;
   config.num_teams = kMaxThreads / config.team;
   config.tile = config.num_teams;
+  const int at_once = config.slices * kUnroll;
+  config.num_places = (shape.num_fields + at_once - 1) / at_once * at_once;
   const auto shared_bytes = [&] {
-    return shape.num_fields * sizeof(Place) +
-           config.tile * rows_stride(shape.num_fields) * sizeof(std::int64_t);
+    return config.num_places * sizeof(LookupColumns) +
+           config.tile * rows_stride(config.num_places) * (sizeof(char*) + sizeof(float));
   };
-  // A large batch shares the wait for ids among several samples a team.
-  for (int doubling = 0; doubling < 2; ++doubling)
-    if (rows >= 2 * kWave * config.tile && 2 * config.tile <= kMaxThreads) config.tile *= 2;
+  // Two samples a team share the block's first step, where each multiprocessor still gets a block.
+  if (rows >= 2 * kMultiprocessors * config.tile && 2 * config.tile <= kMaxThreads)
+    config.tile *= 2;
   while (config.tile > 1 && shared_bytes() > kSharedBytes) config.tile /= 2;
+  while (1 << config.tile_bits < config.tile) ++config.tile_bits;
   config.num_teams = std::min(config.num_teams, config.tile);
   config.shared_bytes = shared_bytes();
   return config;

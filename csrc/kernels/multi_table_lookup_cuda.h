@@ -25,21 +25,22 @@ struct DeviceLookupField {
   bool in_fm;
 };
 
-// A field as kernels read it. What a row's copy needs lies in 16 bytes, one load: `Place`; what its
-// writing needs in the latter 8 of them.
-struct alignas(8) PlaceInOut {
-  std::int32_t column;
-  std::int16_t dim;
-  bool in_fm;
-};
-struct alignas(16) Place {
-  const void* table;
-  PlaceInOut out;
-};
-struct alignas(64) PackedLookupField {
-  Place place;
+// A field as kernels read it: what each of its ids needs, and what each of its pieces needs.
+struct alignas(32) LookupTable {
+  const char* table;
   const float* wide;
   std::int64_t rows;
+  std::uint32_t row_bytes;
+  std::uint32_t rows_of_int32;  // rows, cut off at 2^31
+};
+struct alignas(8) LookupColumns {
+  std::int32_t first;  // of out
+  std::uint16_t dim;
+  std::uint16_t fm_dim;  // dim, or 0 where the field is not in FM
+};
+struct alignas(64) PackedLookupField {
+  LookupTable table;
+  LookupColumns columns;
   std::int64_t oov_row;
   std::int64_t ids_row;
 };
@@ -73,7 +74,7 @@ class DeviceLookupFields {
 };
 
 struct MultiTableLookupParams {
-  const PackedLookupField* fields;  // [F + 1], the last is zeros to be read for missing rows
+  const PackedLookupField* fields;  // [F], followed by a row of zeros, [max_dim], for missing rows
   LookupShape shape;
   void* out;                // [B, W] or null
   std::int64_t out_stride;  // elements from one sample to the next, >= W
@@ -86,12 +87,14 @@ struct MultiTableLookupParams {
 
 struct LookupConfig {
   int lane_bits;
-  int lanes;       // 2^lane_bits neighbouring threads share a row
-  int slices;      // rows of one sample that are read side by side
-  int team;        // lanes * slices: threads that share a sample, at most 32
-  int num_teams;   // of a block
-  int tile;        // samples a block; all of these are powers of two
+  int lanes;      // 2^lane_bits neighbouring threads share a row
+  int slices;     // rows of one sample that are read side by side
+  int team;       // lanes * slices: threads that share a sample, at most 32
+  int num_teams;  // of a block
+  int tile_bits;
+  int tile;        // 2^tile_bits samples a block; all of these are powers of two
   int num_pieces;  // of the widest row
+  int num_places;  // fields, rounded up to what a team reads at once
   std::size_t shared_bytes;
 };
 
