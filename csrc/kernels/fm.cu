@@ -1,5 +1,6 @@
 // out = 1/2 sum_d ((sum_f v)^2 - sum_f v^2), for FM over what no lookup makes by itself.
-// A thread owns a row: it reads the row's fields once for each d. A rare step, kept plain.
+// A thread owns a row: it reads the row's fields once for each d. A rare step, kept plain. The two
+// sums cancel, so they are double: in float32 a row of 39 fields of deviation 1 misses 1e-5.
 #include "kernels/each_element.cuh"
 #include "kernels/small_steps.h"
 
@@ -13,19 +14,19 @@ struct FmValue {
   int num_inputs;
   int dim;
   __device__ float operator()(std::int64_t row, int) const {
-    float fm = 0.0f;
+    double fm = 0.0;
     for (int d = 0; d < dim; ++d) {
-      float sum = 0.0f;
-      float squares = 0.0f;
+      double sum = 0.0;
+      double squares = 0.0;
       for (int i = 0; i < num_inputs; ++i)
         for (int column = d; column < xs[i].width; column += dim) {
-          const float v = load(xs[i], row, column);
+          const double v = load(xs[i], row, column);
           sum += v;
-          squares = fmaf(v, v, squares);
+          squares += v * v;
         }
       fm += sum * sum - squares;
     }
-    return 0.5f * fm;
+    return static_cast<float>(0.5 * fm);
   }
 };
 

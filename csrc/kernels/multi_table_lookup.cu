@@ -1,186 +1,161 @@
 // GPU multi-table lookup: one launch for all tables of a batch, with FM and the wide sum.
 //
 // Why one launch: a table's own launch costs more than its rows, and small tables leave the GPU
-// empty. The work is allotted by output, so every block has the same whatever the tables' sizes.
+// empty. The work is allotted by output, so every thread has the same whatever the tables' sizes.
 //
 // Shapes: ids [F, B], out [B, W] of the tables' type (fp32, fp16, bf16), fm [B] and wide [B] fp32;
 // multi_table_lookup.h has the formulas.
-// A block owns `tile` samples and all their fields. It first reads their ids, coalesced along B,
-// checks them and keeps them in shared memory. Then a thread owns one piece (`lane`) of the rows of
-// one sample for every `slices`-th field: `lanes` neighbouring threads read one row, a warp writes
-// neighbouring pieces of out. kUnroll rows a thread are in flight before the first is written.
-// FM's sums stay in registers and meet once in shared memory; sums have a fixed order.
+// A block owns a tile of samples and all their fields. It first reads their ids, coalesced along B,
+// checks them and keeps where their rows start in shared memory (lookup_rows.cuh). Then a team of
+// at most 32 threads, all of one warp, owns a sample at a time: `lanes` neighbouring threads read
+// one row, the team's `slices` read rows of neighbouring fields, so that a warp writes whole lines
+// of out. kUnroll rows a thread are in flight before the first is written; at 39 fields of 16
+// floats that is all of them. FM's and the wide sums meet by shuffles, in an order that depends on
+// the shape alone. FM cancels, so fp32 adds it up in double.
 //
 // Bytes a sample: F ids, and for each field dim numbers read and dim written, once. Accesses are
 // 16 bytes where every dim and column is a multiple of that and all is aligned, else 2 numbers
 // or 1.
+#include <cuda_pipeline_primitives.h>
+
 #include <algorithm>
 #include <limits>
 
 #include "common/cuda_check.h"
-#include "common/numbers.cuh"
-#include "common/vec.h"
-#include "kernels/multi_table_lookup_cuda.h"
+#include "kernels/lookup_rows.cuh"
+#include "kernels/multi_table_lookup_pieces.cuh"
 
 namespace dpiframe {
 namespace {
 
 constexpr int kMaxThreads = 256;
-constexpr int kUnroll = 4;
-constexpr int kSlices = 4;
-constexpr std::int64_t kFewThreads = 132 * 1024;  // half of what a large GPU holds
-constexpr std::size_t kSharedBytes = 48 * 1024;   // what every device gives a block unasked
+constexpr int kMinBlocks = 4;  // of a multiprocessor: at most 64 registers a thread
+constexpr std::int64_t kMultiprocessors = 132;   // of a large GPU
+constexpr std::size_t kSharedBytes = 48 * 1024;  // what every device gives a block unasked
 
 struct LookupArguments {
   MultiTableLookupParams params;
   LookupConfig config;
+  const void* zeros;  // read in place of rows that are not there
 };
 
-// A block's ids as rows of their tables, -1 where zeros are due: rows [F, tile].
-__device__ void read_rows(const RunInputs& inputs, const MultiTableLookupParams& params, int tile,
-                          std::int64_t* rows) {
-  unsigned long long* report = inputs.report + params.report;
-  for (int i = threadIdx.x; i < params.shape.num_fields * tile; i += blockDim.x) {
-    const int f = i / tile;
-    const std::int64_t b = static_cast<std::int64_t>(blockIdx.x) * tile + i % tile;
-    std::int64_t row = -1;
-    if (b < inputs.batch) {
-      const DeviceLookupField& field = params.fields[f];
-      const std::int64_t place = field.ids_row * inputs.ids_stride + b;
-      row = inputs.ids_are_int64 != 0 ? static_cast<const std::int64_t*>(inputs.ids)[place]
-                                      : static_cast<const std::int32_t*>(inputs.ids)[place];
-      if (row < 0 || row >= field.rows) {
-        atomicAdd(report + f, 1ull);
-        atomicMin(report + params.shape.num_fields,
-                  static_cast<unsigned long long>(b) * params.shape.num_fields + f);
-        row = inputs.use_oov != 0 ? field.oov_row : -1;
-      }
-    }
-    rows[i] = row;
-  }
-}
-
-// A piece's sum and sum of squares over fields, for FM.
-template <int kWidth>
-struct Sums {
-  float sum[kWidth] = {};
-  float squares[kWidth] = {};
+// What a block keeps in shared memory; a sample's fields are padded to what a team reads at once.
+struct Shared {
+  LookupColumns* columns;  // [num_places], dim 0 past the fields
+  const char** rows;       // [tile, stride]: where each field's row starts
+  float* weights;          // [tile, stride]: of the wide sum
+  int stride;
 };
 
-// Piece v of every slices-th row of one sample, from table to out; the fields in FM are added to
-// `sums`. Returns the sum of the fields' wide weights, which travel beside the rows, to the thread
-// of piece 0.
-template <class T, int kWidth>
-__device__ float copy_pieces(const MultiTableLookupParams& params, const LookupConfig& config,
-                             const std::int64_t* rows, int slice, int v, T* out,
-                             Sums<kWidth>& sums) {
-  using Piece = Vec<T, kWidth>;
-  const int num_fields = params.shape.num_fields;
-  float wide = 0.0f;
-  for (int f0 = slice; f0 < num_fields; f0 += config.slices * kUnroll) {
-    Piece pieces[kUnroll] = {};
-    float weights[kUnroll] = {};
-    std::int64_t columns[kUnroll];  // -1: nothing to write
-#pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      const int f = f0 + u * config.slices;
-      columns[u] = -1;
-      if (f >= num_fields) continue;
-      const DeviceLookupField& field = params.fields[f];
-      const std::int64_t row = rows[f * config.tile];
-      if (v == 0 && params.wide != nullptr && field.wide != nullptr && row >= 0)
-        weights[u] = field.wide[row];
-      if (v * kWidth >= field.dim) continue;
-      columns[u] = field.out_column + v * kWidth;
-      if (row >= 0)
-        pieces[u] = *reinterpret_cast<const Piece*>(static_cast<const T*>(field.table) +
-                                                    row * field.dim + v * kWidth);
-    }
-#pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      wide += weights[u];
-      if (columns[u] < 0) continue;
-      if (out != nullptr) *reinterpret_cast<Piece*>(out + columns[u]) = pieces[u];
-      if (params.fm == nullptr || !params.fields[f0 + u * config.slices].in_fm) continue;
-      for (int k = 0; k < kWidth; ++k) {
-        const float value = to_float(pieces[u].values[k]);
-        sums.sum[k] += value;
-        sums.squares[k] += value * value;
-      }
-    }
-  }
-  return wide;
+__device__ Shared shared_arrays(char* memory, const LookupConfig& config) {
+  const int stride = rows_stride(config.num_places);
+  auto* columns = reinterpret_cast<LookupColumns*>(memory);
+  auto* rows = reinterpret_cast<const char**>(columns + config.num_places);
+  return {columns, rows, reinterpret_cast<float*>(rows + config.tile * stride), stride};
 }
 
-// Adds up the slices' sums of one piece; the answer is slice 0's: sum_k (sum^2 - squares).
-template <int kWidth>
-__device__ float fm_of_piece(const Sums<kWidth>& sums, int slices, Sums<kWidth>* scratch) {
-  const int stride = blockDim.x / slices;
-  scratch[threadIdx.x] = sums;
-  __syncthreads();
-  float fm = 0.0f;
-  if (threadIdx.x < stride) {
-    for (int k = 0; k < kWidth; ++k) {
-      float total = 0.0f;
-      float total_squares = 0.0f;
-      for (int s = 0; s < slices; ++s) {
-        total += scratch[s * stride + threadIdx.x].sum[k];
-        total_squares += scratch[s * stride + threadIdx.x].squares[k];
-      }
-      fm += total * total - total_squares;
-    }
+// Keeps where the rows of a sample start.
+struct RowPlaces {
+  const char** rows;
+  const char* zeros;
+  template <class Row>
+  __device__ void found(int f, Row row, const LookupTable& table) const {
+    rows[f] = table.table + std::uint64_t{row} * table.row_bytes;
   }
-  __syncthreads();
-  return fm;
-}
+  __device__ void missing(int f) const { rows[f] = zeros; }
+};
 
-// target[b] = factor * the sum of `part` over all threads of each sample, in the order of threads.
-__device__ void sum_of_sample(float part, float factor, const LookupConfig& config,
-                              std::int64_t batch, float* scratch, float* target) {
-  scratch[threadIdx.x] = part;
-  __syncthreads();
-  const std::int64_t b = static_cast<std::int64_t>(blockIdx.x) * config.tile + threadIdx.x;
-  if (threadIdx.x < config.tile && b < batch) {
-    float total = 0.0f;
-    for (int slice = 0; slice < config.slices; ++slice)
-      for (int lane = 0; lane < config.lanes; ++lane)
-        total += scratch[(slice * config.tile + threadIdx.x) * config.lanes + lane];
-    target[b] = factor * total;
+// The same, and the wide weights start on their way to shared memory.
+struct RowPlacesAndWeights {
+  RowPlaces places;
+  float* weights;
+  template <class Row>
+  __device__ void found(int f, Row row, const LookupTable& table) const {
+    places.found(f, row, table);
+    if (table.wide != nullptr)
+      __pipeline_memcpy_async(weights + f, table.wide + row, sizeof(float));
+    else
+      weights[f] = 0.0f;
   }
+  __device__ void missing(int f) const {
+    places.missing(f);
+    weights[f] = 0.0f;
+  }
+};
+
+// Where all rows of the tile lie.
+__device__ void find_rows(const RunInputs& inputs, const LookupArguments& arguments,
+                          std::int64_t first_sample, int num_samples, const Shared& shared) {
+  const MultiTableLookupParams& params = arguments.params;
+  const LookupConfig& config = arguments.config;
+  const int thread = threadIdx.y * config.team + threadIdx.x;
+  const int num_threads = config.team * config.num_teams;
+  for (int f = thread; f < config.num_places; f += num_threads) {
+    if (f < params.shape.num_fields)
+      __pipeline_memcpy_async(shared.columns + f, &params.fields[f].columns, sizeof(LookupColumns));
+    else
+      shared.columns[f] = {};
+  }
+  __pipeline_commit();
+  const LookupIds lookup{params.fields, params.shape.num_fields, params.shape.first_ids_row,
+                         inputs.report + params.report};
+  const int sample = thread & (config.tile - 1);
+  const RowsShare share{first_sample + sample, sample < num_samples, thread >> config.tile_bits,
+                        num_threads >> config.tile_bits};
+  const int place = sample * shared.stride;
+  const RowPlaces places{shared.rows + place, static_cast<const char*>(arguments.zeros)};
+  if (params.wide == nullptr)
+    for_each_row(inputs, lookup, share, places);
+  else
+    for_each_row(inputs, lookup, share, RowPlacesAndWeights{places, shared.weights + place});
+  __pipeline_commit();
+  __pipeline_wait_prior(1);
   __syncthreads();
 }
 
 template <class T, int kWidth>
-__global__ void __launch_bounds__(kMaxThreads)
+__global__ void __launch_bounds__(kMaxThreads, kMinBlocks)
     lookup_kernel(const __grid_constant__ RunInputs inputs,
                   const __grid_constant__ LookupArguments arguments) {
   const MultiTableLookupParams& params = arguments.params;
   const LookupConfig& config = arguments.config;
-  extern __shared__ __align__(16) char shared[];
-  auto* scratch = reinterpret_cast<Sums<kWidth>*>(shared);  // [threads]
-  auto* rows = reinterpret_cast<std::int64_t*>(scratch + blockDim.x);
-  read_rows(inputs, params, config.tile, rows);
-  __syncthreads();
+  const std::int64_t first_sample = static_cast<std::int64_t>(blockIdx.x) * config.tile;
+  const std::int64_t left = inputs.batch - first_sample;
+  if (left <= 0) return;
+  const int num_samples = static_cast<int>(min(left, static_cast<std::int64_t>(config.tile)));
+  extern __shared__ __align__(16) char memory[];
+  const Shared shared = shared_arrays(memory, config);
+  find_rows(inputs, arguments, first_sample, num_samples, shared);
 
-  const int lane = threadIdx.x % config.lanes;
-  const int sample = threadIdx.x / config.lanes % config.tile;
-  const int slice = threadIdx.x / (config.lanes * config.tile);
-  const std::int64_t b = static_cast<std::int64_t>(blockIdx.x) * config.tile + sample;
-  T* out = params.out != nullptr && b < inputs.batch
-               ? static_cast<T*>(params.out) + b * params.out_stride
-               : nullptr;
-
-  float fm = 0.0f;
-  float wide = 0.0f;
-  const int num_pieces = max(1, (params.shape.max_dim + kWidth - 1) / kWidth);
-  for (int v = lane; v - lane < num_pieces; v += config.lanes) {
-    Sums<kWidth> sums;
-    wide += copy_pieces<T, kWidth>(params, config, rows + sample, slice, v, out, sums);
-    if (params.fm != nullptr) fm += fm_of_piece(sums, config.slices, scratch);
+  T* block_out = static_cast<T*>(params.out) + first_sample * params.out_stride;
+  const int lane = threadIdx.x & (config.lanes - 1);
+  const int slice = threadIdx.x >> config.lane_bits;
+  for (int sample = threadIdx.y; sample < config.tile; sample += config.num_teams) {
+    const bool writes = params.out != nullptr && sample < num_samples;
+    T* out = block_out + sample * params.out_stride;
+    typename Sums<T, kWidth>::Number fm = 0;
+    for (int v = lane; v - lane < config.num_pieces; v += config.lanes) {
+      Sums<T, kWidth> sums;
+      for (int f = slice; f < config.num_places; f += config.slices * kUnroll)
+        copy_pieces(shared.columns + f, shared.rows + sample * shared.stride + f, config.slices, v,
+                    writes ? out + v * kWidth : nullptr, params.fm != nullptr, sums);
+      if (params.fm != nullptr) fm += fm_of_piece(sums, config.lanes, config.team);
+    }
+    if (params.fm == nullptr) continue;
+    fm = sum_over(fm, 1, config.lanes) / 2;
+    if (threadIdx.x == 0 && sample < num_samples)
+      params.fm[first_sample + sample] = static_cast<float>(fm);
   }
-  float* parts = reinterpret_cast<float*>(scratch);
-  if (params.fm != nullptr) sum_of_sample(fm, 0.5f, config, inputs.batch, parts, params.fm);
-  if (params.wide != nullptr) sum_of_sample(wide, 1.0f, config, inputs.batch, parts, params.wide);
+  if (params.wide == nullptr) return;
+  __pipeline_wait_prior(0);
+  __syncthreads();
+  for (int sample = threadIdx.y; sample < config.tile; sample += config.num_teams) {
+    float wide = 0.0f;
+    for (int f = threadIdx.x; f < params.shape.num_fields; f += config.team)
+      wide += shared.weights[sample * shared.stride + f];
+    wide = sum_over(wide, 1, config.team);
+    if (threadIdx.x == 0 && sample < num_samples) params.wide[first_sample + sample] = wide;
+  }
 }
 
 template <class T>
@@ -188,14 +163,14 @@ void launch(const LookupArguments& arguments, const RunInputs& inputs, unsigned 
             cudaStream_t stream) {
   constexpr int kWidest = 16 / sizeof(T);
   const LookupConfig& config = arguments.config;
-  const dim3 threads(config.lanes * config.tile * config.slices);
-  const std::size_t shared = config.shared_bytes;
-  if (arguments.params.shape.width == kWidest)
-    lookup_kernel<T, kWidest><<<num_blocks, threads, shared, stream>>>(inputs, arguments);
-  else if (arguments.params.shape.width == 2)
-    lookup_kernel<T, 2><<<num_blocks, threads, shared, stream>>>(inputs, arguments);
-  else
-    lookup_kernel<T, 1><<<num_blocks, threads, shared, stream>>>(inputs, arguments);
+  auto* kernel = lookup_kernel<T, 1>;
+  if (arguments.params.shape.width == 2) kernel = lookup_kernel<T, 2>;
+  if (arguments.params.shape.width == kWidest) kernel = lookup_kernel<T, kWidest>;
+  const auto shared = static_cast<int>(config.shared_bytes);
+  if (config.shared_bytes > kSharedBytes)  // of one sample with thousands of fields
+    DPIF_CUDA_CHECK(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+  kernel<<<num_blocks, dim3(config.team, config.num_teams), shared, stream>>>(inputs, arguments);
 }
 
 int width_of_out(const MultiTableLookupParams& params) {
@@ -210,20 +185,29 @@ int width_of_out(const MultiTableLookupParams& params) {
 
 }  // namespace
 
-LookupConfig lookup_config(const LookupShape& shape, std::int64_t rows, bool sums) {
-  const int width = shape.width;
-  LookupConfig config{1, 0, shape.num_fields >= 8 ? kSlices : 1, 0};
-  while (config.lanes < 32 && config.lanes * width < shape.max_dim) config.lanes *= 2;
-  // Small batches need more threads a sample to fill the GPU. The order of FM's and the wide sums
-  // follows from the slices, and must not depend on the batch.
-  const bool small = rows * config.lanes * config.slices < kFewThreads;
-  if (!sums && small && shape.num_fields >= 16) config.slices *= 2;
-  config.tile = kMaxThreads / (config.lanes * config.slices);
+LookupConfig lookup_config(const LookupShape& shape, std::int64_t rows) {
+  LookupConfig config{};
+  config.num_pieces = (shape.max_dim + shape.width - 1) / shape.width;
+  while (1 << config.lane_bits < std::min(32, config.num_pieces)) ++config.lane_bits;
+  config.lanes = 1 << config.lane_bits;
+  config.slices = 1;
+  while (config.lanes * config.slices < 32 && config.slices * kUnroll < shape.num_fields)
+    config.slices *= 2;
+  config.team = config.lanes * config.slices;
+  config.num_teams = kMaxThreads / config.team;
+  config.tile = config.num_teams;
+  const int at_once = config.slices * kUnroll;
+  config.num_places = (shape.num_fields + at_once - 1) / at_once * at_once;
   const auto shared_bytes = [&] {
-    return config.tile * (2 * config.lanes * config.slices * width * sizeof(float) +
-                          shape.num_fields * sizeof(std::int64_t));
+    return config.num_places * sizeof(LookupColumns) +
+           config.tile * rows_stride(config.num_places) * (sizeof(char*) + sizeof(float));
   };
+  // Two samples a team share the block's first step, where each multiprocessor still gets a block.
+  if (rows >= 2 * kMultiprocessors * config.tile && 2 * config.tile <= kMaxThreads)
+    config.tile *= 2;
   while (config.tile > 1 && shared_bytes() > kSharedBytes) config.tile /= 2;
+  while (1 << config.tile_bits < config.tile) ++config.tile_bits;
+  config.num_teams = std::min(config.num_teams, config.tile);
   config.shared_bytes = shared_bytes();
   return config;
 }
@@ -232,10 +216,9 @@ void multi_table_lookup(std::int64_t rows, const MultiTableLookupParams& params,
                         const RunInputs& inputs, cudaStream_t stream) {
   DPIF_CHECK(rows >= 0, "rows must not be negative, got ", rows);
   if (rows == 0) return;
-  LookupArguments arguments{params, {}};
+  LookupArguments arguments{params, {}, params.fields + params.shape.num_fields};
   arguments.params.shape.width = width_of_out(params);
-  const bool sums = params.fm != nullptr || params.wide != nullptr;
-  arguments.config = lookup_config(arguments.params.shape, rows, sums);
+  arguments.config = lookup_config(arguments.params.shape, rows);
   const int tile = arguments.config.tile;
   const std::int64_t num_blocks = (rows + tile - 1) / tile;
   DPIF_CHECK(num_blocks <= std::numeric_limits<int>::max(), "batch must be at most ",
