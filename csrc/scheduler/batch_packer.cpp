@@ -4,7 +4,10 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
-#include <type_traits>
+
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
 
 namespace dpiframe {
 namespace {
@@ -16,46 +19,67 @@ constexpr int kMaxThreads = 16;
 // what the stream waits for.
 constexpr std::chrono::microseconds kSpin{50};
 
-// An id whose upper half is not 0 becomes -1; from 2^31 to 2^32 - 1 the sign is set as it is.
-std::int32_t narrowed(std::int32_t lower, std::int32_t upper) {
-  return lower | (upper != 0 ? -1 : 0);
+template <class Number>
+Number read(const char* source) {  // at any address
+  Number value;
+  std::memcpy(&value, source, sizeof(value));
+  return value;
 }
 
+// An id whose upper half is not 0 becomes -1; from 2^31 to 2^32 - 1 the sign is set as it is.
 template <class From, class To>
 To converted(From value) {
   if constexpr (sizeof(From) > sizeof(To))
-    return narrowed(static_cast<std::int32_t>(value), static_cast<std::int32_t>(value >> 32));
+    return static_cast<To>(value) | (value >> 32 != 0 ? -1 : 0);
   else
     return value;
 }
 
-// `size` little-endian int64 read as their halves, which compilers make vector code of.
-void narrow(const std::int32_t* halves, std::int64_t size, std::int32_t* __restrict target) {
-  for (std::int64_t i = 0; i < size; ++i) target[i] = narrowed(halves[2 * i], halves[2 * i + 1]);
+#if defined(__x86_64__)
+__m128i load_16_bytes(const char* source) {
+  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(source));
 }
 
-// Rows [begin, end) of one column. Numbers may lie at any address, so they are read by memcpy.
+// Four numbers of 4 bytes, as read and converted would give them.
+template <class From>
+__m128i read_four(const char* source) {
+  if constexpr (sizeof(From) == sizeof(std::int32_t)) return load_16_bytes(source);
+  const __m128 a = _mm_castsi128_ps(load_16_bytes(source));
+  const __m128 b = _mm_castsi128_ps(load_16_bytes(source + 16));
+  const __m128i lower = _mm_castps_si128(_mm_shuffle_ps(a, b, 0x88));
+  const __m128i upper = _mm_castps_si128(_mm_shuffle_ps(a, b, 0xdd));
+  const __m128i fits = _mm_cmpeq_epi32(upper, _mm_setzero_si128());
+  return _mm_or_si128(lower, _mm_andnot_si128(fits, _mm_set1_epi32(-1)));
+}
+
+// How many of the numbers of a column without gaps were packed: all but the last few. They are
+// written past the caches, since the device reads them and this processor does not: no line is
+// fetched to be overwritten, which is a third of the traffic of a copy.
+template <class From>
+std::int64_t pack_fours(const char* source, std::int64_t size, std::int32_t* target) {
+  std::int64_t i = 0;
+  for (; i < size && reinterpret_cast<std::uintptr_t>(target + i) % sizeof(__m128i) != 0; ++i)
+    target[i] = converted<From, std::int32_t>(read<From>(source + i * sizeof(From)));
+  for (; i + 4 <= size; i += 4)
+    _mm_stream_si128(reinterpret_cast<__m128i*>(target + i),
+                     read_four<From>(source + i * sizeof(From)));
+  _mm_sfence();
+  return i;
+}
+#endif
+
+// Rows [begin, end) of one column.
 template <class From, class To>
 void pack_part(const IdColumn& column, std::int64_t begin, std::int64_t end, To* target) {
-  const char* source = static_cast<const char*>(column.data) + begin * column.stride;
-  const std::int64_t size = end - begin;
-  target += begin;
-  if (column.stride == sizeof(From)) {
-    if constexpr (std::is_same_v<From, To>) {
-      std::memcpy(target, source, size * sizeof(To));
-      return;
-    } else if (sizeof(From) > sizeof(To) &&
-               reinterpret_cast<std::uintptr_t>(source) % alignof(std::int32_t) == 0) {
-      narrow(reinterpret_cast<const std::int32_t*>(source), size,
-             reinterpret_cast<std::int32_t*>(target));
-      return;
-    }
+  const char* source = static_cast<const char*>(column.data);
+  std::int64_t i = begin;
+#if defined(__x86_64__)
+  if constexpr (sizeof(To) == sizeof(std::int32_t)) {
+    if (column.stride == sizeof(From))
+      i += pack_fours<From>(source + begin * sizeof(From), end - begin, target + begin);
   }
-  for (std::int64_t i = 0; i < size; ++i, source += column.stride) {
-    From value;
-    std::memcpy(&value, source, sizeof(value));
-    target[i] = converted<From, To>(value);
-  }
+#endif
+  for (; i < end; ++i) target[i] = converted<From, To>(read<From>(source + i * column.stride));
 }
 
 template <class To>
