@@ -146,9 +146,10 @@ def test_device_inputs_that_do_not_fit_are_named(bundle):
             engine.score(ids)
 
 
-def test_scores_are_ready_on_return_and_follow_the_callers_stream(bundle):
+@pytest.mark.parametrize("graphs", [False, True])
+def test_scores_are_ready_on_return_and_follow_the_callers_stream(bundle, graphs):
     spec, opened = bundle
-    engine = load_engine(opened, device="cuda", max_batch=BATCH)
+    engine = load_engine(opened, device="cuda", max_batch=BATCH, graphs=graphs)
     first, second = (model_zoo.random_inputs(spec, BATCH, seed) for seed in (1, 2))
     expected = engine.score(*second)
     there, late = on_gpu(*first), on_gpu(*second)
