@@ -95,6 +95,7 @@ void bind_cuda(py::module_& module) {
            py::arg("use_oov") = false, py::arg("fm") = py::none(), py::arg("wide") = py::none(),
            py::arg("stream") = 0);
   bind_cuda_program(module);
+  bind_batch_ring(module);
   bind_linear(module);
 }
 

@@ -1,13 +1,29 @@
-#include <pybind11/stl.h>
-
 #include "bindings.h"
+#include "common/numpy_args.h"
+#include "scheduler/batch_packer.h"
 #include "scheduler/buffer_plan.h"
 #include "scheduler/graph.h"
 #include "scheduler/plan.h"
 
 namespace dpiframe {
+namespace {
 
-namespace py = pybind11;
+template <class Number>
+py::array_t<Number> packed(const IdColumns& from, int num_threads) {
+  py::array_t<Number> target({static_cast<py::ssize_t>(from.columns.size()), from.size});
+  void* data = target.mutable_data();
+  const py::gil_scoped_release release;
+  BatchPacker(num_threads).pack(from.columns, from.size, sizeof(Number), data);
+  return target;
+}
+
+py::array pack_ids(const py::sequence& ids, bool to_int64, int num_threads) {
+  const IdColumns columns = id_columns(ids);
+  if (to_int64) return packed<std::int64_t>(columns, num_threads);
+  return packed<std::int32_t>(columns, num_threads);
+}
+
+}  // namespace
 
 void bind_scheduler(py::module_& module) {
   py::class_<Graph>(module, "Graph")
@@ -42,6 +58,8 @@ void bind_scheduler(py::module_& module) {
       py::arg("graph"), py::arg("num_streams"), py::arg("policy"));
   module.def("plan_buffers", &plan_buffers, py::arg("graph"), py::arg("plan"),
              py::arg("alignment") = 256);
+  module.def("pack_ids", &pack_ids, py::arg("ids"), py::arg("to_int64") = false,
+             py::arg("num_threads") = 0);
 }
 
 }  // namespace dpiframe

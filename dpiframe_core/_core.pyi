@@ -1,7 +1,7 @@
 """Compiled part of dpiframe_core. Dimension letters: B batch, F fields, W output width."""
 
 from collections.abc import Sequence
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -145,6 +145,8 @@ class CudaVector:
     """An uninitialised float32 [length] on a device, with `__cuda_array_interface__`."""
 
     def __init__(self, length: int, device: int) -> None: ...
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]: ...
 
 def weight_bytes(precision: str, kind: str, rows: int, columns: int) -> int:
     """Bytes that a weight takes on a device; `kind` is numbers, table or product."""
@@ -249,11 +251,6 @@ class CudaProgram:
     @property
     def device_bytes(self) -> int: ...
 
-class DeviceMatrix:
-    """A matrix on the device; `stride` in elements from one row to the next."""
-
-    def __init__(self, address: int, stride: int, is_int64: bool) -> None: ...
-
 class BatchRing:
     """Batches on their way through a program; what comes back of ids is None where none was bad,
     else the counters of all lookups (counts start at -1).
@@ -268,22 +265,51 @@ class BatchRing:
         num_threads: int = 0,
     ) -> None: ...
     def submit(
-        self, ids: Sequence[Ids], dense: NDArray[np.float32], size: int, use_oov: bool, logits: bool
+        self,
+        ids: Sequence[Ids] | Ids,
+        dense: Sequence[NDArray[np.float32]] | NDArray[np.float32],
+        size: int,
+        use_oov: bool,
+        logits: bool,
     ) -> int:
-        """Pack a batch and enqueue its work; the slot to collect it from."""
+        """Enqueue a batch; the slot to collect it from.
+
+        Page-locked ids [F, B] and dense [N, B] are read where they lie: they must stay as they are
+        until the slot is collected. All others are packed at once.
+        """
     def collect(self, slot: int, out: NDArray[np.float32]) -> NDArray[np.int64] | None:
         """Wait for a slot and take its scores or logits [B]."""
     def run_in_place(
         self,
-        ids: DeviceMatrix,
-        dense: DeviceMatrix,
+        ids: int,
+        ids_stride: int,
+        ids_are_int64: bool,
+        dense: int,
+        dense_stride: int,
         out: int,
         batch: int,
         use_oov: bool,
-        logits: bool,
         stream: int,
     ) -> NDArray[np.int64] | None:
-        """Run a batch that lies on the device, and wait for it."""
+        """Score a batch on the device, after what `stream` holds so far, and wait for it.
+
+        Device addresses, 0 for what the model has not; strides in numbers from one row to the next.
+        """
+    def start_in_place(
+        self,
+        ids: int,
+        ids_stride: int,
+        ids_are_int64: bool,
+        dense: int,
+        dense_stride: int,
+        out: int,
+        batch: int,
+        use_oov: bool,
+        stream: int,
+    ) -> None:
+        """`run_in_place` without the wait; the batch's memory must stay until it is finished."""
+    def finish_in_place(self) -> NDArray[np.int64] | None:
+        """Wait for all batches that were started, and take their counters."""
     @property
     def device_bytes(self) -> int: ...
 
@@ -345,6 +371,14 @@ def plan(graph: Graph, num_streams: int, policy: Policy) -> Plan:
 
 def plan_buffers(graph: Graph, plan: Plan, alignment: int = 256) -> BufferPlan:
     """Place the buffers that are not external; never reuses one before its last access is done."""
+
+def pack_ids(
+    ids: Sequence[Ids] | Ids, to_int64: bool = False, num_threads: int = 0
+) -> NDArray[np.int32] | NDArray[np.int64]:
+    """For tests: ids [F][B] as they travel to a device, [F, B]; 0 threads takes up to 16.
+
+    An int64 that 32 bits cannot hold becomes some negative number.
+    """
 
 class LinearParams:
     """A product with its epilogue, csrc/kernels/linear.h; arrays are device addresses, 0: none."""

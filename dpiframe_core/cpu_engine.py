@@ -6,17 +6,15 @@ once where torch has it; every other step is the interpreter's.
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from dpiframe_core import _core, interpreter
 from dpiframe_core import program as p
+from dpiframe_core.engine_inputs import Columns, cut
 from dpiframe_core.modules import DENSE
+from dpiframe_core.one_caller import OneCaller
 from dpiframe_core.program import Program, View
 from dpiframe_core.scheduling import Schedule, schedule
 
@@ -36,7 +34,7 @@ class CpuEngine:
     def __init__(self, program: Program, max_batch: int, threads: int | None) -> None:
         self.program, self.max_batch = program, max_batch
         self.tile = min(max_batch, TILE)
-        self._turn, self._process = threading.Lock(), os.getpid()
+        self._turn = OneCaller()
         if threads is not None:
             torch.set_num_threads(threads)
         self.threads = torch.get_num_threads()
@@ -59,47 +57,40 @@ class CpuEngine:
 
     def run(
         self,
-        ids: Sequence[np.ndarray],
-        dense: np.ndarray,
+        ids: Columns,
+        dense: Columns,
         use_oov: bool,
         out: np.ndarray,
         scores: bool = False,
     ) -> np.ndarray:
-        """Write logits [B], or scores, of ids (F columns [B]) and dense [N, B].
+        """Write logits [B], or scores, of ids [F, B] and dense [N, B].
 
         Returns the counts [F] of ids outside their tables. RuntimeError in a second thread at the
         same time, and in a fork of the loading process.
         """
-        if self._process != os.getpid():
-            raise RuntimeError("this process was forked after the engine was loaded: load it here")
-        if not self._turn.acquire(blocking=False):
-            raise RuntimeError("another thread is using this engine: load one engine a thread")
-        try:
+        with self._turn:
             counts = self._run_tiles(ids, dense, use_oov, out)
-        finally:
-            self._turn.release()
         if scores:
             with np.errstate(over="ignore"):
                 np.divide(np.float32(1), np.float32(1) + np.exp(-out), out=out)
         return counts
 
     def _run_tiles(
-        self, ids: Sequence[np.ndarray], dense: np.ndarray, use_oov: bool, out: np.ndarray
+        self, ids: Columns, dense: Columns, use_oov: bool, out: np.ndarray
     ) -> np.ndarray:
         counts = np.zeros(len(self.program.field_names), np.int64)
         for start in range(0, len(out), self.tile):
             rows = slice(start, min(start + self.tile, len(out)))
-            counts += self._run_tile(
-                [column[rows] for column in ids], dense[:, rows], use_oov, out[rows]
-            )
+            counts += self._run_tile(cut(ids, rows), cut(dense, rows), use_oov, out[rows])
         return counts
 
     def _run_tile(
-        self, ids: list[np.ndarray], dense: np.ndarray, use_oov: bool, logits: np.ndarray
+        self, ids: Columns, dense: Columns, use_oov: bool, logits: np.ndarray
     ) -> np.ndarray:
         batch = len(logits)
         self._state.buffers = self._buffers(batch)
-        self._state.buffers[DENSE] = torch.from_numpy(np.array(dense.T, order="C"))
+        rows = np.stack(list(dense), axis=1) if len(dense) else np.empty((batch, 0), np.float32)
+        self._state.buffers[DENSE] = torch.from_numpy(rows)
         counts = np.zeros(len(self.program.field_names), np.int64)
         for step in self._steps:
             if isinstance(step, p.Lookup):
@@ -200,7 +191,7 @@ class _CompiledLookup:
             )
         self.lookup = _core.MultiTableLookup(made, threads)
 
-    def run(self, ids: list[np.ndarray], state: interpreter.State, use_oov: bool) -> np.ndarray:
+    def run(self, ids: Columns, state: interpreter.State, use_oov: bool) -> np.ndarray:
         """Look up; returns the counts [F] of ids outside their tables."""
         batch = len(ids[0])
         out = _array(state, self.step.out)

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dpiframe_core import _core
+from dpiframe_core.device_inputs import DeviceInputs, Matrix
 from dpiframe_core.device_layout import lay_out
 from dpiframe_core.device_program import DeviceProgram
-from dpiframe_core.engine_inputs import device_matrix
+from dpiframe_core.engine_inputs import Columns
+from dpiframe_core.one_caller import OneCaller
 from dpiframe_core.program import Program
 from dpiframe_core.scheduling import Policy
 
 SLOTS = 3  # batches in flight: one copied in, one computed, one copied out
 
-# Id columns [B] of each field, dense [N, B], and where the scores [B] go.
-HostPart = tuple[Sequence[np.ndarray], np.ndarray, np.ndarray]
+# Ids [F, B], dense [N, B], and where the scores [B] go.
+HostPart = tuple[Columns, Columns, np.ndarray]
+# Ids outside their tables: how many a field [F], and the smallest (row, field).
+BadIds = tuple[np.ndarray, tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -46,8 +50,9 @@ class Faults:
 class CudaEngine:
     """Runs one program; one caller at a time.
 
-    RuntimeError where CUDA fails or has too little memory; after a failed run the engine refuses
-    further ones, and `close` still frees what it holds.
+    RuntimeError where CUDA fails or has too little memory, in a second thread at the same time, and
+    in a fork of the loading process. After a failed run the engine refuses further ones, and
+    `close` still frees what it holds.
     """
 
     def __init__(
@@ -55,6 +60,8 @@ class CudaEngine:
     ) -> None:
         self.program, self.options = program, options
         self.device, self.max_batch = f"cuda:{options.device}", options.max_batch
+        self.inputs = DeviceInputs(len(program.field_rows), program.num_dense, options.device)
+        self._turn = OneCaller()
         faults = faults or Faults()
         self._layout = lay_out(
             program, options.precision, options.max_batch, options.streams, options.policy
@@ -77,13 +84,13 @@ class CudaEngine:
 
     def run(
         self,
-        ids: Sequence[np.ndarray],
-        dense: np.ndarray,
+        ids: Columns,
+        dense: Columns,
         use_oov: bool,
         out: np.ndarray,
         scores: bool = False,
     ) -> np.ndarray:
-        """Write logits [B], or scores, of ids (F columns [B]) and dense [N, B].
+        """Write logits [B], or scores, of ids [F, B] and dense [N, B].
 
         Returns the counts [F] of ids outside their tables.
         """
@@ -97,19 +104,29 @@ class CudaEngine:
     ) -> Generator[np.ndarray, None, None]:
         """Fill the scores (or logits) of each part of 1 to max_batch rows; yields its counts [F].
 
-        Copy in, compute and copy out of neighbouring parts overlap; the order is kept.
+        Copy in, compute and copy out of neighbouring parts overlap; the order is kept. The GPU
+        reads page-locked arrays itself: a part must stay as it is until its counts come. The engine
+        serves nobody else until the stream has ended.
         """
-        waiting: deque[tuple[int, np.ndarray]] = deque()
+        with self._turn:
+            yield from self._stream(parts, use_oov, scores)
+
+    def _stream(
+        self, parts: Iterable[HostPart], use_oov: bool, scores: bool
+    ) -> Generator[np.ndarray, None, None]:
+        waiting: deque[tuple[int, HostPart]] = deque()  # keeps the memory that the GPU reads
 
         def collect() -> np.ndarray:
-            return self._counts(self._ring.collect(*waiting.popleft()))
+            slot, part = waiting.popleft()
+            return self._counts(self._ring.collect(slot, part[2]))
 
         try:
-            for ids, dense, out in parts:
+            for part in parts:
                 if len(waiting) == SLOTS:
                     yield collect()
+                ids, dense, out = part
                 slot = self._ring.submit(ids, dense, len(out), use_oov, not scores)
-                waiting.append((slot, out))
+                waiting.append((slot, part))
             while waiting:
                 yield collect()
         finally:  # whoever stops early leaves the ring empty too
@@ -125,17 +142,37 @@ class CudaEngine:
         [F] and the first (row, field) with an id outside its table. B is 1 to max_batch; the
         shapes must fit.
         """
-        nothing = _core.DeviceMatrix(0, 0, False)
-        report = self._ring.run_in_place(
-            nothing if ids is None else device_matrix(ids, "ids", ("<i4", "<i8")),
-            nothing if dense is None else device_matrix(dense, "dense", ("<f4",)),
-            out,
-            batch,
-            use_oov,
-            False,
-            stream,
-        )
-        return self._counts(report), self._first(report)
+        i, d, _ = self.inputs.places(ids, dense)
+        found = self.run_in_place(i, d, out, batch, use_oov, stream)
+        return (self._counts(None), None) if found is None else found
+
+    def run_in_place(
+        self, ids: Matrix, dense: Matrix, out: int, batch: int, use_oov: bool, stream: int
+    ) -> BadIds | None:
+        """`run_on_device` of matrices that `inputs` found; None where all ids are inside."""
+        with self._turn:
+            report = self._ring.run_in_place(
+                ids[0], ids[1], ids[2] == 8, dense[0], dense[1], out, batch, use_oov, stream
+            )
+        return None if report is None else (self._counts(report), self._first(report))
+
+    def start_on_device(
+        self, ids: Any, dense: Any, out: int, batch: int, use_oov: bool, stream: int = 0
+    ) -> None:
+        """`run_on_device` without the wait: batches started one behind the other keep the GPU busy.
+
+        All memory must stay as it is until `finish_on_device`.
+        """
+        i, d, _ = self.inputs.places(ids, dense)
+        with self._turn:
+            self._ring.start_in_place(
+                i[0], i[1], i[2] == 8, d[0], d[1], out, batch, use_oov, stream
+            )
+
+    def finish_on_device(self) -> np.ndarray:
+        """Wait for all that was started; the counts [F] of all ids outside their tables."""
+        with self._turn:
+            return self._counts(self._ring.finish_in_place())
 
     def poison(self) -> None:
         """For tests: fill the arena with NaN, so that what nothing wrote shows."""
@@ -165,14 +202,12 @@ class CudaEngine:
             np.maximum.at(counts, list(lookup.fields), found)
         return counts
 
-    def _first(self, report: np.ndarray | None) -> tuple[int, int] | None:
+    def _first(self, report: np.ndarray) -> tuple[int, int]:
         """The smallest (row, field) with an id outside its table."""
-        if report is None:
-            return None
         places = []
         for lookup in self._reports:
             first = int(report[lookup.place + len(lookup.fields)])
             if first >= 0:
                 row, slot = divmod(first, len(lookup.fields))
                 places.append((row, lookup.fields[slot]))
-        return min(places, default=None)
+        return min(places)

@@ -4,33 +4,28 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
+import torch
 
-from dpiframe_core import _core, engine_inputs
-from dpiframe_core.bundle import Bundle, open_bundle
+from dpiframe_core import _core
+from dpiframe_core.bundle import Bundle
 from dpiframe_core.cpu_engine import CpuEngine
-from dpiframe_core.cuda_engine import CudaEngine, CudaOptions, HostPart
-from dpiframe_core.engine_inputs import Ids, checked_inputs
+from dpiframe_core.cuda_engine import BadIds, CudaEngine, HostPart
+from dpiframe_core.device_inputs import Matrix, device_array, on_device
+from dpiframe_core.engine_inputs import Columns, Ids, checked_inputs, cut
 from dpiframe_core.errors import BadIdError
-from dpiframe_core.lowering import DEVICE_PASSES, lower
-
-Precision = Literal["fp32", "tf32", "fp16", "bf16"]
-PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
-# What this build has an engine for; whether the machine has such a device is another matter.
-DEVICES = ("cpu", "cuda") if _core.build_info()["cuda"] else ("cpu",)
 
 
 @dataclass
 class _Streamed:
     """A batch of a stream on its way: parts of it are in flight."""
 
-    columns: list[np.ndarray]
+    ids: Columns
     scores: np.ndarray
     bad_ids: np.ndarray
     filled: int = 0
@@ -40,8 +35,7 @@ class Engine:
     """A model ready to score. Use it from one thread at a time; several engines may coexist.
 
     Attributes: `device`, `precision` (what was asked for; the CPU always computes in float32),
-    `bad_ids` [F] (ids outside their tables in the last call), `batch_seconds` (of the last call's
-    batches).
+    `bad_ids`, `batch_seconds` (of the last call's batches).
     """
 
     def __init__(
@@ -51,8 +45,15 @@ class Engine:
         self.device, self.max_batch = runner.device, runner.max_batch
         self._runner: CpuEngine | CudaEngine | None = runner
         self._use_oov = on_bad_id == "oov"
-        self.bad_ids = np.zeros(len(self.spec.fields), np.int64)
+        self._bad_ids: np.ndarray | None = None  # None: there were none
         self.batch_seconds: list[float] = []
+
+    @property
+    def bad_ids(self) -> np.ndarray:
+        """Ids outside their tables in the last call, a field [F]."""
+        if self._bad_ids is None:
+            self._bad_ids = np.zeros(len(self.spec.fields), np.int64)
+        return self._bad_ids
 
     def score(self, ids: Ids, dense: Any = None) -> Any:
         """Click probabilities [B] float32.
@@ -65,7 +66,7 @@ class Engine:
         ValueError for wrong shapes or types, BadIdError for an id outside its table with the
         policy `fail`; with `oov` such an id scores as its field's `oov_row`.
         """
-        if engine_inputs.on_device(ids) or engine_inputs.on_device(dense):
+        if on_device(ids) or on_device(dense):
             return self._score_on_device(ids, dense)
         return self._run(ids, dense, scores=True)
 
@@ -77,7 +78,10 @@ class Engine:
         """Scores of each (ids, dense) in turn, arrays in host memory.
 
         On a GPU, copies in and out overlap with computing; up to three batches are taken from
-        `batches` before the first scores come. `bad_ids` is of the batch that came last.
+        `batches` before the first scores come. Matrices in page-locked memory (`pin_memory` of
+        torch) are not copied first but read by the GPU itself: a batch must stay as it is until its
+        scores have come. `bad_ids` is of the batch that came last. The engine scores nothing else
+        until the stream has ended.
         """
         runner = self._ready()
         if isinstance(runner, CudaEngine):
@@ -93,10 +97,9 @@ class Engine:
 
     def _run(self, ids: Ids, dense: Any, scores: bool) -> np.ndarray:
         runner = self._ready()
-        columns, values = checked_inputs(self.spec, ids, dense)
-        batch = values.shape[1]
+        columns, values, batch = checked_inputs(self.spec, ids, dense)
         out = np.empty(batch, np.float32)
-        self.bad_ids = np.zeros(len(self.spec.fields), np.int64)
+        total = self._bad_ids = np.zeros(len(self.spec.fields), np.int64)
         self.batch_seconds = []
         began = time.perf_counter()
         # Closed at once where an id fails, so that nothing of this call stays in flight.
@@ -104,7 +107,7 @@ class Engine:
             for counts in found:
                 if counts.any() and not self._use_oov:
                     self._fail(columns)
-                self.bad_ids += counts
+                total += counts
                 ended = time.perf_counter()
                 self.batch_seconds.append(ended - began)
                 began = ended
@@ -118,13 +121,11 @@ class Engine:
             return runner.stream(parts, self._use_oov, scores)
         return (runner.run(ids, dense, self._use_oov, out, scores) for ids, dense, out in parts)
 
-    def _parts(
-        self, columns: list[np.ndarray], values: np.ndarray, out: np.ndarray
-    ) -> Iterator[HostPart]:
+    def _parts(self, columns: Columns, values: Columns, out: np.ndarray) -> Iterator[HostPart]:
         """A batch cut to the size that the runner takes."""
         for start in range(0, len(out), self.max_batch):
             rows = slice(start, start + self.max_batch)
-            yield [column[rows] for column in columns], values[:, rows], out[rows]
+            yield cut(columns, rows), cut(values, rows), out[rows]
 
     def _overlapped(
         self, runner: CudaEngine, batches: Iterable[tuple[Ids, Any]]
@@ -133,8 +134,8 @@ class Engine:
 
         def parts() -> Iterator[HostPart]:
             for ids, dense in batches:
-                columns, values = checked_inputs(self.spec, ids, dense)
-                scores = np.empty(values.shape[1], np.float32)
+                columns, values, batch = checked_inputs(self.spec, ids, dense)
+                scores = np.empty(batch, np.float32)
                 waiting.append(_Streamed(columns, scores, np.zeros(len(columns), np.int64)))
                 yield from self._parts(columns, values, scores)
 
@@ -143,7 +144,7 @@ class Engine:
                 yield from self._complete(waiting)
                 first = waiting[0]
                 if counts.any() and not self._use_oov:
-                    self._fail(first.columns)
+                    self._fail(first.ids)
                 first.filled += min(self.max_batch, len(first.scores) - first.filled)
                 first.bad_ids += counts
                 yield from self._complete(waiting)
@@ -152,32 +153,42 @@ class Engine:
     def _complete(self, waiting: deque[_Streamed]) -> Iterator[np.ndarray]:
         while waiting and waiting[0].filled == len(waiting[0].scores):
             done = waiting.popleft()
-            self.bad_ids = done.bad_ids
+            self._bad_ids = done.bad_ids
             yield done.scores
 
     def _score_on_device(self, ids: Any, dense: Any) -> Any:
         runner = self._ready()
         if not isinstance(runner, CudaEngine):
             raise ValueError(f"the arrays are on a CUDA device, the engine runs on {self.device}")
-        device = runner.options.device
-        ids, dense, batch = engine_inputs.checked_device_inputs(self.spec, ids, dense, device)
-        out = engine_inputs.empty_on_device(batch, device)
-        self.bad_ids = np.zeros(len(self.spec.fields), np.int64)
+        began = time.perf_counter()
+        ids, dense = device_array(ids), device_array(dense)
+        i, d, batch = runner.inputs.places(ids, dense)
+        out, address = runner.inputs.scores(batch)
+        stream = runner.inputs.stream(ids if self.spec.fields else dense)
+        self._bad_ids = None
         self.batch_seconds = []
-        stream = engine_inputs.current_stream(dense if ids is None else ids, device)
         for start in range(0, batch, self.max_batch):
-            began = time.perf_counter()
-            rows = slice(start, min(start + self.max_batch, batch))
-            whole = rows == slice(0, batch)
-            i, d = (x if whole or x is None else x[:, rows] for x in (ids, dense))
-            place, size = engine_inputs.address_of(out) + 4 * start, rows.stop - start
-            counts, first = runner.run_on_device(i, d, place, size, self._use_oov, stream)
-            self.bad_ids += counts
-            self.batch_seconds.append(time.perf_counter() - began)
-            if first is not None and not self._use_oov:
-                row, field = first[0] + start, self.spec.fields[first[1]]
-                raise BadIdError(field.name, row, int(ids[first[1], row]), field.rows)
+            rows = min(self.max_batch, batch - start)
+            bad = runner.run_in_place(
+                _moved(i, start), _moved(d, start), address + 4 * start, rows, self._use_oov, stream
+            )
+            ended = time.perf_counter()
+            self.batch_seconds.append(ended - began)
+            began = ended
+            if bad is not None:
+                self._count_on_device(bad, start, ids)
         return out
+
+    def _count_on_device(self, bad: BadIds, start: int, ids: Any) -> None:
+        """Add the bad ids of the rows from `start` on; BadIdError where the policy is to fail."""
+        counts, (row, f) = bad
+        self._bad_ids = self.bad_ids + counts
+        if not self._use_oov:
+            field = self.spec.fields[f]
+            if not hasattr(ids, "__getitem__"):
+                ids = torch.as_tensor(ids, device=self.device)
+            value = int(ids[f, start + row])
+            raise BadIdError(field.name, start + row, value, field.rows)
 
     def describe(self) -> str:
         """The model and the plan that runs it, in words."""
@@ -191,10 +202,10 @@ class Engine:
             self._runner.close()
         self._runner = None
 
-    def _fail(self, columns: Sequence[np.ndarray]) -> None:
+    def _fail(self, columns: Columns) -> None:
         """Raise for the first bad id, with the counts of the whole call."""
         rows = [field.rows for field in self.spec.fields]
-        mask, self.bad_ids = _core.find_bad_ids(list(columns), rows)
+        mask, self._bad_ids = _core.find_bad_ids(list(columns), rows)
         row = int(np.argmax(mask))
         for field, column in zip(self.spec.fields, columns, strict=True):
             value = int(column[row])
@@ -203,65 +214,7 @@ class Engine:
         raise AssertionError("a bad id was counted but not found")
 
 
-def load_engine(
-    bundle: str | Path | Bundle,
-    *,
-    device: str = "auto",
-    precision: Precision = "fp32",
-    max_batch: int = 65536,
-    streams: int = 4,
-    graphs: bool = True,
-    on_bad_id: Literal["fail", "oov"] = "fail",
-    threads: int | None = None,
-) -> Engine:
-    """Open a bundle and make it ready to score.
-
-    `device`: "cpu", "cuda", "cuda:1" for one of several GPUs, or "auto": a GPU where this build and
-    the machine have one. `max_batch`: rows a device batch (larger inputs are cut); `streams` and
-    `graphs`: how a GPU runs the plan, without effect on the CPU; `threads`: CPU threads, on the CPU
-    set for the whole process (default: torch's setting), for a GPU those that pack batches.
-    With `on_bad_id="oov"` every field needs an `oov_row`. The CPU computes in float32 whatever
-    the precision, which is within the bound of each. RuntimeError where the GPU has too little
-    memory.
-    """
-    gpu = _chosen_gpu(device)
-    _check_choice("precision", precision, PRECISIONS)
-    _check_choice("on_bad_id", on_bad_id, ("fail", "oov"))
-    for name, value in (("max_batch", max_batch), ("streams", streams), ("threads", threads)):
-        if value is not None and value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
-    opened = bundle if isinstance(bundle, Bundle) else open_bundle(bundle)
-    if on_bad_id == "oov":
-        without = [field.name for field in opened.spec.fields if field.oov_row is None]
-        if without:
-            raise ValueError(f"on_bad_id='oov' needs an oov_row in every field; none in {without}")
-    if gpu is None:
-        cpu = CpuEngine(lower(opened.spec, opened.weights()), max_batch, threads)
-        return Engine(opened, cpu, precision, on_bad_id)
-    options = CudaOptions(
-        precision, max_batch, streams, graphs, "breadth_first", device=gpu, threads=threads
-    )
-    program = lower(opened.spec, opened.weights(), DEVICE_PASSES)
-    return Engine(opened, CudaEngine(program, options), precision, on_bad_id)
-
-
-def _chosen_gpu(device: str) -> int | None:
-    """The number of the GPU, or None for the CPU."""
-    count = _core.cuda_device_count() if "cuda" in DEVICES else 0
-    if device == "cpu":
-        return None
-    if device == "auto":
-        return 0 if count else None
-    kind, _, number = device.partition(":")
-    if kind != "cuda" or (number and not number.isdecimal()) or device.endswith(":"):
-        raise ValueError(f"device must be one of auto, cpu, cuda, cuda:<number>, got {device!r}")
-    if "cuda" not in DEVICES:
-        raise ValueError(f"device {device}: this build has no CUDA part; install one built by nvcc")
-    if int(number or 0) >= count:
-        raise ValueError(f"device {device}: this machine has {count} CUDA devices that can be used")
-    return int(number or 0)
-
-
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+def _moved(matrix: Matrix, columns: int) -> Matrix:
+    """The matrix from a later column on."""
+    address, stride, number_bytes = matrix
+    return address + columns * number_bytes, stride, number_bytes

@@ -1,151 +1,91 @@
-"""What the engine takes: checks of ids and dense features, in host memory and on a device."""
+"""What the engine takes from host memory: checks of ids and dense features."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-import torch
+from torch import Tensor
 
-from dpiframe_core import _core
 from dpiframe_core.spec import ModelSpec
 
 Ids = Any  # [F, B] array of int32/int64 (numpy, torch, DLPack), or F columns [B]
+Columns = np.ndarray | list[np.ndarray]  # a matrix whose rows are columns [B], or these
 
-CUDA = 2  # the device type of DLPack
-TYPES = {torch.int32: "<i4", torch.int64: "<i8", torch.float32: "<f4"}
-
-
-def checked_inputs(spec: ModelSpec, ids: Ids, dense: Any) -> tuple[list[np.ndarray], np.ndarray]:
-    """Columns [B] of each field and dense [N, B] float32; ValueError says what does not fit."""
-    columns, batch = _id_columns(spec, ids)
-    return columns, _dense(spec, dense, batch if columns else None)
+ID_TYPES = frozenset((np.dtype(np.int32), np.dtype(np.int64)))
 
 
-def _id_columns(spec: ModelSpec, ids: Ids) -> tuple[list[np.ndarray], int]:
-    names = [field.name for field in spec.fields]
-    columns = [_column(c) for c in ids] if isinstance(ids, (list, tuple)) else list(_array(ids))
-    if len(columns) != len(names):
-        raise ValueError(f"ids must have {len(names)} rows, one a field, got {len(columns)}")
-    for name, column in zip(names, columns, strict=True):
-        if column.ndim != 1 or len(column) != len(columns[0]):
+def checked_inputs(spec: ModelSpec, ids: Ids, dense: Any) -> tuple[Columns, Columns, int]:
+    """Ids [F, B], dense [N, B] and B, without a copy; ValueError says what does not fit."""
+    id_columns = _columns(ids)
+    batch = _check_ids(spec, id_columns)
+    dense_columns = [] if dense is None else _columns(dense)
+    batch = _check_dense(spec, dense_columns, batch)
+    return id_columns, dense_columns if spec.dense else [], batch or 0
+
+
+def cut(columns: Columns, rows: slice) -> Columns:
+    """Some rows of each column."""
+    return [c[rows] for c in columns] if isinstance(columns, list) else columns[:, rows]
+
+
+def _check_ids(spec: ModelSpec, columns: Columns) -> int | None:
+    """B, None where the model has no fields."""
+    if len(columns) != len(spec.fields):
+        raise ValueError(f"ids must have {len(spec.fields)} rows, one a field, got {len(columns)}")
+    batch = None
+    for field, column in zip(spec.fields, _unlike(columns), strict=False):
+        batch = column.size if batch is None else batch
+        if column.shape != (batch,):
+            found = list(column.shape)
+            raise ValueError(f"ids of field {field.name} must have shape [{batch}], got {found}")
+        if column.dtype not in ID_TYPES:
             raise ValueError(
-                f"ids of field {name} must have shape [{len(columns[0])}], got {list(column.shape)}"
+                f"ids of field {field.name} must be int32 or int64, got {column.dtype}"
             )
-        if column.dtype not in (np.int32, np.int64):
-            raise ValueError(f"ids of field {name} must be int32 or int64, got {column.dtype}")
-    return columns, len(columns[0]) if columns else 0
+    return batch
 
 
-def _dense(spec: ModelSpec, dense: Any, batch: int | None) -> np.ndarray:
-    wanted = len(spec.dense)
-    if dense is None:
-        if wanted:
-            raise ValueError(f"the model has {wanted} dense features, got none")
-        return np.empty((0, batch or 0), np.float32)
-    rows = [_column(c) for c in dense] if isinstance(dense, (list, tuple)) else _array(dense)
-    values = np.stack(rows) if isinstance(rows, list) and rows else np.asarray(rows)
-    if values.size == 0 and wanted == 0:
-        return np.empty((0, batch or 0), np.float32)
-    if values.ndim != 2 or len(values) != wanted or batch not in (None, values.shape[1]):
-        expected = f"[{wanted}, {'B' if batch is None else batch}]"
-        raise ValueError(f"dense must have shape {expected}, got {list(values.shape)}")
-    if values.dtype != np.float32:
-        raise ValueError(f"dense must be float32, got {values.dtype}")
-    return values
+def _check_dense(spec: ModelSpec, columns: Columns, batch: int | None) -> int | None:
+    wanted, unlike = len(spec.dense), _unlike(columns)
+    if wanted and not len(columns):
+        raise ValueError(f"the model has {wanted} dense features, got none")
+    if not wanted and all(column.size == 0 for column in unlike):
+        return batch
+    if batch is None:
+        batch = unlike[0].size
+    for column in unlike:
+        if len(columns) != wanted or column.shape != (batch,):
+            found = [len(columns), *column.shape]
+            raise ValueError(f"dense must have shape [{wanted}, {batch}], got {found}")
+        if column.dtype != np.float32:
+            raise ValueError(f"dense must be float32, got {column.dtype}")
+    return batch
 
 
-def _array(value: Any) -> np.ndarray:
-    array = _column(value)
+def _unlike(columns: Columns) -> list[np.ndarray]:
+    """The columns that may differ in length and type: the first row speaks for a matrix."""
+    return columns if isinstance(columns, list) else list(columns[:1])
+
+
+def _columns(value: Any) -> Columns:
+    return [_host_array(c) for c in value] if isinstance(value, (list, tuple)) else _matrix(value)
+
+
+def _matrix(value: Any) -> np.ndarray:
+    array = _host_array(value)
     if array.ndim != 2:
         raise ValueError(f"expected 2 dimensions, one row a feature, got shape {array.shape}")
     return array
 
 
-def _column(value: Any) -> np.ndarray:
+def _host_array(value: Any) -> np.ndarray:
     if isinstance(value, np.ndarray):
         return value
     try:
+        if isinstance(value, Tensor):  # a third of what DLPack takes
+            return value.numpy()
         return np.from_dlpack(value)
     except (AttributeError, BufferError, RuntimeError, TypeError) as error:
         kind = type(value).__name__
         raise ValueError(f"expected arrays in CPU memory, got {kind}: {error}") from None
-
-
-def on_device(value: Any) -> bool:
-    """Whether the array lies on a CUDA device."""
-    if isinstance(value, (np.ndarray, list, tuple)) or value is None:
-        return False
-    if hasattr(value, "__dlpack_device__"):
-        return bool(value.__dlpack_device__()[0] == CUDA)
-    return hasattr(value, "__cuda_array_interface__")
-
-
-def checked_device_inputs(
-    spec: ModelSpec, ids: Any, dense: Any, device: int
-) -> tuple[Any, Any, int]:
-    """ids [F, B], dense [N, B] or None, and B, as torch tensors or arrays with
-    `__cuda_array_interface__`."""
-    arrays: list[Any] = []
-    for name, value, rows in (("ids", ids, len(spec.fields)), ("dense", dense, len(spec.dense))):
-        if rows == 0:
-            arrays.append(None)
-            continue
-        if not on_device(value):
-            raise ValueError(f"{name} must be an array on cuda:{device}, as the other input is")
-        array = _device_array(value, name, device)
-        if len(array.shape) != 2 or array.shape[0] != rows:
-            raise ValueError(f"{name} must have shape [{rows}, B], got {list(array.shape)}")
-        arrays.append(array)
-    batches = {int(array.shape[1]) for array in arrays if array is not None}
-    if len(batches) > 1:
-        raise ValueError(f"ids and dense must have one batch, got {sorted(batches)}")
-    return arrays[0], arrays[1], batches.pop() if batches else 0
-
-
-def _device_array(value: Any, name: str, device: int) -> Any:
-    if hasattr(value, "__dlpack_device__"):
-        found = int(value.__dlpack_device__()[1])
-        if found != device:
-            raise ValueError(f"{name} must be on cuda:{device}, where the engine is, got {found}")
-    if hasattr(value, "__cuda_array_interface__"):
-        return value
-    return torch.utils.dlpack.from_dlpack(value)
-
-
-def device_matrix(array: Any, name: str, types: tuple[str, ...]) -> _core.DeviceMatrix:
-    """Where a matrix lies; `types` in numpy's notation. ValueError: another type or layout."""
-    if isinstance(array, torch.Tensor):  # ten times faster than the interface below
-        kind, bytes_each = TYPES.get(array.dtype, str(array.dtype)), array.element_size()
-        address, strides = array.data_ptr(), [bytes_each * s for s in array.stride()]
-    else:
-        view = array.__cuda_array_interface__
-        kind, address, bytes_each = view["typestr"], view["data"][0], int(view["typestr"][2:])
-        strides = view.get("strides") or [bytes_each * array.shape[1], bytes_each]
-    if kind not in types:
-        raise ValueError(f"{name} must be of type {' or '.join(types)}, got {kind}")
-    if array.shape[1] > 1 and strides[1] != bytes_each:
-        raise ValueError(f"{name} must be contiguous along the batch, got strides {list(strides)}")
-    return _core.DeviceMatrix(address, strides[0] // bytes_each, kind == "<i8")
-
-
-def address_of(array: Any) -> int:
-    """The address of a vector's first number."""
-    if isinstance(array, torch.Tensor):
-        return array.data_ptr()
-    return int(array.__cuda_array_interface__["data"][0])
-
-
-def empty_on_device(batch: int, device: int) -> Any:
-    """An uninitialised float32 [B]: a torch tensor where torch has CUDA, else a plain array with
-    `__cuda_array_interface__`."""
-    if torch.cuda.is_available():
-        return torch.empty(batch, dtype=torch.float32, device=f"cuda:{device}")
-    return _core.CudaVector(batch, device)
-
-
-def current_stream(array: Any, device: int) -> int:
-    """The stream that the caller's work on the array is on."""
-    if isinstance(array, torch.Tensor):
-        return int(torch.cuda.current_stream(device).cuda_stream)
-    return int(array.__cuda_array_interface__.get("stream") or 0)

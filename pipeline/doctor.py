@@ -94,7 +94,7 @@ def _cuda(name: str) -> Check:
     import torch
 
     from dpiframe_core import _core
-    from dpiframe_core.engine import DEVICES
+    from dpiframe_core.loading import DEVICES
 
     if not _core.build_info()["cuda"]:
         advice = "to use a GPU, install the CUDA toolkit (nvcc) and then this package again"

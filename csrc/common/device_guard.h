@@ -9,15 +9,18 @@ namespace dpiframe {
 
 class DeviceGuard {
  public:
-  explicit DeviceGuard(int device) {
+  explicit DeviceGuard(int device) : device_(device) {
     DPIF_CUDA_CHECK(cudaGetDevice(&before_));
-    DPIF_CUDA_CHECK(cudaSetDevice(device));
+    if (before_ != device_) DPIF_CUDA_CHECK(cudaSetDevice(device_));  // dearer than asking
   }
-  ~DeviceGuard() { DPIF_CUDA_WARN(cudaSetDevice(before_)); }
+  ~DeviceGuard() {
+    if (before_ != device_) DPIF_CUDA_WARN(cudaSetDevice(before_));
+  }
   DeviceGuard(const DeviceGuard&) = delete;
   DeviceGuard& operator=(const DeviceGuard&) = delete;
 
  private:
+  int device_;
   int before_ = 0;
 };
 

@@ -56,10 +56,31 @@ struct IdColumns {
   std::vector<IdColumn> columns;
   std::vector<py::array> owners;
   py::ssize_t size = 0;  // B
+  bool one_array = false;
 };
+
+// The rows of one array.
+inline std::vector<IdColumn> matrix_columns(const py::array& matrix, bool is_int64) {
+  std::vector<IdColumn> columns;
+  for (py::ssize_t r = 0; r < matrix.shape(0); ++r)
+    columns.push_back({static_cast<const char*>(matrix.data()) + r * matrix.strides(0),
+                       matrix.strides(1), is_int64});
+  return columns;
+}
 
 inline IdColumns id_columns(const py::sequence& ids) {
   IdColumns result;
+  if (py::isinstance<py::array>(ids)) {
+    auto array = py::reinterpret_borrow<py::array>(ids);
+    const bool is_int64 = py::isinstance<Array<std::int64_t>>(array);
+    DPIF_CHECK((is_int64 || py::isinstance<Array<std::int32_t>>(array)) && array.ndim() == 2,
+               "ids must be int32 or int64 [F, B], got ", describe(array));
+    result.columns = matrix_columns(array, is_int64);
+    result.size = array.shape(1);
+    result.one_array = true;
+    result.owners.push_back(std::move(array));
+    return result;
+  }
   for (std::size_t f = 0; f < ids.size(); ++f) {
     const py::object item = ids[f];
     DPIF_CHECK(py::isinstance<py::array>(item), "ids must be numpy arrays (field ", f, ")");

@@ -1,7 +1,8 @@
-// A fixed set of threads that all run the same piece of work and meet again at its end.
+// A fixed set of threads that share the pieces of one work and meet again at its end.
 #pragma once
 
-#include <condition_variable>
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <mutex>
@@ -15,30 +16,32 @@ int num_usable_processors();
 
 class ThreadPool {
  public:
-  // num_threads counts the calling thread; 0 takes one a usable processor.
-  explicit ThreadPool(int num_threads);
+  // num_threads counts the calling thread; 0 takes one a usable processor. A thread without work
+  // looks out for more for as long as `spin` before it sleeps: waking a sleeping one takes tens of
+  // microseconds, looking out takes a processor.
+  explicit ThreadPool(int num_threads, std::chrono::microseconds spin = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int num_threads() const { return static_cast<int>(threads_.size()) + 1; }
 
-  // Calls work(w) for every w in [0, num_workers), work(0) on the calling thread, and returns when
-  // all have returned. Calls from several threads take turns. `work` must not throw.
-  void run(int num_workers, const std::function<void(int)>& work);
+  // Calls work(i) once for every i in [0, num_pieces) and returns when all have returned. Pieces go
+  // to whichever thread asks first, the calling one among them, so one that wakes late holds
+  // nobody up. Calls from several threads take turns. `work` must not throw.
+  void run(int num_pieces, const std::function<void(int)>& work);
 
  private:
-  void serve(int worker);
+  void serve();
+  void take_pieces();
 
+  const std::chrono::microseconds spin_;
   std::mutex turn_;
-  std::mutex mutex_;
-  std::condition_variable start_;
-  std::condition_variable done_;
-  const std::function<void(int)>* work_ = nullptr;
-  std::uint64_t round_ = 0;
-  int num_workers_ = 0;
-  int num_running_ = 0;
-  bool stop_ = false;
+  const std::function<void(int)>* work_ = nullptr;  // of the round, while pieces are unfinished
+  std::atomic<std::uint64_t> open_ = 0;             // round << 32 | pieces that nobody took yet
+  std::atomic<std::uint32_t> unfinished_ = 0;
+  std::atomic<std::uint32_t> round_ = 0;  // what threads without work watch
+  std::atomic<bool> stop_ = false;
   std::vector<std::thread> threads_;
 };
 

@@ -1,9 +1,7 @@
 #include "scheduler/batch_ring.h"
 
-#include <algorithm>
 #include <cstring>
 #include <limits>
-#include <utility>
 
 #include "common/cuda_check.h"
 #include "common/device_guard.h"
@@ -11,30 +9,54 @@
 namespace dpiframe {
 namespace {
 
-constexpr std::int64_t kPart = 16384;            // rows of one column that a thread packs at once
-constexpr std::int64_t kSerialNumbers = 131072;  // fewer are packed by the caller alone
-constexpr int kMaxThreads = 16;
 constexpr unsigned long long kNone = ~0ull;
 constexpr std::int64_t kLast32 = std::numeric_limits<std::int32_t>::max();
+// Rows of a part of a larger array are copied one by one; shorter ones are faster packed.
+constexpr std::int64_t kShortRow = 16384;  // bytes
+// So many threads narrow ids from 8 bytes to 4 faster than 8 bytes travel to the device: one
+// narrows some 10 GB/s (counted as 4 bytes), the device reads page-locked memory at 55 GB/s.
+constexpr int kThreadsThatNarrow = 4;
 
-// An id that 32 bits cannot hold is outside every table here, and so is -1.
-std::int32_t narrowed(std::int64_t id) {
-  return id >= 0 && id <= kLast32 ? static_cast<std::int32_t>(id) : -1;
+std::size_t padded(std::size_t bytes) {
+  return (bytes + 15) / 16 * 16;
 }
 
-template <class From, class To, class Convert>
-void pack_column(const IdColumn& column, std::int64_t begin, std::int64_t end, To* target,
-                 const Convert& convert) {
-  const char* source = static_cast<const char*>(column.data);
-  if (column.stride == sizeof(From) && std::is_same_v<From, To>) {
-    std::memcpy(target + begin, source + begin * sizeof(From), (end - begin) * sizeof(From));
-    return;
+std::size_t bytes_each(const HostColumns& from) {
+  return !from.columns.empty() && from.columns[0].is_int64 ? sizeof(std::int64_t)
+                                                           : sizeof(std::int32_t);
+}
+
+std::int64_t row_stride(const HostColumns& from) {
+  return static_cast<const char*>(from.columns[1].data) -
+         static_cast<const char*>(from.columns[0].data);
+}
+
+bool page_locked(const void* place) {
+  cudaPointerAttributes attributes{};
+  if (cudaPointerGetAttributes(&attributes, place) == cudaSuccess)
+    return attributes.type == cudaMemoryTypeHost;
+  (void)cudaGetLastError();
+  return false;
+}
+
+// Whether the device may read the columns by itself: rows of one page-locked array, each in one
+// piece, in ascending order.
+bool readable_by_device(const HostColumns& from, std::int64_t size) {
+  if (!from.one_array || from.columns.empty()) return false;
+  const std::int64_t each = static_cast<std::int64_t>(bytes_each(from));
+  const std::int64_t row = each * size;
+  if (from.columns[0].stride != each) return false;
+  if (from.columns.size() > 1) {
+    const std::int64_t stride = row_stride(from);
+    if (stride < row || stride > kLast32 || (stride != row && row < kShortRow)) return false;
   }
-  for (std::int64_t b = begin; b < end; ++b) {
-    From value;
-    std::memcpy(&value, source + b * column.stride, sizeof(value));
-    target[b] = convert(value);
-  }
+  const char* end = static_cast<const char*>(from.columns.back().data) + row;
+  return page_locked(from.columns[0].data) && page_locked(end - 1);
+}
+
+// cudaStreamSynchronize spins; this is the one place where the end of a device batch is awaited.
+void wait_for_batch(const Stream& stream) {
+  stream.synchronize();
 }
 
 }  // namespace
@@ -61,23 +83,25 @@ bool Report::take(std::span<std::int64_t> values, const Stream& stream) {
   return true;
 }
 
-BatchRing::BatchRing(CudaProgram& program, int num_slots, std::vector<std::int64_t> field_rows,
-                     int num_dense, int num_threads)
+BatchRing::BatchRing(CudaProgram& program, int num_slots,
+                     const std::vector<std::int64_t>& field_rows, int num_dense, int num_threads)
     : program_(program),
-      field_rows_(std::move(field_rows)),
+      num_fields_(field_rows.size()),
       num_dense_(num_dense),
       id_bytes_(sizeof(std::int32_t)),
       in_place_(program.num_report()),
-      pool_(num_threads > 0 ? num_threads : std::min(kMaxThreads, num_usable_processors())) {
-  for (const std::int64_t rows : field_rows_)
+      packer_(num_threads) {
+  for (const std::int64_t rows : field_rows)
     if (rows > kLast32) id_bytes_ = sizeof(std::int64_t);
+  most_id_bytes_ = packer_.num_threads() < kThreadsThatNarrow ? sizeof(std::int64_t) : id_bytes_;
   const std::int64_t rows = program.max_rows();
-  const std::size_t bytes =
-      rows * (id_bytes_ * field_rows_.size() + sizeof(float) * num_dense) + 16;
+  const std::size_t dense_bytes = sizeof(float) * rows * num_dense_;
+  const std::size_t packed = padded(id_bytes_ * rows * num_fields_) + dense_bytes;
+  const std::size_t inputs = padded(most_id_bytes_ * rows * num_fields_) + dense_bytes;
   for (int s = 0; s < num_slots; ++s)
-    slots_.push_back({PinnedBuffer(bytes), PinnedBuffer(sizeof(float) * rows), DeviceBuffer(bytes),
-                      DeviceBuffer(sizeof(float) * rows), Report(program.num_report()), Event(),
-                      Event(), Event()});
+    slots_.push_back({PinnedBuffer(packed), PinnedBuffer(sizeof(float) * rows),
+                      DeviceBuffer(inputs), DeviceBuffer(sizeof(float) * rows),
+                      Report(program.num_report()), Event(), Event(), Event()});
 }
 
 BatchRing::~BatchRing() {
@@ -94,23 +118,14 @@ std::size_t BatchRing::device_bytes() const {
 }
 
 int BatchRing::submit(const HostBatch& batch) {
+  check(batch);
   const DeviceGuard guard(program_.device());
   Slot& slot = slots_[next_];
   DPIF_CHECK(slot.size == 0, "all ", slots_.size(), " slots hold batches that were not collected");
-  const std::int64_t dense_offset = (batch.size * id_bytes_ * field_rows_.size() + 15) / 16 * 16;
-  const std::size_t bytes = dense_offset + sizeof(float) * batch.size * num_dense_;
-  pack(batch, static_cast<char*>(slot.packed.get()), dense_offset);
-  char* inputs = static_cast<char*>(slot.inputs.get());
-  DPIF_CUDA_CHECK(
-      cudaMemcpyAsync(inputs, slot.packed.get(), bytes, cudaMemcpyHostToDevice, copy_in_.get()));
+  RunInputs run{};
+  send(batch, slot, run);
   slot.copied.record(copy_in_);
   program_.stream().wait_for(slot.copied.get());
-  RunInputs run{};
-  run.ids = inputs;
-  run.ids_stride = run.dense_stride = run.batch = batch.size;
-  run.ids_are_int64 = id_bytes_ == sizeof(std::int64_t);
-  run.dense = reinterpret_cast<const float*>(inputs + dense_offset);
-  run.use_oov = batch.use_oov;
   (batch.logits ? run.logits : run.scores) = static_cast<float*>(slot.scores.get());
   run.report = slot.report.device();
   run.report_copy = slot.report.host();
@@ -126,6 +141,49 @@ int BatchRing::submit(const HostBatch& batch) {
   return submitted;
 }
 
+void BatchRing::check(const HostBatch& batch) const {
+  DPIF_CHECK(batch.size >= 1 && batch.size <= program_.max_rows(), "a batch must have 1 to ",
+             program_.max_rows(), " rows, got ", batch.size);
+  DPIF_CHECK(batch.ids.columns.size() == num_fields_, "expected ids of ", num_fields_,
+             " fields, got ", batch.ids.columns.size());
+  DPIF_CHECK(batch.dense.columns.size() == num_dense_, "expected ", num_dense_,
+             " dense features, got ", batch.dense.columns.size());
+}
+
+void BatchRing::send(const HostBatch& batch, Slot& slot, RunInputs& run) {
+  char* packed = static_cast<char*>(slot.packed.get());
+  char* inputs = static_cast<char*>(slot.inputs.get());
+  const std::size_t own_bytes = bytes_each(batch.ids);
+  const bool direct = own_bytes <= most_id_bytes_ && readable_by_device(batch.ids, batch.size);
+  const std::size_t id_bytes = direct ? own_bytes : id_bytes_;
+  char* packed_dense = packed + padded(id_bytes_ * batch.size * num_fields_);
+  char* dense = inputs + padded(id_bytes * batch.size * num_fields_);
+  copy_in(batch.ids, batch.size, direct, id_bytes, packed, inputs);
+  copy_in(batch.dense, batch.size, readable_by_device(batch.dense, batch.size), sizeof(float),
+          packed_dense, dense);
+  run.ids = inputs;
+  run.ids_are_int64 = id_bytes == sizeof(std::int64_t);
+  run.dense = reinterpret_cast<const float*>(dense);
+  run.ids_stride = run.dense_stride = run.batch = batch.size;
+  run.use_oov = batch.use_oov;
+}
+
+void BatchRing::copy_in(const HostColumns& from, std::int64_t size, bool direct,
+                        std::size_t number_bytes, void* packed, void* inputs) {
+  const std::size_t num_columns = from.columns.size();
+  const std::size_t row = number_bytes * size;
+  if (num_columns == 0) return;
+  if (!direct) packer_.pack(from.columns, size, number_bytes, packed);
+  const void* source = direct ? from.columns[0].data : packed;
+  const std::size_t stride = direct && num_columns > 1 ? row_stride(from) : row;
+  if (stride == row)
+    DPIF_CUDA_CHECK(
+        cudaMemcpyAsync(inputs, source, row * num_columns, cudaMemcpyHostToDevice, copy_in_.get()));
+  else
+    DPIF_CUDA_CHECK(cudaMemcpy2DAsync(inputs, row, source, stride, row, num_columns,
+                                      cudaMemcpyHostToDevice, copy_in_.get()));
+}
+
 bool BatchRing::collect(int slot_number, std::span<float> out, std::span<std::int64_t> report) {
   const DeviceGuard guard(program_.device());
   Slot& slot = slots_.at(slot_number);
@@ -139,60 +197,26 @@ bool BatchRing::collect(int slot_number, std::span<float> out, std::span<std::in
 
 bool BatchRing::run_in_place(RunInputs inputs, cudaStream_t caller,
                              std::span<std::int64_t> report) {
+  start_in_place(inputs, caller);
+  return finish_in_place(report);
+}
+
+void BatchRing::start_in_place(RunInputs inputs, cudaStream_t caller) {
   const DeviceGuard guard(program_.device());
   if (cudaStreamQuery(caller) != cudaSuccess) {  // a wait costs the GPU more than this asking
+    (void)cudaGetLastError();                    // "not ready" is no failure of the next launch
     DPIF_CUDA_CHECK(cudaEventRecord(caller_.get(), caller));
     program_.stream().wait_for(caller_.get());
   }
   inputs.report = in_place_.device();
   inputs.report_copy = in_place_.host();
   program_.run(inputs);
-  program_.stream().synchronize();
+}
+
+bool BatchRing::finish_in_place(std::span<std::int64_t> report) {
+  const DeviceGuard guard(program_.device());
+  wait_for_batch(program_.stream());
   return in_place_.take(report, program_.stream());
-}
-
-void BatchRing::pack(const HostBatch& batch, char* target, std::int64_t dense_offset) {
-  const int num_columns = static_cast<int>(field_rows_.size()) + num_dense_;
-  const std::int64_t parts = (batch.size + kPart - 1) / kPart;
-  const std::int64_t total = parts * num_columns;
-  const auto work = [&](int worker, int num_workers) {
-    for (std::int64_t i = worker; i < total; i += num_workers) {
-      const std::int64_t begin = i % parts * kPart;
-      pack_part(batch, static_cast<int>(i / parts), begin, std::min(begin + kPart, batch.size),
-                target, dense_offset);
-    }
-  };
-  const int num_workers = batch.size * num_columns < kSerialNumbers ? 1 : pool_.num_threads();
-  if (num_workers == 1)
-    work(0, 1);
-  else
-    pool_.run(num_workers, [&](int worker) { work(worker, num_workers); });
-}
-
-void BatchRing::pack_part(const HostBatch& batch, int column, std::int64_t begin, std::int64_t end,
-                          char* target, std::int64_t dense_offset) const {
-  const auto same = [](auto value) { return value; };
-  const int num_fields = static_cast<int>(field_rows_.size());
-  if (column >= num_fields) {
-    auto* dense = reinterpret_cast<float*>(target + dense_offset);
-    pack_column<float>(batch.dense[column - num_fields], begin, end,
-                       dense + (column - num_fields) * batch.size, same);
-    return;
-  }
-  const IdColumn& ids = batch.ids[column];
-  if (id_bytes_ == sizeof(std::int64_t)) {
-    auto* wide = reinterpret_cast<std::int64_t*>(target) + column * batch.size;
-    if (ids.is_int64)
-      pack_column<std::int64_t>(ids, begin, end, wide, same);
-    else
-      pack_column<std::int32_t>(ids, begin, end, wide, same);
-    return;
-  }
-  auto* narrow = reinterpret_cast<std::int32_t*>(target) + column * batch.size;
-  if (ids.is_int64)
-    pack_column<std::int64_t>(ids, begin, end, narrow, narrowed);
-  else
-    pack_column<std::int32_t>(ids, begin, end, narrow, same);
 }
 
 }  // namespace dpiframe

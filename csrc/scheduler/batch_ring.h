@@ -1,8 +1,9 @@
 // Batches from host memory: copy in, compute and copy out overlap on three streams.
 //
 // A ring of slots, each with pinned memory, device memory and counters of its own. submit packs a
-// batch into the next slot and enqueues all of its work; collect waits for one slot alone. All
-// memory is taken at construction. One caller at a time.
+// batch into the next slot and enqueues all of its work; collect waits for one slot alone. Rows of
+// one page-locked array are not packed: the device reads them where they lie. All memory is taken
+// at construction. One caller at a time.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +12,8 @@
 
 #include "common/device_buffer.h"
 #include "common/stream.h"
-#include "common/thread_pool.h"
 #include "kernels/multi_table_lookup.h"
+#include "scheduler/batch_packer.h"
 #include "scheduler/cuda_program.h"
 
 namespace dpiframe {
@@ -36,10 +37,15 @@ class Report {
   PinnedBuffer initial_;
 };
 
+struct HostColumns {
+  std::span<const IdColumn> columns;
+  bool one_array;  // rows of one array, at equal distances and of one type
+};
+
 struct HostBatch {
-  std::int64_t size;                // B, 1 to max_rows
-  std::span<const IdColumn> ids;    // [F]
-  std::span<const IdColumn> dense;  // [N] float32 columns
+  std::int64_t size;  // B, 1 to max_rows
+  HostColumns ids;    // [F]
+  HostColumns dense;  // [N] float32
   bool use_oov;
   bool logits;  // what comes back: logits or scores
 };
@@ -47,11 +53,11 @@ struct HostBatch {
 class BatchRing {
  public:
   // `field_rows` [F]: ids travel as 32 bits where all tables allow. num_threads 0: up to 16.
-  BatchRing(CudaProgram& program, int num_slots, std::vector<std::int64_t> field_rows,
+  BatchRing(CudaProgram& program, int num_slots, const std::vector<std::int64_t>& field_rows,
             int num_dense, int num_threads);
   ~BatchRing();
 
-  // Returns the slot. The batch's memory is free again on return.
+  // Returns the slot. The batch's memory must stay as it is until the slot is collected.
   int submit(const HostBatch& batch);
   // Waits for the slot; out [B] takes what came back, report [num_report] the counters. Returns
   // whether there were bad ids.
@@ -60,6 +66,10 @@ class BatchRing {
   // Runs a batch whose memory lies on the device, after what `caller` holds so far, and waits for
   // it.
   bool run_in_place(RunInputs inputs, cudaStream_t caller, std::span<std::int64_t> report);
+  // The two halves of it. Batches may be started one behind the other; finish waits for all of them
+  // and takes the counters of all.
+  void start_in_place(RunInputs inputs, cudaStream_t caller);
+  bool finish_in_place(std::span<std::int64_t> report);
 
   int num_slots() const { return static_cast<int>(slots_.size()); }
   std::size_t device_bytes() const;
@@ -77,21 +87,25 @@ class BatchRing {
     std::int64_t size = 0;  // of the batch in it; 0: free
   };
 
-  void pack(const HostBatch& batch, char* target, std::int64_t dense_offset);
-  void pack_part(const HostBatch& batch, int column, std::int64_t begin, std::int64_t end,
-                 char* target, std::int64_t dense_offset) const;
+  void check(const HostBatch& batch) const;
+  // Enqueues the copy of ids and dense features to the slot's inputs, and says where they lie
+  // there.
+  void send(const HostBatch& batch, Slot& slot, RunInputs& run);
+  void copy_in(const HostColumns& from, std::int64_t size, bool direct, std::size_t number_bytes,
+               void* packed, void* inputs);
 
   CudaProgram& program_;
-  std::vector<std::int64_t> field_rows_;
-  int num_dense_;
-  std::size_t id_bytes_;
+  std::size_t num_fields_;
+  std::size_t num_dense_;
+  std::size_t id_bytes_;       // of an id that was packed
+  std::size_t most_id_bytes_;  // of an id on the device
   Stream copy_in_;
   Stream copy_out_;
   std::vector<Slot> slots_;
   int next_ = 0;
   Report in_place_;
   Event caller_;
-  ThreadPool pool_;
+  BatchPacker packer_;
 };
 
 }  // namespace dpiframe

@@ -53,7 +53,7 @@ def cluster_shares(config: JobConfig) -> Shares:
     """Share out the cluster that Ray is connected to."""
     import ray
 
-    from dpiframe_core.engine import DEVICES
+    from dpiframe_core.loading import DEVICES
 
     found = ray.cluster_resources()
     return share_out(config, found.get("CPU", 0.0), found.get("GPU", 0.0), "cuda" in DEVICES)

@@ -82,6 +82,7 @@ def test_forms_of_input_give_one_result(deepfm_engine):
         (mixed, list(dense)),
         (read_only, np.asfortranarray(dense)),
         (torch.from_numpy(ids), torch.from_numpy(dense)),
+        ([torch.from_numpy(c) for c in ids], tuple(torch.from_numpy(c) for c in dense)),
     ]
     for form in forms:
         np.testing.assert_array_equal(engine.score(*form), expected)
@@ -130,6 +131,9 @@ def test_wrong_inputs_are_named(deepfm_engine):
         (ids, dense[:2], r"dense must have shape \[3, 19\], got \[2, 19\]"),
         (ids, dense.astype(np.float64), "dense must be float32"),
         (ids, None, "3 dense features, got none"),
+        (ids, [dense[0], dense[1], dense[2][:5]], r"dense must have shape \[3, 19\], got \[3, 5\]"),
+        (ids[0], dense, r"expected 2 dimensions, one row a feature, got shape \(19,\)"),
+        (torch.from_numpy(ids).bfloat16(), dense, "expected arrays in CPU memory, got Tensor"),
         (ids.tolist(), dense, "expected arrays in CPU memory, got list"),
         (ids.astype(">i8"), dense, "must be int32 or int64, got >i8"),
     ]:
@@ -145,6 +149,7 @@ def test_wrong_options_are_named(tmp_path):
         ({"max_batch": 0}, "max_batch must be at least 1"),
         ({"on_bad_id": "oov"}, "needs an oov_row in every field"),
         ({"on_bad_id": "zero"}, "on_bad_id must be one of fail, oov"),
+        ({"policy": "random"}, "policy must be one of serial, depth_first, breadth_first"),
     ]:
         with pytest.raises(ValueError, match=message):
             load_engine(bundle, **options)

@@ -1,0 +1,167 @@
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "bindings.h"
+#include "common/device_guard.h"
+#include "common/numpy_args.h"
+#include "scheduler/batch_ring.h"
+#include "scheduler/cuda_program.h"
+
+namespace dpiframe {
+namespace {
+
+// The columns of dense features, as id_columns those of ids.
+IdColumns float_columns(const py::sequence& dense, py::ssize_t size) {
+  IdColumns result;
+  if (py::isinstance<py::array>(dense)) {
+    auto array = py::reinterpret_borrow<py::array>(dense);
+    DPIF_CHECK(py::isinstance<Array<float>>(array) && array.ndim() == 2 && array.shape(1) == size,
+               "dense must be float32 [N, ", size, "], got ", describe(array));
+    result.columns = matrix_columns(array, false);
+    result.one_array = true;
+    result.owners.push_back(std::move(array));
+    return result;
+  }
+  for (std::size_t n = 0; n < dense.size(); ++n) {
+    const py::object item = dense[n];
+    DPIF_CHECK(py::isinstance<Array<float>>(item), "dense features must be float32 arrays (", n,
+               ")");
+    auto array = py::reinterpret_borrow<py::array>(item);
+    DPIF_CHECK(array.ndim() == 1 && array.shape(0) == size, "dense features must have shape [",
+               size, "], got ", describe(array));
+    result.columns.push_back({array.data(), array.strides(0), false});
+    result.owners.push_back(std::move(array));
+  }
+  return result;
+}
+
+// Plain numbers, since making objects of them would take as long as the rest of a call.
+RunInputs device_batch(std::uintptr_t ids, std::int64_t ids_stride, bool ids_are_int64,
+                       std::uintptr_t dense, std::int64_t dense_stride, std::uintptr_t out,
+                       std::int64_t batch, bool use_oov) {
+  RunInputs inputs{};
+  inputs.batch = batch;
+  inputs.ids = reinterpret_cast<const void*>(ids);
+  inputs.ids_stride = ids_stride;
+  inputs.ids_are_int64 = ids_are_int64;
+  inputs.dense = reinterpret_cast<const float*>(dense);
+  inputs.dense_stride = dense_stride;
+  inputs.use_oov = use_oov;
+  inputs.scores = reinterpret_cast<float*>(out);
+  return inputs;
+}
+
+// The counters, None where there were no bad ids.
+using Counters = std::optional<py::array_t<std::int64_t>>;
+
+struct RingArgument {
+  RingArgument(CudaProgram& program, int num_slots, const std::vector<std::int64_t>& field_rows,
+               int num_dense, int num_threads)
+      : report(program.num_report()) {
+    const DeviceGuard guard(program.device());
+    ring = std::make_unique<BatchRing>(program, num_slots, field_rows, num_dense, num_threads);
+  }
+
+  int submit(const py::sequence& ids, const py::sequence& dense, py::ssize_t size, bool use_oov,
+             bool logits) {
+    const IdColumns i = id_columns(ids);
+    const IdColumns d = float_columns(dense, size);
+    DPIF_CHECK(i.columns.empty() || i.size == size, "ids must have ", size, " rows, got ", i.size);
+    const py::gil_scoped_release release;
+    return ring->submit(
+        {size, {i.columns, i.one_array}, {d.columns, d.one_array}, use_oov, logits});
+  }
+
+  Counters collect(int slot, const py::array& out) {
+    float* data = writable_argument<float>(out, "out", -1);
+    const std::span<float> values(data, static_cast<std::size_t>(out.size()));
+    bool any = false;
+    {
+      const py::gil_scoped_release release;
+      any = ring->collect(slot, values, report);
+    }
+    return counters(any);
+  }
+
+  Counters run_in_place(std::uintptr_t ids, std::int64_t ids_stride, bool ids_are_int64,
+                        std::uintptr_t dense, std::int64_t dense_stride, std::uintptr_t out,
+                        std::int64_t batch, bool use_oov, std::uintptr_t stream) {
+    const RunInputs inputs =
+        device_batch(ids, ids_stride, ids_are_int64, dense, dense_stride, out, batch, use_oov);
+    bool any = false;
+    {
+      const py::gil_scoped_release release;
+      any = ring->run_in_place(inputs, reinterpret_cast<cudaStream_t>(stream), report);
+    }
+    return counters(any);
+  }
+
+  void start_in_place(std::uintptr_t ids, std::int64_t ids_stride, bool ids_are_int64,
+                      std::uintptr_t dense, std::int64_t dense_stride, std::uintptr_t out,
+                      std::int64_t batch, bool use_oov, std::uintptr_t stream) {
+    const RunInputs inputs =
+        device_batch(ids, ids_stride, ids_are_int64, dense, dense_stride, out, batch, use_oov);
+    const py::gil_scoped_release release;
+    ring->start_in_place(inputs, reinterpret_cast<cudaStream_t>(stream));
+  }
+
+  Counters finish_in_place() {
+    bool any = false;
+    {
+      const py::gil_scoped_release release;
+      any = ring->finish_in_place(report);
+    }
+    return counters(any);
+  }
+
+  Counters counters(bool any) const { return any ? Counters(to_numpy(report)) : std::nullopt; }
+
+  std::vector<std::int64_t> report;
+  std::unique_ptr<BatchRing> ring;
+};
+
+// A float32 [B] on the device, for callers whose own library cannot make one.
+struct CudaVector {
+  CudaVector(std::int64_t length, int device) : length(length) {
+    DPIF_CHECK(length >= 0, "length must not be negative, got ", length);
+    const DeviceGuard guard(device);
+    data = DeviceBuffer(sizeof(float) * length);
+  }
+
+  py::dict interface() const {
+    using py::literals::operator""_a;
+    const auto address = reinterpret_cast<std::uintptr_t>(data.get());
+    return py::dict("shape"_a = py::make_tuple(length), "typestr"_a = "<f4",
+                    "data"_a = py::make_tuple(address, false), "version"_a = 3);
+  }
+
+  std::int64_t length;
+  DeviceBuffer data;
+};
+
+}  // namespace
+
+void bind_batch_ring(py::module_& module) {
+  py::class_<CudaVector>(module, "CudaVector")
+      .def(py::init<std::int64_t, int>(), py::arg("length"), py::arg("device"))
+      .def_property_readonly("__cuda_array_interface__", &CudaVector::interface);
+  py::class_<RingArgument>(module, "BatchRing")
+      .def(py::init<CudaProgram&, int, std::vector<std::int64_t>, int, int>(), py::arg("program"),
+           py::arg("num_slots"), py::arg("field_rows"), py::arg("num_dense"),
+           py::arg("num_threads") = 0, py::keep_alive<1, 2>())
+      .def("submit", &RingArgument::submit, py::arg("ids"), py::arg("dense"), py::arg("size"),
+           py::arg("use_oov"), py::arg("logits"))
+      .def("collect", &RingArgument::collect, py::arg("slot"), py::arg("out"))
+      .def("run_in_place", &RingArgument::run_in_place, py::arg("ids"), py::arg("ids_stride"),
+           py::arg("ids_are_int64"), py::arg("dense"), py::arg("dense_stride"), py::arg("out"),
+           py::arg("batch"), py::arg("use_oov"), py::arg("stream"))
+      .def("start_in_place", &RingArgument::start_in_place, py::arg("ids"), py::arg("ids_stride"),
+           py::arg("ids_are_int64"), py::arg("dense"), py::arg("dense_stride"), py::arg("out"),
+           py::arg("batch"), py::arg("use_oov"), py::arg("stream"))
+      .def("finish_in_place", &RingArgument::finish_in_place)
+      .def_property_readonly("device_bytes",
+                             [](const RingArgument& self) { return self.ring->device_bytes(); });
+}
+
+}  // namespace dpiframe
