@@ -90,6 +90,12 @@ struct RingArgument {
                                                         std::uintptr_t out, std::int64_t batch,
                                                         bool use_oov, bool logits,
                                                         std::uintptr_t stream) {
+    start_in_place(ids, dense, out, batch, use_oov, logits, stream);
+    return finish_in_place();
+  }
+
+  void start_in_place(const DeviceMatrix& ids, const DeviceMatrix& dense, std::uintptr_t out,
+                      std::int64_t batch, bool use_oov, bool logits, std::uintptr_t stream) {
     RunInputs inputs{};
     inputs.batch = batch;
     inputs.ids = reinterpret_cast<const void*>(ids.address);
@@ -99,10 +105,15 @@ struct RingArgument {
     inputs.dense_stride = dense.stride;
     inputs.use_oov = use_oov;
     (logits ? inputs.logits : inputs.scores) = reinterpret_cast<float*>(out);
+    const py::gil_scoped_release release;
+    ring->start_in_place(inputs, reinterpret_cast<cudaStream_t>(stream));
+  }
+
+  std::optional<py::array_t<std::int64_t>> finish_in_place() {
     bool any = false;
     {
       const py::gil_scoped_release release;
-      any = ring->run_in_place(inputs, reinterpret_cast<cudaStream_t>(stream), report);
+      any = ring->finish_in_place(report);
     }
     return any ? std::optional(to_numpy(report)) : std::nullopt;
   }
@@ -215,6 +226,10 @@ void bind_cuda_program(py::module_& module) {
       .def("run_in_place", &RingArgument::run_in_place, py::arg("ids"), py::arg("dense"),
            py::arg("out"), py::arg("batch"), py::arg("use_oov"), py::arg("logits"),
            py::arg("stream"))
+      .def("start_in_place", &RingArgument::start_in_place, py::arg("ids"), py::arg("dense"),
+           py::arg("out"), py::arg("batch"), py::arg("use_oov"), py::arg("logits"),
+           py::arg("stream"))
+      .def("finish_in_place", &RingArgument::finish_in_place)
       .def_property_readonly("device_bytes",
                              [](const RingArgument& self) { return self.ring->device_bytes(); });
 }

@@ -137,6 +137,28 @@ class CudaEngine:
         )
         return self._counts(report), self._first(report)
 
+    def start_on_device(
+        self, ids: Any, dense: Any, out: int, batch: int, use_oov: bool, stream: int = 0
+    ) -> None:
+        """`run_on_device` without the wait: batches started one behind the other keep the GPU busy.
+
+        All memory must stay as it is until `finish_on_device`.
+        """
+        nothing = _core.DeviceMatrix(0, 0, False)
+        self._ring.start_in_place(
+            nothing if ids is None else device_matrix(ids, "ids", ("<i4", "<i8")),
+            nothing if dense is None else device_matrix(dense, "dense", ("<f4",)),
+            out,
+            batch,
+            use_oov,
+            False,
+            stream,
+        )
+
+    def finish_on_device(self) -> np.ndarray:
+        """Wait for all that was started; the counts [F] of all ids outside their tables."""
+        return self._counts(self._ring.finish_in_place())
+
     def poison(self) -> None:
         """For tests: fill the arena with NaN, so that what nothing wrote shows."""
         self._native.poison()

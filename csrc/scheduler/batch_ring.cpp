@@ -139,6 +139,11 @@ bool BatchRing::collect(int slot_number, std::span<float> out, std::span<std::in
 
 bool BatchRing::run_in_place(RunInputs inputs, cudaStream_t caller,
                              std::span<std::int64_t> report) {
+  start_in_place(inputs, caller);
+  return finish_in_place(report);
+}
+
+void BatchRing::start_in_place(RunInputs inputs, cudaStream_t caller) {
   const DeviceGuard guard(program_.device());
   if (cudaStreamQuery(caller) != cudaSuccess) {  // a wait costs the GPU more than this asking
     DPIF_CUDA_CHECK(cudaEventRecord(caller_.get(), caller));
@@ -147,6 +152,10 @@ bool BatchRing::run_in_place(RunInputs inputs, cudaStream_t caller,
   inputs.report = in_place_.device();
   inputs.report_copy = in_place_.host();
   program_.run(inputs);
+}
+
+bool BatchRing::finish_in_place(std::span<std::int64_t> report) {
+  const DeviceGuard guard(program_.device());
   program_.stream().synchronize();
   return in_place_.take(report, program_.stream());
 }

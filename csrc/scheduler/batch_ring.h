@@ -60,6 +60,10 @@ class BatchRing {
   // Runs a batch whose memory lies on the device, after what `caller` holds so far, and waits for
   // it.
   bool run_in_place(RunInputs inputs, cudaStream_t caller, std::span<std::int64_t> report);
+  // The two halves of it. Batches may be started one behind the other; finish waits for all of them
+  // and takes the counters of all.
+  void start_in_place(RunInputs inputs, cudaStream_t caller);
+  bool finish_in_place(std::span<std::int64_t> report);
 
   int num_slots() const { return static_cast<int>(slots_.size()); }
   std::size_t device_bytes() const;
