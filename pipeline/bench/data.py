@@ -57,12 +57,19 @@ def host_table(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
     """A table of normal weights, made from its name."""
     # numpy's generator is several times faster here, and a table may have 160 million weights.
     rng = np.random.default_rng([seed, *name.encode()])
-    # Pinned where there is a GPU: many engines load the same tables.
-    table = torch.empty(shape, pin_memory=torch.cuda.is_available())
+    table = _host_memory(shape)
     values = table.numpy()
     rng.standard_normal(dtype=np.float32, out=values)
     values *= TABLE_STD
     return table
+
+
+def _host_memory(shape: tuple[int, ...]) -> Tensor:
+    """Pinned where there is a GPU and it can be had: many engines load the same tables."""
+    try:
+        return torch.empty(shape, pin_memory=torch.cuda.is_available())
+    except RuntimeError:
+        return torch.empty(shape)
 
 
 def flat_table(

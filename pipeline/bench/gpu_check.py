@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from pipeline.bench.ablation_rows import bench_row, rows, time_of_a_batch
+from pipeline.bench.ablation_rows import AblationRow, bench_row, rows, time_of_a_batch
 from pipeline.bench.cases import EngineCase
 from pipeline.bench.ceilings import ceilings, floor_ms
 from pipeline.bench.contenders import OURS, reason
@@ -23,7 +23,7 @@ from pipeline.bench.gpu_tables import page
 from pipeline.bench.lookup import LookupCase, LookupReport, bench_lookup
 from pipeline.bench.lookup import show as show_lookup
 from pipeline.bench.machine import commit, machine
-from pipeline.bench.memory import measure_memory
+from pipeline.bench.memory import MemoryReport, measure_memory
 from pipeline.bench.ours import require_gpu
 from pipeline.bench.stream import StreamCase, StreamReport, bench_stream
 from pipeline.bench.stream import show as show_stream
@@ -83,7 +83,7 @@ def _measure(work: Work, part: Part, say: Callable[[str], None]) -> None:
     try:
         for report in work.reports():
             part.add(report, **_derived(report, part.ceilings))
-            say(_text(report, work.title))
+            say(_text(report))
     except Exception as error:
         part.failed[work.title] = reason(error)
         say(f"{work.title} failed: {reason(error)}")
@@ -105,12 +105,22 @@ def _derived(report: Report, rates: dict[str, float]) -> dict[str, float | None]
     return {}
 
 
-def _text(report: Report, title: str) -> str:
+def _text(report: Report) -> str:
+    """A report as lines of progress."""
     if isinstance(report, EngineReport):
         return show(report)
     if isinstance(report, LookupReport):
         return show_lookup(report)
-    return show_stream(report) if isinstance(report, StreamReport) else f"{title}: {report}"
+    if isinstance(report, StreamReport):
+        return show_stream(report)
+    case = f"{report.case.model}, batch {report.case.batch:,}, {report.case.precision}"
+    if isinstance(report, AblationRow):
+        call, apart = report.call.median, report.back_to_back.median
+        return f"{case}, {report.label}: call {call:.3f} ms, back to back {apart:.3f} ms"
+    if isinstance(report, MemoryReport):
+        return f"{case}: {report.used:,} bytes used, {report.share():.1%} of tables and arena"
+    host, computed = report.from_host.median, report.compute.median
+    return f"{case}: {host:.3f} ms from the host, {computed:.3f} ms computing"
 
 
 def _lookup(quick: bool) -> Iterator[Work]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 
 from pipeline.bench.ablation_rows import AblationRow, TimeOfABatch
@@ -29,7 +30,8 @@ def page(evidence: Evidence) -> str:
         if name in evidence.parts:
             part = evidence.parts[name]
             lines += [f"## {title}", "", _origin(part), "", *show(part), *_failed(part)]
-    return "\n".join(lines).rstrip() + "\n"
+    text = re.sub(r"\n{3,}", "\n\n", "\n".join(lines))
+    return text.rstrip() + "\n"
 
 
 def _origin(part: Part) -> str:
@@ -85,6 +87,7 @@ def _lookup(part: Part) -> Lines:
     yield ""
     for r in part.reports(LookupReport):
         yield from _peers_failed(f"{r.case.batch:,}, {r.case.ids}, {r.case.precision}", r.failed)
+    yield ""
 
 
 def _models(part: Part) -> Lines:
@@ -123,6 +126,7 @@ def _all_contenders(reports: Sequence[EngineReport]) -> Lines:
     for r in reports:
         name = f"{r.case.model}, {r.case.batch:,}, {r.case.precision}"
         yield from _peers_failed(name, r.failed)
+    yield ""
 
 
 def _stream(part: Part) -> Lines:
@@ -210,8 +214,6 @@ def _with_derived(
 def _peers_failed(case: str, failed: dict[str, str]) -> Lines:
     for name, why in failed.items():
         yield f"- {case}: {name} failed: {why}"
-    if failed:
-        yield ""
 
 
 def _head(*cells: str) -> Lines:
