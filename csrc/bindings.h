@@ -11,6 +11,7 @@ void bind_scheduler(pybind11::module_& module);
 void bind_bench(pybind11::module_& module);
 void bind_cuda(pybind11::module_& module);
 void bind_cuda_program(pybind11::module_& module);
+void bind_batch_ring(pybind11::module_& module);
 void bind_linear(pybind11::module_& module);
 
 }  // namespace dpiframe

@@ -117,6 +117,7 @@ void bind_cuda(py::module_& module) {
   py::class_<CudaLookupCall>(module, "CudaLookupCall")
       .def("run", &CudaLookupCall::run, py::arg("stream") = 0);
   bind_cuda_program(module);
+  bind_batch_ring(module);
   bind_linear(module);
   bind_bench(module);
 }
