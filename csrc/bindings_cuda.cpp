@@ -104,6 +104,8 @@ void bind_cuda(py::module_& module) {
       .def(py::init<const py::object&, std::int64_t, const py::object&, bool, std::int64_t>(),
            py::arg("table"), py::arg("out_column"), py::arg("wide") = py::none(),
            py::arg("in_fm") = false, py::arg("oov_row") = -1);
+  py::class_<CudaLookupCall>(module, "CudaLookupCall")
+      .def("run", &CudaLookupCall::run, py::arg("stream") = 0);
   py::class_<CudaLookupArgument>(module, "CudaMultiTableLookup")
       .def(py::init<std::vector<CudaFieldArgument>>(), py::arg("fields"))
       .def("run", &CudaLookupArgument::run, py::arg("ids"), py::arg("out"), py::arg("report"),
@@ -114,8 +116,6 @@ void bind_cuda(py::module_& module) {
            py::arg("wide") = py::none(), py::keep_alive<0, 1>(), py::keep_alive<0, 2>(),
            py::keep_alive<0, 3>(), py::keep_alive<0, 4>(), py::keep_alive<0, 6>(),
            py::keep_alive<0, 7>());
-  py::class_<CudaLookupCall>(module, "CudaLookupCall")
-      .def("run", &CudaLookupCall::run, py::arg("stream") = 0);
   bind_cuda_program(module);
   bind_batch_ring(module);
   bind_linear(module);
