@@ -31,9 +31,10 @@ format: $(SETUP)
 bench: $(SETUP)
 	$(BIN)/dpiframe bench engine
 
+# ONLY=lookup,stream measures these parts alone anew.
 gpu-check: $(SETUP)
 	$(BIN)/python -m pytest tests/gpu
-	$(BIN)/dpiframe bench gpu --output docs/gpu
+	$(BIN)/dpiframe bench gpu --output docs/gpu $(if $(ONLY),--only $(ONLY))
 
 # compute-sanitizer comes with the CUDA toolkit.
 gpu-sanitize: $(SETUP)

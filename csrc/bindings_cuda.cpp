@@ -34,6 +34,16 @@ struct CudaFieldArgument {
   py::object wide_;
 };
 
+// A lookup with its arguments checked: a call is one launch and nothing else.
+struct CudaLookupCall {
+  void run(std::uintptr_t stream) const {
+    multi_table_lookup(inputs.batch, params, inputs, reinterpret_cast<cudaStream_t>(stream));
+  }
+
+  MultiTableLookupParams params;
+  RunInputs inputs;
+};
+
 struct CudaLookupArgument {
   explicit CudaLookupArgument(std::vector<CudaFieldArgument> arguments)
       : owners(std::move(arguments)), fields(plain_fields(owners), owners.at(0).type()) {}
@@ -50,6 +60,11 @@ struct CudaLookupArgument {
 
   void run(const py::object& ids, const py::object& out, const py::object& report, bool use_oov,
            const py::object& fm, const py::object& wide, std::uintptr_t stream) const {
+    prepare(ids, out, report, use_oov, fm, wide).run(stream);
+  }
+
+  CudaLookupCall prepare(const py::object& ids, const py::object& out, const py::object& report,
+                         bool use_oov, const py::object& fm, const py::object& wide) const {
     const DeviceArray ids_view(ids, "ids", "<i4 or <i8", 2);
     const DeviceArray out_view(out, "out", "<f4 or <f2", 2);
     const std::int64_t num_fields = fields.shape().num_fields;
@@ -75,7 +90,7 @@ struct CudaLookupArgument {
     params.out_stride = out_view.stride;
     params.fm = fm.is_none() ? nullptr : vector_of(fm, "fm", "<f4", batch).as<float>();
     params.wide = wide.is_none() ? nullptr : vector_of(wide, "wide", "<f4", batch).as<float>();
-    multi_table_lookup(batch, params, inputs, reinterpret_cast<cudaStream_t>(stream));
+    return {params, inputs};
   }
 
   std::vector<CudaFieldArgument> owners;
@@ -89,14 +104,22 @@ void bind_cuda(py::module_& module) {
       .def(py::init<const py::object&, std::int64_t, const py::object&, bool, std::int64_t>(),
            py::arg("table"), py::arg("out_column"), py::arg("wide") = py::none(),
            py::arg("in_fm") = false, py::arg("oov_row") = -1);
+  py::class_<CudaLookupCall>(module, "CudaLookupCall")
+      .def("run", &CudaLookupCall::run, py::arg("stream") = 0);
   py::class_<CudaLookupArgument>(module, "CudaMultiTableLookup")
       .def(py::init<std::vector<CudaFieldArgument>>(), py::arg("fields"))
       .def("run", &CudaLookupArgument::run, py::arg("ids"), py::arg("out"), py::arg("report"),
            py::arg("use_oov") = false, py::arg("fm") = py::none(), py::arg("wide") = py::none(),
-           py::arg("stream") = 0);
+           py::arg("stream") = 0)
+      .def("prepare", &CudaLookupArgument::prepare, py::arg("ids"), py::arg("out"),
+           py::arg("report"), py::arg("use_oov") = false, py::arg("fm") = py::none(),
+           py::arg("wide") = py::none(), py::keep_alive<0, 1>(), py::keep_alive<0, 2>(),
+           py::keep_alive<0, 3>(), py::keep_alive<0, 4>(), py::keep_alive<0, 6>(),
+           py::keep_alive<0, 7>());
   bind_cuda_program(module);
   bind_batch_ring(module);
   bind_linear(module);
+  bind_bench(module);
 }
 
 }  // namespace dpiframe

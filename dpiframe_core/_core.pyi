@@ -140,6 +140,31 @@ class CudaMultiTableLookup:
         and the last becomes the minimum of itself and row * F + field of each bad id. The caller
         sets it before, and keeps all arrays until the stream is done.
         """
+    def prepare(
+        self,
+        ids: object,
+        out: object,
+        report: object,
+        use_oov: bool = False,
+        fm: object | None = None,
+        wide: object | None = None,
+    ) -> CudaLookupCall:
+        """`run` with its arguments checked once, for calls on the same arrays; it keeps them."""
+
+class CudaLookupCall:
+    """A lookup that keeps its arguments."""
+
+    def run(self, stream: int = 0) -> None:
+        """Enqueue the lookup: one launch."""
+
+def plain_gather(
+    table: int, rows: int, num_rows: int, row_bytes: int, out: int, stream: int = 0
+) -> None:
+    """Enqueue out[i] = table[rows[i]]; addresses of device memory, `rows` int64 [num_rows].
+
+    For benchmarks: the plain kernel that a lookup is measured against. `row_bytes` is a multiple
+    of 16; nothing is checked on the device.
+    """
 
 class CudaVector:
     """An uninitialised float32 [length] on a device, with `__cuda_array_interface__`."""

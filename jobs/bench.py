@@ -2,14 +2,88 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from jobs.params import WIDTHS
 
-PRECISIONS = click.Choice(["fp32", "tf32", "fp16", "bf16"])
-POLICIES = click.Choice(["serial", "depth_first", "breadth_first"])
+Command = Callable[..., Any]
+
+IDS = [
+    click.option("--fields", type=click.IntRange(1, 4096), default=39, help="One-hot fields F."),
+    click.option("--dim", type=click.IntRange(1, 4096), default=16, help="Embedding width D."),
+    click.option(
+        "--ids", type=click.Choice(["zipf", "uniform"]), default="zipf", help="How ids are drawn."
+    ),
+    click.option(
+        "--zipf-exponent", type=click.FloatRange(0, min_open=True), default=1.05, help="Of zipf."
+    ),
+    click.option(
+        "--scale",
+        type=click.FloatRange(0, 1, min_open=True),
+        default=1.0,
+        help="Scales the tables' rows (33.8 million at 1).",
+    ),
+]
+MODEL = [
+    click.option("--model", type=click.Choice(["wdl", "deepfm", "dcn", "dcnv2"]), default="dcnv2"),
+    click.option(
+        "--bundle",
+        type=click.Path(path_type=Path),
+        help="Your own model instead, beside plain torch.",
+    ),
+    click.option("--dense", type=click.IntRange(0, 4096), default=0, help="Dense features N."),
+    click.option("--hidden", type=WIDTHS, default="400,400,400", help="Widths of the MLP."),
+]
+ENGINE = [
+    click.option(
+        "--precision",
+        type=click.Choice(["fp32", "tf32", "fp16", "bf16"]),
+        default="fp32",
+        help="Of ours and of the peers.",
+    ),
+    click.option(
+        "--kernel",
+        type=click.Choice(["model", "steps"]),
+        default="model",
+        help="GPU: one launch where the model allows it, or one a step.",
+    ),
+    click.option(
+        "--policy",
+        type=click.Choice(["serial", "depth_first", "breadth_first"]),
+        default="breadth_first",
+        help="GPU: order of the steps' launches.",
+    ),
+    click.option("--streams", type=click.IntRange(1, 64), default=4, help="GPU: streams of steps."),
+    click.option("--graphs/--no-graphs", default=True, help="GPU: replay captured graphs."),
+    click.option("--threads", type=click.IntRange(1), help="CPU threads. Default: torch's."),
+]
+JSON = click.option(
+    "--json", "json_path", type=click.Path(path_type=Path), help="Also write JSON here."
+)
+
+
+def _options(*lists: Sequence[Callable[[Command], Command]]) -> Callable[[Command], Command]:
+    """All options of the lists, in their order."""
+
+    def add(function: Command) -> Command:
+        for option in reversed([option for options in lists for option in options]):
+            function = option(function)
+        return function
+
+    return add
+
+
+def _id_type(default: str) -> Callable[[Command], Command]:
+    kinds = click.Choice(["int32", "int64"])
+    return click.option("--id-type", type=kinds, default=default, help="Type of the ids.")
+
+
+def _batch(default: int) -> Callable[[Command], Command]:
+    return click.option("--batch", type=click.IntRange(1), default=default, help="Rows B.")
 
 
 @click.group("bench")
@@ -18,32 +92,20 @@ def command() -> None:
 
 
 @command.command("engine")
-@click.option("--model", type=click.Choice(["wdl", "deepfm", "dcn", "dcnv2"]), default="dcnv2")
-@click.option("--batch", type=click.IntRange(1), default=4096, help="Rows B of a batch.")
-@click.option("--dim", type=click.IntRange(1, 4096), default=16, help="Embedding width D.")
-@click.option("--hidden", type=WIDTHS, default="400,400,400", help="Widths of the MLP's layers.")
-@click.option(
-    "--ids", type=click.Choice(["zipf", "uniform"]), default="zipf", help="How ids are drawn."
-)
-@click.option(
-    "--scale",
-    type=click.FloatRange(0, 1, min_open=True),
-    default=1.0,
-    help="Scales the tables' rows (33.8 million at 1).",
-)
+@_options(MODEL, [_batch(4096)], IDS, [_id_type("int64")], ENGINE)
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu")
-@click.option("--precision", type=PRECISIONS, default="fp32", help="Of ours and of the peers.")
-@click.option("--policy", type=POLICIES, default="breadth_first", help="GPU: order of launches.")
-@click.option("--streams", type=click.IntRange(1, 64), default=4, help="GPU: streams.")
-@click.option("--graphs/--no-graphs", default=True, help="GPU: replay captured graphs.")
 @click.option(
     "--lookup", type=click.Choice(["fused", "by_table"]), default="fused", help="Ablation."
 )
 @click.option("--fusion/--no-fusion", default=True, help="Ablation: a step an operation.")
-@click.option("--peers/--no-peers", default=True, help="GPU: time the peers too.")
-@click.option("--threads", type=click.IntRange(1), help="CPU threads. Default: torch's.")
-@click.option("--repeats", type=click.IntRange(3), default=20, help="Timed batches.")
-@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Also write JSON here.")
+@click.option(
+    "--peers",
+    type=click.Choice(["all", "plain", "none"]),
+    default="all",
+    help="plain: without a compiler and other libraries.",
+)
+@click.option("--repeats", type=click.IntRange(3), default=24, help="Timed batches.")
+@JSON
 def engine(json_path: Path | None, **options: object) -> None:
     """One batch through the engine and its peers; ratio above 1: we are faster.
 
@@ -53,8 +115,46 @@ def engine(json_path: Path | None, **options: object) -> None:
     from pipeline.bench.cases import EngineCase
     from pipeline.bench.engine import bench_engine, show
 
-    case = EngineCase.model_validate(options)
-    report = bench_engine(case)
+    report = bench_engine(EngineCase.model_validate(options))
+    if json_path:
+        json_path.write_text(report.model_dump_json(indent=1))
+    click.echo(show(report))
+
+
+@command.command("lookup")
+@_options([_batch(4096)], IDS, [_id_type("int32")])
+@click.option("--precision", type=click.Choice(["fp32", "fp16"]), default="fp32")
+@click.option("--repeats", type=click.IntRange(3), default=40, help="Timed calls and graphs.")
+@JSON
+def lookup(json_path: Path | None, **options: object) -> None:
+    """The lookup alone on a GPU: ours, a plain gather, the peers.
+
+    call: a synchronised call; gpu: the GPU's own time, of a graph of 20 lookups; ratios are over
+    ours.
+    """
+    from pipeline.bench.lookup import LookupCase, bench_lookup, show
+
+    report = bench_lookup(LookupCase.model_validate(options))
+    if json_path:
+        json_path.write_text(report.model_dump_json(indent=1))
+    click.echo(show(report))
+
+
+@command.command("stream")
+@_options(MODEL, [_batch(65536)], IDS, [_id_type("int32")], ENGINE)
+@click.option(
+    "--inputs", type=click.Choice(["pinned", "pageable"]), default="pinned", help="Host memory."
+)
+@click.option("--batches", type=click.IntRange(49), default=200, help="Streamed batches.")
+@JSON
+def stream(json_path: Path | None, **options: object) -> None:
+    """Batches from host memory through the engine's stream on a GPU, in steady state.
+
+    Beside it what bounds it, measured in the same run: copying alone and computing alone.
+    """
+    from pipeline.bench.stream import StreamCase, bench_stream, show
+
+    report = bench_stream(StreamCase.model_validate(options))
     if json_path:
         json_path.write_text(report.model_dump_json(indent=1))
     click.echo(show(report))
@@ -62,9 +162,17 @@ def engine(json_path: Path | None, **options: object) -> None:
 
 @command.command("gpu")
 @click.option("--output", "-o", required=True, type=click.Path(path_type=Path), help="Folder.")
-@click.option("--quick", is_flag=True, help="Batch 4,096 alone, no ablation.")
-def gpu(output: Path, quick: bool) -> None:
-    """Every model, batch size and precision against every peer, and the ablation; JSON, table."""
+@click.option(
+    "--only",
+    help="Parts to measure anew, by commas: lookup,models,stream,ablation,memory. Default: all.",
+)
+@click.option("--quick", is_flag=True, help="Batch 4,096 and few cases.")
+def gpu(output: Path, only: str | None, quick: bool) -> None:
+    """All evidence of a GPU: every case against every peer, as JSON and as a page.
+
+    Exit code 1 where something could not be measured; the rest is written all the same.
+    """
     from pipeline.bench.gpu_check import run_checks
 
-    click.echo(run_checks(output, quick, click.echo))
+    if not run_checks(output, only, quick, click.echo):
+        raise SystemExit(1)

@@ -1,148 +1,191 @@
-"""The whole GPU evidence in one go: every case, ceilings of the machine, JSON and a table."""
+"""`dpiframe bench gpu`: the whole evidence in one go, part by part, as JSON and as a page."""
 
 from __future__ import annotations
 
 import gc
 import itertools
-import json
 import re
-import subprocess
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from pipeline.bench.cases import EngineCase, time_side_by_side
-from pipeline.bench.contenders import OURS
-from pipeline.bench.engine import EngineReport, bench_engine, machine, show
+from pipeline.bench.ablation_rows import AblationRow, bench_row, rows, time_of_a_batch
+from pipeline.bench.cases import EngineCase
+from pipeline.bench.ceilings import ceilings, floor_ms
+from pipeline.bench.contenders import OURS, reason
+from pipeline.bench.engine import EngineReport, bench_engine, show
+from pipeline.bench.evidence import CEILINGS, Evidence, Part, Report, now
+from pipeline.bench.gpu_tables import page
+from pipeline.bench.lookup import LookupCase, LookupReport, bench_lookup
+from pipeline.bench.lookup import show as show_lookup
+from pipeline.bench.machine import commit, machine
+from pipeline.bench.memory import MemoryReport, measure_memory
+from pipeline.bench.ours import require_gpu
+from pipeline.bench.stream import StreamCase, StreamReport, bench_stream
+from pipeline.bench.stream import show as show_stream
+from pipeline.errors import ConfigError
 
-MODELS = ("wdl", "deepfm", "dcn", "dcnv2")
+MODELS = ("dcnv2", "deepfm", "dcn", "wdl")
 BATCHES = (4096, 65536)
 PRECISIONS = ("fp16", "fp32")
-COPY_BYTES = 2**31
-GEMM = 8192
 
 
-def run_checks(output: Path, quick: bool, say: Callable[[str], None]) -> str:
-    """Run every case, writing after each one, so that a run that is cut short leaves its part."""
-    facts: dict[str, Any] = {**machine("cuda"), "commit": _commit(), "driver": _driver()}
-    facts["ceilings"] = ceilings()
-    reports: list[EngineReport] = []
+AnyCase = TypeVar("AnyCase")
+
+
+class Work(NamedTuple):
+    """One measurement: what it is called, and what measures it; it may give several reports."""
+
+    title: str
+    reports: Callable[[], Iterable[Report]]
+
+
+def run_checks(output: Path, only: str | None, quick: bool, say: Callable[[str], None]) -> bool:
+    """Measure the parts named in `only`, by commas (all); whether everything could be measured.
+
+    Files are written after each case, so that a run that is cut short leaves what it has.
+    """
+    chosen = [name.strip() for name in only.split(",")] if only else list(PARTS)
+    if unknown := [name for name in chosen if name not in PARTS]:
+        raise ConfigError(f"there is no part {unknown[0]!r}; there are: {', '.join(PARTS)}")
+    require_gpu()
+    facts, at = machine("cuda"), commit()
+    path = output / f"{re.sub(r'[^a-z0-9]+', '_', facts['gpu'].lower())}.json"
     output.mkdir(parents=True, exist_ok=True)
-    slug = re.sub(r"\W+", "_", facts["gpu"].lower())
-    for case in cases(quick):
-        reports.append(bench_engine(case))
-        say(show(reports[-1]))
-        rows = [r.model_dump(mode="json") | {"floor_ms": floor_ms(r, facts)} for r in reports]
-        (output / f"{slug}.json").write_text(json.dumps(facts | {"cases": rows}, indent=1))
-        (output / f"{slug}.md").write_text(table(facts, reports))
-        torch._dynamo.reset()  # compiled peers would keep their tables
-        gc.collect()
-        torch.cuda.empty_cache()
-    return table(facts, reports)
+    evidence = Evidence.read(path)
+    began = time.perf_counter()
+    rates, failed = ceilings()
+    part = Part(commit=at, time=now(), machine=facts, ceilings=rates, failed=failed)
+    part.seconds = time.perf_counter() - began
+    evidence.parts[CEILINGS] = part
+    say(f"ceilings: {rates} {failed or ''}")
+    for name in chosen:
+        part = Part(commit=at, time=now(), machine=facts, ceilings=rates)
+        evidence.parts[name] = part
+        began = time.perf_counter()
+        for work in PARTS[name](quick):
+            _measure(work, part, say)
+            part.seconds = time.perf_counter() - began
+            evidence.write(path)
+            path.with_suffix(".md").write_text(page(evidence))
+        failed |= part.failed
+        say(f"{name}: {part.seconds:.0f} s")
+    say(f"written: {path} and {path.with_suffix('.md')}")
+    return not failed
 
 
-def cases(quick: bool) -> Iterator[EngineCase]:
-    """The cases, most telling first."""
-    for batch, precision, model in itertools.product(BATCHES, PRECISIONS, MODELS):
-        if not (quick and batch != BATCHES[0]):
-            yield _case(model=model, batch=batch, precision=precision)
-    if quick:
-        return
-    for batch, model in itertools.product(BATCHES, ("deepfm", "dcnv2")):
-        alone = {"model": model, "batch": batch, "precision": "fp16", "peers": False}
-        yield _case(**alone, lookup="by_table", fusion=False, policy="serial", graphs=False)
-        yield _case(**alone, fusion=False, policy="serial", graphs=False)
-        for policy in ("serial", "depth_first", "breadth_first"):
-            yield _case(**alone, policy=policy, graphs=False)
-            yield _case(**alone, policy=policy)
+def _measure(work: Work, part: Part, say: Callable[[str], None]) -> None:
+    """One measurement; where it fails the part says why, and the run goes on."""
+    try:
+        for report in work.reports():
+            part.add(report, **_derived(report, part.ceilings))
+            say(_text(report))
+    except Exception as error:
+        part.failed[work.title] = reason(error)
+        say(f"{work.title} failed: {reason(error)}")
+    torch._dynamo.reset()  # compiled peers would keep their tables
+    gc.collect()
+    torch.cuda.empty_cache()
+
+
+def _derived(report: Report, rates: dict[str, float]) -> dict[str, float | None]:
+    """Numbers that follow from a report."""
+    if isinstance(report, EngineReport):
+        floor = floor_ms(report.case, rates)
+        of_floor = floor / report.milliseconds[OURS].median if floor else None
+        return {"floor_ms": floor, "of_floor": of_floor}
+    if isinstance(report, LookupReport):
+        return {"g_rows_s": report.rate(OURS), "of_plain_gather": report.of_gather(OURS)}
+    if isinstance(report, StreamReport):
+        return {"of_smaller_rate": report.share(), "million_rows_s": report.million_rows_s()}
+    return {}
+
+
+def _text(report: Report) -> str:
+    """A report as lines of progress."""
+    if isinstance(report, EngineReport):
+        return show(report)
+    if isinstance(report, LookupReport):
+        return show_lookup(report)
+    if isinstance(report, StreamReport):
+        return show_stream(report)
+    case = f"{report.case.model}, batch {report.case.batch:,}, {report.case.precision}"
+    if isinstance(report, AblationRow):
+        call, apart = report.call.median, report.back_to_back.median
+        return f"{case}, {report.label}: call {call:.3f} ms, back to back {apart:.3f} ms"
+    if isinstance(report, MemoryReport):
+        return f"{case}: {report.used:,} bytes used, {report.share():.1%} of tables and arena"
+    host, computed = report.from_host.median, report.compute.median
+    return f"{case}: {host:.3f} ms from the host, {computed:.3f} ms computing"
+
+
+def _lookup(quick: bool) -> Iterator[Work]:
+    for precision, ids, batch in itertools.product(("fp32", "fp16"), ("uniform", "zipf"), BATCHES):
+        if quick and (batch, precision) != (BATCHES[0], "fp32"):
+            continue
+        case = LookupCase.model_validate(
+            {"batch": batch, "ids": ids, "precision": precision, "repeats": 24}
+        )
+        yield Work(f"lookup {batch} {ids} {precision}", partial(_one, bench_lookup, case))
+
+
+def _models(quick: bool) -> Iterator[Work]:
+    """Every peer at fp16 and fp32; ours at tf32 and bf16 beside the peers that need no compiler."""
+    for precisions, peers in ((PRECISIONS, "all"), (("bf16", "tf32"), "plain")):
+        for batch, precision, model in itertools.product(BATCHES, precisions, MODELS):
+            if quick and (batch != BATCHES[0] or peers != "all"):
+                continue
+            case = _case(model=model, batch=batch, precision=precision, peers=peers, repeats=64)
+            yield Work(f"{model} {batch} {precision}", partial(_one, bench_engine, case))
+
+
+def _stream(quick: bool) -> Iterator[Work]:
+    options: list[dict[str, Any]] = [
+        {"precision": precision, "model": model}
+        for precision, model in itertools.product(PRECISIONS, MODELS)
+    ]
+    options += [{"precision": "fp16", "model": "deepfm", "inputs": "pageable"}]
+    options += [{"precision": "fp16", "model": "deepfm", "id_type": "int64"}]
+    for chosen in options[:1] if quick else options:
+        case = StreamCase.model_validate(chosen)
+        yield Work(f"stream {chosen}", partial(_one, bench_stream, case))
+
+
+def _ablation(quick: bool) -> Iterator[Work]:
+    batches = BATCHES[:1] if quick else BATCHES
+    for model in ("deepfm", "dcnv2"):
+        case = _case(model=model, precision="fp16", peers="none", repeats=48)
+        for label in rows():
+            yield Work(f"{model}: {label}", partial(bench_row, label, case, batches))
+        for batch in batches:
+            timed = case.model_copy(update={"batch": batch})
+            yield Work(f"time of a batch {model} {batch}", partial(_one, time_of_a_batch, timed))
+
+
+def _memory(quick: bool) -> Iterator[Work]:
+    for precision, model in itertools.product(PRECISIONS, ("deepfm", "dcnv2")):
+        if quick and model != "deepfm":
+            continue
+        case = _case(model=model, batch=BATCHES[-1], precision=precision, peers="none")
+        yield Work(f"memory {model} {precision}", partial(_one, measure_memory, case))
+
+
+def _one(measure: Callable[[AnyCase], Report], case: AnyCase) -> list[Report]:
+    return [measure(case)]
 
 
 def _case(**options: Any) -> EngineCase:
-    return EngineCase.model_validate({"device": "cuda", "repeats": 100, **options})
+    return EngineCase.model_validate({"device": "cuda", **options})
 
 
-def ceilings() -> dict[str, float]:
-    """What this machine reaches: copies (TB/s, read and written), large products (TFLOP/s)."""
-    source = torch.empty(COPY_BYTES, dtype=torch.uint8, device="cuda")
-    target = torch.empty_like(source)
-    found = {"copy_tb_s": 2 * COPY_BYTES / _seconds(lambda: target.copy_(source)) / 1e12}
-    kinds = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16}
-    for name, kind in kinds.items():
-        torch.backends.cuda.matmul.allow_tf32 = name == "tf32"
-        a, b = (torch.randn(GEMM, GEMM, device="cuda", dtype=kind) for _ in range(2))
-        seconds = _seconds(partial(torch.matmul, a, b))
-        found[f"{name}_tflop_s"] = 2 * GEMM**3 / seconds / 1e12
-    return found
-
-
-def floor_ms(report: EngineReport, facts: dict[str, Any]) -> float:
-    """The larger of: rows gathered and written at the copy rate, products at the product rate."""
-    case, rates = report.case, facts["ceilings"]
-    width = case.dim * len(case.spec().fields)
-    size = 4 if case.precision in ("fp32", "tf32") else 2
-    gathered = 2 * size * case.batch * width / (rates["copy_tb_s"] * 1e12)
-    widths = [width, *case.hidden]
-    products = sum(a * b for a, b in itertools.pairwise(widths))
-    products += {"dcnv2": 3 * width * width}.get(case.model, 0)
-    # fp32 accuracy costs three tf32 products at best
-    rate = rates.get(f"{case.precision}_tflop_s", rates["fp16_tflop_s"])
-    if case.precision == "fp32":
-        rate = max(rate, rates["tf32_tflop_s"] / 3)
-    floor: float = 1e3 * max(gathered, 2 * products * case.batch / (rate * 1e12))
-    return floor
-
-
-def table(facts: dict[str, Any], reports: list[EngineReport]) -> str:
-    """Markdown: whole models against their peers, then the ablation."""
-    lines = [
-        f"# {facts['gpu']}: one synchronised batch, inputs on the GPU, milliseconds",
-        "",
-        f"commit {facts['commit']}, torch {facts['torch']}, CUDA {facts['cuda']}, driver "
-        f"{facts['driver']}; `dpiframe bench gpu`. Ratio: lowest peer over ours.",
-        "",
-        "| model | batch | precision | ours | floor | of floor | lowest peer | ratio | eager |",
-        "|" + "---|" * 9,
-    ]
-    for r in [r for r in reports if r.case.peers]:
-        c, ours, floor = r.case, r.milliseconds[OURS].median, floor_ms(r, facts)
-        peer, ratio = min(r.ratios().items(), key=lambda item: item[1])
-        lines.append(
-            f"| {c.model} | {c.batch:,} | {c.precision} | {ours:.3f} | {floor:.3f} | "
-            f"{floor / ours:.0%} | {peer} {ours * ratio:.3f} | {ratio:.2f} | "
-            f"{r.ratios()['eager']:.1f} |"
-        )
-    lines += ["", "| model | batch | lookup | fusion | policy | graphs | ms |", "|" + "---|" * 7]
-    for r in [r for r in reports if not r.case.peers]:
-        c = r.case
-        lines.append(
-            f"| {c.model} | {c.batch:,} | {c.lookup} | {c.fusion} | {c.policy} | {c.graphs} | "
-            f"{r.milliseconds[OURS].median:.3f} |"
-        )
-    return "\n".join(lines) + "\n"
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    def run(_: int) -> None:
-        work()
-        torch.cuda.synchronize()
-
-    return time_side_by_side({"": run}, 20)[""].median / 1e3
-
-
-def _commit() -> str:
-    return _output(["git", "rev-parse", "--short", "HEAD"])
-
-
-def _driver() -> str:
-    return _output(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "-i", "0"])
-
-
-def _output(command: list[str]) -> str:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return "unknown"
-    return done.stdout.strip()
+PARTS: dict[str, Callable[[bool], Iterator[Work]]] = {
+    "lookup": _lookup,
+    "models": _models,
+    "stream": _stream,
+    "ablation": _ablation,
+    "memory": _memory,
+}

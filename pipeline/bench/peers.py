@@ -6,7 +6,7 @@ FBGEMM's table-batched embedding, TorchRec's kernel. Each gets its inputs in its
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,34 +14,43 @@ from torch import Tensor, nn
 
 from dpiframe_core import ModelSpec
 from dpiframe_core.modules import CrossV1, CrossV2
+from pipeline.bench.data import FlatTable
 
 Weights = Mapping[str, Tensor]
 
 
 class Dense(nn.Module):
-    """All that follows the lookup in a built-in model with one-hot fields alone."""
+    """All that follows the lookup in a built-in model, dense features as fields of their own."""
 
     wide_bias: Tensor
+    wide_dense: Tensor
+    dense_fields: Tensor
 
     def __init__(self, spec: ModelSpec, weights: Weights) -> None:
         super().__init__()
         modules = {module.name: module for module in spec.modules}
-        self.name, self.dim = spec.name, spec.fields[0].dim
+        self.name, self.dim, self.num_dense = spec.name, spec.fields[0].dim, len(spec.dense)
         layers = []
         for layer in range(len(modules["mlp"].hidden)):  # type: ignore[union-attr]
             layers += [_linear(weights, f"mlp/{layer}"), nn.ReLU()]
         self.mlp = nn.Sequential(*layers)
         self.head = _linear(weights, "logit" if "logit/weight" in weights else "deep_logit")
-        bias = weights.get("wide/bias", torch.zeros(1))
-        self.register_buffer("wide_bias", bias.clone())
+        for name, key in (
+            ("wide_bias", "wide/bias"),
+            ("wide_dense", "wide/dense"),
+            ("dense_fields", "dense_fields/weight"),
+        ):
+            self.register_buffer(name, weights.get(key, torch.zeros(1)).clone())
         cross: Any = modules.get("cross")
         self.cross_v1 = isinstance(cross, CrossV1)
         num_cross = cross.layers if isinstance(cross, (CrossV1, CrossV2)) else 0
         self.cross = nn.ModuleList(_cross(weights, layer) for layer in range(num_cross))
         self.cross_layers: list[nn.Linear] = list(self.cross)  # type: ignore[arg-type]
 
-    def forward(self, x0: Tensor, wide: Tensor) -> Tensor:
-        """Logits [B] of embeddings [B, F*D] and the wide sums [B, 1]."""
+    def forward(self, x0: Tensor, wide: Tensor, dense: Tensor) -> Tensor:
+        """Logits [B] of embeddings [B, F*D], the wide sums [B, 1], dense features [B, N]."""
+        if self.num_dense:
+            x0 = torch.cat([(dense.unsqueeze(2) * self.dense_fields).flatten(1), x0], 1)
         deep = self.mlp(x0)
         if self.cross_layers:
             x = x0
@@ -53,6 +62,8 @@ class Dense(nn.Module):
             crossed: Tensor = self.head(torch.cat([x, deep], 1)).squeeze(1)
             return crossed
         logit: Tensor = wide + self.wide_bias + self.head(deep)
+        if self.num_dense:
+            logit = logit + dense @ self.wide_dense.T
         if self.name == "deepfm":
             v = x0.unflatten(1, (-1, self.dim))
             logit = logit + 0.5 * (v.sum(1).square() - v.square().sum(1)).sum(1, keepdim=True)
@@ -62,10 +73,10 @@ class Dense(nn.Module):
 class PerField(nn.Module):
     """One nn.Embedding a field; input: ids [F, B]."""
 
-    def __init__(self, spec: ModelSpec, weights: Weights) -> None:
+    def __init__(self, tables: Sequence[Tensor], wide: Sequence[Tensor]) -> None:
         super().__init__()
-        self.tables = nn.ModuleList(_embedding(t) for t in tables(spec, weights, "embedding"))
-        self.wide = nn.ModuleList(_embedding(t) for t in tables(spec, weights, "wide"))
+        self.tables = nn.ModuleList(map(_embedding, tables))
+        self.wide = nn.ModuleList(map(_embedding, wide))
 
     def forward(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Embeddings [B, F*D], wide sums [B, 1]."""
@@ -85,13 +96,12 @@ class OneTable(nn.Module):
 
     offsets: Tensor
 
-    def __init__(self, spec: ModelSpec, weights: Weights) -> None:
+    def __init__(self, tables: FlatTable, wide: FlatTable | None) -> None:
         super().__init__()
-        self.table = _embedding(torch.cat(tables(spec, weights, "embedding")))
-        wide = tables(spec, weights, "wide")
-        self.wide = _embedding(torch.cat(wide)) if wide else None
-        rows = torch.tensor([0, *(field.rows for field in spec.fields[:-1])])
-        self.register_buffer("offsets", rows.cumsum(0))
+        self.table = _embedding(tables.weight)
+        self.wide = _embedding(wide.weight) if wide else None
+        offsets = torch.tensor(tables.starts, device=tables.weight.device)
+        self.register_buffer("offsets", offsets)
 
     def forward(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Embeddings [B, F*D], wide sums [B, 1]."""
@@ -110,7 +120,7 @@ class Tbe(nn.Module):
 
     offsets: Tensor
 
-    def __init__(self, spec: ModelSpec, weights: Weights, half: bool) -> None:
+    def __init__(self, tables: FlatTable, wide: FlatTable | None) -> None:
         super().__init__()
         from fbgemm_gpu.split_embedding_configs import SparseType
         from fbgemm_gpu.split_table_batched_embeddings_ops_common import (
@@ -122,10 +132,10 @@ class Tbe(nn.Module):
             IntNBitTableBatchedEmbeddingBagsCodegen as Codegen,
         )
 
-        kind = SparseType.FP16 if half else SparseType.FP32
-        place = EmbeddingLocation.DEVICE
+        kind = SparseType.FP16 if tables.weight.dtype == torch.float16 else SparseType.FP32
+        place, dim = EmbeddingLocation.DEVICE, tables.weight.shape[1]
         self.lookup = Codegen(
-            [("", field.rows, field.dim, kind, place) for field in spec.fields],
+            [("", rows, dim, kind, place) for rows in tables.rows],
             pooling_mode=PoolingMode.SUM,
             bounds_check_mode=BoundsCheckMode.NONE,
             output_dtype=kind,
@@ -133,13 +143,11 @@ class Tbe(nn.Module):
         )
         self.lookup.initialize_weights()
         filled = self.lookup.split_embedding_weights()
-        for (table, _), source in zip(filled, tables(spec, weights, "embedding"), strict=True):
-            source = source.half() if half else source
-            table[:, : source.shape[1] * source.element_size()] = source.view(torch.uint8).cuda()
-        wide = tables(spec, weights, "wide")
-        self.wide = _embedding(torch.cat(wide)) if wide else None
-        rows = torch.tensor([0, *(field.rows for field in spec.fields[:-1])])
-        self.register_buffer("offsets", rows.cumsum(0))
+        for (table, _), source in zip(filled, tables.tables(), strict=True):
+            table[:, : dim * source.element_size()] = source.view(torch.uint8)
+        self.wide = _embedding(wide.weight) if wide else None
+        offsets = torch.tensor(tables.starts, device=tables.weight.device)
+        self.register_buffer("offsets", offsets)
 
     def forward(self, indices: Tensor, bags: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Embeddings [B, F*D], wide sums [B, 1]."""
@@ -154,22 +162,16 @@ class Tbe(nn.Module):
 
 
 class Peer(nn.Module):
-    """A lookup and the dense part behind it."""
+    """A lookup and the dense part behind it; input: dense features [B, N], then the lookup's."""
 
     def __init__(self, lookup: nn.Module, dense: nn.Module) -> None:
         super().__init__()
         self.lookup, self.dense = lookup, dense
 
-    def forward(self, *inputs: Tensor) -> Tensor:
+    def forward(self, dense: Tensor, *inputs: Tensor) -> Tensor:
         """Logits [B]."""
-        logits: Tensor = self.dense(*self.lookup(*inputs))
+        logits: Tensor = self.dense(*self.lookup(*inputs), dense)
         return logits
-
-
-def tables(spec: ModelSpec, weights: Weights, module: str) -> list[Tensor]:
-    """The tables of the fields in order; empty where the model has no such module."""
-    names = [f"{module}/tables/{field.table}" for field in spec.fields]
-    return [weights[name] for name in names] if names[0] in weights else []
 
 
 def _embedding(table: Tensor) -> nn.Embedding:

@@ -1,0 +1,78 @@
+"""Where and by what a measurement was made."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import torch
+
+from dpiframe_core import _core
+
+COMMIT_VARIABLE = "DPIFRAME_COMMIT"
+
+
+def machine(device: str) -> dict[str, str]:
+    """The processor, the GPU where `device` is cuda, and the versions of what was measured."""
+    facts = {
+        "cpu": _cpu_name(),
+        "cores": str(os.cpu_count()),
+        "threads": str(torch.get_num_threads()),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": version("numpy"),
+    }
+    if device == "cuda":
+        facts["gpu"] = torch.cuda.get_device_name()
+        facts["cuda"] = str(torch.version.cuda)
+        facts["driver"] = _driver()
+        facts["fbgemm_gpu"] = _version_of("fbgemm-gpu", "fbgemm_gpu", "fbgemm-gpu-genai")
+        facts["built_for"] = " ".join(_core.build_info()["cuda_archs"])
+    return facts
+
+
+def commit() -> str:
+    """The commit of this tree: from git, else from DPIFRAME_COMMIT, else "unknown"."""
+    root = Path(__file__).resolve().parents[2]
+    git = ["git", "-C", str(root)]
+    if Path(_output([*git, "rev-parse", "--show-toplevel"])) != root:  # or of an outer repository
+        return os.environ.get(COMMIT_VARIABLE, "unknown")
+    changed = _output([*git, "status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs"])
+    return _output([*git, "rev-parse", "--short", "HEAD"]) + (" and changes" if changed else "")
+
+
+@functools.lru_cache(maxsize=1)
+def _driver() -> str:
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "-i", "0"]
+    return _output(query) or "unknown"
+
+
+def _version_of(*names: str) -> str:
+    for name in names:
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            continue
+    return "not installed"
+
+
+def _output(command: list[str]) -> str:
+    """What a command printed, "" where it failed."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip()
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.machine()
+    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
