@@ -7,7 +7,7 @@
 // needed for them; every lookup comes before the head by the plan.
 #include <algorithm>
 
-#include "common/cuda_check.h"
+#include "common/early_launch.cuh"
 #include "kernels/head.h"
 #include "kernels/matrix.cuh"
 
@@ -41,6 +41,7 @@ __device__ float sum_of_term(const HeadTerm& term, std::int64_t row, int lane, i
 template <int kLanes>
 __global__ void __launch_bounds__(kThreads)
     head_kernel(const __grid_constant__ RunInputs inputs, const __grid_constant__ HeadParams p) {
+  await_predecessor();
   if (p.last && blockIdx.x == 0 && inputs.report_copy != nullptr)
     for (int i = threadIdx.x; i < p.num_report; i += kThreads)
       inputs.report_copy[i] = inputs.report[i];
@@ -64,10 +65,9 @@ void launch(const HeadParams& params, const RunInputs& inputs, bool wide, cudaSt
   const std::int64_t num_threads = params.rows * (wide ? 32 : 1);
   const auto num_blocks = static_cast<unsigned>((num_threads + kThreads - 1) / kThreads);
   if (wide)
-    head_kernel<32><<<num_blocks, kThreads, 0, stream>>>(inputs, params);
+    launch_early(head_kernel<32>, num_blocks, kThreads, 0, stream, inputs, params);
   else
-    head_kernel<1><<<num_blocks, kThreads, 0, stream>>>(inputs, params);
-  DPIF_CUDA_CHECK(cudaGetLastError());
+    launch_early(head_kernel<1>, num_blocks, kThreads, 0, stream, inputs, params);
 }
 
 }  // namespace

@@ -3,15 +3,40 @@
 // Here one element at a time; linear_tile_epilogue.cuh has the fast form.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/linear_columns.cuh"
 
 namespace dpiframe {
+
+// By one instruction; two single conversions are several.
+template <class Pair>
+__device__ Pair to_pair(float low, float high) {
+  if constexpr (std::is_same_v<Pair, __half2>)
+    return __floats2half2_rn(low, high);
+  else
+    return __floats2bfloat162_rn(low, high);
+}
 
 // Four columns of a row.
 template <class T>
 struct alignas(4 * sizeof(T)) Quad {
   T values[4];
 };
+
+template <class T>
+__device__ Quad<T> to_quad(const float (&values)[4]) {
+  Quad<T> quad;
+  if constexpr (sizeof(T) == 2) {
+    using Pair = std::conditional_t<std::is_same_v<T, __half>, __half2, __nv_bfloat162>;
+    auto* pairs = reinterpret_cast<Pair*>(quad.values);
+    pairs[0] = to_pair<Pair>(values[0], values[1]);
+    pairs[1] = to_pair<Pair>(values[2], values[3]);
+  } else {
+    for (int i = 0; i < 4; ++i) quad.values[i] = values[i];
+  }
+  return quad;
+}
 
 __device__ inline float at(const float4& four, int i) {
   return i == 0 ? four.x : i == 1 ? four.y : i == 2 ? four.z : four.w;

@@ -83,6 +83,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   __syncthreads();
   await_predecessor();
+  launch_dependents();
   if (group == 2) {
     lower_registers<24>();
     constexpr int kStep = kChunkBytes / sizeof(T);

@@ -152,6 +152,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   __syncthreads();
   await_predecessor();
+  launch_dependents();
   if (group == 2) {
     lower_registers<24>();
     if (threadIdx.x == kConsumerThreads) ring.fill(&x_map, &w_map, walk, 32, 64);

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "common/cuda_check.h"
+#include "common/early_launch.cuh"
 #include "kernels/linear_config.h"
 #include "kernels/linear_hopper.h"
 #include "kernels/linear_tile_epilogue.cuh"
@@ -134,13 +135,6 @@ class Ring {
   int phase_ = 0;
 };
 
-// Where kernels follow one another on a stream, the next one is launched while this one still runs;
-// it gets ready and waits here until all before it is done and can be read and overwritten.
-__device__ inline void await_predecessor() {
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-}
-
 // Among the 128 threads of a warpgroup that multiplies.
 __device__ inline void warpgroup_barrier() {
   asm volatile("bar.sync %0, 128;" ::"r"(3 + threadIdx.x / 128) : "memory");
@@ -163,17 +157,9 @@ void launch_walk(void (*kernel)(Args...), const TileWalk& walk, cudaStream_t str
                  const Args&... args) {
   DPIF_CUDA_CHECK(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedLimit));
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = static_cast<unsigned>(std::min<std::int64_t>(walk.num_tiles, processor_count()));
-  config.blockDim = kThreads;
-  config.dynamicSmemBytes = kSharedLimit;
-  config.stream = stream;
-  config.attrs = &early;
-  config.numAttrs = 1;
-  DPIF_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, args...));
+  const auto blocks =
+      static_cast<unsigned>(std::min<std::int64_t>(walk.num_tiles, processor_count()));
+  launch_early(kernel, blocks, kThreads, kSharedLimit, stream, args...);
 }
 
 }  // namespace dpiframe

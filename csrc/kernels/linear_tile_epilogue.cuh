@@ -37,15 +37,16 @@ class TileEpilogue {
   }
 
   // sums: wgmma's; `part` is the head's.
-  __device__ void finish(const float (&sums)[kTileN / 2], int part) {
+  __device__ __forceinline__ void finish(const float (&sums)[kTileN / 2], int part) {
     const LinearParams& p = e_.linear;
+    const bool head = p.head_partial != nullptr;
     if (!e_.vectors)
-      finish_groups<false, false>(sums);
+      finish_singly(sums);
     else if (crosses())
-      finish_groups<true, true>(sums);
+      head ? finish_groups<true, true>(sums) : finish_groups<true, false>(sums);
     else
-      finish_groups<true, false>(sums);
-    if (p.head_partial == nullptr) return;
+      head ? finish_groups<false, true>(sums) : finish_groups<false, false>(sums);
+    if (!head) return;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       float dot = dots_[r];
@@ -61,6 +62,15 @@ class TileEpilogue {
   static constexpr int kBoxGroups = 8 / sizeof(T);
   static constexpr int kBoxes = kGroups / kBoxGroups;
 
+  // What a thread's four columns of a group have in common for its two rows.
+  struct Columns {
+    float4 bias;
+    float4 least;
+    float4 scale;
+    float4 head;
+    bool crossed;
+  };
+
   __device__ bool crosses() const {
     const LinearParams& p = e_.linear;
     return first_column_ < p.cross_end && first_column_ + kTileN > p.cross_begin;
@@ -70,14 +80,13 @@ class TileEpilogue {
     boxes_.start_read(box % 2, box_column(box) - e_.linear.cross_begin, first_row_);
   }
 
-  template <bool kVectors, bool kCross>
-  __device__ void finish_groups(const float (&sums)[kTileN / 2]) {
+  template <bool kCross, bool kHead>
+  __device__ __forceinline__ void finish_groups(const float (&sums)[kTileN / 2]) {
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
       const int box = g / kBoxGroups;
-      const bool boxed = kVectors && box < kBoxes && box < num_boxes_;
-      const bool first = g % kBoxGroups == 0;
-      if (boxed && first) {
+      const bool boxed = box < kBoxes && box < num_boxes_;
+      if (boxed && g % kBoxGroups == 0) {
         if (kCross && box > 0 && box + 1 < num_boxes_) start_read(box + 1);
         if (kCross)
           boxes_.wait_read(box % 2);
@@ -87,23 +96,32 @@ class TileEpilogue {
       const float four[2][4] = {
           {sums[8 * g], sums[8 * g + 1], sums[8 * g + 4], sums[8 * g + 5]},
           {sums[8 * g + 2], sums[8 * g + 3], sums[8 * g + 6], sums[8 * g + 7]}};
-      if (!kVectors) {
-        finish_singly(g * 16 + own_, four);
-      } else if (boxed) {
-        finish_boxed<kCross>(g, four);
-        if (g % kBoxGroups == kBoxGroups - 1 && e_.linear.out != nullptr)
-          boxes_.store(box % 2, box_column(box), first_row_);
-      } else {
-        finish_direct<kCross>(g, four);
+      if (!boxed) {
+        finish_direct<kCross, kHead>(g, four);
+        continue;
       }
+      finish_boxed<kCross, kHead>(g, four);
+      if (g % kBoxGroups == kBoxGroups - 1 && e_.linear.out != nullptr)
+        boxes_.store(box % 2, box_column(box), first_row_);
     }
   }
 
+  template <bool kCross, bool kHead>
+  __device__ __forceinline__ Columns columns_of(int group) const {
+    const int four = group * 4 + own_ / 4;
+    const int column = first_column_ + group * 16 + own_;
+    const LinearParams& p = e_.linear;
+    return {columns_.bias[four], columns_.least[four], kScaled ? columns_.scale[four] : float4{},
+            kHead ? columns_.head[four] : float4{},
+            kCross && column >= p.cross_begin && column < p.cross_end};
+  }
+
   // In the warp's slot: x0 gives way to the result.
-  template <bool kCross>
-  __device__ void finish_boxed(int group, const float (&four)[2][4]) {
+  template <bool kCross, bool kHead>
+  __device__ __forceinline__ void finish_boxed(int group, const float (&four)[2][4]) {
     const int slot = group / kBoxGroups % 2;
     const int bytes = (group % kBoxGroups * 16 + own_) * static_cast<int>(sizeof(T));
+    const Columns columns = columns_of<kCross, kHead>(group);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       auto* place = reinterpret_cast<Quad<T>*>(boxes_.place(slot, bytes, r));
@@ -113,28 +131,30 @@ class TileEpilogue {
         x0 = *place;
         xl = place[kBoxBytes / sizeof(Quad<T>)];
       }
-      *place = finish_quad<kCross>(group * 16 + own_, r, four[r], x0, xl);
+      *place = finish_quad<kCross, kHead>(columns, r, four[r], x0, xl);
     }
   }
 
-  // Straight from and to device memory.
-  template <bool kCross>
-  __device__ void finish_direct(int group, const float (&four)[2][4]) {
+  // Straight from and to device memory. x0 and xl of both rows are read before any is needed.
+  template <bool kCross, bool kHead>
+  __device__ __forceinline__ void finish_direct(int group, const float (&four)[2][4]) {
     const LinearParams& p = e_.linear;
     const int column = first_column_ + group * 16 + own_;
-    const bool inside = kCross && column >= p.cross_begin && column < p.cross_end;
+    const Columns columns = columns_of<kCross, kHead>(group);
+    Quad<T> x0[2];
+    Quad<T> xl[2];
+#pragma unroll
+    for (int r = 0; kCross && r < 2; ++r) {
+      const std::int64_t row = row_ + r * 8;
+      if (!columns.crossed || row >= p.rows) continue;
+      x0[r] = *quad(static_cast<const T*>(p.x0) + row * p.ldx0 + column - p.cross_begin);
+      xl[r] = *quad(static_cast<const T*>(p.xl) + row * p.ldxl + column - p.cross_begin);
+    }
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const std::int64_t row = row_ + r * 8;
-      if (row >= p.rows) continue;
-      Quad<T> x0;
-      Quad<T> xl;
-      if (inside) {
-        x0 = *quad(static_cast<const T*>(p.x0) + row * p.ldx0 + column - p.cross_begin);
-        xl = *quad(static_cast<const T*>(p.xl) + row * p.ldxl + column - p.cross_begin);
-      }
-      const Quad<T> result = finish_quad<kCross>(group * 16 + own_, r, four[r], x0, xl);
-      if (p.out == nullptr || column >= p.n) continue;
+      const Quad<T> result = finish_quad<kCross, kHead>(columns, r, four[r], x0[r], xl[r]);
+      if (p.out == nullptr || column >= p.n || row >= p.rows) continue;
       *const_cast<Quad<T>*>(quad(static_cast<T*>(p.out) + row * p.ldo + column)) = result;
     }
   }
@@ -143,36 +163,34 @@ class TileEpilogue {
   }
 
   // Four columns of one of the two rows; their part of the head is added to its dot.
-  template <bool kCross>
-  __device__ Quad<T> finish_quad(int own, int r, const float (&sums)[4], const Quad<T>& x0,
-                                 const Quad<T>& xl) {
-    const LinearParams& p = e_.linear;
-    const bool has_head = p.head_partial != nullptr;
-    const int column = first_column_ + own;
-    const bool inside = kCross && column >= p.cross_begin && column < p.cross_end;
-    const float4 bias = columns_.bias[own / 4];
-    const float4 least = columns_.least[own / 4];
-    const float4 scale = kScaled ? columns_.scale[own / 4] : float4{};
-    const float4 head = has_head ? columns_.head[own / 4] : float4{};
-    Quad<T> result;
+  template <bool kCross, bool kHead>
+  __device__ __forceinline__ Quad<T> finish_quad(const Columns& columns, int r,
+                                                 const float (&sums)[4], const Quad<T>& x0,
+                                                 const Quad<T>& xl) {
+    float values[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      float value = kScaled ? fmaf(sums[i], at(scale, i), at(bias, i)) : sums[i] + at(bias, i);
-      value = at_least(value, at(least, i));
-      if (kCross && inside) value = fmaf(to_float(x0.values[i]), value, to_float(xl.values[i]));
-      if (has_head) dots_[r] = fmaf(value, at(head, i), dots_[r]);
-      result.values[i] = from_float<T>(value);
+      const float sum = kScaled ? fmaf(sums[i], at(columns.scale, i), at(columns.bias, i))
+                                : sums[i] + at(columns.bias, i);
+      values[i] = at_least(sum, at(columns.least, i));
+      if (kCross && columns.crossed)
+        values[i] = fmaf(to_float(x0.values[i]), values[i], to_float(xl.values[i]));
+      if (kHead) dots_[r] = fmaf(values[i], at(columns.head, i), dots_[r]);
     }
-    return result;
+    return to_quad<T>(values);
   }
 
-  __device__ void finish_singly(int own, const float (&four)[2][4]) {
+  // Any alignment, one element at a time.
+  __device__ __forceinline__ void finish_singly(const float (&sums)[kTileN / 2]) {
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const float4 sums{four[r][0], four[r][1], four[r][2], four[r][3]};
-      dots_[r] +=
-          finish_each<T, kScaled>(e_.linear, columns_, row_ + r * 8, first_column_, own, sums);
-    }
+    for (int g = 0; g < kGroups; ++g)
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const float4 four{sums[8 * g + 2 * r], sums[8 * g + 2 * r + 1], sums[8 * g + 4 + 2 * r],
+                          sums[8 * g + 5 + 2 * r]};
+        dots_[r] += finish_each<T, kScaled>(e_.linear, columns_, row_ + r * 8, first_column_,
+                                            g * 16 + own_, four);
+      }
   }
 
   const EpilogueParams& e_;

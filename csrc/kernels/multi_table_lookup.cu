@@ -21,7 +21,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "common/cuda_check.h"
+#include "common/early_launch.cuh"
 #include "kernels/lookup_rows.cuh"
 #include "kernels/multi_table_lookup_pieces.cuh"
 
@@ -86,6 +86,7 @@ struct RowPlacesAndWeights {
 // Where all rows of the tile lie.
 __device__ void find_rows(const RunInputs& inputs, const LookupArguments& arguments,
                           std::int64_t first_sample, int num_samples, const Shared& shared) {
+  launch_dependents();
   const MultiTableLookupParams& params = arguments.params;
   const LookupConfig& config = arguments.config;
   const int thread = threadIdx.y * config.team + threadIdx.x;
