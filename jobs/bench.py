@@ -46,12 +46,6 @@ ENGINE = [
         help="Of ours and of the peers.",
     ),
     click.option(
-        "--kernel",
-        type=click.Choice(["model", "steps"]),
-        default="model",
-        help="GPU: one launch where the model allows it, or one a step.",
-    ),
-    click.option(
         "--policy",
         type=click.Choice(["serial", "depth_first", "breadth_first"]),
         default="breadth_first",

@@ -11,21 +11,15 @@ from pydantic import BaseModel, ConfigDict
 from dpiframe_core import Engine
 from pipeline.bench.cases import Batch, EngineCase
 from pipeline.bench.ceilings import time_copy
-from pipeline.bench.ours import (
-    DeviceInput,
-    has_kernels,
-    on_device,
-    open_engine,
-    time_back_to_back,
-)
+from pipeline.bench.ours import DeviceInput, on_device, open_engine, time_back_to_back
 from pipeline.bench.stream import SKIPPED, copied_bytes, in_memory, stream_gaps
 from pipeline.bench.timing import Timing, time_side_by_side
 
-STEPS: dict[str, Any] = {"kernel": "steps"}
-ONE_STREAM: dict[str, Any] = {**STEPS, "policy": "serial", "streams": 1}
+ONE_STREAM: dict[str, Any] = {"policy": "serial", "streams": 1}
 LAUNCHES: dict[str, Any] = {"graphs": False}
 
-# What a row is called -> the options of its engine. The first six each add one idea.
+# What a row is called -> the options of its engine. The first five each add one idea;
+# the fifth is what an engine does by default, the others change one or two things about it.
 ROWS: dict[str, dict[str, Any]] = {
     "a kernel an operation, a lookup a table": {
         **ONE_STREAM,
@@ -36,13 +30,12 @@ ROWS: dict[str, dict[str, Any]] = {
     "+ one lookup for all tables": {**ONE_STREAM, **LAUNCHES, "fusion": False},
     "+ fusion": {**ONE_STREAM, **LAUNCHES},
     "+ graphs": ONE_STREAM,
-    "+ streams, breadth first": STEPS,
-    "+ the model as one kernel": {"kernel": "model"},
-    "steps, depth first": {**STEPS, "policy": "depth_first"},
-    "steps, breadth first, no graphs": {**STEPS, **LAUNCHES},
-    "steps, depth first, no graphs": {**STEPS, **LAUNCHES, "policy": "depth_first"},
-    "steps, breadth first, no fusion": {**STEPS, "fusion": False},
-    "steps, breadth first, a lookup a table": {**STEPS, "lookup": "by_table"},
+    "+ streams, breadth first": {},
+    "depth first": {"policy": "depth_first"},
+    "breadth first, no graphs": LAUNCHES,
+    "depth first, no graphs": {**LAUNCHES, "policy": "depth_first"},
+    "breadth first, no fusion": {"fusion": False},
+    "breadth first, a lookup a table": {"lookup": "by_table"},
 }
 
 
@@ -83,11 +76,6 @@ class TimeOfABatch(BaseModel):
         """What is left of a call from the host: packing into pinned memory, and waits."""
         copies = self.copy_in.median + self.copy_out.median
         return self.from_host.median - self.on_device.median - copies
-
-
-def rows() -> list[str]:
-    """The rows of the table that this engine can run."""
-    return [name for name, o in ROWS.items() if o["kernel"] == "steps" or has_kernels()]
 
 
 def bench_row(label: str, case: EngineCase, batches: Sequence[int]) -> list[AblationRow]:

@@ -54,7 +54,6 @@ class EngineCase(BaseModel):
     """One benchmark case. `scale` shrinks the published cardinalities.
 
     With `bundle` the model is a user's own, and what describes a model here is not looked at.
-    `kernel`: the forward pass as one launch where the program allows it, or a launch a step.
     `peers`: those that run here; "plain" are the quick ones, in torch without a compiler.
     """
 
@@ -73,7 +72,6 @@ class EngineCase(BaseModel):
     scale: float = Field(default=1.0, gt=0, le=1)
     device: Literal["cpu", "cuda"] = "cpu"
     precision: Literal["fp32", "tf32", "fp16", "bf16"] = "fp32"
-    kernel: Literal["model", "steps"] = "model"
     policy: Literal["serial", "depth_first", "breadth_first"] = "breadth_first"
     streams: int = Field(default=4, ge=1, le=64)
     graphs: bool = True

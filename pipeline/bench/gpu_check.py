@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from pipeline.bench.ablation_rows import AblationRow, bench_row, rows, time_of_a_batch
+from pipeline.bench.ablation_rows import ROWS, AblationRow, bench_row, time_of_a_batch
 from pipeline.bench.cases import EngineCase
 from pipeline.bench.ceilings import ceilings, floor_ms
 from pipeline.bench.contenders import OURS, reason
@@ -159,7 +159,7 @@ def _ablation(quick: bool) -> Iterator[Work]:
     batches = BATCHES[:1] if quick else BATCHES
     for model in ("deepfm", "dcnv2"):
         case = _case(model=model, precision="fp16", peers="none", repeats=48)
-        for label in rows():
+        for label in ROWS:
             yield Work(f"{model}: {label}", partial(bench_row, label, case, batches))
         for batch in batches:
             timed = case.model_copy(update={"batch": batch})

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,26 +22,19 @@ BACK_TO_BACK = 40  # batches behind one another that are timed as a whole
 DeviceInput = tuple[Tensor, Tensor | None]  # ids [F, B]; dense [N, B], None where there is none
 
 
-def has_kernels() -> bool:
-    """Whether the engine can run a program as one launch or as steps."""
-    return any(field.name == "kernel" for field in dataclasses.fields(CudaOptions))
-
-
 def open_engine(
     spec: ModelSpec, weights: Weights, case: EngineCase, max_batch: int | None = None
 ) -> tuple[Engine, CudaEngine]:
     """The engine of a case and what runs it, ready for batches of `max_batch` (the case's)."""
-    chosen: dict[str, Any] = {
-        "precision": case.precision,
-        "max_batch": max_batch or case.batch,
-        "streams": case.streams,
-        "graphs": case.graphs,
-        "policy": case.policy,
-        "threads": case.threads,
-    }
-    if has_kernels():
-        chosen["kernel"] = case.kernel
-    runner = CudaEngine(lower(spec, weights, case.passes()), CudaOptions(**chosen))
+    options = CudaOptions(
+        precision=case.precision,
+        max_batch=max_batch or case.batch,
+        streams=case.streams,
+        graphs=case.graphs,
+        policy=case.policy,
+        threads=case.threads,
+    )
+    runner = CudaEngine(lower(spec, weights, case.passes()), options)
     return Engine(Bundle(Path(), spec, digest=""), runner, case.precision, "fail"), runner
 
 

@@ -11,7 +11,6 @@ import torch
 from cuda_cases import (
     BOUNDS,
     HAS_GPU,
-    KERNELS,
     POLICIES,
     PRECISIONS,
     Batch,
@@ -48,21 +47,19 @@ def large_case(name: str) -> tuple[CTRModel, list[Batch]]:
 def test_every_model_is_within_its_bound(number):
     model = model_zoo.random_model(list(SPECS.values())[number])
     made = batches(model, (1, 19, 111, 200))
-    for kernel in KERNELS:
-        for turn, precision in enumerate(PRECISIONS, number):
-            engine = cuda_engine(
-                model,
-                FORMS[turn % 3] if kernel == "steps" else DEVICE_PASSES,
-                kernel=kernel,
-                precision=precision,
-                max_batch=200,
-                streams=1 + turn % 8,
-                graphs=turn // 2 % 2 == 0,
-                policy=POLICIES[turn // 3 % 3],
-            )
-            for batch, between in zip(made, reversed(made), strict=True):
-                check(engine, batch, between)
-            engine.close()
+    for turn, precision in enumerate(PRECISIONS, number):
+        engine = cuda_engine(
+            model,
+            FORMS[turn % 3],
+            precision=precision,
+            max_batch=200,
+            streams=1 + turn % 8,
+            graphs=turn // 2 % 2 == 0,
+            policy=POLICIES[turn // 3 % 3],
+        )
+        for batch, between in zip(made, reversed(made), strict=True):
+            check(engine, batch, between)
+        engine.close()
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -75,7 +72,6 @@ def test_every_plan_is_within_its_bound(name, precision, policy):
         for graphs in (False, True):
             engine = cuda_engine(
                 model,
-                kernel="steps",
                 precision=precision,
                 policy=policy,
                 streams=streams,
@@ -88,27 +84,22 @@ def test_every_plan_is_within_its_bound(name, precision, policy):
 
 
 @pytest.mark.parametrize("graphs", [False, True])
-@pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", MODELS)
-def test_both_kernels_from_host_and_device(name, precision, kernel, graphs):
+def test_device_memory_gives_the_bits_of_host_memory(name, precision, graphs):
     model, made = large_case(name)
     for max_batch in (65536, 65537):
-        engine = cuda_engine(
-            model, kernel=kernel, precision=precision, graphs=graphs, max_batch=max_batch
-        )
+        engine = cuda_engine(model, precision=precision, graphs=graphs, max_batch=max_batch)
         for batch in made:
-            check(engine, batch, made[4])
             check_on_device(engine, batch)
         engine.close()
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_scores_are_the_sigmoid(precision, kernel):
+def test_scores_are_the_sigmoid(precision):
     model, made = large_case("dcnv2")
     batch = made[3]
-    engine = cuda_engine(model, max_batch=128, precision=precision, kernel=kernel)
+    engine = cuda_engine(model, max_batch=128, precision=precision)
     scores = np.full(batch.size, np.nan, np.float32)
     engine.run(list(batch.ids), batch.dense, False, scores, scores=True)
     own = logits(engine, batch.ids, batch.dense).astype(np.float64)
@@ -120,7 +111,7 @@ def test_an_unfused_program_is_the_same_model():
     model, made = large_case("dcnv2")
     batch = made[4]
     for passes in FORMS:
-        engine = cuda_engine(model, passes, kernel="steps", max_batch=4096)
+        engine = cuda_engine(model, passes, max_batch=4096)
         assert scaled_error(logits(engine, batch.ids, batch.dense), batch.logits) < BOUNDS["fp32"]
         engine.close()
 
@@ -141,9 +132,8 @@ def test_a_table_of_more_than_2_31_numbers():
         weights[name] = torch.from_numpy(table)
     program = lower(spec(rows), weights, DEVICE_PASSES)
     ids = np.stack([places[batch.ids[0]], batch.ids[1]])
-    for kernel in KERNELS:
-        engine = CudaEngine(program, cuda_options(kernel, precision="fp16", max_batch=512))
-        assert scaled_error(logits(engine, ids, batch.dense), batch.logits) < BOUNDS["fp16"]
-        beyond = [ids[0] + rows, ids[1]]
-        assert engine.run(beyond, batch.dense, False, np.empty(300, "f4")).tolist() == [300, 0]
-        engine.close()
+    engine = CudaEngine(program, cuda_options(precision="fp16", max_batch=512))
+    assert scaled_error(logits(engine, ids, batch.dense), batch.logits) < BOUNDS["fp16"]
+    beyond = [ids[0] + rows, ids[1]]
+    assert engine.run(beyond, batch.dense, False, np.empty(300, "f4")).tolist() == [300, 0]
+    engine.close()

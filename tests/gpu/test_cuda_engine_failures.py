@@ -10,7 +10,6 @@ import torch
 from cuda_cases import (
     DEVICE,
     HAS_GPU,
-    KERNELS,
     batches,
     check,
     cuda_engine,
@@ -30,15 +29,14 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a C
 SIZES = r"the GPU gave no (\d+) bytes \((\d+) of (\d+) bytes are free\)"
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_too_little_memory_is_an_error_with_sizes(alone, kernel):
+def test_too_little_memory_is_an_error_with_sizes(alone):
     """For the weights, the arena, and the ring; all that was taken before is given back."""
     model = large_model("dcn")
     made = batches(model, (111, 19))
-    other = cuda_engine(model, kernel=kernel, max_batch=128)
+    other = cuda_engine(model, max_batch=128)
     check(other, *made)  # a graph takes memory when it runs first
     program = program_of_size("wdl", rows=200_000)
-    options = cuda_options(kernel, precision="fp16", max_batch=2**18)
+    options = cuda_options(precision="fp16", max_batch=2**18)
     engine = CudaEngine(program, options)
     needed = engine.device_bytes
     engine.close()
@@ -60,7 +58,7 @@ def test_too_little_memory_is_an_error_with_sizes(alone, kernel):
 def test_an_arena_larger_than_any_gpu():
     model = large_model("dcn")
     with pytest.raises(RuntimeError, match=SIZES):
-        cuda_engine(model, kernel="steps", max_batch=2**31)
+        cuda_engine(model, max_batch=2**31)
     check(cuda_engine(model, max_batch=64), *batches(model, (19, 64)))
 
 
@@ -70,7 +68,7 @@ def test_a_failed_launch_makes_the_engine_unusable_and_nothing_else(streams):
     model = large_model("dcnv2")
     made = batches(model, (19, 64))
     ids, dense = on_device(made[0].ids, made[0].dense)
-    options = {"kernel": "steps", "max_batch": 64, "streams": streams}
+    options = {"max_batch": 64, "streams": streams}
     other = cuda_engine(model, **options)
     for step in range(len(lowered(model).steps)):
         for first_on_device in (False, True):
@@ -92,7 +90,7 @@ def test_a_failed_launch_makes_the_engine_unusable_and_nothing_else(streams):
 def test_a_failed_launch_gives_its_memory_back(alone):
     model = large_model("dcn")
     ids, dense = (np.zeros((12, 5), np.int64), np.empty((0, 5), np.float32))
-    options = {"kernel": "steps", "max_batch": 100_000, "graphs": False}
+    options = {"max_batch": 100_000, "graphs": False}
     cuda_engine(model, **options).close()
     before = free_bytes()
     for _ in range(3):

@@ -13,7 +13,6 @@ import torch
 from cuda_cases import (
     DEVICE,
     HAS_GPU,
-    KERNELS,
     Batch,
     batches,
     check,
@@ -41,12 +40,11 @@ def host_bytes() -> int:
     return 4096 * int(Path("/proc/self/statm").read_text().split()[1])
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 @pytest.mark.parametrize("name", ["wdl", "dcnv2"])
-def test_memory_is_tables_and_one_arena(alone, name, precision, kernel):
+def test_memory_is_tables_and_one_arena(alone, name, precision):
     program, rows = program_of_size(name, rows=600_000), 39 * 600_000
-    options = cuda_options(kernel, precision=precision)
+    options = cuda_options(precision=precision)
     CudaEngine(program, options).close()  # CUDA's own memory for kernels is taken here
     before = free_bytes()
     engine = CudaEngine(program, options)
@@ -58,15 +56,13 @@ def test_memory_is_tables_and_one_arena(alone, name, precision, kernel):
     assert before - free_bytes() <= PAGE
 
 
-@pytest.mark.parametrize(
-    ("kernel", "precision"), [("model", "fp16"), ("steps", "fp16"), ("steps", "fp32")]
-)
-def test_10_000_batches_take_no_memory_and_close_frees_all(alone, kernel, precision):
+@pytest.mark.parametrize("precision", ["fp16", "fp32"])
+def test_10_000_batches_take_no_memory_and_close_frees_all(alone, precision):
     model = large_model("dcnv2")
     batch = batches(model, [20_000])[0]
     (ids,) = on_device(batch.ids)
     out = torch.empty(batch.size, device=DEVICE)
-    options = {"kernel": kernel, "precision": precision, "max_batch": 20_000}
+    options = {"precision": precision, "max_batch": 20_000}
     cuda_engine(model, **options).close()
     before = free_bytes()
     engine = cuda_engine(model, **options)
@@ -86,12 +82,11 @@ def test_10_000_batches_take_no_memory_and_close_frees_all(alone, kernel, precis
     assert before - free_bytes() <= PAGE
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_two_engines_take_turns_on_one_thread(precision, kernel):
+def test_two_engines_take_turns_on_one_thread(precision):
     models = [large_model("dcn", 1), large_model("dcnv2", 2)]
     made = [batches(model, (19, 500, 111, 1111)) for model in models]
-    engines = [cuda_engine(m, kernel=kernel, precision=precision, max_batch=512) for m in models]
+    engines = [cuda_engine(m, precision=precision, max_batch=512) for m in models]
     for turn in range(4):
         for engine, own in zip(engines, made, strict=True):
             check(engine, own[turn], own[0])
@@ -113,17 +108,14 @@ def parts_of(batch: Batch, out: np.ndarray, rows: int):
         yield list(batch.ids[:, part]), batch.dense[:, part], out[part]
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_two_engines_on_two_threads(kernel):
+def test_two_engines_on_two_threads():
     """Each thread makes its engine, uses it and closes it while the other does the same."""
     models = [large_model("dcn", 1), large_model("deepfm", 2)]
     cases = [(model, batches(model, (1, 19, 500, 111, 700))) for model in models]
 
     def work(model: CTRModel, made: list[Batch], precision: str) -> None:
         for turn in range(10):
-            engine = cuda_engine(
-                model, kernel=kernel, precision=precision, max_batch=512, graphs=turn % 2 == 0
-            )
+            engine = cuda_engine(model, precision=precision, max_batch=512, graphs=turn % 2 == 0)
             for batch, between in zip(made, reversed(made), strict=True):
                 check(engine, batch, between)
                 with torch.cuda.stream(torch.cuda.Stream()):
@@ -136,7 +128,6 @@ def test_two_engines_on_two_threads(kernel):
                 done.result()
 
 
-@pytest.mark.xfail(reason="the engine on a GPU does not yet refuse a second thread", strict=False)
 def test_a_second_thread_on_one_engine_is_refused():
     model = large_model("dcn")
     batch = batches(model, [64])[0]

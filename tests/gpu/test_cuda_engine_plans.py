@@ -25,7 +25,6 @@ def serial(name: str) -> tuple[CTRModel, np.ndarray, np.ndarray, dict[str, np.nd
     for precision in PRECISIONS:
         engine = cuda_engine(
             model,
-            kernel="steps",
             precision=precision,
             max_batch=MAX_BATCH,
             streams=1,
@@ -47,7 +46,6 @@ def test_delays_streams_and_graphs_change_no_bit(name, policy):
             engine = cuda_engine(
                 model,
                 faults=Faults(delay_seed=streams),
-                kernel="steps",
                 precision=precision,
                 max_batch=MAX_BATCH,
                 streams=streams,
@@ -66,16 +64,13 @@ def test_delays_in_a_program_of_many_small_steps(policy):
     """The unfused program has the most branches and the most reuse of memory."""
     model = large_model("dcnv2")
     ids, dense = inputs(model.spec, ROWS)
-    plain = cuda_engine(
-        model, DEVICE_FORM, kernel="steps", max_batch=MAX_BATCH, streams=1, policy="serial"
-    )
+    plain = cuda_engine(model, DEVICE_FORM, max_batch=MAX_BATCH, streams=1, policy="serial")
     expected = logits(plain, ids, dense)
     for streams in (2, 3, 5, 8):
         engine = cuda_engine(
             model,
             DEVICE_FORM,
             Faults(delay_seed=streams),
-            kernel="steps",
             max_batch=MAX_BATCH,
             streams=streams,
             policy=policy,

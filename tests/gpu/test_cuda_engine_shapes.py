@@ -1,6 +1,4 @@
-"""Odd shapes, batches around whole tiles and many tiles a block, ids outside their tables: the same
-for one kernel a model and for a launch a step.
-"""
+"""Odd shapes, batches around whole tiles and many tiles a block, ids outside their tables."""
 
 from __future__ import annotations
 
@@ -13,7 +11,6 @@ from cuda_cases import (
     BOUNDS,
     DEVICE,
     HAS_GPU,
-    KERNELS,
     PRECISIONS,
     Batch,
     batches,
@@ -35,8 +32,8 @@ from dpiframe_core.torch_model import CTRModel
 pytestmark = pytest.mark.gpu
 needs_gpu = pytest.mark.skipif(not HAS_GPU, reason="needs a CUDA device")
 SHAPES = {str(shape): shape for model in MODELS for shape in odd_shapes(model)}
-# A tile of products has 128 rows; of 132 multiprocessors, four may share a tile, so that beyond
-# 132 * 128 / 4 rows a block has more than one.
+# A tile of products has 128 rows; 20,000 rows have more tiles than an H200 has multiprocessors, so
+# that a block has more than one.
 SIZES = (1, 127, 128, 129, 511, 513, 4223, 4225, 20_000)
 BAD = (-1, -(2**31), 2**31 - 1, -(2**63), 2**62, 2**32)  # the last is 0 in 32 bits
 
@@ -62,20 +59,13 @@ def test_every_choice_occurs(model):
 @pytest.mark.parametrize("name", SHAPES)
 def test_odd_shapes_are_within_their_bounds(name):
     model, made = odd_case(name)
-    for kernel in KERNELS:
-        for turn, precision in enumerate(PRECISIONS):
-            engine = cuda_engine(
-                model,
-                kernel=kernel,
-                precision=precision,
-                graphs=turn % 2 == 0,
-                max_batch=20_000,
-            )
-            for batch, between in zip(made, (made[-1], *made), strict=False):
-                check(engine, batch, between)
-            check_on_device(engine, made[4])
-            check_on_device(engine, made[6])
-            engine.close()
+    for turn, precision in enumerate(PRECISIONS):
+        engine = cuda_engine(model, precision=precision, graphs=turn % 2 == 0, max_batch=20_000)
+        for batch, between in zip(made, (made[-1], *made), strict=False):
+            check(engine, batch, between)
+        check_on_device(engine, made[4])
+        check_on_device(engine, made[6])
+        engine.close()
 
 
 @needs_gpu
@@ -85,19 +75,17 @@ def test_an_engine_as_small_as_its_batch(model):
     name = next(name for name in SHAPES if name.startswith(model) and "-f3-" in name)
     odd, made = odd_case(name)
     for max_batch in (1, 127, 128, 129):
-        for kernel in KERNELS:
-            for precision in ("fp16", "tf32"):
-                engine = cuda_engine(odd, kernel=kernel, precision=precision, max_batch=max_batch)
-                check(engine, made[1], made[3])  # cut into parts where it is larger
-                check_on_device(engine, made[1])
-                engine.close()
+        for precision in ("fp16", "tf32"):
+            engine = cuda_engine(odd, precision=precision, max_batch=max_batch)
+            check(engine, made[1], made[3])  # cut into parts where it is larger
+            check_on_device(engine, made[1])
+            engine.close()
 
 
 @needs_gpu
-@pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("model", MODELS)
-def test_ids_outside_their_tables(model, precision, kernel):
+def test_ids_outside_their_tables(model, precision):
     """The policy oov scores them as the oov row; without, they are counted and never read."""
     odd, good = odd_case(
         f"{model}-f39-d16-400x400x400" + ("-l3-parallel" if "dcn" in model else "")
@@ -106,7 +94,7 @@ def test_ids_outside_their_tables(model, precision, kernel):
         ids, declared, counts = with_bad_ids(odd, batch)
         expected = reference(odd, declared, batch.dense)
         rows = np.flatnonzero((ids == batch.ids).all(0))
-        engine = cuda_engine(odd, kernel=kernel, precision=precision, max_batch=batch.size)
+        engine = cuda_engine(odd, precision=precision, max_batch=batch.size)
         for _ in range(2):  # counters start anew
             check_oov(engine, ids, batch.dense, expected, counts)
         out = np.full(batch.size, np.nan, np.float32)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import gc
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,8 +23,6 @@ from dpiframe_core.torch_model import CTRModel
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 POLICIES = ("serial", "depth_first", "breadth_first")
-KERNELS = ("model", "steps")
-HAS_KERNEL = "kernel" in {field.name for field in dataclasses.fields(CudaOptions)}
 DEVICE = "cuda"
 HAS_GPU = _core.cuda_device_count() > 0
 
@@ -76,11 +73,9 @@ def even_model(spec: ModelSpec, seed: int = 0) -> CTRModel:
     return model
 
 
-def cuda_options(kernel: str = "model", **options: Any) -> CudaOptions:
-    """Options of an engine in one of two forms: one kernel for the whole model where the program
-    allows it, or a launch for each step.
-    """
-    return CudaOptions(**({"kernel": kernel} if HAS_KERNEL else {}), **{"threads": 2, **options})
+def cuda_options(**options: Any) -> CudaOptions:
+    """Options of an engine that leaves processors to other tests."""
+    return CudaOptions(**{"threads": 2, **options})
 
 
 @lru_cache(maxsize=4)

@@ -11,6 +11,7 @@ from dpiframe_core.interpreter import run_program
 from dpiframe_core.lowering import lower
 from dpiframe_core.program import Lookup
 from pipeline.bench import engine as bench
+from pipeline.bench.ablation_rows import ROWS
 from pipeline.bench.cases import EngineCase, criteo_fields
 from pipeline.bench.contenders import OURS, Contender
 from pipeline.bench.data import flat_table
@@ -91,6 +92,12 @@ def test_ablation_changes_no_result(model, fusion):
     expected = run_program(lower(spec, weights, ()), ids, torch.empty(0, 19))
     torch.testing.assert_close(run_program(program, ids, torch.empty(0, 19)), expected)
     assert len([s for s in program.steps if isinstance(s, Lookup) and s.out]) == 39
+
+
+def test_rows_of_the_ablation_are_options_of_a_case():
+    cases = [EngineCase(**options) for options in ROWS.values()]
+    assert len({case.model_dump_json() for case in cases}) == len(ROWS)
+    assert cases[4] == EngineCase()  # what an engine does by default
 
 
 def _contender(logit: float) -> Contender:
