@@ -78,6 +78,7 @@ bool Report::take(std::span<std::int64_t> values, const Stream& stream) {
              " entries, got room for ", values.size());
   if (std::memcmp(host(), initial_.get(), sizeof(kNone) * size_) == 0) return false;
   std::memcpy(values.data(), host(), sizeof(kNone) * size_);
+  std::memcpy(host(), initial_.get(), sizeof(kNone) * size_);
   DPIF_CUDA_CHECK(cudaMemcpyAsync(device_.get(), initial_.get(), sizeof(kNone) * size_,
                                   cudaMemcpyHostToDevice, stream.get()));
   return true;

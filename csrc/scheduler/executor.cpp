@@ -9,7 +9,7 @@
 namespace dpiframe {
 namespace {
 
-constexpr std::int64_t kFirstBucket = 64;
+constexpr std::int64_t kFirstBucket = 512;
 constexpr unsigned kMaxDelay = 50'000;  // nanoseconds: more than most steps take
 
 // The node that the last launch on a capturing stream made.

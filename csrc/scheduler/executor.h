@@ -1,6 +1,6 @@
 // Runs a plan on CUDA streams, or captures it once for each bucket of batch sizes and replays that.
 //
-// A batch runs in the smallest bucket that holds it: powers of two from 64 on, and max_rows. Steps
+// A batch runs in the smallest bucket that holds it: powers of two from 512 on, and max_rows. Steps
 // are launched for the bucket's rows; rows beyond the batch hold leftovers that nothing reads.
 // After construction a run allocates nothing and synchronises nothing. One caller at a time.
 #pragma once
