@@ -11,7 +11,7 @@ namespace dpiframe {
 namespace {
 
 constexpr std::size_t kAlignment = 256;
-constexpr std::size_t kStagingBytes = std::size_t{32} << 20;
+constexpr std::size_t kStagingBytes = std::size_t{4} << 20;
 
 std::size_t padded(std::size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
