@@ -29,17 +29,18 @@ class WarpBoxes {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
 
-  // Starts the reading of x0 and xl from `column`, `row` on into a slot whose results have left it.
-  __device__ void start_read(int slot, int column, std::int64_t row) const {
+  // Starts the reading of x0 and, if `both`, xl from `column`, `row` on into a slot whose results
+  // have left it.
+  __device__ void start_read(int slot, int column, std::int64_t row, bool both) const {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     __syncwarp();
     if (threadIdx.x % 32 == 0) {
       wait_stores<0>();
       const std::uint32_t target = shared_address(memory_) + slot * slot_bytes_;
       const std::uint32_t barrier = barriers_ + slot * 8;
-      barrier_expect(barrier, 2 * kBoxBytes);
+      barrier_expect(barrier, both ? 2 * kBoxBytes : kBoxBytes);
       copy_box(target, &maps_.x0, column, static_cast<int>(row), barrier);
-      copy_box(target + kBoxBytes, &maps_.xl, column, static_cast<int>(row), barrier);
+      if (both) copy_box(target + kBoxBytes, &maps_.xl, column, static_cast<int>(row), barrier);
     }
     __syncwarp();
   }

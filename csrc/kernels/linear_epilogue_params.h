@@ -15,6 +15,7 @@ struct EpilogueParams {
   const float* column_scale;  // [n] or null: a factor for the sums, before the bias
   bool vectors;               // four columns at a time can be read, treated alike and written
   int boxes_end;              // and boxes of 16 rows x 128 bytes that end before this column too
+  bool xl_is_x0;              // a cross network's first layer: read once
 };
 
 inline bool are_quads(const void* pointer, std::int64_t stride, std::size_t element) {
@@ -34,7 +35,8 @@ inline EpilogueParams epilogue_params(const LinearParams& p, std::size_t element
       vectors && is_box(p.out, p.ldo) && (!cross || (is_box(p.x0, p.ldx0) && is_box(p.xl, p.ldxl)));
   // A store cuts a box off at the next 16 bytes only.
   const int boxes_end = p.n * element % 16 == 0 ? std::numeric_limits<int>::max() : p.n;
-  return {p, nullptr, vectors, boxes ? boxes_end : 0};
+  const bool xl_is_x0 = cross && p.x0 == p.xl && p.ldx0 == p.ldxl;
+  return {p, nullptr, vectors, boxes ? boxes_end : 0, xl_is_x0};
 }
 
 }  // namespace dpiframe

@@ -77,7 +77,7 @@ class TileEpilogue {
   }
   __device__ int box_column(int box) const { return first_column_ + box * kBoxGroups * 16; }
   __device__ void start_read(int box) const {
-    boxes_.start_read(box % 2, box_column(box) - e_.linear.cross_begin, first_row_);
+    boxes_.start_read(box % 2, box_column(box) - e_.linear.cross_begin, first_row_, !e_.xl_is_x0);
   }
 
   template <bool kCross, bool kHead>
@@ -129,7 +129,7 @@ class TileEpilogue {
       Quad<T> xl;
       if (kCross) {
         x0 = *place;
-        xl = place[kBoxBytes / sizeof(Quad<T>)];
+        xl = e_.xl_is_x0 ? x0 : place[kBoxBytes / sizeof(Quad<T>)];
       }
       *place = finish_quad<kCross, kHead>(columns, r, four[r], x0, xl);
     }
@@ -148,7 +148,9 @@ class TileEpilogue {
       const std::int64_t row = row_ + r * 8;
       if (!columns.crossed || row >= p.rows) continue;
       x0[r] = *quad(static_cast<const T*>(p.x0) + row * p.ldx0 + column - p.cross_begin);
-      xl[r] = *quad(static_cast<const T*>(p.xl) + row * p.ldxl + column - p.cross_begin);
+      xl[r] = e_.xl_is_x0
+                  ? x0[r]
+                  : *quad(static_cast<const T*>(p.xl) + row * p.ldxl + column - p.cross_begin);
     }
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
