@@ -6,6 +6,7 @@
 #include "common/check.h"
 #include "common/device_args.h"
 #include "kernels/multi_table_lookup_cuda.h"
+#include "scheduler/captured_graph.h"
 
 namespace dpiframe {
 namespace {
@@ -34,14 +35,50 @@ struct CudaFieldArgument {
   py::object wide_;
 };
 
-// A lookup with its arguments checked: a call is one launch and nothing else.
-struct CudaLookupCall {
-  void run(std::uintptr_t stream) const {
-    multi_table_lookup(inputs.batch, params, inputs, reinterpret_cast<cudaStream_t>(stream));
+// The arguments of a lookup, checked.
+struct CheckedLookup {
+  void launch(cudaStream_t stream) const {
+    multi_table_lookup(inputs.batch, params, inputs, stream);
   }
 
   MultiTableLookupParams params;
   RunInputs inputs;
+};
+
+// A checked lookup as a graph of its one launch, which is replayed faster than it is launched.
+class CudaLookupCall {
+ public:
+  explicit CudaLookupCall(const CheckedLookup& lookup)
+      : lookup_(lookup), graph_(captured(lookup)) {}
+
+  void run(std::uintptr_t address) {
+    const auto stream = reinterpret_cast<cudaStream_t>(address);
+    cudaStreamCaptureStatus status{};
+    DPIF_CUDA_CHECK(cudaStreamIsCapturing(stream, &status));
+    if (status == cudaStreamCaptureStatusNone)
+      graph_.launch(lookup_.inputs, stream);
+    else  // a kernel of the graph that is being captured, not a graph inside it
+      lookup_.launch(stream);
+  }
+
+  void run_and_wait(std::uintptr_t address) {
+    const auto stream = reinterpret_cast<cudaStream_t>(address);
+    graph_.launch(lookup_.inputs, stream);
+    DPIF_CUDA_CHECK(cudaStreamSynchronize(stream));
+  }
+
+ private:
+  static CapturedGraph captured(const CheckedLookup& lookup) {
+    const Stream stream;
+    // Loads the kernel, for a batch of no rows: it reads and writes nothing.
+    multi_table_lookup(lookup.inputs.batch, lookup.params, RunInputs{}, stream.get());
+    stream.synchronize();
+    cudaGraph_t graph = capture_graph(stream, [&] { lookup.launch(stream.get()); });
+    return CapturedGraph(graph, {}, lookup.inputs);
+  }
+
+  CheckedLookup lookup_;
+  CapturedGraph graph_;
 };
 
 struct CudaLookupArgument {
@@ -60,11 +97,16 @@ struct CudaLookupArgument {
 
   void run(const py::object& ids, const py::object& out, const py::object& report, bool use_oov,
            const py::object& fm, const py::object& wide, std::uintptr_t stream) const {
-    prepare(ids, out, report, use_oov, fm, wide).run(stream);
+    checked(ids, out, report, use_oov, fm, wide).launch(reinterpret_cast<cudaStream_t>(stream));
   }
 
   CudaLookupCall prepare(const py::object& ids, const py::object& out, const py::object& report,
                          bool use_oov, const py::object& fm, const py::object& wide) const {
+    return CudaLookupCall(checked(ids, out, report, use_oov, fm, wide));
+  }
+
+  CheckedLookup checked(const py::object& ids, const py::object& out, const py::object& report,
+                        bool use_oov, const py::object& fm, const py::object& wide) const {
     const DeviceArray ids_view(ids, "ids", "<i4 or <i8", 2);
     const DeviceArray out_view(out, "out", "<f4 or <f2", 2);
     const std::int64_t num_fields = fields.shape().num_fields;
@@ -105,7 +147,9 @@ void bind_cuda(py::module_& module) {
            py::arg("table"), py::arg("out_column"), py::arg("wide") = py::none(),
            py::arg("in_fm") = false, py::arg("oov_row") = -1);
   py::class_<CudaLookupCall>(module, "CudaLookupCall")
-      .def("run", &CudaLookupCall::run, py::arg("stream") = 0);
+      .def("run", &CudaLookupCall::run, py::arg("stream") = 0)
+      .def("run_and_wait", &CudaLookupCall::run_and_wait, py::arg("stream") = 0,
+           py::call_guard<py::gil_scoped_release>());
   py::class_<CudaLookupArgument>(module, "CudaMultiTableLookup")
       .def(py::init<std::vector<CudaFieldArgument>>(), py::arg("fields"))
       .def("run", &CudaLookupArgument::run, py::arg("ids"), py::arg("out"), py::arg("report"),

@@ -149,13 +149,18 @@ class CudaMultiTableLookup:
         fm: object | None = None,
         wide: object | None = None,
     ) -> CudaLookupCall:
-        """`run` with its arguments checked once, for calls on the same arrays; it keeps them."""
+        """`run` with its arguments checked and captured once, for calls on the same arrays.
+
+        It keeps the arrays, and touches none of them before it is run. Not while a stream captures.
+        """
 
 class CudaLookupCall:
-    """A lookup that keeps its arguments."""
+    """A lookup that keeps its arguments, as a CUDA graph of one kernel; one caller at a time."""
 
     def run(self, stream: int = 0) -> None:
-        """Enqueue the lookup: one launch."""
+        """Enqueue the lookup: replay the graph, or launch the kernel where the stream captures."""
+    def run_and_wait(self, stream: int = 0) -> None:
+        """Replay the graph and wait for all that the stream holds; not while it captures."""
 
 def plain_gather(
     table: int, rows: int, num_rows: int, row_bytes: int, out: int, stream: int = 0

@@ -123,7 +123,8 @@ def engine(json_path: Path | None, **options: object) -> None:
 def lookup(json_path: Path | None, **options: object) -> None:
     """The lookup alone on a GPU: ours, a plain gather, the peers.
 
-    call: a synchronised call; gpu: the GPU's own time, of a graph of 20 lookups; ratios are over
+    call: a synchronised call (dpiframe: run_and_wait, which replays a graph; others: their own
+    call, then synchronise); gpu: the GPU's own time, of a graph of 20 lookups; ratios are over
     ours.
     """
     from pipeline.bench.lookup import LookupCase, bench_lookup, show

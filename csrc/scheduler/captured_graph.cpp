@@ -6,6 +6,21 @@
 
 namespace dpiframe {
 
+cudaGraph_t capture_graph(const Stream& stream, const std::function<void()>& enqueue) {
+  cudaGraph_t graph = nullptr;
+  DPIF_CUDA_CHECK(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal));
+  try {
+    enqueue();
+  } catch (...) {
+    if (cudaStreamEndCapture(stream.get(), &graph) == cudaSuccess && graph != nullptr)
+      DPIF_CUDA_WARN(cudaGraphDestroy(graph));
+    (void)cudaGetLastError();
+    throw;
+  }
+  DPIF_CUDA_CHECK(cudaStreamEndCapture(stream.get(), &graph));
+  return graph;
+}
+
 CapturedGraph::CapturedGraph(cudaGraph_t graph, std::vector<cudaGraphNode_t> input_nodes,
                              const RunInputs& captured_with)
     : graph_(graph), input_nodes_(std::move(input_nodes)), inputs_(captured_with) {
@@ -38,7 +53,7 @@ void CapturedGraph::instantiate() {
   DPIF_CUDA_CHECK(cudaGraphInstantiate(&executable_, graph_, 0));
 }
 
-void CapturedGraph::launch(const RunInputs& inputs, const Stream& stream) {
+void CapturedGraph::launch(const RunInputs& inputs, cudaStream_t stream) {
   if (inputs != inputs_) {
     RunInputs changed = inputs;
     for (std::size_t i = 0; i < input_nodes_.size(); ++i) {
@@ -49,7 +64,7 @@ void CapturedGraph::launch(const RunInputs& inputs, const Stream& stream) {
     }
     inputs_ = inputs;
   }
-  DPIF_CUDA_CHECK(cudaGraphLaunch(executable_, stream.get()));
+  DPIF_CUDA_CHECK(cudaGraphLaunch(executable_, stream));
 }
 
 }  // namespace dpiframe

@@ -1,14 +1,18 @@
-// A captured CUDA graph, ready to run over the memory of any batch.
+// Capturing a CUDA graph, and a captured one, ready to run over the memory of any batch.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
+#include <functional>
 #include <vector>
 
 #include "common/stream.h"
 #include "kernels/run_inputs.h"
 
 namespace dpiframe {
+
+// The graph of what `enqueue` puts on `stream`; the caller's. Kernels must have been loaded before.
+cudaGraph_t capture_graph(const Stream& stream, const std::function<void()>& enqueue);
 
 // Move-only owner of a graph and its executable form.
 class CapturedGraph {
@@ -20,7 +24,7 @@ class CapturedGraph {
   CapturedGraph(CapturedGraph&& other) noexcept;
   CapturedGraph& operator=(CapturedGraph&&) = delete;
 
-  void launch(const RunInputs& inputs, const Stream& stream);
+  void launch(const RunInputs& inputs, cudaStream_t stream);
 
  private:
   void instantiate();

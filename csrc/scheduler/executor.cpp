@@ -64,7 +64,7 @@ void Executor::run(const RunInputs& inputs) {
              options_.max_rows, " rows, got ", inputs.batch);
   const auto bucket = std::lower_bound(buckets_.begin(), buckets_.end(), inputs.batch);
   if (options_.graphs)
-    graphs_[bucket - buckets_.begin()].launch(inputs, stream());
+    graphs_[bucket - buckets_.begin()].launch(inputs, stream().get());
   else
     enqueue(*bucket, inputs, nullptr);
 }
@@ -100,17 +100,7 @@ void Executor::enqueue_step(const PlannedStep& planned, std::int64_t rows, const
 CapturedGraph Executor::capture(std::int64_t rows) {
   std::vector<cudaGraphNode_t> nodes;
   const RunInputs inputs{};
-  cudaGraph_t graph = nullptr;
-  DPIF_CUDA_CHECK(cudaStreamBeginCapture(stream().get(), cudaStreamCaptureModeThreadLocal));
-  try {
-    enqueue(rows, inputs, &nodes);
-  } catch (...) {
-    if (cudaStreamEndCapture(stream().get(), &graph) == cudaSuccess && graph != nullptr)
-      DPIF_CUDA_WARN(cudaGraphDestroy(graph));
-    (void)cudaGetLastError();
-    throw;
-  }
-  DPIF_CUDA_CHECK(cudaStreamEndCapture(stream().get(), &graph));
+  cudaGraph_t graph = capture_graph(stream(), [&] { enqueue(rows, inputs, &nodes); });
   return CapturedGraph(graph, std::move(nodes), inputs);
 }
 

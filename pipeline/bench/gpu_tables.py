@@ -73,6 +73,8 @@ def _ceilings(part: Part) -> Lines:
 
 def _lookup(part: Part) -> Lines:
     yield "Microseconds: a synchronised call, and the GPU's own time (median, 10th to 90th)."
+    yield f"`{OURS}` replays a graph of its one kernel and waits in one call (`run_and_wait`), the"
+    yield "others make their own call and then synchronise."
     yield ""
     head = ("batch", "ids", "precision", "contender", "call", "over ours", "GPU", "over ours")
     yield from _head(*head, "G rows/s", "of the plain gather")

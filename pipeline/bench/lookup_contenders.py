@@ -28,10 +28,12 @@ class LookupContender(NamedTuple):
 
     Ours and the gather run on the given stream, peers on torch's current one, which must be that.
     `as_graph`: its users call it as a graph of one lookup, else directly.
+    `run_and_wait(i, stream)`: launch and wait in one call, where it offers that.
     """
 
     launch: Callable[[int, int], Tensor]
     as_graph: bool = False
+    run_and_wait: Callable[[int, int], None] | None = None
 
 
 def lookup_contenders(
@@ -39,8 +41,8 @@ def lookup_contenders(
 ) -> dict[str, Callable[[], LookupContender]]:
     """What makes each; `ids`: batches [F, B] on the GPU."""
     return {
-        OURS: lambda: _ours(tables, ids, prepared=True),
-        CHECKED: lambda: _ours(tables, ids, prepared=False),
+        OURS: lambda: _ours(tables, ids),
+        CHECKED: lambda: _checked(tables, ids),
         GATHER: lambda: _gather(tables, ids),
         PER_FIELD: lambda: _peer(PerField(tables.tables(), []), PerField, ids, False),
         "one table, graph": lambda: _peer(OneTable(tables, None), OneTable, ids, True),
@@ -59,24 +61,41 @@ def _output(tables: FlatTable, ids: Tensor) -> Tensor:
     return torch.empty(ids.shape[1], width, dtype=tables.weight.dtype, device=ids.device)
 
 
-def _ours(tables: FlatTable, ids: Sequence[Tensor], prepared: bool) -> LookupContender:
-    """The compiled lookup; `prepared`: its arguments are checked once, so a call is one launch."""
-    dim = tables.weight.shape[1]
-    fields = [_core.CudaLookupField(table, f * dim) for f, table in enumerate(tables.tables())]
-    lookup = _core.CudaMultiTableLookup(fields)
-    out = _output(tables, ids[0])
-    report = torch.tensor([0] * len(fields) + [NONE_BAD], device=out.device)
-    torch.cuda.synchronize()
-    calls = [lookup.prepare(batch, out, report) for batch in ids] if prepared else []
+def _ours(tables: FlatTable, ids: Sequence[Tensor]) -> LookupContender:
+    """The compiled lookup, prepared: a call replays a graph of its one launch."""
+    lookup, out, report = _compiled(tables, ids[0])
+    calls = [lookup.prepare(batch, out, report) for batch in ids]
 
     def launch(i: int, stream: int) -> Tensor:
-        if prepared:
-            calls[i].run(stream)
-        else:
-            lookup.run(ids[i], out, report, stream=stream)
+        calls[i].run(stream)
+        return out
+
+    def run_and_wait(i: int, stream: int) -> None:
+        calls[i].run_and_wait(stream)
+
+    return LookupContender(launch, run_and_wait=run_and_wait)
+
+
+def _checked(tables: FlatTable, ids: Sequence[Tensor]) -> LookupContender:
+    """The compiled lookup, its arguments checked and its kernel launched by each call."""
+    lookup, out, report = _compiled(tables, ids[0])
+
+    def launch(i: int, stream: int) -> Tensor:
+        lookup.run(ids[i], out, report, stream=stream)
         return out
 
     return LookupContender(launch)
+
+
+def _compiled(tables: FlatTable, ids: Tensor) -> tuple[_core.CudaMultiTableLookup, Tensor, Tensor]:
+    """The compiled lookup, and the output and the report of its runs."""
+    dim = tables.weight.shape[1]
+    fields = [_core.CudaLookupField(table, f * dim) for f, table in enumerate(tables.tables())]
+    lookup = _core.CudaMultiTableLookup(fields)
+    out = _output(tables, ids)
+    report = torch.tensor([0] * len(fields) + [NONE_BAD], device=out.device)
+    torch.cuda.synchronize()
+    return lookup, out, report
 
 
 def _gather(tables: FlatTable, ids: Sequence[Tensor]) -> LookupContender:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import importlib
+import importlib.util
 import os
 import platform
 import subprocess
@@ -30,17 +32,20 @@ def machine(device: str) -> dict[str, str]:
         facts["gpu"] = torch.cuda.get_device_name()
         facts["cuda"] = str(torch.version.cuda)
         facts["driver"] = _driver()
-        facts["fbgemm_gpu"] = _version_of("fbgemm-gpu", "fbgemm_gpu", "fbgemm-gpu-genai")
+        facts["fbgemm_gpu"] = _fbgemm_version()
         facts["built_for"] = " ".join(_core.build_info()["cuda_archs"])
     return facts
 
 
 def commit() -> str:
-    """The commit of this tree: from git, else from DPIFRAME_COMMIT, else "unknown"."""
+    """The commit of this tree: what DPIFRAME_COMMIT says, else from git, else "unknown"."""
+    named = os.environ.get(COMMIT_VARIABLE)
+    if named:
+        return named
     root = Path(__file__).resolve().parents[2]
     git = ["git", "-C", str(root)]
     if Path(_output([*git, "rev-parse", "--show-toplevel"])) != root:  # or of an outer repository
-        return os.environ.get(COMMIT_VARIABLE, "unknown")
+        return "unknown"
     changed = _output([*git, "status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs"])
     return _output([*git, "rev-parse", "--short", "HEAD"]) + (" and changes" if changed else "")
 
@@ -51,13 +56,20 @@ def _driver() -> str:
     return _output(query) or "unknown"
 
 
-def _version_of(*names: str) -> str:
-    for name in names:
+def _fbgemm_version() -> str:
+    """From the package's metadata, else its own word: a copy beside the code has no metadata."""
+    for name in ("fbgemm-gpu", "fbgemm_gpu", "fbgemm-gpu-genai"):
         try:
             return version(name)
         except PackageNotFoundError:
             continue
-    return "not installed"
+    if importlib.util.find_spec("fbgemm_gpu") is None:
+        return "not installed"
+    try:
+        module = importlib.import_module("fbgemm_gpu")
+    except Exception:  # whatever stops it, the report that names it is made
+        return "not importable"
+    return str(getattr(module, "__version__", "unknown version"))
 
 
 def _output(command: list[str]) -> str:

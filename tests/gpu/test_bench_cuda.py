@@ -55,6 +55,64 @@ def test_a_prepared_lookup_keeps_its_arrays():
     assert torch.equal(out, expected)
 
 
+class Prepared:
+    """A lookup on arrays that change in place, beside the checked call's output and report."""
+
+    def __init__(self, batch: int) -> None:
+        self.tables = [torch.randn(rows, 16, device="cuda") for rows in (50, 7)]
+        self.ids = torch.zeros((2, batch), dtype=torch.int32, device="cuda")
+        self.out = torch.full((batch, 32), torch.nan, device="cuda")
+        self.expected = self.out.clone()
+        self.report = torch.tensor([0, 0, 2**63 - 1], device="cuda")
+        self.expected_report = self.report.clone()
+        fields = [_core.CudaLookupField(t, 16 * f) for f, t in enumerate(self.tables)]
+        self.lookup = _core.CudaMultiTableLookup(fields)
+        torch.cuda.synchronize()
+        self.call = self.lookup.prepare(self.ids, self.out, self.report)
+
+    def change(self) -> None:
+        self.ids.random_(-1, 8)
+        for table in self.tables:
+            table.normal_()
+        self.out.fill_(torch.nan)
+        self.lookup.run(self.ids, self.expected, self.expected_report)
+        torch.cuda.synchronize()
+
+    def check(self) -> None:
+        assert torch.equal(self.out, self.expected)
+        assert torch.equal(self.report, self.expected_report)
+
+
+@pytest.mark.parametrize("batch", [0, 1, 111])
+def test_a_prepared_lookup_equals_the_checked_one(batch):
+    case = Prepared(batch)
+    assert case.out.isnan().all() and case.report.tolist() == [0, 0, 2**63 - 1]
+    for stream in (torch.cuda.current_stream(), torch.cuda.Stream()):
+        case.change()
+        case.call.run_and_wait(stream.cuda_stream)
+        case.check()
+        case.change()
+        case.call.run(stream.cuda_stream)
+        stream.synchronize()
+        case.check()
+
+
+def test_a_prepared_lookup_inside_a_graph():
+    case = Prepared(111)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        case.call.run(torch.cuda.current_stream().cuda_stream)
+    assert case.out.isnan().all()
+    for _ in range(2):
+        case.change()
+        graph.replay()
+        torch.cuda.synchronize()
+        case.check()
+        case.change()
+        case.call.run_and_wait()
+        case.check()
+
+
 def test_batches_started_one_behind_the_other():
     case = EngineCase(model="deepfm", batch=111, **SMALL)
     spec, weights = case.load()

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+
 import pytest
 
 from pipeline.bench import machine
@@ -142,6 +147,38 @@ def test_commit_of_a_tree_without_git(monkeypatch):
     assert machine.commit() == "unknown"
     monkeypatch.setenv("DPIFRAME_COMMIT", "1234567")
     assert machine.commit() == "1234567"
+
+
+def test_the_commit_that_is_named_goes_before_git_s(monkeypatch):
+    root = str(Path(machine.__file__).resolve().parents[2])
+    monkeypatch.setattr(machine, "_output", lambda c: root if "--show-toplevel" in c else "abc")
+    monkeypatch.delenv("DPIFRAME_COMMIT", raising=False)
+    assert machine.commit() == "abc and changes"
+    monkeypatch.setenv("DPIFRAME_COMMIT", "1234567")
+    assert machine.commit() == "1234567"
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        (None, "not installed"),
+        ("__version__ = '1.6.0'", "1.6.0"),
+        ("", "unknown version"),
+        ("raise OSError('libcuda.so.1')", "not importable"),
+    ],
+)
+def test_fbgemm_without_metadata(tmp_path, monkeypatch, source, expected):
+    def no_metadata(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(machine, "version", no_metadata)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "fbgemm_gpu", raising=False)
+    if source is not None:
+        (tmp_path / "fbgemm_gpu.py").write_text(source)
+    importlib.invalidate_caches()
+    assert machine._fbgemm_version() == expected
+    sys.modules.pop("fbgemm_gpu", None)
 
 
 def test_bytes_are_counted_from_the_model():
