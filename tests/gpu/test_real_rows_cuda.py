@@ -40,9 +40,12 @@ def trained(request, tmp_path_factory, shared_data):
             output=folder / "bundle",
             dataset=name,
             model=model_name,
-            hidden=(64, 32),
+            hidden=(32, 16),
             modulus=1000,
             min_count=2,
+            batch_norm=True,
+            learning_rate=3e-3,
+            epochs=4,
             **training,
         )
     ).bundle
@@ -63,4 +66,5 @@ def test_logits_and_auc_of_real_rows(trained, precision):
     logits = engine.logits(ids, dense)
     engine.close()
     assert scaled_error(logits, expected) < BOUNDS[precision]
+    assert auc(labels, expected) > 0.55
     assert abs(auc(labels, logits) - auc(labels, expected)) < 1e-4
