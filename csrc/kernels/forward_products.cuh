@@ -1,0 +1,189 @@
+// The products of the one-kernel forward pass: a block makes its half of each level's columns for
+// the cluster's 64 rows, a warpgroup a quarter.
+//
+// Weights stream through a ring of shared memory, 16 columns of k a slot, in the order of their use
+// whatever the level. A block multiplies by its own half of the activations first, while the
+// other's is still on its way.
+#pragma once
+
+#include "kernels/forward_cluster.cuh"
+#include "kernels/forward_layout.h"
+#include "kernels/linear_epilogue.cuh"
+
+namespace dpiframe {
+
+#ifdef DPIF_HOPPER
+
+constexpr int kMultiplyingThreads = 256;
+
+// How many chunks of a level's activations either block makes; those of block 0 come first.
+struct ForwardHalves {
+  int first;
+  int second;
+
+  __device__ int chunks(int rank) const { return rank == 0 ? first : second; }
+  __device__ int offset(int rank) const { return rank == 0 ? 0 : first * kChunkStride; }
+};
+
+// A block's shared memory by address.
+struct ForwardPlaces {
+  ForwardShared offsets;
+  std::uint32_t base;
+
+  __device__ std::uint32_t activations(int level) const {
+    return base + (level % 2 == 0 ? 0 : offsets.h);
+  }
+  __device__ std::uint32_t full(int slot) const { return base + offsets.barriers + 16 * slot; }
+  __device__ std::uint32_t empty(int slot) const { return full(slot) + 8; }
+  __device__ std::uint32_t received(int level) const {
+    return full(kForwardMaxSlots) + 8 * level;
+  }
+  __device__ std::uint32_t vectors_there() const { return received(kForwardMaxLevels); }
+  __device__ std::uint32_t looked_up() const { return received(kForwardMaxLevels + 1); }
+};
+
+// How wgmma finds 16 columns (two chunks) without swizzle: `chunk_bytes` from one to the next.
+__device__ inline std::uint64_t chunk_operand(std::uint32_t address, int chunk_bytes) {
+  constexpr std::uint64_t kEightRows = 128 / 16;
+  return (kEightRows << 32) | (static_cast<std::uint64_t>(chunk_bytes / 16) << 16) |
+         ((address & 0x3ffff) >> 4);
+}
+
+// One warp's place in the ring of weights.
+template <int kTile>
+struct WeightRing {
+  const ForwardPlaces& places;
+  int slot = 0;
+  int phase = 0;
+
+  __device__ std::uint32_t weights() const {
+    return places.base + places.offsets.ring + slot * forward_step_bytes(kTile);
+  }
+  __device__ void advance() {
+    if (++slot == places.offsets.slots) {
+      slot = 0;
+      phase ^= 1;
+    }
+  }
+  __device__ void release(int used) const {
+    if (threadIdx.x % 32 == 0) barrier_arrive(places.empty(used));
+  }
+
+  // The copying thread: `steps` slots one after the other.
+  __device__ void fill(const char* source, int steps) {
+    constexpr int kBytes = forward_step_bytes(kTile);
+    for (int step = 0; step < steps; ++step, advance(), source += kBytes) {
+      await_phase(places.empty(slot), phase ^ 1, 1);
+      barrier_expect(places.full(slot), kBytes);
+      copy_in(weights(), source, kBytes, places.full(slot));
+    }
+  }
+
+  // sums += the activations of both halves by the next weights; own half first.
+  template <class T>
+  __device__ void multiply(int level, const ForwardHalves& halves, int rank,
+                           float (&sums)[kTile / 2]) {
+    constexpr int kGroupBytes = kTile / 8 * 128;
+    const int group = threadIdx.x / 128;
+    int last = -1;
+    for (int turn = 0; turn < 2; ++turn) {
+      const int half = rank ^ turn;
+      if (turn == 1) await_phase(places.received(level), 0, 2);
+      std::uint64_t x = chunk_operand(places.activations(level) + halves.offset(half), kChunkStride);
+      const int steps = halves.chunks(half) / 2;
+      for (int step = 0; step < steps; ++step) {
+        await_phase(places.full(slot), phase, 3);
+        const std::uint64_t w = chunk_operand(weights() + group * kGroupBytes, 2 * kGroupBytes);
+        wgmma_fence();
+        Wgmma<kTile>::template shared<T>(sums, x, w, turn + step);
+        wgmma_commit();
+        if (last >= 0) {
+          wgmma_wait<1>();
+          release(last);
+        }
+        last = slot;
+        advance();
+        x += 2 * kChunkStride / 16;
+      }
+    }
+    wgmma_wait<0>();
+    wgmma_settle(sums);
+    release(last);
+  }
+};
+
+// A thread's columns of its quarter are 8 j + own() + {0, 1}; its rows first_row() and 8 below.
+struct ForwardThread {
+  int lane = threadIdx.x % 32;
+  int warp = threadIdx.x / 32 % 4;
+  int group = threadIdx.x / 128;
+
+  __device__ int own() const { return lane % 4 * 2; }
+  __device__ int first_row() const { return warp * 16 + lane / 4; }
+};
+
+// The level's output into the next level's activations, ReLU applied.
+template <class T, int kTile>
+__device__ void store_level(const float (&sums)[kTile / 2], std::uint32_t bias,
+                            std::uint32_t target) {
+  using Pair = std::conditional_t<std::is_same_v<T, __half>, __half2, __nv_bfloat162>;
+#pragma unroll
+  for (int j = 0; j < kTile / 8; ++j) {
+    const float2 add = load_pair(bias + j * 32);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const Pair pair = to_pair<Pair>(at_least(sums[4 * j + 2 * r] + add.x, 0.0f),
+                                      at_least(sums[4 * j + 2 * r + 1] + add.y, 0.0f));
+      store_word(target + j * kChunkStride + r * 128, reinterpret_cast<const std::uint32_t&>(pair));
+    }
+  }
+}
+
+// The thread's part of the head's dot for its two rows.
+template <int kTile>
+__device__ void add_head(const float (&sums)[kTile / 2], std::uint32_t bias, std::uint32_t head,
+                         float (&dots)[2]) {
+#pragma unroll
+  for (int j = 0; j < kTile / 8; ++j) {
+    const float2 add = load_pair(bias + j * 32);
+    const float2 weight = load_pair(head + j * 32);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      dots[r] = fmaf(at_least(sums[4 * j + 2 * r] + add.x, 0.0f), weight.x, dots[r]);
+      dots[r] = fmaf(at_least(sums[4 * j + 2 * r + 1] + add.y, 0.0f), weight.y, dots[r]);
+    }
+  }
+}
+
+// The first level's extras: to the block that scores their row, and out of the activations, where
+// they might be too large for the type.
+template <int kTile>
+__device__ void take_extras(const float (&sums)[kTile / 2], std::uint32_t bias,
+                            const ForwardArguments& a, int rank, const ForwardPlaces& places,
+                            std::uint32_t target) {
+  const ForwardThread thread;
+  const int quarter = rank * 2 + thread.group;
+  const int column = a.extras_column[quarter];
+  const int first = a.first_extra[quarter];
+  const int count = a.first_extra[quarter + 1] - first;
+  const std::uint32_t extras = address_in(places.base + places.offsets.extras, thread.warp / 2);
+#pragma unroll
+  for (int j = 0; j < kTile / 8; ++j) {
+    if (8 * j + 8 <= column || 8 * j >= column + count) continue;
+    const float2 add = load_pair(bias + j * 32);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int extra = 8 * j + thread.own() + i % 2 - column;
+      if (extra < 0 || extra >= count) continue;
+      const int row = thread.first_row() + i / 2 * 8;
+      const int place = row % 32 * places.offsets.extras_stride + first + extra;
+      store_in(extras + 4 * place, sums[4 * j + i] + (i % 2 == 0 ? add.x : add.y));
+      if (a.num_levels > 1)
+        store_short(target + j * kChunkStride + i / 2 * 128 + i % 2 * 2, 0);
+    }
+  }
+}
+
+#endif  // DPIF_HOPPER
+
+}  // namespace dpiframe
