@@ -1,20 +1,21 @@
-#include "kernels/forward.h"
-
 #include <algorithm>
 #include <cstring>
 
 #include "common/check.h"
 #include "common/cuda_check.h"
+#include "kernels/forward.h"
 #include "kernels/forward_hopper.h"
 #include "kernels/forward_weights.h"
 
 namespace dpiframe {
 namespace {
 
-constexpr int kPiece = 8;       // columns
+constexpr int kPiece = 8;  // columns
 constexpr int kFieldPieces = 2;
 
-int pieces_of(std::int64_t columns) { return static_cast<int>(columns / kPiece); }
+int pieces_of(std::int64_t columns) {
+  return static_cast<int>(columns / kPiece);
+}
 
 // The fields by 16 columns, halved between the blocks, and where in x0 each chunk's columns lie.
 std::vector<int> place_fields(const ForwardModel& model, DataType type, ForwardArguments& a) {

@@ -5,7 +5,8 @@
 //   h_0      = max(x0 w_0^T + bias_0, 0), h_l = max(h_{l-1} w_l^T + bias_l, 0)
 //   extras   = further columns of the first product, without ReLU: the dots d_i of a collapsed
 //              cross network and its part c of the head (lowering/collapse_cross_v1.py)
-//   logit    = bias + head . h_last + wide + fm + alpha c, alpha = 1, then alpha (1 + d_i) + shift_i
+//   logit    = bias + head . h_last + wide + fm + alpha c, alpha = 1, then alpha (1 + d_i) +
+//   shift_i
 //
 // Why one kernel: at a few thousand rows a launch for each step costs as much as the step.
 #pragma once
@@ -25,9 +26,9 @@ namespace dpiframe {
 
 // A product and its ReLU; host memory.
 struct ForwardLevel {
-  int n;               // the first level: extras come last
-  const float* w;      // [n, k], k: columns of x0, or the n of the level before without its extras
-  const float* bias;   // [n] or null
+  int n;              // the first level: extras come last
+  const float* w;     // [n, k], k: columns of x0, or the n of the level before without its extras
+  const float* bias;  // [n] or null
 };
 
 struct ForwardModel {

@@ -47,8 +47,7 @@ __device__ void init_barriers(const ForwardPlaces& places, const ForwardArgument
 template <int kTile>
 __device__ void stream_weights(const ForwardPlaces& places, const ForwardArguments& a, int rank) {
   const int vector_bytes = (a.num_levels + 1) * 2 * kTile * 4;
-  const int steps =
-      (a.chunks[0] + a.chunks[1] + (a.num_levels - 1) * forward_chunks(kTile)) / 2;
+  const int steps = (a.chunks[0] + a.chunks[1] + (a.num_levels - 1) * forward_chunks(kTile)) / 2;
   const auto* weights = static_cast<const char*>(a.weights) +
                         static_cast<std::int64_t>(rank) * steps * forward_step_bytes(kTile);
   barrier_expect(places.vectors_there(), vector_bytes);
@@ -73,8 +72,7 @@ __device__ void report_bad_ids(const RunInputs& inputs, const ForwardArguments& 
   bool any = false;
   for (int i = lane; i < a.num_report; i += 32) any = any || __ldcg(inputs.report + i) != ~0ull;
   if (__any_sync(0xffffffffu, any))
-    for (int i = lane; i < a.num_report; i += 32)
-      inputs.report_copy[i] = __ldcg(inputs.report + i);
+    for (int i = lane; i < a.num_report; i += 32) inputs.report_copy[i] = __ldcg(inputs.report + i);
   if (lane == 0) *a.tickets = 0;
 }
 
@@ -155,10 +153,9 @@ __device__ void run_levels(const ForwardArguments& a, const ForwardPlaces& place
     DPIF_STAMP(3 + 3 * level);
     if (level == 0) await_phase(places.vectors_there(), 0, 4);
     const std::uint32_t bias = vectors + level * 2 * kTile * 4;
-    const std::uint32_t target =
-        places.activations(level + 1) +
-        (rank * 2 + thread.group) * quarter_chunks * kChunkStride + thread.warp * 256 +
-        thread.lane * 4;
+    const std::uint32_t target = places.activations(level + 1) +
+                                 (rank * 2 + thread.group) * quarter_chunks * kChunkStride +
+                                 thread.warp * 256 + thread.lane * 4;
     if (level + 1 < a.num_levels)
       store_level<T, kTile>(sums, bias, target);
     else
@@ -253,7 +250,8 @@ void forward_hopper(DataType type, std::int64_t rows, const RunInputs& inputs,
   const int chunks = arguments.chunks[0] + arguments.chunks[1];
   const int shared =
       forward_shared(arguments.tile, arguments.num_levels, chunks, arguments.first_extra[4]).bytes;
-  if (type == DataType::kHalf) return launch_tile<__half>(blocks, shared, inputs, arguments, stream);
+  if (type == DataType::kHalf)
+    return launch_tile<__half>(blocks, shared, inputs, arguments, stream);
   launch_tile<__nv_bfloat16>(blocks, shared, inputs, arguments, stream);
 }
 

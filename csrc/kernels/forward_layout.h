@@ -18,8 +18,8 @@
 
 namespace dpiframe {
 
-constexpr int kForwardRows = 64;            // of a cluster
-constexpr int kForwardThreads = 320;        // two warpgroups, a warp that copies, one that reports
+constexpr int kForwardRows = 64;      // of a cluster
+constexpr int kForwardThreads = 320;  // two warpgroups, a warp that copies, one that reports
 constexpr int kForwardMaxFields = 64;
 constexpr int kForwardMaxLevels = 4;
 constexpr int kForwardMaxExtras = 32;
@@ -37,9 +37,9 @@ struct ForwardField {
   std::int64_t oov_row;
   std::int32_t ids_row;
   std::uint32_t row_bytes;
-  std::int32_t slot;     // where bad ids are counted; -1: another part of the field does
-  std::uint16_t chunk;   // of x0, where the first piece goes
-  std::uint8_t pieces;   // of 8 columns
+  std::int32_t slot;    // where bad ids are counted; -1: another part of the field does
+  std::uint16_t chunk;  // of x0, where the first piece goes
+  std::uint8_t pieces;  // of 8 columns
   std::uint8_t in_fm;
 };
 
@@ -52,9 +52,9 @@ struct ForwardArguments {
   int num_slots;
   int tile;
   int num_levels;
-  int chunks[2];       // of x0 in each half, even
-  int zero_chunk[2];   // of x0, filled with zeros; -1: none
-  int fields_end[2];   // each block's last field and one
+  int chunks[2];         // of x0 in each half, even
+  int zero_chunk[2];     // of x0, filled with zeros; -1: none
+  int fields_end[2];     // each block's last field and one
   int extras_column[4];  // of each quarter: where its extras begin
   int first_extra[5];    // of each quarter; then how many there are in all
   int num_shifts;        // the extras: a dot for each, c, and all others are FM's sums
@@ -66,8 +66,8 @@ struct ForwardArguments {
 
 // Bytes from the start of a block's shared memory.
 struct ForwardShared {
-  int h;        // behind x; the levels' outputs lie in h and x in turn
-  int ring;     // of weights: `slots` times 16 columns of k
+  int h;     // behind x; the levels' outputs lie in h and x in turn
+  int ring;  // of weights: `slots` times 16 columns of k
   int slots;
   int vectors;  // [levels + 1, 2 tile]
   int sides;    // [4, 32]: wide and FM's squares, from both blocks' halves
@@ -78,8 +78,12 @@ struct ForwardShared {
   int bytes;
 };
 
-DPIF_EVERYWHERE constexpr int forward_step_bytes(int tile) { return 2 * tile * 32; }
-DPIF_EVERYWHERE constexpr int forward_chunks(int tile) { return 4 * tile / 8; }
+DPIF_EVERYWHERE constexpr int forward_step_bytes(int tile) {
+  return 2 * tile * 32;
+}
+DPIF_EVERYWHERE constexpr int forward_chunks(int tile) {
+  return 4 * tile / 8;
+}
 
 DPIF_EVERYWHERE constexpr ForwardShared forward_shared(int tile, int num_levels, int x_chunks,
                                                        int num_extras) {
@@ -104,7 +108,9 @@ DPIF_EVERYWHERE constexpr ForwardShared forward_shared(int tile, int num_levels,
 }
 
 // The columns of a level that quarter `quarter` makes: [first, next quarter's first).
-constexpr int forward_first_column(int columns, int quarter) { return columns * quarter / 4; }
+constexpr int forward_first_column(int columns, int quarter) {
+  return columns * quarter / 4;
+}
 
 // The narrowest tile for levels of these columns and the first level's extras; 0: there is none.
 int forward_tile(const std::vector<int>& columns, int num_extras);

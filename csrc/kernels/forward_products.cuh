@@ -35,9 +35,7 @@ struct ForwardPlaces {
   }
   __device__ std::uint32_t full(int slot) const { return base + offsets.barriers + 16 * slot; }
   __device__ std::uint32_t empty(int slot) const { return full(slot) + 8; }
-  __device__ std::uint32_t received(int level) const {
-    return full(kForwardMaxSlots) + 8 * level;
-  }
+  __device__ std::uint32_t received(int level) const { return full(kForwardMaxSlots) + 8 * level; }
   __device__ std::uint32_t vectors_there() const { return received(kForwardMaxLevels); }
   __device__ std::uint32_t looked_up() const { return received(kForwardMaxLevels + 1); }
 };
@@ -89,7 +87,8 @@ struct WeightRing {
     for (int turn = 0; turn < 2; ++turn) {
       const int half = rank ^ turn;
       if (turn == 1) await_phase(places.received(level), 0, 2);
-      std::uint64_t x = chunk_operand(places.activations(level) + halves.offset(half), kChunkStride);
+      std::uint64_t x =
+          chunk_operand(places.activations(level) + halves.offset(half), kChunkStride);
       const int steps = halves.chunks(half) / 2;
       for (int step = 0; step < steps; ++step) {
         await_phase(places.full(slot), phase, 3);
@@ -178,8 +177,7 @@ __device__ void take_extras(const float (&sums)[kTile / 2], std::uint32_t bias,
       const int row = thread.first_row() + i / 2 * 8;
       const int place = row % 32 * places.offsets.extras_stride + first + extra;
       store_in(extras + 4 * place, sums[4 * j + i] + (i % 2 == 0 ? add.x : add.y));
-      if (a.num_levels > 1)
-        store_short(target + j * kChunkStride + i / 2 * 128 + i % 2 * 2, 0);
+      if (a.num_levels > 1) store_short(target + j * kChunkStride + i / 2 * 128 + i % 2 * 2, 0);
     }
   }
 }

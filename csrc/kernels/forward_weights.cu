@@ -1,7 +1,7 @@
-#include "kernels/forward_weights.h"
-
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+
+#include "kernels/forward_weights.h"
 
 namespace dpiframe {
 namespace {
@@ -52,8 +52,8 @@ std::vector<std::uint16_t> forward_weights(DataType type, const ForwardArguments
               const int column = input_at(a, x_columns, before, chunk, i);
               const bool inside = row >= 0 && column >= 0;
               numbers.push_back(bits_of(
-                  type, inside ? product.w[static_cast<std::int64_t>(row) * product.k + column]
-                               : 0.0f));
+                  type,
+                  inside ? product.w[static_cast<std::int64_t>(row) * product.k + column] : 0.0f));
             }
       }
       before = &product;
@@ -63,8 +63,7 @@ std::vector<std::uint16_t> forward_weights(DataType type, const ForwardArguments
 }
 
 std::vector<float> forward_vectors(const ForwardArguments& a,
-                                   const std::vector<ForwardProduct>& products,
-                                   const float* head) {
+                                   const std::vector<ForwardProduct>& products, const float* head) {
   std::vector<float> numbers;
   for (int block = 0; block < 2; ++block) {
     const auto append = [&](const ForwardProduct& product, const float* values, bool first_level) {
