@@ -18,8 +18,8 @@ int pieces_of(std::int64_t columns) {
 }
 
 // The fields by 16 columns, halved between the blocks, and where in x0 each chunk's columns lie.
-std::vector<int> place_fields(const ForwardModel& model, DataType type, ForwardArguments& a) {
-  std::vector<ForwardField> parts;
+std::vector<int> place_fields(const ForwardModel& model, DataType type, ForwardArguments& a,
+                              std::vector<ForwardField>& parts) {
   std::vector<int> columns;  // of x0, of each part
   for (std::size_t slot = 0; slot < model.fields.size(); ++slot) {
     const DeviceLookupField& field = model.fields[slot];
@@ -28,10 +28,10 @@ std::vector<int> place_fields(const ForwardModel& model, DataType type, ForwardA
       const int own = std::min(kFieldPieces, pieces - piece);
       parts.push_back({static_cast<const char*>(field.table) + 16 * piece,
                        piece == 0 ? field.wide : nullptr, field.rows, field.oov_row,
-                       static_cast<std::int32_t>(field.ids_row),
                        static_cast<std::uint32_t>(field.dim * bytes_of(type)),
                        piece == 0 ? static_cast<std::int32_t>(slot) : -1, 0,
                        static_cast<std::uint8_t>(own), field.in_fm});
+      a.ids_rows[columns.size()] = static_cast<std::uint16_t>(field.ids_row);
       columns.push_back(static_cast<int>(field.out_column) + piece * kPiece);
     }
   }
@@ -53,7 +53,6 @@ std::vector<int> place_fields(const ForwardModel& model, DataType type, ForwardA
     }
     a.chunks[block] = static_cast<int>(chunks.size()) - first;
   }
-  std::copy(parts.begin(), parts.end(), a.fields);
   return chunks;
 }
 
@@ -106,7 +105,7 @@ ForwardPlan plan_forward(const ForwardModel& model, DataType type) {
   for (const DeviceLookupField& field : model.fields)
     if (field.in_fm) num_fm = static_cast<int>(field.dim);
   const std::vector<int> columns = place_levels(model, num_fm, plan.arguments);
-  const std::vector<int> chunks = place_fields(model, type, plan.arguments);
+  const std::vector<int> chunks = place_fields(model, type, plan.arguments, plan.fields);
   const std::vector<float> first = with_fm(model, num_fm);
   std::vector<float> first_bias(model.levels[0].n + num_fm);
   if (model.levels[0].bias != nullptr)
@@ -126,23 +125,24 @@ ForwardPlan plan_forward(const ForwardModel& model, DataType type) {
 DeviceForward::DeviceForward(const ForwardModel& model, DataType type) : type_(type) {
   const ForwardPlan plan = plan_forward(model, type);
   const auto padded = [](std::size_t bytes) { return (bytes + 255) / 256 * 256; };
-  const std::size_t weight_bytes = padded(plan.weights.size() * sizeof(plan.weights[0]));
-  const std::size_t vector_bytes = padded(plan.vectors.size() * sizeof(plan.vectors[0]));
-  memory_ = DeviceBuffer(weight_bytes + vector_bytes + sizeof(unsigned));
-  auto* weights = static_cast<char*>(memory_.get());
-  char* vectors = weights + weight_bytes;
-  char* tickets = vectors + vector_bytes;
-  DPIF_CUDA_CHECK(cudaMemcpy(weights, plan.weights.data(),
-                             plan.weights.size() * sizeof(plan.weights[0]),
-                             cudaMemcpyHostToDevice));
-  DPIF_CUDA_CHECK(cudaMemcpy(vectors, plan.vectors.data(),
-                             plan.vectors.size() * sizeof(plan.vectors[0]),
-                             cudaMemcpyHostToDevice));
-  DPIF_CUDA_CHECK(cudaMemset(tickets, 0, sizeof(unsigned)));
+  const auto bytes = [](const auto& v) { return v.size() * sizeof(v[0]); };
+  const std::size_t vectors = padded(bytes(plan.weights));
+  const std::size_t fields = vectors + padded(bytes(plan.vectors));
+  const std::size_t tickets = fields + padded(bytes(plan.fields));
+  memory_ = DeviceBuffer(tickets + sizeof(unsigned));
+  auto* memory = static_cast<char*>(memory_.get());
+  const auto upload = [&](std::size_t place, const auto& v) {
+    DPIF_CUDA_CHECK(cudaMemcpy(memory + place, v.data(), bytes(v), cudaMemcpyHostToDevice));
+  };
+  upload(0, plan.weights);
+  upload(vectors, plan.vectors);
+  upload(fields, plan.fields);
+  DPIF_CUDA_CHECK(cudaMemset(memory + tickets, 0, sizeof(unsigned)));
   arguments_ = plan.arguments;
-  arguments_.weights = weights;
-  arguments_.vectors = reinterpret_cast<const float*>(vectors);
-  arguments_.tickets = reinterpret_cast<unsigned*>(tickets);
+  arguments_.weights = memory;
+  arguments_.vectors = reinterpret_cast<const float*>(memory + vectors);
+  arguments_.fields = reinterpret_cast<const ForwardField*>(memory + fields);
+  arguments_.tickets = reinterpret_cast<unsigned*>(memory + tickets);
 }
 
 void DeviceForward::run(std::int64_t rows, const RunInputs& inputs, cudaStream_t stream) const {

@@ -49,6 +49,7 @@ struct ForwardPlan {
   ForwardArguments arguments;
   std::vector<std::uint16_t> weights;
   std::vector<float> vectors;
+  std::vector<ForwardField> fields;
 };
 ForwardPlan plan_forward(const ForwardModel& model, DataType type);
 

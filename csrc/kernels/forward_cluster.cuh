@@ -33,6 +33,10 @@ __device__ inline void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
+__device__ inline void block_barrier() {  // of the threads that gather and multiply
+  asm volatile("bar.sync 1, 256;" ::: "memory");
+}
+
 // What this thread wrote to shared memory may be read by wgmma and by bulk copies, after a barrier.
 __device__ inline void publish_to_async() {
   asm volatile("fence.proxy.async;" ::: "memory");
@@ -70,6 +74,14 @@ __device__ inline void store_words(std::uint32_t address, const uint4& words) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(words.x),
                "r"(words.y), "r"(words.z), "r"(words.w)
                : "memory");
+}
+__device__ inline uint4 load_words(std::uint32_t address) {
+  uint4 words;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
+               : "r"(address)
+               : "memory");
+  return words;
 }
 __device__ inline void store_word(std::uint32_t address, std::uint32_t word) {
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(word) : "memory");

@@ -18,10 +18,6 @@ namespace {
 
 #ifdef DPIF_HOPPER
 
-__device__ void block_barrier() {  // of the threads that multiply
-  asm volatile("bar.sync 1, 256;" ::: "memory");
-}
-
 // By the copying warp, before any other touches a barrier.
 __device__ void init_barriers(const ForwardPlaces& places, const ForwardArguments& a, int rank) {
   const int lane = threadIdx.x % 32;
@@ -113,7 +109,7 @@ template <class T, int kTile>
 __device__ void look_up(const RunInputs& inputs, const ForwardArguments& a,
                         const ForwardPlaces& places, int rank, std::int64_t first_row) {
   const ForwardSample sample(first_row, inputs.batch);
-  const float side = gather_half<T>(inputs, a, rank, sample, places.base);
+  const float side = gather_half<T>(inputs, a, rank, sample, places);
   DPIF_STAMP(1);
   publish_to_async();
   cluster_wait();
@@ -143,6 +139,7 @@ __device__ void run_levels(const ForwardArguments& a, const ForwardPlaces& place
   const std::uint32_t vectors =
       places.base + places.offsets.vectors + (thread.group * kTile + thread.own()) * 4;
   float dots[2] = {};
+#pragma unroll 1
   for (int level = 0; level < a.num_levels; ++level) {
     const ForwardHalves halves{level == 0 ? a.chunks[0] : 2 * quarter_chunks,
                                level == 0 ? a.chunks[1] : 2 * quarter_chunks};

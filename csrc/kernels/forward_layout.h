@@ -24,18 +24,17 @@ constexpr int kForwardMaxFields = 64;
 constexpr int kForwardMaxLevels = 4;
 constexpr int kForwardMaxExtras = 32;
 constexpr int kForwardMaxShifts = 8;
-constexpr int kForwardMaxSlots = 16;
+constexpr int kForwardMaxSlots = 8;
 constexpr int kForwardSharedLimit = 227 * 1024;
 // 16 bytes more than the rows take, so that neighbouring chunks of a row meet in other banks.
 constexpr int kChunkStride = kForwardRows * 16 + 16;
 
 // 16 columns of a field at most; wider fields are several of these.
-struct ForwardField {
+struct alignas(16) ForwardField {
   const char* table;  // its columns' first; null: the field has a wide part only
   const float* wide;  // or null
   std::int64_t rows;
   std::int64_t oov_row;
-  std::int32_t ids_row;
   std::uint32_t row_bytes;
   std::int32_t slot;    // where bad ids are counted; -1: another part of the field does
   std::uint16_t chunk;  // of x0, where the first piece goes
@@ -46,6 +45,7 @@ struct ForwardField {
 struct ForwardArguments {
   const void* weights;   // of block 0, then of block 1, in the order of their use
   const float* vectors;  // [2, levels + 1, 2 tile]: biases of each block's columns, then the head
+  const ForwardField* fields;
   unsigned* tickets;     // 0 between launches
   std::int64_t report;
   int num_report;
@@ -61,14 +61,15 @@ struct ForwardArguments {
   int has_cross;
   float shifts[kForwardMaxShifts];
   float bias;
-  ForwardField fields[kForwardMaxFields];
+  std::uint16_t ids_rows[kForwardMaxFields];  // of each of `fields`
 };
 
 // Bytes from the start of a block's shared memory.
 struct ForwardShared {
   int h;     // behind x; the levels' outputs lie in h and x in turn
-  int ring;  // of weights: `slots` times 16 columns of k
+  int ring;  // of weights: `slots` times forward_slot_steps steps
   int slots;
+  int fields;   // the block's own
   int vectors;  // [levels + 1, 2 tile]
   int sides;    // [4, 32]: wide and FM's squares, from both blocks' halves
   int dots;     // [4, 32]: the head's parts
@@ -78,8 +79,16 @@ struct ForwardShared {
   int bytes;
 };
 
+// A block's weights for 16 columns of k: one step.
 DPIF_EVERYWHERE constexpr int forward_step_bytes(int tile) {
   return 2 * tile * 32;
+}
+// Steps that are copied at once: a copy takes as long as 16 KiB of L2's bytes however small it is.
+#ifndef DPIF_SLOT_STEPS
+#define DPIF_SLOT_STEPS 4
+#endif
+DPIF_EVERYWHERE constexpr int forward_slot_steps(int tile) {
+  return tile < 128 ? DPIF_SLOT_STEPS : 2;
 }
 DPIF_EVERYWHERE constexpr int forward_chunks(int tile) {
   return 4 * tile / 8;
@@ -95,10 +104,13 @@ DPIF_EVERYWHERE constexpr ForwardShared forward_shared(int tile, int num_levels,
   const int extra_bytes = (32 * s.extras_stride * 4 + 15) / 16 * 16;
   const int barrier_bytes = (2 * kForwardMaxSlots + kForwardMaxLevels + 2) * 8;
   s.ring = (s.h + h_chunks * kChunkStride + 127) / 128 * 128;
-  const int others = vector_bytes + 1024 + extra_bytes + barrier_bytes;
-  s.slots = (kForwardSharedLimit - s.ring - others) / forward_step_bytes(tile);
+  const int field_bytes = kForwardMaxFields / 2 * static_cast<int>(sizeof(ForwardField));
+  const int slot_bytes = forward_slot_steps(tile) * forward_step_bytes(tile);
+  const int others = field_bytes + vector_bytes + 1024 + extra_bytes + barrier_bytes;
+  s.slots = (kForwardSharedLimit - s.ring - others) / slot_bytes;
   if (s.slots > kForwardMaxSlots) s.slots = kForwardMaxSlots;
-  s.vectors = s.ring + (s.slots > 0 ? s.slots : 0) * forward_step_bytes(tile);
+  s.fields = s.ring + (s.slots > 0 ? s.slots : 0) * slot_bytes;
+  s.vectors = s.fields + field_bytes;
   s.sides = s.vectors + vector_bytes;
   s.dots = s.sides + 512;
   s.extras = s.dots + 512;

@@ -3,12 +3,12 @@
 //
 // Two threads share a row of a table, 16 bytes each; a warp has 16 samples of one field at a time,
 // so ids are read coalesced; eight warps are four groups of 16 samples for every other field.
-// kInFlight rows a thread are on their way together.
+// kInFlight rows a thread are on their way together, their ids are asked for before anything else.
+// The way of good ids is short, as in lookup_rows.cuh; bad ones are gone over again.
 #pragma once
 
 #include "common/numbers.cuh"
-#include "kernels/forward_cluster.cuh"
-#include "kernels/forward_layout.h"
+#include "kernels/forward_products.cuh"
 #include "kernels/run_inputs.h"
 
 namespace dpiframe {
@@ -34,32 +34,40 @@ struct ForwardSample {
   }
 };
 
-template <class Id>
-__device__ void read_ids(const RunInputs& inputs, const ForwardArguments& a,
-                         const ForwardSample& sample, int first, int end,
-                         std::int64_t (&ids)[kInFlight]) {
+// Ids as they were read: 8 bytes, or the lower 4.
+using ForwardIds = uint2[kInFlight];
+
+__device__ inline void read_ids(const RunInputs& inputs, const ForwardArguments& a,
+                                const ForwardSample& sample, int first, int end, ForwardIds& ids) {
+  const int size = inputs.ids_are_int64 != 0 ? 8 : 4;
+  const char* base = static_cast<const char*>(inputs.ids) + sample.b * size;
 #pragma unroll
   for (int u = 0; u < kInFlight; ++u) {
     const int f = first + 2 * u;
-    ids[u] = -1;
-    if (f < end && sample.in_batch)
-      ids[u] =
-          static_cast<const Id*>(inputs.ids)[a.fields[f].ids_row * inputs.ids_stride + sample.b];
+    ids[u] = {~0u, ~0u};
+    if (f >= end || !sample.in_batch) continue;
+    const char* id = base + a.ids_rows[f] * inputs.ids_stride * size;
+    if (size == 8)
+      ids[u] = __ldg(reinterpret_cast<const uint2*>(id));
+    else
+      ids[u].x = __ldg(reinterpret_cast<const unsigned*>(id));
   }
 }
 
-// The row that an id outside its table takes: -1 where zeros are due. Counted once a field.
-__device__ inline std::int64_t replace_bad_id(const RunInputs& inputs, const ForwardArguments& a,
-                                              const ForwardField& field,
-                                              const ForwardSample& sample) {
-  if (!sample.in_batch) return -1;
-  if (field.slot >= 0 && sample.half == 0) {
-    unsigned long long* report = inputs.report + a.report;
-    atomicAdd(report + field.slot, 1ull);
-    atomicMin(report + a.num_slots,
-              static_cast<unsigned long long>(sample.b) * a.num_slots + field.slot);
-  }
-  return inputs.use_oov != 0 ? field.oov_row : -1;
+__device__ inline std::int64_t row_of(const RunInputs& inputs, const uint2& id) {
+  if (inputs.ids_are_int64 == 0) return static_cast<std::int32_t>(id.x);
+  return static_cast<std::int64_t>(std::uint64_t{id.y} << 32 | id.x);
+}
+
+// From the block's shared memory.
+__device__ inline ForwardField load_field(const ForwardPlaces& places, int f) {
+  struct Words {
+    uint4 words[sizeof(ForwardField) / 16];
+  } field;
+#pragma unroll
+  for (int i = 0; i < static_cast<int>(sizeof(field) / 16); ++i)
+    field.words[i] = load_words(places.base + places.offsets.fields + f * sizeof(field) + 16 * i);
+  return __builtin_bit_cast(ForwardField, field);
 }
 
 template <class T>
@@ -74,60 +82,114 @@ __device__ float squares_of(const uint4& words) {
   return sum;
 }
 
-// Gathers fields first, first + 2, .. of the thread's sample, kInFlight of them. Returns the
-// thread's share of wide - 1/2 sum of FM's squares.
-template <class T>
-__device__ float gather_some(const RunInputs& inputs, const ForwardArguments& a,
-                             const ForwardSample& sample, int first, int end,
-                             std::uint32_t target) {
-  std::int64_t rows[kInFlight];
-  if (inputs.ids_are_int64 != 0)
-    read_ids<std::int64_t>(inputs, a, sample, first, end, rows);
-  else
-    read_ids<std::int32_t>(inputs, a, sample, first, end, rows);
-  uint4 pieces[kInFlight];
-  float wides[kInFlight];
-#pragma unroll
-  for (int u = 0; u < kInFlight; ++u) {
-    const int f = first + 2 * u;
-    pieces[u] = {};
-    wides[u] = 0.0f;
-    if (f >= end) continue;
-    const ForwardField& field = a.fields[f];
-    std::int64_t row = rows[u];
-    if (static_cast<std::uint64_t>(row) >= static_cast<std::uint64_t>(field.rows)) [[unlikely]]
-      row = replace_bad_id(inputs, a, field, sample);
-    if (row < 0) continue;
-    const char* place = field.table + static_cast<std::uint64_t>(row) * field.row_bytes;
-    if (sample.half < field.pieces)
-      pieces[u] = __ldg(reinterpret_cast<const uint4*>(place) + sample.half);
-    if (field.wide != nullptr && sample.half == u % 2) wides[u] = __ldg(field.wide + row);
-  }
-  float side = 0.0f;
-#pragma unroll
-  for (int u = 0; u < kInFlight; ++u) {
-    const int f = first + 2 * u;
-    if (f >= end) continue;
-    const ForwardField& field = a.fields[f];
-    if (sample.half < field.pieces)
-      store_words(target + (field.chunk + sample.half) * kChunkStride + sample.row * 16, pieces[u]);
-    if (field.in_fm != 0) side = fmaf(-0.5f, squares_of<T>(pieces[u]), side);
-    side += wides[u];
-  }
-  return side;
-}
+// One field of the thread's sample: its 16 bytes of the row and the wide weight, where they are its.
+struct ForwardPiece {
+  uint4 words = {};
+  float wide = 0.0f;
 
-// The block's half of x0, at `target`; among the first 256 threads. Returns the pair's share.
+  __device__ void load(const ForwardField& field, std::int64_t row, int half, bool takes_wide) {
+    const char* place = field.table + static_cast<std::uint64_t>(row) * field.row_bytes;
+    if (half < field.pieces) words = __ldg(reinterpret_cast<const uint4*>(place) + half);
+    if (takes_wide && field.wide != nullptr) wide = __ldg(field.wide + row);
+  }
+  // Returns wide - 1/2 sum of FM's squares.
+  template <class T>
+  __device__ float store(const ForwardField& field, const ForwardSample& sample,
+                         std::uint32_t x) const {
+    if (sample.half < field.pieces)
+      store_words(x + (field.chunk + sample.half) * kChunkStride + sample.row * 16, words);
+    return field.in_fm != 0 ? fmaf(-0.5f, squares_of<T>(words), wide) : wide;
+  }
+};
+
+// Fields of the block, among the first 256 threads.
+template <class T>
+struct ForwardGather {
+  const RunInputs& inputs;
+  const ForwardArguments& a;
+  const ForwardPlaces& places;
+  const ForwardSample& sample;
+  int begin;  // the block's first field
+  int end;
+
+  // Fields first, first + 2, .. of the thread's sample, kInFlight of them. Returns its share of
+  // wide - 1/2 sum of FM's squares.
+  __device__ float some(int first, const ForwardIds& ids) const {
+    ForwardPiece pieces[kInFlight];
+    bool all_good = true;
+#pragma unroll
+    for (int u = 0; u < kInFlight; ++u) {
+      const int f = first + 2 * u;
+      if (f >= end) continue;
+      const ForwardField field = load_field(places, f - begin);
+      const std::int64_t row = row_of(inputs, ids[u]);
+      const bool good = static_cast<std::uint64_t>(row) < static_cast<std::uint64_t>(field.rows);
+      if (good) pieces[u].load(field, row, sample.half, sample.half == u % 2);
+      all_good = all_good && good;
+    }
+    float side = 0.0f;
+#pragma unroll
+    for (int u = 0; u < kInFlight; ++u) {
+      const int f = first + 2 * u;
+      if (f >= end) continue;
+      side += pieces[u].template store<T>(load_field(places, f - begin), sample, places.base);
+    }
+    if (!all_good && sample.in_batch) [[unlikely]]
+      side += replace_bad(first);
+    return side;
+  }
+
+  // The same for those with bad ids, of which nothing is in place yet but zeros: counts them, once a
+  // field, and puts the rows of unknown ids where the policy wants them.
+  __device__ float replace_bad(int first) const {
+    float side = 0.0f;
+#pragma unroll 1
+    for (int f = first; f < end && f < first + 2 * kInFlight; f += 2) {
+      const ForwardField field = load_field(places, f - begin);
+      const std::int64_t place = a.ids_rows[f] * inputs.ids_stride + sample.b;
+      const std::int64_t row = inputs.ids_are_int64 != 0
+                                   ? static_cast<const std::int64_t*>(inputs.ids)[place]
+                                   : static_cast<const std::int32_t*>(inputs.ids)[place];
+      if (row >= 0 && row < field.rows) continue;
+      if (field.slot >= 0 && sample.half == 0) {
+        unsigned long long* report = inputs.report + a.report;
+        atomicAdd(report + field.slot, 1ull);
+        atomicMin(report + a.num_slots,
+                  static_cast<unsigned long long>(sample.b) * a.num_slots + field.slot);
+      }
+      if (inputs.use_oov == 0 || field.oov_row < 0) continue;
+      ForwardPiece piece;
+      piece.load(field, field.oov_row, sample.half, sample.half == 0);
+      side += piece.template store<T>(field, sample, places.base);
+    }
+    return side;
+  }
+};
+
+// The block's half of x0. Returns the pair's share of wide - 1/2 sum of FM's squares.
 template <class T>
 __device__ float gather_half(const RunInputs& inputs, const ForwardArguments& a, int rank,
-                             const ForwardSample& sample, std::uint32_t target) {
-  float side = 0.0f;
-  const int end = a.fields_end[rank];
-  int first = (rank == 0 ? 0 : a.fields_end[0]) + static_cast<int>(threadIdx.x) / 128;
-  for (; first < end; first += 2 * kInFlight)
-    side += gather_some<T>(inputs, a, sample, first, end, target);
-  if (a.zero_chunk[rank] >= 0 && threadIdx.x < kForwardRows)
-    store_words(target + a.zero_chunk[rank] * kChunkStride + threadIdx.x * 16, {});
+                             const ForwardSample& sample, const ForwardPlaces& places) {
+  const int begin = rank == 0 ? 0 : a.fields_end[0];
+  const ForwardGather<T> gather{inputs, a, places, sample, begin, a.fields_end[rank]};
+  constexpr int kWords = sizeof(ForwardField) / 16;
+  const int thread = threadIdx.x;
+  const bool has_word = thread < (gather.end - begin) * kWords;
+  uint4 word{};
+  if (has_word) word = __ldg(reinterpret_cast<const uint4*>(a.fields + begin) + thread);
+  int first = begin + thread / 128;
+  ForwardIds ids;
+  read_ids(inputs, a, sample, first, gather.end, ids);
+  if (has_word) store_words(places.base + places.offsets.fields + 16 * thread, word);
+  block_barrier();
+  float side = gather.some(first, ids);
+#pragma unroll 1
+  for (first += 2 * kInFlight; first < gather.end; first += 2 * kInFlight) {
+    read_ids(inputs, a, sample, first, gather.end, ids);
+    side += gather.some(first, ids);
+  }
+  if (a.zero_chunk[rank] >= 0 && thread < kForwardRows)
+    store_words(places.base + a.zero_chunk[rank] * kChunkStride + thread * 16, {});
   __syncwarp();
   return side + __shfl_xor_sync(0xffffffffu, side, 1);
 }

@@ -1,8 +1,8 @@
 // The products of the one-kernel forward pass: a block makes its half of each level's columns for
 // the cluster's 64 rows, a warpgroup a quarter.
 //
-// Weights stream through a ring of shared memory, 16 columns of k a slot, in the order of their use
-// whatever the level. A block multiplies by its own half of the activations first, while the
+// Weights stream through a ring of shared memory in the order of their use whatever the level, a few
+// steps of 16 columns of k a slot. A block multiplies by its own half of the activations first, while the
 // other's is still on its way.
 #pragma once
 
@@ -51,13 +51,18 @@ __device__ inline std::uint64_t chunk_operand(std::uint32_t address, int chunk_b
 template <int kTile>
 struct WeightRing {
   const ForwardPlaces& places;
+  int step = 0;  // of the slot
   int slot = 0;
   int phase = 0;
 
+  static constexpr int kSteps = forward_slot_steps(kTile);
+  static constexpr int kStepBytes = forward_step_bytes(kTile);
+
   __device__ std::uint32_t weights() const {
-    return places.base + places.offsets.ring + slot * forward_step_bytes(kTile);
+    return places.base + places.offsets.ring + (slot * kSteps + step) * kStepBytes;
   }
-  __device__ void advance() {
+  __device__ void advance_slot() {
+    step = 0;
     if (++slot == places.offsets.slots) {
       slot = 0;
       phase ^= 1;
@@ -67,13 +72,14 @@ struct WeightRing {
     if (threadIdx.x % 32 == 0) barrier_arrive(places.empty(used));
   }
 
-  // The copying thread: `steps` slots one after the other.
+  // The copying thread: all steps, slot by slot.
   __device__ void fill(const char* source, int steps) {
-    constexpr int kBytes = forward_step_bytes(kTile);
-    for (int step = 0; step < steps; ++step, advance(), source += kBytes) {
+    for (int left = steps; left > 0; left -= kSteps, advance_slot()) {
+      const int bytes = min(left, kSteps) * kStepBytes;
       await_phase(places.empty(slot), phase ^ 1, 1);
-      barrier_expect(places.full(slot), kBytes);
-      copy_in(weights(), source, kBytes, places.full(slot));
+      barrier_expect(places.full(slot), bytes);
+      copy_in(weights(), source, bytes, places.full(slot));
+      source += bytes;
     }
   }
 
@@ -83,31 +89,34 @@ struct WeightRing {
                            float (&sums)[kTile / 2]) {
     constexpr int kGroupBytes = kTile / 8 * 128;
     const int group = threadIdx.x / 128;
-    int last = -1;
+    int finished = -1;  // slot
+#pragma unroll 1
     for (int turn = 0; turn < 2; ++turn) {
       const int half = rank ^ turn;
       if (turn == 1) await_phase(places.received(level), 0, 2);
       std::uint64_t x =
           chunk_operand(places.activations(level) + halves.offset(half), kChunkStride);
       const int steps = halves.chunks(half) / 2;
-      for (int step = 0; step < steps; ++step) {
-        await_phase(places.full(slot), phase, 3);
+#pragma unroll 1
+      for (int i = 0; i < steps; ++i) {
+        if (step == 0) await_phase(places.full(slot), phase, 3);
         const std::uint64_t w = chunk_operand(weights() + group * kGroupBytes, 2 * kGroupBytes);
         wgmma_fence();
-        Wgmma<kTile>::template shared<T>(sums, x, w, turn + step);
+        Wgmma<kTile>::template shared<T>(sums, x, w, turn + i);
         wgmma_commit();
-        if (last >= 0) {
-          wgmma_wait<1>();
-          release(last);
+        wgmma_wait<1>();
+        if (finished >= 0) release(finished);
+        finished = -1;
+        if (++step == kSteps) {
+          finished = slot;
+          advance_slot();
         }
-        last = slot;
-        advance();
         x += 2 * kChunkStride / 16;
       }
     }
     wgmma_wait<0>();
     wgmma_settle(sums);
-    release(last);
+    if (finished >= 0) release(finished);
   }
 };
 
@@ -154,6 +163,16 @@ __device__ void add_head(const float (&sums)[kTile / 2], std::uint32_t bias, std
   }
 }
 
+// The thread's four sums of chunk `j` of its quarter.
+template <int kTile>
+__device__ float4 sums_of_chunk(const float (&sums)[kTile / 2], int j) {
+  float4 four{};
+#pragma unroll
+  for (int i = 0; i < kTile / 8; ++i)
+    if (i == j) four = {sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]};
+  return four;
+}
+
 // The first level's extras: to the block that scores their row, and out of the activations, where
 // they might be too large for the type.
 template <int kTile>
@@ -166,17 +185,18 @@ __device__ void take_extras(const float (&sums)[kTile / 2], std::uint32_t bias,
   const int first = a.first_extra[quarter];
   const int count = a.first_extra[quarter + 1] - first;
   const std::uint32_t extras = address_in(places.base + places.offsets.extras, thread.warp / 2);
-#pragma unroll
-  for (int j = 0; j < kTile / 8; ++j) {
-    if (8 * j + 8 <= column || 8 * j >= column + count) continue;
+#pragma unroll 1
+  for (int j = column / 8; 8 * j < column + count; ++j) {
+    const float4 four = sums_of_chunk<kTile>(sums, j);
     const float2 add = load_pair(bias + j * 32);
+    const float values[] = {four.x + add.x, four.y + add.y, four.z + add.x, four.w + add.y};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int extra = 8 * j + thread.own() + i % 2 - column;
       if (extra < 0 || extra >= count) continue;
       const int row = thread.first_row() + i / 2 * 8;
       const int place = row % 32 * places.offsets.extras_stride + first + extra;
-      store_in(extras + 4 * place, sums[4 * j + i] + (i % 2 == 0 ? add.x : add.y));
+      store_in(extras + 4 * place, values[i]);
       if (a.num_levels > 1) store_short(target + j * kChunkStride + i / 2 * 128 + i % 2 * 2, 0);
     }
   }
