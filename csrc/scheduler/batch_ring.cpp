@@ -99,9 +99,12 @@ BatchRing::BatchRing(CudaProgram& program, int num_slots,
   for (DeviceBuffer& inputs : inputs_)
     inputs = DeviceBuffer(padded(sizeof(std::int64_t) * rows * num_fields_) + dense_bytes);
   for (int s = 0; s < num_slots; ++s)
-    slots_.push_back({PinnedBuffer(packed), PinnedBuffer(sizeof(float) * rows),
-                      DeviceBuffer(sizeof(float) * rows), Report(program.num_report()), Event(),
-                      Event(), Event()});
+    slots_.emplace_back(sizeof(float) * rows, program.num_report());
+  // Behind all that the device gives: page-locking takes time, and memory from everybody.
+  for (Slot& slot : slots_) {
+    slot.packed = PinnedBuffer(packed);
+    slot.out = PinnedBuffer(sizeof(float) * rows);
+  }
 }
 
 BatchRing::~BatchRing() {

@@ -79,10 +79,12 @@ class BatchRing {
   static constexpr int kInputs = 2;
 
   struct Slot {
-    PinnedBuffer packed;
-    PinnedBuffer out;
+    Slot(std::size_t score_bytes, int num_report) : scores(score_bytes), report(num_report) {}
+
     DeviceBuffer scores;
     Report report;
+    PinnedBuffer packed;
+    PinnedBuffer out;
     Event copied;
     Event computed;
     Event done;

@@ -11,7 +11,7 @@ from cuda_cases import BOUNDS, HAS_GPU, cuda_engine, even_model, reference, scal
 from model_zoo import random_inputs
 from odd_models import Shape
 
-from dpiframe_core.cuda_engine import CudaEngine
+from dpiframe_core.cuda_engine import CudaEngine, Faults
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a CUDA device")]
 
@@ -86,8 +86,11 @@ def test_every_layout_gives_the_logits_of_float64(model, engine, size, dtype):
         np.testing.assert_array_equal(values, plain)
 
 
-def test_a_long_stream_keeps_its_batches_apart(model, engine):
+@pytest.mark.parametrize("delay_seed", [0, 7])
+def test_a_long_stream_keeps_its_batches_apart(model, delay_seed):
     """Batches of all sizes and both types, several times as many as are in flight."""
+    faults = Faults(delay_seed=delay_seed)
+    engine = cuda_engine(model, faults=faults, max_batch=MAX_BATCH, graphs=not delay_seed)
     batches, expected = [], []
     for number in range(19):
         size = SIZES[number % 4] + number
@@ -98,3 +101,4 @@ def test_a_long_stream_keeps_its_batches_apart(model, engine):
         expected.append(reference(model, ids, dense))
     for values, wanted in zip(logits(engine, batches), expected, strict=True):
         assert scaled_error(values, wanted) < BOUNDS["fp32"]
+    engine.close()
