@@ -16,6 +16,9 @@ class BuildInfo(TypedDict):
     cuda_archs: list[str]
     simd: str
 
+class DeviceMemoryError(RuntimeError):
+    """A GPU has too little memory; says how much was asked for and how much is free."""
+
 def build_info() -> BuildInfo:
     """What this module was built with; `simd` is what the CPU lookup uses on this machine."""
 
@@ -264,7 +267,7 @@ class ProductStep:
 class CudaProgram:
     """A program on one GPU; only in a build with CUDA. Weights and steps are added, then `build`.
 
-    RuntimeError: CUDA failed, or the GPU has too little memory.
+    RuntimeError: CUDA failed; DeviceMemoryError: the GPU has too little memory.
     """
 
     def __init__(
