@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "common/device_memory_error.h"
 #include "common/numpy_args.h"
 #include "kernels/gather_rows_cpu.h"
 #include "kernels/xxh64.h"
@@ -71,6 +72,7 @@ py::array_t<std::uint64_t> xxh64_int64_argument(const py::array& values, std::ui
 PYBIND11_MODULE(_core, module) {
   using namespace dpiframe;
   module.doc() = "Compiled part of dpiframe_core; _core.pyi holds the signatures.";
+  py::register_exception<DeviceMemoryError>(module, "DeviceMemoryError", PyExc_RuntimeError);
   module.def("build_info", &build_info);
   module.def("cuda_device_count", &cuda_device_count);
   module.def("xxh64_strings", &xxh64_strings_argument, py::arg("offsets"), py::arg("data"),
@@ -78,6 +80,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("xxh64_int64", &xxh64_int64_argument, py::arg("values"), py::arg("seed"));
   bind_lookup(module);
   bind_scheduler(module);
+  bind_score_statistics(module);
 #ifdef DPIFRAME_WITH_CUDA
   bind_cuda(module);
 #endif
