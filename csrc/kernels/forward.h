@@ -24,33 +24,36 @@
 
 namespace dpiframe {
 
-// A product and its ReLU; host memory.
+// A product and its ReLU.
 struct ForwardLevel {
-  int n;              // the first level: extras come last
-  const float* w;     // [n, k], k: columns of x0, or the n of the level before without its extras
-  const float* bias;  // [n] or null
+  int n;                    // the first level: extras come last
+  int k;                    // columns of x0, or the n of the level before without its extras
+  std::vector<float> w;     // [n, k]
+  std::vector<float> bias;  // [n] or empty
 };
 
 struct ForwardModel {
   std::vector<DeviceLookupField> fields;  // out_column: a column of x0
-  int x_columns;
+  std::int64_t num_ids;                   // rows of a batch's ids
   std::vector<ForwardLevel> levels;
   std::vector<float> shifts;  // of the cross network: as many extras, and one more for c
   bool has_cross;
-  bool has_fm;
-  const float* head;  // [n of the last level, without extras], host memory
+  std::vector<float> head;  // [n of the last level, without extras]
   float bias;
   std::int64_t report;  // place of the lookup's counters in the batch's report
   int num_report;       // counters of the whole batch
 };
 
-// What a model's launches have in common, but for its place in device memory. Pure.
+// What a model's launches have in common, but for its place in device memory.
 struct ForwardPlan {
   ForwardArguments arguments;
   std::vector<std::uint16_t> weights;
   std::vector<float> vectors;
   std::vector<ForwardField> fields;
+  std::vector<int> x_columns;  // the first column of x0 in each chunk, -1: zeros
 };
+
+// Pure. std::invalid_argument where the model does not fit.
 ForwardPlan plan_forward(const ForwardModel& model, DataType type);
 
 // The model on the device that is current when this is made.

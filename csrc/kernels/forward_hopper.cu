@@ -153,11 +153,14 @@ __device__ void run_levels(const ForwardArguments& a, const ForwardPlaces& place
     const std::uint32_t target = places.activations(level + 1) +
                                  (rank * 2 + thread.group) * quarter_chunks * kChunkStride +
                                  thread.warp * 256 + thread.lane * 4;
-    if (level + 1 < a.num_levels)
+    const int width = quarter_width(a.columns[level], rank * 2 + thread.group);
+    if (level == 0) take_extras<kTile>(sums, bias, a, rank, places);
+    if (level + 1 < a.num_levels) {
       store_level<T, kTile>(sums, bias, target);
-    else
-      add_head<kTile>(sums, bias, bias + 2 * kTile * 4, dots);
-    if (level == 0) take_extras<kTile>(sums, bias, a, rank, places, target);
+      clear_rest<kTile>(width, target);
+    } else {
+      add_head<kTile>(sums, bias, bias + 2 * kTile * 4, width, dots);
+    }
     publish_to_async();
     DPIF_STAMP(4 + 3 * level);
   }

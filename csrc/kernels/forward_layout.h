@@ -25,6 +25,7 @@ constexpr int kForwardMaxLevels = 4;
 constexpr int kForwardMaxExtras = 32;
 constexpr int kForwardMaxShifts = 8;
 constexpr int kForwardMaxSlots = 8;
+constexpr std::int64_t kForwardMaxIds = 65536;  // rows of a batch's ids
 constexpr int kForwardSharedLimit = 227 * 1024;
 // 16 bytes more than the rows take, so that neighbouring chunks of a row meet in other banks.
 constexpr int kChunkStride = kForwardRows * 16 + 16;
@@ -46,18 +47,18 @@ struct ForwardArguments {
   const void* weights;   // of block 0, then of block 1, in the order of their use
   const float* vectors;  // [2, levels + 1, 2 tile]: biases of each block's columns, then the head
   const ForwardField* fields;
-  unsigned* tickets;     // 0 between launches
+  unsigned* tickets;  // 0 between launches
   std::int64_t report;
   int num_report;
   int num_slots;
   int tile;
   int num_levels;
-  int chunks[2];         // of x0 in each half, even
-  int zero_chunk[2];     // of x0, filled with zeros; -1: none
-  int fields_end[2];     // each block's last field and one
-  int extras_column[4];  // of each quarter: where its extras begin
-  int first_extra[5];    // of each quarter; then how many there are in all
-  int num_shifts;        // the extras: a dot for each, c, and all others are FM's sums
+  int columns[kForwardMaxLevels];  // of each level, without extras
+  int chunks[2];                   // of x0 in each half, even
+  int zero_chunk[2];               // of x0, filled with zeros; -1: none
+  int fields_end[2];               // each block's last field and one
+  int first_extra[5];              // of each quarter; then how many there are in all
+  int num_shifts;                  // the extras: a dot for each, c, and all others are FM's sums
   int has_cross;
   float shifts[kForwardMaxShifts];
   float bias;
@@ -120,11 +121,30 @@ DPIF_EVERYWHERE constexpr ForwardShared forward_shared(int tile, int num_levels,
 }
 
 // The columns of a level that quarter `quarter` makes: [first, next quarter's first).
-constexpr int forward_first_column(int columns, int quarter) {
+DPIF_EVERYWHERE constexpr int forward_first_column(int columns, int quarter) {
   return columns * quarter / 4;
 }
 
 // The narrowest tile for levels of these columns and the first level's extras; 0: there is none.
 int forward_tile(const std::vector<int>& columns, int num_extras);
+
+// Fields by 16 columns, how many pieces of 8 each part has; dim 0: a field with a wide part only.
+std::vector<int> forward_parts(const std::vector<std::int64_t>& dims);
+// The chunks of x0 that block `block` makes of its half of the parts.
+int forward_x_chunks(const std::vector<int>& parts, int block);
+
+// What decides whether a model fits.
+struct ForwardShape {
+  std::vector<std::int64_t> dims;  // of the lookup's fields
+  std::vector<int> columns;        // of the levels, without extras
+  int num_shifts;
+  bool has_cross;
+  int num_fm;            // FM's sums
+  std::int64_t num_ids;  // rows of a batch's ids
+};
+bool forward_fits(const ForwardShape& shape);
+
+// The most rows of a batch for which every cluster has its two multiprocessors; 0: no such kernel.
+std::int64_t forward_max_rows(int compute_capability_major, int multiprocessors);
 
 }  // namespace dpiframe

@@ -82,7 +82,8 @@ __device__ float squares_of(const uint4& words) {
   return sum;
 }
 
-// One field of the thread's sample: its 16 bytes of the row and the wide weight, where they are its.
+// One field of the thread's sample: its 16 bytes of the row and the wide weight, where they are
+// its.
 struct ForwardPiece {
   uint4 words = {};
   float wide = 0.0f;
@@ -139,8 +140,8 @@ struct ForwardGather {
     return side;
   }
 
-  // The same for those with bad ids, of which nothing is in place yet but zeros: counts them, once a
-  // field, and puts the rows of unknown ids where the policy wants them.
+  // The same for those with bad ids, of which nothing is in place yet but zeros: counts them, once
+  // a field, and puts the rows of unknown ids where the policy wants them.
   __device__ float replace_bad(int first) const {
     float side = 0.0f;
 #pragma unroll 1

@@ -1,9 +1,9 @@
 // The products of the one-kernel forward pass: a block makes its half of each level's columns for
 // the cluster's 64 rows, a warpgroup a quarter.
 //
-// Weights stream through a ring of shared memory in the order of their use whatever the level, a few
-// steps of 16 columns of k a slot. A block multiplies by its own half of the activations first, while the
-// other's is still on its way.
+// Weights stream through a ring of shared memory in the order of their use whatever the level, a
+// few steps of 16 columns of k a slot. A block multiplies by its own half of the activations first,
+// while the other's is still on its way.
 #pragma once
 
 #include "kernels/forward_cluster.cuh"
@@ -130,6 +130,11 @@ struct ForwardThread {
   __device__ int first_row() const { return warp * 16 + lane / 4; }
 };
 
+// How many columns of a level a quarter makes.
+__device__ inline int quarter_width(int columns, int quarter) {
+  return forward_first_column(columns, quarter + 1) - forward_first_column(columns, quarter);
+}
+
 // The level's output into the next level's activations, ReLU applied.
 template <class T, int kTile>
 __device__ void store_level(const float (&sums)[kTile / 2], std::uint32_t bias,
@@ -147,18 +152,31 @@ __device__ void store_level(const float (&sums)[kTile / 2], std::uint32_t bias,
   }
 }
 
-// The thread's part of the head's dot for its two rows.
+// Zeros in the quarter's columns from `width` on, which may be infinite or not a number.
+template <int kTile>
+__device__ void clear_rest(int width, std::uint32_t target) {
+#pragma unroll 1
+  for (int j = width / 8; j < kTile / 8; ++j)
+    for (int i = 0; i < 4; ++i)
+      if (8 * j + ForwardThread().own() + i % 2 >= width)
+        store_short(target + j * kChunkStride + i / 2 * 128 + i % 2 * 2, 0);
+}
+
+// The thread's part of the head's dot for its two rows, of the quarter's first `width` columns.
 template <int kTile>
 __device__ void add_head(const float (&sums)[kTile / 2], std::uint32_t bias, std::uint32_t head,
-                         float (&dots)[2]) {
+                         int width, float (&dots)[2]) {
+  const int left = width - ForwardThread().own();
 #pragma unroll
   for (int j = 0; j < kTile / 8; ++j) {
     const float2 add = load_pair(bias + j * 32);
     const float2 weight = load_pair(head + j * 32);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      dots[r] = fmaf(at_least(sums[4 * j + 2 * r] + add.x, 0.0f), weight.x, dots[r]);
-      dots[r] = fmaf(at_least(sums[4 * j + 2 * r + 1] + add.y, 0.0f), weight.y, dots[r]);
+      const float x = at_least(sums[4 * j + 2 * r] + add.x, 0.0f);
+      const float y = at_least(sums[4 * j + 2 * r + 1] + add.y, 0.0f);
+      if (8 * j < left) dots[r] = fmaf(x, weight.x, dots[r]);
+      if (8 * j + 1 < left) dots[r] = fmaf(y, weight.y, dots[r]);
     }
   }
 }
@@ -173,15 +191,13 @@ __device__ float4 sums_of_chunk(const float (&sums)[kTile / 2], int j) {
   return four;
 }
 
-// The first level's extras: to the block that scores their row, and out of the activations, where
-// they might be too large for the type.
+// The first level's extras, to the block that scores their row.
 template <int kTile>
 __device__ void take_extras(const float (&sums)[kTile / 2], std::uint32_t bias,
-                            const ForwardArguments& a, int rank, const ForwardPlaces& places,
-                            std::uint32_t target) {
+                            const ForwardArguments& a, int rank, const ForwardPlaces& places) {
   const ForwardThread thread;
   const int quarter = rank * 2 + thread.group;
-  const int column = a.extras_column[quarter];
+  const int column = quarter_width(a.columns[0], quarter);
   const int first = a.first_extra[quarter];
   const int count = a.first_extra[quarter + 1] - first;
   const std::uint32_t extras = address_in(places.base + places.offsets.extras, thread.warp / 2);
@@ -197,7 +213,6 @@ __device__ void take_extras(const float (&sums)[kTile / 2], std::uint32_t bias,
       const int row = thread.first_row() + i / 2 * 8;
       const int place = row % 32 * places.offsets.extras_stride + first + extra;
       store_in(extras + 4 * place, values[i]);
-      if (a.num_levels > 1) store_short(target + j * kChunkStride + i / 2 * 128 + i % 2 * 2, 0);
     }
   }
 }
