@@ -5,17 +5,6 @@
 
 namespace dpiframe {
 
-#ifdef DPIF_SPIN_LIMIT
-__device__ volatile int* forward_deadlocks;  // mapped host memory
-#endif
-#ifdef DPIF_FORWARD_STAMPS
-__device__ long long forward_stamps[256][16];
-#define DPIF_STAMP(i) \
-  if (threadIdx.x == 0) forward_stamps[blockIdx.x][i] = clock64()
-#else
-#define DPIF_STAMP(i)
-#endif
-
 #ifdef DPIF_HOPPER
 
 __device__ inline std::uint32_t cluster_rank() {
@@ -101,28 +90,6 @@ __device__ inline float2 load_pair(std::uint32_t address) {
                : "r"(address)
                : "memory");
   return pair;
-}
-
-// A wait that gives up in builds that look for deadlocks.
-__device__ inline void await_phase(std::uint32_t barrier, int parity, int place) {
-#ifdef DPIF_SPIN_LIMIT
-  for (long long spin = 0; spin < DPIF_SPIN_LIMIT; ++spin) {
-    unsigned done;
-    asm volatile(
-        "{.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-        "selp.u32 %0, 1, 0, p;}"
-        : "=r"(done)
-        : "r"(barrier), "r"(parity)
-        : "memory");
-    if (done != 0) return;
-  }
-  forward_deadlocks[blockIdx.x % 256 * 16 + threadIdx.x / 32] = place * 16 + parity;
-  __threadfence_system();
-  asm volatile("trap;");
-#else
-  (void)place;
-  barrier_wait(barrier, parity);
-#endif
 }
 
 #endif  // DPIF_HOPPER

@@ -110,7 +110,6 @@ __device__ void look_up(const RunInputs& inputs, const ForwardArguments& a,
                         const ForwardPlaces& places, int rank, std::int64_t first_row) {
   const ForwardSample sample(first_row, inputs.batch);
   const float side = gather_half<T>(inputs, a, rank, sample, places);
-  DPIF_STAMP(1);
   publish_to_async();
   cluster_wait();
   if (sample.half == 0)
@@ -144,11 +143,9 @@ __device__ void run_levels(const ForwardArguments& a, const ForwardPlaces& place
     const ForwardHalves halves{level == 0 ? a.chunks[0] : 2 * quarter_chunks,
                                level == 0 ? a.chunks[1] : 2 * quarter_chunks};
     send_half(places, level, halves, rank);
-    DPIF_STAMP(2 + 3 * level);
     float sums[kTile / 2] = {};
     ring.template multiply<T>(level, halves, rank, sums);
-    DPIF_STAMP(3 + 3 * level);
-    if (level == 0) await_phase(places.vectors_there(), 0, 4);
+    if (level == 0) barrier_wait(places.vectors_there(), 0);
     const std::uint32_t bias = vectors + level * 2 * kTile * 4;
     const std::uint32_t target = places.activations(level + 1) +
                                  (rank * 2 + thread.group) * quarter_chunks * kChunkStride +
@@ -162,7 +159,6 @@ __device__ void run_levels(const ForwardArguments& a, const ForwardPlaces& place
       add_head<kTile>(sums, bias, bias + 2 * kTile * 4, width, dots);
     }
     publish_to_async();
-    DPIF_STAMP(4 + 3 * level);
   }
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -185,7 +181,6 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kForwardThreads, 1)
 #ifdef DPIF_HOPPER
   const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.x / 2) * kForwardRows;
   if (first_row >= inputs.batch) return;  // both blocks
-  DPIF_STAMP(0);
   extern __shared__ __align__(128) unsigned char shared[];
   const ForwardPlaces places{
       forward_shared(kTile, a.num_levels, a.chunks[0] + a.chunks[1], a.first_extra[4]),
@@ -204,15 +199,13 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kForwardThreads, 1)
     cluster_wait();
   } else {
     cluster_wait();
-    await_phase(places.looked_up(), 0, 5);
+    barrier_wait(places.looked_up(), 0);
     report_bad_ids(inputs, a);
     __syncwarp();
   }
   cluster_arrive();
   cluster_wait();
-  DPIF_STAMP(14);
   if (warp == 0) score_rows(inputs, a, places, first_row + rank * 32);
-  DPIF_STAMP(15);
 #endif
 }
 

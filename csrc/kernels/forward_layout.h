@@ -85,11 +85,8 @@ DPIF_EVERYWHERE constexpr int forward_step_bytes(int tile) {
   return 2 * tile * 32;
 }
 // Steps that are copied at once: a copy takes as long as 16 KiB of L2's bytes however small it is.
-#ifndef DPIF_SLOT_STEPS
-#define DPIF_SLOT_STEPS 4
-#endif
 DPIF_EVERYWHERE constexpr int forward_slot_steps(int tile) {
-  return tile < 128 ? DPIF_SLOT_STEPS : 2;
+  return tile < 128 ? 4 : 2;
 }
 DPIF_EVERYWHERE constexpr int forward_chunks(int tile) {
   return 4 * tile / 8;

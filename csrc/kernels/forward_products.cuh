@@ -76,7 +76,7 @@ struct WeightRing {
   __device__ void fill(const char* source, int steps) {
     for (int left = steps; left > 0; left -= kSteps, advance_slot()) {
       const int bytes = min(left, kSteps) * kStepBytes;
-      await_phase(places.empty(slot), phase ^ 1, 1);
+      barrier_wait(places.empty(slot), phase ^ 1);
       barrier_expect(places.full(slot), bytes);
       copy_in(weights(), source, bytes, places.full(slot));
       source += bytes;
@@ -93,13 +93,13 @@ struct WeightRing {
 #pragma unroll 1
     for (int turn = 0; turn < 2; ++turn) {
       const int half = rank ^ turn;
-      if (turn == 1) await_phase(places.received(level), 0, 2);
+      if (turn == 1) barrier_wait(places.received(level), 0);
       std::uint64_t x =
           chunk_operand(places.activations(level) + halves.offset(half), kChunkStride);
       const int steps = halves.chunks(half) / 2;
 #pragma unroll 1
       for (int i = 0; i < steps; ++i) {
-        if (step == 0) await_phase(places.full(slot), phase, 3);
+        if (step == 0) barrier_wait(places.full(slot), phase);
         const std::uint64_t w = chunk_operand(weights() + group * kGroupBytes, 2 * kGroupBytes);
         wgmma_fence();
         Wgmma<kTile>::template shared<T>(sums, x, w, turn + i);
