@@ -55,16 +55,16 @@ py::dict plan(ForwardModel model, const std::vector<LookupSlot>& slots,
 }
 
 bool fits(std::vector<std::int64_t> dims, std::vector<int> columns, int num_shifts, bool has_cross,
-          int num_fm, std::int64_t num_ids) {
+          int num_fm, std::int64_t num_ids, std::int64_t most_rows) {
   return forward_fits(
-      {std::move(dims), std::move(columns), num_shifts, has_cross, num_fm, num_ids});
+      {std::move(dims), std::move(columns), num_shifts, has_cross, num_fm, num_ids, most_rows});
 }
 
 }  // namespace
 
 void bind_forward(py::module_& module) {
   module.def("forward_fits", &fits, py::arg("dims"), py::arg("columns"), py::arg("num_shifts"),
-             py::arg("has_cross"), py::arg("num_fm"), py::arg("num_ids"));
+             py::arg("has_cross"), py::arg("num_fm"), py::arg("num_ids"), py::arg("most_rows"));
   module.def("forward_max_rows", &forward_max_rows, py::arg("compute_capability_major"),
              py::arg("multiprocessors"));
   py::class_<ForwardModel>(module, "ForwardModel")

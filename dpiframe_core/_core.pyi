@@ -271,9 +271,10 @@ def forward_fits(
     has_cross: bool,
     num_fm: int,
     num_ids: int,
+    most_rows: int,
 ) -> bool:
     """Whether one kernel takes a model: fields' widths (0: a wide part only), columns of its
-    products, dots of a cross network, numbers in FM, rows of a batch's ids.
+    products, dots of a cross network, numbers in FM, rows of a batch's ids and of the largest table.
     """
 
 def forward_max_rows(compute_capability_major: int, multiprocessors: int) -> int:

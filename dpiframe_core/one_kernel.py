@@ -128,4 +128,5 @@ def _fits(program: Program, found: OneKernel) -> bool:
         has_cross=found.shift is not None,
         num_fm=dims.pop() if lookup.fm_out else 0,
         num_ids=len(program.field_rows),
+        most_rows=max(program.field_rows),
     )

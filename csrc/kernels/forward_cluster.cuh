@@ -13,10 +13,9 @@ __device__ inline std::uint32_t cluster_rank() {
   return rank;
 }
 
-// Every thread of both blocks arrives, then waits; what was written before is seen after. Whole
-// warps only.
+// Every thread of both blocks arrives, then waits; orders no memory. Whole warps only.
 __device__ inline void cluster_arrive() {
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
 __device__ inline void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
@@ -27,8 +26,9 @@ __device__ inline void block_barrier() {  // of the threads that gather and mult
 }
 
 // What this thread wrote to shared memory may be read by wgmma and by bulk copies, after a barrier.
+// Of shared memory alone: in its general form the fence waits for all of the GPU's memory.
 __device__ inline void publish_to_async() {
-  asm volatile("fence.proxy.async;" ::: "memory");
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
 // Where `address` of this block's shared memory lies in block `rank`.
@@ -37,8 +37,13 @@ __device__ inline std::uint32_t address_in(std::uint32_t address, std::uint32_t 
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(address), "r"(rank));
   return mapped;
 }
-__device__ inline void store_in(std::uint32_t mapped, float value) {
-  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(mapped), "f"(value) : "memory");
+// To either block; the barrier there counts the bytes, and who waits for it sees the value.
+__device__ inline void store_in(std::uint32_t mapped, float value, std::uint32_t mapped_barrier) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(
+          mapped),
+      "f"(value), "r"(mapped_barrier)
+      : "memory");
 }
 
 // Bulk copies; the barrier counts their bytes.

@@ -4,7 +4,8 @@
 // A cluster of two blocks owns 64 rows. Each block gathers half of the fields, makes half of each
 // level's columns, sends both to the other (one bulk copy a level) and scores 32 of the rows. Warps
 // 0-7 gather and multiply; warp 8 streams the block's half of all weights from L2 from the very
-// start; warp 9 counts blocks, and the last one tells the host of bad ids.
+// start; warp 9 adds up FM's squares and counts blocks, of which the last tells the host of bad
+// ids.
 //
 // Bytes a cluster: ids and rows of its samples once; all weights once.
 #include "common/check.h"
@@ -26,10 +27,15 @@ __device__ void init_barriers(const ForwardPlaces& places, const ForwardArgument
     barrier_init(places.empty(lane), 8);
   } else if (lane < kForwardMaxSlots + kForwardMaxLevels) {
     barrier_init(places.received(lane - kForwardMaxSlots), 1);
-  } else if (lane == 30) {
+  } else if (lane == 28) {
     barrier_init(places.vectors_there(), 1);
-  } else if (lane == 31) {
+  } else if (lane == 29) {
     barrier_init(places.looked_up(), 8);
+  } else if (lane == 30) {
+    barrier_init(places.squared(), 1);
+  } else if (lane == 31) {
+    barrier_init(places.to_score(), 1);
+    barrier_expect(places.to_score(), 32 * 4 * (8 + 2 * a.has_fm + a.first_extra[4]));
   }
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   publish_to_async();
@@ -66,20 +72,23 @@ __device__ void report_bad_ids(const RunInputs& inputs, const ForwardArguments& 
   }
   if (__shfl_sync(0xffffffffu, ticket, 0) != blocks - 1) return;
   bool any = false;
+#pragma unroll 1
   for (int i = lane; i < a.num_report; i += 32) any = any || __ldcg(inputs.report + i) != ~0ull;
   if (__any_sync(0xffffffffu, any))
+#pragma unroll 1
     for (int i = lane; i < a.num_report; i += 32) inputs.report_copy[i] = __ldcg(inputs.report + i);
   if (lane == 0) *a.tickets = 0;
 }
 
-// After the last cluster barrier, by one warp: a row a lane.
+// By one warp, once all that belongs to the block's rows is there: a row a lane.
 __device__ void score_rows(const RunInputs& inputs, const ForwardArguments& a,
                            const ForwardPlaces& places, std::int64_t first_row) {
   const int lane = threadIdx.x % 32;
   const std::uint32_t extras =
       places.base + places.offsets.extras + 4 * lane * places.offsets.extras_stride;
+  barrier_wait(places.to_score(), 0);
   float sum = a.bias;
-  for (int part = 0; part < 4; ++part)
+  for (int part = 0; part < 4 + 2 * a.has_fm; ++part)
     sum += load_float(places.base + places.offsets.sides + (part * 32 + lane) * 4);
   for (int part = 0; part < 4; ++part)
     sum += load_float(places.base + places.offsets.dots + (part * 32 + lane) * 4);
@@ -102,20 +111,35 @@ __device__ void score_rows(const RunInputs& inputs, const ForwardArguments& a,
 // The rows that this thread's side sums and dots are of belong to block row / 32.
 __device__ void store_for_row(const ForwardPlaces& places, int array, int part, int row,
                               float value) {
-  store_in(address_in(places.base + array + (part * 32 + row % 32) * 4, row / 32), value);
+  store_in(address_in(places.base + array + (part * 32 + row % 32) * 4, row / 32), value,
+           address_in(places.to_score(), row / 32));
 }
 
-template <class T, int kTile>
 __device__ void look_up(const RunInputs& inputs, const ForwardArguments& a,
-                        const ForwardPlaces& places, int rank, std::int64_t first_row) {
+                        const ForwardPlaces& places, int rank, std::int64_t first_row,
+                        ForwardField* fields) {
   const ForwardSample sample(first_row, inputs.batch);
-  const float side = gather_half<T>(inputs, a, rank, sample, places);
+  const float side = gather_half(inputs, a, rank, sample, fields, places.base);
   publish_to_async();
   cluster_wait();
   if (sample.half == 0)
     store_for_row(places, places.offsets.sides, rank * 2 + threadIdx.x / 128, sample.row, side);
   __syncwarp();
   if (threadIdx.x % 32 == 0) barrier_arrive(places.looked_up());
+}
+
+// FM's squares of the block's half of x0, by one warp.
+template <class T>
+__device__ void add_squares(const ForwardArguments& a, const ForwardPlaces& places, int rank) {
+  const ForwardHalves halves{a.chunks[0], a.chunks[1]};
+  const int lane = threadIdx.x % 32;
+  for (int row = lane; row < kForwardRows; row += 32) {
+    const std::uint32_t x = places.activations(0) + halves.offset(rank) + row * 16;
+    const float squares = sum_of_squares<T>(x, halves.chunks(rank));
+    store_for_row(places, places.offsets.sides, 4 + rank, row, -0.5f * squares);
+  }
+  __syncwarp();
+  if (lane == 0) barrier_arrive(places.squared());
 }
 
 // Own half of a level's activations to the other block, once all of it is written.
@@ -159,6 +183,8 @@ __device__ void run_levels(const ForwardArguments& a, const ForwardPlaces& place
       add_head<kTile>(sums, bias, bias + 2 * kTile * 4, width, dots);
     }
     publish_to_async();
+    // The next level but one goes where x0 is.
+    if (level == 0 && a.has_fm != 0) barrier_wait(places.squared(), 0);
   }
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -191,7 +217,8 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kForwardThreads, 1)
   __syncwarp();
   cluster_arrive();
   if (warp < 8) {
-    look_up<T, kTile>(inputs, a, places, rank, first_row);
+    auto* fields = reinterpret_cast<ForwardField*>(shared + places.offsets.fields);
+    look_up(inputs, a, places, rank, first_row, fields);
     run_levels<T, kTile>(a, places, rank);
   } else if (warp == 8) {
     if (threadIdx.x % 32 == 0) stream_weights<kTile>(places, a, rank);
@@ -200,11 +227,9 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kForwardThreads, 1)
   } else {
     cluster_wait();
     barrier_wait(places.looked_up(), 0);
+    if (a.has_fm != 0) add_squares<T>(a, places, rank);
     report_bad_ids(inputs, a);
-    __syncwarp();
   }
-  cluster_arrive();
-  cluster_wait();
   if (warp == 0) score_rows(inputs, a, places, first_row + rank * 32);
 #endif
 }

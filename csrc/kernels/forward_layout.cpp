@@ -1,6 +1,7 @@
 #include "kernels/forward_layout.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace dpiframe {
 namespace {
@@ -48,6 +49,7 @@ bool forward_fits(const ForwardShape& shape) {
   const std::size_t num_levels = shape.columns.size();
   const int num_extras = shape.num_shifts + (shape.has_cross ? 1 : 0) + shape.num_fm;
   if (num_levels < 1 || num_levels > kForwardMaxLevels || shape.num_ids > kForwardMaxIds ||
+      shape.most_rows > std::numeric_limits<std::uint32_t>::max() ||
       shape.num_shifts > kForwardMaxShifts || num_extras > kForwardMaxExtras)
     return false;
   for (const std::int64_t dim : shape.dims)

@@ -34,13 +34,12 @@ constexpr int kChunkStride = kForwardRows * 16 + 16;
 struct alignas(16) ForwardField {
   const char* table;  // its columns' first; null: the field has a wide part only
   const float* wide;  // or null
-  std::int64_t rows;
-  std::int64_t oov_row;
+  std::uint32_t rows;
   std::uint32_t row_bytes;
-  std::int32_t slot;    // where bad ids are counted; -1: another part of the field does
-  std::uint16_t chunk;  // of x0, where the first piece goes
-  std::uint8_t pieces;  // of 8 columns
-  std::uint8_t in_fm;
+  std::uint32_t place;   // bytes from the start of x0 to its first piece
+  std::int32_t pieces;   // of 8 columns
+  std::int64_t oov_row;  // -1: none
+  std::int32_t slot;     // where bad ids are counted; -1: another part of the field does
 };
 
 struct ForwardArguments {
@@ -58,7 +57,8 @@ struct ForwardArguments {
   int zero_chunk[2];               // of x0, filled with zeros; -1: none
   int fields_end[2];               // each block's last field and one
   int first_extra[5];              // of each quarter; then how many there are in all
-  int num_shifts;                  // the extras: a dot for each, c, and all others are FM's sums
+  int has_fm;
+  int num_shifts;  // the extras: a dot for each, c, and all others are FM's sums
   int has_cross;
   float shifts[kForwardMaxShifts];
   float bias;
@@ -72,7 +72,7 @@ struct ForwardShared {
   int slots;
   int fields;   // the block's own
   int vectors;  // [levels + 1, 2 tile]
-  int sides;    // [4, 32]: wide and FM's squares, from both blocks' halves
+  int sides;    // [6, 32]: wide sums of both blocks' halves, then FM's squares
   int dots;     // [4, 32]: the head's parts
   int extras;   // [32, extras_stride]
   int extras_stride;
@@ -100,17 +100,17 @@ DPIF_EVERYWHERE constexpr ForwardShared forward_shared(int tile, int num_levels,
   s.extras_stride = num_extras | 1;
   const int vector_bytes = (num_levels + 1) * 2 * tile * 4;
   const int extra_bytes = (32 * s.extras_stride * 4 + 15) / 16 * 16;
-  const int barrier_bytes = (2 * kForwardMaxSlots + kForwardMaxLevels + 2) * 8;
+  const int barrier_bytes = (2 * kForwardMaxSlots + kForwardMaxLevels + 4) * 8;
   s.ring = (s.h + h_chunks * kChunkStride + 127) / 128 * 128;
   const int field_bytes = kForwardMaxFields / 2 * static_cast<int>(sizeof(ForwardField));
   const int slot_bytes = forward_slot_steps(tile) * forward_step_bytes(tile);
-  const int others = field_bytes + vector_bytes + 1024 + extra_bytes + barrier_bytes;
+  const int others = field_bytes + vector_bytes + 1280 + extra_bytes + barrier_bytes;
   s.slots = (kForwardSharedLimit - s.ring - others) / slot_bytes;
   if (s.slots > kForwardMaxSlots) s.slots = kForwardMaxSlots;
   s.fields = s.ring + (s.slots > 0 ? s.slots : 0) * slot_bytes;
   s.vectors = s.fields + field_bytes;
   s.sides = s.vectors + vector_bytes;
-  s.dots = s.sides + 512;
+  s.dots = s.sides + 768;
   s.extras = s.dots + 512;
   s.barriers = s.extras + extra_bytes;
   s.bytes = s.barriers + barrier_bytes;
@@ -136,8 +136,9 @@ struct ForwardShape {
   std::vector<int> columns;        // of the levels, without extras
   int num_shifts;
   bool has_cross;
-  int num_fm;            // FM's sums
-  std::int64_t num_ids;  // rows of a batch's ids
+  int num_fm;              // FM's sums
+  std::int64_t num_ids;    // rows of a batch's ids
+  std::int64_t most_rows;  // of a table
 };
 bool forward_fits(const ForwardShape& shape);
 

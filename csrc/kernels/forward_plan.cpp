@@ -20,8 +20,12 @@ int num_fm(const ForwardModel& model) {
 
 ForwardShape shape_of(const ForwardModel& model) {
   ForwardShape shape{
-      {}, {}, static_cast<int>(model.shifts.size()), model.has_cross, num_fm(model), model.num_ids};
-  for (const DeviceLookupField& field : model.fields) shape.dims.push_back(field.dim);
+      {}, {}, static_cast<int>(model.shifts.size()), model.has_cross, num_fm(model), model.num_ids,
+      0};
+  for (const DeviceLookupField& field : model.fields) {
+    shape.dims.push_back(field.dim);
+    shape.most_rows = std::max(shape.most_rows, field.rows);
+  }
   for (const ForwardLevel& level : model.levels) shape.columns.push_back(level.n);
   if (!shape.columns.empty()) shape.columns[0] -= shape.num_shifts + (model.has_cross ? 1 : 0);
   return shape;
@@ -39,10 +43,9 @@ std::vector<int> place_fields(const ForwardModel& model, DataType type, ForwardP
       const bool first = piece == 0;
       plan.fields.push_back(
           {static_cast<const char*>(field.table) + kPiece * bytes_of(type) * piece,
-           first ? field.wide : nullptr, field.rows, field.oov_row,
-           static_cast<std::uint32_t>(field.dim * bytes_of(type)),
-           first ? static_cast<std::int32_t>(slot) : -1, 0, static_cast<std::uint8_t>(pieces),
-           field.in_fm});
+           first ? field.wide : nullptr, static_cast<std::uint32_t>(field.rows),
+           static_cast<std::uint32_t>(field.dim * bytes_of(type)), 0, pieces, field.oov_row,
+           first ? static_cast<std::int32_t>(slot) : -1});
       piece += pieces;
     }
   }
@@ -58,7 +61,7 @@ void place_chunks(const std::vector<int>& columns, ForwardPlan& plan) {
   for (int block = 0, f = 0; block < 2; ++block) {
     const std::size_t first = plan.x_columns.size();
     for (; f < a.fields_end[block]; ++f) {
-      plan.fields[f].chunk = static_cast<std::uint16_t>(plan.x_columns.size());
+      plan.fields[f].place = static_cast<std::uint32_t>(plan.x_columns.size() * kChunkStride);
       for (int piece = 0; piece < plan.fields[f].pieces; ++piece)
         plan.x_columns.push_back(columns[f] + piece * kPiece);
     }
@@ -85,6 +88,7 @@ void place_levels(const ForwardModel& model, const ForwardShape& shape, ForwardA
   const int num_extras = shape.num_shifts + (shape.has_cross ? 1 : 0) + shape.num_fm;
   a.num_shifts = shape.num_shifts;
   a.has_cross = shape.has_cross ? 1 : 0;
+  a.has_fm = shape.num_fm > 0 ? 1 : 0;
   std::copy(model.shifts.begin(), model.shifts.end(), a.shifts);
   a.tile = forward_tile(shape.columns, num_extras);
   a.num_levels = static_cast<int>(shape.columns.size());
@@ -114,6 +118,9 @@ ForwardLevel with_fm(const ForwardModel& model) {
 ForwardPlan plan_forward(const ForwardModel& model, DataType type) {
   const ForwardShape shape = shape_of(model);
   DPIF_CHECK(type != DataType::kFloat && forward_fits(shape), "the model does not fit one kernel");
+  for (const DeviceLookupField& field : model.fields)
+    DPIF_CHECK(field.dim == 0 || field.in_fm == (shape.num_fm > 0),
+               "fields with vectors must all be in FM, or none");
   ForwardPlan plan{};
   place_levels(model, shape, plan.arguments);
   place_chunks(place_fields(model, type, plan), plan);

@@ -38,6 +38,8 @@ struct ForwardPlaces {
   __device__ std::uint32_t received(int level) const { return full(kForwardMaxSlots) + 8 * level; }
   __device__ std::uint32_t vectors_there() const { return received(kForwardMaxLevels); }
   __device__ std::uint32_t looked_up() const { return received(kForwardMaxLevels + 1); }
+  __device__ std::uint32_t squared() const { return received(kForwardMaxLevels + 2); }
+  __device__ std::uint32_t to_score() const { return received(kForwardMaxLevels + 3); }
 };
 
 // How wgmma finds 16 columns (two chunks) without swizzle: `chunk_bytes` from one to the next.
@@ -74,6 +76,7 @@ struct WeightRing {
 
   // The copying thread: all steps, slot by slot.
   __device__ void fill(const char* source, int steps) {
+#pragma unroll 1
     for (int left = steps; left > 0; left -= kSteps, advance_slot()) {
       const int bytes = min(left, kSteps) * kStepBytes;
       barrier_wait(places.empty(slot), phase ^ 1);
@@ -201,6 +204,7 @@ __device__ void take_extras(const float (&sums)[kTile / 2], std::uint32_t bias,
   const int first = a.first_extra[quarter];
   const int count = a.first_extra[quarter + 1] - first;
   const std::uint32_t extras = address_in(places.base + places.offsets.extras, thread.warp / 2);
+  const std::uint32_t barrier = address_in(places.to_score(), thread.warp / 2);
 #pragma unroll 1
   for (int j = column / 8; 8 * j < column + count; ++j) {
     const float4 four = sums_of_chunk<kTile>(sums, j);
@@ -212,7 +216,7 @@ __device__ void take_extras(const float (&sums)[kTile / 2], std::uint32_t bias,
       if (extra < 0 || extra >= count) continue;
       const int row = thread.first_row() + i / 2 * 8;
       const int place = row % 32 * places.offsets.extras_stride + first + extra;
-      store_in(extras + 4 * place, values[i]);
+      store_in(extras + 4 * place, values[i], barrier);
     }
   }
 }
