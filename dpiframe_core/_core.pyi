@@ -274,7 +274,7 @@ def forward_fits(
     most_rows: int,
 ) -> bool:
     """Whether one kernel takes a model: fields' widths (0: a wide part only), columns of its
-    products, dots of a cross network, numbers in FM, rows of a batch's ids and of the largest table.
+    products, dots of a cross network, numbers in FM, rows of a batch's ids, of the largest table.
     """
 
 def forward_max_rows(compute_capability_major: int, multiprocessors: int) -> int:
