@@ -8,7 +8,6 @@ MANIFEST.json            sha256 and size of each of these files
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -16,7 +15,6 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +25,17 @@ from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from dpiframe_core.bundle_files import (
+    FORMAT,
+    MANIFEST,
+    MODEL,
+    VOCABULARY,
+    WEIGHTS,
+    check_file,
+    read_manifest,
+    read_model,
+    sha256_file,
+)
 from dpiframe_core.errors import BundleError, SpecError
 from dpiframe_core.features import (
     FeatureSchema,
@@ -37,10 +46,6 @@ from dpiframe_core.features import (
 from dpiframe_core.modules import problems
 from dpiframe_core.spec import ModelSpec
 from dpiframe_core.torch_model import check_weights
-
-FORMAT = 1
-MODEL, WEIGHTS, VOCABULARY = "model.json", "weights.safetensors", "vocabulary.safetensors"
-MANIFEST = "MANIFEST.json"
 
 
 @dataclass(frozen=True)
@@ -98,12 +103,10 @@ def open_bundle(path: str | Path) -> Bundle:
     path = Path(path)
     if not path.is_dir():
         raise BundleError(f"there is no bundle at {path}: not a folder")
-    manifest, digest = _read_manifest(path)
+    manifest, digest = read_manifest(path)
     for name, entry in manifest.items():
-        _check_file(path / name, entry)
-    model = _read_json(path / MODEL)
-    if not isinstance(model, dict) or model.get("format") != FORMAT:
-        raise BundleError(f"{path / MODEL}: this version reads format {FORMAT}")
+        check_file(path / name, entry)
+    model = read_model(path)
     try:
         spec = ModelSpec.parse(model.get("spec"))
         raw = model.get("schema")
@@ -162,35 +165,6 @@ def _apart(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return apart
 
 
-def _read_manifest(path: Path) -> tuple[dict[str, Any], str]:
-    manifest = _read_json(path / MANIFEST)
-    files = manifest.get("files") if isinstance(manifest, dict) else None
-    if not isinstance(files, dict) or not {MODEL, WEIGHTS} <= set(files):
-        raise BundleError(f"{path / MANIFEST} does not list {MODEL} and {WEIGHTS}")
-    if manifest.get("format") != FORMAT:
-        raise BundleError(f"{path / MANIFEST}: this version reads format {FORMAT}")
-    if unknown := sorted(set(files) - {MODEL, WEIGHTS, VOCABULARY}):
-        raise BundleError(f"{path / MANIFEST} lists files that no bundle has: {unknown}")
-    return files, sha256_file(path / MANIFEST)
-
-
-def _check_file(file: Path, entry: Any) -> None:
-    if not isinstance(entry, dict):
-        raise BundleError(f"the manifest must give {file} a size and a sha256, got {entry!r:.40}")
-    if not file.is_file():
-        raise BundleError(f"{file} is missing, though the manifest lists it")
-    if file.stat().st_size != entry.get("bytes"):
-        raise BundleError(
-            f"{file} has {file.stat().st_size} bytes, the manifest says {entry.get('bytes')}: "
-            "it was cut or changed; export the bundle again"
-        )
-    if (found := sha256_file(file)) != entry.get("sha256"):
-        raise BundleError(
-            f"{file} has sha256 {found[:16]}.., the manifest says "
-            f"{str(entry.get('sha256'))[:16]}..: it was changed; export the bundle again"
-        )
-
-
 def _check_schema(
     spec: ModelSpec,
     schema: FeatureSchema | None,
@@ -218,18 +192,3 @@ def _check_schema(
         raise BundleError(
             f"{where}: vocabularies needed for {sorted(needed)}, there are {sorted(vocabularies)}"
         )
-
-
-def _read_json(file: Path) -> Any:
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BundleError(f"{file} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise BundleError(f"{file} is not JSON: {error}") from None
-
-
-def sha256_file(file: Path) -> str:
-    """The file's sha256, 64 hex digits."""
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()

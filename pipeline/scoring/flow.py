@@ -21,7 +21,7 @@ from pipeline.errors import DpiframeError, ResumableError
 from pipeline.planning.units import Unit
 from pipeline.publishing.records import Outcome
 from pipeline.scoring.cluster import Shares
-from pipeline.scoring.read import read_unit, worth_hashing_once
+from pipeline.scoring.read import ReadSettings, read_unit
 from pipeline.scoring.scorer import Scorer, ScorerSettings, decode
 
 # How many scorers may die over one unit before the job gives up; Ray starts new ones meanwhile.
@@ -34,8 +34,11 @@ class UnitSource(Datasource):  # type: ignore[misc]  # Ray ships no types
     def __init__(self, units: Sequence[Unit], settings: ScorerSettings, row_bytes: int) -> None:
         super().__init__()
         self.units, self.row_bytes = units, row_bytes
-        self.columns = tuple(settings.columns.read_columns)
-        self.dictionary = worth_hashing_once(settings.columns)
+        self.read_settings = ReadSettings(
+            columns=settings.columns,
+            bundle=settings.config.bundle,
+            bundle_digest=settings.bundle_digest,
+        ).model_dump_json()
 
     def get_name(self) -> str:
         """Name of the read stage in Ray's own displays."""
@@ -58,7 +61,7 @@ class UnitSource(Datasource):  # type: ignore[misc]  # Ray ships no types
             input_files=[unit.path],
             exec_stats=None,
         )
-        work = partial(read_unit, unit.model_dump_json(), self.columns, self.dictionary)
+        work = partial(read_unit, unit.model_dump_json(), self.read_settings)
         return ReadTask(work, metadata)
 
 

@@ -16,17 +16,21 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
 from dpiframe_core import load_engine, open_bundle
-from dpiframe_core.errors import BundleError
-from dpiframe_core.features.encoder import Encoder
+from dpiframe_core.errors import BadIdError, BundleError
 from pipeline.config import SCORE_COLUMN, JobConfig
 from pipeline.planning.columns import Columns
 from pipeline.planning.units import Unit
 from pipeline.publishing.publish import Publisher, SupersededError
 from pipeline.publishing.records import ErrorKind, Outcome, UnitError, UnitRecord
-from pipeline.scoring.bad_rows import Finding, first_bad_row, rejected_table
-from pipeline.scoring.model_inputs import EncodedReader, InputReader, RawReader, only_chunk
-from pipeline.scoring.read import ERROR_KEY, GROUPS_KEY, SECONDS_KEY, UNIT_KEY
+from pipeline.scoring.bad_rows import (
+    Finding,
+    first_bad_row,
+    harmless,
+    id_findings,
+    rejected_table,
+)
 from pipeline.scoring.score_stats import score_stats
+from pipeline.scoring.unit_block import UnitBlock, open_block
 
 T = TypeVar("T")
 
@@ -73,14 +77,14 @@ class Scorer:
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Score and publish one unit; returns one row of OUTCOME_SCHEMA."""
-        metadata = table.schema.metadata
-        if ERROR_KEY in metadata:
-            return outcome(UnitError.model_validate_json(metadata[ERROR_KEY]))
-        unit = Unit.model_validate_json(metadata[UNIT_KEY])
+        block = open_block(table)
+        if isinstance(block, UnitError):
+            return outcome(block)
+        unit = block.unit
         try:
             if self.broken is not None:
                 raise self.broken
-            return outcome(self.publisher.already(unit.name) or self._score(unit, table))
+            return outcome(self.publisher.already(unit.name) or self._score(block))
         except UnitFailedError as error:
             return failed(unit, error.kind, str(error))
         except SupersededError as error:
@@ -112,16 +116,16 @@ class Scorer:
             threads=self.settings.threads,
         )
         self.field_names = [field.name for field in bundle.spec.fields]
-        self.reader = input_reader(self.settings, bundle)
+        self.table_rows = [field.rows for field in bundle.spec.fields]
 
-    def _score(self, unit: Unit, table: pa.Table) -> UnitRecord:
+    def _score(self, block: UnitBlock) -> UnitRecord:
         started = time.time()
-        inputs, encode_s = timed(lambda: self.reader(table))
-        rejected = self._rejected(unit, table, inputs.findings)
-        scores, score_s = timed(lambda: self.engine.score(inputs.ids, inputs.dense or None))
+        unit = block.unit
+        (scores, findings), score_s = timed(lambda: self._scores(block))
+        rejected = self._rejected(block, findings)
         check_finite(scores, unit)
         bad_rows = rejected.column("row").to_numpy()
-        output = self._output(table, scores, bad_rows)
+        output = with_scores(block.copied, scores, bad_rows)
         published, write_s = timed(lambda: self.publisher.write_parts(unit.name, output, rejected))
         record = UnitRecord(
             **source_facts(unit),
@@ -131,8 +135,8 @@ class Scorer:
             rejected=len(bad_rows),
             bad_ids=self._bad_ids(),
             started=started,
-            read_s=float(table.schema.metadata[SECONDS_KEY]),
-            encode_s=encode_s,
+            read_s=block.facts.read_s,
+            encode_s=block.facts.encode_s,
             score_s=score_s,
             write_s=write_s,
             batch_s=[float(seconds) for seconds in self.engine.batch_seconds],
@@ -142,47 +146,43 @@ class Scorer:
         self.publisher.write_record(record)
         return record
 
-    def _rejected(self, unit: Unit, table: pa.Table, findings: list[Finding]) -> pa.Table:
+    def _scores(self, block: UnitBlock) -> tuple[np.ndarray, list[Finding]]:
+        """Scores [B] and the findings about rows whose score means nothing.
+
+        That ids are within their tables is left to the engine; only where it finds one that is not
+        are the rows looked for, and scored again without such ids.
+        """
+        dense = block.dense or None
+        try:
+            return self.engine.score(block.ids, dense), block.findings
+        except BadIdError:
+            bad = list(id_findings(block.id_columns, block.ids, self.table_rows))
+            names = [name for name, _ in block.id_columns]
+            scores = self.engine.score(harmless(block.ids, names, bad), dense)
+            return scores, [*bad, *block.findings]
+
+    def _rejected(self, block: UnitBlock, findings: list[Finding]) -> pa.Table:
         """The bad rows; UnitFailedError about the first one if the job does not reject."""
+        unit = block.unit
         rejected = rejected_table(unit.name, unit.first_row, findings)
         if rejected.num_rows and self.config.on_bad_row == "fail":
-            groups = [int(rows) for rows in table.schema.metadata[GROUPS_KEY].split(b",")]
+            groups = block.facts.group_rows
             where = first_bad_row(rejected, unit.path, unit.first_row_group, groups)
             raise UnitFailedError("bad_row", where)
         return rejected
-
-    def _output(self, table: pa.Table, scores: np.ndarray, bad_rows: np.ndarray) -> pa.Table:
-        """Key columns, carried columns, score: float32 [B], null in the bad rows."""
-        columns = self.settings.columns
-        names = [*columns.key_columns, *columns.carry_columns]
-        data = [plain(table.column(name)) for name in names]
-        mask = None
-        if len(bad_rows):
-            mask = np.zeros(len(scores), bool)
-            mask[bad_rows] = True
-        data.append(pa.array(scores, pa.float32(), mask=mask))
-        return pa.table(data, names=[*names, SCORE_COLUMN])
 
     def _bad_ids(self) -> dict[str, int]:
         counts = zip(self.field_names, self.engine.bad_ids, strict=True)
         return {name: int(count) for name, count in counts if count}
 
 
-def input_reader(settings: ScorerSettings, bundle: Any) -> InputReader:
-    """The reader for the job's form of input."""
-    columns = settings.columns
-    if columns.form == "raw":
-        encoder = Encoder(bundle.schema, bundle.vocabularies)
-        return RawReader(
-            columns.key_columns, [dense.column for dense in bundle.schema.dense], encoder
-        )
-    return EncodedReader(
-        columns.key_columns,
-        columns.id_columns,
-        columns.dense_columns,
-        [field.rows for field in bundle.spec.fields],
-        check_ranges=settings.config.on_bad_id == "bad_row",
-    )
+def with_scores(copied: pa.Table, scores: np.ndarray, bad_rows: np.ndarray) -> pa.Table:
+    """Key columns, carried columns, score: float32 [B], null in the bad rows."""
+    mask = None
+    if len(bad_rows):
+        mask = np.zeros(len(scores), bool)
+        mask[bad_rows] = True
+    return copied.append_column(SCORE_COLUMN, pa.array(scores, pa.float32(), mask=mask))
 
 
 def source_facts(unit: Unit) -> dict[str, Any]:
@@ -206,12 +206,6 @@ def check_finite(scores: np.ndarray, unit: Unit) -> None:
             f"the model's score of row {unit.first_row + row} of {unit.path} is {scores[row]}; "
             "look at its weights, and at the dense features of that row",
         )
-
-
-def plain(column: pa.ChunkedArray) -> pa.Array:
-    """The column as it is published: without dictionary encoding."""
-    array = only_chunk(column)
-    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
 def timed(work: Callable[[], T]) -> tuple[T, float]:
