@@ -78,6 +78,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("xxh64_int64", &xxh64_int64_argument, py::arg("values"), py::arg("seed"));
   bind_lookup(module);
   bind_scheduler(module);
+  bind_score_statistics(module);
 #ifdef DPIFRAME_WITH_CUDA
   bind_cuda(module);
 #endif

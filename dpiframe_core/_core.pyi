@@ -33,6 +33,16 @@ def xxh64_strings(
 def xxh64_int64(values: NDArray[np.int64], seed: int) -> NDArray[np.uint64]:
     """XXH64 of the 8 little-endian bytes of each value; [n] -> [n]."""
 
+def score_statistics(
+    scores: NDArray[np.float32],
+) -> tuple[float, float, float, NDArray[np.int64]]:
+    """Smallest and largest score, their sum in float64, and the histogram [202] of scores [B].
+
+    Bin k holds the scores p with p >= sigmoid(e) for exactly k of the edges e = -10, -9.9, ..., 10.
+    The sum is finite just where all scores are. NaN is in bin 0 and neither smallest nor largest;
+    where there is no other score these are inf and -inf. ValueError: another type or shape.
+    """
+
 def empty_table(rows: int, dim: int) -> NDArray[np.float32]:
     """An uninitialised table [rows, dim] that starts on a cache line and asks for huge pages.
 
