@@ -9,6 +9,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -24,6 +25,7 @@ from pipeline.planning.units import Unit
 from pipeline.publishing.publish import Publisher, SupersededError
 from pipeline.publishing.records import ErrorKind, Outcome, UnitError, UnitRecord
 from pipeline.scoring.bad_rows import Finding, first_bad_row, rejected_table
+from pipeline.scoring.engine_loading import LoadedEngine, MemoryShortError
 from pipeline.scoring.model_inputs import EncodedReader, InputReader, RawReader, only_chunk
 from pipeline.scoring.read import ERROR_KEY, GROUPS_KEY, SECONDS_KEY, UNIT_KEY
 from pipeline.scoring.score_stats import score_stats
@@ -68,6 +70,8 @@ class Scorer:
             self._load()
         except UnitFailedError as error:
             self.broken = error
+        except MemoryShortError as error:
+            self.broken = UnitFailedError("memory", str(error))
         except Exception as error:
             self.broken = UnitFailedError("internal", f"the engine did not start: {error!r}")
 
@@ -85,6 +89,8 @@ class Scorer:
             return failed(unit, error.kind, str(error))
         except SupersededError as error:
             return failed(unit, "superseded", str(error))
+        except MemoryShortError as error:
+            return failed(unit, "memory", str(error))
         except OSError as error:
             return failed(unit, "storage", f"cannot write to {self.config.output}: {error}")
         except Exception as error:
@@ -101,16 +107,17 @@ class Scorer:
                 f"bundle {self.config.bundle} has digest {bundle.digest} on {self.name}, "
                 f"{self.settings.bundle_digest} was planned: it must not change while a job runs",
             )
-        self.engine = load_engine(
+        load = partial(
+            load_engine,
             bundle,
             device=self.settings.device,
             precision=self.config.precision,
-            max_batch=self.config.max_batch,
             streams=self.config.streams,
             graphs=self.config.graphs,
             on_bad_id="oov" if self.config.on_bad_id == "oov" else "fail",
             threads=self.settings.threads,
         )
+        self.engine = LoadedEngine(lambda rows: load(max_batch=rows), self.config.max_batch)
         self.field_names = [field.name for field in bundle.spec.fields]
         self.reader = input_reader(self.settings, bundle)
 
@@ -138,6 +145,7 @@ class Scorer:
             batch_s=[float(seconds) for seconds in self.engine.batch_seconds],
             scorer=self.name,
             device=self.engine.device,
+            reduced_batch=self.engine.reduced_batch,
         )
         self.publisher.write_record(record)
         return record
