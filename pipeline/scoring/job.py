@@ -98,6 +98,7 @@ class Job:
         self.records: dict[str, UnitRecord] = {}
         self.quarantined: list[Quarantined] = []
         self.resumed_rows = self.rejected = self.num_gpus = 0
+        self.short_of_memory: set[tuple[str, int]] = set()
 
     def run(self) -> JobResult:
         """Do the whole job under the output's lock."""
@@ -144,6 +145,7 @@ class Job:
                         continue
                     self.records[outcome.unit] = outcome
                     self.rejected += outcome.rejected
+                    self._warn_of_memory(outcome)
                     progress.unit_done(outcome.rows)
                     tracker.unit_done(outcome)
                     check_rejected(self.plan, self.rejected)
@@ -152,6 +154,18 @@ class Job:
         """The next outcome, None at the end; a stop signal raises while waiting for it."""
         with self.signals.waiting():
             return next(outcomes, None)
+
+    def _warn_of_memory(self, record: UnitRecord) -> None:
+        """Say once a scorer and size that its batches had to become smaller."""
+        if record.reduced_batch is None:
+            return
+        if (record.scorer, record.reduced_batch) not in self.short_of_memory:
+            self.short_of_memory.add((record.scorer, record.reduced_batch))
+            log.warning(
+                "scorer %s: the GPU's memory is too short for max_batch, it goes on with %d rows",
+                record.scorer,
+                record.reduced_batch,
+            )
 
     def _failed(self, error: UnitError) -> None:
         """Raise the job's error for a failed unit, or note the unit as quarantined."""
@@ -215,6 +229,7 @@ ERRORS: dict[ErrorKind, type[DpiframeError]] = {
     "bad_row": ContractError,
     "io": ResumableError,
     "storage": ResumableError,
+    "memory": ResumableError,
     "bundle": ConfigError,
     "superseded": LockedError,
     "internal": DpiframeError,

@@ -9,6 +9,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -29,6 +30,7 @@ from pipeline.scoring.bad_rows import (
     id_findings,
     rejected_table,
 )
+from pipeline.scoring.engine_loading import LoadedEngine, MemoryShortError
 from pipeline.scoring.score_stats import score_stats
 from pipeline.scoring.unit_block import UnitBlock, open_block
 
@@ -72,6 +74,8 @@ class Scorer:
             self._load()
         except UnitFailedError as error:
             self.broken = error
+        except MemoryShortError as error:
+            self.broken = UnitFailedError("memory", str(error))
         except Exception as error:
             self.broken = UnitFailedError("internal", f"the engine did not start: {error!r}")
 
@@ -89,6 +93,8 @@ class Scorer:
             return failed(unit, error.kind, str(error))
         except SupersededError as error:
             return failed(unit, "superseded", str(error))
+        except MemoryShortError as error:
+            return failed(unit, "memory", str(error))
         except OSError as error:
             return failed(unit, "storage", f"cannot write to {self.config.output}: {error}")
         except Exception as error:
@@ -105,16 +111,17 @@ class Scorer:
                 f"bundle {self.config.bundle} has digest {bundle.digest} on {self.name}, "
                 f"{self.settings.bundle_digest} was planned: it must not change while a job runs",
             )
-        self.engine = load_engine(
+        load = partial(
+            load_engine,
             bundle,
             device=self.settings.device,
             precision=self.config.precision,
-            max_batch=self.config.max_batch,
             streams=self.config.streams,
             graphs=self.config.graphs,
             on_bad_id="oov" if self.config.on_bad_id == "oov" else "fail",
             threads=self.settings.threads,
         )
+        self.engine = LoadedEngine(lambda rows: load(max_batch=rows), self.config.max_batch)
         self.field_names = [field.name for field in bundle.spec.fields]
         self.table_rows = [field.rows for field in bundle.spec.fields]
 
@@ -142,6 +149,7 @@ class Scorer:
             batch_s=[float(seconds) for seconds in self.engine.batch_seconds],
             scorer=self.name,
             device=self.engine.device,
+            reduced_batch=self.engine.reduced_batch,
         )
         self.publisher.write_record(record)
         return record
