@@ -20,9 +20,9 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from pipeline.errors import DpiframeError, ResumableError
 from pipeline.planning.units import Unit
 from pipeline.publishing.records import Outcome
-from pipeline.scoring.cluster import Shares
 from pipeline.scoring.read import read_unit, worth_hashing_once
 from pipeline.scoring.scorer import Scorer, ScorerSettings, decode
+from pipeline.scoring.sizing import Sizes
 
 # How many scorers may die over one unit before the job gives up; Ray starts new ones meanwhile.
 SCORER_DEATHS = 8
@@ -63,7 +63,7 @@ class UnitSource(Datasource):  # type: ignore[misc]  # Ray ships no types
 
 
 def stream_outcomes(
-    units: Sequence[Unit], settings: ScorerSettings, shares: Shares, row_bytes: int
+    units: Sequence[Unit], settings: ScorerSettings, sizes: Sizes, row_bytes: int
 ) -> Generator[Outcome, None, None]:
     """Score and publish units on the connected Ray; yields one outcome a unit, as they finish.
 
@@ -77,7 +77,7 @@ def stream_outcomes(
     context.enable_progress_bars = False
     context.execution_options.preserve_order = False
     with ray.data.DataContext.current(context):
-        dataset = plan_dataset(UnitSource(units, settings, row_bytes), settings, shares)
+        dataset = plan_dataset(UnitSource(units, settings, row_bytes), settings, sizes)
         batches = iter(
             dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0)
         )
@@ -104,10 +104,13 @@ def stream_outcomes(
             batches.close()
 
 
-def plan_dataset(source: UnitSource, settings: ScorerSettings, shares: Shares) -> Any:
+def plan_dataset(source: UnitSource, settings: ScorerSettings, sizes: Sizes) -> Any:
     """The lazy dataset: reading and scoring stay apart because their resources differ."""
     read = ray.data.read_datasource(
-        source, override_num_blocks=len(source.units), num_cpus=shares.read_cpus
+        source,
+        override_num_blocks=len(source.units),
+        num_cpus=sizes.read_cpus,
+        compute=ray.data.TaskPoolStrategy(size=sizes.read_tasks),
     )
     # `map_batches` wants an integer batch size with GPUs, and would then cut and join blocks.
     return read.map_batches_internal(
@@ -116,11 +119,11 @@ def plan_dataset(source: UnitSource, settings: ScorerSettings, shares: Shares) -
         batch_size=None,
         batch_format="pyarrow",
         compute=ray.data.ActorPoolStrategy(
-            size=shares.scorers,
-            max_tasks_in_flight_per_actor=settings.config.max_tasks_in_flight,
+            size=sizes.scorers,
+            max_tasks_in_flight_per_actor=sizes.tasks_in_flight,
         ),
-        num_cpus=shares.scorer_cpus,
-        num_gpus=shares.scorer_gpus or None,
+        num_cpus=sizes.scorer_cpus,
+        num_gpus=sizes.scorer_gpus or None,
         # Ray's default is to retry for ever, also a unit that crashes every scorer it meets.
         max_task_retries=SCORER_DEATHS,
     )

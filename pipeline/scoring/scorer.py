@@ -44,6 +44,7 @@ class ScorerSettings(BaseModel):
     attempt: str
     device: Literal["cpu", "cuda"]
     threads: int
+    max_batch: int
 
 
 class UnitFailedError(Exception):
@@ -105,7 +106,7 @@ class Scorer:
             bundle,
             device=self.settings.device,
             precision=self.config.precision,
-            max_batch=self.config.max_batch,
+            max_batch=self.settings.max_batch,
             streams=self.config.streams,
             graphs=self.config.graphs,
             on_bad_id="oov" if self.config.on_bad_id == "oov" else "fail",

@@ -110,6 +110,7 @@ def scorer_of(plan: JobPlan, attempt: str) -> Scorer:
         attempt=attempt,
         device="cpu",
         threads=1,
+        max_batch=65536,
     )
     return Scorer(settings.model_dump_json())
 
