@@ -1,6 +1,8 @@
-"""The streaming plan: one read task a unit, a fixed pool of scorer actors, one outcome a unit.
+"""The streaming plan: units to a fixed pool of scorer actors, one outcome a unit to the driver.
 
-read task (any CPU) -> object store -> scorer actor (one engine) -> one row of outcome -> driver.
+read_in scorer:  a few units -> scorer actor, whose threads read -> outcomes -> driver
+read_in tasks:   read task (any CPU) -> object store -> scorer actor -> outcome -> driver
+
 Rows never pass the driver, and Ray's backpressure bounds what waits in the object store.
 """
 
@@ -20,9 +22,12 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from pipeline.errors import DpiframeError, ResumableError
 from pipeline.planning.units import Unit
 from pipeline.publishing.records import Outcome
-from pipeline.scoring.cluster import Shares
-from pipeline.scoring.read import ReadSettings, read_unit
-from pipeline.scoring.scorer import Scorer, ScorerSettings, decode
+from pipeline.scoring.memory_fit import STORE_SHARE
+from pipeline.scoring.read import read_unit
+from pipeline.scoring.scorer import Scorer, decode
+from pipeline.scoring.scorer_settings import ScorerSettings
+from pipeline.scoring.sizes import Sizes
+from pipeline.scoring.unit_groups import group_table, group_units
 
 # How many scorers may die over one unit before the job gives up; Ray starts new ones meanwhile.
 SCORER_DEATHS = 8
@@ -34,11 +39,7 @@ class UnitSource(Datasource):  # type: ignore[misc]  # Ray ships no types
     def __init__(self, units: Sequence[Unit], settings: ScorerSettings, row_bytes: int) -> None:
         super().__init__()
         self.units, self.row_bytes = units, row_bytes
-        self.read_settings = ReadSettings(
-            columns=settings.columns,
-            bundle=settings.config.bundle,
-            bundle_digest=settings.bundle_digest,
-        ).model_dump_json()
+        self.read_settings = settings.read_settings.model_dump_json()
 
     def get_name(self) -> str:
         """Name of the read stage in Ray's own displays."""
@@ -66,7 +67,7 @@ class UnitSource(Datasource):  # type: ignore[misc]  # Ray ships no types
 
 
 def stream_outcomes(
-    units: Sequence[Unit], settings: ScorerSettings, shares: Shares, row_bytes: int
+    units: Sequence[Unit], settings: ScorerSettings, sizes: Sizes, row_bytes: int
 ) -> Generator[Outcome, None, None]:
     """Score and publish units on the connected Ray; yields one outcome a unit, as they finish.
 
@@ -77,10 +78,11 @@ def stream_outcomes(
         return
     context = ray.data.DataContext.get_current().copy()
     context.target_max_block_size = None  # a block is a unit, however large
+    context.override_object_store_memory_limit_fraction = STORE_SHARE
     context.enable_progress_bars = False
     context.execution_options.preserve_order = False
     with ray.data.DataContext.current(context):
-        dataset = plan_dataset(UnitSource(units, settings, row_bytes), settings, shares)
+        dataset = score(source(units, settings, sizes, row_bytes), settings, sizes)
         batches = iter(
             dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0)
         )
@@ -107,23 +109,37 @@ def stream_outcomes(
             batches.close()
 
 
-def plan_dataset(source: UnitSource, settings: ScorerSettings, shares: Shares) -> Any:
-    """The lazy dataset: reading and scoring stay apart because their resources differ."""
-    read = ray.data.read_datasource(
-        source, override_num_blocks=len(source.units), num_cpus=shares.read_cpus
+def source(
+    units: Sequence[Unit], settings: ScorerSettings, sizes: Sizes, row_bytes: int
+) -> ray.data.Dataset:
+    """What scorers are called with: descriptions of units, or their rows."""
+    if sizes.read_in == "scorer":
+        groups = group_units(units, sizes.scorers * sizes.calls)
+        return ray.data.from_blocks([group_table(group) for group in groups])
+    return ray.data.read_datasource(
+        UnitSource(units, settings, row_bytes),
+        override_num_blocks=len(units),
+        num_cpus=sizes.read_cpus,
+        compute=ray.data.TaskPoolStrategy(size=sizes.read_tasks),
     )
+
+
+def score(dataset: Any, settings: ScorerSettings, sizes: Sizes) -> ray.data.Dataset:
+    """Scorers over the blocks; reading apart from them stays so, as its resources differ."""
     # `map_batches` wants an integer batch size with GPUs, and would then cut and join blocks.
-    return read.map_batches_internal(
+    return dataset.map_batches_internal(
         Scorer,
         fn_constructor_args=(settings.model_dump_json(),),
         batch_size=None,
         batch_format="pyarrow",
         compute=ray.data.ActorPoolStrategy(
-            size=shares.scorers,
-            max_tasks_in_flight_per_actor=settings.config.max_tasks_in_flight,
+            size=sizes.scorers,
+            max_tasks_in_flight_per_actor=sizes.tasks_in_flight,
+            max_concurrent_calls_per_actor=sizes.calls,
+            enable_true_multi_threading=True,
         ),
-        num_cpus=shares.scorer_cpus,
-        num_gpus=shares.scorer_gpus or None,
+        num_cpus=sizes.scorer_cpus,
+        num_gpus=sizes.scorer_gpus or None,
         # Ray's default is to retry for ever, also a unit that crashes every scorer it meets.
         max_task_retries=SCORER_DEATHS,
     )

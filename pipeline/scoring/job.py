@@ -125,12 +125,15 @@ class Job:
         pending = [unit for unit in self.plan.units if unit.name not in self.records]
         self.rejected = sum(record.rejected for record in self.records.values())
         check_rejected(self.plan, self.rejected)
-        if pending:
-            self._score(pending, tracker)
+        if not pending:
+            return self._finish(lock)
+        return self._score(pending, tracker, lock)
+
+    def _finish(self, lock: OutputLock) -> Manifest:
         lock.check()
         return finish_output(self.layout, self.plan, self.quarantined)
 
-    def _score(self, pending: Sequence[Unit], tracker: Tracker) -> None:
+    def _score(self, pending: Sequence[Unit], tracker: Tracker, lock: OutputLock) -> Manifest:
         from pipeline.scoring.session import open_session
 
         self.signals.check()
@@ -149,6 +152,7 @@ class Job:
                     progress.unit_done(outcome.rows)
                     tracker.unit_done(outcome)
                     check_rejected(self.plan, self.rejected)
+            return self._finish(lock)  # before Ray ends, which takes a second
 
     def _next(self, outcomes: Iterator[Outcome]) -> Outcome | None:
         """The next outcome, None at the end; a stop signal raises while waiting for it."""

@@ -86,7 +86,7 @@ def open_block(table: pa.Table) -> UnitBlock | UnitError:
         columns[use].append((name, one_chunk(column)))
     copied = columns[COPY]
     return UnitBlock(
-        unit=Unit.model_validate_json(metadata[UNIT_KEY]),
+        unit=unit_in(table),
         facts=ReadFacts(*json.loads(metadata[FACTS_KEY])),
         ids=[as_ids(array) for _, array in columns[ID]],
         dense=[array.to_numpy(zero_copy_only=True) for _, array in columns[DENSE]],
@@ -94,6 +94,11 @@ def open_block(table: pa.Table) -> UnitBlock | UnitError:
         copied=pa.table([array for _, array in copied], names=[name for name, _ in copied]),
         findings=findings_from_ipc(metadata[FINDINGS_KEY]) if FINDINGS_KEY in metadata else [],
     )
+
+
+def unit_in(table: pa.Table) -> Unit:
+    """The unit that a block, or its failure, is of."""
+    return Unit.model_validate_json(table.schema.metadata[UNIT_KEY])
 
 
 def as_ids(array: pa.Array) -> Ids:

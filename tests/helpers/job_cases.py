@@ -21,7 +21,8 @@ from pipeline.publishing.finish import finish_output
 from pipeline.publishing.output import claim, tidy
 from pipeline.publishing.records import Manifest, Outcome, OutputLayout, UnitRecord
 from pipeline.scoring.read import ReadSettings, read_unit
-from pipeline.scoring.scorer import Scorer, ScorerSettings, decode
+from pipeline.scoring.scorer import Scorer, decode
+from pipeline.scoring.scorer_settings import ScorerSettings
 
 
 def tiny_spec() -> ModelSpec:
@@ -110,6 +111,7 @@ def scorer_of(plan: JobPlan, attempt: str) -> Scorer:
         attempt=attempt,
         device="cpu",
         threads=1,
+        max_batch=65536,
     )
     return Scorer(settings.model_dump_json())
 

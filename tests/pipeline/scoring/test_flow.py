@@ -15,8 +15,10 @@ from pipeline.planning.plan import make_plan
 from pipeline.publishing.output import claim
 from pipeline.publishing.records import Outcome, OutputLayout, UnitRecord
 from pipeline.scoring.flow import stream_outcomes
-from pipeline.scoring.scorer import ScorerSettings
-from pipeline.scoring.session import cluster_shares, row_bytes
+from pipeline.scoring.machine import cluster_machine
+from pipeline.scoring.scorer_settings import ScorerSettings
+from pipeline.scoring.sizes import work_of
+from pipeline.scoring.sizing import choose_sizes
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 
@@ -24,16 +26,17 @@ pytestmark = pytest.mark.usefixtures("ray_session")
 def stream(folder: Path, unit_rows: int) -> Generator[Outcome, None, None]:
     plan = make_plan(JobConfig.model_validate(job_keys(folder, unit_rows=unit_rows)))
     attempt, _ = claim(OutputLayout(plan.config.output), plan)
-    shares = cluster_shares(plan.config)
+    sizes = choose_sizes(cluster_machine(), work_of(plan, plan.units), plan.config)
     settings = ScorerSettings(
         config=plan.config,
         columns=plan.columns,
         bundle_digest=plan.bundle_digest,
         attempt=attempt,
-        device=shares.device,
-        threads=shares.threads,
+        device=sizes.device,
+        threads=sizes.threads,
+        max_batch=sizes.max_batch,
     )
-    return stream_outcomes(plan.units, settings, shares, row_bytes(plan, plan.units[0].path))
+    return stream_outcomes(plan.units, settings, sizes, plan.row_bytes)
 
 
 def test_a_unit_is_one_block_however_small_blocks_should_be(tmp_path: Path) -> None:
