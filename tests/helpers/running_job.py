@@ -34,13 +34,13 @@ SECONDS = 120
 
 
 class Case:
-    """A folder with a model and 4 shards of 1,000 rows: 200 units of 20 rows."""
+    """A folder with a model and shards of 1,000 rows, each of 50 units of 20 rows."""
 
-    def __init__(self, folder: Path, address: str, **keys: Any) -> None:
+    def __init__(self, folder: Path, address: str, shards: int = 4, **keys: Any) -> None:
         self.folder, self.output = folder, folder / "output"
         self.layout = OutputLayout(self.output)
         self.model = tiny_bundle(folder / "bundle")
-        self.table: pa.Table = write_shards(folder / "input", 4, 1000, 20)
+        self.table: pa.Table = write_shards(folder / "input", shards, 1000, 20)
         self.config = write_config(folder, unit_rows=20, ray_address=address, **keys)
 
     def start(self, *overrides: str) -> RunningJob:
