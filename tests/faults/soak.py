@@ -2,10 +2,10 @@
 
     python tests/faults/soak.py --kills 100 --seed 7 [--nodes 2] [--shards 10] [--device cuda]
 
-Half of the kills hit jobs with a Ray of their own, half jobs on a cluster of several nodes. A job
-that ends is started again by the same command. Each finished output is verified: every row once,
-in order, with the reference's score, and no published file written twice. Exit code 1 and the
-job's log if anything is lost, doubled, wrong or hangs.
+Half of the kills hit jobs with a Ray of their own, whose scorers read, half jobs on a cluster of
+several nodes, where tasks read. A job that ends is started again by the same command. Each finished
+output is verified: every row once, in order, with the reference's score, and no published file
+written twice. Exit code 1 and the job's log if anything is lost, doubled, wrong or hangs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ from running_job import Case, RunningJob, wait_for  # noqa: E402
 
 # A driver whose Ray is gone must have ended by then; a job must have gone on by then.
 END_SECONDS, GO_ON_SECONDS = 60.0, 180.0
-KINDS = ("scorer", "reader", "raylet", "driver")
+KINDS = {
+    "scorer": ("scorer", "raylet", "driver"),
+    "tasks": ("scorer", "reader", "raylet", "driver"),
+}
 
 
 class Soak:
@@ -63,8 +66,9 @@ class Soak:
 
     def _victims(self, kills: int) -> Iterator[str]:
         """Every kind equally often, in random order."""
-        for first in range(0, kills, len(KINDS)):
-            yield from self.random.sample(KINDS, k=len(KINDS))[: kills - first]
+        kinds = KINDS[str(self.keys["read_in"])]
+        for first in range(0, kills, len(kinds)):
+            yield from self.random.sample(kinds, k=len(kinds))[: kills - first]
 
     def _one_start(self, case: Case, kind: str | None, victims: Iterator[str]) -> str | None:
         """Run the command and kill until it ends; returns the kind to kill next, None at last."""
@@ -173,9 +177,12 @@ def main() -> None:
         keys = {"shards": options.shards, "device": options.device}
         for name, kills in (("own", options.kills // 2), ("nodes", -(-options.kills // 2))):
             (folder / name).mkdir()
-            nodes = stack.enter_context(RayNodes(options.nodes)) if name == "nodes" else None
-            scorers = {"num_scorers": options.nodes} if nodes and options.device == "cpu" else {}
-            soak = Soak(folder / name, nodes, options.seed, **keys, **scorers)
+            if name == "own":
+                soak = Soak(folder / name, None, options.seed, read_in="scorer", **keys)
+            else:
+                nodes = stack.enter_context(RayNodes(options.nodes))
+                keys |= {"num_scorers": options.nodes} if options.device == "cpu" else {}
+                soak = Soak(folder / name, nodes, options.seed, read_in="tasks", **keys)
             soak.run(kills)
             soaks.append(soak)
     kinds = sum((soak.kills for soak in soaks), Counter())

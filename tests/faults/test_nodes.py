@@ -1,4 +1,4 @@
-"""A job on several Ray nodes, one of which dies under it."""
+"""A job on several Ray nodes, one of which dies under it; a node with a small object store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def nodes() -> Iterator[RayNodes]:
 @pytest.mark.usefixtures("ray_session")
 def test_a_killed_node_is_done_without(tmp_path: Path, nodes: RayNodes) -> None:
     """Scorers on two nodes; one dies with its scorer, readers and object store."""
-    case = Case(tmp_path, nodes.address, num_scorers=2)
+    case = Case(tmp_path, nodes.address, num_scorers=2, read_in="tasks")
     with case.start() as job:
         wait_for(lambda: job.ended() or len(case.scorer_pids()) == 2, "units of both scorers")
         assert not job.ended(), job.text()
@@ -31,3 +31,22 @@ def test_a_killed_node_is_done_without(tmp_path: Path, nodes: RayNodes) -> None:
         assert job.wait() == 0, job.text()
 
     case.check_finished(untouched)
+
+
+STORE_BYTES = 80 << 20
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_a_store_for_two_units_and_one_for_none(tmp_path: Path) -> None:
+    """Units of 28 MB, then one of 85 MB."""
+    with RayNodes(0, object_store_memory=STORE_BYTES, num_cpus=2) as nodes:
+        keys = {"read_in": "tasks", "unit_rows": 600_000}
+        case = Case(tmp_path, nodes.address, shards=1, rows=1_800_000, **keys)
+        with case.start("unit_rows=1800000", f"output={tmp_path / 'other'}") as job:
+            assert job.wait() == 2, job.text()
+        assert "a unit of 1,800,000 rows takes" in job.text()
+        assert "set unit_rows lower" in job.text()
+        with case.start() as job:
+            assert job.wait() == 0, job.text()
+
+    case.check_finished({})

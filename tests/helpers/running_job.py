@@ -34,14 +34,17 @@ SECONDS = 120
 
 
 class Case:
-    """A folder with a model and shards of 1,000 rows, each of 50 units of 20 rows."""
+    """A folder with a model and shards of 1,000 rows, each of 50 units of 20 rows, or others."""
 
-    def __init__(self, folder: Path, address: str, shards: int = 4, **keys: Any) -> None:
+    def __init__(
+        self, folder: Path, address: str, shards: int = 4, rows: int = 1000, **keys: Any
+    ) -> None:
         self.folder, self.output = folder, folder / "output"
         self.layout = OutputLayout(self.output)
         self.model = tiny_bundle(folder / "bundle")
-        self.table: pa.Table = write_shards(folder / "input", shards, 1000, 20)
-        self.config = write_config(folder, unit_rows=20, ray_address=address, **keys)
+        self.table: pa.Table = write_shards(folder / "input", shards, rows, rows // 50)
+        keys = {"unit_rows": rows // 50} | keys
+        self.config = write_config(folder, ray_address=address, **keys)
 
     def start(self, *overrides: str, environment: dict[str, str] | None = None) -> RunningJob:
         """Start the command line on this case; `environment`: more variables."""

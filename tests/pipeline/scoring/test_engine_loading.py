@@ -19,11 +19,11 @@ from job_cases import (
     write_shards,
 )
 
+import dpiframe_core
 from dpiframe_core import Engine, load_engine
 from pipeline.config import JobConfig
 from pipeline.planning.plan import make_plan
 from pipeline.publishing.records import Manifest, UnitError, UnitRecord
-from pipeline.scoring import scorer
 from pipeline.scoring.engine_loading import MIN_BATCH, LoadedEngine, MemoryShortError
 from pipeline.scoring.job import Job, error_of
 from pipeline.scoring.signals import StopSignals
@@ -119,7 +119,7 @@ Small = Callable[[int], Card]
 def small_card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Small:
     def make(rows: int) -> Card:
         card = Card(rows)
-        monkeypatch.setattr(scorer, "load_engine", card.load)
+        monkeypatch.setattr(dpiframe_core, "load_engine", card.load)
         return card
 
     return make
