@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import struct
 import subprocess
@@ -16,16 +17,17 @@ from running_job import Case
 from pipeline.publishing.records import Manifest, read_json
 
 HOURS = 3600
+SET_CLOCK = Path(__file__).with_name("set_clock")
 
 
 @pytest.fixture(scope="module")
-def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library that stands between the job and the C library."""
+def slowness(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library that makes storage slow."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("needs a C compiler")
-    library = tmp_path_factory.mktemp("shim") / "shim.so"
-    source = Path(__file__).with_name("shim.c")
+    library = tmp_path_factory.mktemp("slowness") / "slowness.so"
+    source = Path(__file__).with_name("slowness.c")
     command = [compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Werror", str(source), "-o", library]
     subprocess.run([*command, "-ldl"], check=True)
     return library
@@ -61,10 +63,11 @@ class Clock:
 
 
 @pytest.mark.usefixtures("ray_session")
-def test_a_clock_that_jumps_changes_nothing(tmp_path: Path, shim: Path) -> None:
+def test_a_clock_that_jumps_changes_nothing(tmp_path: Path) -> None:
     case = Case(tmp_path, "local", tracking=True, mlflow_uri=f"sqlite:///{tmp_path}/mlflow.db")
     with Clock(tmp_path) as clock:
-        environment = {"LD_PRELOAD": str(shim), "SHIM_CLOCK": str(clock.file)}
+        paths = os.pathsep.join([str(SET_CLOCK), os.environ.get("PYTHONPATH", "")])
+        environment = {"PYTHONPATH": paths, "SET_CLOCK": str(clock.file)}
         with case.start(environment=environment) as job:
             assert job.wait() == 0, job.text()
 
@@ -89,9 +92,9 @@ def _events(case: Case) -> Path:
 
 
 @pytest.mark.usefixtures("ray_session")
-def test_slow_storage_makes_a_slow_job(tmp_path: Path, shim: Path) -> None:
+def test_slow_storage_makes_a_slow_job(tmp_path: Path, slowness: Path) -> None:
     case = Case(tmp_path, "local", shards=1)
-    environment = {"LD_PRELOAD": str(shim), "SHIM_SLOW": str(tmp_path), "SHIM_SLOW_MS": "30"}
+    environment = {"LD_PRELOAD": str(slowness), "SLOW_FOLDER": str(tmp_path), "SLOW_MS": "30"}
     with case.start(environment=environment) as job:
         assert job.wait() == 0, job.text()
 

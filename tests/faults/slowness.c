@@ -1,63 +1,25 @@
-// LD_PRELOAD library of the fault tests: a clock that is set, storage that is slow.
+// LD_PRELOAD library of the fault tests: storage that is slow.
 //
-//   SHIM_CLOCK   file that holds seconds to add to the time of day: int64, read anew at each call
-//   SHIM_SLOW    folder below which open, read, fsync and rename take SHIM_SLOW_MS milliseconds more
+//   SLOW_FOLDER   below it open, read, fsync and rename take SLOW_MS milliseconds more
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/time.h>
-#include <time.h>
 #include <unistd.h>
 
 #define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
-static const volatile int64_t* offset;  // null: the clock is right
 static const char* slow;
 static long slow_ms;
 
 __attribute__((constructor)) static void start(void) {
-    const char* path = getenv("SHIM_CLOCK");
-    int fd = path ? (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC) : -1;
-    if (fd >= 0) {
-        void* page = mmap(NULL, sizeof *offset, PROT_READ, MAP_SHARED, fd, 0);
-        offset = page == MAP_FAILED ? NULL : page;
-        close(fd);
-    }
-    slow = getenv("SHIM_SLOW");
-    const char* ms = getenv("SHIM_SLOW_MS");
+    const char* ms = getenv("SLOW_MS");
+    slow = getenv("SLOW_FOLDER");
     slow_ms = ms ? atol(ms) : 0;
-}
-
-int clock_gettime(clockid_t clock, struct timespec* now) {
-    int status = (int)syscall(SYS_clock_gettime, clock, now);
-    if (status == 0 && offset && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE))
-        now->tv_sec += *offset;
-    return status;
-}
-
-int gettimeofday(struct timeval* restrict now, void* restrict zone) {
-    (void)zone;
-    struct timespec time;
-    clock_gettime(CLOCK_REALTIME, &time);
-    now->tv_sec = time.tv_sec;
-    now->tv_usec = time.tv_nsec / 1000;
-    return 0;
-}
-
-time_t time(time_t* result) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    if (result) *result = now.tv_sec;
-    return now.tv_sec;
 }
 
 static void wait_for_path(const char* path) {
