@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pipeline.errors import ResumableError
+from pipeline.errors import DpiframeError, ResumableError
 from pipeline.scoring.machine import Machine, cluster_machine, local_machine
 from pipeline.scoring.signals import kept_from_ray
 from pipeline.scoring.sizes import Sizes
@@ -47,7 +47,9 @@ def ray_cluster(
                     start(machine.cores, sizes.store_bytes, verbose)
                 else:
                     ray.init(address=found, **_options(verbose))
-        except (ConnectionError, RuntimeError, OSError, ray.exceptions.RayError) as error:
+        except DpiframeError:
+            raise
+        except Exception as error:  # Ray raises nothing less for a node that is slow to start
             where = address or os.environ.get("RAY_ADDRESS") or "a local cluster"
             raise ResumableError(f"Ray did not start or answer ({where}): {error}") from error
         yield sizes or choose(cluster_machine())
