@@ -14,17 +14,23 @@ import time
 from pathlib import Path
 
 
-def set_clock() -> None:
-    """Put an offset before the time of day."""
+def _page() -> mmap.mmap:
     with Path(os.environ["SET_CLOCK"]).open("rb") as file:
-        page = mmap.mmap(file.fileno(), 8, access=mmap.ACCESS_READ)
-    seconds, nanoseconds = time.time, time.time_ns
+        return mmap.mmap(file.fileno(), 8, access=mmap.ACCESS_READ)
 
-    def offset() -> int:
-        return struct.unpack("q", page[:8])[0]
 
-    time.time = lambda: seconds() + offset()
-    time.time_ns = lambda: nanoseconds() + offset() * 10**9
+PAGE = _page()
+RIGHT, RIGHT_NS = time.time, time.time_ns
+
+
+def seconds() -> float:
+    """In place of time.time; with a name of this module, as Ray pickles it."""
+    return RIGHT() + struct.unpack("q", PAGE[:8])[0]
+
+
+def nanoseconds() -> int:
+    """In place of time.time_ns."""
+    return RIGHT_NS() + struct.unpack("q", PAGE[:8])[0] * 10**9
 
 
 def load_the_next() -> None:
@@ -37,5 +43,5 @@ def load_the_next() -> None:
             return
 
 
-set_clock()
+time.time, time.time_ns = seconds, nanoseconds
 load_the_next()
