@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import click
 
 
@@ -17,6 +19,7 @@ def command(config: str, overrides: tuple[str, ...], dry_run: bool, verbose: boo
     the same command runs again. Exit codes: 0 done, 2 config, 3 contract, 4 stopped and resumable,
     5 output locked by another job.
     """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # exit code 4 from the start on
     from pipeline.config import load_config
 
     job = load_config(config, overrides)
@@ -29,4 +32,4 @@ def command(config: str, overrides: tuple[str, ...], dry_run: bool, verbose: boo
     from pipeline.scoring.job import run_job
     from pipeline.scoring.summary import summary
 
-    click.echo(summary(run_job(job, verbose)))
+    click.echo(summary(run_job(job, verbose, own_process=True)))

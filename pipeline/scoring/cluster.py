@@ -12,9 +12,9 @@ import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pipeline.errors import ResumableError
+from pipeline.errors import DpiframeError, ResumableError
 from pipeline.scoring.machine import Machine, cluster_machine, local_machine
-from pipeline.scoring.signals import StopRequestedError
+from pipeline.scoring.signals import kept_from_ray
 from pipeline.scoring.sizes import Sizes
 
 CONNECT_SECONDS = 10.0
@@ -36,24 +36,23 @@ def ray_cluster(
         yield choose(cluster_machine())
         return
     sizes = None
-    try:
-        with contextlib.nullcontext() if verbose else quiet_start():
-            found = running_cluster(address)
-            if found is None:
-                machine = local_machine()
-                sizes = choose(machine)
-                start(machine.cores, sizes.store_bytes, verbose)
-            else:
-                ray.init(address=found, **_options(verbose))
-    except SystemExit:  # Ray's own answer to SIGTERM while it starts
-        raise StopRequestedError("SIGTERM") from None
-    except (ConnectionError, RuntimeError, OSError, ray.exceptions.RayError) as error:
-        where = address or os.environ.get("RAY_ADDRESS") or "a local cluster"
-        raise ResumableError(f"Ray did not start or answer ({where}): {error}") from error
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.callback(ray.shutdown)  # also of a start that a signal cut short
+        try:
+            with kept_from_ray(), contextlib.nullcontext() if verbose else quiet_start():
+                found = running_cluster(address)
+                if found is None:
+                    machine = local_machine()
+                    sizes = choose(machine)
+                    start(machine.cores, sizes.store_bytes, verbose)
+                else:
+                    ray.init(address=found, **_options(verbose))
+        except DpiframeError:
+            raise
+        except Exception as error:  # Ray raises nothing less for a node that is slow to start
+            where = address or os.environ.get("RAY_ADDRESS") or "a local cluster"
+            raise ResumableError(f"Ray did not start or answer ({where}): {error}") from error
         yield sizes or choose(cluster_machine())
-    finally:
-        ray.shutdown()
 
 
 def start(cores: float, store_bytes: int, verbose: bool) -> None:

@@ -17,6 +17,7 @@ import ray
 import ray.data
 from ray.data.block import BlockMetadata
 from ray.data.datasource import Datasource, ReadTask
+from ray.data.exceptions import ExecutionTimeoutError
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from pipeline.errors import DpiframeError, ResumableError
@@ -31,6 +32,8 @@ from pipeline.scoring.unit_groups import group_table, group_units
 
 # How many scorers may die over one unit before the job gives up; Ray starts new ones meanwhile.
 SCORER_DEATHS = 8
+# How long nothing may move in the plan before the job gives up.
+STALL_SECONDS = 1800.0
 
 
 class UnitSource(Datasource):  # type: ignore[misc]  # Ray ships no types
@@ -80,6 +83,7 @@ def stream_outcomes(
     context.target_max_block_size = None  # a block is a unit, however large
     context.override_object_store_memory_limit_fraction = STORE_SHARE
     context.enable_progress_bars = False
+    context.execution_no_progress_timeout_s = STALL_SECONDS
     context.execution_options.preserve_order = False
     with ray.data.DataContext.current(context):
         dataset = score(source(units, settings, sizes, row_bytes), settings, sizes)
@@ -99,6 +103,12 @@ def stream_outcomes(
         ) from error
     except RayError as error:
         raise ResumableError(f"Ray lost the job: {error}; run the command again") from error
+    except ExecutionTimeoutError as error:
+        raise ResumableError(
+            f"nothing moved for {STALL_SECONDS:g} s: the cluster may have no room for a scorer, or "
+            "its object store none for a unit (then a smaller unit_rows helps); run the command "
+            f"again: {error}"
+        ) from error
     except OSError as error:  # never of the output, which only scorers write: that is an outcome
         raise ResumableError(
             f"Ray cannot write its own files below {tempfile.gettempdir()}: {error}; make room "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,6 +36,7 @@ from pipeline.publishing.records import (
     is_whole,
 )
 from pipeline.scoring.progress import Progress
+from pipeline.scoring.ray_watch import RayWatch
 from pipeline.scoring.signals import StopRequestedError, StopSignals
 from pipeline.scoring.tracked import start_tracker
 
@@ -68,13 +70,14 @@ class JobResult(BaseModel):
     run_url: str | None = None
 
 
-def run_job(config: JobConfig, verbose: bool = False) -> JobResult:
+def run_job(config: JobConfig, verbose: bool = False, own_process: bool = False) -> JobResult:
     """Score the input of `config` into its output, going on where an earlier start stopped.
 
     Raises ConfigError, ContractError, ResumableError or LockedError; what was published stays
-    published. Stop signals are honoured when called from the main thread.
+    published. Stop signals are honoured when called from the main thread. `own_process`: the job
+    may end the process when a stop takes Ray too long.
     """
-    with StopSignals() as signals:
+    with StopSignals(own_process) as signals:
         try:
             with signals.waiting():
                 plan = make_plan(config)
@@ -136,9 +139,11 @@ class Job:
     def _score(self, pending: Sequence[Unit], tracker: Tracker, lock: OutputLock) -> Manifest:
         from pipeline.scoring.session import open_session
 
-        self.signals.check()
-        with open_session(self.plan, pending, self.attempt, self.verbose) as session:
-            self.signals.install()  # Ray takes SIGTERM when it starts
+        with contextlib.ExitStack() as stack:
+            with self.signals.waiting():
+                opened = open_session(self.plan, pending, self.attempt, self.verbose)
+                session = stack.enter_context(opened)
+            stack.enter_context(RayWatch(self.signals.stop))
             self.num_gpus = session.num_gpus
             done = rows_of(self.records.values())
             with Progress(self.plan.total_rows, done, len(pending)) as progress:

@@ -20,7 +20,8 @@ class Machine:
     """Bytes are those that are free. `nodes`: machines; `store_bytes`: of all object stores that
     run already, None where this job starts its own; `gpu_bytes`: of the fullest GPU, None where
     nobody can tell; `has_cuda`: this build of the engine has a CUDA part; `gpuless_cores`: of the
-    machines of a cluster that have no GPU, where others have.
+    machines of a cluster that have no GPU, where others have; `node_cores`: of the largest machine,
+    None where there is but one.
     """
 
     cores: float
@@ -32,6 +33,7 @@ class Machine:
     store_bytes: int | None = None
     nodes: int = 1
     gpuless_cores: float = 0.0
+    node_cores: float | None = None
 
 
 def local_machine() -> Machine:
@@ -68,6 +70,7 @@ def cluster_machine() -> Machine:
         store_bytes=int(least_store) * len(nodes),
         nodes=max(1, len(nodes)),
         gpuless_cores=sum(node.get("CPU", 0.0) for node in nodes if not node.get("GPU")),
+        node_cores=max((node.get("CPU", 0.0) for node in nodes), default=0.0),
     )
 
 

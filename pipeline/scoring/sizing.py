@@ -85,7 +85,8 @@ def _on_cpus(machine: Machine, work: Work, config: JobConfig) -> Sizes:
     read_cpus = 1.0 if machine.cores >= 4 else 0.5
     if scorers * 0.1 + read_cpus > machine.cores:
         raise ConfigError(f"num_scorers is {scorers}, too many for {machine.cores:g} cores")
-    cores = machine.cores / scorers
+    # A scorer lies on one machine: Ray would wait for ever for a larger one.
+    cores = min(machine.cores / scorers, machine.node_cores or machine.cores)
     read_in = "scorer" if config.read_in == "auto" else config.read_in
     scorer_cpus = _asked(cores)
     if read_in == "tasks":

@@ -138,9 +138,9 @@ def rate_metrics(own: Sequence[UnitRecord], attempt: Attempt) -> dict[str, float
     }
     if own:
         startup = max(0.0, min(record.started for record in own) - attempt.started_epoch)
-        metrics["startup_seconds"] = startup
         busy = sum(record.score_s for record in own)
-        if attempt.wall_s > startup:
+        if startup < attempt.wall_s:  # else the clocks of the hosts differ, or one was set
+            metrics["startup_seconds"] = startup
             metrics["scorer_busy_fraction"] = busy / (scorers * (attempt.wall_s - startup))
     if attempt.wall_s > 0:
         metrics["rows_per_second"] = rows / attempt.wall_s

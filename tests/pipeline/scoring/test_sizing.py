@@ -168,3 +168,10 @@ def test_the_estimate_names_the_slowest_stage() -> None:
     fewer = dataclasses.replace(sizes, read_tasks=1)
     slow = estimate(fewer, machine(), work(), "fp16")
     assert slow.limit == "reading" and slow.seconds > 5 * expected.seconds
+
+
+@pytest.mark.parametrize("read_in", ["scorer", "tasks"])
+def test_a_scorer_fits_on_one_machine_of_a_cluster(read_in: str) -> None:
+    cluster = machine(cores=13, gpus=0, nodes=7, node_cores=2, store_bytes=8 * GB)
+    small = work(rows=1000, largest_rows=10, units=100, model=SMALL)
+    assert choose_sizes(cluster, small, config(read_in=read_in)).scorer_cpus <= 2
