@@ -22,16 +22,74 @@ def build_info() -> BuildInfo:
 def cuda_device_count() -> int:
     """CUDA devices that can be used; 0 without a driver or without the CUDA part. Never raises."""
 
-def xxh64_strings(
-    offsets: NDArray[np.int32] | NDArray[np.int64], data: NDArray[np.uint8], seed: int
-) -> NDArray[np.uint64]:
-    """XXH64 of `data[offsets[i]:offsets[i + 1]]` for each i; offsets [n + 1] -> [n].
+Validity = tuple[NDArray[np.uint8], int] | None  # Arrow's bitmap, bit of the first value; no nulls
 
-    ValueError: offsets that decrease or leave `data`.
+def hashed_string_rows(
+    offsets: NDArray[np.int32] | NDArray[np.int64],
+    data: NDArray[np.uint8],
+    validity: Validity,
+    seed: int,
+    modulus: int,
+    out: NDArray[np.int32],
+) -> None:
+    """Write 2 + XXH64(data[offsets[i]:offsets[i + 1]]) % modulus, 0 for nulls and empty strings.
+
+    offsets [n + 1], out [n]. ValueError: offsets that decrease or leave `data`.
     """
 
-def xxh64_int64(values: NDArray[np.int64], seed: int) -> NDArray[np.uint64]:
-    """XXH64 of the 8 little-endian bytes of each value; [n] -> [n]."""
+def hashed_int64_rows(
+    values: NDArray[np.int64], validity: Validity, seed: int, modulus: int, out: NDArray[np.int32]
+) -> None:
+    """The same of the 8 little-endian bytes of each value; values and out [n]."""
+
+class StringIndex:
+    """Finds strings among distinct ones, data[offsets[i]:offsets[i + 1]]; keeps their memory.
+
+    Takes 8 to 16 bytes a string more. ValueError: strings that are not distinct, bad offsets.
+    """
+
+    def __init__(self, offsets: NDArray[np.int32], data: NDArray[np.uint8]) -> None: ...
+    def rows(
+        self,
+        offsets: NDArray[np.int32] | NDArray[np.int64],
+        data: NDArray[np.uint8],
+        validity: Validity,
+        out: NDArray[np.int32],
+    ) -> None:
+        """Write 2 + position of each string, 1 for unseen ones, 0 for nulls and empty strings."""
+
+class Int64Index:
+    """The same of integers."""
+
+    def __init__(self, values: NDArray[np.int64]) -> None: ...
+    def rows(
+        self, values: NDArray[np.int64], validity: Validity, out: NDArray[np.int32]
+    ) -> None: ...
+
+def bucket_rows(
+    values: NDArray[np.int32] | NDArray[np.int64],
+    validity: Validity,
+    lowest: int,
+    small: NDArray[np.int32],
+    steps: NDArray[np.int64],
+    out: NDArray[np.int32],
+) -> None:
+    """Write the rows of integers [n] in buckets, 0 for nulls; out [n].
+
+    `small` [S] holds the rows of `lowest`, `lowest` + 1, ..., its first also that of all below;
+    beyond, the row grows by one at each of `steps` [T], which ascend.
+    """
+
+def gather_codes(
+    codes: NDArray[np.int32] | NDArray[np.float32],
+    indices: NDArray[np.int32],
+    validity: Validity,
+    out: NDArray[np.int32] | NDArray[np.float32],
+) -> None:
+    """Write codes[indices[i]], the last code for nulls; indices and out [n], out of codes' type.
+
+    ValueError: an index that is not before the last code.
+    """
 
 def score_statistics(
     scores: NDArray[np.float32],

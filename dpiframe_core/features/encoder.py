@@ -9,13 +9,22 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from dpiframe_core.features.columns import as_table, encode_column, hash_values, missing, numbers
+from dpiframe_core import _core
+from dpiframe_core.features.columns import (
+    as_int64,
+    as_table,
+    encode_column,
+    missing,
+    new_column,
+    numbers,
+    string_bytes,
+    validity,
+)
 from dpiframe_core.features.errors import EncodeError, SchemaError
 from dpiframe_core.features.numeric import log_bucket_rows, transform
 from dpiframe_core.features.schema import (
     FIRST_VALUE_ROW,
     MISSING_ROW,
-    UNSEEN_ROW,
     CategoricalFeature,
     DenseFeature,
     FeatureSchema,
@@ -59,47 +68,61 @@ class Encoder:
         problems = self.schema.check(table.schema)
         if problems:
             raise EncodeError("; ".join(problems))
-        return Encoded(
-            ids=[
-                self._encode_column(field, table.column(field.column))
-                for field in self.schema.fields
-            ],
-            dense=[_encode_dense(dense, table.column(dense.column)) for dense in self.schema.dense],
-        )
-
-    def _encode_column(self, field: CategoricalFeature, column: pa.ChunkedArray) -> np.ndarray:
-        encode = partial(encode_field, field, index=self._indexes.get(field.name))
-        return encode_column(column, np.int32, MISSING_ROW, encode)
+        ids = [new_column(table.num_rows, np.int32) for _ in self.schema.fields]
+        for field, out in zip(self.schema.fields, ids, strict=True):
+            encode = partial(encode_field, field, self._indexes.get(field.name))
+            encode_column(table.column(field.column), out, MISSING_ROW, encode)
+        dense = [new_column(table.num_rows, np.float32) for _ in self.schema.dense]
+        for feature, values in zip(self.schema.dense, dense, strict=True):
+            standardise = partial(encode_dense, feature)
+            encode_column(table.column(feature.column), values, feature.fill, standardise)
+        return Encoded(ids, dense)
 
 
 def encode_field(
-    field: CategoricalFeature, values: pa.Array, index: VocabularyIndex | None = None
-) -> np.ndarray:
-    """Rows [n] of the values [n] of a plain array, which may hold nulls."""
+    field: CategoricalFeature, index: VocabularyIndex | None, values: pa.Array, out: np.ndarray
+) -> None:
+    """Write the rows of the values [n] of a plain array, which may hold nulls, into `out` [n]."""
     encoding = field.encoding
     match encoding:
         case HashEncoding():
-            rows = hash_rows(hash_values(values, encoding.seed), encoding.modulus)
+            hash_rows(values, encoding, out)
+            return
         case LogBucketEncoding():
-            rows = log_bucket_rows(numbers(values), encoding.max_bucket)
+            log_bucket_rows(numbers(values), encoding.max_bucket, validity(values), out)
+            if pa.types.is_integer(values.type):
+                return
         case ModuloEncoding():
-            rows = numbers(values).astype(_signed(values)) % encoding.modulus + FIRST_VALUE_ROW
+            signed = numbers(values).astype(_signed(values))
+            out[:] = signed % encoding.modulus + FIRST_VALUE_ROW
         case VocabularyEncoding():
             assert index is not None
-            found = index.find(as_vocabulary_values(values, field))
-            rows = np.where(found >= 0, found + FIRST_VALUE_ROW, UNSEEN_ROW)
+            index.write_rows(as_vocabulary_values(values, field), out)
+            return
+    fill_missing(values, MISSING_ROW, out)
+
+
+def hash_rows(values: pa.Array, encoding: HashEncoding, out: np.ndarray) -> None:
+    """Write 2 + hash mod modulus of strings or integers [n], the missing row for nulls."""
+    valid, seed, modulus = validity(values), encoding.seed, encoding.modulus
+    if pa.types.is_integer(values.type):
+        _core.hashed_int64_rows(as_int64(values), valid, seed, modulus, out)
+    else:
+        offsets, data = string_bytes(values)
+        _core.hashed_string_rows(offsets, data, valid, seed, modulus, out)
+
+
+def encode_dense(feature: DenseFeature, values: pa.Array, out: np.ndarray) -> None:
+    """Write the standardised values [n] of a plain array, which may hold nulls, into `out` [n]."""
+    out[:] = (transform(numbers(values), feature.transform) - feature.mean) / feature.std
+    fill_missing(values, feature.fill, out)
+
+
+def fill_missing(values: pa.Array, fill: float, out: np.ndarray) -> None:
+    """Write `fill` where values [n] are missing."""
     absent = missing(values)
     if absent is not None:
-        rows[absent] = MISSING_ROW
-    return rows
-
-
-def hash_rows(hashes: np.ndarray, modulus: int) -> np.ndarray:
-    """2 + hash mod modulus, [n] int32; numpy divides by one number faster than it takes moduli."""
-    divisor = np.uint64(modulus)
-    rows: np.ndarray = (hashes - (hashes // divisor) * divisor).astype(np.int32)
-    rows += np.int32(FIRST_VALUE_ROW)
-    return rows
+        out[absent] = fill
 
 
 def as_vocabulary_values(values: pa.Array, field: CategoricalFeature) -> pa.Array:
@@ -120,17 +143,6 @@ def as_vocabulary_values(values: pa.Array, field: CategoricalFeature) -> pa.Arra
 def _signed(values: pa.Array) -> type[np.generic]:
     # uint64 keeps its type: its values need not fit int64, and are not negative.
     return np.uint64 if values.type == pa.uint64() else np.int64
-
-
-def _encode_dense(feature: DenseFeature, column: pa.ChunkedArray) -> np.ndarray:
-    def standardise(values: pa.Array) -> np.ndarray:
-        scaled = (transform(numbers(values), feature.transform) - feature.mean) / feature.std
-        absent = missing(values)
-        if absent is not None:
-            scaled[absent] = feature.fill
-        return scaled
-
-    return encode_column(column, np.float32, feature.fill, standardise)
 
 
 def _build_indexes(

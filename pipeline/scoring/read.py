@@ -134,6 +134,7 @@ def decode(
     with pq.ParquetFile(
         unit.path,
         metadata=footer,
+        pre_buffer=True,  # few large reads: what a network file system needs
         read_dictionary=kept,
         page_checksum_verification=True,  # of the pages that have one
     ) as file:
