@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "common/device_memory_error.h"
 #include "common/numpy_args.h"
 #include "kernels/gather_rows_cpu.h"
 
@@ -41,6 +42,7 @@ int cuda_device_count() {
 PYBIND11_MODULE(_core, module) {
   using namespace dpiframe;
   module.doc() = "Compiled part of dpiframe_core; _core.pyi holds the signatures.";
+  py::register_exception<DeviceMemoryError>(module, "DeviceMemoryError", PyExc_RuntimeError);
   module.def("build_info", &build_info);
   module.def("cuda_device_count", &cuda_device_count);
   bind_encode(module);

@@ -16,6 +16,9 @@ class BuildInfo(TypedDict):
     cuda_archs: list[str]
     simd: str
 
+class DeviceMemoryError(RuntimeError):
+    """A GPU has too little memory; says how much was asked for and how much is free."""
+
 def build_info() -> BuildInfo:
     """What this module was built with; `simd` is what the CPU lookup uses on this machine."""
 
@@ -246,6 +249,23 @@ class CudaVector:
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]: ...
 
+class RegisteredHostMemory:
+    """Host memory of somebody else (a mapped file, shared memory), page-locked until it is closed.
+
+    A GPU reads arrays in it by itself, as it does those in page-locked memory of torch. The memory
+    must stay mapped for as long, and no batch that the GPU still reads may lie in it when it is
+    closed. Only in a build with CUDA.
+    """
+
+    def __init__(self, address: int, bytes: int, device: int = 0) -> None:
+        """Lock the pages of [address, address + bytes), for every device of this process.
+
+        `device` is one that this process uses anyway. ValueError: no bytes. RuntimeError: a page is
+        not mapped or registered already, or too much memory would be locked.
+        """
+    def close(self) -> None:
+        """Unlock the pages; a second call does nothing."""
+
 def weight_bytes(precision: str, kind: str, rows: int, columns: int) -> int:
     """Bytes that a weight takes on a device; `kind` is numbers, table or product."""
 
@@ -305,7 +325,7 @@ class ProductStep:
 class CudaProgram:
     """A program on one GPU; only in a build with CUDA. Weights and steps are added, then `build`.
 
-    RuntimeError: CUDA failed, or the GPU has too little memory.
+    RuntimeError: CUDA failed; DeviceMemoryError: the GPU has too little memory.
     """
 
     def __init__(
@@ -476,6 +496,12 @@ def pack_ids(
     """For tests: ids [F][B] as they travel to a device, [F, B]; 0 threads takes up to 16.
 
     An int64 that 32 bits cannot hold becomes some negative number.
+    """
+
+def one_array(ids: Sequence[Ids] | Ids) -> bool:
+    """For tests: whether ids [F][B] lie as the rows of one array, which a device can copy at once.
+
+    That is of one type, at one distance from each other.
     """
 
 class LinearParams:

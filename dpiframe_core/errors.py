@@ -1,4 +1,11 @@
-"""Errors of the engine. All are ValueErrors: the caller can put them right."""
+"""Errors of the engine. ValueErrors are the caller's to put right.
+
+A `DeviceMemoryError`, which is a RuntimeError, says that a GPU has too little memory: of what was
+asked for and of what is free, in bytes. What was taken is given back; a smaller `max_batch` needs
+less.
+"""
+
+from dpiframe_core._core import DeviceMemoryError as DeviceMemoryError
 
 
 class SpecError(ValueError):

@@ -10,6 +10,7 @@ from dpiframe_core.bundle import Bundle, open_bundle
 from dpiframe_core.cpu_engine import CpuEngine
 from dpiframe_core.cuda_engine import CudaEngine, CudaOptions
 from dpiframe_core.engine import Engine
+from dpiframe_core.errors import DeviceMemoryError
 from dpiframe_core.lowering import DEVICE_PASSES, lower
 from dpiframe_core.scheduling import Policy
 
@@ -39,8 +40,8 @@ def load_engine(  # noqa: PLR0913 - the one call that users make: keywords read 
     GPU runs the plan, without effect on the CPU; `threads`: CPU threads, on the CPU set for the
     whole process (default: torch's setting), for a GPU those that pack batches (default: up to 16).
     With `on_bad_id="oov"` every field needs an `oov_row`. The CPU computes in float32 whatever
-    the precision, which is within the bound of each. RuntimeError where the GPU has too little
-    memory.
+    the precision, which is within the bound of each. DeviceMemoryError where the GPU has too little
+    memory: all that was taken is given back, and a smaller `max_batch` may fit.
     """
     gpu = _chosen_gpu(device)
     _check_choice("precision", precision, PRECISIONS)
@@ -55,7 +56,11 @@ def load_engine(  # noqa: PLR0913 - the one call that users make: keywords read 
         precision, max_batch, streams, graphs, policy, device=gpu, threads=threads
     )
     program = lower(opened.spec, opened.weights(), DEVICE_PASSES)
-    return Engine(opened, CudaEngine(program, options), precision, on_bad_id)
+    try:
+        return Engine(opened, CudaEngine(program, options), precision, on_bad_id)
+    except DeviceMemoryError as error:
+        # Without the frames, which would hold what was taken while the caller handles the error.
+        raise error.with_traceback(None) from None
 
 
 def _opened(bundle: str | Path | Bundle, on_bad_id: str) -> Bundle:

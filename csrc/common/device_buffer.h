@@ -6,6 +6,8 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <stdexcept>
+#include <string>
 #include <utility>
 
 #include "common/cuda_check.h"
@@ -17,13 +19,12 @@ class DeviceBuffer {
   DeviceBuffer() = default;
   explicit DeviceBuffer(std::size_t bytes) : bytes_(bytes) {
     if (bytes == 0 || cudaMalloc(&data_, bytes) == cudaSuccess) return;
-    const char* reason = cudaGetErrorString(cudaGetLastError());
+    const cudaError_t status = cudaGetLastError();
     data_ = nullptr;
-    std::size_t free = 0;
-    std::size_t total = 0;
-    DPIF_CUDA_CHECK(cudaMemGetInfo(&free, &total));
-    throw std::runtime_error(join_message("the GPU gave no ", bytes, " bytes (", free, " of ",
-                                          total, " bytes are free): ", reason));
+    const std::string text = join_message("the GPU gave no ", bytes, " bytes", free_memory(), ": ",
+                                          cudaGetErrorString(status));
+    if (status == cudaErrorMemoryAllocation) throw DeviceMemoryError(text);
+    throw std::runtime_error(text);
   }
   ~DeviceBuffer() {
     if (data_ != nullptr) DPIF_CUDA_WARN(cudaFree(data_));

@@ -1,5 +1,6 @@
 #include "scheduler/batch_ring.h"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 
@@ -13,9 +14,6 @@ constexpr unsigned long long kNone = ~0ull;
 constexpr std::int64_t kLast32 = std::numeric_limits<std::int32_t>::max();
 // Rows of a part of a larger array are copied one by one; shorter ones are faster packed.
 constexpr std::int64_t kShortRow = 16384;  // bytes
-// So many threads narrow ids from 8 bytes to 4 faster than 8 bytes travel to the device: one
-// narrows some 10 GB/s (counted as 4 bytes), the device reads page-locked memory at 55 GB/s.
-constexpr int kThreadsThatNarrow = 4;
 
 std::size_t padded(std::size_t bytes) {
   return (bytes + 15) / 16 * 16;
@@ -39,19 +37,20 @@ bool page_locked(const void* place) {
   return false;
 }
 
-// Whether the device may read the columns by itself: rows of one page-locked array, each in one
-// piece, in ascending order.
+// Whether the device may read the columns by itself: page-locked, as the rows of one array, each in
+// one piece, in ascending order.
 bool readable_by_device(const HostColumns& from, std::int64_t size) {
   if (!from.one_array || from.columns.empty()) return false;
   const std::int64_t each = static_cast<std::int64_t>(bytes_each(from));
   const std::int64_t row = each * size;
   if (from.columns[0].stride != each) return false;
-  if (from.columns.size() > 1) {
-    const std::int64_t stride = row_stride(from);
-    if (stride < row || stride > kLast32 || (stride != row && row < kShortRow)) return false;
-  }
+  const bool apart = from.columns.size() > 1 && row_stride(from) != row;
+  if (apart && (row_stride(from) < row || row_stride(from) > kLast32 || row < kShortRow))
+    return false;
   const char* end = static_cast<const char*>(from.columns.back().data) + row;
-  return page_locked(from.columns[0].data) && page_locked(end - 1);
+  if (!page_locked(from.columns[0].data) || !page_locked(end - 1)) return false;
+  // Columns apart may have come from anywhere, by chance at one distance.
+  return !apart || std::ranges::all_of(from.columns, page_locked, &IdColumn::data);
 }
 
 // cudaStreamSynchronize spins; this is the one place where the end of a device batch is awaited.
@@ -94,15 +93,18 @@ BatchRing::BatchRing(CudaProgram& program, int num_slots,
       packer_(num_threads) {
   for (const std::int64_t rows : field_rows)
     if (rows > kLast32) id_bytes_ = sizeof(std::int64_t);
-  most_id_bytes_ = packer_.num_threads() < kThreadsThatNarrow ? sizeof(std::int64_t) : id_bytes_;
   const std::int64_t rows = program.max_rows();
   const std::size_t dense_bytes = sizeof(float) * rows * num_dense_;
   const std::size_t packed = padded(id_bytes_ * rows * num_fields_) + dense_bytes;
-  const std::size_t inputs = padded(most_id_bytes_ * rows * num_fields_) + dense_bytes;
+  for (DeviceBuffer& inputs : inputs_)
+    inputs = DeviceBuffer(padded(sizeof(std::int64_t) * rows * num_fields_) + dense_bytes);
   for (int s = 0; s < num_slots; ++s)
-    slots_.push_back({PinnedBuffer(packed), PinnedBuffer(sizeof(float) * rows),
-                      DeviceBuffer(inputs), DeviceBuffer(sizeof(float) * rows),
-                      Report(program.num_report()), Event(), Event(), Event()});
+    slots_.emplace_back(sizeof(float) * rows, program.num_report());
+  // Behind all that the device gives: page-locking takes time, and memory from everybody.
+  for (Slot& slot : slots_) {
+    slot.packed = PinnedBuffer(packed);
+    slot.out = PinnedBuffer(sizeof(float) * rows);
+  }
 }
 
 BatchRing::~BatchRing() {
@@ -114,17 +116,22 @@ BatchRing::~BatchRing() {
 
 std::size_t BatchRing::device_bytes() const {
   std::size_t bytes = 0;
-  for (const Slot& slot : slots_) bytes += slot.inputs.bytes() + slot.scores.bytes();
+  for (const DeviceBuffer& inputs : inputs_) bytes += inputs.bytes();
+  for (const Slot& slot : slots_) bytes += slot.scores.bytes();
   return bytes;
 }
 
 int BatchRing::submit(const HostBatch& batch) {
   check(batch);
   const DeviceGuard guard(program_.device());
-  Slot& slot = slots_[next_];
+  const int submitted = static_cast<int>(num_submitted_ % num_slots());
+  Slot& slot = slots_[submitted];
   DPIF_CHECK(slot.size == 0, "all ", slots_.size(), " slots hold batches that were not collected");
+  // The batch before last has read what the copy will overwrite.
+  if (num_submitted_ >= kInputs)
+    copy_in_.wait_for(slots_[(num_submitted_ - kInputs) % num_slots()].computed.get());
   RunInputs run{};
-  send(batch, slot, run);
+  send(batch, slot, static_cast<char*>(inputs_[num_submitted_ % kInputs].get()), run);
   slot.copied.record(copy_in_);
   program_.stream().wait_for(slot.copied.get());
   (batch.logits ? run.logits : run.scores) = static_cast<float*>(slot.scores.get());
@@ -137,8 +144,7 @@ int BatchRing::submit(const HostBatch& batch) {
                                   cudaMemcpyDeviceToHost, copy_out_.get()));
   slot.done.record(copy_out_);
   slot.size = batch.size;
-  const int submitted = next_;
-  next_ = (next_ + 1) % num_slots();
+  ++num_submitted_;
   return submitted;
 }
 
@@ -151,12 +157,10 @@ void BatchRing::check(const HostBatch& batch) const {
              " dense features, got ", batch.dense.columns.size());
 }
 
-void BatchRing::send(const HostBatch& batch, Slot& slot, RunInputs& run) {
+void BatchRing::send(const HostBatch& batch, Slot& slot, char* inputs, RunInputs& run) {
   char* packed = static_cast<char*>(slot.packed.get());
-  char* inputs = static_cast<char*>(slot.inputs.get());
-  const std::size_t own_bytes = bytes_each(batch.ids);
-  const bool direct = own_bytes <= most_id_bytes_ && readable_by_device(batch.ids, batch.size);
-  const std::size_t id_bytes = direct ? own_bytes : id_bytes_;
+  const bool direct = readable_by_device(batch.ids, batch.size);
+  const std::size_t id_bytes = direct ? bytes_each(batch.ids) : id_bytes_;
   char* packed_dense = packed + padded(id_bytes_ * batch.size * num_fields_);
   char* dense = inputs + padded(id_bytes * batch.size * num_fields_);
   copy_in(batch.ids, batch.size, direct, id_bytes, packed, inputs);

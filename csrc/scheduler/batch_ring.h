@@ -1,11 +1,12 @@
 // Batches from host memory: copy in, compute and copy out overlap on three streams.
 //
 // A ring of slots, each with pinned memory, device memory and counters of its own. submit packs a
-// batch into the next slot and enqueues all of its work; collect waits for one slot alone. Rows of
-// one page-locked array are not packed: the device reads them where they lie. All memory is taken
-// at construction. One caller at a time.
+// batch into the next slot and enqueues all of its work; collect waits for one slot alone. Columns
+// in page-locked memory at one distance from each other are not packed: the device reads them where
+// they lie. All memory is taken at construction. One caller at a time.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -39,7 +40,7 @@ class Report {
 
 struct HostColumns {
   std::span<const IdColumn> columns;
-  bool one_array;  // rows of one array, at equal distances and of one type
+  bool one_array;  // as rows of one array: of one type, at one distance from each other
 };
 
 struct HostBatch {
@@ -75,12 +76,15 @@ class BatchRing {
   std::size_t device_bytes() const;
 
  private:
+  static constexpr int kInputs = 2;
+
   struct Slot {
-    PinnedBuffer packed;
-    PinnedBuffer out;
-    DeviceBuffer inputs;
+    Slot(std::size_t score_bytes, int num_report) : scores(score_bytes), report(num_report) {}
+
     DeviceBuffer scores;
     Report report;
+    PinnedBuffer packed;
+    PinnedBuffer out;
     Event copied;
     Event computed;
     Event done;
@@ -88,21 +92,22 @@ class BatchRing {
   };
 
   void check(const HostBatch& batch) const;
-  // Enqueues the copy of ids and dense features to the slot's inputs, and says where they lie
-  // there.
-  void send(const HostBatch& batch, Slot& slot, RunInputs& run);
+  // Enqueues the copy of ids and dense features to `inputs`, and says where they lie there.
+  void send(const HostBatch& batch, Slot& slot, char* inputs, RunInputs& run);
   void copy_in(const HostColumns& from, std::int64_t size, bool direct, std::size_t number_bytes,
                void* packed, void* inputs);
 
   CudaProgram& program_;
   std::size_t num_fields_;
   std::size_t num_dense_;
-  std::size_t id_bytes_;       // of an id that was packed
-  std::size_t most_id_bytes_;  // of an id on the device
+  std::size_t id_bytes_;  // of an id that was packed
   Stream copy_in_;
   Stream copy_out_;
+  // One is filled while a batch reads the other, whatever slots they have: with room for 8-byte
+  // ids.
+  std::array<DeviceBuffer, kInputs> inputs_;
   std::vector<Slot> slots_;
-  int next_ = 0;
+  std::int64_t num_submitted_ = 0;
   Report in_place_;
   Event caller_;
   BatchPacker packer_;

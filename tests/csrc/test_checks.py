@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from dpiframe_core import _core
+from dpiframe_core.errors import DeviceMemoryError
 
 CSRC = Path(__file__).resolve().parents[2] / "csrc"
 TABLE = np.zeros((7, 16), np.float32)
@@ -89,6 +91,12 @@ def test_fault_of_the_caller(message: str) -> None:
         FAULTS[message]()
 
 
+def test_too_little_memory_is_a_runtime_error_that_travels() -> None:
+    error = pickle.loads(pickle.dumps(DeviceMemoryError("the GPU gave no 7 bytes")))
+    assert type(error) is DeviceMemoryError and isinstance(error, RuntimeError)
+    assert str(error) == "the GPU gave no 7 bytes"
+
+
 def test_build_info() -> None:
     info = _core.build_info()
     assert info["version"] == "0.1.0"
@@ -110,6 +118,9 @@ struct Owner { ~Owner() { DPIF_CUDA_WARN(cudaErrorInvalidValue); } };
 int main() {
   { const Owner owner; }
   try { DPIF_CUDA_CHECK(cudaErrorMemoryAllocation); }
+  catch (const dpiframe::DeviceMemoryError& error) { std::cout << error.what() << '\\n'; }
+  try { DPIF_CUDA_CHECK(cudaErrorInvalidValue); }
+  catch (const dpiframe::DeviceMemoryError& error) { return 1; }
   catch (const std::runtime_error& error) { std::cout << error.what(); return 0; }
   return 1;
 }
@@ -124,7 +135,8 @@ def test_cuda_faults_name_expression_place_and_text(tmp_path: Path) -> None:
     subprocess.run(command, check=True, timeout=200)
     ran = subprocess.run([str(program)], capture_output=True, text=True, check=True, timeout=60)
     assert re.match(
-        r"cudaErrorMemoryAllocation failed at .*program.cu:6: cudaErrorMemoryAllocation, out of",
+        r"cudaErrorMemoryAllocation failed at .*program.cu:6: cudaErrorMemoryAllocation, out of.*\n"
+        r"cudaErrorInvalidValue failed at .*program.cu:8: cudaErrorInvalidValue, invalid argument$",
         ran.stdout,
     )
     assert re.match(r"dpiframe: cudaErrorInvalidValue failed at .*program.cu:3: ", ran.stderr)

@@ -23,7 +23,9 @@ from cuda_cases import (
     program_of_size,
 )
 
+from dpiframe_core import load_engine, save_bundle
 from dpiframe_core.cuda_engine import CudaEngine, Faults
+from dpiframe_core.errors import DeviceMemoryError
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a CUDA device")]
 SIZES = r"the GPU gave no (\d+) bytes \((\d+) of (\d+) bytes are free\)"
@@ -43,7 +45,7 @@ def test_too_little_memory_is_an_error_with_sizes(alone):
     before = free_bytes()
     for part in (0.05, 0.5, 0.95):
         filler = torch.empty(before - int(part * needed), dtype=torch.uint8, device=DEVICE)
-        with pytest.raises(RuntimeError, match=SIZES) as error:
+        with pytest.raises(DeviceMemoryError, match=SIZES) as error:
             CudaEngine(program, options)
         asked, free, _ = map(int, re.search(SIZES, str(error.value)).groups())
         assert free < asked + 2**22  # the driver gives whole pages
@@ -55,9 +57,35 @@ def test_too_little_memory_is_an_error_with_sizes(alone):
     assert before - free_bytes() <= 2**21
 
 
+def test_a_smaller_engine_fits_while_the_error_is_handled(alone, tmp_path):
+    """What a caller does who has less memory than the batches need."""
+    model = large_model("dcn")
+    opened = save_bundle(tmp_path / "b", model.spec, model.state_dict())
+    load_engine(opened, device="cuda", max_batch=64).close()
+    engine = load_engine(opened, device="cuda", max_batch=2**18)
+    needed = engine._runner.device_bytes
+    engine.close()
+    before = free_bytes()
+    for part in (0.5, 0.95):  # for the arena, for the ring
+        filler = torch.empty(before - int(part * needed), dtype=torch.uint8, device=DEVICE)
+        free = int(torch.cuda.mem_get_info()[0])
+        try:
+            load_engine(opened, device="cuda", max_batch=2**18)
+            raise AssertionError("the engine fits")
+        except DeviceMemoryError as error:
+            assert error.__context__ is None
+            assert free - int(torch.cuda.mem_get_info()[0]) <= 2**21
+            smaller = load_engine(opened, device="cuda", max_batch=2**12)
+        batch = batches(model, (111,))[0]
+        assert len(smaller.score(batch.ids)) == 111
+        smaller.close()
+        del filler
+        free_bytes()
+
+
 def test_an_arena_larger_than_any_gpu():
     model = large_model("dcn")
-    with pytest.raises(RuntimeError, match=SIZES):
+    with pytest.raises(DeviceMemoryError, match=SIZES):
         cuda_engine(model, max_batch=2**31)
     check(cuda_engine(model, max_batch=64), *batches(model, (19, 64)))
 

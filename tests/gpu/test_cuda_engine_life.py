@@ -44,8 +44,7 @@ def host_bytes() -> int:
 @pytest.mark.parametrize("name", ["wdl", "dcnv2"])
 def test_memory_is_tables_and_one_arena(alone, name, precision):
     program, rows = program_of_size(name, rows=600_000), 39 * 600_000
-    # With few threads to narrow ids, each slot has room for 8-byte ids: 31 MB more.
-    options = cuda_options(precision=precision, threads=8)
+    options = cuda_options(precision=precision)
     CudaEngine(program, options).close()  # CUDA's own memory for kernels is taken here
     before = free_bytes()
     engine = CudaEngine(program, options)

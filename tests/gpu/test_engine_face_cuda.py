@@ -47,13 +47,11 @@ def in_a_larger_one(matrix: torch.Tensor) -> torch.Tensor:
     return larger[:, 3 : 3 + columns]
 
 
-# One thread leaves int64 ids to the GPU, eight narrow them.
-@pytest.mark.parametrize("threads", [1, 8])
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
 @pytest.mark.parametrize("max_batch", [BATCH, 9000, 100])  # whole, rows apart, rows too short
-def test_page_locked_memory_gives_the_scores_of_any_other(bundle, threads, dtype, max_batch):
+def test_page_locked_memory_gives_the_scores_of_any_other(bundle, dtype, max_batch):
     spec, opened = bundle
-    engine = load_engine(opened, device="cuda", max_batch=max_batch, threads=threads)
+    engine = load_engine(opened, device="cuda", max_batch=max_batch)
     sizes = (BATCH, 19, 9001, 1)
     plain = [model_zoo.random_inputs(spec, size, size) for size in sizes]
     plain = [(ids.astype(dtype), dense) for ids, dense in plain]
@@ -68,19 +66,18 @@ def test_page_locked_memory_gives_the_scores_of_any_other(bundle, threads, dtype
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("threads", [1, 8])
-def test_bad_ids_in_page_locked_memory_are_found(bundle, threads):
+def test_bad_ids_in_page_locked_memory_are_found(bundle):
     spec, opened = bundle
     ids, dense = model_zoo.random_inputs(spec, BATCH)
     ids[2, 777], ids[5, 10_000], ids[5, 10_001] = 2**32, -(2**40), 2**31
     batch = pinned(ids, dense)
-    engine = load_engine(opened, device="cuda", max_batch=BATCH, on_bad_id="oov", threads=threads)
+    engine = load_engine(opened, device="cuda", max_batch=BATCH, on_bad_id="oov")
     declared = ids.copy()
     declared[2, 777], declared[5, 10_000:10_002] = 3, 500
     np.testing.assert_array_equal(engine.score(*batch), engine.score(declared, dense))
     engine.score(*batch)
     assert engine.bad_ids.tolist() == [0, 0, 1, 0, 0, 2, 0]
-    failing = load_engine(opened, device="cuda", max_batch=BATCH, threads=threads)
+    failing = load_engine(opened, device="cuda", max_batch=BATCH)
     with pytest.raises(BadIdError, match=f"id {2**32} in row 777 of field C2"):
         failing.score(*batch)
     assert failing.bad_ids.tolist() == [0, 0, 1, 0, 0, 2, 0]
