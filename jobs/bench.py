@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from jobs.bench_job import command as job
 from jobs.params import WIDTHS
 
 Command = Callable[..., Any]
@@ -83,6 +84,9 @@ def _batch(default: int) -> Callable[[Command], Command]:
 @click.group("bench")
 def command() -> None:
     """Measure DPIFrame and its peers on identical weights and inputs."""
+
+
+command.add_command(job)
 
 
 @command.command("engine")
