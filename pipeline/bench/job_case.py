@@ -72,6 +72,11 @@ class JobCase(BaseModel):
                 )
         return self
 
+    @property
+    def has_peer(self) -> bool:
+        """Whether the peer runs: it has no encoder, so raw rows are ours alone."""
+        return self.peer and self.form == "encoded"
+
     def data(self, output: Path) -> SynthOptions:
         """The distinct rows: not more of them than one run reads, the last file full."""
         most = max(self.rows, self.repeat_at or 0)

@@ -25,6 +25,7 @@ from pipeline.publishing.records import Manifest, OutputLayout, read_json
 class JobRun(BaseModel):
     """What one run showed. Seconds count from the command."""
 
+    identity: str
     rows: int
     files: int
     units: int
@@ -65,6 +66,7 @@ def digest(
     found = rates(events, watched.began, changed(output.success))
     parts = stages(manifest.units, found.steady_window, cores)
     return JobRun(
+        identity=manifest.identity,
         rows=manifest.rows,
         files=files,
         units=len(manifest.units),
