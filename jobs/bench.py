@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from jobs.bench_job import command as job
+from jobs.bench_job import page_command as page
 from jobs.params import WIDTHS
 
 Command = Callable[..., Any]
@@ -87,6 +88,7 @@ def command() -> None:
 
 
 command.add_command(job)
+command.add_command(page)
 
 
 @command.command("engine")

@@ -73,9 +73,20 @@ def command(folder: Path | None, keep: bool, json_path: Path | None, **options: 
     """
     from pipeline.bench.job import bench_job
     from pipeline.bench.job_case import JobCase
-    from pipeline.bench.job_report import show
+    from pipeline.bench.job_page import show
 
     report = bench_job(JobCase.model_validate(options), folder, keep, click.echo)
     if json_path:
         json_path.write_text(report.model_dump_json(indent=1))
     click.echo(show(report))
+
+
+@click.command("page")
+@click.argument("reports", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
+@click.option("--output", "-o", required=True, type=click.Path(path_type=Path), help="Markdown.")
+def page_command(reports: tuple[Path, ...], output: Path) -> None:
+    """Make a page of the JSON that `bench job` wrote."""
+    from pipeline.bench.job_page import page
+    from pipeline.bench.job_report import JobReport
+
+    output.write_text(page([JobReport.model_validate_json(p.read_text()) for p in reports]))
