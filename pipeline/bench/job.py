@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pyarrow as pa
@@ -52,8 +52,19 @@ def bench_job(case: JobCase, folder: Path | None, keep: bool, say: Say) -> JobRe
             peer=_peer(case, inputs, made, sample, say) if case.has_peer and sample else None,
             commit=commit(),
             time=now(),
-            machine=machine(case.device) | {n: version(n) for n in ("ray", "pyarrow", "mlflow")},
+            machine=machine(case.device) | versions("ray", "pyarrow", "mlflow"),
         )
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """Their versions; "unknown" of one that lies beside the code, without metadata."""
+    found = {}
+    for package in packages:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "unknown"
+    return found
 
 
 def sizes(case: JobCase) -> list[tuple[int, int]]:

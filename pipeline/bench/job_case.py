@@ -24,8 +24,8 @@ from pipeline.errors import ConfigError
 MEMORY_FOLDER = Path("/dev/shm")
 MOST_DISTINCT_ROWS = 20_000_000
 MOST_PEER_ROWS = 20_000_000
-# Of a row: its compressed input and its published key and score, rounded up. For the room only.
-INPUT_BYTES, OUTPUT_BYTES = 70, 16
+# Of a row: its compressed input, its published key and score, rounded up. For the room only.
+INPUT_BYTES, OUTPUT_BYTES = 70, 8
 # Keys of the job that the benchmark sets itself.
 OWN_KEYS = {"bundle", "input", "output", "form", "device", "precision", "num_scorers"}
 

@@ -48,7 +48,7 @@ def figure_rows(report: JobReport) -> list[Row]:
         ["M rows/s", *(_millions(r.rows_per_s) for r in rates)],
         ["M rows/s, steady", *(_millions(r.steady_rows_per_s) for r in rates)],
         ["s to a plan", *(f"{run.planned_s:.1f}" for run in ours)],
-        ["s to a unit at a scorer", *(f"{run.first_unit_started_s:.1f}" for run in ours)],
+        ["s to a unit read", *(f"{run.first_unit_read_s:.1f}" for run in ours)],
         ["s to a file of scores", *(f"{r.first_s:.1f}" for r in rates)],
         ["s after the last file", *(f"{r.tail_s:.1f}" for r in rates)],
         *_usage_rows([run.usage for run in runs]),
@@ -71,10 +71,10 @@ def _usage_rows(used: Sequence[Usage]) -> Iterator[Row]:
 
 def stage_rows(run: JobRun) -> list[Row]:
     """A row a stage; the first row holds the names."""
-    rows = [["stage", "where", "s per M rows", "units in it", "of places"]]
+    rows = [["stage", "s per M rows", "units in it", "of places"]]
     for s in run.stages:
-        shares = [f"{s.seconds_per_million:.4f}", f"{s.busy:.2f}", f"{s.share:.0%} of {s.places}"]
-        rows.append([s.name, s.where, *shares])
+        share = f"{s.share:.0%} of {s.places} {s.where}"
+        rows.append([s.name, f"{s.seconds_per_million:.4f}", f"{s.busy:.2f}", share])
     return rows
 
 

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
 from dpiframe_core import ModelSpec
-from dpiframe_core.bundle import WEIGHTS
+from dpiframe_core.bundle_files import WEIGHTS
 from pipeline.bench.data import ALIGNMENT, TABLE_MARK, FlatTable
 from pipeline.bench.peers import Dense, OneTable, Peer
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from pipeline.bench.job_case import JobCase
 from pipeline.bench.job_inputs import Inputs
 from pipeline.bench.job_peer import PeerSettings
 from pipeline.bench.job_rates import Event, Rates, rates
-from pipeline.bench.job_run import changed, local_ray, use_cores
+from pipeline.bench.job_run import changed, on_gpus, use_cores
 from pipeline.bench.job_usage import Usage, usage
 from pipeline.bench.job_watch import run_watched
 from pipeline.config import SCORE_COLUMN
@@ -59,7 +60,9 @@ def run_peer(case: JobCase, inputs: Inputs, folder: Path, gpus: int, ours: pa.Ta
     text = peer_settings(case, inputs, files, output, (gpus, len(cores))).model_dump_json()
     settings.write_text(text)
     command = [sys.executable, "-c", PROGRAM, str(settings)]
-    env = local_ray(cores, gpus)
+    # Ray counts the machine's cores, not those that a process may use.
+    resources = json.dumps({"CPU": len(cores), "GPU": gpus})
+    env = on_gpus(gpus) | {"RAY_OVERRIDE_RESOURCES": resources}
     watched = run_watched(command, env, cores, folder / "peer.log", output)
     parts = sorted(output.glob("*.parquet"))
     events = [Event(changed(part), pq.read_metadata(part).num_rows) for part in parts]

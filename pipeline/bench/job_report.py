@@ -63,6 +63,8 @@ def sentences(report: JobReport) -> Iterator[str]:
     """What follows from the figures."""
     for run in report.runs:
         yield f"{run_name(run)}, {run.rows:,} rows: {run.limit}"
+    for run in [run for run in report.runs[1:] if run.gpus == report.runs[0].gpus]:
+        yield f"memory, {report.runs[0].rows:,} and {run.rows:,} rows: {peaks(report.runs[0], run)}"
     for gpus, ratio in report.speed_ups().items():
         yield f"{gpus} GPUs are {ratio:.2f} times as fast as {report.runs[0].gpus}, steady"
     for name, ratio in report.over_peer().items():
@@ -73,6 +75,13 @@ def sentences(report: JobReport) -> Iterator[str]:
             f"scores of ours and the peer agree on {same.rows:,} sampled rows: logits differ by "
             f"{same.largest_difference:.1e} at most ({same.tolerance} tolerated)"
         )
+
+
+def peaks(*runs: JobRun) -> str:
+    """Peaks of memory of all processes without what they share, and of the object store."""
+    private = (f"{run.usage.peak_bytes() / 1e6:,.0f}" for run in runs)
+    store = (f"{run.usage.peak_store_bytes / 1e6:,.0f}" for run in runs)
+    return f"{' and '.join(private)} MB of all processes, {' and '.join(store)} MB of object store"
 
 
 def run_name(run: Run) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -33,7 +32,7 @@ class JobRun(BaseModel):
     cores: int
     rates: Rates
     planned_s: float  # imports, footers, contract, bundle checked; the output claimed
-    first_unit_started_s: float  # Ray, engine, first read: a scorer has its first unit
+    first_unit_read_s: float  # Ray and a scorer are up, and the first unit is read
     exit_s: float
     stages: list[Stage]
     limit: str
@@ -50,7 +49,7 @@ def run_ours(case: JobCase, inputs: Inputs, folder: Path, rows: int, gpus: int) 
     shutil.rmtree(output.root, ignore_errors=True)
     command = [sys.executable, "-m", "jobs.cli", "score", str(config), *case.keys]
     log = folder / "job.log"
-    watched = run_watched(command, local_ray(cores, gpus), cores, log, output.root)
+    watched = run_watched(command, on_gpus(gpus), cores, log, output.root)
     manifest = read_json(output.manifest, Manifest)
     if manifest is None:
         raise DpiframeError(f"the job left no manifest in {output.root}; see {log}")
@@ -65,6 +64,7 @@ def digest(
     events = [Event(changed(output.root / unit.part), unit.rows) for unit in manifest.units]
     found = rates(events, watched.began, changed(output.success))
     parts = stages(manifest.units, found.steady_window, cores)
+    used = usage(watched, found.steady_window)
     return JobRun(
         identity=manifest.identity,
         rows=manifest.rows,
@@ -74,11 +74,11 @@ def digest(
         cores=cores,
         rates=found,
         planned_s=changed(output.identity) - watched.began,
-        first_unit_started_s=min(unit.started for unit in manifest.units) - watched.began,
+        first_unit_read_s=min(unit.started for unit in manifest.units) - watched.began,
         exit_s=watched.ended - watched.began,
         stages=parts,
-        limit=limit(parts),
-        usage=usage(watched, found.steady_window),
+        limit=limit(parts, used.steady_cores(), cores),
+        usage=used,
     )
 
 
@@ -107,11 +107,9 @@ def use_cores(wanted: int) -> set[int]:
     return set(usable[: wanted or None])
 
 
-def local_ray(cores: set[int], gpus: int) -> dict[str, str]:
-    """The environment in which a local Ray finds these cores and the first GPUs alone."""
+def on_gpus(gpus: int) -> dict[str, str]:
+    """The environment in which a command finds the first GPUs alone; 0: whatever there is."""
     env = environment()
-    # Ray counts the machine's cores, not those that a process may use.
-    env["RAY_OVERRIDE_RESOURCES"] = json.dumps({"CPU": len(cores), "GPU": gpus})
     if gpus:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(gpus)))
         env["CUDA_VISIBLE_DEVICES"] = ",".join(visible.split(",")[:gpus])

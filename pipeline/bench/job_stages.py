@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 from pydantic import BaseModel
 
 from pipeline.publishing.records import UnitRecord
 from pipeline.tracking.metrics import STAGES
 
-IN_READ_TASKS = {"read", "encode"}
-BUSY = 0.75  # a stage is called the limit from this share of its places on
+IN_ENGINE = {"copy_in", "score", "copy_out"}  # a scorer's engine takes one unit at a time
+FULL = 0.75  # from this share of its places on a stage is called the limit
 
 
 class Stage(BaseModel):
     """A stage: its seconds, and how many units are in it at a time on average.
 
-    `busy` is over the steady window; `places` is how many could be: a scorer has one place for a
-    unit in each of its stages, read tasks have one a core.
+    `busy` is over the steady window; `places` is how many could be: engines, or cores.
     """
 
     name: str
-    where: Literal["read tasks", "scorers"]
     seconds_per_million: float
     busy: float
     places: int
+
+    @property
+    def where(self) -> str:
+        """What its places are."""
+        return "engines" if self.name in IN_ENGINE else "cores"
 
     @property
     def share(self) -> float:
@@ -34,44 +36,42 @@ class Stage(BaseModel):
 
 
 def stages(units: Sequence[UnitRecord], window: tuple[float, float], cores: int) -> list[Stage]:
-    """All stages that took time. A unit counts in the window by the moment its scorer began."""
-    inside = [u for u in units if window[0] <= u.started < window[1]]
+    """All stages that took time. A unit counts in the window by the moment it had been read."""
+    inside = [unit for unit in units if window[0] <= unit.started < window[1]]
     scorers = len({unit.scorer for unit in units})
     million = sum(unit.rows for unit in units) / 1e6
     found = []
     for name in STAGES:
         total = sum(getattr(unit, f"{name}_s") for unit in units)
-        in_window = sum(getattr(unit, f"{name}_s") for unit in inside)
-        in_tasks = name in IN_READ_TASKS
         if total:
             stage = Stage(
                 name=name,
-                where="read tasks" if in_tasks else "scorers",
                 seconds_per_million=total / million,
-                busy=in_window / (window[1] - window[0]),
-                places=cores if in_tasks else scorers,
+                busy=sum(getattr(unit, f"{name}_s") for unit in inside) / (window[1] - window[0]),
+                places=scorers if name in IN_ENGINE else cores,
             )
             found.append(stage)
     return found
 
 
-def limit(found: Sequence[Stage]) -> str:
-    """The stage that limits the run, in a sentence; or that none does."""
-    if not found:
-        return "no stage recorded any time"
-    reading = sum(stage.share for stage in found if stage.where == "read tasks")
-    if reading >= BUSY:
-        return f"read tasks limit: they fill {reading:.0%} of the cores"
-    fullest = max(found, key=lambda stage: stage.share)
-    if fullest.share >= BUSY:
-        return f"{fullest.name} limits: it takes {fullest.share:.0%} of the {fullest.where}' time"
-    scoring = sum(stage.share for stage in found if stage.where == "scorers")
-    if scoring >= BUSY:
-        return (
-            f"the scorers limit: their stages one after another take {scoring:.0%} of their time, "
-            f"{fullest.name} the most"
-        )
-    return (
-        f"no stage is full (read tasks {reading:.0%} of the cores, scorers {scoring:.0%} of their "
-        "time): the rest is what lies between the stages"
-    )
+def limit(found: Sequence[Stage], busy_cores: float | None, cores: int) -> str:
+    """What limits a run in its steady state, in a sentence; or that nothing is full.
+
+    `busy_cores`: those of `cores` that its processes kept busy, None where that is not known.
+    """
+    engines = next((stage for stage in found if stage.name == "score"), None)
+    others = [stage for stage in found if stage.where == "cores"]
+    facts = []
+    if engines is not None:
+        facts.append(f"engines {engines.share:.0%} of the time at work")
+    if busy_cores is not None:
+        most = max(others, key=lambda stage: stage.seconds_per_million, default=None)
+        longest = f", {most.name} the longest stage there" if most else ""
+        facts.append(f"{busy_cores:.1f} of {cores} cores busy{longest}")
+    full = []
+    if engines is not None and engines.share >= FULL:
+        full.append("the engines")
+    if busy_cores is not None and busy_cores >= FULL * cores:
+        full.append("the cores")
+    verdict = f"{' and '.join(full)} limit" if full else "nothing is full"
+    return f"{verdict}: {'; '.join(facts)}" if facts else verdict

@@ -12,7 +12,7 @@ from pipeline.bench.job_watch import Kind, Sample, Watched
 
 KINDS: dict[Kind, str] = {
     "driver": "driver",
-    "readers": "read workers",
+    "readers": "read tasks",
     "scorers": "scorers",
     "ray": "Ray itself",
     "helpers": "helpers (tracking)",
@@ -43,6 +43,15 @@ class Usage(BaseModel):
     peak_store_bytes: int
     gpus: list[GpuUsage] | None
     samples: list[Sample]
+
+    def peak_bytes(self) -> int:
+        """Private memory of all processes at the worst moment."""
+        return max((sum(sample.private_bytes.values()) for sample in self.samples), default=0)
+
+    def steady_cores(self) -> float | None:
+        """Cores that all processes together kept busy in the steady window."""
+        known = [p.steady_cores for p in self.processes.values() if p.steady_cores is not None]
+        return sum(known) if known else None
 
 
 def usage(watched: Watched, window: tuple[float, float]) -> Usage:
