@@ -63,7 +63,7 @@ def digest(
     # A file's change time is when it got its final name: its scores were published.
     events = [Event(changed(output.root / unit.part), unit.rows) for unit in manifest.units]
     found = rates(events, watched.began, changed(output.success))
-    parts = stages(manifest.units, found.steady_window, cores)
+    parts = stages(manifest.units, [e.time for e in events], found.steady_window, cores)
     used = usage(watched, found.steady_window)
     return JobRun(
         identity=manifest.identity,

@@ -35,9 +35,15 @@ class Stage(BaseModel):
         return self.busy / self.places
 
 
-def stages(units: Sequence[UnitRecord], window: tuple[float, float], cores: int) -> list[Stage]:
-    """All stages that took time. A unit counts in the window by the moment it had been read."""
-    inside = [unit for unit in units if window[0] <= unit.started < window[1]]
+def stages(
+    units: Sequence[UnitRecord],
+    published: Sequence[float],
+    window: tuple[float, float],
+    cores: int,
+) -> list[Stage]:
+    """All stages that took time. A unit counts in the window when it was `published` in it."""
+    timed = zip(units, published, strict=True)
+    inside = [unit for unit, moment in timed if window[0] < moment <= window[1]]
     scorers = len({unit.scorer for unit in units})
     million = sum(unit.rows for unit in units) / 1e6
     found = []

@@ -108,11 +108,8 @@ def test_steady_is_between_a_fifth_and_nine_tenths_of_the_files():
 
 
 def test_stages_are_per_million_rows_and_per_place():
-    units = [
-        record(rows=500_000, started=10.0 + i, read_s=4.0, score_s=0.5, scorer="a")
-        for i in range(4)
-    ]
-    read, score = stages(units, (11.0, 13.0), cores=8)
+    units = [record(rows=500_000, read_s=4.0, score_s=0.5, scorer="a")] * 4
+    read, score = stages(units, [11.0, 12.0, 13.0, 14.0], (11.0, 13.0), cores=8)
     assert (read.name, read.seconds_per_million, read.busy, read.places) == ("read", 8.0, 4.0, 8)
     assert (score.busy, score.places, score.share) == (0.5, 1, 0.5)
 
