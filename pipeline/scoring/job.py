@@ -34,6 +34,7 @@ from pipeline.publishing.records import (
     completed,
     is_whole,
 )
+from pipeline.scoring.cluster import import_meanwhile
 from pipeline.scoring.progress import Progress
 from pipeline.scoring.signals import StopRequestedError, StopSignals
 from pipeline.scoring.tracked import start_tracker
@@ -76,6 +77,7 @@ def run_job(config: JobConfig, verbose: bool = False) -> JobResult:
     """
     with StopSignals() as signals:
         try:
+            import_meanwhile()
             with signals.waiting():
                 plan = make_plan(config)
             return Job(plan, signals, verbose).run()
