@@ -1,14 +1,15 @@
 """The DPIFrame engine: model specs, bundles, lowering, and the engine that scores with them.
 
-Names are imported when they are first used: `dpiframe_core.features` needs no torch, which takes
-seconds to import.
+Names are imported when they are first used: features, specs and opening a bundle need no torch,
+which takes seconds to import.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dpiframe_core.bundle import Bundle, open_bundle, save_bundle
+    from dpiframe_core.bundle import Bundle, open_bundle
+    from dpiframe_core.bundle_writing import save_bundle
     from dpiframe_core.engine import Engine
     from dpiframe_core.errors import BadIdError, BundleError, SpecError
     from dpiframe_core.loading import load_engine
@@ -26,7 +27,7 @@ _MODULES = {
     "SpecError": "errors",
     "load_engine": "loading",
     "open_bundle": "bundle",
-    "save_bundle": "bundle",
+    "save_bundle": "bundle_writing",
 }
 
 __all__ = [

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,12 @@ from dpiframe_core.errors import BundleError
 FORMAT = 1
 MODEL, WEIGHTS, VOCABULARY = "model.json", "weights.safetensors", "vocabulary.safetensors"
 MANIFEST = "MANIFEST.json"
+
+# One sha256 of gigabytes of weights takes seconds of one core at each start, those of its parts
+# take several cores.
+PART_BYTES = 1 << 26
+_PIECE_BYTES = 1 << 20
+_MAX_THREADS = 16
 
 
 def read_manifest(path: Path) -> tuple[dict[str, Any], str]:
@@ -27,6 +36,14 @@ def read_manifest(path: Path) -> tuple[dict[str, Any], str]:
     return files, sha256_file(path / MANIFEST)
 
 
+def file_entry(file: Path) -> dict[str, Any]:
+    """What the manifest says of a file: bytes, sha256; of a large one also those of its parts."""
+    entry: dict[str, Any] = {"sha256": sha256_file(file), "bytes": file.stat().st_size}
+    if entry["bytes"] > PART_BYTES:
+        entry |= {"part_bytes": PART_BYTES, "parts": part_digests(file, PART_BYTES)}
+    return entry
+
+
 def check_file(file: Path, entry: Any) -> None:
     """BundleError unless the file is what its entry in the manifest says."""
     if not isinstance(entry, dict):
@@ -38,10 +55,26 @@ def check_file(file: Path, entry: Any) -> None:
             f"{file} has {file.stat().st_size} bytes, the manifest says {entry.get('bytes')}: "
             "it was cut or changed; export the bundle again"
         )
-    if (found := sha256_file(file)) != entry.get("sha256"):
+    if "parts" in entry:
+        _check_parts(file, entry)
+    elif (found := sha256_file(file)) != entry.get("sha256"):
         raise BundleError(
             f"{file} has sha256 {found[:16]}.., the manifest says "
             f"{str(entry.get('sha256'))[:16]}..: it was changed; export the bundle again"
+        )
+
+
+def _check_parts(file: Path, entry: dict[str, Any]) -> None:
+    size, wanted = entry.get("part_bytes"), entry["parts"]
+    if not isinstance(size, int) or size < 1 or not isinstance(wanted, list):
+        raise BundleError(f"the manifest must give {file} a size of its parts and their sha256")
+    found = part_digests(file, size)
+    if found != wanted:
+        pairs = zip_longest(found, wanted)
+        first = next(i for i, (ours, theirs) in enumerate(pairs) if ours != theirs)
+        raise BundleError(
+            f"{file} has another sha256 than the manifest says in its {size} bytes from "
+            f"{first * size}: it was changed; export the bundle again"
         )
 
 
@@ -67,3 +100,19 @@ def sha256_file(file: Path) -> str:
     """The file's sha256, 64 hex digits."""
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def part_digests(file: Path, part_bytes: int) -> list[str]:
+    """The sha256 of each part of a file (the last may be shorter), found by several threads."""
+
+    def digest(start: int) -> str:
+        hasher, left = hashlib.sha256(), part_bytes
+        with file.open("rb", buffering=0) as opened:
+            opened.seek(start)
+            while left > 0 and (piece := opened.read(min(left, _PIECE_BYTES))):
+                hasher.update(piece)
+                left -= len(piece)
+        return hasher.hexdigest()
+
+    with ThreadPoolExecutor(min(_MAX_THREADS, len(os.sched_getaffinity(0)))) as pool:
+        return list(pool.map(digest, range(0, file.stat().st_size, part_bytes)))

@@ -9,7 +9,9 @@ import secrets
 import socket
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from typing import Any
 
 from pipeline.errors import DpiframeError, ResumableError
@@ -18,6 +20,11 @@ from pipeline.scoring.signals import kept_from_ray
 from pipeline.scoring.sizes import Sizes
 
 CONNECT_SECONDS = 10.0
+
+
+def import_meanwhile() -> None:
+    """Begin to import Ray, which takes a second of one core, beside what the caller does next."""
+    threading.Thread(target=import_module, args=("ray.data",), name="import-ray").start()
 
 
 @contextlib.contextmanager

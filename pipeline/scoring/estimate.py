@@ -2,7 +2,7 @@
 
     seconds = START_S + rows / (rate of the slowest stage) + one unit read and scored by itself
 
-Reading runs on all readers at once and beside the scorers; without a GPU both share the cores.
+All stages run at one time; without a GPU they share the cores.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from pipeline.scoring.machine import Machine
 from pipeline.scoring.sizes import Sizes, Work
+from pipeline.scoring.unit_groups import GROUP_ROWS
 
 # From the command to the first unit at a scorer: Python, Ray, actors, engine, CUDA graphs.
 START_S = {"cpu": 7.0, "cuda": 8.0}
@@ -23,10 +24,10 @@ GPU_OPERATIONS_S = {"fp32": 1.5e14, "tf32": 2.8e14, "fp16": 4.6e14, "bf16": 4.6e
 # One core of an AMD EPYC, oneDNN in float32.
 CPU_LOOKUPS_S = 2.0e7
 CPU_OPERATIONS_S = 2.5e10
-# A scorer writes and hashes the parts on one core: a key of 8 bytes and a score, snappy.
+# One core writes and hashes parts: a key of 8 bytes and a score, snappy.
 PUBLISH_S_A_ROW = 2.5e-8
-# The driver's and Ray's own work for a unit: two tasks, an outcome, a record.
-DRIVER_S_A_UNIT = 0.02
+# The driver's and Ray's own work for a call of a scorer.
+DRIVER_S_A_CALL = 0.02
 
 
 class Estimate(NamedTuple):
@@ -44,17 +45,21 @@ class Estimate(NamedTuple):
 def estimate(sizes: Sizes, machine: Machine, work: Work, precision: str) -> Estimate:
     """The time that the job would take, if nothing else ran there."""
     read_s = work.row_bytes / READ_BYTES_S[work.form]
-    rates = {"the driver": work.rows / work.units / DRIVER_S_A_UNIT}
+    rows_a_call = work.rows / work.units
+    readers = min(machine.cores, sizes.read_tasks)
+    if sizes.read_in == "scorer":  # its threads read and publish, a few units a call
+        rows_a_call = max(rows_a_call, min(GROUP_ROWS, work.rows))
+        rates = {"reading and publishing": readers / (read_s + PUBLISH_S_A_ROW)}
+    else:
+        rates = {"reading": readers / read_s, "publishing": sizes.scorers / PUBLISH_S_A_ROW}
+    rates["the driver"] = rows_a_call / DRIVER_S_A_CALL
     if sizes.device == "cuda":
         score_s = work.model.fields / GPU_LOOKUPS_S
         score_s += work.model.operations / GPU_OPERATIONS_S[precision]
-        rates["reading"] = min(machine.cores, sizes.read_tasks) / read_s
         rates["the GPUs"] = sizes.scorers / score_s
-        rates["publishing"] = sizes.scorers / PUBLISH_S_A_ROW
     else:
         score_s = work.model.fields / CPU_LOOKUPS_S + work.model.operations / CPU_OPERATIONS_S
         rates["scoring"] = min(machine.cores, sizes.scorers * sizes.threads) / score_s
-        rates["reading"] = min(machine.cores, sizes.read_tasks) / read_s
         rates["all cores"] = machine.cores / (read_s + score_s + PUBLISH_S_A_ROW)
         score_s /= sizes.threads
     alone_s = work.largest_rows * (read_s + score_s + PUBLISH_S_A_ROW)

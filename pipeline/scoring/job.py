@@ -35,6 +35,7 @@ from pipeline.publishing.records import (
     completed,
     is_whole,
 )
+from pipeline.scoring.cluster import import_meanwhile
 from pipeline.scoring.progress import Progress
 from pipeline.scoring.ray_watch import RayWatch
 from pipeline.scoring.signals import StopRequestedError, StopSignals
@@ -79,6 +80,7 @@ def run_job(config: JobConfig, verbose: bool = False, own_process: bool = False)
     """
     with StopSignals(own_process) as signals:
         try:
+            import_meanwhile()
             with signals.waiting():
                 plan = make_plan(config)
             return Job(plan, signals, verbose).run()

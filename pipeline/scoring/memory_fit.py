@@ -20,6 +20,10 @@ MEMORY_FRACTION, STORE_FRACTION = 0.8, 0.4  # of what is free, for all of the jo
 SLOW_STORE_BYTES = 9 * 10**9  # Ray refuses a larger store where /dev/shm is too small for it
 SCORER_BYTES = 2 * GIB  # of a scorer besides its tables: torch, CUDA, one unit's arrays
 
+SMALLER = (
+    "set unit_rows lower (a unit is a row group at least: where that is not enough write smaller "
+    "ones)"
+)
 LEAST_IN_FLIGHT = 2  # one waits while one is scored
 QUEUED = 2  # calls that wait at a scorer that reads, so that it never does
 CPU_READS = 3  # of a scorer without a GPU: one unit is read, one scored, one written
@@ -56,6 +60,7 @@ def fit_memory(sizes: Sizes, machine: Machine, work: Work, config: JobConfig) ->
 
 def _reading_scorers(sizes: Sizes, machine: Machine, work: Work, config: JobConfig) -> Sizes:
     """Units read in the scorers, as many as cores and memory allow; nothing is in the store."""
+    _check_memory(machine, work)
     wanted = int(machine.cores) if sizes.device == "cuda" else CPU_READS * sizes.scorers
     readers = max(sizes.scorers, min(wanted, work.units, 1024))
     memory = _memory_beside(sizes, machine, work)
@@ -77,6 +82,14 @@ def _reading_scorers(sizes: Sizes, machine: Machine, work: Work, config: JobConf
         max_tasks_in_flight="calls of a scorer, some of which wait",
         object_store_bytes="no rows lie in it",
     )
+
+
+def _check_memory(machine: Machine, work: Work) -> None:
+    if UNITS_A_READER * work.unit_bytes > machine.memory_bytes * MEMORY_FRACTION:
+        raise ConfigError(
+            f"a unit of {work.largest_rows:,} rows takes {size(work.unit_bytes)} twice while it is "
+            f"read, but only {size(machine.memory_bytes)} of memory are free; {SMALLER}"
+        )
 
 
 def _memory_beside(sizes: Sizes, machine: Machine, work: Work) -> int:
@@ -105,8 +118,7 @@ def _check_unit(machine: Machine, work: Work, limit: int) -> None:
         raise ConfigError(
             f"a unit of {work.largest_rows:,} rows takes {size(work.unit_bytes)}, but the object "
             f"store {'has' if machine.store_bytes is not None else 'can have'} only "
-            f"{size(limit // machine.nodes)}; set unit_rows lower (a unit is a row group at least:"
-            " write smaller ones where that is not enough), or give the store more memory"
+            f"{size(limit // machine.nodes)}; {SMALLER}, or give the store more memory"
         )
 
 

@@ -50,6 +50,7 @@ COUNTS_NOT: dict[str, Any] = {
     "ray_address": "auto",
     "num_scorers": 3,
     "max_tasks_in_flight": 1,
+    "read_in": "tasks",
     "max_read_tasks": 1,
     "object_store_bytes": 10**9,
     "tracking": False,
