@@ -50,9 +50,9 @@ class Faults:
 class CudaEngine:
     """Runs one program; one caller at a time.
 
-    DeviceMemoryError where the GPU has too little memory; RuntimeError where CUDA fails, in a second
-    thread at the same time, and in a fork of the loading process. After a failed run the engine
-    refuses further ones, and `close` still frees what it holds.
+    DeviceMemoryError where the GPU has too little memory; RuntimeError where CUDA fails, in a
+    second thread at the same time, and in a fork of the loading process. After a failed run the
+    engine refuses further ones, and `close` still frees what it holds.
     """
 
     def __init__(

@@ -72,6 +72,8 @@ def start(cores: float, store_bytes: int, verbose: bool) -> None:
         address="local",
         num_cpus=int(cores),
         object_store_memory=store_bytes,
+        # Ray would start a worker a core at once, which takes all cores for seconds.
+        _system_config={"prestart_worker_first_driver": False},
         **_options(verbose),
     )
 
