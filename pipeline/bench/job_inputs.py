@@ -36,10 +36,11 @@ class Inputs(BaseModel):
 def make_inputs(case: JobCase, folder: Path) -> Inputs:
     """Write `folder`/rows and `folder`/bundle; memory and GPU are free again afterwards."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
-        return process.submit(_make, case, folder).result()
+        return process.submit(make_here, case, folder).result()
 
 
-def _make(case: JobCase, folder: Path) -> Inputs:
+def make_here(case: JobCase, folder: Path) -> Inputs:
+    """The same in this process, which keeps the memory that torch takes for large tables."""
     data = synth(case.data(folder / "rows"))
     began = time.perf_counter()
     spec = case.spec()

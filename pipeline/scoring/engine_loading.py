@@ -11,6 +11,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from dpiframe_core.errors import DeviceMemoryError
+
 MIN_BATCH = 1024
 
 
@@ -71,7 +73,7 @@ class LoadedEngine:
             engine = self._ready()
             try:
                 return engine.score(ids, dense)
-            except RuntimeError as error:
+            except DeviceMemoryError as error:
                 self._shrink(error)
             engine.close()
             self._engine = None
@@ -80,22 +82,15 @@ class LoadedEngine:
         while self._engine is None:
             try:
                 self._engine = self._load(self.max_batch)
-            except RuntimeError as error:
+            except DeviceMemoryError as error:
                 self._shrink(error)
         return self._engine
 
-    def _shrink(self, error: RuntimeError) -> None:
-        """Halve the batch after a lack of memory; raise after anything else, and at the floor."""
-        if not lacks_memory(error):
-            raise error
+    def _shrink(self, error: DeviceMemoryError) -> None:
+        """Halve the batch; MemoryShortError at the floor."""
         if self.max_batch <= MIN_BATCH:
             raise MemoryShortError(
                 f"the GPU's memory is too short for batches of {self.max_batch} rows: {error}; "
                 "end what else runs on that GPU, choose precision fp16, or take a larger GPU"
             ) from error
         self.max_batch = max(MIN_BATCH, self.max_batch // 2)
-
-
-def lacks_memory(error: BaseException) -> bool:
-    """Whether an error of the engine says that the device has too little memory."""
-    return any(kind.__name__ == "DeviceMemoryError" for kind in type(error).__mro__)

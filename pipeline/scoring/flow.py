@@ -8,8 +8,9 @@ Rows never pass the driver, and Ray's backpressure bounds what waits in the obje
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -91,8 +92,19 @@ def stream_outcomes(
             dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0)
         )
     try:
-        for batch in batches:
-            yield from decode(batch)
+        with ray_errors():
+            for batch in batches:
+                yield from decode(batch)
+    finally:
+        if hasattr(batches, "close"):
+            batches.close()
+
+
+@contextlib.contextmanager
+def ray_errors() -> Iterator[None]:
+    """Turn what Ray raises while it works into errors of the job."""
+    try:
+        yield
     except RayTaskError as error:
         raise DpiframeError(f"unexpected error in a worker: {error}") from error
     except RayActorError as error:
@@ -114,9 +126,6 @@ def stream_outcomes(
             f"Ray cannot write its own files below {tempfile.gettempdir()}: {error}; make room "
             "there, or set TMPDIR, then run the command again"
         ) from error
-    finally:
-        if hasattr(batches, "close"):
-            batches.close()
 
 
 def source(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
@@ -35,12 +34,14 @@ class StopSignals:
         self.own_process = own_process
         self._in_time = threading.Event()
         self._main: int | None = None
+        self._stderr = 2
         self._waiting = False
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> StopSignals:
         self.install()
         if self.own_process:
+            self._stderr = os.dup(2)  # as it is now: while Ray starts, it is kept back
             threading.Thread(target=self._end_late, name="end-in-time", daemon=True).start()
         return self
 
@@ -92,12 +93,12 @@ class StopSignals:
             if self._in_time.wait(LOOK_SECONDS):
                 return
         if not self._in_time.wait(STOP_SECONDS):
-            with contextlib.suppress(OSError, ValueError):
-                sys.stderr.write(
-                    f"error: stopped by {self.requested}; Ray did not end by itself within "
-                    f"{STOP_SECONDS:g} s; published units are kept, run the same command to go on\n"
-                )
-                sys.stderr.flush()
+            text = (
+                f"error: stopped by {self.requested}; Ray did not end by itself within "
+                f"{STOP_SECONDS:g} s; published units are kept, run the same command to go on\n"
+            )
+            with contextlib.suppress(OSError):
+                os.write(self._stderr, text.encode())
             os._exit(ResumableError.exit_code)
 
 

@@ -1,11 +1,12 @@
 """Random SIGKILLs over a job under load: scorers, read workers, raylets, drivers, from a seed.
 
-    python tests/faults/soak.py --kills 100 --seed 7 [--nodes 2] [--shards 10] [--device cuda]
+    python tests/faults/soak.py --kills 100 --seed 7 [--ray own] [--nodes 2] [--device cuda]
 
 Half of the kills hit jobs with a Ray of their own, whose scorers read, half jobs on a cluster of
-several nodes, where tasks read. A job that ends is started again by the same command. Each finished
-output is verified: every row once, in order, with the reference's score, and no published file
-written twice. Exit code 1 and the job's log if anything is lost, doubled, wrong or hangs.
+several nodes, where tasks read; with --ray all of them one kind. A job that ends is started again
+by the same command. Each finished output is verified: every row once, in order, with the
+reference's score, and no published file written twice. Exit code 1 and the job's log if anything is
+lost, doubled, wrong or hangs.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ sys.path[:0] = [str(Path(__file__).parents[1] / "helpers"), str(Path(__file__).p
 from ray_nodes import RayNodes  # noqa: E402
 from running_job import Case, RunningJob, wait_for  # noqa: E402
 
+RAYS = ["own", "nodes"]
 # A driver whose Ray is gone must have ended by then; a job must have gone on by then.
 END_SECONDS, GO_ON_SECONDS = 60.0, 180.0
 KINDS = {
@@ -166,6 +168,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--ray", choices=RAYS, help="default: half of the kills each")
     parser.add_argument("--nodes", type=int, default=2, help="besides the head")
     parser.add_argument("--shards", type=int, default=10, help="50 units each")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
@@ -175,7 +178,9 @@ def main() -> None:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="soak-")))
         keys = {"shards": options.shards, "device": options.device}
-        for name, kills in (("own", options.kills // 2), ("nodes", -(-options.kills // 2))):
+        kinds = RAYS if options.ray is None else [options.ray]
+        for number, name in enumerate(kinds):
+            kills = (options.kills + number) // len(kinds)
             (folder / name).mkdir()
             if name == "own":
                 soak = Soak(folder / name, None, options.seed, read_in="scorer", **keys)
@@ -185,10 +190,10 @@ def main() -> None:
                 soak = Soak(folder / name, nodes, options.seed, read_in="tasks", **keys)
             soak.run(kills)
             soaks.append(soak)
-    kinds = sum((soak.kills for soak in soaks), Counter())
+    killed = sum((soak.kills for soak in soaks), Counter())
     reruns = sum((soak.reruns for soak in soaks), Counter())
     print(
-        f"{sum(kinds.values())} kills ({', '.join(f'{n} {k}s' for k, n in kinds.items())}) over "
+        f"{sum(killed.values())} kills ({', '.join(f'{n} {k}s' for k, n in killed.items())}) over "
         f"{sum(soak.jobs for soak in soaks)} jobs in {time.monotonic() - began:.0f} s; "
         f"run again after {dict(reruns) or 'none'}; "
         f"slowest to go on or end {max(soak.slowest for soak in soaks):.1f} s; all verified"

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
 
 import psutil
 import pytest
-from running_job import Case
+from running_job import ROOT, Case
 
 from pipeline.scoring.ray_watch import gcs_answers, raylet_answers
 from pipeline.scoring.signals import StopRequestedError, StopSignals
@@ -56,3 +58,22 @@ def test_a_stop_from_another_thread_ends_a_wait() -> None:
         assert signal.getsignal(signal.SIGTERM) == before
         with pytest.raises(StopRequestedError, match="the test"), signals.waiting():
             pass
+
+
+HANGS = """
+import os, time
+from pipeline.scoring import signals
+signals.STOP_SECONDS = 0.5
+with signals.StopSignals(own_process=True):
+    os.kill(os.getpid(), signals.SIGNALS[0])
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    for _ in range(100):
+        time.sleep(0.1)
+"""
+
+
+def test_a_process_that_does_not_end_is_ended() -> None:
+    command = [sys.executable, "-c", HANGS]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 4
+    assert done.stderr.startswith("error: stopped by SIGTERM; Ray did not end by itself")

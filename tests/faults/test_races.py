@@ -15,7 +15,7 @@ from running_job import ROOT, Case
 
 from pipeline.publishing.verify import verify_output
 
-RACES = 20
+RACES = 10  # of each kind
 
 
 @pytest.fixture(scope="module")

@@ -8,15 +8,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from click.testing import CliRunner
 from unit_records import record
 
+from dpiframe_core import load_engine
 from jobs.bench import command
 from pipeline.bench.job import sizes
 from pipeline.bench.job_case import JobCase, bench_folder
 from pipeline.bench.job_gpu import parse_samples
+from pipeline.bench.job_inputs import make_here
 from pipeline.bench.job_page import page
-from pipeline.bench.job_peer_run import agreement
+from pipeline.bench.job_peer import TorchScorer
+from pipeline.bench.job_peer_run import agreement, peer_settings
 from pipeline.bench.job_rates import Event, rates
 from pipeline.bench.job_report import JobReport
 from pipeline.bench.job_run import on_gpus, use_cores
@@ -152,6 +156,21 @@ def test_other_scores_of_the_peer_are_an_error(tmp_path):
     lacking = pa.table({"row_id": [3], "score": np.float32([0.3])})
     with pytest.raises(DpiframeError, match="differ from ours by nan"):
         agreement(lacking, [part], 4, 1e-4)
+
+
+@pytest.mark.parametrize("model", ["wdl", "deepfm", "dcn", "dcnv2"])
+def test_the_peer_s_model_is_ours(tmp_path, model):
+    case = JobCase(model=model, rows=111, scale=1e-4, hidden=(8, 5), dim=4)
+    inputs = make_here(case, tmp_path)
+    settings = peer_settings(
+        case, inputs, inputs.files, tmp_path / "peer", (0, torch.get_num_threads())
+    )
+    table = pq.read_table(inputs.files[0])
+    theirs = TorchScorer(settings.model_dump_json())(table)
+    ids = [table.column(field.name).to_numpy() for field in case.spec().fields]
+    ours = load_engine(inputs.bundle, device="cpu").score(ids)
+    np.testing.assert_allclose(theirs.column("score").to_numpy(), ours, atol=1e-6)
+    assert theirs.column("row_id").equals(table.column("row_id"))
 
 
 def test_keys_of_the_job_are_checked_before_anything_is_made():
