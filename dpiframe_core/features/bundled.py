@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from pathlib import Path
 
 import safetensors.numpy
@@ -16,13 +17,20 @@ from dpiframe_core.features.errors import SchemaError
 from dpiframe_core.features.schema import FeatureSchema
 from dpiframe_core.features.vocabulary import vocabulary_from_tensors
 
+_TURN = threading.Lock()
 
-@functools.lru_cache(maxsize=1)
+
 def bundled_encoder(path: str, digest: str) -> Encoder:
-    """The encoder of the bundle at `path`, kept for the next call: one a process.
+    """The encoder of the bundle at `path`, kept for the next call: one for a process's threads.
 
     BundleError when the bundle has another digest, or a file that encoding needs was changed.
     """
+    with _TURN:  # its vocabularies may be large: they are not to be read by several threads at once
+        return _opened(path, digest)
+
+
+@functools.lru_cache(maxsize=1)
+def _opened(path: str, digest: str) -> Encoder:
     folder = Path(path)
     manifest, found = read_manifest(folder)
     if found != digest:

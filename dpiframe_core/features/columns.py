@@ -12,7 +12,7 @@ from dpiframe_core.features.schema import value_type
 
 # Writes the codes of the values of one plain array, nulls included, into the array given: [n].
 EncodeValues = Callable[[pa.Array, np.ndarray], None]
-# The values that numpy takes through several passes at a time, so that they stay in the cache.
+# Values that numpy takes through several passes at a time, so that they stay in the cache.
 RUN = 1 << 15
 
 
@@ -97,17 +97,17 @@ def encode_column(
         if pa.types.is_null(value_type(chunk.type)):
             part[:] = missing_value
         elif not pa.types.is_dictionary(chunk.type):
-            encode_plain(chunk, part, encode)
+            encode(chunk, part)
         else:
             if known is None or not _same(known, chunk.dictionary):
                 known = chunk.dictionary
                 codes = np.full(len(known) + 1, missing_value, out.dtype)  # the last for nulls
-                encode_plain(known, codes[:-1], encode)
+                encode(known, codes[:-1])
             indices = chunk.indices.cast(pa.int32())
             _core.gather_codes(codes, numbers(indices), validity(indices), part)
 
 
-def encode_plain(array: pa.Array, out: np.ndarray, encode: EncodeValues) -> None:
+def in_runs(array: pa.Array, out: np.ndarray, encode: EncodeValues) -> None:
     """Encode a plain array into `out` [n], run by run."""
     for start in range(0, len(array), RUN):
         encode(array.slice(start, RUN), out[start : start + RUN])

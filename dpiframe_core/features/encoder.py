@@ -14,6 +14,7 @@ from dpiframe_core.features.columns import (
     as_int64,
     as_table,
     encode_column,
+    in_runs,
     missing,
     new_column,
     numbers,
@@ -74,8 +75,9 @@ class Encoder:
             encode_column(table.column(field.column), out, MISSING_ROW, encode)
         dense = [new_column(table.num_rows, np.float32) for _ in self.schema.dense]
         for feature, values in zip(self.schema.dense, dense, strict=True):
-            standardise = partial(encode_dense, feature)
-            encode_column(table.column(feature.column), values, feature.fill, standardise)
+            encode_column(
+                table.column(feature.column), values, feature.fill, partial(encode_dense, feature)
+            )
         return Encoded(ids, dense)
 
 
@@ -83,22 +85,25 @@ def encode_field(
     field: CategoricalFeature, index: VocabularyIndex | None, values: pa.Array, out: np.ndarray
 ) -> None:
     """Write the rows of the values [n] of a plain array, which may hold nulls, into `out` [n]."""
-    encoding = field.encoding
-    match encoding:
-        case HashEncoding():
+    match field.encoding:
+        case HashEncoding() as encoding:
             hash_rows(values, encoding, out)
-            return
-        case LogBucketEncoding():
+        case LogBucketEncoding() as encoding:
             log_bucket_rows(numbers(values), encoding.max_bucket, validity(values), out)
-            if pa.types.is_integer(values.type):
-                return
-        case ModuloEncoding():
-            signed = numbers(values).astype(_signed(values))
-            out[:] = signed % encoding.modulus + FIRST_VALUE_ROW
+            if pa.types.is_floating(values.type):
+                fill_missing(values, MISSING_ROW, out)
+        case ModuloEncoding() as encoding:
+            in_runs(values, out, partial(modulo_rows, encoding))
         case VocabularyEncoding():
             assert index is not None
             index.write_rows(as_vocabulary_values(values, field), out)
-            return
+
+
+def modulo_rows(encoding: ModuloEncoding, values: pa.Array, out: np.ndarray) -> None:
+    """Write 2 + x mod modulus of integers [n], the missing row for nulls."""
+    # uint64 keeps its type: its values need not fit int64, and are not negative.
+    kind = np.uint64 if values.type == pa.uint64() else np.int64
+    out[:] = numbers(values).astype(kind) % encoding.modulus + FIRST_VALUE_ROW
     fill_missing(values, MISSING_ROW, out)
 
 
@@ -114,8 +119,12 @@ def hash_rows(values: pa.Array, encoding: HashEncoding, out: np.ndarray) -> None
 
 def encode_dense(feature: DenseFeature, values: pa.Array, out: np.ndarray) -> None:
     """Write the standardised values [n] of a plain array, which may hold nulls, into `out` [n]."""
-    out[:] = (transform(numbers(values), feature.transform) - feature.mean) / feature.std
-    fill_missing(values, feature.fill, out)
+
+    def standardise(run: pa.Array, into: np.ndarray) -> None:
+        into[:] = (transform(numbers(run), feature.transform) - feature.mean) / feature.std
+        fill_missing(run, feature.fill, into)
+
+    in_runs(values, out, standardise)
 
 
 def fill_missing(values: pa.Array, fill: float, out: np.ndarray) -> None:
@@ -138,11 +147,6 @@ def as_vocabulary_values(values: pa.Array, field: CategoricalFeature) -> pa.Arra
         raise EncodeError(
             f"column {field.column}: {error}; the vocabulary of field {field.name} holds int64"
         ) from error
-
-
-def _signed(values: pa.Array) -> type[np.generic]:
-    # uint64 keeps its type: its values need not fit int64, and are not negative.
-    return np.uint64 if values.type == pa.uint64() else np.int64
 
 
 def _build_indexes(

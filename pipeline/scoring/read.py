@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict
 
 from dpiframe_core.errors import BundleError
 from dpiframe_core.features.bundled import bundled_encoder
+from dpiframe_core.features.errors import EncodeError
 from pipeline.planning.columns import Columns
 from pipeline.planning.units import Unit
 from pipeline.publishing.records import ErrorKind, UnitError
@@ -73,7 +74,7 @@ def read_block(unit: Unit, settings: ReadSettings) -> pa.Table:
     columns = settings.columns
     table, group_rows = load(unit, columns.read_columns, settings.strings)
     loaded = time.perf_counter()
-    inputs = model_inputs(table, settings)
+    inputs = model_inputs(unit, table, settings)
     copied = [
         (name, plain(table.column(name))) for name in (*columns.key_columns, *columns.carry_columns)
     ]
@@ -81,8 +82,8 @@ def read_block(unit: Unit, settings: ReadSettings) -> pa.Table:
     return make_block(unit, facts, inputs.ids, inputs.dense, copied, inputs.findings)
 
 
-def model_inputs(table: pa.Table, settings: ReadSettings) -> ModelInputs:
-    """The engine's inputs from the columns as read."""
+def model_inputs(unit: Unit, table: pa.Table, settings: ReadSettings) -> ModelInputs:
+    """The engine's inputs from the columns as read; UnreadableError."""
     columns = settings.columns
     if columns.form == "encoded":
         return encoded_inputs(table, columns.key_columns, columns.id_columns, columns.dense_columns)
@@ -93,7 +94,12 @@ def model_inputs(table: pa.Table, settings: ReadSettings) -> ModelInputs:
             "bundle",
             f"{error}, on host {socket.gethostname()}: it must not change while a job runs",
         ) from error
-    return raw_inputs(table, columns.key_columns, encoder)
+    try:
+        return raw_inputs(table, columns.key_columns, encoder)
+    except EncodeError as error:
+        raise UnreadableError("bad_row", f"{unit.path}: {error}") from error
+    except ValueError as error:
+        raise UnreadableError("corrupt", f"corrupt parquet: {unit.path}: {error}") from error
 
 
 def load(unit: Unit, columns: Sequence[str], strings: Sequence[str]) -> tuple[pa.Table, list[int]]:

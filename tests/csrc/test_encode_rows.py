@@ -95,7 +95,8 @@ def test_codes_of_a_dictionary(size: int, dtype: type) -> None:
 def test_known_strings(size: int) -> None:
     known = [f"v{i}" * (i % 4 + 1) for i in range(size)]
     asked = [known[i] for i in range(0, size, 3)] + ["unseen", "", "v", *known[:1]]
-    rows = [0 if t == "" else 2 + known.index(t) if t in known else 1 for t in asked]
+    row_of = {"": 0, **{text: 2 + i for i, text in enumerate(known)}}
+    rows = [row_of.get(text, 1) for text in asked]
     index, out = _core.StringIndex(*strings(known)), np.empty(len(asked), np.int32)
 
     index.rows(*strings(asked, np.int64), None, out)

@@ -16,7 +16,7 @@ from model_zoo import random_model
 
 from dpiframe_core import FieldSpec, save_bundle
 from dpiframe_core.features import CategoricalFeature, DenseFeature, Encoder, FeatureSchema
-from dpiframe_core.features.schema import HashEncoding
+from dpiframe_core.features.schema import HashEncoding, VocabularyEncoding
 from dpiframe_core.models import Deep, Features, wdl
 from pipeline.planning.columns import Columns
 from pipeline.planning.units import Unit
@@ -119,6 +119,23 @@ def test_a_bundle_that_is_not_the_planned_one_is_an_outcome(tmp_path: Path) -> N
 
     assert (other.kind, changed.kind) == ("bundle", "bundle")
     assert f"expected {'0' * 64}" in other.message and "model.json has 2 bytes" in changed.message
+
+
+def test_a_value_that_no_vocabulary_can_hold_is_a_bad_row(tmp_path: Path) -> None:
+    encoding = VocabularyEncoding(size=1)
+    field = CategoricalFeature(name="W", column="key", values="integer", encoding=encoding)
+    schema = FeatureSchema(dataset="numbers", fields=(field,))
+    features = Features([FieldSpec(name="W", rows=field.rows, dim=4)], [], "raw")
+    model = random_model(wdl(features, Deep(hidden=(5,))))
+    weights, vocabularies = model.state_dict(), {"W": pa.array([5])}
+    bundle = save_bundle(tmp_path / "bundle", model.spec, weights, schema, vocabularies)
+    pq.write_table(pa.table({"key": pa.array([5, 2**64 - 1], pa.uint64())}), tmp_path / "s.parquet")
+    unit = unit_of(tmp_path / "s.parquet", 0, 1, 0, 2)
+
+    where, digest = str(tmp_path / "bundle"), bundle.digest
+    error = error_of(unit, bundle=where, digest=digest, form="raw", source_columns=("key",))
+
+    assert error.kind == "bad_row" and "s.parquet: column key: " in error.message
 
 
 def test_dictionaries_are_kept_where_they_save_work(tmp_path: Path) -> None:
