@@ -172,6 +172,11 @@ void bind_batch_ring(py::module_& module) {
            py::arg("ids_are_int64"), py::arg("dense"), py::arg("dense_stride"), py::arg("out"),
            py::arg("batch"), py::arg("use_oov"), py::arg("stream"))
       .def("finish_in_place", &RingArgument::finish_in_place)
+      .def("take_seconds",
+           [](RingArgument& self) {
+             const BatchSeconds seconds = self.ring->take_seconds();
+             return py::make_tuple(seconds.copy_in, seconds.compute, seconds.copy_out);
+           })
       .def_property_readonly("device_bytes",
                              [](const RingArgument& self) { return self.ring->device_bytes(); });
 }

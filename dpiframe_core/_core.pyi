@@ -428,6 +428,8 @@ class BatchRing:
         """`run_in_place` without the wait; the batch's memory must stay until it is finished."""
     def finish_in_place(self) -> NDArray[np.int64] | None:
         """Wait for all batches that were started, and take their counters."""
+    def take_seconds(self) -> tuple[float, float, float]:
+        """Copy in, compute, copy out on the device, of batches collected since the last call."""
     @property
     def device_bytes(self) -> int: ...
 

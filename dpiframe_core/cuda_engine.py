@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,14 @@ SLOTS = 3  # batches in flight: one copied in, one computed, one copied out
 HostPart = tuple[Columns, Columns, np.ndarray]
 # Ids outside their tables: how many a field [F], and the smallest (row, field).
 BadIds = tuple[np.ndarray, tuple[int, int]]
+
+
+class DeviceSeconds(NamedTuple):
+    """Time on a GPU by what it did; the three overlap between neighbouring batches."""
+
+    copy_in: float = 0.0
+    compute: float = 0.0
+    copy_out: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -132,6 +140,13 @@ class CudaEngine:
         finally:  # whoever stops early leaves the ring empty too
             while waiting and self._ring is not None:
                 collect()
+
+    def take_seconds(self) -> DeviceSeconds:
+        """Of the batches from host memory since the last call, by the GPU's clock.
+
+        Compute includes what its launch took where the GPU waited for that.
+        """
+        return DeviceSeconds(*self._ring.take_seconds())
 
     def run_on_device(
         self, ids: Any, dense: Any, out: int, batch: int, use_oov: bool, stream: int = 0

@@ -55,9 +55,13 @@ def load_engine(  # noqa: PLR0913 - the one call that users make: keywords read 
     options = CudaOptions(
         precision, max_batch, streams, graphs, policy, device=gpu, threads=threads
     )
+    return Engine(opened, _on_gpu(opened, options), precision, on_bad_id)
+
+
+def _on_gpu(opened: Bundle, options: CudaOptions) -> CudaEngine:
     program = lower(opened.spec, opened.weights(), DEVICE_PASSES)
     try:
-        return Engine(opened, CudaEngine(program, options), precision, on_bad_id)
+        return CudaEngine(program, options)
     except DeviceMemoryError as error:
         # Without the frames, which would hold what was taken while the caller handles the error.
         raise error.with_traceback(None) from None
