@@ -52,9 +52,7 @@ def load_engine(  # noqa: PLR0913 - the one call that users make: keywords read 
     if gpu is None:
         cpu = CpuEngine(lower(opened.spec, opened.weights()), max_batch, threads)
         return Engine(opened, cpu, precision, on_bad_id)
-    options = CudaOptions(
-        precision, max_batch, streams, graphs, policy, device=gpu, threads=threads
-    )
+    options = CudaOptions(precision, max_batch, streams, graphs, policy, gpu, threads)
     return Engine(opened, _on_gpu(opened, options), precision, on_bad_id)
 
 

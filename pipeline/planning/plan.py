@@ -16,7 +16,7 @@ from pipeline.planning.inputs import InputFile, scan_inputs
 from pipeline.planning.job_plan import JobPlan
 from pipeline.planning.row_cost import model_cost, row_bytes
 from pipeline.planning.unit_size import auto_unit_rows
-from pipeline.planning.units import cut_units
+from pipeline.planning.units import MAX_UNITS, cut_units
 
 __all__ = ["JobPlan", "describe_plan", "make_plan"]
 
@@ -41,6 +41,12 @@ def make_plan(config: JobConfig) -> JobPlan:
     config = config.model_copy(update={**settled, "unit_rows": unit_rows})
     identity = job_identity(scan.files, bundle.digest, config)
     units = cut_units(scan.files, unit_rows, identity)
+    if len(units) > MAX_UNITS:
+        raise ConfigError(
+            f"the input makes {len(units):,} units of up to {unit_rows:,} rows, at most "
+            f"{MAX_UNITS:,} can be scored; set unit_rows higher, or write larger files, as a unit "
+            "never spans files"
+        )
     return JobPlan(
         identity=identity,
         config=config,

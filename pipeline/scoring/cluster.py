@@ -16,6 +16,7 @@ from typing import Any
 
 from pipeline.errors import DpiframeError, ResumableError
 from pipeline.scoring.machine import Machine, cluster_machine, local_machine
+from pipeline.scoring.quick_ray import without_dashboard
 from pipeline.scoring.signals import kept_from_ray
 from pipeline.scoring.sizes import Sizes
 
@@ -68,14 +69,13 @@ def start(cores: float, store_bytes: int, verbose: bool) -> None:
 
     # A secret of this cluster's own: Ray would keep one in the home folder, shared by all.
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    ray.init(
-        address="local",
-        num_cpus=int(cores),
-        object_store_memory=store_bytes,
-        # Ray would start a worker a core at once, which takes all cores for seconds.
-        _system_config={"prestart_worker_first_driver": False},
-        **_options(verbose),
-    )
+    with without_dashboard():
+        ray.init(
+            address="local",
+            num_cpus=int(cores),
+            object_store_memory=store_bytes,
+            **_options(verbose),
+        )
 
 
 def _options(verbose: bool) -> dict[str, Any]:
