@@ -69,6 +69,9 @@ def start(cores: float, store_bytes: int, verbose: bool) -> None:
 
     # A secret of this cluster's own: Ray would keep one in the home folder, shared by all.
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    # Workers keep the pages of freed columns for the next unit: threads that give pages back and
+    # fault them in again may spend as much time on that as on reading.
+    os.environ.setdefault("MIMALLOC_PURGE_DELAY", "-1")
     with without_dashboard():
         ray.init(
             address="local",

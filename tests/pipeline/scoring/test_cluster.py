@@ -32,3 +32,13 @@ def test_the_facts_of_a_running_cluster() -> None:
     assert machine.nodes == 1
     assert machine.store_bytes == 256 << 20
     assert machine.cores == local_machine().cores
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_workers_of_a_local_cluster_keep_the_memory_of_their_columns() -> None:
+    import os
+
+    import ray
+
+    delay = ray.remote(lambda: os.environ.get("MIMALLOC_PURGE_DELAY"))
+    assert ray.get(delay.remote()) == "-1"
