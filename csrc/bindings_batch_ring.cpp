@@ -34,7 +34,6 @@ IdColumns float_columns(const py::sequence& dense, py::ssize_t size) {
     result.columns.push_back({array.data(), array.strides(0), false});
     result.owners.push_back(std::move(array));
   }
-  result.one_array = lie_as_one_array(result.columns);
   return result;
 }
 

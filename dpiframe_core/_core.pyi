@@ -500,12 +500,6 @@ def pack_ids(
     An int64 that 32 bits cannot hold becomes some negative number.
     """
 
-def one_array(ids: Sequence[Ids] | Ids) -> bool:
-    """For tests: whether ids [F][B] lie as the rows of one array, which a device can copy at once.
-
-    That is of one type, at one distance from each other.
-    """
-
 class LinearParams:
     """A product with its epilogue, csrc/kernels/linear.h; arrays are device addresses, 0: none."""
 

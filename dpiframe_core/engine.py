@@ -81,9 +81,9 @@ class Engine:
 
         On a GPU, copies in and out overlap with computing; up to three batches are taken from
         `batches` before the first scores come. Matrices in page-locked memory (`pin_memory` of
-        torch), or columns there at one distance from each other, are not copied first but read by
-        the GPU itself: a batch must stay as it is until its scores have come. `bad_ids` is of the
-        batch that came last. The engine scores nothing else until the stream has ended.
+        torch) are not copied first but read by the GPU itself: a batch must stay as it is until its
+        scores have come. `bad_ids` is of the batch that came last. The engine scores nothing else
+        until the stream has ended.
         """
         runner = self._ready()
         if isinstance(runner, CudaEngine):

@@ -1,6 +1,5 @@
 #include "scheduler/batch_ring.h"
 
-#include <algorithm>
 #include <cstring>
 #include <limits>
 
@@ -37,20 +36,19 @@ bool page_locked(const void* place) {
   return false;
 }
 
-// Whether the device may read the columns by itself: page-locked, as the rows of one array, each in
-// one piece, in ascending order.
+// Whether the device may read the columns by itself: rows of one page-locked array, each in one
+// piece, in ascending order.
 bool readable_by_device(const HostColumns& from, std::int64_t size) {
   if (!from.one_array || from.columns.empty()) return false;
   const std::int64_t each = static_cast<std::int64_t>(bytes_each(from));
   const std::int64_t row = each * size;
   if (from.columns[0].stride != each) return false;
-  const bool apart = from.columns.size() > 1 && row_stride(from) != row;
-  if (apart && (row_stride(from) < row || row_stride(from) > kLast32 || row < kShortRow))
-    return false;
+  if (from.columns.size() > 1) {
+    const std::int64_t stride = row_stride(from);
+    if (stride < row || stride > kLast32 || (stride != row && row < kShortRow)) return false;
+  }
   const char* end = static_cast<const char*>(from.columns.back().data) + row;
-  if (!page_locked(from.columns[0].data) || !page_locked(end - 1)) return false;
-  // Columns apart may have come from anywhere, by chance at one distance.
-  return !apart || std::ranges::all_of(from.columns, page_locked, &IdColumn::data);
+  return page_locked(from.columns[0].data) && page_locked(end - 1);
 }
 
 // cudaStreamSynchronize spins; this is the one place where the end of a device batch is awaited.

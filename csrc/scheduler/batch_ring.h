@@ -1,9 +1,9 @@
 // Batches from host memory: copy in, compute and copy out overlap on three streams.
 //
 // A ring of slots, each with pinned memory, device memory and counters of its own. submit packs a
-// batch into the next slot and enqueues all of its work; collect waits for one slot alone. Columns
-// in page-locked memory at one distance from each other are not packed: the device reads them where
-// they lie. All memory is taken at construction. One caller at a time.
+// batch into the next slot and enqueues all of its work; collect waits for one slot alone. Rows of
+// one page-locked array are not packed: the device reads them where they lie. All memory is taken
+// at construction. One caller at a time.
 #pragma once
 
 #include <array>
@@ -42,7 +42,7 @@ class Report {
 
 struct HostColumns {
   std::span<const IdColumn> columns;
-  bool one_array;  // as rows of one array: of one type, at one distance from each other
+  bool one_array;  // rows of one array, at equal distances and of one type
 };
 
 struct HostBatch {
