@@ -249,23 +249,6 @@ class CudaVector:
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]: ...
 
-class RegisteredHostMemory:
-    """Host memory of somebody else (a mapped file, shared memory), page-locked until it is closed.
-
-    A GPU reads arrays in it by itself, as it does those in page-locked memory of torch. The memory
-    must stay mapped for as long, and no batch that the GPU still reads may lie in it when it is
-    closed. Only in a build with CUDA.
-    """
-
-    def __init__(self, address: int, bytes: int, device: int = 0) -> None:
-        """Lock the pages of [address, address + bytes), for every device of this process.
-
-        `device` is one that this process uses anyway. ValueError: no bytes. RuntimeError: a page is
-        not mapped or registered already, or too much memory would be locked.
-        """
-    def close(self) -> None:
-        """Unlock the pages; a second call does nothing."""
-
 def weight_bytes(precision: str, kind: str, rows: int, columns: int) -> int:
     """Bytes that a weight takes on a device; `kind` is numbers, table or product."""
 
