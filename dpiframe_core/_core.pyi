@@ -305,6 +305,48 @@ class ProductStep:
         partial: int | None,
     ) -> None: ...
 
+def forward_fits(
+    dims: Sequence[int],
+    columns: Sequence[int],
+    num_shifts: int,
+    has_cross: bool,
+    num_fm: int,
+    num_ids: int,
+) -> bool:
+    """Whether one kernel takes a model: fields' widths (0: a wide part only), columns of its
+    products, dots of a cross network, numbers in FM, rows of a batch's ids.
+    """
+
+def forward_max_rows(compute_capability_major: int, multiprocessors: int) -> int:
+    """The most rows of a batch that runs in one kernel on such a GPU; 0: none does."""
+
+class ForwardPlan(TypedDict):
+    """How a model lies in its one kernel; forward_plan.cpp and forward_weights.h have the terms."""
+
+    weights: NDArray[np.uint16]
+    vectors: NDArray[np.float32]
+    x_columns: list[int]
+    chunks: list[int]
+    first_extra: list[int]
+    tile: int
+
+class ForwardModel:
+    """What one kernel computes but for the lookup: w [n, k] and bias [n] of each product, the first
+    with its extras last; `shifts` of the cross network; the head's weights.
+    """
+
+    def __init__(
+        self,
+        levels: Sequence[tuple[NDArray[np.float32], NDArray[np.float32] | None]],
+        shifts: Sequence[float],
+        has_cross: bool,
+        head: NDArray[np.float32],
+        bias: float,
+        num_ids: int,
+    ) -> None: ...
+    def plan(self, slots: Sequence[CudaSlot], precision: str) -> ForwardPlan:
+        """For tests. ValueError where the model does not fit."""
+
 class CudaProgram:
     """A program on one GPU; only in a build with CUDA. Weights and steps are added, then `build`.
 
@@ -343,6 +385,11 @@ class CudaProgram:
     def add_fm(self, xs: Sequence[ArenaView], dim: int, out: ArenaView) -> None: ...
     def add_product(self, step: ProductStep) -> None: ...
     def add_head(self, parts: Sequence[HeadPart], bias: float, out: ArenaView) -> None: ...
+    def add_forward(self, slots: Sequence[CudaSlot], model: ForwardModel) -> None:
+        """One kernel that stands for all steps where batches are small; after the steps."""
+    @property
+    def forward_rows(self) -> int:
+        """Batches up to so many rows run in one kernel; 0: none does."""
     def build(
         self, plan: Plan, graphs: bool = True, delay_seed: int = 0, refused_step: int = -1
     ) -> None:

@@ -36,7 +36,9 @@ class DeviceSeconds(NamedTuple):
 
 @dataclass(frozen=True)
 class CudaOptions:
-    """How a program runs on a GPU. `threads`: host threads that pack batches (None: up to 16)."""
+    """How a program runs on a GPU. `threads`: host threads that pack batches (None: up to 16);
+    `one_kernel`: small batches in one kernel, where the program and the GPU allow it.
+    """
 
     precision: str = "fp32"
     max_batch: int = 65536
@@ -45,6 +47,7 @@ class CudaOptions:
     policy: Policy = "breadth_first"
     device: int = 0
     threads: int | None = None
+    one_kernel: bool = True
 
 
 @dataclass(frozen=True)
@@ -74,12 +77,13 @@ class CudaEngine:
         self._layout = lay_out(
             program, options.precision, options.max_batch, options.streams, options.policy
         )
-        made = DeviceProgram(self._layout, options.device)
+        made = DeviceProgram(self._layout, options.device, options.one_kernel)
         made.native.build(
             self._layout.schedule.plan, options.graphs, faults.delay_seed, faults.refused_step
         )
         self._reports = made.reports
         self._native: Any = made.native
+        self.one_kernel_rows: int = made.native.forward_rows
         self._ring: Any = _core.BatchRing(
             made.native,
             SLOTS,
@@ -197,8 +201,10 @@ class CudaEngine:
         """The plan, in words."""
         o = self.options
         how = "CUDA graphs" if o.graphs else "launches"
+        rows = self.one_kernel_rows
+        small = f"those of up to {rows} in one kernel, " if rows else ""
         return (
-            f"{self.device}, {o.precision}, batches of up to {o.max_batch} rows as {how}, "
+            f"{self.device}, {o.precision}, batches of up to {o.max_batch} rows as {how}, {small}"
             f"{self.device_bytes} bytes on the device, {self.arena_bytes} of them the arena\n"
             f"{self.program}\n{self._layout.schedule.plan}"
         )

@@ -13,7 +13,8 @@ from torch import Tensor
 from dpiframe_core import _core
 from dpiframe_core import program as p
 from dpiframe_core.device_layout import DeviceLayout
-from dpiframe_core.device_steps import FusedLinear, LoadDense
+from dpiframe_core.device_steps import FusedLinear, LoadDense, joined
+from dpiframe_core.one_kernel import OneKernel, one_kernel
 from dpiframe_core.program import Program, Step, View
 
 Use = tuple[str, str]  # kind ("numbers", "table", "product") and name of a weight
@@ -30,7 +31,7 @@ class LookupReport:
 class DeviceProgram:
     """The compiled program and what its lookups report; construction takes all GPU memory."""
 
-    def __init__(self, layout: DeviceLayout, device: int) -> None:
+    def __init__(self, layout: DeviceLayout, device: int, small_in_one_kernel: bool) -> None:
         self.layout, self.program = layout, layout.program
         self.reports: list[LookupReport] = []
         self._values = {**self.program.weights, **_batch_norm_numbers(self.program)}
@@ -48,6 +49,9 @@ class DeviceProgram:
             self._handles[kind, name] = self.native.add_weight(kind, values)
         for step in self.program.steps:
             ADD[type(step)](self, step)
+        found = one_kernel(self.program, layout.precision) if small_in_one_kernel else None
+        if found is not None:
+            self._add_one_kernel(found)
         self._values = {}
 
     def view(self, view: View) -> _core.ArenaView:
@@ -59,9 +63,9 @@ class DeviceProgram:
     def weight(self, kind: str, name: str | None) -> int:
         return -1 if name is None else self._handles[kind, name]
 
-    def lookup(self, step: p.Lookup) -> None:
+    def slots(self, step: p.Lookup) -> list[_core.CudaSlot]:
         program = self.program
-        slots = [
+        return [
             _core.CudaSlot(
                 slot.field,
                 self.weight("table", slot.table),
@@ -74,8 +78,10 @@ class DeviceProgram:
             )
             for slot in step.slots
         ]
+
+    def lookup(self, step: p.Lookup) -> None:
         outs = [self.some_view(v) for v in (step.out, step.fm_out, step.wide_out)]
-        place = self.native.add_lookup(slots, *outs)
+        place = self.native.add_lookup(self.slots(step), *outs)
         self.reports.append(LookupReport(place, tuple(slot.field for slot in step.slots)))
 
     def linear(self, step: p.Linear | FusedLinear) -> None:
@@ -84,7 +90,6 @@ class DeviceProgram:
         partial = None
         if fused and fused.head_out:
             partial = self.layout.schedule.offsets[fused.head_out.buffer]
-        relu = [r for r in _joined(step.relu) if r[0] < r[1]]
         self.native.add_product(
             _core.ProductStep(
                 x=self.view(step.x),
@@ -92,7 +97,7 @@ class DeviceProgram:
                 weight=self.weight("product", step.weight),
                 bias=self.weight("numbers", step.bias),
                 out=self.some_view(step.out),
-                relu=relu,
+                relu=joined(step.relu),
                 cross_begin=fused.cross_start if fused else 0,
                 x0=self.some_view(fused.x0 if fused else None),
                 xl=self.some_view(fused.xl if fused else None),
@@ -113,6 +118,23 @@ class DeviceProgram:
         parts += [_core.HeadPart(self.view(a), self.view(b)) for a, b in step.products]
         bias = self.program.weights[step.bias].item() if step.bias else 0.0
         self.native.add_head(parts, bias, self.view(step.out))
+
+    def _add_one_kernel(self, found: OneKernel) -> None:
+        levels = []
+        for level in found.levels:
+            weight = _matrix("product", self._values[level.weight])
+            rows = np.concatenate([np.arange(*r) for r in level.rows])
+            bias = _matrix("numbers", self._values[level.bias])[0, rows] if level.bias else None
+            levels.append((weight[rows], bias))
+        model = _core.ForwardModel(
+            levels,
+            shifts=self._values[found.shift].tolist() if found.shift else [],
+            has_cross=found.shift is not None,
+            head=_matrix("numbers", self._values[found.head])[0],
+            bias=self._values[found.bias].item() if found.bias else 0.0,
+            num_ids=len(self.program.field_rows),
+        )
+        self.native.add_forward(self.slots(found.lookup), model)
 
 
 def _weights(step: Step) -> list[Use]:
@@ -146,17 +168,6 @@ def _matrix(kind: str, weight: Tensor) -> np.ndarray:
     """The weight as the compiled part takes it: float32 with two dimensions."""
     values = weight.detach().float().contiguous().numpy()
     return values.reshape(1, -1) if kind == "numbers" else values
-
-
-def _joined(ranges: tuple[tuple[int, int], ...]) -> list[tuple[int, int]]:
-    """Ranges with those that touch made one."""
-    joined: list[tuple[int, int]] = []
-    for start, stop in sorted(ranges):
-        if joined and start <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(stop, joined[-1][1]))
-        else:
-            joined.append((start, stop))
-    return joined
 
 
 def _numbers(device: DeviceProgram, name: str | None) -> int:

@@ -14,6 +14,7 @@
 
 #include "common/device_buffer.h"
 #include "common/precision.h"
+#include "kernels/forward.h"
 #include "kernels/head.h"
 #include "kernels/linear.h"
 #include "kernels/multi_table_lookup_cuda.h"
@@ -96,6 +97,9 @@ class CudaProgram {
   void add_product(const ProductStep& step);
   // The last step: it writes the scores.
   void add_head(const std::vector<HeadPart>& parts, float bias, const ArenaView& out);
+  // One kernel that does what all steps do, for small batches; after them. `model` is all but its
+  // fields and its place in the report. Nothing happens on a GPU that has no such kernel.
+  void add_forward(const std::vector<LookupSlot>& slots, ForwardModel model);
 
   void build(const Plan& plan, const ExecutorOptions& options);
 
@@ -107,12 +111,16 @@ class CudaProgram {
   std::int64_t max_rows() const { return max_rows_; }
   int num_report() const { return num_report_; }
   const Stream& stream() const { return executor_->stream(); }
-  std::size_t device_bytes() const { return weights_.bytes() + arena_.bytes(); }
+  std::int64_t forward_rows() const { return forward_rows_; }  // batches up to so many: one kernel
+  std::size_t device_bytes() const {
+    return weights_.bytes() + arena_.bytes() + (forward_ == nullptr ? 0 : forward_->bytes());
+  }
 
  private:
   Matrix matrix(const ArenaView& view) const;
   std::vector<Matrix> matrices(const std::vector<ArenaView>& views) const;
   const float* numbers(int weight) const;
+  std::vector<DeviceLookupField> fields(const std::vector<LookupSlot>& slots) const;
   void upload(WeightKind kind, const float* values, std::int64_t size, char* target);
   void add_step(std::function<void(std::int64_t, const RunInputs&, cudaStream_t)> launch,
                 bool takes_inputs = false);
@@ -126,6 +134,8 @@ class CudaProgram {
   std::size_t used_ = 0;
   std::vector<char*> places_;  // of weights
   std::vector<std::unique_ptr<DeviceLookupFields>> lookups_;
+  std::unique_ptr<DeviceForward> forward_;
+  std::int64_t forward_rows_ = 0;
   int num_report_ = 0;
   std::vector<LaunchStep> steps_;
   std::unique_ptr<Executor> executor_;

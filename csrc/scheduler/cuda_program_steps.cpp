@@ -10,17 +10,22 @@
 
 namespace dpiframe {
 
-int CudaProgram::add_lookup(const std::vector<LookupSlot>& slots,
-                            const std::optional<ArenaView>& out, const std::optional<ArenaView>& fm,
-                            const std::optional<ArenaView>& wide) {
-  const DeviceGuard guard(device_);
+std::vector<DeviceLookupField> CudaProgram::fields(const std::vector<LookupSlot>& slots) const {
   std::vector<DeviceLookupField> fields;
   for (const LookupSlot& slot : slots) {
     const void* table = slot.table < 0 ? nullptr : places_.at(slot.table);
     fields.push_back({table, numbers(slot.wide), slot.rows, slot.dim, slot.column, slot.oov_row,
                       slot.field, slot.in_fm});
   }
-  lookups_.push_back(std::make_unique<DeviceLookupFields>(fields, activation_type(precision_)));
+  return fields;
+}
+
+int CudaProgram::add_lookup(const std::vector<LookupSlot>& slots,
+                            const std::optional<ArenaView>& out, const std::optional<ArenaView>& fm,
+                            const std::optional<ArenaView>& wide) {
+  const DeviceGuard guard(device_);
+  lookups_.push_back(
+      std::make_unique<DeviceLookupFields>(fields(slots), activation_type(precision_)));
   MultiTableLookupParams params{};
   params.fields = lookups_.back()->get();
   params.shape = lookups_.back()->shape();
@@ -186,6 +191,21 @@ void CudaProgram::add_head(const std::vector<HeadPart>& parts, float bias, const
         head(rows, step, inputs, stream);
       },
       true);
+}
+
+void CudaProgram::add_forward(const std::vector<LookupSlot>& slots, ForwardModel model) {
+  const DeviceGuard guard(device_);
+  int major = 0;
+  int multiprocessors = 0;
+  DPIF_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device_));
+  DPIF_CUDA_CHECK(
+      cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device_));
+  forward_rows_ = forward_max_rows(major, multiprocessors);
+  if (forward_rows_ == 0) return;
+  model.fields = fields(slots);
+  model.report = 0;
+  model.num_report = num_report_;
+  forward_ = std::make_unique<DeviceForward>(model, activation_type(precision_));
 }
 
 }  // namespace dpiframe

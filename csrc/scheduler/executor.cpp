@@ -37,9 +37,11 @@ std::vector<std::int64_t> batch_buckets(std::int64_t max_rows) {
   return buckets;
 }
 
-Executor::Executor(Plan plan, std::vector<LaunchStep> steps, const ExecutorOptions& options)
+Executor::Executor(Plan plan, std::vector<LaunchStep> steps, WholePlan whole,
+                   const ExecutorOptions& options)
     : plan_(std::move(plan)),
       steps_(std::move(steps)),
+      whole_(std::move(whole)),
       options_(options),
       buckets_(batch_buckets(options.max_rows)),
       streams_(plan_.num_streams()),
@@ -71,6 +73,8 @@ void Executor::run(const RunInputs& inputs) {
 
 void Executor::enqueue(std::int64_t rows, const RunInputs& inputs,
                        std::vector<cudaGraphNode_t>* nodes) {
+  if (rows <= whole_.rows)
+    return launch(whole_.step, options_.refused_step >= 0, streams_[0], rows, inputs, nodes);
   start_.record(streams_[0]);
   for (std::size_t s = 1; s < streams_.size(); ++s)
     if (used_[s]) streams_[s].wait_for(start_.get());
@@ -85,16 +89,20 @@ void Executor::enqueue(std::int64_t rows, const RunInputs& inputs,
 void Executor::enqueue_step(const PlannedStep& planned, std::int64_t rows, const RunInputs& inputs,
                             std::vector<cudaGraphNode_t>* nodes) {
   const Stream& stream = streams_[planned.stream];
-  const LaunchStep& step = steps_[planned.step];
   for (const int event : planned.waits) stream.wait_for(events_[event].get());
+  launch(steps_[planned.step], planned.step == options_.refused_step, stream, rows, inputs, nodes);
+  if (planned.record >= 0) events_[planned.record].record(stream);
+}
+
+void Executor::launch(const LaunchStep& step, bool refused, const Stream& stream, std::int64_t rows,
+                      const RunInputs& inputs, std::vector<cudaGraphNode_t>* nodes) {
   if (options_.delay_seed != 0) {
     random_ = random_ * 1664525u + 1013904223u;
     delay((random_ >> 8) % kMaxDelay, stream.get());
   }
-  if (warm_ && planned.step == options_.refused_step) refused_launch(stream.get());
+  if (warm_ && refused) refused_launch(stream.get());
   step.launch(rows, inputs, stream.get());
   if (nodes != nullptr && step.takes_inputs) nodes->push_back(last_node(stream));
-  if (planned.record >= 0) events_[planned.record].record(stream);
 }
 
 CapturedGraph Executor::capture(std::int64_t rows) {

@@ -1,7 +1,8 @@
 // Runs a plan on CUDA streams, or captures it once for each bucket of batch sizes and replays that.
 //
 // A batch runs in the smallest bucket that holds it: powers of two from 512 on, and max_rows. Steps
-// are launched for the bucket's rows; rows beyond the batch hold leftovers that nothing reads.
+// are launched for the bucket's rows; rows beyond the batch hold leftovers that nothing reads. For
+// small buckets one kernel may stand for the whole plan.
 // After construction a run allocates nothing and synchronises nothing. One caller at a time.
 #pragma once
 
@@ -21,6 +22,12 @@ struct LaunchStep {
   bool takes_inputs;  // the last kernel it launches takes (RunInputs, parameters)
 };
 
+// Does all that the plan does, in buckets of up to `rows` rows.
+struct WholePlan {
+  LaunchStep step;
+  std::int64_t rows;
+};
+
 struct ExecutorOptions {
   std::int64_t max_rows;
   bool graphs;
@@ -33,7 +40,8 @@ std::vector<std::int64_t> batch_buckets(std::int64_t max_rows);
 class Executor {
  public:
   // `steps` by the plan's graph. Every kernel is run once here, for no rows of input.
-  Executor(Plan plan, std::vector<LaunchStep> steps, const ExecutorOptions& options);
+  Executor(Plan plan, std::vector<LaunchStep> steps, WholePlan whole,
+           const ExecutorOptions& options);
 
   // Enqueues a batch of 1 to max_rows rows; its work begins and ends on stream().
   void run(const RunInputs& inputs);
@@ -45,10 +53,13 @@ class Executor {
   void enqueue(std::int64_t rows, const RunInputs& inputs, std::vector<cudaGraphNode_t>* nodes);
   void enqueue_step(const PlannedStep& planned, std::int64_t rows, const RunInputs& inputs,
                     std::vector<cudaGraphNode_t>* nodes);
+  void launch(const LaunchStep& step, bool refused, const Stream& stream, std::int64_t rows,
+              const RunInputs& inputs, std::vector<cudaGraphNode_t>* nodes);
   CapturedGraph capture(std::int64_t rows);
 
   Plan plan_;
   std::vector<LaunchStep> steps_;
+  WholePlan whole_;
   ExecutorOptions options_;
   std::vector<std::int64_t> buckets_;
   std::vector<Stream> streams_;

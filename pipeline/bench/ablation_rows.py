@@ -17,9 +17,10 @@ from pipeline.bench.timing import Timing, time_side_by_side
 
 ONE_STREAM: dict[str, Any] = {"policy": "serial", "streams": 1}
 LAUNCHES: dict[str, Any] = {"graphs": False}
+STEPS: dict[str, Any] = {"one_kernel": False}
 
-# What a row is called -> the options of its engine. The first five each add one idea;
-# the fifth is what an engine does by default, the others change one or two things about it.
+# What a row is called -> the options of its engine. The first six each add one idea; the sixth is
+# what an engine does by default, the others change one or two things about the fifth.
 ROWS: dict[str, dict[str, Any]] = {
     "a kernel an operation, a lookup a table": {
         **ONE_STREAM,
@@ -28,12 +29,13 @@ ROWS: dict[str, dict[str, Any]] = {
         "lookup": "by_table",
     },
     "+ one lookup for all tables": {**ONE_STREAM, **LAUNCHES, "fusion": False},
-    "+ fusion": {**ONE_STREAM, **LAUNCHES},
-    "+ graphs": ONE_STREAM,
-    "+ streams, breadth first": {},
-    "depth first": {"policy": "depth_first"},
-    "breadth first, no graphs": LAUNCHES,
-    "depth first, no graphs": {**LAUNCHES, "policy": "depth_first"},
+    "+ fusion": {**STEPS, **ONE_STREAM, **LAUNCHES},
+    "+ graphs": {**STEPS, **ONE_STREAM},
+    "+ streams, breadth first": STEPS,
+    "+ one kernel for small batches": {},
+    "depth first": {**STEPS, "policy": "depth_first"},
+    "breadth first, no graphs": {**STEPS, **LAUNCHES},
+    "depth first, no graphs": {**STEPS, **LAUNCHES, "policy": "depth_first"},
     "breadth first, no fusion": {"fusion": False},
     "breadth first, a lookup a table": {"lookup": "by_table"},
 }

@@ -75,6 +75,7 @@ class EngineCase(BaseModel):
     policy: Literal["serial", "depth_first", "breadth_first"] = "breadth_first"
     streams: int = Field(default=4, ge=1, le=64)
     graphs: bool = True
+    one_kernel: bool = True
     lookup: Literal["fused", "by_table"] = "fused"
     fusion: bool = True
     peers: Literal["all", "plain", "none"] = "all"

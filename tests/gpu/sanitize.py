@@ -29,6 +29,11 @@ SHAPES = (
     Shape("dcn", 7, MIXED, (33,), "raw", 2, "stacked"),
     Shape("wdl", 39, (8,), (136, 72), None, 1, "parallel"),
 )
+ONE_KERNEL = (
+    Shape("deepfm", 7, (16,), (40, 24), None, 1, "parallel"),
+    Shape("wdl", 39, (8,), (136, 72), None, 1, "parallel"),
+    Shape("dcn", 39, (16,), (400, 400, 400), None, 3, "parallel"),
+)
 SIZES = (1, 19, 129, 200)
 FEW_FIELDS = Shape("wdl", 3, (8,), (520,), None, 1, "parallel")
 MANY_ROWS = 4300  # with 520 columns: several tiles a block
@@ -86,7 +91,9 @@ def run(engine: CudaEngine, batches: list[Batch]) -> None:
             array.take()
 
 
-def case(shape: Shape, sizes: tuple[int, ...], precisions: tuple[str, ...]) -> None:
+def case(
+    shape: Shape, sizes: tuple[int, ...], precisions: tuple[str, ...], one_kernel: bool = False
+) -> None:
     began = time.monotonic()
     model = even_model(shape.spec())
     batches = []
@@ -94,7 +101,7 @@ def case(shape: Shape, sizes: tuple[int, ...], precisions: tuple[str, ...]) -> N
         ids, dense = model_zoo.random_inputs(model.spec, size, size)
         batches.append(Batch(ids, dense, model_zoo.reference_logits(model, ids, dense)))
     for i, precision in enumerate(precisions):
-        options = {"precision": precision, "max_batch": sizes[-1]}
+        options = {"precision": precision, "max_batch": sizes[-1], "one_kernel": one_kernel}
         engine = cuda_engine(model, graphs=i % 2 == 0, threads=1, **options)
         run(engine, batches)
         engine.close()
@@ -106,6 +113,8 @@ def main() -> None:
         raise SystemExit("needs a CUDA device")
     for shape in SHAPES:
         case(shape, SIZES, PRECISIONS)
+    for shape in ONE_KERNEL:
+        case(shape, SIZES, ("fp16", "bf16"), one_kernel=True)
     case(FEW_FIELDS, (19, 129, MANY_ROWS), ("fp16", "fp32"))
     model = even_model(SHAPES[1].spec())  # the plain steps, which no pass has fused
     ids, dense = model_zoo.random_inputs(model.spec, 129)

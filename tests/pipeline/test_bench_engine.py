@@ -97,7 +97,7 @@ def test_ablation_changes_no_result(model, fusion):
 def test_rows_of_the_ablation_are_options_of_a_case():
     cases = [EngineCase(**options) for options in ROWS.values()]
     assert len({case.model_dump_json() for case in cases}) == len(ROWS)
-    assert cases[4] == EngineCase()  # what an engine does by default
+    assert cases[5] == EngineCase()  # what an engine does by default
 
 
 def _contender(logit: float) -> Contender:

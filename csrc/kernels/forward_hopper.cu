@@ -1,0 +1,251 @@
+// The one-kernel forward pass; forward.h has the formulas, forward_layout.h where things lie.
+//
+// Shapes: ids [F, B], tables and activations of 16 bits, sums and scores float32.
+// A cluster of two blocks owns 64 rows. Each block gathers half of the fields, makes half of each
+// level's columns, sends both to the other (one bulk copy a level) and scores 32 of the rows. Warps
+// 0-7 gather and multiply; warp 8 streams the block's half of all weights from L2 from the very
+// start; warp 9 counts blocks, and the last one tells the host of bad ids.
+//
+// Bytes a cluster: ids and rows of its samples once; all weights once.
+#include "common/check.h"
+#include "common/cuda_check.h"
+#include "kernels/forward_hopper.h"
+#include "kernels/forward_lookup.cuh"
+#include "kernels/forward_products.cuh"
+
+namespace dpiframe {
+namespace {
+
+#ifdef DPIF_HOPPER
+
+// By the copying warp, before any other touches a barrier.
+__device__ void init_barriers(const ForwardPlaces& places, const ForwardArguments& a, int rank) {
+  const int lane = threadIdx.x % 32;
+  if (lane < kForwardMaxSlots) {
+    barrier_init(places.full(lane), 1);
+    barrier_init(places.empty(lane), 8);
+  } else if (lane < kForwardMaxSlots + kForwardMaxLevels) {
+    barrier_init(places.received(lane - kForwardMaxSlots), 1);
+  } else if (lane == 30) {
+    barrier_init(places.vectors_there(), 1);
+  } else if (lane == 31) {
+    barrier_init(places.looked_up(), 8);
+  }
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  publish_to_async();
+  __syncwarp();
+  if (lane >= a.num_levels) return;
+  const int chunks = lane == 0 ? a.chunks[1 - rank] : forward_chunks(a.tile) / 2;
+  barrier_expect(places.received(lane), chunks * kChunkStride);
+}
+
+// Biases and head, then all weights.
+template <int kTile>
+__device__ void stream_weights(const ForwardPlaces& places, const ForwardArguments& a, int rank) {
+  const int vector_bytes = (a.num_levels + 1) * 2 * kTile * 4;
+  const int steps = (a.chunks[0] + a.chunks[1] + (a.num_levels - 1) * forward_chunks(kTile)) / 2;
+  const auto* weights = static_cast<const char*>(a.weights) +
+                        static_cast<std::int64_t>(rank) * steps * forward_step_bytes(kTile);
+  barrier_expect(places.vectors_there(), vector_bytes);
+  copy_in(places.base + places.offsets.vectors,
+          reinterpret_cast<const char*>(a.vectors) + rank * vector_bytes, vector_bytes,
+          places.vectors_there());
+  WeightRing<kTile>{places}.fill(weights, steps);
+}
+
+// The last block whose ids are all counted copies the counters to the host if any is bad.
+__device__ void report_bad_ids(const RunInputs& inputs, const ForwardArguments& a) {
+  if (inputs.report_copy == nullptr) return;
+  const int lane = threadIdx.x % 32;
+  const auto blocks = static_cast<unsigned>((inputs.batch + kForwardRows - 1) / kForwardRows * 2);
+  unsigned ticket = 0;
+  if (lane == 0) {
+    __threadfence();
+    ticket = atomicAdd(a.tickets, 1u);
+    __threadfence();
+  }
+  if (__shfl_sync(0xffffffffu, ticket, 0) != blocks - 1) return;
+  bool any = false;
+  for (int i = lane; i < a.num_report; i += 32) any = any || __ldcg(inputs.report + i) != ~0ull;
+  if (__any_sync(0xffffffffu, any))
+    for (int i = lane; i < a.num_report; i += 32) inputs.report_copy[i] = __ldcg(inputs.report + i);
+  if (lane == 0) *a.tickets = 0;
+}
+
+// After the last cluster barrier, by one warp: a row a lane.
+__device__ void score_rows(const RunInputs& inputs, const ForwardArguments& a,
+                           const ForwardPlaces& places, std::int64_t first_row) {
+  const int lane = threadIdx.x % 32;
+  const std::uint32_t extras =
+      places.base + places.offsets.extras + 4 * lane * places.offsets.extras_stride;
+  float sum = a.bias;
+  for (int part = 0; part < 4; ++part)
+    sum += load_float(places.base + places.offsets.sides + (part * 32 + lane) * 4);
+  for (int part = 0; part < 4; ++part)
+    sum += load_float(places.base + places.offsets.dots + (part * 32 + lane) * 4);
+  float alpha = 1.0f;
+  for (int i = 0; i < a.num_shifts; ++i)
+    alpha = fmaf(alpha, 1.0f + load_float(extras + 4 * i), 0.0f) + a.shifts[i];
+  if (a.has_cross != 0) sum = fmaf(alpha, load_float(extras + 4 * a.num_shifts), sum);
+  float fm = 0.0f;
+  for (int i = a.num_shifts + a.has_cross; i < a.first_extra[4]; ++i) {
+    const float one = load_float(extras + 4 * i);
+    fm = fmaf(one, one, fm);
+  }
+  sum = fmaf(0.5f, fm, sum);
+  const std::int64_t b = first_row + lane;
+  if (b >= inputs.batch) return;
+  if (inputs.logits != nullptr) inputs.logits[b] = sum;
+  if (inputs.scores != nullptr) inputs.scores[b] = 1.0f / (1.0f + expf(-sum));
+}
+
+// The rows that this thread's side sums and dots are of belong to block row / 32.
+__device__ void store_for_row(const ForwardPlaces& places, int array, int part, int row,
+                              float value) {
+  store_in(address_in(places.base + array + (part * 32 + row % 32) * 4, row / 32), value);
+}
+
+template <class T, int kTile>
+__device__ void look_up(const RunInputs& inputs, const ForwardArguments& a,
+                        const ForwardPlaces& places, int rank, std::int64_t first_row) {
+  const ForwardSample sample(first_row, inputs.batch);
+  const float side = gather_half<T>(inputs, a, rank, sample, places);
+  publish_to_async();
+  cluster_wait();
+  if (sample.half == 0)
+    store_for_row(places, places.offsets.sides, rank * 2 + threadIdx.x / 128, sample.row, side);
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) barrier_arrive(places.looked_up());
+}
+
+// Own half of a level's activations to the other block, once all of it is written.
+__device__ void send_half(const ForwardPlaces& places, int level, const ForwardHalves& halves,
+                          int rank) {
+  block_barrier();
+  if (threadIdx.x == 0) {
+    const std::uint32_t half = places.activations(level) + halves.offset(rank);
+    copy_to_peer(address_in(half, 1 - rank), half, halves.chunks(rank) * kChunkStride,
+                 address_in(places.received(level), 1 - rank));
+  }
+  __syncwarp();
+}
+
+template <class T, int kTile>
+__device__ void run_levels(const ForwardArguments& a, const ForwardPlaces& places, int rank) {
+  const ForwardThread thread;
+  WeightRing<kTile> ring{places};
+  const int quarter_chunks = kTile / 8;
+  const std::uint32_t vectors =
+      places.base + places.offsets.vectors + (thread.group * kTile + thread.own()) * 4;
+  float dots[2] = {};
+#pragma unroll 1
+  for (int level = 0; level < a.num_levels; ++level) {
+    const ForwardHalves halves{level == 0 ? a.chunks[0] : 2 * quarter_chunks,
+                               level == 0 ? a.chunks[1] : 2 * quarter_chunks};
+    send_half(places, level, halves, rank);
+    float sums[kTile / 2] = {};
+    ring.template multiply<T>(level, halves, rank, sums);
+    if (level == 0) barrier_wait(places.vectors_there(), 0);
+    const std::uint32_t bias = vectors + level * 2 * kTile * 4;
+    const std::uint32_t target = places.activations(level + 1) +
+                                 (rank * 2 + thread.group) * quarter_chunks * kChunkStride +
+                                 thread.warp * 256 + thread.lane * 4;
+    const int width = quarter_width(a.columns[level], rank * 2 + thread.group);
+    if (level == 0) take_extras<kTile>(sums, bias, a, rank, places);
+    if (level + 1 < a.num_levels) {
+      store_level<T, kTile>(sums, bias, target);
+      clear_rest<kTile>(width, target);
+    } else {
+      add_head<kTile>(sums, bias, bias + 2 * kTile * 4, width, dots);
+    }
+    publish_to_async();
+  }
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    float dot = dots[r];
+    dot += __shfl_xor_sync(0xffffffffu, dot, 1);
+    dot += __shfl_xor_sync(0xffffffffu, dot, 2);
+    if (thread.lane % 4 == 0)
+      store_for_row(places, places.offsets.dots, rank * 2 + thread.group,
+                    thread.first_row() + 8 * r, dot);
+  }
+  __syncwarp();
+}
+
+#endif  // DPIF_HOPPER
+
+template <class T, int kTile>
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kForwardThreads, 1)
+    forward_kernel(const __grid_constant__ RunInputs inputs,
+                   const __grid_constant__ ForwardArguments a) {
+#ifdef DPIF_HOPPER
+  const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.x / 2) * kForwardRows;
+  if (first_row >= inputs.batch) return;  // both blocks
+  extern __shared__ __align__(128) unsigned char shared[];
+  const ForwardPlaces places{
+      forward_shared(kTile, a.num_levels, a.chunks[0] + a.chunks[1], a.first_extra[4]),
+      shared_address(shared)};
+  const int rank = static_cast<int>(cluster_rank());
+  const int warp = threadIdx.x / 32;
+  if (warp == 8) init_barriers(places, a, rank);
+  __syncwarp();
+  cluster_arrive();
+  if (warp < 8) {
+    look_up<T, kTile>(inputs, a, places, rank, first_row);
+    run_levels<T, kTile>(a, places, rank);
+  } else if (warp == 8) {
+    if (threadIdx.x % 32 == 0) stream_weights<kTile>(places, a, rank);
+    __syncwarp();
+    cluster_wait();
+  } else {
+    cluster_wait();
+    barrier_wait(places.looked_up(), 0);
+    report_bad_ids(inputs, a);
+    __syncwarp();
+  }
+  cluster_arrive();
+  cluster_wait();
+  if (warp == 0) score_rows(inputs, a, places, first_row + rank * 32);
+#endif
+}
+
+template <class T, int kTile>
+void launch(unsigned blocks, int shared, const RunInputs& inputs, const ForwardArguments& a,
+            cudaStream_t stream) {
+  const auto kernel = forward_kernel<T, kTile>;
+  DPIF_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                       kForwardSharedLimit));
+  kernel<<<blocks, kForwardThreads, shared, stream>>>(inputs, a);
+  DPIF_CUDA_CHECK(cudaGetLastError());
+}
+
+template <class T>
+void launch_tile(unsigned blocks, int shared, const RunInputs& inputs, const ForwardArguments& a,
+                 cudaStream_t stream) {
+  switch (a.tile) {
+    case 64:
+      return launch<T, 64>(blocks, shared, inputs, a, stream);
+    case 104:
+      return launch<T, 104>(blocks, shared, inputs, a, stream);
+    case 128:
+      return launch<T, 128>(blocks, shared, inputs, a, stream);
+    default:
+      DPIF_CHECK(false, "no kernel has quarters of ", a.tile, " columns");
+  }
+}
+
+}  // namespace
+
+void forward_hopper(DataType type, std::int64_t rows, const RunInputs& inputs,
+                    const ForwardArguments& arguments, cudaStream_t stream) {
+  if (rows == 0) return;
+  const auto blocks = static_cast<unsigned>((rows + kForwardRows - 1) / kForwardRows * 2);
+  const int chunks = arguments.chunks[0] + arguments.chunks[1];
+  const int shared =
+      forward_shared(arguments.tile, arguments.num_levels, chunks, arguments.first_extra[4]).bytes;
+  if (type == DataType::kHalf)
+    return launch_tile<__half>(blocks, shared, inputs, arguments, stream);
+  launch_tile<__nv_bfloat16>(blocks, shared, inputs, arguments, stream);
+}
+
+}  // namespace dpiframe
