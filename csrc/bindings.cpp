@@ -5,7 +5,6 @@
 #include "common/device_memory_error.h"
 #include "common/numpy_args.h"
 #include "kernels/gather_rows_cpu.h"
-#include "kernels/xxh64.h"
 
 #ifdef DPIFRAME_WITH_CUDA
 #include <cuda_runtime_api.h>
@@ -37,35 +36,6 @@ int cuda_device_count() {
   return 0;
 }
 
-template <class Offset>
-py::array_t<std::uint64_t> hash_strings(const Array<Offset>& offsets,
-                                        const Array<std::uint8_t>& data, std::uint64_t seed) {
-  const py::ssize_t size = offsets.size() - 1;
-  DPIF_CHECK(size >= 0, "offsets must have at least 1 entry, got 0");
-  py::array_t<std::uint64_t> hashes(size);
-  std::uint64_t* out = hashes.mutable_data();
-  const py::gil_scoped_release release;
-  xxh64_strings(offsets.data(), data.data(), data.size(), size, seed, out);
-  return hashes;
-}
-
-py::array_t<std::uint64_t> xxh64_strings_argument(const py::array& offsets, const py::array& data,
-                                                  std::uint64_t seed) {
-  const auto bytes = contiguous_argument<std::uint8_t>(data, "data", 1);
-  if (py::isinstance<Array<std::int32_t>>(offsets))
-    return hash_strings(contiguous_argument<std::int32_t>(offsets, "offsets", 1), bytes, seed);
-  return hash_strings(contiguous_argument<std::int64_t>(offsets, "offsets", 1), bytes, seed);
-}
-
-py::array_t<std::uint64_t> xxh64_int64_argument(const py::array& values, std::uint64_t seed) {
-  const auto checked = contiguous_argument<std::int64_t>(values, "values", 1);
-  py::array_t<std::uint64_t> hashes(checked.size());
-  std::uint64_t* out = hashes.mutable_data();
-  const py::gil_scoped_release release;
-  xxh64_int64(checked.data(), checked.size(), seed, out);
-  return hashes;
-}
-
 }  // namespace
 }  // namespace dpiframe
 
@@ -75,9 +45,7 @@ PYBIND11_MODULE(_core, module) {
   py::register_exception<DeviceMemoryError>(module, "DeviceMemoryError", PyExc_RuntimeError);
   module.def("build_info", &build_info);
   module.def("cuda_device_count", &cuda_device_count);
-  module.def("xxh64_strings", &xxh64_strings_argument, py::arg("offsets"), py::arg("data"),
-             py::arg("seed"));
-  module.def("xxh64_int64", &xxh64_int64_argument, py::arg("values"), py::arg("seed"));
+  bind_encode(module);
   bind_lookup(module);
   bind_scheduler(module);
   bind_score_statistics(module);

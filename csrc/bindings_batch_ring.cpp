@@ -5,7 +5,6 @@
 #include "bindings.h"
 #include "common/device_guard.h"
 #include "common/numpy_args.h"
-#include "common/registered_memory.h"
 #include "scheduler/batch_ring.h"
 #include "scheduler/cuda_program.h"
 
@@ -34,7 +33,6 @@ IdColumns float_columns(const py::sequence& dense, py::ssize_t size) {
     result.columns.push_back({array.data(), array.strides(0), false});
     result.owners.push_back(std::move(array));
   }
-  result.one_array = lie_as_one_array(result.columns);
   return result;
 }
 
@@ -142,22 +140,12 @@ struct CudaVector {
   DeviceBuffer data;
 };
 
-RegisteredMemory register_host_memory(std::uintptr_t address, std::size_t bytes, int device) {
-  const py::gil_scoped_release release;  // locking takes a second for some GB
-  const DeviceGuard guard(device);
-  return RegisteredMemory(reinterpret_cast<const void*>(address), bytes);
-}
-
 }  // namespace
 
 void bind_batch_ring(py::module_& module) {
   py::class_<CudaVector>(module, "CudaVector")
       .def(py::init<std::int64_t, int>(), py::arg("length"), py::arg("device"))
       .def_property_readonly("__cuda_array_interface__", &CudaVector::interface);
-  py::class_<RegisteredMemory>(module, "RegisteredHostMemory")
-      .def(py::init(&register_host_memory), py::arg("address"), py::arg("bytes"),
-           py::arg("device") = 0)
-      .def("close", [](RegisteredMemory& self) { RegisteredMemory(std::move(self)); });
   py::class_<RingArgument>(module, "BatchRing")
       .def(py::init<CudaProgram&, int, std::vector<std::int64_t>, int, int>(), py::arg("program"),
            py::arg("num_slots"), py::arg("field_rows"), py::arg("num_dense"),
@@ -172,6 +160,11 @@ void bind_batch_ring(py::module_& module) {
            py::arg("ids_are_int64"), py::arg("dense"), py::arg("dense_stride"), py::arg("out"),
            py::arg("batch"), py::arg("use_oov"), py::arg("stream"))
       .def("finish_in_place", &RingArgument::finish_in_place)
+      .def("take_seconds",
+           [](RingArgument& self) {
+             const BatchSeconds seconds = self.ring->take_seconds();
+             return py::make_tuple(seconds.copy_in, seconds.compute, seconds.copy_out);
+           })
       .def_property_readonly("device_bytes",
                              [](const RingArgument& self) { return self.ring->device_bytes(); });
 }

@@ -9,7 +9,7 @@
 namespace dpiframe {
 namespace {
 
-using LevelArgument = std::pair<py::array, std::optional<py::array>>;  // w [n, k], bias [n]
+using LevelArgument = std::pair<py::array, py::object>;  // w [n, k], bias [n] or None
 
 std::vector<float> floats(const py::array& values, const std::string& name, int num_dims,
                           py::ssize_t length = -1) {
@@ -25,7 +25,8 @@ ForwardModel forward_model(const std::vector<LevelArgument>& levels, std::vector
     ForwardLevel level{0, 0, floats(w, "w", 2), {}};
     level.n = static_cast<int>(w.shape(0));
     level.k = static_cast<int>(w.shape(1));
-    if (level_bias.has_value()) level.bias = floats(*level_bias, "bias", 1, level.n);
+    if (!level_bias.is_none())
+      level.bias = floats(py::cast<py::array>(level_bias), "bias", 1, level.n);
     model.levels.push_back(std::move(level));
   }
   model.shifts = std::move(shifts);

@@ -60,9 +60,6 @@ void bind_scheduler(py::module_& module) {
              py::arg("alignment") = 256);
   module.def("pack_ids", &pack_ids, py::arg("ids"), py::arg("to_int64") = false,
              py::arg("num_threads") = 0);
-  module.def(
-      "one_array", [](const py::sequence& ids) { return id_columns(ids).one_array; },
-      py::arg("ids"));
 }
 
 }  // namespace dpiframe

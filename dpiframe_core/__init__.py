@@ -1,11 +1,34 @@
-"""The DPIFrame engine: model specs, bundles, lowering, and the engine that scores with them."""
+"""The DPIFrame engine: model specs, bundles, lowering, and the engine that scores with them.
 
-from dpiframe_core.bundle import Bundle, open_bundle, save_bundle
-from dpiframe_core.engine import Engine
-from dpiframe_core.errors import BadIdError, BundleError, SpecError
-from dpiframe_core.loading import load_engine
-from dpiframe_core.spec import FieldSpec, ModelSpec
-from dpiframe_core.torch_model import CTRModel
+Names are imported when they are first used: features, specs and opening a bundle need no torch,
+which takes seconds to import.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dpiframe_core.bundle import Bundle, open_bundle
+    from dpiframe_core.bundle_writing import save_bundle
+    from dpiframe_core.engine import Engine
+    from dpiframe_core.errors import BadIdError, BundleError, SpecError
+    from dpiframe_core.loading import load_engine
+    from dpiframe_core.spec import FieldSpec, ModelSpec
+    from dpiframe_core.torch_model import CTRModel
+
+_MODULES = {
+    "BadIdError": "errors",
+    "Bundle": "bundle",
+    "BundleError": "errors",
+    "CTRModel": "torch_model",
+    "Engine": "engine",
+    "FieldSpec": "spec",
+    "ModelSpec": "spec",
+    "SpecError": "errors",
+    "load_engine": "loading",
+    "open_bundle": "bundle",
+    "save_bundle": "bundle_writing",
+}
 
 __all__ = [
     "BadIdError",
@@ -20,3 +43,15 @@ __all__ = [
     "open_bundle",
     "save_bundle",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = value  # the next use finds it at once
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

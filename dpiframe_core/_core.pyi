@@ -25,16 +25,74 @@ def build_info() -> BuildInfo:
 def cuda_device_count() -> int:
     """CUDA devices that can be used; 0 without a driver or without the CUDA part. Never raises."""
 
-def xxh64_strings(
-    offsets: NDArray[np.int32] | NDArray[np.int64], data: NDArray[np.uint8], seed: int
-) -> NDArray[np.uint64]:
-    """XXH64 of `data[offsets[i]:offsets[i + 1]]` for each i; offsets [n + 1] -> [n].
+Validity = tuple[NDArray[np.uint8], int] | None  # Arrow's bitmap, bit of the first value; no nulls
 
-    ValueError: offsets that decrease or leave `data`.
+def hashed_string_rows(
+    offsets: NDArray[np.int32] | NDArray[np.int64],
+    data: NDArray[np.uint8],
+    validity: Validity,
+    seed: int,
+    modulus: int,
+    out: NDArray[np.int32],
+) -> None:
+    """Write 2 + XXH64(data[offsets[i]:offsets[i + 1]]) % modulus, 0 for nulls and empty strings.
+
+    offsets [n + 1], out [n]. ValueError: offsets that decrease or leave `data`.
     """
 
-def xxh64_int64(values: NDArray[np.int64], seed: int) -> NDArray[np.uint64]:
-    """XXH64 of the 8 little-endian bytes of each value; [n] -> [n]."""
+def hashed_int64_rows(
+    values: NDArray[np.int64], validity: Validity, seed: int, modulus: int, out: NDArray[np.int32]
+) -> None:
+    """The same of the 8 little-endian bytes of each value; values and out [n]."""
+
+class StringIndex:
+    """Finds strings among distinct ones, data[offsets[i]:offsets[i + 1]]; keeps their memory.
+
+    Takes 8 to 16 bytes a string more. ValueError: strings that are not distinct, bad offsets.
+    """
+
+    def __init__(self, offsets: NDArray[np.int32], data: NDArray[np.uint8]) -> None: ...
+    def rows(
+        self,
+        offsets: NDArray[np.int32] | NDArray[np.int64],
+        data: NDArray[np.uint8],
+        validity: Validity,
+        out: NDArray[np.int32],
+    ) -> None:
+        """Write 2 + position of each string, 1 for unseen ones, 0 for nulls and empty strings."""
+
+class Int64Index:
+    """The same of integers."""
+
+    def __init__(self, values: NDArray[np.int64]) -> None: ...
+    def rows(
+        self, values: NDArray[np.int64], validity: Validity, out: NDArray[np.int32]
+    ) -> None: ...
+
+def bucket_rows(
+    values: NDArray[np.int32] | NDArray[np.int64],
+    validity: Validity,
+    lowest: int,
+    small: NDArray[np.int32],
+    steps: NDArray[np.int64],
+    out: NDArray[np.int32],
+) -> None:
+    """Write the rows of integers [n] in buckets, 0 for nulls; out [n].
+
+    `small` [S] holds the rows of `lowest`, `lowest` + 1, ..., its first also that of all below;
+    beyond, the row grows by one at each of `steps` [T], which ascend.
+    """
+
+def gather_codes(
+    codes: NDArray[np.int32] | NDArray[np.float32],
+    indices: NDArray[np.int32],
+    validity: Validity,
+    out: NDArray[np.int32] | NDArray[np.float32],
+) -> None:
+    """Write codes[indices[i]], the last code for nulls; indices and out [n], out of codes' type.
+
+    ValueError: an index that is not before the last code.
+    """
 
 def score_statistics(
     scores: NDArray[np.float32],
@@ -190,23 +248,6 @@ class CudaVector:
     def __init__(self, length: int, device: int) -> None: ...
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]: ...
-
-class RegisteredHostMemory:
-    """Host memory of somebody else (a mapped file, shared memory), page-locked until it is closed.
-
-    A GPU reads arrays in it by itself, as it does those in page-locked memory of torch. The memory
-    must stay mapped for as long, and no batch that the GPU still reads may lie in it when it is
-    closed. Only in a build with CUDA.
-    """
-
-    def __init__(self, address: int, bytes: int, device: int = 0) -> None:
-        """Lock the pages of [address, address + bytes), for every device of this process.
-
-        `device` is one that this process uses anyway. ValueError: no bytes. RuntimeError: a page is
-        not mapped or registered already, or too much memory would be locked.
-        """
-    def close(self) -> None:
-        """Unlock the pages; a second call does nothing."""
 
 def weight_bytes(precision: str, kind: str, rows: int, columns: int) -> int:
     """Bytes that a weight takes on a device; `kind` is numbers, table or product."""
@@ -418,6 +459,8 @@ class BatchRing:
         """`run_in_place` without the wait; the batch's memory must stay until it is finished."""
     def finish_in_place(self) -> NDArray[np.int64] | None:
         """Wait for all batches that were started, and take their counters."""
+    def take_seconds(self) -> tuple[float, float, float]:
+        """Copy in, compute, copy out on the device, of batches collected since the last call."""
     @property
     def device_bytes(self) -> int: ...
 
@@ -486,12 +529,6 @@ def pack_ids(
     """For tests: ids [F][B] as they travel to a device, [F, B]; 0 threads takes up to 16.
 
     An int64 that 32 bits cannot hold becomes some negative number.
-    """
-
-def one_array(ids: Sequence[Ids] | Ids) -> bool:
-    """For tests: whether ids [F][B] lie as the rows of one array, which a device can copy at once.
-
-    That is of one type, at one distance from each other.
     """
 
 class LinearParams:

@@ -1,5 +1,7 @@
 """Bundle: a model as a folder, tied to no GPU, torch version or precision. Never pickle.
 
+Opening needs no torch, which takes seconds to import; see `bundle_writing` for how one is saved.
+
 model.json               the spec, and the feature schema where there is one
 weights.safetensors      every weight of the spec, by name
 vocabulary.safetensors   the schema's vocabularies, where it has some
@@ -8,39 +10,34 @@ MANIFEST.json            sha256 and size of each of these files
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 import safetensors.numpy
-import safetensors.torch
-import torch
 from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
 
+from dpiframe_core.bundle_files import (
+    VOCABULARY,
+    WEIGHTS,
+    check_file,
+    read_manifest,
+    read_model,
+)
 from dpiframe_core.errors import BundleError, SpecError
 from dpiframe_core.features import (
     FeatureSchema,
     SchemaError,
     vocabulary_from_tensors,
-    vocabulary_to_tensors,
 )
 from dpiframe_core.modules import problems
 from dpiframe_core.spec import ModelSpec
-from dpiframe_core.torch_model import check_weights
 
-FORMAT = 1
-MODEL, WEIGHTS, VOCABULARY = "model.json", "weights.safetensors", "vocabulary.safetensors"
-MANIFEST = "MANIFEST.json"
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -58,39 +55,10 @@ class Bundle:
 
         Lowering computes new weights from these, and must not round them to half a type.
         """
-        stored = safetensors.torch.load_file(self.path / WEIGHTS)
+        from safetensors.torch import load_file
+
+        stored = load_file(self.path / WEIGHTS)
         return {name: w if w.dtype.itemsize >= 4 else w.float() for name, w in stored.items()}
-
-
-def save_bundle(
-    path: str | Path,
-    spec: ModelSpec,
-    weights: Mapping[str, Tensor],
-    schema: FeatureSchema | None = None,
-    vocabularies: Mapping[str, pa.Array] | None = None,
-) -> Bundle:
-    """Write a bundle at `path`, which must not exist; it appears whole or not at all.
-
-    Weights of any floating type are kept as they are. SpecError or BundleError when weights,
-    schema and spec do not fit one another, BundleError for a weight beyond float32.
-    """
-    path = Path(path)
-    if path.exists() or path.is_symlink():
-        raise BundleError(f"{path} exists; choose another path or remove it first")
-    check_weights(spec, weights)
-    for name, tensor in weights.items():
-        if not bool(torch.isfinite(tensor.float()).all()):
-            raise BundleError(f"weight {name} holds values that are not finite in float32")
-    _check_schema(spec, schema, vocabularies or {}, str(path))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-    try:
-        _write(scratch, spec, weights, schema, vocabularies or {})
-        scratch.chmod(0o755)
-        scratch.rename(path)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-    return open_bundle(path)
 
 
 def open_bundle(path: str | Path) -> Bundle:
@@ -98,105 +66,42 @@ def open_bundle(path: str | Path) -> Bundle:
     path = Path(path)
     if not path.is_dir():
         raise BundleError(f"there is no bundle at {path}: not a folder")
-    manifest, digest = _read_manifest(path)
+    manifest, digest = read_manifest(path)
     for name, entry in manifest.items():
-        _check_file(path / name, entry)
-    model = _read_json(path / MODEL)
-    if not isinstance(model, dict) or model.get("format") != FORMAT:
-        raise BundleError(f"{path / MODEL}: this version reads format {FORMAT}")
+        check_file(path / name, entry)
+    model = read_model(path)
     try:
         spec = ModelSpec.parse(model.get("spec"))
         raw = model.get("schema")
         schema = None if raw is None else FeatureSchema.model_validate(raw)
-        with safe_open(path / WEIGHTS, framework="pt") as file:
-            names = list(file.keys())
-            stored = {name: file.get_tensor(name).to("meta") for name in names}
-        check_weights(spec, stored)
+        _check_weights(spec, path / WEIGHTS)
         tensors = safetensors.numpy.load_file(path / VOCABULARY) if VOCABULARY in manifest else {}
         vocabularies = vocabulary_from_tensors(tensors)
     except ValidationError as error:
         raise BundleError(f"bundle {path}: feature schema: {problems(error)}") from None
     except (SpecError, SchemaError, SafetensorError) as error:
         raise BundleError(f"bundle {path}: {error}") from None
-    _check_schema(spec, schema, vocabularies, str(path))
+    check_schema(spec, schema, vocabularies, str(path))
     return Bundle(path, spec, digest, schema, vocabularies)
 
 
-def _write(
-    folder: Path,
-    spec: ModelSpec,
-    weights: Mapping[str, Tensor],
-    schema: FeatureSchema | None,
-    vocabularies: Mapping[str, pa.Array],
-) -> None:
-    model = {
-        "format": FORMAT,
-        "spec": spec.model_dump(mode="json"),
-        "schema": schema.model_dump(mode="json") if schema else None,
-    }
-    (folder / MODEL).write_text(json.dumps(model, indent=1, sort_keys=True))
-    safetensors.torch.save_file(_apart(weights), folder / WEIGHTS)
-    if vocabularies:
-        arrays: dict[str, np.ndarray] = vocabulary_to_tensors(vocabularies)
-        safetensors.numpy.save_file(arrays, folder / VOCABULARY)
-    files = {
-        file.name: {"sha256": sha256_file(file), "bytes": file.stat().st_size}
-        for file in sorted(folder.iterdir())
-    }
-    manifest = json.dumps({"format": FORMAT, "files": files}, indent=1, sort_keys=True)
-    (folder / MANIFEST).write_text(manifest)
-    for file in folder.iterdir():
-        with file.open("rb") as opened:
-            os.fsync(opened.fileno())
+def _check_weights(spec: ModelSpec, file: Path) -> None:
+    """SpecError unless the file holds the spec's weights; reads no more than its header."""
+    with safe_open(file, framework="numpy") as opened:
+        slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
+    spec.check_shapes({name: tuple(found.get_shape()) for name, found in slices.items()})
+    for name, found in slices.items():
+        if not found.get_dtype().startswith(("F", "BF")):
+            raise SpecError(f"weight {name} must be of a floating type, got {found.get_dtype()}")
 
 
-def _apart(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The weights by name, contiguous and on the CPU; those that share memory are copied."""
-    apart: dict[str, Tensor] = {}
-    seen: set[int] = set()
-    for name, weight in sorted(weights.items()):
-        tensor = weight.detach().cpu().contiguous()
-        place = tensor.untyped_storage().data_ptr()
-        apart[name] = tensor.clone() if place in seen else tensor
-        seen.add(place)
-    return apart
-
-
-def _read_manifest(path: Path) -> tuple[dict[str, Any], str]:
-    manifest = _read_json(path / MANIFEST)
-    files = manifest.get("files") if isinstance(manifest, dict) else None
-    if not isinstance(files, dict) or not {MODEL, WEIGHTS} <= set(files):
-        raise BundleError(f"{path / MANIFEST} does not list {MODEL} and {WEIGHTS}")
-    if manifest.get("format") != FORMAT:
-        raise BundleError(f"{path / MANIFEST}: this version reads format {FORMAT}")
-    if unknown := sorted(set(files) - {MODEL, WEIGHTS, VOCABULARY}):
-        raise BundleError(f"{path / MANIFEST} lists files that no bundle has: {unknown}")
-    return files, sha256_file(path / MANIFEST)
-
-
-def _check_file(file: Path, entry: Any) -> None:
-    if not isinstance(entry, dict):
-        raise BundleError(f"the manifest must give {file} a size and a sha256, got {entry!r:.40}")
-    if not file.is_file():
-        raise BundleError(f"{file} is missing, though the manifest lists it")
-    if file.stat().st_size != entry.get("bytes"):
-        raise BundleError(
-            f"{file} has {file.stat().st_size} bytes, the manifest says {entry.get('bytes')}: "
-            "it was cut or changed; export the bundle again"
-        )
-    if (found := sha256_file(file)) != entry.get("sha256"):
-        raise BundleError(
-            f"{file} has sha256 {found[:16]}.., the manifest says "
-            f"{str(entry.get('sha256'))[:16]}..: it was changed; export the bundle again"
-        )
-
-
-def _check_schema(
+def check_schema(
     spec: ModelSpec,
     schema: FeatureSchema | None,
     vocabularies: Mapping[str, pa.Array],
     where: str,
 ) -> None:
+    """BundleError unless the schema makes what the spec reads, with its vocabularies."""
     if schema is None:
         if vocabularies:
             raise BundleError(f"{where}: vocabularies without a feature schema")
@@ -218,18 +123,3 @@ def _check_schema(
         raise BundleError(
             f"{where}: vocabularies needed for {sorted(needed)}, there are {sorted(vocabularies)}"
         )
-
-
-def _read_json(file: Path) -> Any:
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BundleError(f"{file} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise BundleError(f"{file} is not JSON: {error}") from None
-
-
-def sha256_file(file: Path) -> str:
-    """The file's sha256, 64 hex digits."""
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,14 @@ SLOTS = 3  # batches in flight: one copied in, one computed, one copied out
 HostPart = tuple[Columns, Columns, np.ndarray]
 # Ids outside their tables: how many a field [F], and the smallest (row, field).
 BadIds = tuple[np.ndarray, tuple[int, int]]
+
+
+class DeviceSeconds(NamedTuple):
+    """Time on a GPU by what it did; the three overlap between neighbouring batches."""
+
+    copy_in: float = 0.0
+    compute: float = 0.0
+    copy_out: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -53,9 +61,9 @@ class Faults:
 class CudaEngine:
     """Runs one program; one caller at a time.
 
-    DeviceMemoryError where the GPU has too little memory; RuntimeError where CUDA fails, in a second
-    thread at the same time, and in a fork of the loading process. After a failed run the engine
-    refuses further ones, and `close` still frees what it holds.
+    DeviceMemoryError where the GPU has too little memory; RuntimeError where CUDA fails, in a
+    second thread at the same time, and in a fork of the loading process. After a failed run the
+    engine refuses further ones, and `close` still frees what it holds.
     """
 
     def __init__(
@@ -136,6 +144,13 @@ class CudaEngine:
         finally:  # whoever stops early leaves the ring empty too
             while waiting and self._ring is not None:
                 collect()
+
+    def take_seconds(self) -> DeviceSeconds:
+        """Of the batches from host memory since the last call, by the GPU's clock.
+
+        Compute includes what its launch took where the GPU waited for that.
+        """
+        return DeviceSeconds(*self._ring.take_seconds())
 
     def run_on_device(
         self, ids: Any, dense: Any, out: int, batch: int, use_oov: bool, stream: int = 0

@@ -15,7 +15,7 @@ import torch
 from dpiframe_core import _core
 from dpiframe_core.bundle import Bundle
 from dpiframe_core.cpu_engine import CpuEngine
-from dpiframe_core.cuda_engine import BadIds, CudaEngine, HostPart
+from dpiframe_core.cuda_engine import BadIds, CudaEngine, DeviceSeconds, HostPart
 from dpiframe_core.device_inputs import Matrix, device_array, on_device
 from dpiframe_core.engine_inputs import Columns, Ids, checked_inputs, cut
 from dpiframe_core.errors import BadIdError
@@ -35,7 +35,8 @@ class Engine:
     """A model ready to score. Use it from one thread at a time; several engines may coexist.
 
     Attributes: `device`, `precision` (what was asked for; the CPU always computes in float32),
-    `bad_ids`, `batch_seconds` (of the last call's batches).
+    `bad_ids`, `batch_seconds` (of the last call's batches; on a GPU from one's scores to the
+    next's), `device_seconds` (what a GPU took for the last `score` or `logits` of host arrays).
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Engine:
         self._use_oov = on_bad_id == "oov"
         self._bad_ids: np.ndarray | None = None  # None: there were none
         self.batch_seconds: list[float] = []
+        self.device_seconds = DeviceSeconds()
 
     @property
     def bad_ids(self) -> np.ndarray:
@@ -79,9 +81,9 @@ class Engine:
 
         On a GPU, copies in and out overlap with computing; up to three batches are taken from
         `batches` before the first scores come. Matrices in page-locked memory (`pin_memory` of
-        torch), or columns there at one distance from each other, are not copied first but read by
-        the GPU itself: a batch must stay as it is until its scores have come. `bad_ids` is of the
-        batch that came last. The engine scores nothing else until the stream has ended.
+        torch) are not copied first but read by the GPU itself: a batch must stay as it is until its
+        scores have come. `bad_ids` is of the batch that came last. The engine scores nothing else
+        until the stream has ended.
         """
         runner = self._ready()
         if isinstance(runner, CudaEngine):
@@ -100,7 +102,9 @@ class Engine:
         columns, values, batch = checked_inputs(self.spec, ids, dense)
         out = np.empty(batch, np.float32)
         total = self._bad_ids = np.zeros(len(self.spec.fields), np.int64)
-        self.batch_seconds = []
+        self.batch_seconds, self.device_seconds = [], DeviceSeconds()
+        if isinstance(runner, CudaEngine):
+            runner.take_seconds()  # those of streams
         began = time.perf_counter()
         # Closed at once where an id fails, so that nothing of this call stays in flight.
         with closing(self._counted(runner, self._parts(columns, values, out), scores)) as found:
@@ -111,6 +115,8 @@ class Engine:
                 ended = time.perf_counter()
                 self.batch_seconds.append(ended - began)
                 began = ended
+        if isinstance(runner, CudaEngine):
+            self.device_seconds = runner.take_seconds()
         return out
 
     def _counted(
@@ -166,7 +172,7 @@ class Engine:
         out, address = runner.inputs.scores(batch)
         stream = runner.inputs.stream(ids if self.spec.fields else dense)
         self._bad_ids = None
-        self.batch_seconds = []
+        self.batch_seconds, self.device_seconds = [], DeviceSeconds()
         for start in range(0, batch, self.max_batch):
             rows = min(self.max_batch, batch - start)
             bad = runner.run_in_place(

@@ -52,12 +52,14 @@ def load_engine(  # noqa: PLR0913 - the one call that users make: keywords read 
     if gpu is None:
         cpu = CpuEngine(lower(opened.spec, opened.weights()), max_batch, threads)
         return Engine(opened, cpu, precision, on_bad_id)
-    options = CudaOptions(
-        precision, max_batch, streams, graphs, policy, device=gpu, threads=threads
-    )
+    options = CudaOptions(precision, max_batch, streams, graphs, policy, gpu, threads)
+    return Engine(opened, _on_gpu(opened, options), precision, on_bad_id)
+
+
+def _on_gpu(opened: Bundle, options: CudaOptions) -> CudaEngine:
     program = lower(opened.spec, opened.weights(), DEVICE_PASSES)
     try:
-        return Engine(opened, CudaEngine(program, options), precision, on_bad_id)
+        return CudaEngine(program, options)
     except DeviceMemoryError as error:
         # Without the frames, which would hold what was taken while the caller handles the error.
         raise error.with_traceback(None) from None

@@ -7,6 +7,7 @@ logit a row. It holds no weights and knows no device; see `models` for the built
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
 from pydantic import Field, StringConstraints, model_validator
@@ -83,6 +84,20 @@ class ModelSpec(SpecPart):
                 parameters[f"{module.name}/{part}"] = parameter
             values[module.name] = module.infer(self, inputs)
         return parameters
+
+    def check_shapes(self, found: Mapping[str, tuple[int, ...]]) -> None:
+        """SpecError unless these are the names and shapes of exactly the model's weights."""
+        parameters = self.parameters()
+        if missing := sorted(set(parameters) - set(found)):
+            raise SpecError(f"weights lack {len(missing)} of the spec's: {', '.join(missing[:8])}")
+        if unknown := sorted(set(found) - set(parameters)):
+            raise SpecError(f"weights hold {len(unknown)} unknown to the spec: {unknown[:8]}")
+        for name, parameter in parameters.items():
+            if found[name] != parameter.shape:
+                raise SpecError(
+                    f"weight {name} must have shape {list(parameter.shape)}, got "
+                    f"{list(found[name])}"
+                )
 
     @classmethod
     def parse(cls, data: Any) -> ModelSpec:

@@ -60,18 +60,10 @@ class CTRModel(torch.nn.Module):
 
 def check_weights(spec: ModelSpec, weights: Mapping[str, Tensor]) -> None:
     """SpecError unless `weights` holds exactly the spec's weights, in their shapes."""
-    parameters = spec.parameters()
-    if missing := sorted(set(parameters) - set(weights)):
-        raise SpecError(f"weights lack {len(missing)} of the spec's: {', '.join(missing[:8])}")
-    if unknown := sorted(set(weights) - set(parameters)):
-        raise SpecError(f"weights hold {len(unknown)} unknown to the spec: {unknown[:8]}")
-    for name, parameter in parameters.items():
-        tensor = weights[name]
+    for name, tensor in weights.items():
         if not isinstance(tensor, Tensor):
             raise SpecError(f"weight {name} must be a torch tensor, got {type(tensor).__name__}")
-        if tuple(tensor.shape) != parameter.shape:
-            raise SpecError(
-                f"weight {name} must have shape {list(parameter.shape)}, got {list(tensor.shape)}"
-            )
+    spec.check_shapes({name: tuple(tensor.shape) for name, tensor in weights.items()})
+    for name, tensor in weights.items():
         if not tensor.dtype.is_floating_point:
             raise SpecError(f"weight {name} must be of a floating type, got {tensor.dtype}")

@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from jobs.bench_job import command as job
+from jobs.bench_job import page_command as page
 from jobs.params import WIDTHS
 
 Command = Callable[..., Any]
@@ -83,6 +85,10 @@ def _batch(default: int) -> Callable[[Command], Command]:
 @click.group("bench")
 def command() -> None:
     """Measure DPIFrame and its peers on identical weights and inputs."""
+
+
+command.add_command(job)
+command.add_command(page)
 
 
 @command.command("engine")

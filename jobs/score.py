@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+
 import click
 
 
 @click.command("score")
 @click.argument("config", type=click.Path())
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--dry-run", is_flag=True, help="Print units, rows, bytes, identity; touch nothing.")
+@click.option("--dry-run", is_flag=True, help="Print plan, sizes, expected time; touch nothing.")
 @click.option("--verbose", is_flag=True, help="Show the logs of Ray and of the workers.")
 def command(config: str, overrides: tuple[str, ...], dry_run: bool, verbose: bool) -> None:
     """Score the parquet files named in CONFIG (YAML): exactly one published score a row.
@@ -17,15 +19,17 @@ def command(config: str, overrides: tuple[str, ...], dry_run: bool, verbose: boo
     the same command runs again. Exit codes: 0 done, 2 config, 3 contract, 4 stopped and resumable,
     5 output locked by another job.
     """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # exit code 4 from the start on
     from pipeline.config import load_config
 
     job = load_config(config, overrides)
     if dry_run:
-        from pipeline.planning.plan import describe_plan, make_plan
+        from pipeline.planning.plan import make_plan
+        from pipeline.scoring.dry_run import dry_run as describe
 
-        click.echo(describe_plan(make_plan(job)))
+        click.echo(describe(make_plan(job), job.unit_rows))
         return
     from pipeline.scoring.job import run_job
     from pipeline.scoring.summary import summary
 
-    click.echo(summary(run_job(job, verbose)))
+    click.echo(summary(run_job(job, verbose, own_process=True)))

@@ -14,7 +14,19 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from pipeline.config_types import Between, Column, Count, Flag, LocalPath, Paths, Whole
+from pipeline.config_types import (
+    AutoBatch,
+    AutoBytes,
+    AutoCount,
+    AutoRows,
+    AutoScorers,
+    Between,
+    Column,
+    Flag,
+    LocalPath,
+    Paths,
+    Whole,
+)
 from pipeline.errors import ConfigError
 from pipeline.strict_yaml import StrictLoader
 
@@ -49,8 +61,10 @@ class JobConfig(BaseModel):
         default={},
         description="encoded form: field or dense feature -> its column, where names differ",
     )
-    unit_rows: Annotated[Whole, AfterValidator(Between(1, 10**9))] = Field(
-        default=1_000_000, description="rows scored and published as one file, cut at row groups"
+    unit_rows: AutoRows = Field(
+        default="auto",
+        description="rows scored and published as one file, cut at row groups; auto: by the input "
+        "alone, so that any machine goes on where another stopped",
     )
     on_bad_row: Literal["fail", "reject"] = Field(
         default="fail",
@@ -75,26 +89,41 @@ class JobConfig(BaseModel):
     precision: Literal["fp32", "tf32", "fp16", "bf16"] = Field(
         default="fp32", description="arithmetic of the model on a GPU; the CPU computes in float32"
     )
-    max_batch: Annotated[Whole, AfterValidator(Between(1, 2**24))] = Field(
-        default=65536, description="rows in one call of the engine"
+    max_batch: AutoBatch = Field(
+        default="auto",
+        description="rows in one call of the engine; auto: 65536, or what the GPU's memory leaves",
     )
     streams: Annotated[Whole, AfterValidator(Between(1, 64))] = Field(
         default=4, description="CUDA streams an engine"
     )
     graphs: Flag = Field(default=True, description="replay captured CUDA graphs")
-    threads: Count | None = Field(
-        default=None,
-        description="CPU threads a scorer; default: the cores shared among the scorers",
+    threads: AutoCount = Field(
+        default="auto", description="CPU threads a scorer; auto: by its share of the cores"
     )
     ray_address: str | None = Field(
         default=None,
         description="Ray cluster to attach to; default: the running one, else a local one",
     )
-    num_scorers: Annotated[Whole, AfterValidator(Between(1, 65536))] | None = Field(
-        default=None, description="scorer actors; default: one a GPU, or one where there is none"
+    num_scorers: AutoScorers = Field(
+        default="auto",
+        description="scorer actors; auto: one a GPU, or one for 8 cores where there is none",
     )
-    max_tasks_in_flight: Count = Field(
-        default=4, description="units queued or running at one scorer"
+    read_in: Literal["auto", "scorer", "tasks"] = Field(
+        default="auto",
+        description="where units are read: by threads of the scorers, or by tasks on any CPU of "
+        "the cluster; auto: tasks where machines without a GPU can help",
+    )
+    max_tasks_in_flight: AutoCount = Field(
+        default="auto",
+        description="calls queued or running at one scorer; auto: enough that it never waits",
+    )
+    max_read_tasks: AutoCount = Field(
+        default="auto",
+        description="units read at one time; auto: by the cores, fewer when memory is short",
+    )
+    object_store_bytes: AutoBytes = Field(
+        default="auto",
+        description="object store of a local Ray; auto: what units read, waiting and scored need",
     )
     tracking: Flag = Field(default=True, description="record the job in MLflow")
     mlflow_uri: str | None = Field(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,24 @@ def _whole(value: object) -> object:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value
+
+
+@dataclass(frozen=True)
+class AutoOr:
+    """Validator: "auto" (also said by giving no value), or a whole number, low <= value <= high."""
+
+    low: int
+    high: int
+
+    def __call__(self, value: object) -> int | Literal["auto"]:
+        value = _whole(value)
+        if value is None or value == "auto":
+            return "auto"
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ValueError(f"must be auto or a whole number, got {value!r}")
+        if not self.low <= value <= self.high:
+            raise ValueError(f"must be auto or from {self.low} to {self.high}, got {value!r}")
+        return value
 
 
 def _column_name(value: str) -> str:
@@ -68,5 +86,9 @@ LocalPath = Annotated[str, AfterValidator(_local_path)]
 Column = Annotated[str, AfterValidator(_column_name)]
 Whole = Annotated[int, Field(strict=True), BeforeValidator(_whole)]
 Flag = Annotated[bool, Field(strict=True)]
-Count = Annotated[Whole, AfterValidator(Between(1, 1024))]
+AutoCount = Annotated[int | Literal["auto"], PlainValidator(AutoOr(1, 1024))]
+AutoScorers = Annotated[int | Literal["auto"], PlainValidator(AutoOr(1, 65536))]
+AutoRows = Annotated[int | Literal["auto"], PlainValidator(AutoOr(1, 10**9))]
+AutoBatch = Annotated[int | Literal["auto"], PlainValidator(AutoOr(1, 2**24))]
+AutoBytes = Annotated[int | Literal["auto"], PlainValidator(AutoOr(10**8, 2**50))]
 Paths = Annotated[str | list[str], BeforeValidator(_text_or_list)]

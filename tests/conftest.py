@@ -46,7 +46,10 @@ def ray_session() -> Iterator[str]:
     """A local cluster for all tests, as starting one takes seconds; its address."""
     import ray
 
-    from pipeline.scoring.cluster import ray_cluster
+    from pipeline.scoring.cluster import quiet_start, start
+    from pipeline.scoring.machine import usable_cores
 
-    with ray_cluster("local", unit_bytes=1, verbose=False):
-        yield str(ray.get_runtime_context().gcs_address)
+    with quiet_start():
+        start(usable_cores(), store_bytes=256 << 20, verbose=False)
+    yield str(ray.get_runtime_context().gcs_address)
+    ray.shutdown()

@@ -59,18 +59,6 @@ struct IdColumns {
   bool one_array = false;
 };
 
-// Whether columns lie as the rows of one array do: of one type, at one distance from each other.
-inline bool lie_as_one_array(const std::vector<IdColumn>& columns) {
-  const auto address = [&](std::size_t c) {
-    return reinterpret_cast<std::intptr_t>(columns[c].data);
-  };
-  for (std::size_t c = 1; c < columns.size(); ++c)
-    if (columns[c].is_int64 != columns[0].is_int64 || columns[c].stride != columns[0].stride ||
-        address(c) - address(c - 1) != address(1) - address(0))
-      return false;
-  return true;
-}
-
 // The rows of one array.
 inline std::vector<IdColumn> matrix_columns(const py::array& matrix, bool is_int64) {
   std::vector<IdColumn> columns;
@@ -107,7 +95,6 @@ inline IdColumns id_columns(const py::sequence& ids) {
     result.columns.push_back({array.data(), array.strides(0), is_int64});
     result.owners.push_back(std::move(array));
   }
-  result.one_array = lie_as_one_array(result.columns);
   return result;
 }
 

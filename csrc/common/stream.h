@@ -35,7 +35,9 @@ class Stream {
 // An event for ordering only: it keeps no time, which makes recording it cheaper.
 class Event {
  public:
-  Event() { DPIF_CUDA_CHECK(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming)); }
+  explicit Event(unsigned flags = cudaEventDisableTiming) {
+    DPIF_CUDA_CHECK(cudaEventCreateWithFlags(&event_, flags));
+  }
   ~Event() {
     if (event_ != nullptr) DPIF_CUDA_WARN(cudaEventDestroy(event_));
   }
@@ -52,6 +54,12 @@ class Event {
 
  private:
   cudaEvent_t event_ = nullptr;
+};
+
+// An event that keeps the time at which the device came to it.
+class TimedEvent : public Event {
+ public:
+  TimedEvent() : Event(cudaEventDefault) {}
 };
 
 }  // namespace dpiframe

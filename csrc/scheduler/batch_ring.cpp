@@ -1,6 +1,5 @@
 #include "scheduler/batch_ring.h"
 
-#include <algorithm>
 #include <cstring>
 #include <limits>
 
@@ -37,20 +36,19 @@ bool page_locked(const void* place) {
   return false;
 }
 
-// Whether the device may read the columns by itself: page-locked, as the rows of one array, each in
-// one piece, in ascending order.
+// Whether the device may read the columns by itself: rows of one page-locked array, each in one
+// piece, in ascending order.
 bool readable_by_device(const HostColumns& from, std::int64_t size) {
   if (!from.one_array || from.columns.empty()) return false;
   const std::int64_t each = static_cast<std::int64_t>(bytes_each(from));
   const std::int64_t row = each * size;
   if (from.columns[0].stride != each) return false;
-  const bool apart = from.columns.size() > 1 && row_stride(from) != row;
-  if (apart && (row_stride(from) < row || row_stride(from) > kLast32 || row < kShortRow))
-    return false;
+  if (from.columns.size() > 1) {
+    const std::int64_t stride = row_stride(from);
+    if (stride < row || stride > kLast32 || (stride != row && row < kShortRow)) return false;
+  }
   const char* end = static_cast<const char*>(from.columns.back().data) + row;
-  if (!page_locked(from.columns[0].data) || !page_locked(end - 1)) return false;
-  // Columns apart may have come from anywhere, by chance at one distance.
-  return !apart || std::ranges::all_of(from.columns, page_locked, &IdColumn::data);
+  return page_locked(from.columns[0].data) && page_locked(end - 1);
 }
 
 // cudaStreamSynchronize spins; this is the one place where the end of a device batch is awaited.
@@ -89,6 +87,7 @@ BatchRing::BatchRing(CudaProgram& program, int num_slots,
       num_fields_(field_rows.size()),
       num_dense_(num_dense),
       id_bytes_(sizeof(std::int32_t)),
+      events_(num_slots + 1),
       in_place_(program.num_report()),
       packer_(num_threads) {
   for (const std::int64_t rows : field_rows)
@@ -124,27 +123,28 @@ std::size_t BatchRing::device_bytes() const {
 int BatchRing::submit(const HostBatch& batch) {
   check(batch);
   const DeviceGuard guard(program_.device());
-  const int submitted = static_cast<int>(num_submitted_ % num_slots());
+  const std::int64_t number = num_submitted_;
+  const auto submitted = static_cast<int>(number % num_slots());
   Slot& slot = slots_[submitted];
   DPIF_CHECK(slot.size == 0, "all ", slots_.size(), " slots hold batches that were not collected");
   // The batch before last has read what the copy will overwrite.
-  if (num_submitted_ >= kInputs)
-    copy_in_.wait_for(slots_[(num_submitted_ - kInputs) % num_slots()].computed.get());
+  if (number >= kInputs) copy_in_.wait_for(events(number - kInputs).computed.get());
+  const BatchEvents& own = events(number);
   RunInputs run{};
-  send(batch, slot, static_cast<char*>(inputs_[num_submitted_ % kInputs].get()), run);
-  slot.copied.record(copy_in_);
-  program_.stream().wait_for(slot.copied.get());
+  send(batch, slot, static_cast<char*>(inputs_[number % kInputs].get()), run);
+  own.copied.record(copy_in_);
+  program_.stream().wait_for(own.copied.get());
   (batch.logits ? run.logits : run.scores) = static_cast<float*>(slot.scores.get());
   run.report = slot.report.device();
   run.report_copy = slot.report.host();
   program_.run(run);
-  slot.computed.record(program_.stream());
-  copy_out_.wait_for(slot.computed.get());
+  own.computed.record(program_.stream());
+  copy_out_.wait_for(own.computed.get());
   DPIF_CUDA_CHECK(cudaMemcpyAsync(slot.out.get(), slot.scores.get(), sizeof(float) * batch.size,
                                   cudaMemcpyDeviceToHost, copy_out_.get()));
-  slot.done.record(copy_out_);
+  own.done.record(copy_out_);
   slot.size = batch.size;
-  ++num_submitted_;
+  slot.number = num_submitted_++;
   return submitted;
 }
 
@@ -158,14 +158,18 @@ void BatchRing::check(const HostBatch& batch) const {
 }
 
 void BatchRing::send(const HostBatch& batch, Slot& slot, char* inputs, RunInputs& run) {
+  const bool ids_direct = readable_by_device(batch.ids, batch.size);
+  const bool dense_direct = readable_by_device(batch.dense, batch.size);
+  const std::size_t id_bytes = ids_direct ? bytes_each(batch.ids) : id_bytes_;
   char* packed = static_cast<char*>(slot.packed.get());
-  const bool direct = readable_by_device(batch.ids, batch.size);
-  const std::size_t id_bytes = direct ? bytes_each(batch.ids) : id_bytes_;
   char* packed_dense = packed + padded(id_bytes_ * batch.size * num_fields_);
   char* dense = inputs + padded(id_bytes * batch.size * num_fields_);
-  copy_in(batch.ids, batch.size, direct, id_bytes, packed, inputs);
-  copy_in(batch.dense, batch.size, readable_by_device(batch.dense, batch.size), sizeof(float),
-          packed_dense, dense);
+  if (!ids_direct) packer_.pack(batch.ids.columns, batch.size, id_bytes, packed);
+  events(num_submitted_).begun.record(copy_in_);
+  copy_in(batch.ids, batch.size, id_bytes, ids_direct ? nullptr : packed, inputs);
+  if (!dense_direct)  // while ids travel
+    packer_.pack(batch.dense.columns, batch.size, sizeof(float), packed_dense);
+  copy_in(batch.dense, batch.size, sizeof(float), dense_direct ? nullptr : packed_dense, dense);
   run.ids = inputs;
   run.ids_are_int64 = id_bytes == sizeof(std::int64_t);
   run.dense = reinterpret_cast<const float*>(dense);
@@ -173,14 +177,13 @@ void BatchRing::send(const HostBatch& batch, Slot& slot, char* inputs, RunInputs
   run.use_oov = batch.use_oov;
 }
 
-void BatchRing::copy_in(const HostColumns& from, std::int64_t size, bool direct,
-                        std::size_t number_bytes, void* packed, void* inputs) {
+void BatchRing::copy_in(const HostColumns& from, std::int64_t size, std::size_t number_bytes,
+                        const void* packed, void* inputs) {
   const std::size_t num_columns = from.columns.size();
   const std::size_t row = number_bytes * size;
   if (num_columns == 0) return;
-  if (!direct) packer_.pack(from.columns, size, number_bytes, packed);
-  const void* source = direct ? from.columns[0].data : packed;
-  const std::size_t stride = direct && num_columns > 1 ? row_stride(from) : row;
+  const void* source = packed != nullptr ? packed : from.columns[0].data;
+  const std::size_t stride = packed == nullptr && num_columns > 1 ? row_stride(from) : row;
   if (stride == row)
     DPIF_CUDA_CHECK(
         cudaMemcpyAsync(inputs, source, row * num_columns, cudaMemcpyHostToDevice, copy_in_.get()));
@@ -195,9 +198,18 @@ bool BatchRing::collect(int slot_number, std::span<float> out, std::span<std::in
   DPIF_CHECK(slot.size == static_cast<std::int64_t>(out.size()), "slot ", slot_number,
              " holds a batch of ", slot.size, " rows, got room for ", out.size());
   slot.size = 0;
-  DPIF_CUDA_CHECK(cudaEventSynchronize(slot.done.get()));
+  DPIF_CUDA_CHECK(cudaEventSynchronize(events(slot.number).done.get()));
   std::memcpy(out.data(), slot.out.get(), out.size_bytes());
+  count_seconds(slot.number);
   return slot.report.take(report, program_.stream());
+}
+
+void BatchRing::count_seconds(std::int64_t number) {
+  const BatchEvents* before = number > 0 ? &events(number - 1) : nullptr;
+  const BatchSeconds seconds = batch_seconds(events(number), before);
+  seconds_.copy_in += seconds.copy_in;
+  seconds_.compute += seconds.compute;
+  seconds_.copy_out += seconds.copy_out;
 }
 
 bool BatchRing::run_in_place(RunInputs inputs, cudaStream_t caller,

@@ -1,20 +1,22 @@
 // Batches from host memory: copy in, compute and copy out overlap on three streams.
 //
 // A ring of slots, each with pinned memory, device memory and counters of its own. submit packs a
-// batch into the next slot and enqueues all of its work; collect waits for one slot alone. Columns
-// in page-locked memory at one distance from each other are not packed: the device reads them where
-// they lie. All memory is taken at construction. One caller at a time.
+// batch into the next slot and enqueues all of its work; collect waits for one slot alone. Rows of
+// one page-locked array are not packed: the device reads them where they lie. All memory is taken
+// at construction. One caller at a time.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "common/device_buffer.h"
 #include "common/stream.h"
 #include "kernels/multi_table_lookup.h"
 #include "scheduler/batch_packer.h"
+#include "scheduler/batch_times.h"
 #include "scheduler/cuda_program.h"
 
 namespace dpiframe {
@@ -40,7 +42,7 @@ class Report {
 
 struct HostColumns {
   std::span<const IdColumn> columns;
-  bool one_array;  // as rows of one array: of one type, at one distance from each other
+  bool one_array;  // rows of one array, at equal distances and of one type
 };
 
 struct HostBatch {
@@ -74,6 +76,8 @@ class BatchRing {
 
   int num_slots() const { return static_cast<int>(slots_.size()); }
   std::size_t device_bytes() const;
+  // Of the batches collected since the last call.
+  BatchSeconds take_seconds() { return std::exchange(seconds_, {}); }
 
  private:
   static constexpr int kInputs = 2;
@@ -85,17 +89,19 @@ class BatchRing {
     Report report;
     PinnedBuffer packed;
     PinnedBuffer out;
-    Event copied;
-    Event computed;
-    Event done;
-    std::int64_t size = 0;  // of the batch in it; 0: free
+    std::int64_t size = 0;    // of the batch in it; 0: free
+    std::int64_t number = 0;  // of the batch: how many were submitted before it
   };
 
   void check(const HostBatch& batch) const;
   // Enqueues the copy of ids and dense features to `inputs`, and says where they lie there.
   void send(const HostBatch& batch, Slot& slot, char* inputs, RunInputs& run);
-  void copy_in(const HostColumns& from, std::int64_t size, bool direct, std::size_t number_bytes,
-               void* packed, void* inputs);
+  // Enqueues the copy of columns as they are, or packed where `packed` is not null.
+  void copy_in(const HostColumns& from, std::int64_t size, std::size_t number_bytes,
+               const void* packed, void* inputs);
+  void count_seconds(std::int64_t number);
+  // Of a batch in flight, or of the one before those, by its number.
+  BatchEvents& events(std::int64_t number) { return events_[number % events_.size()]; }
 
   CudaProgram& program_;
   std::size_t num_fields_;
@@ -107,7 +113,9 @@ class BatchRing {
   // ids.
   std::array<DeviceBuffer, kInputs> inputs_;
   std::vector<Slot> slots_;
+  std::vector<BatchEvents> events_;  // one more than slots, for the batch before the first of them
   std::int64_t num_submitted_ = 0;
+  BatchSeconds seconds_;
   Report in_place_;
   Event caller_;
   BatchPacker packer_;

@@ -10,13 +10,23 @@ import pyarrow as pa
 from dpiframe_core import _core
 from dpiframe_core.features.schema import value_type
 
-# Encodes the values of one plain array, [n] -> [n]; nulls included.
-EncodeValues = Callable[[pa.Array], np.ndarray]
+# Writes the codes of the values of one plain array, nulls included, into the array given: [n].
+EncodeValues = Callable[[pa.Array, np.ndarray], None]
+# Values that numpy takes through several passes at a time, so that they stay in the cache.
+RUN = 1 << 15
 
 
 def as_table(rows: pa.Table | pa.RecordBatch) -> pa.Table:
     """The rows as a table; no copy."""
     return pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
+
+
+def new_column(size: int, dtype: type[np.generic]) -> np.ndarray:
+    """An uninitialised array [size] from Arrow's memory pool.
+
+    The pool hands the pages of a freed array out again; from numpy's they come anew, to be zeroed.
+    """
+    return np.frombuffer(pa.allocate_buffer(size * np.dtype(dtype).itemsize), dtype)
 
 
 def string_bytes(strings: pa.Array) -> tuple[np.ndarray, np.ndarray]:
@@ -59,47 +69,48 @@ def missing(array: pa.Array) -> np.ndarray | None:
     return mask if mask.any() else None
 
 
-def hash_values(array: pa.Array, seed: int) -> np.ndarray:
-    """XXH64 [n] uint64 of strings (utf-8 bytes) or integers (8 little-endian bytes).
+def validity(array: pa.Array) -> tuple[np.ndarray, int] | None:
+    """The bitmap that tells nulls and the position of the first value in it; None without nulls."""
+    if not array.null_count:
+        return None
+    return np.frombuffer(array.buffers()[0], np.uint8), array.offset
 
-    What a null hashes to is undefined.
-    """
-    if pa.types.is_integer(array.type):
-        values = numbers(array)
-        signed = values.view(np.int64) if values.dtype == np.uint64 else values.astype(np.int64)
-        return np.asarray(_core.xxh64_int64(np.ascontiguousarray(signed), seed))
-    offsets, data = string_bytes(array)
-    return np.asarray(_core.xxh64_strings(offsets, data, seed))
+
+def as_int64(array: pa.Array) -> np.ndarray:
+    """The integers [n] as int64; a uint64 keeps its bits."""
+    values = numbers(array)
+    return values.view(np.int64) if values.dtype == np.uint64 else values.astype(np.int64)
 
 
 def encode_column(
-    column: pa.ChunkedArray, dtype: type[np.generic], missing_value: float, encode: EncodeValues
-) -> np.ndarray:
-    """Encode a column chunk by chunk into one array [B] of `dtype`.
+    column: pa.ChunkedArray, out: np.ndarray, missing_value: float, encode: EncodeValues
+) -> None:
+    """Encode a column chunk by chunk into `out` [B].
 
     Of a dictionary-encoded chunk only the dictionary is encoded, and once for all the chunks that
     share it. `encode` gives `missing_value` for nulls.
     """
-    out = np.empty(len(column), dtype)
-    start, known, codes = 0, None, np.empty(0, dtype)
+    start, known, codes = 0, None, out[:0]
     for chunk in column.chunks:
         part = out[start : start + len(chunk)]
         start += len(chunk)
         if pa.types.is_null(value_type(chunk.type)):
             part[:] = missing_value
         elif not pa.types.is_dictionary(chunk.type):
-            part[:] = encode(chunk)
+            encode(chunk, part)
         else:
             if known is None or not _same(known, chunk.dictionary):
                 known = chunk.dictionary
-                codes = np.append(encode(known).astype(dtype), np.array(missing_value, dtype))
-            # A null index points at the extra last code, which may not fit a small index type.
-            indices = chunk.indices
-            if chunk.null_count:
-                narrow = indices.type.bit_width < 32
-                indices = (indices.cast(pa.int32()) if narrow else indices).fill_null(len(known))
-            np.take(codes, numbers(indices), out=part, mode="clip")
-    return out
+                codes = np.full(len(known) + 1, missing_value, out.dtype)  # the last for nulls
+                encode(known, codes[:-1])
+            indices = chunk.indices.cast(pa.int32())
+            _core.gather_codes(codes, numbers(indices), validity(indices), part)
+
+
+def in_runs(array: pa.Array, out: np.ndarray, encode: EncodeValues) -> None:
+    """Encode a plain array into `out` [n], run by run."""
+    for start in range(0, len(array), RUN):
+        encode(array.slice(start, RUN), out[start : start + RUN])
 
 
 def _same(first: pa.Array, second: pa.Array) -> bool:

@@ -9,13 +9,23 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from dpiframe_core.features.columns import as_table, encode_column, hash_values, missing, numbers
+from dpiframe_core import _core
+from dpiframe_core.features.columns import (
+    as_int64,
+    as_table,
+    encode_column,
+    in_runs,
+    missing,
+    new_column,
+    numbers,
+    string_bytes,
+    validity,
+)
 from dpiframe_core.features.errors import EncodeError, SchemaError
 from dpiframe_core.features.numeric import log_bucket_rows, transform
 from dpiframe_core.features.schema import (
     FIRST_VALUE_ROW,
     MISSING_ROW,
-    UNSEEN_ROW,
     CategoricalFeature,
     DenseFeature,
     FeatureSchema,
@@ -59,47 +69,69 @@ class Encoder:
         problems = self.schema.check(table.schema)
         if problems:
             raise EncodeError("; ".join(problems))
-        return Encoded(
-            ids=[
-                self._encode_column(field, table.column(field.column))
-                for field in self.schema.fields
-            ],
-            dense=[_encode_dense(dense, table.column(dense.column)) for dense in self.schema.dense],
-        )
-
-    def _encode_column(self, field: CategoricalFeature, column: pa.ChunkedArray) -> np.ndarray:
-        encode = partial(encode_field, field, index=self._indexes.get(field.name))
-        return encode_column(column, np.int32, MISSING_ROW, encode)
+        ids = [new_column(table.num_rows, np.int32) for _ in self.schema.fields]
+        for field, out in zip(self.schema.fields, ids, strict=True):
+            encode = partial(encode_field, field, self._indexes.get(field.name))
+            encode_column(table.column(field.column), out, MISSING_ROW, encode)
+        dense = [new_column(table.num_rows, np.float32) for _ in self.schema.dense]
+        for feature, values in zip(self.schema.dense, dense, strict=True):
+            encode_column(
+                table.column(feature.column), values, feature.fill, partial(encode_dense, feature)
+            )
+        return Encoded(ids, dense)
 
 
 def encode_field(
-    field: CategoricalFeature, values: pa.Array, index: VocabularyIndex | None = None
-) -> np.ndarray:
-    """Rows [n] of the values [n] of a plain array, which may hold nulls."""
-    encoding = field.encoding
-    match encoding:
-        case HashEncoding():
-            rows = hash_rows(hash_values(values, encoding.seed), encoding.modulus)
-        case LogBucketEncoding():
-            rows = log_bucket_rows(numbers(values), encoding.max_bucket)
-        case ModuloEncoding():
-            rows = numbers(values).astype(_signed(values)) % encoding.modulus + FIRST_VALUE_ROW
+    field: CategoricalFeature, index: VocabularyIndex | None, values: pa.Array, out: np.ndarray
+) -> None:
+    """Write the rows of the values [n] of a plain array, which may hold nulls, into `out` [n]."""
+    match field.encoding:
+        case HashEncoding() as encoding:
+            hash_rows(values, encoding, out)
+        case LogBucketEncoding() as encoding:
+            log_bucket_rows(numbers(values), encoding.max_bucket, validity(values), out)
+            if pa.types.is_floating(values.type):
+                fill_missing(values, MISSING_ROW, out)
+        case ModuloEncoding() as encoding:
+            in_runs(values, out, partial(modulo_rows, encoding))
         case VocabularyEncoding():
             assert index is not None
-            found = index.find(as_vocabulary_values(values, field))
-            rows = np.where(found >= 0, found + FIRST_VALUE_ROW, UNSEEN_ROW)
+            index.write_rows(as_vocabulary_values(values, field), out)
+
+
+def modulo_rows(encoding: ModuloEncoding, values: pa.Array, out: np.ndarray) -> None:
+    """Write 2 + x mod modulus of integers [n], the missing row for nulls."""
+    # uint64 keeps its type: its values need not fit int64, and are not negative.
+    kind = np.uint64 if values.type == pa.uint64() else np.int64
+    out[:] = numbers(values).astype(kind) % encoding.modulus + FIRST_VALUE_ROW
+    fill_missing(values, MISSING_ROW, out)
+
+
+def hash_rows(values: pa.Array, encoding: HashEncoding, out: np.ndarray) -> None:
+    """Write 2 + hash mod modulus of strings or integers [n], the missing row for nulls."""
+    valid, seed, modulus = validity(values), encoding.seed, encoding.modulus
+    if pa.types.is_integer(values.type):
+        _core.hashed_int64_rows(as_int64(values), valid, seed, modulus, out)
+    else:
+        offsets, data = string_bytes(values)
+        _core.hashed_string_rows(offsets, data, valid, seed, modulus, out)
+
+
+def encode_dense(feature: DenseFeature, values: pa.Array, out: np.ndarray) -> None:
+    """Write the standardised values [n] of a plain array, which may hold nulls, into `out` [n]."""
+
+    def standardise(run: pa.Array, into: np.ndarray) -> None:
+        into[:] = (transform(numbers(run), feature.transform) - feature.mean) / feature.std
+        fill_missing(run, feature.fill, into)
+
+    in_runs(values, out, standardise)
+
+
+def fill_missing(values: pa.Array, fill: float, out: np.ndarray) -> None:
+    """Write `fill` where values [n] are missing."""
     absent = missing(values)
     if absent is not None:
-        rows[absent] = MISSING_ROW
-    return rows
-
-
-def hash_rows(hashes: np.ndarray, modulus: int) -> np.ndarray:
-    """2 + hash mod modulus, [n] int32; numpy divides by one number faster than it takes moduli."""
-    divisor = np.uint64(modulus)
-    rows: np.ndarray = (hashes - (hashes // divisor) * divisor).astype(np.int32)
-    rows += np.int32(FIRST_VALUE_ROW)
-    return rows
+        out[absent] = fill
 
 
 def as_vocabulary_values(values: pa.Array, field: CategoricalFeature) -> pa.Array:
@@ -115,22 +147,6 @@ def as_vocabulary_values(values: pa.Array, field: CategoricalFeature) -> pa.Arra
         raise EncodeError(
             f"column {field.column}: {error}; the vocabulary of field {field.name} holds int64"
         ) from error
-
-
-def _signed(values: pa.Array) -> type[np.generic]:
-    # uint64 keeps its type: its values need not fit int64, and are not negative.
-    return np.uint64 if values.type == pa.uint64() else np.int64
-
-
-def _encode_dense(feature: DenseFeature, column: pa.ChunkedArray) -> np.ndarray:
-    def standardise(values: pa.Array) -> np.ndarray:
-        scaled = (transform(numbers(values), feature.transform) - feature.mean) / feature.std
-        absent = missing(values)
-        if absent is not None:
-            scaled[absent] = feature.fill
-        return scaled
-
-    return encode_column(column, np.float32, feature.fill, standardise)
 
 
 def _build_indexes(

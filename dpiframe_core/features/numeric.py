@@ -3,45 +3,64 @@
 from __future__ import annotations
 
 import functools
+from typing import NamedTuple
 
 import numpy as np
 
+from dpiframe_core import _core
 from dpiframe_core.features.schema import FIRST_VALUE_ROW, NUM_SMALL_BUCKETS
 
-_LOWEST = -3
-# Below this the buckets are looked up (most counts are small), above it computed.
+LOWEST = -3
+# Rows up to here are looked up (most counts are small), beyond they are found by their first value.
 _TABLE_END = 1 << 14
+_LAST = 2**62
 
 
-def log_bucket_rows(values: np.ndarray, max_bucket: int) -> np.ndarray:
+class Buckets(NamedTuple):
+    """Rows [S] int32 of the integers from LOWEST on, and first integers [T] of the rows beyond."""
+
+    small: np.ndarray
+    steps: np.ndarray
+
+
+def log_bucket_rows(
+    values: np.ndarray,
+    max_bucket: int,
+    valid: tuple[np.ndarray, int] | None = None,
+    out: np.ndarray | None = None,
+) -> np.ndarray:
     """Rows [n] int32 of integers or floats [n]; see `LogBucketEncoding` for the formula.
 
     A float counts as the next integer below; NaN has no bucket and gives an arbitrary valid row.
+    `valid` is the bitmap of nulls, which have the missing row, and the first value's bit.
     """
-    integers = _as_int64(values)
-    table = _bucket_table(max_bucket)
-    rows: np.ndarray = table[np.clip(integers, _LOWEST, _TABLE_END - 1) - _LOWEST]
-    large = np.flatnonzero(integers >= _TABLE_END)
-    if len(large):
-        rows[large] = _large_bucket(integers[large], max_bucket)
+    rows = np.empty(len(values), np.int32) if out is None else out
+    _core.bucket_rows(_as_integers(values), valid, LOWEST, *_buckets(max_bucket), rows)
     return rows
 
 
-def _as_int64(values: np.ndarray) -> np.ndarray:
-    """The numbers, floats rounded down, none beyond +-2^62: its bucket is the last anyway."""
+def _as_integers(values: np.ndarray) -> np.ndarray:
+    """The numbers as int32 or int64, floats rounded down, none beyond +-2^62: all in one bucket."""
     if values.dtype.kind == "f":
         wide = np.nan_to_num(values.astype(np.float64))
-        values = np.floor(np.clip(wide, -float(2**62), float(2**62)))
+        values = np.floor(np.clip(wide, -float(_LAST), float(_LAST)))
     elif values.dtype == np.uint64:
-        values = np.minimum(values, np.uint64(2**62))
-    return values.astype(np.int64)
+        values = np.minimum(values, np.uint64(_LAST))
+    return values if values.dtype == np.int32 else values.astype(np.int64)
 
 
 @functools.lru_cache(maxsize=16)
-def _bucket_table(max_bucket: int) -> np.ndarray:
-    small = np.arange(_LOWEST, 3) - _LOWEST + FIRST_VALUE_ROW
+def _buckets(max_bucket: int) -> Buckets:
+    small = np.arange(LOWEST, 3) - LOWEST + FIRST_VALUE_ROW
     large = _large_bucket(np.arange(3, _TABLE_END), max_bucket)
-    return np.concatenate([small, large]).astype(np.int32)
+    beyond = np.arange(large[-1], _large_bucket(np.array([_LAST]), max_bucket)[0]) + 1
+    # The first integer of each row beyond, by bisection: after 62 halvings low + 1 is high.
+    low, high = np.full(len(beyond), _TABLE_END - 1), np.full(len(beyond), _LAST)
+    while np.any(high - low > 1):
+        middle = low + (high - low) // 2
+        reached = _large_bucket(middle, max_bucket) >= beyond
+        low, high = np.where(reached, low, middle), np.where(reached, middle, high)
+    return Buckets(np.concatenate([small, large]).astype(np.int32), high)
 
 
 def _large_bucket(values: np.ndarray, max_bucket: int) -> np.ndarray:

@@ -11,79 +11,43 @@ from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from dpiframe_core.features.columns import hash_values, numbers, string_bytes
+from dpiframe_core import _core
+from dpiframe_core.features.columns import numbers, string_bytes, validity
 from dpiframe_core.features.errors import SchemaError
 
 _PREFIX = "vocabulary."
 
 
 class VocabularyIndex:
-    """Finds values in a vocabulary: exact, vectorised, built once for many batches.
-
-    The vocabulary's hashes lie sorted; a directory over their leading bits says where to start, so
-    that a look-up reads about two of them. What is found by hash is then compared by value.
-    """
+    """Finds values in a vocabulary, whose memory it keeps; built once for many batches."""
 
     def __init__(self, vocabulary: pa.Array) -> None:
         """Raise SchemaError when the vocabulary is not distinct strings or int64 values."""
-        check_vocabulary(vocabulary)
-        self._vocabulary = vocabulary
-        self._seed, hashes = _distinct_hashes(vocabulary)
-        self._order = np.argsort(hashes)
-        # The last entry stands after all others, so that a search needs no bound.
-        self._hashes = np.append(hashes[self._order], np.uint64(2**64 - 1))
-        bits = max(1, len(vocabulary).bit_length())
-        self._shift = np.uint64(64 - bits)
-        starts = np.arange(1 << bits, dtype=np.uint64) << self._shift
-        self._directory = np.searchsorted(self._hashes[:-1], starts)
-        self._order = np.append(self._order, 0)
+        if not (pa.types.is_string(vocabulary.type) or vocabulary.type == pa.int64()):
+            raise SchemaError(f"a vocabulary is of type string or int64, got {vocabulary.type}")
+        if vocabulary.null_count:
+            raise SchemaError(f"a vocabulary holds no nulls, got {vocabulary.null_count}")
+        self._index: _core.StringIndex | _core.Int64Index
+        try:
+            if vocabulary.type == pa.int64():
+                self._index = _core.Int64Index(numbers(vocabulary))
+            else:
+                self._index = _core.StringIndex(*string_bytes(vocabulary))
+        except ValueError as error:
+            raise SchemaError(f"a vocabulary: {error}") from None
 
-    def find(self, values: pa.Array) -> np.ndarray:
-        """Positions [n] int64 of the values in the vocabulary, -1 for others.
-
-        What a null gives is undefined.
-        """
-        if len(self._vocabulary) == 0:
-            return np.full(len(values), -1, np.int64)
-        hashes = hash_values(values, self._seed)
-        place = self._directory[(hashes >> self._shift).astype(np.int64)]
-        behind = np.flatnonzero(self._hashes[place] < hashes)
-        while len(behind):
-            place[behind] += 1
-            behind = behind[self._hashes[place[behind]] < hashes[behind]]
-        positions: np.ndarray = self._order[place]
-        positions[~self._equal(positions, values)] = -1
-        return positions
-
-    def _equal(self, positions: np.ndarray, values: pa.Array) -> np.ndarray:
-        if pa.types.is_integer(values.type):
-            return np.asarray(numbers(self._vocabulary)[positions] == numbers(values))
-        candidates = self._vocabulary.take(pa.array(positions))
-        same = pc.fill_null(pc.equal(candidates, values.cast(candidates.type)), False)
-        return np.asarray(same.to_numpy(zero_copy_only=False))
+    def write_rows(self, values: pa.Array, out: np.ndarray) -> None:
+        """Write the rows of the values [n], which may hold nulls, into `out` [n]."""
+        if isinstance(self._index, _core.Int64Index):
+            self._index.rows(numbers(values), validity(values), out)
+        else:
+            self._index.rows(*string_bytes(values), validity(values), out)
 
 
 def check_vocabulary(vocabulary: pa.Array) -> None:
     """Raise SchemaError when this is not an array of distinct strings or int64 values."""
-    if not (pa.types.is_string(vocabulary.type) or vocabulary.type == pa.int64()):
-        raise SchemaError(f"a vocabulary is of type string or int64, got {vocabulary.type}")
-    if vocabulary.null_count:
-        raise SchemaError(f"a vocabulary holds no nulls, got {vocabulary.null_count}")
-    distinct = pc.count_distinct(vocabulary).as_py()
-    if distinct != len(vocabulary):
-        raise SchemaError(f"a vocabulary's values differ, got {distinct} of {len(vocabulary)}")
-
-
-def _distinct_hashes(vocabulary: pa.Array) -> tuple[int, np.ndarray]:
-    """The first seed under which no two values share a hash (nearly always 0), and the hashes."""
-    seed = 0
-    while True:
-        hashes = hash_values(vocabulary, seed)
-        if len(np.unique(hashes)) == len(hashes):
-            return seed, hashes
-        seed += 1
+    VocabularyIndex(vocabulary)
 
 
 def vocabulary_to_tensors(vocabularies: Mapping[str, pa.Array]) -> dict[str, np.ndarray]:

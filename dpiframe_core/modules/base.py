@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
-from torch import Tensor
 
 from dpiframe_core.errors import SpecError
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from dpiframe_core.lowering.builder import ProgramBuilder
     from dpiframe_core.program import View
     from dpiframe_core.spec import ModelSpec
@@ -108,14 +108,21 @@ class BaseModule(SpecPart):
 
 def normal(std: float) -> Callable[[Tensor], Any]:
     """Start a weight from N(0, std^2)."""
-    return lambda t: torch.nn.init.normal_(t, std=std)
+    return lambda t: _init().normal_(t, std=std)
 
 
 def xavier(t: Tensor) -> Any:
     """Start a matrix from Glorot's normal distribution."""
-    return torch.nn.init.xavier_normal_(t)
+    return _init().xavier_normal_(t)
 
 
 def constant(value: float) -> Callable[[Tensor], Any]:
     """Start a weight from one value."""
-    return lambda t: torch.nn.init.constant_(t, value)
+    return lambda t: _init().constant_(t, value)
+
+
+def _init() -> Any:
+    """torch.nn.init. Who only asks a spec for its shapes need not wait for torch."""
+    from torch.nn import init
+
+    return init

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
-from torch import Tensor
-from torch.nn import functional
 
 from dpiframe_core.modules.base import BaseModule, Inputs, Parameter, Value, constant, xavier
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from dpiframe_core.lowering.builder import ProgramBuilder
     from dpiframe_core.program import View
     from dpiframe_core.spec import ModelSpec
@@ -35,6 +35,8 @@ class CrossV2(BaseModule):
         return parameters
 
     def forward(self, weights: Mapping[str, Tensor], x: Inputs, spec: ModelSpec) -> Tensor:
+        from torch.nn import functional
+
         x0 = xl = x.values[0]
         for layer in range(self.layers):
             wx = functional.linear(xl, weights[f"{layer}/weight"], weights[f"{layer}/bias"])

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
-import torch
-from torch import Tensor
-from torch.nn import functional
-
 from dpiframe_core.errors import SpecError
 from dpiframe_core.modules.base import BaseModule, Inputs, Parameter, Value, normal
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from dpiframe_core.lowering.builder import ProgramBuilder
     from dpiframe_core.program import View
     from dpiframe_core.spec import FieldSpec, ModelSpec
@@ -47,6 +45,9 @@ class Embedding(BaseModule):
         }
 
     def forward(self, weights: Mapping[str, Tensor], x: Inputs, spec: ModelSpec) -> Tensor:
+        import torch
+        from torch.nn import functional
+
         rows = [
             functional.embedding(x.ids[i], weights[f"tables/{field.table}"], sparse=x.sparse)
             for i, field in self.picked(spec)

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
-import torch
-from torch import Tensor
-
 from dpiframe_core.errors import SpecError
 from dpiframe_core.modules.base import BaseModule, Inputs, Value
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from dpiframe_core.lowering.builder import ProgramBuilder
     from dpiframe_core.program import View
     from dpiframe_core.spec import ModelSpec
@@ -32,6 +31,8 @@ class FM(BaseModule):
         return Value((1,))
 
     def forward(self, weights: Mapping[str, Tensor], x: Inputs, spec: ModelSpec) -> Tensor:
+        import torch
+
         dim = spec.values()[self.inputs[0]].segments[0]
         v = torch.cat([value.unflatten(1, (-1, dim)) for value in x.values], dim=1)
         return 0.5 * (v.sum(1).square() - v.square().sum(1)).sum(1, keepdim=True)

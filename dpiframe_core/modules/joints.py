@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
-import torch
 from pydantic import Field
-from torch import Tensor
-from torch.nn import functional
 
 from dpiframe_core.errors import SpecError
 from dpiframe_core.modules.base import BaseModule, Inputs, Parameter, Value, constant, xavier
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from dpiframe_core.lowering.builder import ProgramBuilder
     from dpiframe_core.program import View
     from dpiframe_core.spec import ModelSpec
@@ -30,6 +29,8 @@ class Concat(BaseModule):
         return Value(tuple(width for value in inputs for width in value.segments if width))
 
     def forward(self, weights: Mapping[str, Tensor], x: Inputs, spec: ModelSpec) -> Tensor:
+        import torch
+
         return torch.cat(x.values, dim=1)
 
     def lower(self, build: ProgramBuilder, inputs: list[View]) -> View:
@@ -48,6 +49,8 @@ class Add(BaseModule):
         return Value((widths[0],))
 
     def forward(self, weights: Mapping[str, Tensor], x: Inputs, spec: ModelSpec) -> Tensor:
+        import torch
+
         return torch.stack(x.values).sum(0)
 
     def lower(self, build: ProgramBuilder, inputs: list[View]) -> View:
@@ -73,6 +76,8 @@ class Linear(BaseModule):
         return parameters
 
     def forward(self, weights: Mapping[str, Tensor], x: Inputs, spec: ModelSpec) -> Tensor:
+        from torch.nn import functional
+
         return functional.linear(x.values[0], weights["weight"], weights.get("bias"))
 
     def lower(self, build: ProgramBuilder, inputs: list[View]) -> View:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import torch
 from pydantic import Field
-from torch import Tensor
-from torch.nn import functional
 
 from dpiframe_core.modules.base import BaseModule, Inputs, Parameter, Value, constant, xavier
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from dpiframe_core.lowering.builder import ProgramBuilder
     from dpiframe_core.program import View
     from dpiframe_core.spec import ModelSpec
@@ -49,6 +48,9 @@ class MLP(BaseModule):
         return parameters
 
     def forward(self, weights: Mapping[str, Tensor], x: Inputs, spec: ModelSpec) -> Tensor:
+        import torch
+        from torch.nn import functional
+
         h = x.values[0]
         for layer in range(len(self.hidden)):
             h = functional.linear(h, weights[f"{layer}/weight"], weights[f"{layer}/bias"])

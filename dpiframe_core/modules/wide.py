@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
-import torch
-from torch import Tensor
-from torch.nn import functional
-
 from dpiframe_core.errors import SpecError
 from dpiframe_core.modules.base import BaseModule, Inputs, Parameter, Value, constant, normal
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from dpiframe_core.lowering.builder import ProgramBuilder
     from dpiframe_core.program import View
     from dpiframe_core.spec import ModelSpec
@@ -43,6 +41,9 @@ class Wide(BaseModule):
         return parameters
 
     def forward(self, weights: Mapping[str, Tensor], x: Inputs, spec: ModelSpec) -> Tensor:
+        import torch
+        from torch.nn import functional
+
         rows = [
             functional.embedding(x.ids[i], weights[f"tables/{field.table}"], sparse=x.sparse)
             for i, field in enumerate(spec.fields)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
 from dpiframe_core.features.schema import FeatureSchema
-from dpiframe_core.spec import ModelSpec
 from pipeline.config import SCORE_COLUMN, JobConfig
 from pipeline.errors import ConfigError
+
+if TYPE_CHECKING:  # it would bring torch into every read task
+    from dpiframe_core.spec import ModelSpec
 
 
 class Columns(BaseModel):

@@ -16,6 +16,7 @@ from pipeline.publishing.records import (
     is_whole,
     read_json,
 )
+from pipeline.words import counted, size
 
 _LISTED = 10  # files or columns named one by one
 
@@ -65,8 +66,8 @@ def describe_plan(plan: JobPlan) -> str:
     lines = [
         f"identity   {plan.identity}",
         f"bundle     {plan.bundle_path} (digest {plan.bundle_digest})",
-        f"input      {_counted(len(plan.files), 'file')}, {plan.total_rows:,} rows, "
-        f"{_size(plan.total_bytes)}",
+        f"input      {counted(len(plan.files), 'file')}, {plan.total_rows:,} rows, "
+        f"{size(plan.total_bytes)}",
         *_file_lines(plan),
         f"form       {columns.form}",
         f"keys       {_names(columns.key_columns)}",
@@ -113,18 +114,18 @@ def _state_text(plan: JobPlan) -> str:
 
 def _file_lines(plan: JobPlan) -> list[str]:
     lines = [
-        f"           {file.path} ({_counted(file.rows, 'row')}, "
-        f"{_counted(file.row_groups, 'row group')})"
+        f"           {file.path} ({counted(file.rows, 'row')}, "
+        f"{counted(file.row_groups, 'row group')})"
         for file in plan.files[:_LISTED]
     ]
     if len(plan.files) > _LISTED:
         lines.append(f"           and {len(plan.files) - _LISTED:,} more")
     empty = sum(file.rows == 0 for file in plan.files)
     if empty:
-        lines.append(f"           {_counted(empty, 'file')} without rows, left out")
+        lines.append(f"           {counted(empty, 'file')} without rows, left out")
     twice = len(plan.files) - len({file.path for file in plan.files})
     if twice:
-        lines.append(f"           {_counted(twice, 'file')} listed again, scored again")
+        lines.append(f"           {counted(twice, 'file')} listed again, scored again")
     for bad in plan.quarantined[:_LISTED]:
         lines.append(f"           quarantined: {bad.path}: {bad.reason}")
     if len(plan.quarantined) > _LISTED:
@@ -135,7 +136,7 @@ def _file_lines(plan: JobPlan) -> list[str]:
 def _unit_lines(units: list[Unit]) -> list[str]:
     ends = units if len(units) <= 2 else [units[0], units[-1]]
     return [
-        f"           {unit.name}: {_counted(unit.rows, 'row')}, row groups "
+        f"           {unit.name}: {counted(unit.rows, 'row')}, row groups "
         f"{unit.first_row_group} to {unit.stop_row_group - 1} of {unit.path}"
         for unit in ends
     ]
@@ -149,16 +150,3 @@ def _feature_columns(plan: JobPlan) -> tuple[str, ...]:
 def _names(names: tuple[str, ...]) -> str:
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
     return (", ".join(names[:_LISTED]) + more) or "none"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
-def _size(num_bytes: int) -> str:
-    size = float(num_bytes)
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.0f} bytes" if unit == "bytes" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"

@@ -15,7 +15,8 @@ _FORMAT = 2
 
 # Keys that change a score, a row or the cut of the output:
 #   form, key_columns, carry_columns, field_columns: what is read and copied beside the score
-#   unit_rows: the units themselves, and so the names and the contents of the parts
+#   unit_rows: the units themselves, and so the names and the contents of the parts; a plan has a
+#     number here, as `auto` follows from the input alone
 #   on_bad_row, on_bad_id, on_corrupt_file: which rows are scored, and with which row of a table
 #   precision: the arithmetic
 # Left out, because published units stay right when these change:
@@ -23,8 +24,8 @@ _FORMAT = 2
 #   max_rejected_fraction, overwrite: whether the job may end or begin, not what a row gets
 #   device, max_batch, streams, graphs, threads: scores agree within the bound of the precision
 #     whatever the device, and a stopped job must be able to go on at another machine
-#   ray_address, num_scorers, max_tasks_in_flight, tracking and its keys, price_per_hour: nothing
-#     of the scores
+#   ray_address, num_scorers, read_in, max_tasks_in_flight, max_read_tasks, object_store_bytes,
+#     tracking and its keys, price_per_hour: nothing of the scores
 IDENTITY_KEYS = (
     "form",
     "key_columns",

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict
 from pipeline.config import JobConfig
 from pipeline.planning.columns import Columns
 from pipeline.planning.inputs import InputFile
+from pipeline.planning.row_cost import ModelCost
 from pipeline.planning.units import Unit
 from pipeline.publishing.records import Quarantined
 
@@ -14,7 +15,8 @@ from pipeline.publishing.records import Quarantined
 class JobPlan(BaseModel):
     """What a job will read, and as what. `config` has absolute paths, its form and keys settled.
 
-    `files` come twice when they are listed twice; `total_bytes` counts whole files.
+    `files` come twice when they are listed twice; `total_bytes` counts whole files, `row_bytes`
+    a row on its way to a scorer.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -29,3 +31,5 @@ class JobPlan(BaseModel):
     quarantined: list[Quarantined]
     total_rows: int
     total_bytes: int
+    row_bytes: int
+    model: ModelCost

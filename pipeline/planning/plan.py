@@ -14,7 +14,9 @@ from pipeline.planning.describe import describe_plan
 from pipeline.planning.identity import job_identity
 from pipeline.planning.inputs import InputFile, scan_inputs
 from pipeline.planning.job_plan import JobPlan
-from pipeline.planning.units import cut_units
+from pipeline.planning.row_cost import model_cost, row_bytes
+from pipeline.planning.unit_size import auto_unit_rows
+from pipeline.planning.units import MAX_UNITS, cut_units
 
 __all__ = ["JobPlan", "describe_plan", "make_plan"]
 
@@ -31,10 +33,20 @@ def make_plan(config: JobConfig) -> JobPlan:
     scan = scan_inputs(config, column_limits(bundle.spec, bundle.schema, config))
     _refuse_input_in_output(scan.files, config.output)
     columns = check_contract(scan.files, bundle.spec, bundle.schema, config)
+    size = row_bytes(scan.files, columns, bundle.spec)
+    unit_rows = config.unit_rows
+    if unit_rows == "auto":
+        unit_rows = auto_unit_rows(scan.files, size)
     settled = {"form": columns.form, "key_columns": list(columns.key_columns)}
-    config = config.model_copy(update=settled)
+    config = config.model_copy(update={**settled, "unit_rows": unit_rows})
     identity = job_identity(scan.files, bundle.digest, config)
-    units = cut_units(scan.files, config.unit_rows, identity)
+    units = cut_units(scan.files, unit_rows, identity)
+    if len(units) > MAX_UNITS:
+        raise ConfigError(
+            f"the input makes {len(units):,} units of up to {unit_rows:,} rows, at most "
+            f"{MAX_UNITS:,} can be scored; set unit_rows higher, or write larger files, as a unit "
+            "never spans files"
+        )
     return JobPlan(
         identity=identity,
         config=config,
@@ -46,6 +58,8 @@ def make_plan(config: JobConfig) -> JobPlan:
         quarantined=scan.quarantined,
         total_rows=sum(unit.rows for unit in units),
         total_bytes=sum(file.size for file in scan.files),
+        row_bytes=size,
+        model=model_cost(bundle.spec),
     )
 
 

@@ -30,6 +30,8 @@ class Unit(BaseModel):
     rows: int
 
 
+MAX_UNITS = 1_000_000
+
 # One set for all units: pydantic would give each its own, which doubles the memory of a plan.
 _ALL_FIELDS = set(Unit.model_fields)
 

@@ -19,7 +19,16 @@ FORMAT = 1
 UNIT_NAME = r"u\d{6,}-[0-9a-f]{8}"
 
 ErrorKind = Literal[
-    "removed", "changed", "corrupt", "bad_row", "io", "storage", "bundle", "superseded", "internal"
+    "removed",
+    "changed",
+    "corrupt",
+    "bad_row",
+    "io",
+    "storage",
+    "memory",
+    "bundle",
+    "superseded",
+    "internal",
 ]
 Record = TypeVar("Record", bound=BaseModel)
 
@@ -57,6 +66,7 @@ class UnitRecord(BaseModel):
     batch_s: list[float] = []
     scorer: str = ""
     device: str = ""
+    reduced_batch: int | None = None  # rows a call, where GPU memory was too short for max_batch
 
 
 class UnitError(BaseModel):

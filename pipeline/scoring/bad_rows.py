@@ -6,8 +6,10 @@ row, in the order of the checks, is the one reported.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +19,10 @@ import pyarrow.compute as pc
 Rows = npt.NDArray[np.int64]
 Ids = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 Dense = npt.NDArray[np.float32]
+Column = TypeVar("Column", Ids, Dense)
+
+FINDING_SCHEMA = pa.schema([("row", pa.int64()), ("value", pa.string())])
+FINDINGS = b"findings"
 
 REJECTED_SCHEMA = pa.schema(
     [
@@ -50,16 +56,17 @@ def null_findings(table: pa.Table, columns: Sequence[str], what: str) -> Iterato
 
 
 def id_findings(
-    table: pa.Table, columns: Sequence[str], ids: Sequence[Ids], table_rows: Sequence[int]
+    columns: Sequence[tuple[str, pa.Array]], ids: Sequence[Ids], table_rows: Sequence[int]
 ) -> Iterator[Finding]:
-    """Findings for ids [F] of [B] outside 0 .. table_rows[f] - 1; `columns` [F] of `table`."""
+    """Findings for ids [F] of [B] outside 0 .. table_rows[f] - 1; `columns` [F]: name, values."""
     from dpiframe_core import _core
 
     _, counts = _core.find_bad_ids(list(ids), list(table_rows))
     for f in np.flatnonzero(counts).tolist():
         rows = np.flatnonzero((ids[f] < 0) | (ids[f] >= table_rows[f])).astype(np.int64)
         reason = f"id outside its table of {table_rows[f]} rows (valid: 0 to {table_rows[f] - 1})"
-        yield Finding(columns[f], rows, reason, values_as_text(table, columns[f], rows))
+        name, values = columns[f]
+        yield Finding(name, rows, reason, values_as_text(values, rows))
 
 
 def dense_findings(
@@ -70,14 +77,52 @@ def dense_findings(
         finite = np.isfinite(values)
         if not finite.all():
             rows = np.flatnonzero(~finite).astype(np.int64)
-            text = values_as_text(table, name, rows)
+            text = values_as_text(table.column(name), rows)
             yield Finding(name, rows, "dense value is not finite", text)
 
 
-def values_as_text(table: pa.Table, column: str, rows: Rows) -> pa.Array:
+def values_as_text(column: pa.Array | pa.ChunkedArray, rows: Rows) -> pa.Array:
     """The values of a column in some rows, as strings [R]."""
-    taken = table.column(column).take(pa.array(rows))
-    return taken.cast(pa.string()).combine_chunks()
+    text = column.take(pa.array(rows)).cast(pa.string())
+    return text.combine_chunks() if isinstance(text, pa.ChunkedArray) else text
+
+
+def harmless(
+    columns: Sequence[Column], names: Sequence[str], findings: Sequence[Finding]
+) -> list[Column]:
+    """The columns with 0 where their names have findings; only columns with some are copied."""
+    clean, owned = list(columns), set[int]()
+    for finding in findings:
+        for i in [i for i, name in enumerate(names) if name == finding.column]:
+            if i not in owned:
+                clean[i] = clean[i].copy()
+                owned.add(i)
+            clean[i][finding.rows] = 0
+    return clean
+
+
+def findings_to_ipc(findings: Sequence[Finding]) -> bytes:
+    """The findings as a compressed Arrow stream: a batch each, their names in its metadata."""
+    names = json.dumps([(finding.column, finding.reason) for finding in findings])
+    schema = FINDING_SCHEMA.with_metadata({FINDINGS: names})
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(sink, schema, options=options) as stream:
+        for finding in findings:
+            columns = [pa.array(finding.rows, pa.int64()), finding.values]
+            stream.write_batch(pa.record_batch(columns, schema=schema))
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def findings_from_ipc(data: bytes) -> list[Finding]:
+    """The findings that `findings_to_ipc` wrote."""
+    with pa.ipc.open_stream(data) as stream:
+        names = json.loads(stream.schema.metadata[FINDINGS])
+        return [
+            Finding(column, batch.column("row").to_numpy(), reason, batch.column("value"))
+            for (column, reason), batch in zip(names, stream, strict=True)
+        ]
 
 
 def rejected_table(unit: str, first_row: int, findings: Sequence[Finding]) -> pa.Table:

@@ -1,13 +1,16 @@
-"""The streaming plan: one read task a unit, a fixed pool of scorer actors, one outcome a unit.
+"""The streaming plan: units to a fixed pool of scorer actors, one outcome a unit to the driver.
 
-read task (any CPU) -> object store -> scorer actor (one engine) -> one row of outcome -> driver.
+read_in scorer:  a few units -> scorer actor, whose threads read -> outcomes -> driver
+read_in tasks:   read task (any CPU) -> object store -> scorer actor -> outcome -> driver
+
 Rows never pass the driver, and Ray's backpressure bounds what waits in the object store.
 """
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,17 +18,23 @@ import ray
 import ray.data
 from ray.data.block import BlockMetadata
 from ray.data.datasource import Datasource, ReadTask
+from ray.data.exceptions import ExecutionTimeoutError
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from pipeline.errors import DpiframeError, ResumableError
 from pipeline.planning.units import Unit
 from pipeline.publishing.records import Outcome
-from pipeline.scoring.cluster import Shares
-from pipeline.scoring.read import read_unit, worth_hashing_once
-from pipeline.scoring.scorer import Scorer, ScorerSettings, decode
+from pipeline.scoring.memory_fit import STORE_SHARE
+from pipeline.scoring.read import read_unit
+from pipeline.scoring.scorer import Scorer, decode
+from pipeline.scoring.scorer_settings import ScorerSettings
+from pipeline.scoring.sizes import Sizes
+from pipeline.scoring.unit_groups import group_table, group_units
 
 # How many scorers may die over one unit before the job gives up; Ray starts new ones meanwhile.
 SCORER_DEATHS = 8
+# How long nothing may move in the plan before the job gives up.
+STALL_SECONDS = 1800.0
 
 
 class UnitSource(Datasource):  # type: ignore[misc]  # Ray ships no types
@@ -34,8 +43,7 @@ class UnitSource(Datasource):  # type: ignore[misc]  # Ray ships no types
     def __init__(self, units: Sequence[Unit], settings: ScorerSettings, row_bytes: int) -> None:
         super().__init__()
         self.units, self.row_bytes = units, row_bytes
-        self.columns = tuple(settings.columns.read_columns)
-        self.dictionary = worth_hashing_once(settings.columns)
+        self.read_settings = settings.read_settings.model_dump_json()
 
     def get_name(self) -> str:
         """Name of the read stage in Ray's own displays."""
@@ -58,12 +66,12 @@ class UnitSource(Datasource):  # type: ignore[misc]  # Ray ships no types
             input_files=[unit.path],
             exec_stats=None,
         )
-        work = partial(read_unit, unit.model_dump_json(), self.columns, self.dictionary)
+        work = partial(read_unit, unit.model_dump_json(), self.read_settings)
         return ReadTask(work, metadata)
 
 
 def stream_outcomes(
-    units: Sequence[Unit], settings: ScorerSettings, shares: Shares, row_bytes: int
+    units: Sequence[Unit], settings: ScorerSettings, sizes: Sizes, row_bytes: int
 ) -> Generator[Outcome, None, None]:
     """Score and publish units on the connected Ray; yields one outcome a unit, as they finish.
 
@@ -74,16 +82,29 @@ def stream_outcomes(
         return
     context = ray.data.DataContext.get_current().copy()
     context.target_max_block_size = None  # a block is a unit, however large
+    context.override_object_store_memory_limit_fraction = STORE_SHARE
     context.enable_progress_bars = False
+    context.execution_no_progress_timeout_s = STALL_SECONDS
     context.execution_options.preserve_order = False
     with ray.data.DataContext.current(context):
-        dataset = plan_dataset(UnitSource(units, settings, row_bytes), settings, shares)
+        dataset = score(source(units, settings, sizes, row_bytes), settings, sizes)
         batches = iter(
             dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0)
         )
     try:
-        for batch in batches:
-            yield from decode(batch)
+        with ray_errors():
+            for batch in batches:
+                yield from decode(batch)
+    finally:
+        if hasattr(batches, "close"):
+            batches.close()
+
+
+@contextlib.contextmanager
+def ray_errors() -> Iterator[None]:
+    """Turn what Ray raises while it works into errors of the job."""
+    try:
+        yield
     except RayTaskError as error:
         raise DpiframeError(f"unexpected error in a worker: {error}") from error
     except RayActorError as error:
@@ -94,33 +115,50 @@ def stream_outcomes(
         ) from error
     except RayError as error:
         raise ResumableError(f"Ray lost the job: {error}; run the command again") from error
+    except ExecutionTimeoutError as error:
+        raise ResumableError(
+            f"nothing moved for {STALL_SECONDS:g} s: the cluster may have no room for a scorer, or "
+            "its object store none for a unit (then a smaller unit_rows helps); run the command "
+            f"again: {error}"
+        ) from error
     except OSError as error:  # never of the output, which only scorers write: that is an outcome
         raise ResumableError(
             f"Ray cannot write its own files below {tempfile.gettempdir()}: {error}; make room "
             "there, or set TMPDIR, then run the command again"
         ) from error
-    finally:
-        if hasattr(batches, "close"):
-            batches.close()
 
 
-def plan_dataset(source: UnitSource, settings: ScorerSettings, shares: Shares) -> Any:
-    """The lazy dataset: reading and scoring stay apart because their resources differ."""
-    read = ray.data.read_datasource(
-        source, override_num_blocks=len(source.units), num_cpus=shares.read_cpus
+def source(
+    units: Sequence[Unit], settings: ScorerSettings, sizes: Sizes, row_bytes: int
+) -> ray.data.Dataset:
+    """What scorers are called with: descriptions of units, or their rows."""
+    if sizes.read_in == "scorer":
+        groups = group_units(units, sizes.scorers * sizes.calls)
+        return ray.data.from_blocks([group_table(group) for group in groups])
+    return ray.data.read_datasource(
+        UnitSource(units, settings, row_bytes),
+        override_num_blocks=len(units),
+        num_cpus=sizes.read_cpus,
+        compute=ray.data.TaskPoolStrategy(size=sizes.read_tasks),
     )
+
+
+def score(dataset: Any, settings: ScorerSettings, sizes: Sizes) -> ray.data.Dataset:
+    """Scorers over the blocks; reading apart from them stays so, as its resources differ."""
     # `map_batches` wants an integer batch size with GPUs, and would then cut and join blocks.
-    return read.map_batches_internal(
+    return dataset.map_batches_internal(
         Scorer,
         fn_constructor_args=(settings.model_dump_json(),),
         batch_size=None,
         batch_format="pyarrow",
         compute=ray.data.ActorPoolStrategy(
-            size=shares.scorers,
-            max_tasks_in_flight_per_actor=settings.config.max_tasks_in_flight,
+            size=sizes.scorers,
+            max_tasks_in_flight_per_actor=sizes.tasks_in_flight,
+            max_concurrent_calls_per_actor=sizes.calls,
+            enable_true_multi_threading=True,
         ),
-        num_cpus=shares.scorer_cpus,
-        num_gpus=shares.scorer_gpus or None,
+        num_cpus=sizes.scorer_cpus,
+        num_gpus=sizes.scorer_gpus or None,
         # Ray's default is to retry for ever, also a unit that crashes every scorer it meets.
         max_task_retries=SCORER_DEATHS,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -34,7 +35,9 @@ from pipeline.publishing.records import (
     completed,
     is_whole,
 )
+from pipeline.scoring.cluster import import_meanwhile
 from pipeline.scoring.progress import Progress
+from pipeline.scoring.ray_watch import RayWatch
 from pipeline.scoring.signals import StopRequestedError, StopSignals
 from pipeline.scoring.tracked import start_tracker
 
@@ -68,14 +71,16 @@ class JobResult(BaseModel):
     run_url: str | None = None
 
 
-def run_job(config: JobConfig, verbose: bool = False) -> JobResult:
+def run_job(config: JobConfig, verbose: bool = False, own_process: bool = False) -> JobResult:
     """Score the input of `config` into its output, going on where an earlier start stopped.
 
     Raises ConfigError, ContractError, ResumableError or LockedError; what was published stays
-    published. Stop signals are honoured when called from the main thread.
+    published. Stop signals are honoured when called from the main thread. `own_process`: the job
+    may end the process when a stop takes Ray too long.
     """
-    with StopSignals() as signals:
+    with StopSignals(own_process) as signals:
         try:
+            import_meanwhile()
             with signals.waiting():
                 plan = make_plan(config)
             return Job(plan, signals, verbose).run()
@@ -98,6 +103,7 @@ class Job:
         self.records: dict[str, UnitRecord] = {}
         self.quarantined: list[Quarantined] = []
         self.resumed_rows = self.rejected = self.num_gpus = 0
+        self.short_of_memory: set[tuple[str, int]] = set()
 
     def run(self) -> JobResult:
         """Do the whole job under the output's lock."""
@@ -124,17 +130,22 @@ class Job:
         pending = [unit for unit in self.plan.units if unit.name not in self.records]
         self.rejected = sum(record.rejected for record in self.records.values())
         check_rejected(self.plan, self.rejected)
-        if pending:
-            self._score(pending, tracker)
+        if not pending:
+            return self._finish(lock)
+        return self._score(pending, tracker, lock)
+
+    def _finish(self, lock: OutputLock) -> Manifest:
         lock.check()
         return finish_output(self.layout, self.plan, self.quarantined)
 
-    def _score(self, pending: Sequence[Unit], tracker: Tracker) -> None:
+    def _score(self, pending: Sequence[Unit], tracker: Tracker, lock: OutputLock) -> Manifest:
         from pipeline.scoring.session import open_session
 
-        self.signals.check()
-        with open_session(self.plan, pending, self.attempt, self.verbose) as session:
-            self.signals.install()  # Ray takes SIGTERM when it starts
+        with contextlib.ExitStack() as stack:
+            with self.signals.waiting():
+                opened = open_session(self.plan, pending, self.attempt, self.verbose)
+                session = stack.enter_context(opened)
+            stack.enter_context(RayWatch(self.signals.stop))
             self.num_gpus = session.num_gpus
             done = rows_of(self.records.values())
             with Progress(self.plan.total_rows, done, len(pending)) as progress:
@@ -144,14 +155,28 @@ class Job:
                         continue
                     self.records[outcome.unit] = outcome
                     self.rejected += outcome.rejected
+                    self._warn_of_memory(outcome)
                     progress.unit_done(outcome.rows)
                     tracker.unit_done(outcome)
                     check_rejected(self.plan, self.rejected)
+            return self._finish(lock)  # before Ray ends, which takes a second
 
     def _next(self, outcomes: Iterator[Outcome]) -> Outcome | None:
         """The next outcome, None at the end; a stop signal raises while waiting for it."""
         with self.signals.waiting():
             return next(outcomes, None)
+
+    def _warn_of_memory(self, record: UnitRecord) -> None:
+        """Say once a scorer and size that its batches had to become smaller."""
+        if record.reduced_batch is None:
+            return
+        if (record.scorer, record.reduced_batch) not in self.short_of_memory:
+            self.short_of_memory.add((record.scorer, record.reduced_batch))
+            log.warning(
+                "scorer %s: the GPU's memory is too short for max_batch, it goes on with %d rows",
+                record.scorer,
+                record.reduced_batch,
+            )
 
     def _failed(self, error: UnitError) -> None:
         """Raise the job's error for a failed unit, or note the unit as quarantined."""
@@ -215,6 +240,7 @@ ERRORS: dict[ErrorKind, type[DpiframeError]] = {
     "bad_row": ContractError,
     "io": ResumableError,
     "storage": ResumableError,
+    "memory": ResumableError,
     "bundle": ConfigError,
     "superseded": LockedError,
     "internal": DpiframeError,

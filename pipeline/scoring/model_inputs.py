@@ -1,14 +1,14 @@
-"""From a unit's Arrow table to the arrays of the engine: ids [F] of [B], dense [N] of [B].
+"""From the columns of a unit as read to those of the engine: ids [F] of [B], dense [N] of [B].
 
 Encoded columns are handed on without a copy where their type allows; raw columns go through the
-bundle's feature schema. Bad rows are found here and made harmless, they never reach a table.
+bundle's feature schema. Bad rows are found here and made harmless, they never reach a table: all
+but ids outside their tables, which the engine finds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -18,114 +18,89 @@ from dpiframe_core.features.encoder import Encoder
 from pipeline.scoring.bad_rows import (
     Dense,
     Finding,
-    Ids,
     dense_findings,
-    id_findings,
+    harmless,
     null_findings,
 )
+from pipeline.scoring.unit_block import NamedArray, one_chunk
 
 
 @dataclass(frozen=True)
 class ModelInputs:
-    """What the engine reads, and the findings about rows that must not be scored."""
+    """What the engine reads, without nulls, and the findings about rows that must not be scored.
 
-    ids: list[Ids]
-    dense: list[Dense]
+    `ids` [F] of [B] int32 or int64 (or uint64, read as int64), `dense` [N] of [B] float32.
+    """
+
+    ids: list[NamedArray]
+    dense: list[NamedArray]
     findings: list[Finding]
 
 
-class InputReader(Protocol):
-    """Turns the table of a unit into model inputs."""
-
-    def __call__(self, table: pa.Table) -> ModelInputs:
-        """Read a table with one chunk a column."""
-
-
-@dataclass(frozen=True)
-class EncodedReader:
-    """Columns that hold ids and float features already.
-
-    `id_columns` [F] with `table_rows` [F]; with `check_ranges` an id outside its table makes a
-    bad row, else the engine decides.
-    """
-
-    key_columns: Sequence[str]
-    id_columns: Sequence[str]
-    dense_columns: Sequence[str]
-    table_rows: Sequence[int]
-    check_ranges: bool
-
-    def __call__(self, table: pa.Table) -> ModelInputs:
-        """Read ids and dense features straight from the Arrow buffers."""
-        findings = [
-            *null_findings(table, self.key_columns, "key"),
-            *null_findings(table, self.id_columns, "id"),
-            *null_findings(table, self.dense_columns, "dense value"),
-        ]
-        ids = [id_array(table.column(name)) for name in self.id_columns]
-        dense = [dense_array(table.column(name)) for name in self.dense_columns]
-        if self.check_ranges:
-            findings += id_findings(table, self.id_columns, ids, self.table_rows)
-        findings += dense_findings(table, self.dense_columns, dense)
-        return harmless(ModelInputs(ids, dense, findings), self.id_columns, self.dense_columns)
-
-
-@dataclass(frozen=True)
-class RawReader:
-    """Columns as published, encoded by the bundle's schema; nulls are a value of their own."""
-
-    key_columns: Sequence[str]
-    dense_columns: Sequence[str]
-    encoder: Encoder
-
-    def __call__(self, table: pa.Table) -> ModelInputs:
-        """Encode the raw columns."""
-        encoded = self.encoder.encode(table)
-        dense = list(encoded.dense)
-        findings = [
-            *null_findings(table, self.key_columns, "key"),
-            *dense_findings(table, self.dense_columns, dense),
-        ]
-        return harmless(ModelInputs(list(encoded.ids), dense, findings), [], self.dense_columns)
-
-
-def harmless(
-    inputs: ModelInputs, id_columns: Sequence[str], dense_columns: Sequence[str]
+def encoded_inputs(
+    table: pa.Table,
+    key_columns: Sequence[str],
+    id_columns: Sequence[str],
+    dense_columns: Sequence[str],
 ) -> ModelInputs:
-    """Put id 0 and value 0 where findings are, so that the engine can score whole columns."""
-    for finding in inputs.findings:
-        for f, name in enumerate(id_columns):
-            if name == finding.column:
-                inputs.ids[f] = inputs.ids[f].copy()
-                inputs.ids[f][finding.rows] = 0
-        for n, name in enumerate(dense_columns):
-            if name == finding.column:
-                inputs.dense[n] = inputs.dense[n].copy()
-                inputs.dense[n][finding.rows] = 0
-    return inputs
+    """Inputs from columns that hold ids and dense features already."""
+    findings = [
+        *null_findings(table, key_columns, "key"),
+        *null_findings(table, id_columns, "id"),
+        *null_findings(table, dense_columns, "dense value"),
+    ]
+    ids = [id_array(table.column(name)) for name in id_columns]
+    dense = [dense_array(table.column(name)) for name in dense_columns]
+    return with_dense(
+        table, list(zip(id_columns, ids, strict=True)), dense_columns, dense, findings
+    )
 
 
-def id_array(column: pa.ChunkedArray) -> Ids:
-    """An integer column as int32 or int64 [B]: the buffer itself where it has that type.
+def raw_inputs(table: pa.Table, key_columns: Sequence[str], encoder: Encoder) -> ModelInputs:
+    """Inputs from columns as published, encoded by the schema; nulls are a value of their own."""
+    encoded = encoder.encode(table)
+    findings = list(null_findings(table, key_columns, "key"))
+    names = [field.name for field in encoder.schema.fields]
+    ids = [(name, pa.array(column)) for name, column in zip(names, encoded.ids, strict=True)]
+    dense_columns = [dense.column for dense in encoder.schema.dense]
+    return with_dense(table, ids, dense_columns, encoded.dense, findings)
 
-    Nulls become 0; a uint64 beyond int64 becomes negative, which is outside every table.
+
+def with_dense(
+    table: pa.Table,
+    ids: list[NamedArray],
+    names: Sequence[str],
+    dense: Sequence[Dense],
+    findings: list[Finding],
+) -> ModelInputs:
+    """Add the dense features and the findings about them."""
+    findings += dense_findings(table, names, dense)
+    clean = harmless(dense, names, findings)
+    columns = [(name, pa.array(column)) for name, column in zip(names, clean, strict=True)]
+    return ModelInputs(ids, columns, findings)
+
+
+def id_array(column: pa.ChunkedArray) -> pa.Array:
+    """An integer column as int32, int64 or uint64 [B]: the buffer itself where it has that type.
+
+    Nulls become 0; there is no validity bitmap.
     """
-    array = only_chunk(column)
+    array = one_chunk(column)
     if pt.is_dictionary(array.type):
         array = array.dictionary_decode()
     if array.null_count:
         array = array.fill_null(0)
-    if pt.is_int32(array.type) or pt.is_int64(array.type):
-        ids: Ids = array.to_numpy(zero_copy_only=True)
-        return ids
     values = array.to_numpy(zero_copy_only=True)
-    widened: Ids = values.astype(np.int32 if values.dtype.itemsize < 4 else np.int64)
-    return widened
+    if values.dtype.itemsize < 4:
+        values = values.astype(np.int32)
+    elif values.dtype == np.uint32:
+        values = values.astype(np.int64)
+    return pa.array(values)
 
 
 def dense_array(column: pa.ChunkedArray) -> Dense:
     """A numeric column as float32 [B]: the buffer itself where it has that type; nulls become 0."""
-    array = only_chunk(column)
+    array = one_chunk(column)
     if array.null_count:
         array = array.fill_null(0)
     values: Dense = array.to_numpy(zero_copy_only=True)
@@ -133,8 +108,3 @@ def dense_array(column: pa.ChunkedArray) -> Dense:
         return values
     with np.errstate(over="ignore"):  # a value beyond float32 becomes infinite, which is reported
         return values.astype(np.float32)
-
-
-def only_chunk(column: pa.ChunkedArray) -> pa.Array:
-    """The one chunk of a column; joins them if something cut it."""
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

@@ -1,30 +1,46 @@
-"""Body of a read task: one unit of the input becomes one Arrow table.
+"""Body of a read task: one unit of the input becomes one block, ready for the engine.
 
-Faults of the input become data, not exceptions: the table then carries a `UnitError` in its
-metadata, and the driver decides what it means for the job.
+All work on rows before the engine happens here, as read tasks run on every CPU: decoding, encoding,
+finding bad rows. Faults of the input become data, not exceptions: the block then carries a
+`UnitError`, and the driver decides what it means for the job.
 """
 
 from __future__ import annotations
 
+import functools
 import socket
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import BaseModel, ConfigDict
 
+from dpiframe_core.errors import BundleError
+from dpiframe_core.features.bundled import bundled_encoder
+from dpiframe_core.features.errors import EncodeError
+from pipeline.planning.columns import Columns
 from pipeline.planning.units import Unit
 from pipeline.publishing.records import ErrorKind, UnitError
+from pipeline.scoring.model_inputs import ModelInputs, encoded_inputs, raw_inputs
+from pipeline.scoring.unit_block import ReadFacts, failed_block, make_block, one_chunk
 
-if TYPE_CHECKING:  # it would bring torch into every read task
-    from pipeline.planning.columns import Columns
 
-UNIT_KEY = b"dpiframe.unit"
-ERROR_KEY = b"dpiframe.error"
-GROUPS_KEY = b"dpiframe.row_groups"
-SECONDS_KEY = b"dpiframe.read_s"
+class ReadSettings(BaseModel):
+    """What a read task needs to know of the job; travels to every task."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    columns: Columns
+    bundle: str
+    bundle_digest: str
+
+    @property
+    def strings(self) -> list[str]:
+        """Columns whose dictionaries are kept, each value to be hashed once."""
+        copied = {*self.columns.key_columns, *self.columns.carry_columns}
+        return [name for name in self.columns.source_columns if name not in copied]
 
 
 class UnreadableError(Exception):
@@ -35,51 +51,67 @@ class UnreadableError(Exception):
         self.kind: ErrorKind = kind
 
 
-def read_unit(unit_json: str, columns: Sequence[str], dictionary: Sequence[str]) -> list[pa.Table]:
-    """Read the named columns of a unit, rows in file order, one chunk a column.
-
-    String columns named in `dictionary` stay dictionary-encoded: each distinct value is then
-    hashed once. Returns one table whose metadata holds the unit and the seconds spent; if the unit
-    cannot be read, a one-row table whose metadata holds the unit and the error.
-    """
-    started = time.perf_counter()
+def read_unit(unit_json: str, settings_json: str) -> list[pa.Table]:
+    """Read a unit, rows in file order: one block, see `unit_block`."""
     unit = Unit.model_validate_json(unit_json)
-    metadata = {UNIT_KEY: unit_json.encode()}
+    settings = read_settings(settings_json)
     try:
-        table, group_rows = load(unit, columns, dictionary)
+        return [read_block(unit, settings)]
     except UnreadableError as error:
         failed = UnitError(unit=unit.name, kind=error.kind, message=str(error))
-        metadata[ERROR_KEY] = failed.model_dump_json().encode()
-        # One row, because Ray Data drops blocks without rows.
-        return [pa.table({"failed": [True]}).replace_schema_metadata(metadata)]
-    metadata[GROUPS_KEY] = ",".join(map(str, group_rows)).encode()
-    metadata[SECONDS_KEY] = repr(time.perf_counter() - started).encode()
-    return [table.replace_schema_metadata(metadata)]
+        return [failed_block(unit, failed)]
 
 
-def load(
-    unit: Unit, columns: Sequence[str], dictionary: Sequence[str]
-) -> tuple[pa.Table, list[int]]:
+@functools.lru_cache(maxsize=1)
+def read_settings(settings_json: str) -> ReadSettings:
+    """The settings, parsed once in a process."""
+    return ReadSettings.model_validate_json(settings_json)
+
+
+def read_block(unit: Unit, settings: ReadSettings) -> pa.Table:
+    """The block of a unit; UnreadableError says why there is none."""
+    started = time.perf_counter()
+    columns = settings.columns
+    table, group_rows = load(unit, columns.read_columns, settings.strings)
+    loaded = time.perf_counter()
+    inputs = model_inputs(unit, table, settings)
+    copied = [
+        (name, plain(table.column(name))) for name in (*columns.key_columns, *columns.carry_columns)
+    ]
+    facts = ReadFacts(group_rows, loaded - started, time.perf_counter() - loaded)
+    return make_block(unit, facts, inputs.ids, inputs.dense, copied, inputs.findings)
+
+
+def model_inputs(unit: Unit, table: pa.Table, settings: ReadSettings) -> ModelInputs:
+    """The engine's inputs from the columns as read; UnreadableError."""
+    columns = settings.columns
+    if columns.form == "encoded":
+        return encoded_inputs(table, columns.key_columns, columns.id_columns, columns.dense_columns)
+    try:
+        encoder = bundled_encoder(settings.bundle, settings.bundle_digest)
+    except (BundleError, OSError) as error:
+        raise UnreadableError(
+            "bundle",
+            f"{error}, on host {socket.gethostname()}: it must not change while a job runs",
+        ) from error
+    try:
+        return raw_inputs(table, columns.key_columns, encoder)
+    except EncodeError as error:
+        raise UnreadableError("bad_row", f"{unit.path}: {error}") from error
+    except ValueError as error:
+        raise UnreadableError("corrupt", f"corrupt parquet: {unit.path}: {error}") from error
+
+
+def load(unit: Unit, columns: Sequence[str], strings: Sequence[str]) -> tuple[pa.Table, list[int]]:
     """The rows of a unit and the number of rows of each of its row groups.
 
-    Raises UnreadableError: the file is gone, is not the planned one any more, or is corrupt.
+    Those of the `strings` that a file holds as dictionaries stay so. Raises UnreadableError: the
+    file is gone, is not the planned one any more, or is corrupt.
     """
     check_unchanged(unit)
     where = f"{unit.path} (row groups {unit.first_row_group} to {unit.stop_row_group - 1})"
-    groups = range(unit.first_row_group, unit.stop_row_group)
     try:
-        with pq.ParquetFile(unit.path, pre_buffer=True) as file:
-            group_rows = [file.metadata.row_group(g).num_rows for g in groups]
-            strings = string_columns(file.schema_arrow, dictionary)
-            footer = file.metadata
-        with pq.ParquetFile(
-            unit.path,
-            metadata=footer,
-            pre_buffer=True,
-            read_dictionary=strings,
-            page_checksum_verification=True,  # of the pages that have one
-        ) as file:
-            table = file.read_row_groups(list(groups), columns=list(columns))
+        table, group_rows = decode(unit, columns, strings)
     except FileNotFoundError:
         raise removed(unit) from None
     except MemoryError as error:  # pyarrow's is an ArrowException as well, but the file is whole
@@ -94,27 +126,53 @@ def load(
         raise UnreadableError(
             "changed", f"{where} has {table.num_rows} rows, {unit.rows} were planned"
         )
-    return one_chunk(table), group_rows
+    return table, group_rows
 
 
-def string_columns(schema: pa.Schema, names: Sequence[str]) -> list[str]:
-    """Those of the named columns that hold strings; the others have no dictionary to keep."""
-    kinds = (pa.types.is_string, pa.types.is_large_string)
-    types = {field.name: field.type for field in schema}
-    return [name for name in names if name in types and any(k(types[name]) for k in kinds)]
+def decode(
+    unit: Unit, columns: Sequence[str], strings: Sequence[str]
+) -> tuple[pa.Table, list[int]]:
+    """What `load` gives, with pyarrow's own errors."""
+    groups = list(range(unit.first_row_group, unit.stop_row_group))
+    with pq.ParquetFile(unit.path) as file:
+        footer = file.metadata
+        kept = dictionaries(footer, groups, strings)
+    with pq.ParquetFile(
+        unit.path,
+        metadata=footer,
+        pre_buffer=True,  # few large reads: what a network file system needs
+        read_dictionary=kept,
+        page_checksum_verification=True,  # of the pages that have one
+    ) as file:
+        table = file.read_row_groups(groups, columns=list(columns), use_threads=False)
+    return table, [footer.row_group(group).num_rows for group in groups]
 
 
-def worth_hashing_once(columns: Columns) -> tuple[str, ...]:
-    """Columns to read as dictionaries: all but those that are published as they are."""
-    copied = {*columns.key_columns, *columns.carry_columns}
-    return tuple(name for name in columns.read_columns if name not in copied)
+def dictionaries(
+    footer: pq.FileMetaData, groups: Sequence[int], strings: Sequence[str]
+) -> list[str]:
+    """Those of the `strings` that these row groups hold as dictionaries for the most part.
+
+    Without one, a string takes four bytes for its length at least. To make a dictionary where the
+    file has none costs more than it saves.
+    """
+    wanted, kept = set(strings), []
+    first = footer.row_group(groups[0])
+    for c in range(first.num_columns):
+        name = first.column(c).path_in_schema
+        if name not in wanted or first.column(c).physical_type != "BYTE_ARRAY":
+            continue
+        chunks = [footer.row_group(group).column(c) for group in groups]
+        size = sum(chunk.total_uncompressed_size for chunk in chunks)
+        if size < 4 * sum(chunk.num_values for chunk in chunks):
+            kept.append(name)
+    return kept
 
 
-def one_chunk(table: pa.Table) -> pa.Table:
-    """The same rows with exactly one chunk a column; copies only columns that had several."""
-    if all(column.num_chunks == 1 for column in table.columns):
-        return table
-    return table.unify_dictionaries().combine_chunks()
+def plain(column: pa.ChunkedArray) -> pa.Array:
+    """The column as it is published: one chunk, without dictionary encoding."""
+    array = one_chunk(column)
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
 def check_unchanged(unit: Unit) -> None:

@@ -1,6 +1,8 @@
-"""The scorer actor: one engine; a unit's table comes in, its files go out, one outcome returns.
+"""The scorer actor: one engine; units come in, their files go out, one outcome each returns.
 
-Whatever goes wrong with a unit comes back as a `UnitError`; the driver decides what it means.
+Several calls run at one time, so that one unit is on the GPU while others are read, checked and
+written. Whatever goes wrong with a unit comes back as a `UnitError`; the driver decides what it
+means.
 """
 
 from __future__ import annotations
@@ -8,181 +10,122 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict
 
-from dpiframe_core import load_engine, open_bundle
-from dpiframe_core.errors import BundleError
-from dpiframe_core.features.encoder import Encoder
-from pipeline.config import SCORE_COLUMN, JobConfig
-from pipeline.planning.columns import Columns
+from pipeline.config import SCORE_COLUMN
 from pipeline.planning.units import Unit
 from pipeline.publishing.publish import Publisher, SupersededError
 from pipeline.publishing.records import ErrorKind, Outcome, UnitError, UnitRecord
 from pipeline.scoring.bad_rows import Finding, first_bad_row, rejected_table
-from pipeline.scoring.model_inputs import EncodedReader, InputReader, RawReader, only_chunk
-from pipeline.scoring.read import ERROR_KEY, GROUPS_KEY, SECONDS_KEY, UNIT_KEY
+from pipeline.scoring.engine_loading import MemoryShortError
+from pipeline.scoring.job_engine import JobEngine, UnitFailedError
+from pipeline.scoring.read import read_unit
 from pipeline.scoring.score_stats import score_stats
+from pipeline.scoring.scorer_settings import ScorerSettings
+from pipeline.scoring.unit_block import UnitBlock, open_block, unit_in
+from pipeline.scoring.unit_groups import units_of
 
 T = TypeVar("T")
 
 OUTCOME_SCHEMA = pa.schema([("record", pa.string()), ("error", pa.string())])
 
 
-class ScorerSettings(BaseModel):
-    """What a scorer needs to know of the job; travels to the actors."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    config: JobConfig
-    columns: Columns
-    bundle_digest: str
-    attempt: str
-    device: Literal["cpu", "cuda"]
-    threads: int
-
-
-class UnitFailedError(Exception):
-    """A unit that cannot be published; `kind` says in which way."""
-
-    def __init__(self, kind: ErrorKind, message: str) -> None:
-        super().__init__(message)
-        self.kind: ErrorKind = kind
-
-
 class Scorer:
-    """Loads the engine once; called with one unit at a time by the actor pool of Ray Data."""
+    """Loads the engine once; called with a few units at a time by the actor pool of Ray Data.
+
+    Calls may overlap in several threads.
+    """
 
     def __init__(self, settings_json: str) -> None:
         self.settings = ScorerSettings.model_validate_json(settings_json)
         self.config = self.settings.config
+        self.read_settings = self.settings.read_settings.model_dump_json()
         self.name = f"{socket.gethostname()}:{os.getpid()}"
         self.publisher = Publisher(self.config.output, self.settings.attempt)
-        # Ray would restart an actor that fails here again and again: keep it as an outcome.
-        self.broken: UnitFailedError | None = None
-        try:
-            self._load()
-        except UnitFailedError as error:
-            self.broken = error
-        except Exception as error:
-            self.broken = UnitFailedError("internal", f"the engine did not start: {error!r}")
+        # Not awaited here: units are read meanwhile. Also, Ray would restart an actor that fails
+        # here again and again.
+        self.engine = JobEngine(self.settings)
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        """Score and publish one unit; returns one row of OUTCOME_SCHEMA."""
-        metadata = table.schema.metadata
-        if ERROR_KEY in metadata:
-            return outcome(UnitError.model_validate_json(metadata[ERROR_KEY]))
-        unit = Unit.model_validate_json(metadata[UNIT_KEY])
+        """Score and publish units, to be read or a block; returns a row of OUTCOME_SCHEMA each."""
+        described = units_of(table)
+        if described is None:
+            return outcomes([self._outcome(unit_in(table), lambda: open_block(table))])
+        return outcomes([self._read_and_score(text) for text in described])
+
+    def _read_and_score(self, unit_json: str) -> Outcome:
+        unit = Unit.model_validate_json(unit_json)
+        return self._outcome(unit, lambda: open_block(read_unit(unit_json, self.read_settings)[0]))
+
+    def _outcome(self, unit: Unit, read: Callable[[], UnitBlock | UnitError]) -> Outcome:
         try:
-            if self.broken is not None:
-                raise self.broken
-            return outcome(self.publisher.already(unit.name) or self._score(unit, table))
+            if (record := self.publisher.already(unit.name)) is not None:
+                return record
+            block = read()
+            return block if isinstance(block, UnitError) else self._score(block)
         except UnitFailedError as error:
             return failed(unit, error.kind, str(error))
         except SupersededError as error:
             return failed(unit, "superseded", str(error))
+        except MemoryShortError as error:
+            return failed(unit, "memory", str(error))
         except OSError as error:
             return failed(unit, "storage", f"cannot write to {self.config.output}: {error}")
         except Exception as error:
             return failed(unit, "internal", f"{type(error).__name__}: {error}")
 
-    def _load(self) -> None:
-        try:
-            bundle = open_bundle(self.config.bundle)
-        except (BundleError, OSError) as error:
-            raise UnitFailedError("bundle", str(error)) from error
-        if bundle.digest != self.settings.bundle_digest:
-            raise UnitFailedError(
-                "bundle",
-                f"bundle {self.config.bundle} has digest {bundle.digest} on {self.name}, "
-                f"{self.settings.bundle_digest} was planned: it must not change while a job runs",
-            )
-        self.engine = load_engine(
-            bundle,
-            device=self.settings.device,
-            precision=self.config.precision,
-            max_batch=self.config.max_batch,
-            streams=self.config.streams,
-            graphs=self.config.graphs,
-            on_bad_id="oov" if self.config.on_bad_id == "oov" else "fail",
-            threads=self.settings.threads,
-        )
-        self.field_names = [field.name for field in bundle.spec.fields]
-        self.reader = input_reader(self.settings, bundle)
-
-    def _score(self, unit: Unit, table: pa.Table) -> UnitRecord:
+    def _score(self, block: UnitBlock) -> UnitRecord:
         started = time.time()
-        inputs, encode_s = timed(lambda: self.reader(table))
-        rejected = self._rejected(unit, table, inputs.findings)
-        scores, score_s = timed(lambda: self.engine.score(inputs.ids, inputs.dense or None))
-        check_finite(scores, unit)
+        unit = block.unit
+        scored = self.engine.score(block)
+        rejected = self._rejected(block, scored.findings)
+        check_finite(scored.scores, unit)
         bad_rows = rejected.column("row").to_numpy()
-        output = self._output(table, scores, bad_rows)
+        output = with_scores(block.copied, scored.scores, bad_rows)
         published, write_s = timed(lambda: self.publisher.write_parts(unit.name, output, rejected))
+        good = np.delete(scored.scores, bad_rows) if len(bad_rows) else scored.scores
         record = UnitRecord(
             **source_facts(unit),
             **published._asdict(),
-            **score_stats(np.delete(scores, bad_rows) if len(bad_rows) else scores)._asdict(),
+            **score_stats(good)._asdict(),
             scored=unit.rows - len(bad_rows),
             rejected=len(bad_rows),
-            bad_ids=self._bad_ids(),
+            bad_ids=scored.bad_ids,
             started=started,
-            read_s=float(table.schema.metadata[SECONDS_KEY]),
-            encode_s=encode_s,
-            score_s=score_s,
+            read_s=block.facts.read_s,
+            encode_s=block.facts.encode_s,
+            score_s=scored.score_s,
             write_s=write_s,
-            batch_s=[float(seconds) for seconds in self.engine.batch_seconds],
+            batch_s=scored.batch_s,
             scorer=self.name,
-            device=self.engine.device,
+            device=scored.device,
+            reduced_batch=scored.reduced_batch,
         )
         self.publisher.write_record(record)
         return record
 
-    def _rejected(self, unit: Unit, table: pa.Table, findings: list[Finding]) -> pa.Table:
+    def _rejected(self, block: UnitBlock, findings: list[Finding]) -> pa.Table:
         """The bad rows; UnitFailedError about the first one if the job does not reject."""
+        unit = block.unit
         rejected = rejected_table(unit.name, unit.first_row, findings)
         if rejected.num_rows and self.config.on_bad_row == "fail":
-            groups = [int(rows) for rows in table.schema.metadata[GROUPS_KEY].split(b",")]
+            groups = block.facts.group_rows
             where = first_bad_row(rejected, unit.path, unit.first_row_group, groups)
             raise UnitFailedError("bad_row", where)
         return rejected
 
-    def _output(self, table: pa.Table, scores: np.ndarray, bad_rows: np.ndarray) -> pa.Table:
-        """Key columns, carried columns, score: float32 [B], null in the bad rows."""
-        columns = self.settings.columns
-        names = [*columns.key_columns, *columns.carry_columns]
-        data = [plain(table.column(name)) for name in names]
-        mask = None
-        if len(bad_rows):
-            mask = np.zeros(len(scores), bool)
-            mask[bad_rows] = True
-        data.append(pa.array(scores, pa.float32(), mask=mask))
-        return pa.table(data, names=[*names, SCORE_COLUMN])
 
-    def _bad_ids(self) -> dict[str, int]:
-        counts = zip(self.field_names, self.engine.bad_ids, strict=True)
-        return {name: int(count) for name, count in counts if count}
-
-
-def input_reader(settings: ScorerSettings, bundle: Any) -> InputReader:
-    """The reader for the job's form of input."""
-    columns = settings.columns
-    if columns.form == "raw":
-        encoder = Encoder(bundle.schema, bundle.vocabularies)
-        return RawReader(
-            columns.key_columns, [dense.column for dense in bundle.schema.dense], encoder
-        )
-    return EncodedReader(
-        columns.key_columns,
-        columns.id_columns,
-        columns.dense_columns,
-        [field.rows for field in bundle.spec.fields],
-        check_ranges=settings.config.on_bad_id == "bad_row",
-    )
+def with_scores(copied: pa.Table, scores: np.ndarray, bad_rows: np.ndarray) -> pa.Table:
+    """Key columns, carried columns, score: float32 [B], null in the bad rows."""
+    mask = None
+    if len(bad_rows):
+        mask = np.zeros(len(scores), bool)
+        mask[bad_rows] = True
+    return copied.append_column(SCORE_COLUMN, pa.array(scores, pa.float32(), mask=mask))
 
 
 def source_facts(unit: Unit) -> dict[str, Any]:
@@ -208,29 +151,28 @@ def check_finite(scores: np.ndarray, unit: Unit) -> None:
         )
 
 
-def plain(column: pa.ChunkedArray) -> pa.Array:
-    """The column as it is published: without dictionary encoding."""
-    array = only_chunk(column)
-    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
-
-
 def timed(work: Callable[[], T]) -> tuple[T, float]:
     """The result of some work, and the seconds it took."""
     started = time.perf_counter()
     return work(), time.perf_counter() - started
 
 
-def failed(unit: Unit, kind: ErrorKind, message: str) -> pa.Table:
+def failed(unit: Unit, kind: ErrorKind, message: str) -> UnitError:
     """The outcome of a unit that could not be published."""
-    return outcome(UnitError(unit=unit.name, kind=kind, message=message))
+    return UnitError(unit=unit.name, kind=kind, message=message)
 
 
-def outcome(result: Outcome) -> pa.Table:
-    """One row that carries a record or an error to the driver."""
-    text = result.model_dump_json()
-    is_record = isinstance(result, UnitRecord)
-    row = {"record": [text if is_record else None], "error": [None if is_record else text]}
-    return pa.table(row, schema=OUTCOME_SCHEMA)
+def outcomes(results: Sequence[Outcome]) -> pa.Table:
+    """Records and errors on their way to the driver, a row each."""
+    texts = [result.model_dump_json() for result in results]
+    good = [isinstance(result, UnitRecord) for result in results]
+    rows = {
+        "record": [
+            text if is_record else None for text, is_record in zip(texts, good, strict=True)
+        ],
+        "error": [None if is_record else text for text, is_record in zip(texts, good, strict=True)],
+    }
+    return pa.table(rows, schema=OUTCOME_SCHEMA)
 
 
 def decode(batch: pa.Table) -> Iterator[Outcome]:

@@ -1,53 +1,79 @@
-"""SIGTERM and SIGINT ask a job to stop; it does so where it waits, never amid a write."""
+"""SIGTERM, SIGINT or the loss of Ray stop a job where it waits, never amid a write, and in time."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
+from pipeline.errors import ResumableError
+
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+# From a stop to the end of the process, whatever Ray does meanwhile; schedulers often allow ten.
+STOP_SECONDS = 8.0
+LOOK_SECONDS = 0.2
 
 
 class StopRequestedError(BaseException):
-    """A signal asked to stop. No Exception, so that libraries do not take it for a failure."""
+    """The job was asked to stop. No Exception, so that libraries do not take it for a failure."""
 
 
 class StopSignals:
-    """Context manager that remembers a stop signal and raises it inside `waiting()` blocks."""
+    """Context manager that remembers a stop and raises it inside `waiting()` blocks.
 
-    def __init__(self) -> None:
-        self.requested: signal.Signals | None = None
+    With `own_process` a process that has not ended `STOP_SECONDS` after a stop is ended with the
+    exit code of ResumableError: Ray may hang when it is told to end, or when its processes died.
+    """
+
+    def __init__(self, own_process: bool = False) -> None:
+        self.requested: str | None = None  # by what
+        self.own_process = own_process
+        self._in_time = threading.Event()
+        self._main: int | None = None
+        self._stderr = 2
         self._waiting = False
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> StopSignals:
         self.install()
+        if self.own_process:
+            self._stderr = os.dup(2)  # as it is now: while Ray starts, it is kept back
+            threading.Thread(target=self._end_late, name="end-in-time", daemon=True).start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        if kind is None or not issubclass(kind, ResumableError):
+            self._in_time.set()  # else the interpreter's end, which waits for Ray, counts as well
 
     def install(self) -> None:
-        """Take the signals over (again: Ray takes SIGTERM when it starts). Main thread only."""
+        """Take the signals over. Main thread only."""
         if threading.current_thread() is not threading.main_thread():
             return
+        self._main = threading.get_ident()
         for number in SIGNALS:
             previous = signal.signal(number, self._handle)
             self._before.setdefault(number, previous)
 
+    def stop(self, reason: str) -> None:
+        """Stop the job as a signal would; from any thread, the first reason counts."""
+        self.requested = self.requested or reason
+        if self._main is not None and self._waiting:
+            signal.pthread_kill(self._main, signal.SIGTERM)  # nothing else ends its waiting
+
     def check(self) -> None:
-        """Raise StopRequestedError if a signal came."""
+        """Raise StopRequestedError if a stop was asked for."""
         if self.requested is not None:
-            raise StopRequestedError(self.requested.name)
+            raise StopRequestedError(self.requested)
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """Inside the block a signal raises at once; before it, one that came is raised."""
+        """Inside the block a stop raises at once; before it, one that came is raised."""
         self._waiting = True
         try:
             self.check()
@@ -56,7 +82,53 @@ class StopSignals:
             self._waiting = False
 
     def _handle(self, number: int, _: FrameType | None) -> None:
-        self.requested = signal.Signals(number)
+        self.requested = self.requested or signal.Signals(number).name
         if self._waiting:
             self._waiting = False  # a second signal must not interrupt the clean-up
             self.check()
+
+    def _end_late(self) -> None:
+        """Look for a stop, as a signal's handler cannot wake a thread safely; then end in time."""
+        while self.requested is None:
+            if self._in_time.wait(LOOK_SECONDS):
+                return
+        if not self._in_time.wait(STOP_SECONDS):
+            text = (
+                f"error: stopped by {self.requested}; Ray did not end by itself within "
+                f"{STOP_SECONDS:g} s; published units are kept, run the same command to go on\n"
+            )
+            with contextlib.suppress(OSError):
+                os.write(self._stderr, text.encode())
+            os._exit(ResumableError.exit_code)
+
+
+@contextlib.contextmanager
+def kept_from_ray() -> Iterator[None]:
+    """Ray starts inside the block without taking SIGTERM over.
+
+    Its handler would end the node first, which takes up to fifteen seconds, and that of its C++
+    part, which Python does not know of, would abort the process.
+    """
+    import ray
+    from ray._private import utils
+
+    before = utils.set_sigterm_handler, ray._raylet.CoreWorker
+
+    def core_worker(*args: Any, **keys: Any) -> Any:
+        made = before[1](*args, **keys)
+        take_again()
+        return made
+
+    utils.set_sigterm_handler, ray._raylet.CoreWorker = lambda handler: None, core_worker
+    try:
+        yield
+    finally:
+        utils.set_sigterm_handler, ray._raylet.CoreWorker = before
+        take_again()
+
+
+def take_again() -> None:
+    """Put Python's handlers back where C++ code has put its own."""
+    if threading.current_thread() is threading.main_thread():
+        for number in SIGNALS:
+            signal.signal(number, signal.getsignal(number))

@@ -34,6 +34,7 @@ METRICS = {
     "batch_latency_p95_ms": "95th percentile of the same",
     "batch_latency_p99_ms": "99th percentile of the same",
     "batches": "engine batches of this attempt",
+    "reduced_batch": "fewest rows of a full batch, where GPU memory was too short for max_batch",
     "read_seconds": "reading and decoding, summed over the units of this attempt",
     "encode_seconds": "raw values to ids, summed likewise",
     "copy_in_seconds": "copies to the device, summed likewise",
@@ -112,6 +113,8 @@ def latency_metrics(own: Sequence[UnitRecord]) -> dict[str, float]:
     """Percentiles of the engine's batches, linear between samples; short last batches count."""
     batches = batch_seconds(record.batch_s for record in own)
     metrics: dict[str, float] = {"batches": len(batches)}
+    if reduced := [record.reduced_batch for record in own if record.reduced_batch is not None]:
+        metrics["reduced_batch"] = min(reduced)
     if len(batches):
         p50, p95, p99 = np.percentile(batches * 1e3, [50, 95, 99])
         metrics |= {
@@ -135,9 +138,9 @@ def rate_metrics(own: Sequence[UnitRecord], attempt: Attempt) -> dict[str, float
     }
     if own:
         startup = max(0.0, min(record.started for record in own) - attempt.started_epoch)
-        metrics["startup_seconds"] = startup
         busy = sum(record.score_s for record in own)
-        if attempt.wall_s > startup:
+        if startup < attempt.wall_s:  # else the clocks of the hosts differ, or one was set
+            metrics["startup_seconds"] = startup
             metrics["scorer_busy_fraction"] = busy / (scorers * (attempt.wall_s - startup))
     if attempt.wall_s > 0:
         metrics["rows_per_second"] = rows / attempt.wall_s

@@ -99,7 +99,9 @@ class MlflowStore:
 
     def _progress(self, event: Event, state: StoreState) -> None:
         assert state.run_id is not None
-        step = (event["time"] - state.started_ms) // 1000
+        step = (
+            max(0, event["time"] - state.started_ms) // 1000
+        )  # another attempt's clock may be late
         names = ("progress_rows", "progress_rows_per_second")
         points = [Metric(name, event[name], event["time"], step) for name in names]
         self.client.log_batch(state.run_id, metrics=points)

@@ -63,6 +63,11 @@ class Tracker:
         self._writer: SpoolWriter | None = None
         self._courier: Courier | None = None
         self._finished = False
+        self._epoch = time.time() - time.monotonic()
+
+    def _now(self) -> float:
+        """Epoch seconds, by a clock that does not jump while the job runs."""
+        return self._epoch + time.monotonic()
 
     @property
     def run_id(self) -> str | None:
@@ -84,7 +89,7 @@ class Tracker:
     ) -> None:
         """Begin or go on with a run; the tag `identity` says which job it is."""
         self._attempt = Attempt(
-            time.time(),
+            self._now(),
             bytes_in=dataset.bytes,
             price_per_hour=self.settings.price_per_hour,
         )
@@ -131,7 +136,7 @@ class Tracker:
         if self._attempt is None or self._writer is None:
             return
         self._attempt.wall_s, self._attempt.num_gpus = wall_s, num_gpus
-        self._attempt.started_epoch = time.time() - wall_s  # planning comes before `start`
+        self._attempt.started_epoch = self._now() - wall_s  # planning comes before `start`
         point = self._progress.last(time.monotonic())
         if point is not None:
             self._put(self._writer, "progress", **point)
@@ -183,7 +188,7 @@ class Tracker:
             log.warning("tracking: %s", text)
 
     def _put(self, writer: SpoolWriter, kind: str, **fields: Any) -> None:
-        event = {"kind": kind, "time": int(time.time() * 1000), **fields}
+        event = {"kind": kind, "time": int(self._now() * 1000), **fields}
         numbered = writer.append(event)
         if writer.error:
             self.warn(f"the disk does not take tracking records: {writer.error}")

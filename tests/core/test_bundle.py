@@ -11,7 +11,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from dpiframe_core import BundleError, SpecError, open_bundle, save_bundle
+from dpiframe_core import BundleError, SpecError, bundle_files, open_bundle, save_bundle
 from dpiframe_core.features import criteo_schema
 from dpiframe_core.models import Deep, Features, dcn
 from dpiframe_core.spec import FieldSpec
@@ -58,6 +58,37 @@ def test_a_changed_file_is_refused(saved, name):
     (bundle.path / name).write_bytes(data)
     with pytest.raises(BundleError, match=f"{name} has sha256 .* it was changed"):
         open_bundle(bundle.path)
+
+
+@pytest.fixture
+def in_parts(tmp_path, monkeypatch):
+    """A bundle whose weights were hashed in parts of 111 bytes."""
+    monkeypatch.setattr(bundle_files, "PART_BYTES", 111)
+    model = model_zoo.random_model(SPEC)
+    return save_bundle(tmp_path / "bundle", SPEC, model.state_dict()).path
+
+
+def test_large_files_are_checked_part_by_part(in_parts):
+    entry = json.loads((in_parts / "MANIFEST.json").read_text())["files"]["weights.safetensors"]
+    content = (in_parts / "weights.safetensors").read_bytes()
+    parts = [content[i : i + 111] for i in range(0, len(content), 111)]
+    assert len(parts) > 19
+    assert entry["parts"] == [hashlib.sha256(part).hexdigest() for part in parts]
+    assert entry["sha256"] == hashlib.sha256(content).hexdigest()
+    changed = bytearray(content)
+    changed[5 * 111] ^= 1
+    (in_parts / "weights.safetensors").write_bytes(changed)
+    with pytest.raises(BundleError, match=r"weights\.safetensors has another .* from 555: it was"):
+        open_bundle(in_parts)
+
+
+@pytest.mark.parametrize("change", [{"parts": []}, {"parts": None}, {"part_bytes": 0}])
+def test_parts_that_are_not_those_of_the_file_are_refused(in_parts, change):
+    manifest = json.loads((in_parts / "MANIFEST.json").read_text())
+    manifest["files"]["weights.safetensors"] |= change
+    (in_parts / "MANIFEST.json").write_text(json.dumps(manifest))
+    with pytest.raises(BundleError, match=r"weights\.safetensors"):
+        open_bundle(in_parts)
 
 
 @pytest.mark.parametrize("name", ["model.json", "weights.safetensors", "MANIFEST.json"])

@@ -1,6 +1,4 @@
-"""Packing: ids in the form in which they travel to a device, whatever their type and layout, and
-which of them lie so that a device can copy them at once.
-"""
+"""Packing: ids in the form in which they travel to a device, whatever their type and layout."""
 
 from __future__ import annotations
 
@@ -58,24 +56,3 @@ def test_wrong_ids_are_named():
     ]:
         with pytest.raises(ValueError, match=message):
             _core.pack_ids(bad)
-
-
-def test_columns_at_one_distance_lie_as_one_array():
-    ids = random_ids((7, 111), np.int64)
-    block = np.zeros(7 * 120, np.int32)
-    apart = [block[120 * c : 120 * c + 111] for c in range(7)]
-    for form in (ids, ids[:, 5:19], list(ids), [c[5:19] for c in ids], apart, apart[::2], [ids[3]]):
-        assert _core.one_array(form)
-    assert _core.one_array([])
-
-
-def test_columns_of_other_layouts_do_not():
-    ids = random_ids((7, 111), np.int64)
-    halves = ids.view(np.int32)
-    for form in (
-        [ids[0], ids[1], ids[3]],
-        [ids[0], ids[2], ids[1]],
-        [ids[0], halves[1, :111], ids[2]],  # at one distance, of two types
-        [ids[0, ::2], ids[1, :56], ids[2, ::2]],  # at one distance, of two strides
-    ):
-        assert not _core.one_array(form)

@@ -40,7 +40,8 @@ def test_killed_scorers_are_replaced(case: Case) -> None:
     case.check_finished(before)
 
 
-def test_killed_read_workers_are_replaced(case: Case) -> None:
+def test_killed_read_workers_are_replaced(tmp_path: Path, ray_session: str) -> None:
+    case = Case(tmp_path, ray_session, read_in="tasks")
     killed = 0
     with case.start() as job:
         for moment in moments():

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from running_job import Case
+from running_job import Case, RunningJob, ray_workers, wait_for
 
 from pipeline.config import load_config
 from pipeline.errors import LockedError, ResumableError
@@ -31,18 +31,24 @@ def check_published_whole(output: Path) -> int:
     return len(list(layout.units.glob("u*.json")))
 
 
+def check_stops(job: RunningJob, number: signal.Signals = signal.SIGTERM) -> None:
+    """A signal ends the job resumable, in ten seconds, with one line."""
+    began = time.monotonic()
+    os.kill(job.process.pid, number)
+    assert job.wait() == 4, job.text()
+    assert time.monotonic() - began < 10
+    assert job.text().splitlines()[-1].startswith("error: ")
+    assert "Traceback" not in job.text()
+
+
 def test_a_stopped_job_goes_on_later(tmp_path: Path, ray_session: str) -> None:
     case = Case(tmp_path, ray_session)
     for number in (signal.SIGTERM, signal.SIGINT):
         before = len(case.published())
         with case.start() as job:
             job.wait_units(before + 20)
-            began = time.monotonic()
-            os.kill(job.process.pid, number)
-            assert job.wait() == 4
-            assert time.monotonic() - began < 10
+            check_stops(job, number)
         assert f"stopped by {number.name}" in job.text()
-        assert "Traceback" not in job.text()
     untouched = case.published()
     assert 40 <= check_published_whole(case.output) < 200
 
@@ -66,11 +72,18 @@ def test_a_second_job_on_an_output_is_refused(tmp_path: Path, ray_session: str) 
 def test_a_signal_while_ray_starts_stops_the_job(tmp_path: Path) -> None:
     case = Case(tmp_path, "local")
     with case.start() as job:
-        while not case.layout.identity.exists() and not job.ended():
-            time.sleep(0.01)
+        wait_for(case.layout.identity.exists, "the job's start")
         time.sleep(0.5)
-        os.kill(job.process.pid, signal.SIGTERM)
-        assert job.wait() == 4, job.text()
+        check_stops(job)
+
+
+def test_a_signal_while_scorers_load_stops_the_job(tmp_path: Path, ray_session: str) -> None:
+    case = Case(tmp_path, ray_session)
+    before = {worker.pid for worker in ray_workers("MapWorker")}
+    with case.start() as job:
+        wait_for(lambda: {w.pid for w in ray_workers("MapWorker")} - before, "a scorer")
+        check_stops(job)
+    assert not case.published()
 
 
 @pytest.fixture

@@ -110,6 +110,24 @@ def test_device_batches_of_any_size_and_form(bundle):
         assert engine.bad_ids.tolist() == [0] * 7
 
 
+def test_what_the_gpu_took_for_a_call(bundle):
+    """Each part took some time, none more than all; the copy no less than PCIe allows."""
+    spec, opened = bundle
+    engine = load_engine(opened, device="cuda", max_batch=BATCH)
+    ids, dense = model_zoo.random_inputs(spec, 19 * BATCH)
+    for form in ((ids, dense), pinned(ids, dense)):
+        for _ in range(2):  # nothing is carried over to the next call
+            list(engine.stream([form]))
+            engine.score(*form)
+            took, total = engine.device_seconds, sum(engine.batch_seconds)
+            assert all(0 < seconds < total for seconds in took)
+            assert took.copy_in > ids.size * 4 / 200e9
+    engine.logits(ids[:, :1], dense[:, :1])
+    assert 0 < engine.device_seconds.compute < took.compute
+    engine.score(*on_gpu(ids, dense))
+    assert engine.device_seconds == (0, 0, 0)
+
+
 def test_a_bad_id_of_a_later_part_on_the_device_has_its_place(bundle):
     spec, opened = bundle
     engine = load_engine(opened, device="cuda", max_batch=128)

@@ -20,8 +20,9 @@ from pipeline.planning.plan import JobPlan, make_plan
 from pipeline.publishing.finish import finish_output
 from pipeline.publishing.output import claim, tidy
 from pipeline.publishing.records import Manifest, Outcome, OutputLayout, UnitRecord
-from pipeline.scoring.read import read_unit, worth_hashing_once
-from pipeline.scoring.scorer import Scorer, ScorerSettings, decode
+from pipeline.scoring.read import ReadSettings, read_unit
+from pipeline.scoring.scorer import Scorer, decode
+from pipeline.scoring.scorer_settings import ScorerSettings
 
 
 def tiny_spec() -> ModelSpec:
@@ -110,6 +111,7 @@ def scorer_of(plan: JobPlan, attempt: str) -> Scorer:
         attempt=attempt,
         device="cpu",
         threads=1,
+        max_batch=65536,
     )
     return Scorer(settings.model_dump_json())
 
@@ -118,9 +120,11 @@ def outcomes(plan: JobPlan) -> Iterator[Outcome]:
     """Claim the output and score every unit, as the job does but in this process."""
     attempt, _ = claim(OutputLayout(plan.config.output), plan)
     scorer = scorer_of(plan, attempt)
-    names, dictionary = plan.columns.read_columns, worth_hashing_once(plan.columns)
+    settings = ReadSettings(
+        columns=plan.columns, bundle=plan.config.bundle, bundle_digest=plan.bundle_digest
+    )
     for unit in plan.units:
-        (table,) = read_unit(unit.model_dump_json(), names, dictionary)
+        (table,) = read_unit(unit.model_dump_json(), settings.model_dump_json())
         yield from decode(scorer(table))
 
 

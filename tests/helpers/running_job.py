@@ -34,18 +34,22 @@ SECONDS = 120
 
 
 class Case:
-    """A folder with a model and 4 shards of 1,000 rows: 200 units of 20 rows."""
+    """A folder with a model and shards of 1,000 rows, each of 50 units of 20 rows, or others."""
 
-    def __init__(self, folder: Path, address: str, **keys: Any) -> None:
+    def __init__(
+        self, folder: Path, address: str, shards: int = 4, rows: int = 1000, **keys: Any
+    ) -> None:
         self.folder, self.output = folder, folder / "output"
         self.layout = OutputLayout(self.output)
         self.model = tiny_bundle(folder / "bundle")
-        self.table: pa.Table = write_shards(folder / "input", 4, 1000, 20)
-        self.config = write_config(folder, unit_rows=20, ray_address=address, **keys)
+        self.table: pa.Table = write_shards(folder / "input", shards, rows, rows // 50)
+        keys = {"unit_rows": rows // 50} | keys
+        self.config = write_config(folder, ray_address=address, **keys)
 
-    def start(self, *overrides: str) -> RunningJob:
-        """Start the command line on this case."""
-        return RunningJob([*COMMAND, "score", str(self.config), *overrides], self)
+    def start(self, *overrides: str, environment: dict[str, str] | None = None) -> RunningJob:
+        """Start the command line on this case; `environment`: more variables."""
+        command = [*COMMAND, "score", str(self.config), *overrides]
+        return RunningJob(command, self, os.environ | (environment or {}))
 
     def finish(self) -> None:
         """Run the job to its end in this process, on the Ray of the tests."""
@@ -76,12 +80,12 @@ class Case:
 class RunningJob:
     """Context manager over the process; whatever is left of it is killed at the end."""
 
-    def __init__(self, command: list[str], case: Case) -> None:
+    def __init__(self, command: list[str], case: Case, environment: dict[str, str]) -> None:
         self.case = case
         self.log = case.folder / f"log-{time.monotonic_ns()}.txt"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True
+                command, cwd=ROOT, stdout=log, stderr=log, env=environment, start_new_session=True
             )
 
     def __enter__(self) -> RunningJob:

@@ -31,8 +31,7 @@ def test_defaults_and_overrides(tmp_path: Path) -> None:
     config = load(tmp_path, SMALL, "unit_rows=19", "key_columns=[a, b]", "graphs=false", "threads=")
     assert (config.unit_rows, config.key_columns) == (19, ["a", "b"])
     assert not config.graphs
-    assert config.threads is None
-    assert config.max_batch == 65536
+    assert (config.threads, config.max_batch) == ("auto", "auto")
 
 
 def test_numbers_and_dates_are_read_as_people_mean_them(tmp_path: Path) -> None:
@@ -68,10 +67,11 @@ def test_an_unknown_key_like_no_other_lists_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("unit_rows: 0", "unit_rows must be from 1 to 1000000000, got 0"),
-        ("unit_rows: 1.5", "unit_rows must be a valid integer, got 1.5"),
+        ("unit_rows: 0", "unit_rows must be auto or from 1 to 1000000000, got 0"),
+        ("unit_rows: 1.5", "unit_rows must be auto or a whole number, got 1.5"),
+        ("max_batch: true", "max_batch must be auto or a whole number, got True"),
         ("streams: true", "streams must be a valid integer, got True"),
-        ("threads: 2000", "threads must be from 1 to 1024, got 2000"),
+        ("threads: 2000", "threads must be auto or from 1 to 1024, got 2000"),
         ("max_rejected_fraction: 1.5", "max_rejected_fraction must be from 0 to 1, got 1.5"),
         ("max_rejected_fraction: .nan", "max_rejected_fraction must be from 0 to 1, got nan"),
         ("device: gpu", "device must be one of 'auto', 'cpu' or 'cuda', got 'gpu'"),
@@ -99,7 +99,7 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
     text = failure(tmp_path, "input: []\nunit_rows: -1\nnope: 1\n", "output=s3://bucket/x")
     assert "'bundle' is missing" in text
     assert "input must be a path or a list of paths, got []" in text
-    assert "unit_rows must be from 1" in text
+    assert "unit_rows must be auto or from 1" in text
     assert "unknown key 'nope'" in text
     assert "got 's3://bucket/x'; mount that store" in text
 

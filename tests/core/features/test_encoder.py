@@ -207,7 +207,7 @@ def test_vocabularies_must_be_those_of_the_schema():
         Encoder(schema)
     with pytest.raises(SchemaError, match=r"needs 2 values of type string, .* has 1 of type int64"):
         Encoder(schema, {"f": pa.array([1])})
-    with pytest.raises(SchemaError, match="values differ, got 1 of 2"):
+    with pytest.raises(SchemaError, match="values must differ, got 1 of 2"):
         Encoder(schema, {"f": pa.array(["a", "a"])})
 
 

@@ -17,7 +17,14 @@ FILE = InputFile(
     row_group_rows=(19,),
     arrow_schema=None,
 )
-CONFIG = JobConfig(bundle="b", input="x", output="o", form="encoded", key_columns=["row_id"])
+CONFIG = JobConfig(
+    bundle="b",
+    input="x",
+    output="o",
+    form="encoded",
+    key_columns=["row_id"],
+    unit_rows=1_000_000,
+)
 # One other value for every key that must count, and for every key that must not.
 COUNTS: dict[str, Any] = {
     "form": "raw",
@@ -43,6 +50,9 @@ COUNTS_NOT: dict[str, Any] = {
     "ray_address": "auto",
     "num_scorers": 3,
     "max_tasks_in_flight": 1,
+    "read_in": "tasks",
+    "max_read_tasks": 1,
+    "object_store_bytes": 10**9,
     "tracking": False,
     "mlflow_uri": "http://localhost",
     "experiment": "other",

@@ -20,6 +20,7 @@ from plan_jobs import (
 
 from pipeline.config import JobConfig
 from pipeline.errors import ConfigError, ContractError, DpiframeError
+from pipeline.planning import plan as planning
 from pipeline.planning.plan import JobPlan, describe_plan, make_plan
 from pipeline.publishing.records import IdentityFile, OutputLayout, write_json
 
@@ -59,6 +60,19 @@ def test_a_plan_settles_everything_and_writes_nothing(folder: Path) -> None:
     assert (plan.total_rows, plan.columns.form, plan.config.form) == (130, "encoded", "encoded")
     assert plan.total_bytes == sum(p.stat().st_size for p in (folder / "input").iterdir())
     assert plan.bundle_digest == make_plan(job(folder)).bundle_digest
+
+
+def test_the_unit_size_that_was_chosen_is_the_same_as_one_that_was_given(folder: Path) -> None:
+    chosen = make_plan(job(folder, unit_rows="auto"))
+    assert chosen.config.unit_rows == 114
+    given = make_plan(job(folder, unit_rows=114))
+    assert (given.identity, given.units) == (chosen.identity, chosen.units)
+
+
+def test_too_many_units_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "MAX_UNITS", 3)
+    with pytest.raises(ConfigError, match=r"makes 4 units of up to 40 rows, at most 3 .* higher"):
+        make_plan(job(folder, unit_rows=40))
 
 
 def test_the_same_job_has_the_same_plan_wherever_it_is_started(

@@ -4,36 +4,44 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import ray.data
 from job_cases import job_keys, tiny_bundle, write_shards
 
 from pipeline.config import JobConfig
+from pipeline.errors import ResumableError
 from pipeline.planning.plan import make_plan
 from pipeline.publishing.output import claim
 from pipeline.publishing.records import Outcome, OutputLayout, UnitRecord
+from pipeline.scoring import flow
 from pipeline.scoring.flow import stream_outcomes
-from pipeline.scoring.scorer import ScorerSettings
-from pipeline.scoring.session import cluster_shares, row_bytes
+from pipeline.scoring.machine import cluster_machine
+from pipeline.scoring.scorer_settings import ScorerSettings
+from pipeline.scoring.sizes import work_of
+from pipeline.scoring.sizing import choose_sizes
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 
 
-def stream(folder: Path, unit_rows: int) -> Generator[Outcome, None, None]:
+def stream(folder: Path, unit_rows: int, **sizes_too: Any) -> Generator[Outcome, None, None]:
     plan = make_plan(JobConfig.model_validate(job_keys(folder, unit_rows=unit_rows)))
     attempt, _ = claim(OutputLayout(plan.config.output), plan)
-    shares = cluster_shares(plan.config)
+    sizes = choose_sizes(cluster_machine(), work_of(plan, plan.units), plan.config)
+    sizes = replace(sizes, **sizes_too)
     settings = ScorerSettings(
         config=plan.config,
         columns=plan.columns,
         bundle_digest=plan.bundle_digest,
         attempt=attempt,
-        device=shares.device,
-        threads=shares.threads,
+        device=sizes.device,
+        threads=sizes.threads,
+        max_batch=sizes.max_batch,
     )
-    return stream_outcomes(plan.units, settings, shares, row_bytes(plan, plan.units[0].path))
+    return stream_outcomes(plan.units, settings, sizes, plan.row_bytes)
 
 
 def test_a_unit_is_one_block_however_small_blocks_should_be(tmp_path: Path) -> None:
@@ -62,3 +70,14 @@ def test_closing_the_iterator_stops_the_plan(tmp_path: Path) -> None:
     time.sleep(1)
     assert len(list(units.iterdir())) <= published + 1
     assert published < 500
+
+
+def test_a_cluster_without_room_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny_bundle(tmp_path / "bundle")
+    write_shards(tmp_path / "input", 1, 100, 20)
+    monkeypatch.setattr(flow, "STALL_SECONDS", 3.0)
+
+    with pytest.raises(ResumableError, match="nothing moved for 3 s: the cluster may have no room"):
+        list(stream(tmp_path, 20, scorer_cpus=1000.0))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from tracking_records import track_job
+from tracking_records import make_record, start_job, track_job
 
 from jobs.track import command as track
 from pipeline.errors import ConfigError, ResumableError
@@ -66,6 +66,32 @@ def test_a_store_that_is_not_there_is_a_warning(uri: str, tmp_path: Path, caplog
     assert tracker.run_id is None
     assert f"3 records were not sent to {uri}" in caplog.text
     assert len(list((tmp_path / "out").glob("_tracking/run-000/attempt-000.jsonl"))) == 1
+
+
+def test_a_store_that_goes_away_in_mid_job(tmp_path: Path, caplog):
+    folder = tmp_path / "store"
+    tracker = start_job(tmp_path / "out", f"sqlite:///{folder}/mlflow.db")
+    until = time.monotonic() + 60
+    while tracker.run_id is None and time.monotonic() < until:
+        time.sleep(0.1)
+    run_id = tracker.run_id
+    assert run_id is not None
+    folder.rename(tmp_path / "gone")
+    folder.write_text("no folder any more")
+
+    began = time.monotonic()
+    record = make_record(0)
+    tracker.unit_done(record)
+    tracker.finish("FINISHED", [record], wall_s=2.0, num_gpus=0, problems=None)
+    tracker.close(5.0)
+    assert time.monotonic() - began < SOON_S
+    assert "records were not sent" in caplog.text
+
+    folder.unlink()
+    (tmp_path / "gone").rename(folder)
+    sent = replay(tmp_path / "out", None, 60)
+    assert sent.run_id == run_id
+    assert sent.sent > 0
 
 
 def test_sending_later_to_a_dead_store_says_what_is_left(tmp_path: Path, caplog):

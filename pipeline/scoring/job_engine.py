@@ -1,0 +1,119 @@
+"""The engine of a scorer: loaded while the first units are read, then one unit at a time."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from dpiframe_core.errors import BadIdError, BundleError
+from pipeline.publishing.records import ErrorKind
+from pipeline.scoring.bad_rows import Finding, harmless, id_findings
+from pipeline.scoring.engine_loading import LoadedEngine, MemoryShortError
+from pipeline.scoring.scorer_settings import ScorerSettings
+from pipeline.scoring.unit_block import UnitBlock
+
+
+class UnitFailedError(Exception):
+    """A unit that cannot be published; `kind` says in which way."""
+
+    def __init__(self, kind: ErrorKind, message: str) -> None:
+        super().__init__(message)
+        self.kind: ErrorKind = kind
+
+
+class Scored(NamedTuple):
+    """Scores [B], findings about the rows whose score means nothing, and how it went."""
+
+    scores: np.ndarray
+    findings: list[Finding]
+    bad_ids: dict[str, int]  # field -> ids outside its table
+    score_s: float
+    batch_s: list[float]
+    device: str
+    reduced_batch: int | None
+
+
+class JobEngine:
+    """One engine for the threads of a scorer, which take turns."""
+
+    def __init__(self, settings: ScorerSettings) -> None:
+        """Begin to load; what goes wrong is raised by every `score`."""
+        self._settings = settings
+        self._turn = threading.Lock()
+        self._engine = ThreadPoolExecutor(1, "load-engine").submit(self._load)
+
+    def score(self, block: UnitBlock) -> Scored:
+        """Score a unit. UnitFailedError, or any error of the engine."""
+        engine = self._engine.result()
+        with self._turn:
+            started = time.perf_counter()
+            scores, findings = self._scores(engine, block)
+            bad_ids = zip(self._fields, engine.bad_ids, strict=True)
+            return Scored(
+                scores,
+                findings,
+                {name: int(count) for name, count in bad_ids if count},
+                time.perf_counter() - started,
+                [float(seconds) for seconds in engine.batch_seconds],
+                engine.device,
+                engine.reduced_batch,
+            )
+
+    def _scores(self, engine: LoadedEngine, block: UnitBlock) -> tuple[np.ndarray, list[Finding]]:
+        """Scores [B] and all findings.
+
+        That ids are within their tables is left to the engine; only where it finds one that is not
+        are the rows looked for, and scored again without such ids.
+        """
+        dense = block.dense or None
+        try:
+            return engine.score(block.ids, dense), block.findings
+        except BadIdError:
+            bad = list(id_findings(block.id_columns, block.ids, self._table_rows))
+            names = [name for name, _ in block.id_columns]
+            return engine.score(harmless(block.ids, names, bad), dense), [*bad, *block.findings]
+
+    def _load(self) -> LoadedEngine:
+        try:
+            return self._loaded()
+        except UnitFailedError:
+            raise
+        except MemoryShortError as error:
+            raise UnitFailedError("memory", str(error)) from error
+        except Exception as error:
+            raise UnitFailedError("internal", f"the engine did not start: {error!r}") from error
+
+    def _loaded(self) -> LoadedEngine:
+        # Imported here as it brings torch, beside which units can be read already.
+        from dpiframe_core import load_engine, open_bundle
+
+        settings, config = self._settings, self._settings.config
+        try:
+            bundle = open_bundle(config.bundle)
+        except (BundleError, OSError) as error:
+            raise UnitFailedError("bundle", str(error)) from error
+        if bundle.digest != settings.bundle_digest:
+            raise UnitFailedError(
+                "bundle",
+                f"bundle {config.bundle} has digest {bundle.digest} on {socket.gethostname()}, "
+                f"{settings.bundle_digest} was planned: it must not change while a job runs",
+            )
+        self._fields = [field.name for field in bundle.spec.fields]
+        self._table_rows = [field.rows for field in bundle.spec.fields]
+        load = partial(
+            load_engine,
+            bundle,
+            device=settings.device,
+            precision=config.precision,
+            streams=config.streams,
+            graphs=config.graphs,
+            on_bad_id="oov" if config.on_bad_id == "oov" else "fail",
+            threads=settings.threads,
+        )
+        return LoadedEngine(lambda rows: load(max_batch=rows), settings.max_batch)

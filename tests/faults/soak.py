@@ -1,0 +1,204 @@
+"""Random SIGKILLs over a job under load: scorers, read workers, raylets, drivers, from a seed.
+
+    python tests/faults/soak.py --kills 100 --seed 7 [--ray own] [--nodes 2] [--device cuda]
+
+Half of the kills hit jobs with a Ray of their own, whose scorers read, half jobs on a cluster of
+several nodes, where tasks read; with --ray all of them one kind. A job that ends is started again
+by the same command. Each finished output is verified: every row once, in order, with the
+reference's score, and no published file written twice. Exit code 1 and the job's log if anything is
+lost, doubled, wrong or hangs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import psutil
+
+sys.path[:0] = [str(Path(__file__).parents[1] / "helpers"), str(Path(__file__).parents[2])]
+from ray_nodes import RayNodes  # noqa: E402
+from running_job import Case, RunningJob, wait_for  # noqa: E402
+
+RAYS = ["own", "nodes"]
+# A driver whose Ray is gone must have ended by then; a job must have gone on by then.
+END_SECONDS, GO_ON_SECONDS = 60.0, 180.0
+KINDS = {
+    "scorer": ("scorer", "raylet", "driver"),
+    "tasks": ("scorer", "reader", "raylet", "driver"),
+}
+
+
+class Soak:
+    """Jobs one after the other on one kind of Ray, until so many kills are done."""
+
+    def __init__(self, folder: Path, nodes: RayNodes | None, seed: int, **keys: object) -> None:
+        self.folder, self.nodes, self.keys = folder, nodes, keys
+        self.random = random.Random(seed)
+        self.kills: Counter[str] = Counter()
+        self.reruns: Counter[str] = Counter()
+        self.jobs = 0
+        self.slowest = 0.0
+
+    def run(self, kills: int) -> None:
+        """Kill so many times, then let the last job end; AssertionError if anything is wrong."""
+        victims = self._victims(kills)
+        while (kind := next(victims, None)) is not None:
+            self.jobs += 1
+            folder = self.folder / f"job-{self.jobs}"
+            folder.mkdir()
+            address = self.nodes.address if self.nodes else "local"
+            case = Case(folder, address, **self.keys)
+            while kind is not None and not case.layout.success.exists():
+                kind = self._one_start(case, kind, victims)
+            if not case.layout.success.exists():
+                with case.start() as job:
+                    assert job.wait() == 0, job.text()
+            case.check_finished(self.published)
+            print(f"job {self.jobs}: {case.table.num_rows} rows verified", flush=True)
+
+    def _victims(self, kills: int) -> Iterator[str]:
+        """Every kind equally often, in random order."""
+        kinds = KINDS[str(self.keys["read_in"])]
+        for first in range(0, kills, len(kinds)):
+            yield from self.random.sample(kinds, k=len(kinds))[: kills - first]
+
+    def _one_start(self, case: Case, kind: str | None, victims: Iterator[str]) -> str | None:
+        """Run the command and kill until it ends; returns the kind to kill next, None at last."""
+        with case.start() as job:
+            while kind is not None:
+                self.published = case.published()
+                time.sleep(self.random.uniform(0, 1))
+                wait_for(
+                    lambda: job.ended() or len(case.published()) > len(self.published),
+                    f"another unit\n{job.text()}",
+                    GO_ON_SECONDS,
+                )
+                if job.ended():
+                    self._ended(job, "none")
+                    return kind
+                if self._kill(case, job, kind):
+                    kind = next(victims, None)
+                    if job.ended():
+                        return kind
+            assert job.wait() in (0, 4), job.text()
+            return None
+
+    def _kill(self, case: Case, job: RunningJob, kind: str) -> bool:
+        """Kill one of a kind and see the job go on or end; False where there was none just now."""
+        victim = self._find(job, kind)
+        if victim is None:
+            return False
+        self.published = case.published()
+        self._strike(job, kind, victim)
+        began = time.monotonic()
+        ends = kind == "driver" or (kind == "raylet" and self.nodes is None)
+        limit = END_SECONDS if ends else GO_ON_SECONDS
+        wait_for(
+            lambda: job.ended() or (not ends and len(case.published()) > len(self.published)),
+            f"the job to {'end' if ends else 'go on'} after the kill of a {kind}\n{job.text()}",
+            limit,
+        )
+        seconds = time.monotonic() - began
+        self.slowest = max(self.slowest, seconds)
+        self.kills[kind] += 1
+        state = f"ended with {job.process.returncode}" if job.ended() else "went on"
+        print(
+            f"kill {sum(self.kills.values()):3}  {kind:6}  pid {victim.pid:7}  "
+            f"at {len(self.published):4} units  {state} after {seconds:.1f} s",
+            flush=True,
+        )
+        if job.ended():
+            self._ended(job, kind)
+        return True
+
+    def _ended(self, job: RunningJob, kind: str) -> None:
+        """Count a start that must be followed by another, and check how it ended."""
+        code = job.process.returncode
+        if code == 0:
+            return
+        self.reruns[kind] += 1
+        assert code == (-signal.SIGKILL if kind == "driver" else 4), f"exit {code}\n{job.text()}"
+
+    def _find(self, job: RunningJob, kind: str) -> psutil.Process | None:
+        """One process of a kind that works for the job."""
+        driver = psutil.Process(job.process.pid)
+        if kind == "driver":
+            return driver
+        found = self.nodes.raylets() if self.nodes else named(driver, "raylet")
+        if kind != "raylet":
+            root = psutil.Process() if self.nodes else driver
+            title = "ray::MapWorker(MapBatches(Scorer" if kind == "scorer" else "ray::ReadUnits"
+            found = named(root, title)
+        return self.random.choice(found) if found else None
+
+    def _strike(self, job: RunningJob, kind: str, victim: psutil.Process) -> None:
+        if kind == "driver":
+            job.kill()
+        elif kind == "raylet" and self.nodes:
+            self.nodes.kill(victim)
+            self.nodes.add()
+        else:
+            os.kill(victim.pid, signal.SIGKILL)
+
+
+def named(root: psutil.Process, title: str) -> list[psutil.Process]:
+    """Processes below `root` whose name, or title, begins like that."""
+    found = []
+    for process in root.children(recursive=True):
+        try:
+            if process.name() == title or "".join(process.cmdline()[:1]).startswith(title):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def main() -> None:
+    """Parse, kill, report."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--ray", choices=RAYS, help="default: half of the kills each")
+    parser.add_argument("--nodes", type=int, default=2, help="besides the head")
+    parser.add_argument("--shards", type=int, default=10, help="50 units each")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    options = parser.parse_args()
+    began = time.monotonic()
+    soaks = []
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="soak-")))
+        keys = {"shards": options.shards, "device": options.device}
+        kinds = RAYS if options.ray is None else [options.ray]
+        for number, name in enumerate(kinds):
+            kills = (options.kills + number) // len(kinds)
+            (folder / name).mkdir()
+            if name == "own":
+                soak = Soak(folder / name, None, options.seed, read_in="scorer", **keys)
+            else:
+                nodes = stack.enter_context(RayNodes(options.nodes))
+                keys |= {"num_scorers": options.nodes} if options.device == "cpu" else {}
+                soak = Soak(folder / name, nodes, options.seed, read_in="tasks", **keys)
+            soak.run(kills)
+            soaks.append(soak)
+    killed = sum((soak.kills for soak in soaks), Counter())
+    reruns = sum((soak.reruns for soak in soaks), Counter())
+    print(
+        f"{sum(killed.values())} kills ({', '.join(f'{n} {k}s' for k, n in killed.items())}) over "
+        f"{sum(soak.jobs for soak in soaks)} jobs in {time.monotonic() - began:.0f} s; "
+        f"run again after {dict(reruns) or 'none'}; "
+        f"slowest to go on or end {max(soak.slowest for soak in soaks):.1f} s; all verified"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""Ray's own processes are gone: the job ends resumable and in time, it does not wait."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from running_job import ROOT, Case
+
+from pipeline.scoring.ray_watch import gcs_answers, raylet_answers
+from pipeline.scoring.signals import StopRequestedError, StopSignals
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_a_job_whose_raylet_was_killed_is_resumable(tmp_path: Path) -> None:
+    case = Case(tmp_path, "local")
+    with case.start() as job:
+        job.wait_units(5)
+        ours = psutil.Process(job.process.pid).children()
+        (raylet,) = [process for process in ours if process.name() == "raylet"]
+        raylet.kill()
+        began = time.monotonic()
+        assert job.wait() == 4, job.text()
+        assert time.monotonic() - began < 15
+    assert "stopped by the loss of Ray: the raylet of this host is gone" in job.text()
+    untouched = case.published()
+
+    case.finish()
+
+    case.check_finished(untouched)
+
+
+def test_who_answers(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as raylet, socket.create_server(("127.0.0.1", 0)) as gcs:
+        address = gcs.getsockname()
+        raylet.bind(str(tmp_path / "raylet"))
+        assert not raylet_answers(str(tmp_path / "raylet"))
+        raylet.listen()
+        assert raylet_answers(str(tmp_path / "raylet"))
+        assert gcs_answers(address)
+    assert not raylet_answers(str(tmp_path / "raylet"))
+    assert not gcs_answers(address)
+
+
+def test_a_stop_from_another_thread_ends_a_wait() -> None:
+    with StopSignals() as signals:
+        before = signal.getsignal(signal.SIGTERM)
+        threading.Timer(0.2, signals.stop, ["the test"]).start()
+        with pytest.raises(StopRequestedError, match="the test"), signals.waiting():
+            threading.Event().wait(10)
+        assert signal.getsignal(signal.SIGTERM) == before
+        with pytest.raises(StopRequestedError, match="the test"), signals.waiting():
+            pass
+
+
+HANGS = """
+import os, time
+from pipeline.scoring import signals
+signals.STOP_SECONDS = 0.5
+with signals.StopSignals(own_process=True):
+    os.kill(os.getpid(), signals.SIGNALS[0])
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    for _ in range(100):
+        time.sleep(0.1)
+"""
+
+
+def test_a_process_that_does_not_end_is_ended() -> None:
+    command = [sys.executable, "-c", HANGS]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 4
+    assert done.stderr.startswith("error: stopped by SIGTERM; Ray did not end by itself")

@@ -1,0 +1,47 @@
+"""One of several processes that race for an output: `python racer.py FOLDER`.
+
+Reads `OUTPUT UNIT_ROWS` lines; each is a job that it does at once, as `run_job` does but with the
+scorer in this process; answers with a line: scored, complete, or the error's exit code.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from job_cases import job_keys, outcomes
+
+from pipeline.config import JobConfig
+from pipeline.errors import DpiframeError
+from pipeline.planning.plan import make_plan
+from pipeline.publishing.finish import finish_output
+from pipeline.publishing.lock import OutputLock
+from pipeline.publishing.output import storage_errors, tidy
+from pipeline.publishing.records import OutputLayout, UnitError, completed
+from pipeline.scoring.job import error_of
+
+
+def race(folder: Path, output: str, unit_rows: int) -> str:
+    """Do one job; says how it ended."""
+    keys = job_keys(folder, output=output, unit_rows=unit_rows)
+    plan, layout = make_plan(JobConfig.model_validate(keys)), OutputLayout(output)
+    try:
+        with storage_errors(layout), OutputLock(output) as lock:
+            if completed(layout, plan.identity):
+                return "complete"
+            for outcome in outcomes(plan):
+                if isinstance(outcome, UnitError):
+                    raise error_of(outcome)
+            lock.check()
+            finish_output(layout, plan, [])
+            tidy(layout)
+    except DpiframeError as error:
+        return str(error.exit_code)
+    return "scored"
+
+
+if __name__ == "__main__":
+    print("ready", flush=True)
+    for line in sys.stdin:
+        path, rows = line.split()
+        print(race(Path(sys.argv[1]), path, int(rows)), flush=True)
