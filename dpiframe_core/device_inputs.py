@@ -30,9 +30,11 @@ _raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
 def on_device(value: Any) -> bool:
     """Whether the array lies on a CUDA device."""
+    if value is None:
+        return False
     if isinstance(value, Tensor):
         return value.is_cuda
-    if isinstance(value, (np.ndarray, list, tuple)) or value is None:
+    if isinstance(value, (np.ndarray, list, tuple)):
         return False
     if hasattr(value, "__dlpack_device__"):
         return bool(value.__dlpack_device__()[0] == CUDA)
@@ -41,7 +43,7 @@ def on_device(value: Any) -> bool:
 
 def device_array(value: Any) -> Any:
     """A tensor, or an array with `__cuda_array_interface__`; where it lies is not looked at."""
-    if isinstance(value, Tensor) or hasattr(value, "__cuda_array_interface__"):
+    if value is None or isinstance(value, Tensor) or hasattr(value, "__cuda_array_interface__"):
         return value
     return torch.utils.dlpack.from_dlpack(value) if on_device(value) else value
 

@@ -20,6 +20,8 @@ from dpiframe_core.device_inputs import Matrix, device_array, on_device
 from dpiframe_core.engine_inputs import Columns, Ids, checked_inputs, cut
 from dpiframe_core.errors import BadIdError
 
+NO_SECONDS = DeviceSeconds()
+
 
 @dataclass
 class _Streamed:
@@ -172,7 +174,7 @@ class Engine:
         out, address = runner.inputs.scores(batch)
         stream = runner.inputs.stream(ids if self.spec.fields else dense)
         self._bad_ids = None
-        self.batch_seconds, self.device_seconds = [], DeviceSeconds()
+        self.batch_seconds, self.device_seconds = [], NO_SECONDS
         for start in range(0, batch, self.max_batch):
             rows = min(self.max_batch, batch - start)
             bad = runner.run_in_place(

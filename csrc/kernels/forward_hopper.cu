@@ -3,9 +3,9 @@
 // Shapes: ids [F, B], tables and activations of 16 bits, sums and scores float32.
 // A cluster of two blocks owns 64 rows. Each block gathers half of the fields, makes half of each
 // level's columns, sends both to the other (one bulk copy a level) and scores 32 of the rows. Warps
-// 0-7 gather and multiply; warp 8 streams the block's half of all weights from L2 from the very
-// start; warp 9 adds up FM's squares and counts blocks, of which the last tells the host of bad
-// ids.
+// 0-7 gather and multiply; warps 8 and 10 stream the block's half of all weights from L2 from the
+// very start; warp 9 adds up FM's squares and counts blocks, of which the last tells the host of
+// bad ids.
 //
 // Bytes a cluster: ids and rows of its samples once; all weights once.
 #include "common/check.h"
@@ -45,18 +45,21 @@ __device__ void init_barriers(const ForwardPlaces& places, const ForwardArgument
   barrier_expect(places.received(lane), chunks * kChunkStride);
 }
 
-// Biases and head, then all weights.
+// Biases and head, then a filler's part of the weights; by one thread.
 template <int kTile>
-__device__ void stream_weights(const ForwardPlaces& places, const ForwardArguments& a, int rank) {
+__device__ void stream_weights(const ForwardPlaces& places, const ForwardArguments& a, int rank,
+                               int filler) {
   const int vector_bytes = (a.num_levels + 1) * 2 * kTile * 4;
   const int steps = (a.chunks[0] + a.chunks[1] + (a.num_levels - 1) * forward_chunks(kTile)) / 2;
   const auto* weights = static_cast<const char*>(a.weights) +
                         static_cast<std::int64_t>(rank) * steps * forward_step_bytes(kTile);
-  barrier_expect(places.vectors_there(), vector_bytes);
-  copy_in(places.base + places.offsets.vectors,
-          reinterpret_cast<const char*>(a.vectors) + rank * vector_bytes, vector_bytes,
-          places.vectors_there());
-  WeightRing<kTile>{places}.fill(weights, steps);
+  if (filler == 0) {
+    barrier_expect(places.vectors_there(), vector_bytes);
+    copy_in(places.base + places.offsets.vectors,
+            reinterpret_cast<const char*>(a.vectors) + rank * vector_bytes, vector_bytes,
+            places.vectors_there());
+  }
+  WeightRing<kTile>{places}.fill(weights, steps, filler);
 }
 
 // The last block whose ids are all counted copies the counters to the host if any is bad.
@@ -221,9 +224,12 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kForwardThreads, 1)
     look_up(inputs, a, places, rank, first_row, fields);
     run_levels<T, kTile>(a, places, rank);
   } else if (warp == 8) {
-    if (threadIdx.x % 32 == 0) stream_weights<kTile>(places, a, rank);
+    if (threadIdx.x % 32 == 0) stream_weights<kTile>(places, a, rank, 0);
     __syncwarp();
     cluster_wait();
+  } else if (warp > 9) {
+    cluster_wait();
+    if (threadIdx.x % 32 == 0) stream_weights<kTile>(places, a, rank, warp - 9);
   } else {
     cluster_wait();
     barrier_wait(places.looked_up(), 0);

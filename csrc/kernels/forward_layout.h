@@ -19,7 +19,8 @@
 namespace dpiframe {
 
 constexpr int kForwardRows = 64;      // of a cluster
-constexpr int kForwardThreads = 320;  // two warpgroups, a warp that copies, one that reports
+constexpr int kForwardFillers = 2;    // warps that copy weights
+constexpr int kForwardThreads = 352;  // two warpgroups, one that reports, those that copy
 constexpr int kForwardMaxFields = 64;
 constexpr int kForwardMaxLevels = 4;
 constexpr int kForwardMaxExtras = 32;
@@ -84,9 +85,9 @@ struct ForwardShared {
 DPIF_EVERYWHERE constexpr int forward_step_bytes(int tile) {
   return 2 * tile * 32;
 }
-// Steps that are copied at once: a copy takes as long as 16 KiB of L2's bytes however small it is.
+// Steps that are copied at once: about 16 KiB, as much as L2 gives in the time that any copy takes.
 DPIF_EVERYWHERE constexpr int forward_slot_steps(int tile) {
-  return tile < 128 ? 4 : 2;
+  return tile == 64 ? 4 : 2;
 }
 DPIF_EVERYWHERE constexpr int forward_chunks(int tile) {
   return 4 * tile / 8;

@@ -74,52 +74,67 @@ struct WeightRing {
     if (threadIdx.x % 32 == 0) barrier_arrive(places.empty(used));
   }
 
-  // The copying thread: all steps, slot by slot.
-  __device__ void fill(const char* source, int steps) {
+  // Copying thread `filler`: its slots of all steps, one after the other.
+  __device__ void fill(const char* source, int steps, int filler) {
+    for (int skipped = 0; skipped < filler; ++skipped) advance_slot();
 #pragma unroll 1
-    for (int left = steps; left > 0; left -= kSteps, advance_slot()) {
-      const int bytes = min(left, kSteps) * kStepBytes;
+    for (int first = filler * kSteps; first < steps; first += kForwardFillers * kSteps) {
+      const int bytes = min(steps - first, kSteps) * kStepBytes;
       barrier_wait(places.empty(slot), phase ^ 1);
       barrier_expect(places.full(slot), bytes);
-      copy_in(weights(), source, bytes, places.full(slot));
-      source += bytes;
+      copy_in(weights(), source + first * kStepBytes, bytes, places.full(slot));
+      for (int skipped = 0; skipped < kForwardFillers; ++skipped) advance_slot();
     }
   }
 
-  // sums += the activations of both halves by the next weights; own half first.
+  // sums += `steps` steps of activations from x on by the next weights. A slot's products are given
+  // to the tensor cores at once; those of the slot before are done by then, and it is released.
+  template <class T>
+  __device__ void multiply_half(std::uint64_t x, int steps, bool is_first, int& pending,
+                                float (&sums)[kTile / 2]) {
+    constexpr int kGroupBytes = kTile / 8 * 128;
+    const int group = threadIdx.x / 128;
+#pragma unroll 1
+    while (steps > 0) {
+      if (step == 0) barrier_wait(places.full(slot), phase);
+      std::uint64_t w = chunk_operand(weights() + group * kGroupBytes, 2 * kGroupBytes);
+      const int count = min(steps, kSteps - step);
+      wgmma_fence();
+#pragma unroll
+      for (int i = 0; i < kSteps; ++i) {
+        if (i >= count) break;
+        Wgmma<kTile>::template shared<T>(sums, x, w, !is_first || i > 0);
+        x += 2 * kChunkStride / 16;
+        w += kStepBytes / 16;
+      }
+      wgmma_commit();
+      is_first = false;
+      steps -= count;
+      step += count;
+      if (step < kSteps) continue;
+      wgmma_wait<1>();
+      if (pending >= 0) release(pending);
+      pending = slot;
+      advance_slot();
+    }
+  }
+
+  // sums = the activations of both halves by the next weights; own half first.
   template <class T>
   __device__ void multiply(int level, const ForwardHalves& halves, int rank,
                            float (&sums)[kTile / 2]) {
-    constexpr int kGroupBytes = kTile / 8 * 128;
-    const int group = threadIdx.x / 128;
-    int finished = -1;  // slot
+    int pending = -1;  // slot
 #pragma unroll 1
     for (int turn = 0; turn < 2; ++turn) {
       const int half = rank ^ turn;
       if (turn == 1) barrier_wait(places.received(level), 0);
-      std::uint64_t x =
-          chunk_operand(places.activations(level) + halves.offset(half), kChunkStride);
-      const int steps = halves.chunks(half) / 2;
-#pragma unroll 1
-      for (int i = 0; i < steps; ++i) {
-        if (step == 0) barrier_wait(places.full(slot), phase);
-        const std::uint64_t w = chunk_operand(weights() + group * kGroupBytes, 2 * kGroupBytes);
-        wgmma_fence();
-        Wgmma<kTile>::template shared<T>(sums, x, w, turn + i);
-        wgmma_commit();
-        wgmma_wait<1>();
-        if (finished >= 0) release(finished);
-        finished = -1;
-        if (++step == kSteps) {
-          finished = slot;
-          advance_slot();
-        }
-        x += 2 * kChunkStride / 16;
-      }
+      const std::uint32_t x = places.activations(level) + halves.offset(half);
+      multiply_half<T>(chunk_operand(x, kChunkStride), halves.chunks(half) / 2, turn == 0, pending,
+                       sums);
     }
     wgmma_wait<0>();
     wgmma_settle(sums);
-    if (finished >= 0) release(finished);
+    if (pending >= 0) release(pending);
   }
 };
 
