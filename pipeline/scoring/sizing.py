@@ -15,6 +15,7 @@ from pipeline.scoring.sizes import MAX_BATCH, Sizes, Work, given
 from pipeline.words import size
 
 CORES_A_SCORER = 8  # without GPUs
+MAX_PACKERS = 12  # of a scorer's GPU; more gain nothing that was measured
 CPU_SHARE = 0.75  # of a scorer's cores is what it asks Ray for; some may be in others' use
 MIN_BATCH = 1024
 RING_SLOTS = 3  # batches in flight on a GPU
@@ -52,18 +53,21 @@ def _on_gpus(machine: Machine, work: Work, config: JobConfig) -> Sizes:
     scorers = given(config.num_scorers, max(1, min(machine.gpus, work.units)))
     if scorers > machine.gpus:
         raise ConfigError(f"num_scorers is {scorers}, but there are {machine.gpus} GPUs")
-    cores = machine.cores / scorers
-    packers = float(min(4, max(1, round(cores / 6))))
+    cores = min(machine.cores / scorers, machine.node_cores or machine.cores)
     alone = machine.gpuless_cores == 0
     read_in = ("scorer" if alone else "tasks") if config.read_in == "auto" else config.read_in
+    writers = float(min(4, max(1, round(cores / 6))))
+    packers = min(MAX_PACKERS, max(1, int(cores * CPU_SHARE)))
+    if read_in == "tasks":
+        packers = int(writers)
     batch, reason = _gpu_batch(machine, work, config)
     return Sizes(
         device="cuda",
         scorers=scorers,
-        scorer_cpus=_asked(cores) if read_in == "scorer" else 0.0 if cores < 2 else packers,
+        scorer_cpus=_asked(cores) if read_in == "scorer" else 0.0 if cores < 2 else writers,
         scorer_gpus=1,
         read_cpus=min(1.0, machine.cores / 2),
-        threads=given(config.threads, int(packers)),
+        threads=given(config.threads, packers),
         read_in=read_in,
         max_batch=batch,
     ).because(
