@@ -121,7 +121,9 @@ def time_of_a_batch(case: EngineCase) -> TimeOfABatch:
             from_host=times["host"],
             on_device=times["device"],
             compute=time_back_to_back(runner, given, 8),
-            copy_in=time_copy(copied_bytes(spec, case.batch), to_device=True),
+            copy_in=time_copy(
+                copied_bytes(spec, case.batch, "pinned", case.id_type), to_device=True
+            ),
             copy_out=time_copy(4 * case.batch, to_device=False),
             streamed=Timing.of(stream_gaps(engine, batches, 2 * SKIPPED + 65)).median,
         )

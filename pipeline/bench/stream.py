@@ -76,7 +76,8 @@ def bench_stream(case: StreamCase) -> StreamReport:
         compute = time_back_to_back(runner, inputs, 10)
     finally:
         engine.close()
-    rate, size = host_to_device_rate(pinned=True), copied_bytes(spec, case.batch)
+    rate = host_to_device_rate(pinned=True)
+    size = copied_bytes(spec, case.batch, case.inputs, case.id_type)
     return StreamReport(
         case=case,
         title=case.describe(spec),
@@ -111,10 +112,14 @@ def stream_gaps(engine: Engine, batches: Sequence[Batch], count: int) -> list[fl
     return [1e3 * (end - began) / GROUP for began, end in itertools.pairwise(looks)]
 
 
-def copied_bytes(spec: ModelSpec, batch: int) -> int:
-    """Bytes of a batch on their way to the GPU: ids travel as 32 bits where all tables allow."""
+def copied_bytes(spec: ModelSpec, batch: int, inputs: str, id_type: str) -> int:
+    """Bytes of a batch on their way to the GPU.
+
+    Ids are packed into 32 bits where all tables allow; page-locked ones travel as they are.
+    """
     narrow = all(field.rows <= np.iinfo(np.int32).max for field in spec.fields)
-    return batch * ((4 if narrow else 8) * len(spec.fields) + 4 * len(spec.dense))
+    id_bytes = np.dtype(id_type).itemsize if inputs == "pinned" else 4 if narrow else 8
+    return batch * (id_bytes * len(spec.fields) + 4 * len(spec.dense))
 
 
 def in_memory(batch: Batch, memory: str) -> Batch:
