@@ -185,7 +185,8 @@ def test_bytes_are_counted_from_the_model():
     spec = EngineCase(model="deepfm", fields=2, dim=4, dense=3).spec()
     assert table_bytes(spec, "fp32") == 200 * (4 * 4 + 4)
     assert table_bytes(spec, "fp16") == 200 * (4 * 2 + 4)
-    assert copied_bytes(spec, 10) == 10 * 4 * (2 + 3)
+    assert copied_bytes(spec, 10, "pageable", "int64") == 10 * 4 * (2 + 3)
+    assert copied_bytes(spec, 10, "pinned", "int64") == 10 * (8 * 2 + 4 * 3)
 
 
 def test_floor_is_the_larger_of_bytes_and_operations():
