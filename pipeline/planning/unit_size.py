@@ -14,8 +14,8 @@ MB = 10**6
 # do not keep the others waiting, yet few enough for what a unit costs by itself (a task, three
 # small files, a record) to stay far below the time of its rows.
 UNITS = 320
-# A unit in memory: the store and the readers hold dozens of them at a time.
-MOST_BYTES = 768 * MB
+# A unit in memory: readers hold dozens of them at a time, so that this bounds a job's memory.
+MOST_BYTES = 384 * MB
 # Below this a unit costs more by itself than its rows do, unless an input would have too few.
 LEAST_BYTES = 64 * MB
 FEW_UNITS, TINY_BYTES = 16, 8 * MB

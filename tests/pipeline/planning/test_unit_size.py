@@ -27,7 +27,7 @@ def units_of(files: list[InputFile], row_bytes: int) -> list[int]:
 def test_units_of_a_large_input_are_many_and_bounded(rows: int, row_bytes: int) -> None:
     files = [file(10**7, 10_000)] * (rows // 10**7)
     units = units_of(files, row_bytes)
-    assert max(units) * row_bytes <= 768 * MB + 10_000 * row_bytes
+    assert max(units) * row_bytes <= 384 * MB + 10_000 * row_bytes
     assert len(units) >= min(100, rows * row_bytes / (65 * MB))
 
 
