@@ -21,7 +21,7 @@ class Machine:
     run already, None where this job starts its own; `gpu_bytes`: of the fullest GPU, None where
     nobody can tell; `has_cuda`: this build of the engine has a CUDA part; `gpuless_cores`: of the
     machines of a cluster that have no GPU, where others have; `node_cores`: of the largest machine,
-    None where there is but one.
+    None where there is but one; `cores_a_gpu`: of the machine that has the fewest for each GPU.
     """
 
     cores: float
@@ -34,6 +34,7 @@ class Machine:
     nodes: int = 1
     gpuless_cores: float = 0.0
     node_cores: float | None = None
+    cores_a_gpu: float | None = None
 
 
 def local_machine() -> Machine:
@@ -71,6 +72,9 @@ def cluster_machine() -> Machine:
         nodes=max(1, len(nodes)),
         gpuless_cores=sum(node.get("CPU", 0.0) for node in nodes if not node.get("GPU")),
         node_cores=max((node.get("CPU", 0.0) for node in nodes), default=0.0),
+        cores_a_gpu=min(
+            (node.get("CPU", 0.0) / node["GPU"] for node in nodes if node.get("GPU")), default=None
+        ),
     )
 
 
@@ -121,6 +125,15 @@ def gpu_free_bytes() -> int | None:
         nvml.nvmlShutdown()
 
 
+def visible_gpus(count: int) -> list[int]:
+    """Numbers of the host's GPUs that this process may use; none where they are named otherwise."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is None:
+        return list(range(count))
+    entries = [entry.strip() for entry in named.split(",")]
+    return [int(entry) for entry in entries] if all(map(str.isdecimal, entries)) else []
+
+
 class _Memory(ctypes.Structure):
     _fields_ = [(name, ctypes.c_ulonglong) for name in ("total", "free", "used")]
 
@@ -129,7 +142,7 @@ def _free_by_gpu(nvml: Any) -> list[int]:
     count = ctypes.c_uint()
     nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))
     free = []
-    for index in range(count.value):
+    for index in visible_gpus(count.value):
         handle, memory = ctypes.c_void_p(), _Memory()
         failed = nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle))
         if not failed and not nvml.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)):

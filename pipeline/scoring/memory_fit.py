@@ -73,7 +73,7 @@ def _reading_scorers(sizes: Sizes, machine: Machine, work: Work, config: JobConf
     store = LEAST_STORE if machine.store_bytes is None else machine.store_bytes
     return replace(
         sizes,
-        tasks_in_flight=flight,
+        tasks_in_flight=max(flight, sizes.calls),
         store_bytes=given(config.object_store_bytes, store),
     ).because(
         max_read_tasks=f"as many units of {size(work.unit_bytes)} as memory holds"

@@ -65,7 +65,7 @@ def raylet_answers(path: str) -> bool:
         probe.settimeout(ANSWER_SECONDS)
         try:
             probe.connect(path)
-        except TimeoutError:  # its queue is full: it lives
+        except (TimeoutError, BlockingIOError):  # its queue is full: it lives
             return True
         except OSError:
             return False

@@ -73,6 +73,12 @@ class Scorer:
             return failed(unit, "superseded", str(error))
         except MemoryShortError as error:
             return failed(unit, "memory", str(error))
+        except MemoryError as error:
+            return failed(
+                unit,
+                "memory",
+                f"too little memory on {self.name}: {error}; set unit_rows or max_read_tasks lower",
+            )
         except OSError as error:
             return failed(unit, "storage", f"cannot write to {self.config.output}: {error}")
         except Exception as error:

@@ -56,15 +56,17 @@ def _on_gpus(machine: Machine, work: Work, config: JobConfig) -> Sizes:
     cores = min(machine.cores / scorers, machine.node_cores or machine.cores)
     alone = machine.gpuless_cores == 0
     read_in = ("scorer" if alone else "tasks") if config.read_in == "auto" else config.read_in
-    writers = float(min(4, max(1, round(cores / 6))))
+    # Ray would wait for ever for a machine with more cores beside its GPUs.
+    least = cores if machine.cores_a_gpu is None else min(cores, machine.cores_a_gpu)
+    writers = float(min(4, max(1, round(cores / 6)), int(least)))
     packers = min(MAX_PACKERS, max(1, int(cores * CPU_SHARE)))
     if read_in == "tasks":
-        packers = int(writers)
+        packers = max(1, int(writers))
     batch, reason = _gpu_batch(machine, work, config)
     return Sizes(
         device="cuda",
         scorers=scorers,
-        scorer_cpus=_asked(cores) if read_in == "scorer" else 0.0 if cores < 2 else writers,
+        scorer_cpus=_asked(least) if read_in == "scorer" else 0.0 if cores < 2 else writers,
         scorer_gpus=1,
         read_cpus=min(1.0, machine.cores / 2),
         threads=given(config.threads, packers),
@@ -120,6 +122,8 @@ def _on_cpus(machine: Machine, work: Work, config: JobConfig) -> Sizes:
 def _asked(cores: float) -> float:
     """CPUs to ask Ray for, which takes whole ones above 1, for a scorer with so many cores."""
     share = cores * CPU_SHARE
+    if share <= 0:
+        return 0.0
     return float(int(share)) if share >= 1 else max(0.1, math.floor(share * 10) / 10)
 
 

@@ -13,19 +13,21 @@ import pyarrow as pa
 from pipeline.planning.units import Unit
 
 COLUMN = "units"
-GROUP_ROWS = 2_000_000
+GROUP_ROWS, GROUP_UNITS = 2_000_000, 64
 # So many groups a call that runs at one time, so that all calls end at about one time.
 GROUPS_A_CALL = 4
 
 
 def group_units(units: Sequence[Unit], calls: int) -> Iterator[list[Unit]]:
-    """Runs of units of up to GROUP_ROWS rows, fewer where few are left for `calls` at a time."""
+    """Runs of up to GROUP_UNITS units and GROUP_ROWS rows, fewer where there are few units for
+    `calls` at a time.
+    """
     share = math.ceil(sum(unit.rows for unit in units) / (calls * GROUPS_A_CALL))
     most = min(GROUP_ROWS, share)
     group: list[Unit] = []
     rows = 0
     for unit in units:
-        if group and rows + unit.rows > most:
+        if group and (rows + unit.rows > most or len(group) == GROUP_UNITS):
             yield group
             group, rows = [], 0
         group.append(unit)

@@ -208,3 +208,21 @@ def test_a_scorer_fits_on_one_machine_of_a_cluster(read_in: str) -> None:
     cluster = machine(cores=13, gpus=0, nodes=7, node_cores=2, store_bytes=8 * GB)
     small = work(rows=1000, largest_rows=10, units=100, model=SMALL)
     assert choose_sizes(cluster, small, config(read_in=read_in)).scorer_cpus <= 2
+
+
+@pytest.mark.parametrize("read_in", ["scorer", "tasks"])
+@pytest.mark.parametrize("beside", [0.0, 1.0, 2.0, 8.0])
+def test_a_scorer_asks_for_no_more_cores_than_a_gpu_has_beside_it(
+    read_in: str, beside: float
+) -> None:
+    cluster = machine(
+        cores=200 + beside,
+        gpuless_cores=200.0,
+        node_cores=200.0,
+        cores_a_gpu=beside,
+        nodes=2,
+        store_bytes=64 * GB,
+    )
+    sizes = choose_sizes(cluster, work(), config(read_in=read_in))
+    assert sizes.scorer_cpus <= beside
+    assert sizes.threads >= 1

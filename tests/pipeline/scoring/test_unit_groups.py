@@ -1,0 +1,50 @@
+"""Groups of units for scorers that read by themselves."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.planning.units import Unit
+from pipeline.scoring.unit_groups import (
+    GROUP_ROWS,
+    GROUP_UNITS,
+    group_table,
+    group_units,
+    units_of,
+)
+
+
+def units(count: int, rows: int) -> list[Unit]:
+    return [
+        Unit(
+            index=i,
+            name=f"u{i:06d}-00000000",
+            path="/rows.parquet",
+            size=1,
+            mtime_ns=1,
+            first_row_group=i,
+            stop_row_group=i + 1,
+            first_row=i * rows,
+            rows=rows,
+        )
+        for i in range(count)
+    ]
+
+
+@pytest.mark.parametrize(("count", "rows"), [(1, 1), (19, 10), (5000, 100), (300, 1_000_000)])
+@pytest.mark.parametrize("calls", [1, 3, 64])
+def test_groups_are_all_units_in_order_and_none_is_large(count: int, rows: int, calls: int) -> None:
+    given = units(count, rows)
+    groups = list(group_units(given, calls))
+    assert [unit for group in groups for unit in group] == given
+    for group in groups:
+        assert len(group) <= GROUP_UNITS
+        assert len(group) == 1 or sum(unit.rows for unit in group) <= GROUP_ROWS
+    assert len(groups) >= min(count, calls)
+
+
+def test_a_group_survives_its_table() -> None:
+    given = units(3, 19)
+    table = group_table(given)
+    assert [Unit.model_validate_json(text) for text in units_of(table) or []] == given
+    assert units_of(table.rename_columns(["other"])) is None
