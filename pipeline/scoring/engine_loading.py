@@ -21,6 +21,7 @@ class ScoringEngine(Protocol):
 
     device: str
     batch_seconds: list[float]
+    device_seconds: Any  # copy_in, compute, copy_out of the last call
 
     @property
     def bad_ids(self) -> np.ndarray:
@@ -66,6 +67,11 @@ class LoadedEngine:
     def batch_seconds(self) -> list[float]:
         """Seconds of each batch of the last call."""
         return self._ready().batch_seconds
+
+    @property
+    def device_seconds(self) -> Any:
+        """What the device took for copies in, compute and copies out of the last call."""
+        return self._ready().device_seconds
 
     def score(self, ids: Any, dense: Any = None) -> Any:
         """Probabilities [B]; as `Engine.score`, and MemoryShortError."""

@@ -34,6 +34,8 @@ class Scored(NamedTuple):
     findings: list[Finding]
     bad_ids: dict[str, int]  # field -> ids outside its table
     score_s: float
+    copy_in_s: float
+    copy_out_s: float
     batch_s: list[float]
     device: str
     reduced_batch: int | None
@@ -60,6 +62,8 @@ class JobEngine:
                 findings,
                 {name: int(count) for name, count in bad_ids if count},
                 time.perf_counter() - started,
+                engine.device_seconds.copy_in,
+                engine.device_seconds.copy_out,
                 [float(seconds) for seconds in engine.batch_seconds],
                 engine.device,
                 engine.reduced_batch,

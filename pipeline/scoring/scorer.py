@@ -105,6 +105,8 @@ class Scorer:
             read_s=block.facts.read_s,
             encode_s=block.facts.encode_s,
             score_s=scored.score_s,
+            copy_in_s=scored.copy_in_s,
+            copy_out_s=scored.copy_out_s,
             write_s=write_s,
             batch_s=scored.batch_s,
             scorer=self.name,
