@@ -6,23 +6,7 @@ from pathlib import Path
 
 import click
 
-from jobs.params import WIDTHS
-
-
-class Counts(click.ParamType[tuple[int, ...]]):
-    """Numbers from 1 on, such as 1,2,4."""
-
-    name = "N1,N2,..."
-
-    def convert(
-        self, value: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        """The numbers."""
-        parts = [part.strip() for part in value.split(",")]
-        if not all(part.isdecimal() and int(part) >= 1 for part in parts):
-            self.fail(f"{value!r} is no list of numbers from 1 on", param, ctx)
-        return tuple(map(int, parts))
-
+from jobs.params import COUNTS, WIDTHS
 
 ROWS = click.IntRange(1)
 
@@ -51,7 +35,7 @@ ROWS = click.IntRange(1)
 )
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu")
 @click.option("--precision", type=click.Choice(["fp32", "tf32", "fp16", "bf16"]), default="fp32")
-@click.option("--gpus", type=Counts(), default="1", help="A run for each number of GPUs.")
+@click.option("--gpus", type=COUNTS, default="1", help="A run for each number of GPUs.")
 @click.option("--cores-per-gpu", type=ROWS, default=16, help="Cores of a run, for each GPU.")
 @click.option("--peer/--no-peer", default=True, help="Also run Ray Data with PyTorch.")
 @click.option("--peer-rows", type=ROWS, default=20_000_000, help="Of --rows, the peer is slow.")

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import click
 
-MAX_WIDTH = 65536
 
+class Numbers(click.ParamType[tuple[int, ...]]):
+    """Whole numbers from 1 to `most`, such as 400,400,400."""
 
-class Widths(click.ParamType[tuple[int, ...]]):
-    """Widths of layers, such as 400,400,400."""
-
-    name = "H1,H2,..."
+    def __init__(self, name: str, most: int) -> None:
+        self.name, self.most = name, most
 
     def convert(
         self, value: str, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[int, ...]:
-        """The widths as integers."""
+        """The numbers as integers."""
         parts = [part.strip() for part in value.split(",")]
-        if not all(p.isdecimal() and 1 <= int(p) <= MAX_WIDTH for p in parts):
-            self.fail(f"{value!r} is no list of numbers from 1 to {MAX_WIDTH}", param, ctx)
+        if not all(p.isdecimal() and 1 <= int(p) <= self.most for p in parts):
+            self.fail(f"{value!r} is no list of numbers from 1 to {self.most}", param, ctx)
         return tuple(map(int, parts))
 
 
-WIDTHS = Widths()
+WIDTHS = Numbers("H1,H2,...", 65536)
+COUNTS = Numbers("N1,N2,...", 65536)
