@@ -47,6 +47,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("cuda_device_count", &cuda_device_count);
   bind_encode(module);
   bind_lookup(module);
+  bind_parquet(module);
   bind_scheduler(module);
   bind_score_statistics(module);
 #ifdef DPIFRAME_WITH_CUDA

@@ -1,0 +1,107 @@
+#include "parquet/column_chunk.h"
+
+#include <cstring>
+
+#include "parquet/crc32.h"
+#include "parquet/decompress.h"
+
+namespace dpiframe::parquet {
+namespace {
+
+// Steps over the levels of a page of version 1: their length in 4 bytes, then they themselves.
+Bytes behind_levels(Bytes page, const PageHeader& header) {
+  DPIF_CHECK(header.levels == Encoding::kRle, "levels of encoding ",
+             static_cast<int>(header.levels));
+  std::uint32_t size = 0;
+  DPIF_CHECK(page.size() >= sizeof(size), "a page is cut off in its levels");
+  std::memcpy(&size, page.data(), sizeof(size));
+  page = page.subspan(sizeof(size));
+  DPIF_CHECK(size <= page.size(), "a page is cut off in its levels");
+  DPIF_CHECK(all_present(page.first(size), header.num_values), "there are nulls");
+  return page.subspan(size);
+}
+
+template <class Number>
+void copy_plain(Bytes values, std::span<Number> out) {
+  DPIF_CHECK(values.size() >= out.size_bytes(), "a page of ", out.size(), " numbers has only ",
+             values.size(), " bytes");
+  if (!out.empty()) std::memcpy(out.data(), values.data(), out.size_bytes());
+}
+
+}  // namespace
+
+template <class Number>
+void ChunkReader<Number>::read(Bytes chunk, Codec codec, bool optional, std::span<Number> out) {
+  codec_ = codec, optional_ = optional, has_dictionary_ = false;
+  while (!out.empty()) {
+    const PageHeader page = read_page_header(chunk);
+    const Bytes stored = chunk.subspan(page.header_bytes, page.bytes);
+    chunk = chunk.subspan(page.header_bytes + page.bytes);
+    DPIF_CHECK(!page.crc.has_value() || crc32(stored) == *page.crc, "a page's checksum is wrong");
+    if (page.type == PageType::kDictionary) {
+      read_dictionary(page, stored);
+    } else if (page.type == PageType::kData || page.type == PageType::kDataV2) {
+      DPIF_CHECK(page.num_values >= 0 && page.num_values <= static_cast<std::int64_t>(out.size()),
+                 "a page of ", page.num_values, " values where ", out.size(), " are left");
+      read_data(page, stored, out.first(page.num_values));
+      out = out.subspan(page.num_values);
+    }
+  }
+}
+
+template <class Number>
+void ChunkReader<Number>::read_dictionary(const PageHeader& page, Bytes stored) {
+  DPIF_CHECK(!has_dictionary_, "a column has two dictionaries");
+  DPIF_CHECK(page.encoding == Encoding::kPlain || page.encoding == Encoding::kPlainDictionary,
+             "a dictionary of encoding ", static_cast<int>(page.encoding));
+  DPIF_CHECK(page.num_values >= 0 &&
+                 page.num_values * static_cast<std::int64_t>(sizeof(Number)) <= page.unpacked_bytes,
+             "a dictionary of ", page.num_values, " numbers has only ", page.unpacked_bytes,
+             " bytes");
+  const Bytes values = unpacked(stored, page.unpacked_bytes, true);
+  dictionary_.resize(page.num_values);
+  copy_plain(values, std::span<Number>(dictionary_));
+  has_dictionary_ = true;
+}
+
+template <class Number>
+void ChunkReader<Number>::read_data(const PageHeader& page, Bytes stored, std::span<Number> out) {
+  if (page.type == PageType::kDataV2) {
+    DPIF_CHECK(page.num_nulls == 0, "there are nulls");
+    const Bytes values = unpacked(stored.subspan(page.level_bytes),
+                                  page.unpacked_bytes - page.level_bytes, page.compressed);
+    return read_values(page.encoding, values, out);
+  }
+  if (!optional_ && page.encoding == Encoding::kPlain &&
+      page.unpacked_bytes == static_cast<std::int64_t>(out.size_bytes()))
+    return decompress(codec_, stored,
+                      {reinterpret_cast<std::uint8_t*>(out.data()), out.size_bytes()});
+  const Bytes values = unpacked(stored, page.unpacked_bytes, true);
+  read_values(page.encoding, optional_ ? behind_levels(values, page) : values, out);
+}
+
+template <class Number>
+void ChunkReader<Number>::read_values(Encoding encoding, Bytes values, std::span<Number> out) {
+  if (encoding == Encoding::kPlain) return copy_plain(values, out);
+  DPIF_CHECK(encoding == Encoding::kRleDictionary || encoding == Encoding::kPlainDictionary,
+             "values of encoding ", static_cast<int>(encoding));
+  decode_dictionary_values(values, std::span<const Number>(dictionary_), out);
+}
+
+template <class Number>
+Bytes ChunkReader<Number>::unpacked(Bytes packed, std::int64_t size, bool compressed) {
+  if (!compressed || codec_ == Codec::kNone) {
+    DPIF_CHECK(static_cast<std::int64_t>(packed.size()) == size, "a page of ", packed.size(),
+               " bytes that is not compressed should have ", size);
+    return packed;
+  }
+  const std::span<std::uint8_t> page = page_.take(size + kPagePadding).first(size);
+  // An empty page of version 2 may be stored as nothing at all.
+  if (size > 0 || !packed.empty()) decompress(codec_, packed, page);
+  return page;
+}
+
+template class ChunkReader<std::int32_t>;
+template class ChunkReader<std::int64_t>;
+
+}  // namespace dpiframe::parquet

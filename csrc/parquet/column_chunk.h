@@ -1,0 +1,54 @@
+// The pages of one column chunk, decoded straight to where their numbers are wanted.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "parquet/dictionary_values.h"
+#include "parquet/page_header.h"
+
+namespace dpiframe::parquet {
+
+// Memory that only grows, not set to anything.
+class ScratchBytes {
+ public:
+  std::span<std::uint8_t> take(std::size_t size) {
+    if (size > room_) {
+      data_ = std::make_unique_for_overwrite<std::uint8_t[]>(size);
+      room_ = size;
+    }
+    return {data_.get(), size};
+  }
+
+ private:
+  std::unique_ptr<std::uint8_t[]> data_;
+  std::size_t room_ = 0;
+};
+
+// Reads chunks of 4-byte (int32_t) or 8-byte (int64_t) numbers of any kind; keeps its memory from
+// one to the next.
+template <class Number>
+class ChunkReader {
+ public:
+  // Fills `out`, the rows of a row group, from the chunk; kPagePadding bytes behind it must be
+  // readable. Throws std::invalid_argument where it is corrupt, holds nulls or an encoding that is
+  // not known here.
+  void read(Bytes chunk, Codec codec, bool optional, std::span<Number> out);
+
+ private:
+  void read_dictionary(const PageHeader& page, Bytes stored);
+  void read_data(const PageHeader& page, Bytes stored, std::span<Number> out);
+  void read_values(Encoding encoding, Bytes values, std::span<Number> out);
+  // The page decompressed, in scratch memory where it was compressed.
+  Bytes unpacked(Bytes packed, std::int64_t size, bool compressed);
+
+  Codec codec_{};
+  bool optional_ = false;
+  bool has_dictionary_ = false;
+  std::vector<Number> dictionary_;
+  ScratchBytes page_;
+};
+
+}  // namespace dpiframe::parquet

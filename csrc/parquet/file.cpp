@@ -1,0 +1,151 @@
+#include "parquet/file.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "parquet/column_chunk.h"
+
+namespace dpiframe::parquet {
+namespace {
+
+constexpr std::string_view kMagic = "PAR1";
+constexpr std::int64_t kTail = 8;               // length of the footer, magic
+constexpr std::int64_t kFooterGuess = 1 << 16;  // most footers come with the first read
+// One read takes neighbouring chunks up to this size, with gaps between them up to that one: few
+// large reads for network file systems, little memory for large row groups.
+constexpr std::int64_t kMostRead = 16 << 20;
+constexpr std::int64_t kMostGap = 256 << 10;
+
+Footer read_footer(const FileBytes& file) {
+  DPIF_CHECK(file.size() >= kTail + 4, "a file of ", file.size(), " bytes is no parquet file");
+  std::vector<std::uint8_t> end(std::min(file.size(), kFooterGuess));
+  file.read(file.size() - static_cast<std::int64_t>(end.size()), end);
+  const std::uint8_t* tail = end.data() + end.size() - kTail;
+  DPIF_CHECK(std::memcmp(tail + 4, kMagic.data(), kMagic.size()) == 0, "it does not end with PAR1");
+  std::uint32_t length = 0;
+  std::memcpy(&length, tail, sizeof(length));
+  DPIF_CHECK(length <= file.size() - kTail, "the footer has ", length, " bytes, the file only ",
+             file.size());
+  if (length + kTail > static_cast<std::int64_t>(end.size())) {
+    end.resize(length + kTail);
+    file.read(file.size() - static_cast<std::int64_t>(end.size()), end);
+  }
+  return parse_footer(Bytes(end).last(length + kTail).first(length));
+}
+
+// A chunk and where its numbers go.
+struct Piece {
+  const Chunk* chunk;
+  const Target* target;
+  bool optional;
+  void* out;
+};
+
+// Memory of a thread, kept from one unit to the next.
+struct Readers {
+  ScratchBytes file;
+  ChunkReader<std::int32_t> narrow;
+  ChunkReader<std::int64_t> wide;
+};
+
+template <class Number>
+void decode(ChunkReader<Number>& reader, Bytes bytes, const Piece& piece, std::int64_t rows) {
+  reader.read(bytes, piece.chunk->codec, piece.optional,
+              {static_cast<Number*>(piece.out), static_cast<std::size_t>(rows)});
+}
+
+// Decodes pieces that lie in `bytes`, which begins at `begin` in the file.
+void decode_all(Readers& readers, Bytes bytes, std::int64_t begin, std::span<const Piece> pieces,
+                std::int64_t rows) {
+  for (const Piece& piece : pieces) {
+    const Bytes chunk = bytes.subspan(piece.chunk->begin - begin, piece.chunk->bytes);
+    try {
+      if (piece.target->number_bytes == sizeof(std::int32_t))
+        decode(readers.narrow, chunk, piece, rows);
+      else
+        decode(readers.wide, chunk, piece, rows);
+    } catch (const std::invalid_argument& error) {
+      DPIF_CHECK(false, "column ", piece.target->name, ": ", error.what());
+    }
+  }
+}
+
+// Reads the pieces of one row group.
+void read_group(const FileBytes& file, std::vector<Piece> pieces, std::int64_t rows) {
+  thread_local Readers readers;
+  std::ranges::sort(pieces, {}, [](const Piece& piece) { return piece.chunk->begin; });
+  for (auto next = pieces.begin(); next != pieces.end();) {
+    const auto first = next;
+    const std::int64_t begin = first->chunk->begin;
+    std::int64_t end = begin;
+    for (; next != pieces.end(); ++next) {
+      const Chunk& chunk = *next->chunk;
+      DPIF_CHECK(chunk.bytes <= file.size() - chunk.begin, "column ", next->target->name,
+                 " lies behind the end of the file");
+      const std::int64_t grown = std::max(end, chunk.begin + chunk.bytes);
+      if (next != first && (grown - begin > kMostRead || chunk.begin - end > kMostGap)) break;
+      end = grown;
+    }
+    const auto bytes = readers.file.take(end - begin + kPagePadding).first(end - begin);
+    file.read(begin, bytes);
+    decode_all(readers, bytes, begin, {first, next}, rows);
+  }
+}
+
+int bytes_of(PhysicalType type) {
+  return type == PhysicalType::kInt32 || type == PhysicalType::kFloat ? 4 : 8;
+}
+
+}  // namespace
+
+File::File(const std::string& path) : bytes_(path), footer_(read_footer(bytes_)) {}
+
+std::vector<std::int64_t> File::group_rows() const {
+  std::vector<std::int64_t> rows;
+  for (const RowGroup& group : footer_.groups) rows.push_back(group.rows);
+  return rows;
+}
+
+std::int64_t File::rows(std::size_t first, std::size_t stop) const {
+  DPIF_CHECK(first <= stop && stop <= footer_.groups.size(), "row groups ", first, " to ", stop,
+             " of a file with ", footer_.groups.size());
+  std::int64_t rows = 0;
+  for (std::size_t g = first; g < stop; ++g) rows += footer_.groups[g].rows;
+  return rows;
+}
+
+std::optional<PhysicalType> File::readable(std::string_view name, std::size_t first,
+                                           std::size_t stop) const {
+  (void)rows(first, stop);
+  const auto found = footer_.columns.find(name);
+  if (found == footer_.columns.end() || !found->second.plain || first == stop) return {};
+  const std::size_t leaf = found->second.leaf;
+  const PhysicalType type = footer_.groups[first].chunks[leaf].type;
+  for (std::size_t g = first; g < stop; ++g) {
+    const Chunk& chunk = footer_.groups[g].chunks[leaf];
+    if (chunk.type != type || (footer_.groups[g].rows > 0 && !chunk.readable)) return {};
+  }
+  return type;
+}
+
+void File::read(const std::vector<Target>& targets, std::size_t first, std::size_t stop) const {
+  for (const Target& target : targets) {
+    const auto type = readable(target.name, first, stop);
+    DPIF_CHECK(type.has_value() && bytes_of(*type) == target.number_bytes, "column ", target.name,
+               " cannot be read as numbers of ", target.number_bytes, " bytes");
+  }
+  std::int64_t row = 0;
+  for (std::size_t g = first; g < stop; ++g) {
+    const RowGroup& group = footer_.groups[g];
+    std::vector<Piece> pieces;
+    for (const Target& target : targets) {
+      const Column& column = footer_.columns.find(target.name)->second;
+      void* out = static_cast<char*>(target.out) + row * target.number_bytes;
+      pieces.push_back({&group.chunks[column.leaf], &target, column.optional, out});
+    }
+    if (group.rows > 0) read_group(bytes_, std::move(pieces), group.rows);
+    row += group.rows;
+  }
+}
+
+}  // namespace dpiframe::parquet

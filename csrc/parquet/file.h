@@ -1,0 +1,46 @@
+// A parquet file whose columns of numbers are read straight into the caller's memory.
+//
+// It takes what a job's hot path needs: flat int32, int64, float and double columns without nulls,
+// PLAIN or dictionary-encoded, in a known codec. Anything else it refuses by name, and a general
+// reader takes over.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "parquet/file_bytes.h"
+#include "parquet/footer.h"
+
+namespace dpiframe::parquet {
+
+// Where a column of some row groups goes: numbers of 4 or 8 bytes.
+struct Target {
+  std::string name;
+  int number_bytes;
+  void* out;
+};
+
+class File {
+ public:
+  // Reads the footer. FileError; std::invalid_argument where it is no parquet file.
+  explicit File(const std::string& path);
+
+  std::vector<std::int64_t> group_rows() const;
+  // Rows of row groups [first, stop). std::invalid_argument where there are no such groups.
+  std::int64_t rows(std::size_t first, std::size_t stop) const;
+  // The type of a column that `read` can read of these row groups, if it can.
+  std::optional<PhysicalType> readable(std::string_view name, std::size_t first,
+                                       std::size_t stop) const;
+  // Fills the targets with the rows of the row groups [first, stop), one group behind the other.
+  // Several threads may read at a time. FileError; std::invalid_argument where a column is corrupt,
+  // or cannot be read after all.
+  void read(const std::vector<Target>& targets, std::size_t first, std::size_t stop) const;
+
+ private:
+  FileBytes bytes_;
+  Footer footer_;
+};
+
+}  // namespace dpiframe::parquet

@@ -1,0 +1,22 @@
+// Numbers that parquet's format gives its names: parquet.thrift of apache/parquet-format.
+#pragma once
+
+#include <cstdint>
+
+namespace dpiframe::parquet {
+
+enum class PhysicalType : std::int32_t { kInt32 = 1, kInt64 = 2, kFloat = 4, kDouble = 5 };
+
+enum class Codec : std::int32_t { kNone = 0, kSnappy = 1, kZstd = 6 };
+
+enum class Encoding : std::int32_t {
+  kPlain = 0,
+  kPlainDictionary = 2,
+  kRle = 3,
+  kBitPacked = 4,
+  kRleDictionary = 8
+};
+
+enum class PageType : std::int32_t { kData = 0, kIndex = 1, kDictionary = 2, kDataV2 = 3 };
+
+}  // namespace dpiframe::parquet

@@ -1,0 +1,76 @@
+#include "parquet/page_header.h"
+
+namespace dpiframe::parquet {
+namespace {
+
+using Type = CompactReader::Type;
+
+bool is_integer(Type type) {
+  return type == Type::kI16 || type == Type::kI32 || type == Type::kI64;
+}
+
+// Data pages of version 1, and dictionary pages, whose fields are the first two of these.
+void read_data_header(CompactReader& reader, PageHeader& page) {
+  reader.fields([&](std::int64_t id, Type type) {
+    if (id == 1 && is_integer(type))
+      page.num_values = reader.integer();
+    else if (id == 2 && is_integer(type))
+      page.encoding = static_cast<Encoding>(reader.integer());
+    else if (id == 3 && is_integer(type))
+      page.levels = static_cast<Encoding>(reader.integer());
+    else
+      reader.skip(type);
+  });
+}
+
+void read_data_header_v2(CompactReader& reader, PageHeader& page) {
+  reader.fields([&](std::int64_t id, Type type) {
+    if (id == 7 && (type == Type::kTrue || type == Type::kFalse)) {
+      page.compressed = type == Type::kTrue;
+    } else if (id < 1 || id > 6 || !is_integer(type)) {
+      reader.skip(type);
+    } else {
+      const std::int64_t value = reader.integer();
+      if (id == 1) page.num_values = value;
+      if (id == 2) page.num_nulls = value;
+      if (id == 4) page.encoding = static_cast<Encoding>(value);
+      if (id == 5 || id == 6) page.level_bytes += value;
+      DPIF_CHECK(value >= 0 && value <= INT32_MAX, "a page header holds ", value);
+    }
+  });
+}
+
+}  // namespace
+
+PageHeader read_page_header(Bytes bytes) {
+  CompactReader reader(bytes);
+  PageHeader page;
+  page.bytes = page.unpacked_bytes = page.num_values = -1;
+  reader.fields([&](std::int64_t id, Type type) {
+    if (id == 1 && is_integer(type))
+      page.type = static_cast<PageType>(reader.integer());
+    else if (id == 2 && is_integer(type))
+      page.unpacked_bytes = reader.integer();
+    else if (id == 3 && is_integer(type))
+      page.bytes = reader.integer();
+    else if (id == 4 && is_integer(type))
+      page.crc = static_cast<std::uint32_t>(reader.integer());
+    else if ((id == 5 || id == 7) && type == Type::kStruct)
+      read_data_header(reader, page);
+    else if (id == 8 && type == Type::kStruct)
+      read_data_header_v2(reader, page);
+    else
+      reader.skip(type);
+  });
+  page.header_bytes = reader.at();
+  const auto left = static_cast<std::int64_t>(bytes.size() - reader.at());
+  DPIF_CHECK(page.bytes >= 0 && page.bytes <= left, "a page of ", page.bytes, " bytes, but ", left,
+             " are left of its column");
+  DPIF_CHECK(page.unpacked_bytes >= 0 && page.unpacked_bytes <= INT32_MAX,
+             "a page that unpacks to ", page.unpacked_bytes, " bytes");
+  DPIF_CHECK(page.level_bytes <= page.bytes && page.level_bytes <= page.unpacked_bytes,
+             "levels of ", page.level_bytes, " bytes in a page of ", page.bytes);
+  return page;
+}
+
+}  // namespace dpiframe::parquet

@@ -1,0 +1,30 @@
+// The header that stands before each page of a column chunk.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "parquet/compact_reader.h"
+#include "parquet/format.h"
+
+namespace dpiframe::parquet {
+
+struct PageHeader {
+  std::size_t header_bytes = 0;
+  PageType type{};
+  std::int64_t bytes = 0;           // of the page as stored
+  std::int64_t unpacked_bytes = 0;  // of the page decompressed
+  std::optional<std::uint32_t> crc;
+  std::int64_t num_values = 0;
+  Encoding encoding{};
+  Encoding levels = Encoding::kRle;
+  // Version 2: levels stand before the values and are never compressed.
+  std::int64_t num_nulls = 0;
+  std::int64_t level_bytes = 0;
+  bool compressed = true;
+};
+
+// Throws std::invalid_argument where the bytes begin with no page header, or the page is cut off.
+PageHeader read_page_header(Bytes bytes);
+
+}  // namespace dpiframe::parquet
