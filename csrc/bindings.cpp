@@ -46,6 +46,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("build_info", &build_info);
   module.def("cuda_device_count", &cuda_device_count);
   bind_encode(module);
+  bind_host_memory(module);
   bind_lookup(module);
   bind_parquet(module);
   bind_scheduler(module);

@@ -6,6 +6,7 @@
 namespace dpiframe {
 
 void bind_encode(pybind11::module_& module);
+void bind_host_memory(pybind11::module_& module);
 void bind_lookup(pybind11::module_& module);
 void bind_parquet(pybind11::module_& module);
 void bind_scheduler(pybind11::module_& module);

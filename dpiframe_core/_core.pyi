@@ -104,6 +104,38 @@ def score_statistics(
     where there is no other score these are inf and -inf. ValueError: another type or shape.
     """
 
+class HostMemory:
+    """Zeroed memory for large arrays (a writable buffer of bytes). MemoryError where there is none.
+
+    Once locked, a GPU reads it by itself: arrays in it need not be packed.
+    """
+
+    def __init__(self, bytes: int) -> None: ...
+    def lock(self) -> bool:
+        """Lock the pages; whether they are. False without CUDA, or where the system refuses."""
+    def __buffer__(self, flags: int) -> memoryview: ...
+
+class ParquetFile:
+    """Reads columns of numbers of a parquet file straight into given arrays; many threads may.
+
+    Flat int32, int64, float and double columns without nulls, PLAIN or dictionary-encoded, not
+    compressed or by snappy or zstd (with the system's libzstd). OSError; ValueError: no parquet.
+    """
+
+    def __init__(self, path: str) -> None: ...
+    @property
+    def group_rows(self) -> list[int]:
+        """Rows of each row group."""
+    def number_type(self, name: str, first: int, stop: int) -> str | None:
+        """numpy's name of the type in row groups [first, stop); None: not for `read`."""
+    def read(
+        self, names: Sequence[str], first: int, stop: int, outs: Sequence[NDArray[Any]]
+    ) -> None:
+        """Fill one contiguous array [rows of those groups] of its type for each column.
+
+        OSError; ValueError: pages are corrupt, hold nulls, or what is not known here.
+        """
+
 def empty_table(rows: int, dim: int) -> NDArray[np.float32]:
     """An uninitialised table [rows, dim] that starts on a cache line and asks for huge pages.
 

@@ -50,6 +50,12 @@ class JobEngine:
         self._turn = threading.Lock()
         self._engine = ThreadPoolExecutor(1, "load-engine").submit(self._load)
 
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the engine is loaded, and runs on a GPU."""
+        loaded = self._engine.done() and self._engine.exception() is None
+        return loaded and self._engine.result().device.startswith("cuda")
+
     def score(self, block: UnitBlock) -> Scored:
         """Score a unit. UnitFailedError, or any error of the engine."""
         engine = self._engine.result()
@@ -75,13 +81,14 @@ class JobEngine:
         That ids are within their tables is left to the engine; only where it finds one that is not
         are the rows looked for, and scored again without such ids.
         """
-        dense = block.dense or None
+        dense = block.dense if len(block.dense) else None
         try:
             return engine.score(block.ids, dense), block.findings
         except BadIdError:
-            bad = list(id_findings(block.id_columns, block.ids, self._table_rows))
+            ids = list(block.ids)
+            bad = list(id_findings(block.id_columns, ids, self._table_rows))
             names = [name for name, _ in block.id_columns]
-            return engine.score(harmless(block.ids, names, bad), dense), [*bad, *block.findings]
+            return engine.score(harmless(ids, names, bad), dense), [*bad, *block.findings]
 
     def _load(self) -> LoadedEngine:
         try:

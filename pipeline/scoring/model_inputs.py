@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from dpiframe_core.features.encoder import Encoder
+from pipeline.planning.columns import Columns
 from pipeline.scoring.bad_rows import (
     Dense,
     Finding,
@@ -54,6 +55,16 @@ def encoded_inputs(
     return with_dense(
         table, list(zip(id_columns, ids, strict=True)), dense_columns, dense, findings
     )
+
+
+def number_inputs(
+    published: pa.Table, columns: Columns, ids: np.ndarray, dense: np.ndarray
+) -> ModelInputs:
+    """Inputs that were read as numbers: ids [F, B], dense [N, B], none of them null."""
+    findings = list(null_findings(published, columns.key_columns, "key"))
+    id_arrays = [(name, pa.array(row)) for name, row in zip(columns.id_columns, ids, strict=True)]
+    values = pa.table([pa.array(row) for row in dense], names=list(columns.dense_columns))
+    return with_dense(values, id_arrays, columns.dense_columns, list(dense), findings)
 
 
 def raw_inputs(table: pa.Table, key_columns: Sequence[str], encoder: Encoder) -> ModelInputs:

@@ -23,8 +23,15 @@ from dpiframe_core.features.errors import EncodeError
 from pipeline.planning.columns import Columns
 from pipeline.planning.units import Unit
 from pipeline.publishing.records import ErrorKind, UnitError
-from pipeline.scoring.model_inputs import ModelInputs, encoded_inputs, raw_inputs
+from pipeline.scoring.model_inputs import (
+    ModelInputs,
+    encoded_inputs,
+    number_inputs,
+    raw_inputs,
+)
+from pipeline.scoring.read_numbers import Numbers, read_numbers
 from pipeline.scoring.unit_block import ReadFacts, failed_block, make_block, one_chunk
+from pipeline.scoring.unit_memory import Piece
 
 
 class ReadSettings(BaseModel):
@@ -51,12 +58,12 @@ class UnreadableError(Exception):
         self.kind: ErrorKind = kind
 
 
-def read_unit(unit_json: str, settings_json: str) -> list[pa.Table]:
-    """Read a unit, rows in file order: one block, see `unit_block`."""
+def read_unit(unit_json: str, settings_json: str, piece: Piece | None = None) -> list[pa.Table]:
+    """Read a unit, rows in file order: one block, see `unit_block`; ids may lie in `piece`."""
     unit = Unit.model_validate_json(unit_json)
     settings = read_settings(settings_json)
     try:
-        return [read_block(unit, settings)]
+        return [read_block(unit, settings, piece or Piece())]
     except UnreadableError as error:
         failed = UnitError(unit=unit.name, kind=error.kind, message=str(error))
         return [failed_block(unit, failed)]
@@ -68,18 +75,38 @@ def read_settings(settings_json: str) -> ReadSettings:
     return ReadSettings.model_validate_json(settings_json)
 
 
-def read_block(unit: Unit, settings: ReadSettings) -> pa.Table:
+def read_block(unit: Unit, settings: ReadSettings, piece: Piece) -> pa.Table:
     """The block of a unit; UnreadableError says why there is none."""
     started = time.perf_counter()
     columns = settings.columns
-    table, group_rows = load(unit, columns.read_columns, settings.strings)
+    numbers = read_numbers(unit, columns, piece) if columns.form == "encoded" else None
+    if numbers is None:
+        table, group_rows = load(unit, columns.read_columns, settings.strings)
+    else:
+        table, group_rows = with_others(unit, columns, numbers), numbers.group_rows
     loaded = time.perf_counter()
-    inputs = model_inputs(unit, table, settings)
-    copied = [
+    if numbers is None:
+        inputs = model_inputs(unit, table, settings)
+    else:
+        inputs = number_inputs(table, columns, numbers.ids, numbers.dense)
+    published = [
         (name, plain(table.column(name))) for name in (*columns.key_columns, *columns.carry_columns)
     ]
     facts = ReadFacts(group_rows, loaded - started, time.perf_counter() - loaded)
-    return make_block(unit, facts, inputs.ids, inputs.dense, copied, inputs.findings)
+    return make_block(unit, facts, inputs.ids, inputs.dense, published, inputs.findings)
+
+
+def with_others(unit: Unit, columns: Columns, numbers: Numbers) -> pa.Table:
+    """The published columns: those that are numbers, and all others, which are read here."""
+    published = (*columns.key_columns, *columns.carry_columns)
+    others = [name for name in published if name not in numbers.copied]
+    if not others:
+        check_unchanged(unit)
+        return pa.table(numbers.copied)
+    table, _ = load(unit, others, ())
+    for name, array in numbers.copied.items():
+        table = table.append_column(name, array)
+    return table
 
 
 def model_inputs(unit: Unit, table: pa.Table, settings: ReadSettings) -> ModelInputs:

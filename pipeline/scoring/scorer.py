@@ -28,6 +28,7 @@ from pipeline.scoring.score_stats import score_stats
 from pipeline.scoring.scorer_settings import ScorerSettings
 from pipeline.scoring.unit_block import UnitBlock, open_block, unit_in
 from pipeline.scoring.unit_groups import units_of
+from pipeline.scoring.unit_memory import UnitMemory
 
 T = TypeVar("T")
 
@@ -49,6 +50,7 @@ class Scorer:
         # Not awaited here: units are read meanwhile. Also, Ray would restart an actor that fails
         # here again and again.
         self.engine = JobEngine(self.settings)
+        self.memory = UnitMemory(lambda: self.engine.on_gpu)
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Score and publish units, to be read or a block; returns a row of OUTCOME_SCHEMA each."""
@@ -59,7 +61,10 @@ class Scorer:
 
     def _read_and_score(self, unit_json: str) -> Outcome:
         unit = Unit.model_validate_json(unit_json)
-        return self._outcome(unit, lambda: open_block(read_unit(unit_json, self.read_settings)[0]))
+        with self.memory.piece() as piece:
+            return self._outcome(
+                unit, lambda: open_block(read_unit(unit_json, self.read_settings, piece)[0])
+            )
 
     def _outcome(self, unit: Unit, read: Callable[[], UnitBlock | UnitError]) -> Outcome:
         try:

@@ -7,6 +7,7 @@ published beside the scores ("copy:<column>"), as they are published. All else i
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +18,14 @@ import pyarrow as pa
 
 from pipeline.planning.units import Unit
 from pipeline.publishing.records import UnitError
-from pipeline.scoring.bad_rows import Dense, Finding, Ids, findings_from_ipc, findings_to_ipc
+from pipeline.scoring.bad_rows import (
+    Column,
+    Dense,
+    Finding,
+    Ids,
+    findings_from_ipc,
+    findings_to_ipc,
+)
 
 UNIT_KEY = b"dpiframe.unit"
 ERROR_KEY = b"dpiframe.error"
@@ -40,15 +48,16 @@ class ReadFacts(NamedTuple):
 class UnitBlock:
     """A unit as a scorer sees it; its arrays lie in the memory of the table and are read-only.
 
-    `ids` [F] of [B] as the engine takes them, `id_columns` [F] the same as Arrow columns with the
-    names of the input; `copied` holds the published columns; `findings` the rows not to be scored,
-    where ids and dense values are 0.
+    `ids` [F] of [B] as the engine takes them, one matrix where they lie in memory as one, and
+    `dense` alike; `id_columns` [F] the ids as Arrow columns with the names of the input; `copied`
+    holds the published columns; `findings` the rows not to be scored, where ids and dense values
+    are 0.
     """
 
     unit: Unit
     facts: ReadFacts
-    ids: list[Ids]
-    dense: list[Dense]
+    ids: Sequence[Ids] | np.ndarray
+    dense: Sequence[Dense] | np.ndarray
     id_columns: list[NamedArray]
     copied: pa.Table
     findings: list[Finding]
@@ -88,8 +97,8 @@ def open_block(table: pa.Table) -> UnitBlock | UnitError:
     return UnitBlock(
         unit=unit_in(table),
         facts=ReadFacts(*json.loads(metadata[FACTS_KEY])),
-        ids=[as_ids(array) for _, array in columns[ID]],
-        dense=[array.to_numpy(zero_copy_only=True) for _, array in columns[DENSE]],
+        ids=as_matrix([as_ids(array) for _, array in columns[ID]]),
+        dense=as_matrix([array.to_numpy(zero_copy_only=True) for _, array in columns[DENSE]]),
         id_columns=columns[ID],
         copied=pa.table([array for _, array in copied], names=[name for name, _ in copied]),
         findings=findings_from_ipc(metadata[FINDINGS_KEY]) if FINDINGS_KEY in metadata else [],
@@ -105,6 +114,22 @@ def as_ids(array: pa.Array) -> Ids:
     """The numbers of an id column; a uint64 beyond int64 is negative: outside every table."""
     values: Ids = array.to_numpy(zero_copy_only=True)
     return values.view(np.int64) if values.dtype == np.uint64 else values
+
+
+def as_matrix(columns: list[Column]) -> list[Column] | np.ndarray:
+    """The columns as a matrix, where they are alike and lie one behind the other at one distance.
+
+    A GPU can copy the rows of a matrix by itself.
+    """
+    first = columns[0] if columns else None
+    if first is None or any(column.dtype != first.dtype for column in columns):
+        return columns
+    places = [column.ctypes.data for column in columns]
+    distances = {b - a for a, b in itertools.pairwise(places)} or {first.nbytes}
+    if len(distances) > 1 or min(distances) < first.nbytes:
+        return columns
+    shape, strides = (len(columns), len(first)), (distances.pop(), first.itemsize)
+    return np.lib.stride_tricks.as_strided(first, shape, strides, writeable=False)
 
 
 def one_chunk(column: pa.ChunkedArray) -> pa.Array:

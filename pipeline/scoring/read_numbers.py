@@ -1,0 +1,70 @@
+"""The quick way to read encoded rows: numbers decoded straight to where the engine reads them.
+
+It takes files as most writers make them and leaves all others, and whatever is wrong with one, to
+`read.load`: nothing here ever fails a unit.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dpiframe_core import _core
+from pipeline.planning.columns import Columns
+from pipeline.planning.units import Unit
+from pipeline.scoring.unit_memory import Piece
+
+ID_TYPES, DENSE_TYPE = ("<i4", "<i8"), "<f4"
+# Those of Arrow's types that are their numbers and nothing else.
+PLAIN = {pa.int32(): "<i4", pa.int64(): "<i8", pa.float32(): "<f4", pa.float64(): "<f8"}
+
+
+class Numbers(NamedTuple):
+    """`ids` [F, B], `dense` [N, B]; of the published columns those that are plain numbers."""
+
+    ids: np.ndarray
+    dense: np.ndarray
+    copied: dict[str, pa.Array]
+    group_rows: list[int]
+
+
+def read_numbers(unit: Unit, columns: Columns, piece: Piece) -> Numbers | None:
+    """The numbers of a unit, in `piece`; None where its file is not for this way of reading."""
+    groups = unit.first_row_group, unit.stop_row_group
+    try:
+        file = _core.ParquetFile(unit.path)
+        kinds = {name: file.number_type(name, *groups) for name in columns.read_columns}
+        id_types = {kinds[name] for name in columns.id_columns} or {ID_TYPES[0]}
+        dense_types = {kinds[name] for name in columns.dense_columns} or {DENSE_TYPE}
+        group_rows = file.group_rows[slice(*groups)]
+        (id_type,) = id_types if len(id_types) == 1 else (None,)
+        if id_type not in ID_TYPES or dense_types != {DENSE_TYPE} or sum(group_rows) != unit.rows:
+            return None
+        ids, dense = piece.matrices(
+            unit.rows, (len(columns.id_columns), id_type), (len(columns.dense_columns), DENSE_TYPE)
+        )
+        plain = plain_columns(unit.path, unit.size, unit.mtime_ns)
+        published = (*columns.key_columns, *columns.carry_columns)
+        copied = {
+            name: np.empty(unit.rows, plain[name])
+            for name in published
+            if kinds[name] is not None and plain.get(name) == kinds[name]
+        }
+        names = [*columns.id_columns, *columns.dense_columns, *copied]
+        file.read(names, *groups, [*ids, *dense, *copied.values()])
+    except (OSError, ValueError, pa.ArrowException):
+        return None
+    return Numbers(ids, dense, {n: pa.array(a) for n, a in copied.items()}, group_rows)
+
+
+@functools.lru_cache(maxsize=256)
+def plain_columns(path: str, size: int, mtime_ns: int) -> dict[str, str]:
+    """The columns of a file whose values are numbers and nothing else, and numpy's type of each.
+
+    Arrow keeps some types, such as durations, as integers of which only its own schema tells.
+    """
+    return {field.name: PLAIN[field.type] for field in pq.read_schema(path) if field.type in PLAIN}
