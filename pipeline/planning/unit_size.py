@@ -10,22 +10,18 @@ from collections.abc import Sequence
 from pipeline.planning.inputs import InputFile
 
 MB = 10**6
-# A large input has about this many units: several for each of many readers, so that the last ones
-# do not keep the others waiting, yet few enough for what a unit costs by itself (a task, three
-# small files, a record) to stay far below the time of its rows.
-UNITS = 320
-# A unit in memory: readers hold dozens of them at a time, so that this bounds a job's memory.
-MOST_BYTES = 384 * MB
-# Below this a unit costs more by itself than its rows do, unless an input would have too few.
-LEAST_BYTES = 64 * MB
-FEW_UNITS, TINY_BYTES = 16, 8 * MB
+# A unit in memory, but for inputs too small for it. Readers hold dozens of them at a time, so that
+# this, and not the input, bounds a job's memory; yet what a unit costs by itself (a call, three
+# small files, a record) stays far below the time of its rows.
+UNIT_BYTES = 256 * MB
+# A small input still has so many units, that the last ones do not keep others waiting.
+FEW_UNITS, TINY_BYTES = 64, 8 * MB
 
 
 def auto_unit_rows(files: Sequence[InputFile], row_bytes: int) -> int:
     """Rows a unit; the files of the largest size are cut evenly, at row groups."""
     rows = sum(file.rows for file in files)
-    few = max(TINY_BYTES, min(LEAST_BYTES, rows * row_bytes // FEW_UNITS))
-    wanted = max(few, min(MOST_BYTES, rows * row_bytes // UNITS)) // row_bytes
+    wanted = max(TINY_BYTES, min(UNIT_BYTES, rows * row_bytes // FEW_UNITS)) // row_bytes
     largest = max(files, key=lambda file: file.rows, default=None)
     if largest is None or not largest.rows:
         return max(1, wanted)
@@ -37,4 +33,4 @@ def evenly(file: InputFile, wanted: int) -> int:
     group = max(file.row_group_rows)
     groups = sum(rows > 0 for rows in file.row_group_rows)
     parts = -(-file.rows // max(wanted, group))
-    return min(-(-groups // parts) * group, max(wanted + group, file.rows), 10**9)
+    return min(-(-groups // parts) * group, max(wanted, min(file.rows, wanted + group)), 10**9)

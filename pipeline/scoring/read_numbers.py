@@ -36,7 +36,7 @@ def read_numbers(unit: Unit, columns: Columns, piece: Piece) -> Numbers | None:
     """The numbers of a unit, in `piece`; None where its file is not for this way of reading."""
     groups = unit.first_row_group, unit.stop_row_group
     try:
-        file = _core.ParquetFile(unit.path)
+        file = opened(unit.path, unit.size, unit.mtime_ns)
         kinds = {name: file.number_type(name, *groups) for name in columns.read_columns}
         id_types = {kinds[name] for name in columns.id_columns} or {ID_TYPES[0]}
         dense_types = {kinds[name] for name in columns.dense_columns} or {DENSE_TYPE}
@@ -59,6 +59,12 @@ def read_numbers(unit: Unit, columns: Columns, piece: Piece) -> Numbers | None:
     except (OSError, ValueError, pa.ArrowException):
         return None
     return Numbers(ids, dense, {n: pa.array(a) for n, a in copied.items()}, group_rows)
+
+
+@functools.lru_cache(maxsize=32)
+def opened(path: str, size: int, mtime_ns: int) -> _core.ParquetFile:
+    """The file as it was planned; its footer is parsed once for units one behind the other."""
+    return _core.ParquetFile(path)
 
 
 @functools.lru_cache(maxsize=256)

@@ -27,12 +27,18 @@ def units_of(files: list[InputFile], row_bytes: int) -> list[int]:
 def test_units_of_a_large_input_are_many_and_bounded(rows: int, row_bytes: int) -> None:
     files = [file(10**7, 10_000)] * (rows // 10**7)
     units = units_of(files, row_bytes)
-    assert max(units) * row_bytes <= 384 * MB + 10_000 * row_bytes
-    assert len(units) >= min(100, rows * row_bytes / (65 * MB))
+    assert max(units) * row_bytes <= 256 * MB + 10_000 * row_bytes
+    assert len(units) >= min(64, rows * row_bytes / (9 * MB))
+
+
+def test_units_do_not_grow_with_the_input() -> None:
+    """What readers hold at a time, and so a job's memory, is the same."""
+    small, large = ([file(4_000_000, 100_000)] * count for count in (25, 250))
+    assert max(units_of(small, CRITEO_BYTES)) == max(units_of(large, CRITEO_BYTES))
 
 
 def test_a_billion_criteo_rows_make_a_few_hundred_units() -> None:
-    assert 250 <= len(units_of([file(10**8, 10**5)] * 10, CRITEO_BYTES)) <= 500
+    assert 500 <= len(units_of([file(10**8, 10**5)] * 10, CRITEO_BYTES)) <= 800
     assert len(units_of([file(10**6, 10**5)] * 1000, CRITEO_BYTES)) == 1000  # files are not joined
 
 
