@@ -25,8 +25,11 @@ HELPERS = 3  # actors of Ray Data itself
 
 
 def import_meanwhile() -> None:
-    """Begin to import Ray, which takes a second of one core, beside what the caller does next."""
-    threading.Thread(target=import_module, args=("ray.data",), name="import-ray").start()
+    """Begin to import Ray, which takes half a second, beside what the caller does next.
+
+    Not Ray Data, which takes a second more: workers need that long to start, too.
+    """
+    threading.Thread(target=import_module, args=("ray",), name="import-ray").start()
 
 
 @contextlib.contextmanager
@@ -135,12 +138,7 @@ def quiet_start() -> Iterator[None]:
     What was kept back appears after all when the start fails.
     """
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
-    import ray.data  # noqa: F401  # its import sets the loggers up
-
     logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
-    for handler in logging.getLogger("ray.data").handlers:
-        if type(handler).__name__ == "PlainRayHandler":  # its own one to the terminal
-            handler.setLevel(logging.CRITICAL)  # errors come as exceptions, too
     sys.stderr.flush()
     before = os.dup(2)
     with tempfile.TemporaryFile() as kept:
@@ -154,3 +152,12 @@ def quiet_start() -> Iterator[None]:
         finally:
             os.dup2(before, 2)
             os.close(before)
+
+
+def quiet_data() -> None:
+    """Keep the notices of Ray Data out of a job's log."""
+    import ray.data  # noqa: F401  # its import sets the loggers up
+
+    for handler in logging.getLogger("ray.data").handlers:
+        if type(handler).__name__ == "PlainRayHandler":  # its own one to the terminal
+            handler.setLevel(logging.CRITICAL)  # errors come as exceptions, too
