@@ -16,16 +16,20 @@ from typing import Any
 
 from pipeline.errors import DpiframeError, ResumableError
 from pipeline.scoring.machine import Machine, cluster_machine, local_machine
-from pipeline.scoring.quick_ray import without_dashboard
+from pipeline.scoring.quick_ray import SYSTEM_CONFIG, quick_start
 from pipeline.scoring.signals import kept_from_ray
 from pipeline.scoring.sizes import Sizes
 
 CONNECT_SECONDS = 10.0
+HELPERS = 3  # actors of Ray Data itself
 
 
 def import_meanwhile() -> None:
-    """Begin to import Ray, which takes a second of one core, beside what the caller does next."""
-    threading.Thread(target=import_module, args=("ray.data",), name="import-ray").start()
+    """Begin to import Ray, which takes half a second, beside what the caller does next.
+
+    Not Ray Data, which takes a second more: workers need that long to start, too.
+    """
+    threading.Thread(target=import_module, args=("ray",), name="import-ray").start()
 
 
 @contextlib.contextmanager
@@ -52,7 +56,7 @@ def ray_cluster(
                 if found is None:
                     machine = local_machine()
                     sizes = choose(machine)
-                    start(machine.cores, sizes.store_bytes, verbose)
+                    start(machine.cores, sizes.store_bytes, first_workers(sizes), verbose)
                 else:
                     ray.init(address=found, **_options(verbose))
         except DpiframeError:
@@ -63,8 +67,14 @@ def ray_cluster(
         yield sizes or choose(cluster_machine())
 
 
-def start(cores: float, store_bytes: int, verbose: bool) -> None:
-    """Start a local cluster and connect to it."""
+def first_workers(sizes: Sizes) -> int:
+    """Processes that a job needs at once."""
+    readers = sizes.read_tasks if sizes.read_in == "tasks" else 0
+    return sizes.scorers + readers + HELPERS
+
+
+def start(cores: float, store_bytes: int, workers: int, verbose: bool) -> None:
+    """Start a local cluster, with so many workers at first, and connect to it."""
     import ray
 
     # A secret of this cluster's own: Ray would keep one in the home folder, shared by all.
@@ -72,11 +82,12 @@ def start(cores: float, store_bytes: int, verbose: bool) -> None:
     # Workers keep the pages of freed columns for the next unit: threads that give pages back and
     # fault them in again may spend as much time on that as on reading.
     os.environ.setdefault("MIMALLOC_PURGE_DELAY", "-1")
-    with without_dashboard():
+    with quick_start(workers, logs=verbose):
         ray.init(
             address="local",
             num_cpus=int(cores),
             object_store_memory=store_bytes,
+            _system_config=SYSTEM_CONFIG,
             **_options(verbose),
         )
 
@@ -127,12 +138,7 @@ def quiet_start() -> Iterator[None]:
     What was kept back appears after all when the start fails.
     """
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
-    import ray.data  # noqa: F401  # its import sets the loggers up
-
     logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
-    for handler in logging.getLogger("ray.data").handlers:
-        if type(handler).__name__ == "PlainRayHandler":  # its own one to the terminal
-            handler.setLevel(logging.CRITICAL)  # errors come as exceptions, too
     sys.stderr.flush()
     before = os.dup(2)
     with tempfile.TemporaryFile() as kept:
@@ -146,3 +152,12 @@ def quiet_start() -> Iterator[None]:
         finally:
             os.dup2(before, 2)
             os.close(before)
+
+
+def quiet_data() -> None:
+    """Keep the notices of Ray Data out of a job's log."""
+    import ray.data  # noqa: F401  # its import sets the loggers up
+
+    for handler in logging.getLogger("ray.data").handlers:
+        if type(handler).__name__ == "PlainRayHandler":  # its own one to the terminal
+            handler.setLevel(logging.CRITICAL)  # errors come as exceptions, too

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from pipeline.planning.plan import JobPlan
 from pipeline.planning.units import Unit
 from pipeline.publishing.records import Outcome
-from pipeline.scoring.cluster import ray_cluster
+from pipeline.scoring.cluster import quiet_data, ray_cluster
 from pipeline.scoring.sizes import work_of
 from pipeline.scoring.sizing import choose_sizes
 
@@ -29,6 +29,8 @@ def open_session(
     """Connect to Ray and start to score the pending units (at least one) of a plan."""
     choose = partial(choose_sizes, work=work_of(plan, pending), config=plan.config)
     with ray_cluster(plan.config.ray_address, choose, verbose) as sizes:
+        if not verbose:
+            quiet_data()
         from pipeline.scoring.flow import stream_outcomes
         from pipeline.scoring.scorer_settings import ScorerSettings
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
+import psutil
 import pytest
 
 from pipeline.scoring.cluster import running_cluster
 from pipeline.scoring.machine import Machine, cluster_machine, local_machine
+from pipeline.scoring.quick_ray import IDLE, SYSTEM_CONFIG
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere", "localhost:99999"])
@@ -32,6 +36,23 @@ def test_the_facts_of_a_running_cluster() -> None:
     assert machine.nodes == 1
     assert machine.store_bytes == 256 << 20
     assert machine.cores == local_machine().cores
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_a_local_cluster_starts_only_what_a_job_needs() -> None:
+    (raylet,) = [p for p in psutil.Process().children() if p.name() == "raylet"]
+    servers = {process.name() for process in psutil.Process().children()}
+    assert {"raylet", "gcs_server"} <= servers <= {"raylet", "gcs_server", "python"}
+    agents = [process.cmdline() for process in raylet.children() if "-S" in process.cmdline()]
+    assert [command[1:] for command in agents] == [IDLE[1:]] * 2
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_first_workers_import_what_they_need_before_they_are_asked() -> None:
+    import ray
+
+    (wanted,) = SYSTEM_CONFIG["preload_python_modules"]
+    assert ray.get(ray.remote(lambda: wanted in sys.modules).remote())
 
 
 @pytest.mark.usefixtures("ray_session")
