@@ -3,6 +3,7 @@
 #include <immintrin.h>
 
 #include <array>
+#include <vector>
 
 #include "parquet/dictionary_values.h"
 
@@ -54,13 +55,23 @@ void store_values(const std::int64_t* dictionary, __m256i indices, std::int64_t*
                       _mm256_i32gather_epi64(base, _mm256_extracti128_si256(indices, 1), 8));
 }
 
+// Runs are short: what is the same for all of a width is made once.
+const Unpacking& unpacking(int width) {
+  static const std::vector<Unpacking> kinds = [] {
+    std::vector<Unpacking> made;
+    for (int w = 0; w <= kWidest; ++w) made.emplace_back(w);
+    return made;
+  }();
+  return kinds[width];
+}
+
 }  // namespace
 
 template <class Number>
 std::int64_t look_up_avx2(const PackedIndices& indices, const Number* dictionary,
                           std::uint32_t last, Number* out) {
   if (indices.width > kWidest) return 0;
-  const Unpacking unpack(indices.width);
+  const Unpacking& unpack = unpacking(indices.width);
   const __m256i limit = _mm256_set1_epi32(static_cast<int>(last));
   __m256i largest = _mm256_setzero_si256();
   const std::uint8_t* group = indices.bits;

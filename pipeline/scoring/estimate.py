@@ -48,7 +48,7 @@ def estimate(sizes: Sizes, machine: Machine, work: Work, precision: str) -> Esti
     rows_a_call = work.rows / work.units
     readers = min(machine.cores, sizes.read_tasks)
     if sizes.read_in == "scorer":  # its threads read and publish, a few units a call
-        rows_a_call = max(rows_a_call, min(GROUP_ROWS, work.rows))
+        rows_a_call = max(rows_a_call, min(GROUP_ROWS[sizes.device], work.rows))
         rates = {"reading and publishing": readers / (read_s + PUBLISH_S_A_ROW)}
     else:
         rates = {"reading": readers / read_s, "publishing": sizes.scorers / PUBLISH_S_A_ROW}

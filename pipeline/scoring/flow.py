@@ -133,7 +133,7 @@ def source(
 ) -> ray.data.Dataset:
     """What scorers are called with: descriptions of units, or their rows."""
     if sizes.read_in == "scorer":
-        groups = group_units(units, sizes.scorers * sizes.calls)
+        groups = group_units(units, sizes.scorers * sizes.calls, sizes.device)
         return ray.data.from_blocks([group_table(group) for group in groups])
     return ray.data.read_datasource(
         UnitSource(units, settings, row_bytes),

@@ -25,7 +25,7 @@ SMALLER = (
     "ones)"
 )
 LEAST_IN_FLIGHT = 2  # one waits while one is scored
-QUEUED = 2  # calls that wait at a scorer that reads, so that it never does
+QUEUED = 2  # times as many calls as a scorer works on: some wait at it, so that it never does
 CPU_READS = 3  # of a scorer without a GPU: one unit is read, one scored, one written
 
 
@@ -69,7 +69,7 @@ def _reading_scorers(sizes: Sizes, machine: Machine, work: Work, config: JobConf
     why = "one a core" if sizes.device == "cuda" else "a scorer reads one, scores one, writes one"
     short = readers < min(wanted, work.units)
     sizes = replace(sizes, read_tasks=given(config.max_read_tasks, readers))
-    flight = given(config.max_tasks_in_flight, sizes.calls + QUEUED)
+    flight = given(config.max_tasks_in_flight, QUEUED * sizes.calls)
     store = LEAST_STORE if machine.store_bytes is None else machine.store_bytes
     return replace(
         sizes,

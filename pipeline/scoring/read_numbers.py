@@ -44,16 +44,19 @@ def read_numbers(unit: Unit, columns: Columns, piece: Piece) -> Numbers | None:
         (id_type,) = id_types if len(id_types) == 1 else (None,)
         if id_type not in ID_TYPES or dense_types != {DENSE_TYPE} or sum(group_rows) != unit.rows:
             return None
-        ids, dense = piece.matrices(
-            unit.rows, (len(columns.id_columns), id_type), (len(columns.dense_columns), DENSE_TYPE)
-        )
         plain = plain_columns(unit.path, unit.size, unit.mtime_ns)
-        published = (*columns.key_columns, *columns.carry_columns)
-        copied = {
-            name: np.empty(unit.rows, plain[name])
-            for name in published
-            if kinds[name] is not None and plain.get(name) == kinds[name]
-        }
+        published = [
+            name
+            for name in (*columns.key_columns, *columns.carry_columns)
+            if name in plain and plain[name] == kinds[name]
+        ]
+        ids, dense, *vectors = piece.matrices(
+            unit.rows,
+            (len(columns.id_columns), id_type),
+            (len(columns.dense_columns), DENSE_TYPE),
+            *((1, plain[name]) for name in published),
+        )
+        copied = {name: vector[0] for name, vector in zip(published, vectors, strict=True)}
         names = [*columns.id_columns, *columns.dense_columns, *copied]
         file.read(names, *groups, [*ids, *dense, *copied.values()])
     except (OSError, ValueError, pa.ArrowException):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 
 from pipeline.planning.units import Unit
@@ -33,13 +35,16 @@ def units(count: int, rows: int) -> list[Unit]:
 
 @pytest.mark.parametrize(("count", "rows"), [(1, 1), (19, 10), (5000, 100), (300, 1_000_000)])
 @pytest.mark.parametrize("calls", [1, 3, 64])
-def test_groups_are_all_units_in_order_and_none_is_large(count: int, rows: int, calls: int) -> None:
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_groups_are_all_units_in_order_and_none_is_large(
+    count: int, rows: int, calls: int, device: Literal["cpu", "cuda"]
+) -> None:
     given = units(count, rows)
-    groups = list(group_units(given, calls))
+    groups = list(group_units(given, calls, device))
     assert [unit for group in groups for unit in group] == given
     for group in groups:
         assert len(group) <= GROUP_UNITS
-        assert len(group) == 1 or sum(unit.rows for unit in group) <= GROUP_ROWS
+        assert len(group) == 1 or sum(unit.rows for unit in group) <= GROUP_ROWS[device]
     assert len(groups) >= min(count, calls)
 
 
