@@ -1,7 +1,9 @@
 #include "parquet/column_chunk.h"
 
+#include <algorithm>
 #include <cstring>
 
+#include "common/copy_past_caches.h"
 #include "parquet/crc32.h"
 #include "parquet/decompress.h"
 
@@ -21,11 +23,14 @@ Bytes behind_levels(Bytes page, const PageHeader& header) {
   return page.subspan(size);
 }
 
+// Values of a dictionary page are put together in a cache and then copied past it, but for pages
+// that no cache would hold.
+constexpr std::size_t kStagedBytes = 512 << 10;
+
 template <class Number>
-void copy_plain(Bytes values, std::span<Number> out) {
+void check_plain(Bytes values, std::span<Number> out) {
   DPIF_CHECK(values.size() >= out.size_bytes(), "a page of ", out.size(), " numbers has only ",
              values.size(), " bytes");
-  if (!out.empty()) std::memcpy(out.data(), values.data(), out.size_bytes());
 }
 
 }  // namespace
@@ -60,7 +65,9 @@ void ChunkReader<Number>::read_dictionary(const PageHeader& page, Bytes stored) 
              " bytes");
   const Bytes values = unpacked(stored, page.unpacked_bytes, true);
   dictionary_.resize(page.num_values);
-  copy_plain(values, std::span<Number>(dictionary_));
+  check_plain(values, std::span<Number>(dictionary_));
+  if (!dictionary_.empty())
+    std::memcpy(dictionary_.data(), values.data(), sizeof(Number) * dictionary_.size());
   has_dictionary_ = true;
 }
 
@@ -72,20 +79,23 @@ void ChunkReader<Number>::read_data(const PageHeader& page, Bytes stored, std::s
                                   page.unpacked_bytes - page.level_bytes, page.compressed);
     return read_values(page.encoding, values, out);
   }
-  if (!optional_ && page.encoding == Encoding::kPlain &&
-      page.unpacked_bytes == static_cast<std::int64_t>(out.size_bytes()))
-    return decompress(codec_, stored,
-                      {reinterpret_cast<std::uint8_t*>(out.data()), out.size_bytes()});
   const Bytes values = unpacked(stored, page.unpacked_bytes, true);
   read_values(page.encoding, optional_ ? behind_levels(values, page) : values, out);
 }
 
 template <class Number>
 void ChunkReader<Number>::read_values(Encoding encoding, Bytes values, std::span<Number> out) {
-  if (encoding == Encoding::kPlain) return copy_plain(values, out);
+  if (encoding == Encoding::kPlain) {
+    check_plain(values, out);
+    return copy_past_caches(out.data(), values.data(), out.size_bytes());
+  }
   DPIF_CHECK(encoding == Encoding::kRleDictionary || encoding == Encoding::kPlainDictionary,
              "values of encoding ", static_cast<int>(encoding));
-  decode_dictionary_values(values, std::span<const Number>(dictionary_), out);
+  const std::span<const Number> dictionary(dictionary_);
+  if (out.size_bytes() > kStagedBytes) return decode_dictionary_values(values, dictionary, out);
+  staged_.resize(std::max(staged_.size(), out.size()));
+  decode_dictionary_values(values, dictionary, std::span(staged_).first(out.size()));
+  copy_past_caches(out.data(), staged_.data(), out.size_bytes());
 }
 
 template <class Number>

@@ -48,6 +48,7 @@ class ChunkReader {
   bool optional_ = false;
   bool has_dictionary_ = false;
   std::vector<Number> dictionary_;
+  std::vector<Number> staged_;
   ScratchBytes page_;
 };
 

@@ -11,9 +11,9 @@ namespace {
 constexpr std::string_view kMagic = "PAR1";
 constexpr std::int64_t kTail = 8;               // length of the footer, magic
 constexpr std::int64_t kFooterGuess = 1 << 16;  // most footers come with the first read
-// One read takes neighbouring chunks up to this size, with gaps between them up to that one: few
-// large reads for network file systems, little memory for large row groups.
-constexpr std::int64_t kMostRead = 16 << 20;
+// One read takes neighbouring chunks up to this size, with gaps between them up to that one: not
+// few bytes for a network file system, not more than a core's cache holds until they are decoded.
+constexpr std::int64_t kMostRead = 1 << 20;
 constexpr std::int64_t kMostGap = 256 << 10;
 
 Footer read_footer(const FileBytes& file) {

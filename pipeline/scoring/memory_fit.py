@@ -26,6 +26,7 @@ SMALLER = (
 )
 LEAST_IN_FLIGHT = 2  # one waits while one is scored
 QUEUED = 2  # times as many calls as a scorer works on: some wait at it, so that it never does
+GPU_READS = 1.25  # units in hand a core, some of which wait for the GPU while others are read
 CPU_READS = 3  # of a scorer without a GPU: one unit is read, one scored, one written
 
 
@@ -61,12 +62,13 @@ def fit_memory(sizes: Sizes, machine: Machine, work: Work, config: JobConfig) ->
 def _reading_scorers(sizes: Sizes, machine: Machine, work: Work, config: JobConfig) -> Sizes:
     """Units read in the scorers, as many as cores and memory allow; nothing is in the store."""
     _check_memory(machine, work)
-    wanted = int(machine.cores) if sizes.device == "cuda" else CPU_READS * sizes.scorers
+    on_gpu = sizes.device == "cuda"
+    wanted = int(GPU_READS * machine.cores) if on_gpu else CPU_READS * sizes.scorers
     readers = max(sizes.scorers, min(wanted, work.units, 1024))
     memory = _memory_beside(sizes, machine, work)
     while readers > sizes.scorers and readers * UNITS_A_READER * work.unit_bytes > memory:
         readers -= 1
-    why = "one a core" if sizes.device == "cuda" else "a scorer reads one, scores one, writes one"
+    why = "more than cores, as some wait" if on_gpu else "a scorer reads one, scores one, writes one"
     short = readers < min(wanted, work.units)
     sizes = replace(sizes, read_tasks=given(config.max_read_tasks, readers))
     flight = given(config.max_tasks_in_flight, QUEUED * sizes.calls)
