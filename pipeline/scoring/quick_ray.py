@@ -1,4 +1,4 @@
-"""A local Ray that is ready within a second: it starts, and waits for, only what a job needs.
+"""A local Ray that is ready in about a second: it starts, and waits for, only what a job needs.
 
 Ray would also start a dashboard, an agent of it, one for runtime environments, a monitor of logs
 and one that asks clouds for machines, wait for both agents and then for a worker a core.
@@ -17,9 +17,8 @@ SYSTEM_CONFIG: dict[str, Any] = {
     # How often one process looks whether another takes connections: 10 times, each second.
     "raylet_client_connect_timeout_milliseconds": 20,
     "raylet_client_num_connect_attempts": 500,
-    # Workers start with the raylet, not with its first driver, which would wait for them.
+    # Workers start with the raylet, not with its first driver.
     "enable_worker_prestart": True,
-    "prestart_worker_first_driver": False,
     # What workers import meanwhile: none.
     "preload_python_modules": ["pipeline.scoring.flow"],
     # An agent's standard input ends with the raylet.
@@ -35,7 +34,7 @@ def quick_start(workers: int, logs: bool) -> Iterator[None]:
 
     `logs`: those of workers come to the driver.
     """
-    from ray._private import node, services
+    from ray._private import node, services, worker
 
     start_raylet, start_process = node.Node.start_raylet, services.start_ray_process
 
@@ -52,6 +51,7 @@ def quick_start(workers: int, logs: bool) -> Iterator[None]:
             stack.enter_context(replaced(node.Node, name, nothing))
         stack.enter_context(replaced(node.Node, "start_raylet", raylet))
         stack.enter_context(replaced(services, "start_ray_process", process))
+        stack.enter_context(replaced(worker, "_maybe_modify_runtime_env", no_environment))
         yield
 
 
@@ -82,6 +82,11 @@ def changed(command: list[str], workers: int) -> list[str]:
         f"{key}={others[key]}" if key in others else part
         for key, part in zip(keys, command, strict=True)
     ]
+
+
+def no_environment(*_: Any, **__: Any) -> dict[str, Any]:
+    """Workers have the driver's environment; `uv run` or a Ray job would ask for an agent's."""
+    return {}
 
 
 def nothing(*_: Any, **__: Any) -> None:

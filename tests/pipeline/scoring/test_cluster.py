@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import psutil
@@ -63,3 +64,18 @@ def test_workers_of_a_local_cluster_keep_the_memory_of_their_columns() -> None:
 
     delay = ray.remote(lambda: os.environ.get("MIMALLOC_PURGE_DELAY"))
     assert ray.get(delay.remote()) == "-1"
+
+
+IN_A_RAY_JOB = """
+import os, ray
+from pipeline.scoring.cluster import quiet_start, start
+os.environ["RAY_JOB_CONFIG_JSON_ENV_VAR"] = '{"runtime_env": {"env_vars": {"A": "1"}}}'
+with quiet_start():
+    start(2, store_bytes=256 << 20, workers=1, verbose=False)
+print(ray.get(ray.remote(lambda: "worked").remote(), timeout=60))
+"""
+
+
+def test_a_local_cluster_of_a_ray_job_needs_no_runtime_environment() -> None:
+    done = subprocess.run([sys.executable, "-c", IN_A_RAY_JOB], capture_output=True, text=True)
+    assert done.stdout == "worked\n", done.stderr
