@@ -31,11 +31,12 @@ void read_data_header_v2(CompactReader& reader, PageHeader& page) {
       reader.skip(type);
     } else {
       const std::int64_t value = reader.integer();
+      DPIF_CHECK(value >= 0 && value <= INT32_MAX, "a page header holds ", value);
       if (id == 1) page.num_values = value;
       if (id == 2) page.num_nulls = value;
       if (id == 4) page.encoding = static_cast<Encoding>(value);
       if (id == 5 || id == 6) page.level_bytes += value;
-      DPIF_CHECK(value >= 0 && value <= INT32_MAX, "a page header holds ", value);
+      if (id == 6) page.repetition_bytes = value;
     }
   });
 }
