@@ -41,13 +41,29 @@ void read_data_header_v2(CompactReader& reader, PageHeader& page) {
   });
 }
 
+// The field that holds the header of a page of this type, 0 where none is needed.
+std::int64_t own_header(PageType type) {
+  switch (type) {
+    case PageType::kData:
+      return 5;
+    case PageType::kDictionary:
+      return 7;
+    case PageType::kDataV2:
+      return 8;
+    default:
+      return 0;
+  }
+}
+
 }  // namespace
 
 PageHeader read_page_header(Bytes bytes) {
   CompactReader reader(bytes);
   PageHeader page;
   page.bytes = page.unpacked_bytes = page.num_values = -1;
+  std::int64_t own = 0;
   reader.fields([&](std::int64_t id, Type type) {
+    if (type == Type::kStruct && (id == 5 || id == 7 || id == 8)) own = id;
     if (id == 1 && is_integer(type))
       page.type = static_cast<PageType>(reader.integer());
     else if (id == 2 && is_integer(type))
@@ -63,6 +79,9 @@ PageHeader read_page_header(Bytes bytes) {
     else
       reader.skip(type);
   });
+  const std::int64_t wanted = own_header(page.type);
+  DPIF_CHECK(wanted == 0 || wanted == own, "a page of type ", static_cast<int>(page.type),
+             " with the header of another one");
   page.header_bytes = reader.at();
   const auto left = static_cast<std::int64_t>(bytes.size() - reader.at());
   DPIF_CHECK(page.bytes >= 0 && page.bytes <= left, "a page of ", page.bytes, " bytes, but ", left,
