@@ -29,6 +29,8 @@ std::optional<std::string> number_type(const File& file, const std::string& name
 
 void* memory_of(const std::string& name, const std::string& type, const py::array& out,
                 py::ssize_t rows) {
+  DPIF_CHECK((out.flags() & py::detail::npy_api::NPY_ARRAY_ALIGNED_) != 0, name,
+             " must be aligned");
   if (type == "<i4") return writable_argument<std::int32_t>(out, name, rows);
   if (type == "<i8") return writable_argument<std::int64_t>(out, name, rows);
   if (type == "<f4") return writable_argument<float>(out, name, rows);

@@ -38,6 +38,7 @@ void check_plain(Bytes values, std::span<Number> out) {
 template <class Number>
 void ChunkReader<Number>::read(Bytes chunk, Codec codec, bool optional, std::span<Number> out) {
   codec_ = codec, optional_ = optional, has_dictionary_ = false;
+  dictionary_.clear();  // that of the chunk before
   while (!out.empty()) {
     const PageHeader page = read_page_header(chunk);
     const Bytes stored = chunk.subspan(page.header_bytes, page.bytes);
@@ -59,8 +60,8 @@ void ChunkReader<Number>::read_dictionary(const PageHeader& page, Bytes stored) 
   DPIF_CHECK(!has_dictionary_, "a column has two dictionaries");
   DPIF_CHECK(page.encoding == Encoding::kPlain || page.encoding == Encoding::kPlainDictionary,
              "a dictionary of encoding ", static_cast<int>(page.encoding));
-  DPIF_CHECK(page.num_values >= 0 &&
-                 page.num_values * static_cast<std::int64_t>(sizeof(Number)) <= page.unpacked_bytes,
+  constexpr std::int64_t kNumberBytes = sizeof(Number);
+  DPIF_CHECK(page.num_values >= 0 && page.num_values <= page.unpacked_bytes / kNumberBytes,
              "a dictionary of ", page.num_values, " numbers has only ", page.unpacked_bytes,
              " bytes");
   const Bytes values = unpacked(stored, page.unpacked_bytes, true);
@@ -74,7 +75,9 @@ void ChunkReader<Number>::read_dictionary(const PageHeader& page, Bytes stored) 
 template <class Number>
 void ChunkReader<Number>::read_data(const PageHeader& page, Bytes stored, std::span<Number> out) {
   if (page.type == PageType::kDataV2) {
-    DPIF_CHECK(page.num_nulls == 0, "there are nulls");
+    const Bytes levels = stored.first(page.level_bytes).subspan(page.repetition_bytes);
+    DPIF_CHECK(page.num_nulls == 0 && (!optional_ || all_present(levels, page.num_values)),
+               "there are nulls");
     const Bytes values = unpacked(stored.subspan(page.level_bytes),
                                   page.unpacked_bytes - page.level_bytes, page.compressed);
     return read_values(page.encoding, values, out);

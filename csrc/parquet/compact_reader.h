@@ -71,6 +71,7 @@ class CompactReader {
     std::int64_t id = 0;
     while (const std::uint8_t head = byte()) {
       id = head >> 4 != 0 ? id + (head >> 4) : integer();
+      DPIF_CHECK(id >= INT16_MIN && id <= INT16_MAX, "a header has a field ", id);
       visit(id, static_cast<Type>(head & 0xf));
     }
   }

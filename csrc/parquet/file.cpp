@@ -118,14 +118,15 @@ std::optional<PhysicalType> File::readable(std::string_view name, std::size_t fi
                                            std::size_t stop) const {
   (void)rows(first, stop);
   const auto found = footer_.columns.find(name);
-  if (found == footer_.columns.end() || !found->second.plain || first == stop) return {};
-  const std::size_t leaf = found->second.leaf;
-  const PhysicalType type = footer_.groups[first].chunks[leaf].type;
+  if (found == footer_.columns.end() || !found->second.plain) return {};
+  const Column& column = found->second;
   for (std::size_t g = first; g < stop; ++g) {
-    const Chunk& chunk = footer_.groups[g].chunks[leaf];
-    if (chunk.type != type || (footer_.groups[g].rows > 0 && !chunk.readable)) return {};
+    const std::int64_t rows = footer_.groups[g].rows;
+    const Chunk& chunk = footer_.groups[g].chunks[column.leaf];
+    if (chunk.type != column.type || chunk.values != rows || (rows > 0 && !chunk.readable))
+      return {};
   }
-  return type;
+  return column.type;
 }
 
 void File::read(const std::vector<Target>& targets, std::size_t first, std::size_t stop) const {
@@ -143,7 +144,11 @@ void File::read(const std::vector<Target>& targets, std::size_t first, std::size
       void* out = static_cast<char*>(target.out) + row * target.number_bytes;
       pieces.push_back({&group.chunks[column.leaf], &target, column.optional, out});
     }
-    if (group.rows > 0) read_group(bytes_, std::move(pieces), group.rows);
+    try {
+      if (group.rows > 0) read_group(bytes_, std::move(pieces), group.rows);
+    } catch (const std::invalid_argument& error) {
+      DPIF_CHECK(false, "row group ", g, ", ", error.what());
+    }
     row += group.rows;
   }
 }

@@ -10,12 +10,21 @@
 
 namespace dpiframe::parquet {
 
-FileBytes::FileBytes(std::string path)
-    : path_(std::move(path)), descriptor_(open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
+namespace {
+
+int open_file(const std::string& path) {
+  DPIF_CHECK(path.find('\0') == std::string::npos, "a path with a zero byte");
+  return open(path.c_str(), O_RDONLY | O_CLOEXEC);
+}
+
+}  // namespace
+
+FileBytes::FileBytes(std::string path) : path_(std::move(path)), descriptor_(open_file(path_)) {
   if (descriptor_ < 0) throw FileError(errno, path_);
   struct stat facts;
-  if (fstat(descriptor_, &facts) != 0) {
-    const int error = errno;
+  const bool known = fstat(descriptor_, &facts) == 0;
+  if (!known || S_ISDIR(facts.st_mode)) {
+    const int error = known ? EISDIR : errno;
     close(descriptor_);
     throw FileError(error, path_);
   }

@@ -100,7 +100,8 @@ std::map<std::string, Column, std::less<>> top_level_columns(
   std::size_t next = 1, leaf = 0;  // the first element is the root
   while (next < schema.size()) {
     const SchemaElement& element = schema[next];
-    Column column{leaf, element.children == 0 && is_plain(element), element.repetition == 1};
+    Column column{leaf, static_cast<PhysicalType>(element.type),
+                  element.children == 0 && is_plain(element), element.repetition == 1};
     leaf += pass_leaves(schema, next);
     const auto [place, is_new] = columns.emplace(element.name, column);
     if (!is_new) place->second.plain = false;  // two of one name: not for us to choose
@@ -132,6 +133,8 @@ void read_chunk_metadata(CompactReader& reader, Chunk& chunk) {
     } else if (id == 4 && type == Type::kI32) {
       chunk.codec = static_cast<Codec>(reader.integer());
       chunk.readable &= can_decompress(chunk.codec);
+    } else if (id == 5 && type == Type::kI64) {
+      chunk.values = reader.integer();
     } else if (id == 7 && type == Type::kI64) {
       chunk.bytes = reader.integer();
     } else if (id == 9 && type == Type::kI64) {
@@ -165,11 +168,10 @@ Chunk read_chunk(CompactReader& reader) {
   return chunk;
 }
 
-RowGroup read_row_group(CompactReader& reader, std::size_t num_leaves) {
+RowGroup read_row_group(CompactReader& reader) {
   using Type = CompactReader::Type;
   RowGroup group;
   group.rows = kNotThere;
-  group.chunks.reserve(num_leaves);
   reader.fields([&](std::int64_t id, Type type) {
     if (id == 1 && type == Type::kList)
       reader.list([&](Type) { group.chunks.push_back(read_chunk(reader)); });
@@ -178,9 +180,19 @@ RowGroup read_row_group(CompactReader& reader, std::size_t num_leaves) {
     else
       reader.skip(type);
   });
-  DPIF_CHECK(group.rows >= 0 && group.chunks.size() == num_leaves, "a row group has ", group.rows,
-             " rows and ", group.chunks.size(), " columns, the schema has ", num_leaves);
   return group;
+}
+
+// Every row group has each leaf of the schema, and all rows together can be counted.
+void check_groups(const std::vector<RowGroup>& groups, std::size_t num_leaves) {
+  std::int64_t rows = 0;
+  for (const RowGroup& group : groups) {
+    DPIF_CHECK(group.rows >= 0 && group.chunks.size() == num_leaves, "a row group has ", group.rows,
+               " rows and ", group.chunks.size(), " columns, the schema has ", num_leaves);
+    DPIF_CHECK(group.rows <= INT64_MAX - rows, "the row groups have more than ", INT64_MAX,
+               " rows");
+    rows += group.rows;
+  }
 }
 
 }  // namespace
@@ -190,19 +202,22 @@ Footer parse_footer(Bytes bytes) {
   CompactReader reader(bytes);
   Footer footer;
   std::vector<SchemaElement> schema;
-  std::size_t num_leaves = 0;
+  bool has_groups = false;
   reader.fields([&](std::int64_t id, Type type) {
     if (id == 2 && type == Type::kList) {
       reader.list([&](Type) { schema.push_back(read_schema_element(reader)); });
-      std::size_t next = 0;
-      num_leaves = pass_leaves(schema, next);
-      DPIF_CHECK(next == schema.size(), "the schema has elements behind its end");
     } else if (id == 4 && type == Type::kList) {
-      reader.list([&](Type) { footer.groups.push_back(read_row_group(reader, num_leaves)); });
+      reader.list([&](Type) { footer.groups.push_back(read_row_group(reader)); });
+      has_groups = true;
     } else {
       reader.skip(type);
     }
   });
+  DPIF_CHECK(has_groups, "the footer has no list of row groups");
+  std::size_t next = 0;
+  const std::size_t num_leaves = pass_leaves(schema, next);
+  DPIF_CHECK(next == schema.size(), "the schema has elements behind its end");
+  check_groups(footer.groups, num_leaves);  // only now: fields come in any order
   footer.columns = top_level_columns(schema);
   return footer;
 }

@@ -17,6 +17,7 @@ namespace dpiframe::parquet {
 struct Chunk {
   std::int64_t begin = 0;
   std::int64_t bytes = 0;
+  std::int64_t values = -1;
   PhysicalType type{};
   Codec codec{};
   bool readable = false;
@@ -30,6 +31,7 @@ struct RowGroup {
 // A column at the top level; `plain` where its values are numbers of its physical type and no more.
 struct Column {
   std::size_t leaf = 0;
+  PhysicalType type{};
   bool plain = false;
   bool optional = false;
 };

@@ -31,13 +31,28 @@ void read_data_header_v2(CompactReader& reader, PageHeader& page) {
       reader.skip(type);
     } else {
       const std::int64_t value = reader.integer();
+      DPIF_CHECK(value >= 0 && value <= INT32_MAX, "a page header holds ", value);
       if (id == 1) page.num_values = value;
       if (id == 2) page.num_nulls = value;
       if (id == 4) page.encoding = static_cast<Encoding>(value);
       if (id == 5 || id == 6) page.level_bytes += value;
-      DPIF_CHECK(value >= 0 && value <= INT32_MAX, "a page header holds ", value);
+      if (id == 6) page.repetition_bytes = value;
     }
   });
+}
+
+// The field that holds the header of a page of this type, 0 where none is needed.
+std::int64_t own_header(PageType type) {
+  switch (type) {
+    case PageType::kData:
+      return 5;
+    case PageType::kDictionary:
+      return 7;
+    case PageType::kDataV2:
+      return 8;
+    default:
+      return 0;
+  }
 }
 
 }  // namespace
@@ -46,7 +61,9 @@ PageHeader read_page_header(Bytes bytes) {
   CompactReader reader(bytes);
   PageHeader page;
   page.bytes = page.unpacked_bytes = page.num_values = -1;
+  std::int64_t own = 0;
   reader.fields([&](std::int64_t id, Type type) {
+    if (type == Type::kStruct && (id == 5 || id == 7 || id == 8)) own = id;
     if (id == 1 && is_integer(type))
       page.type = static_cast<PageType>(reader.integer());
     else if (id == 2 && is_integer(type))
@@ -62,6 +79,9 @@ PageHeader read_page_header(Bytes bytes) {
     else
       reader.skip(type);
   });
+  const std::int64_t wanted = own_header(page.type);
+  DPIF_CHECK(wanted == 0 || wanted == own, "a page of type ", static_cast<int>(page.type),
+             " with the header of another one");
   page.header_bytes = reader.at();
   const auto left = static_cast<std::int64_t>(bytes.size() - reader.at());
   DPIF_CHECK(page.bytes >= 0 && page.bytes <= left, "a page of ", page.bytes, " bytes, but ", left,

@@ -20,7 +20,8 @@ struct PageHeader {
   Encoding levels = Encoding::kRle;
   // Version 2: levels stand before the values and are never compressed.
   std::int64_t num_nulls = 0;
-  std::int64_t level_bytes = 0;
+  std::int64_t level_bytes = 0;       // of all levels
+  std::int64_t repetition_bytes = 0;  // of those of repetition, which stand first
   bool compressed = true;
 };
 
