@@ -7,10 +7,12 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from importlib import import_module
 from typing import NamedTuple
 
 import numpy as np
 
+from dpiframe_core import open_bundle
 from dpiframe_core.errors import BadIdError, BundleError
 from pipeline.publishing.records import ErrorKind
 from pipeline.scoring.bad_rows import Finding, harmless, id_findings
@@ -101,14 +103,14 @@ class JobEngine:
             raise UnitFailedError("internal", f"the engine did not start: {error!r}") from error
 
     def _loaded(self) -> LoadedEngine:
-        # Imported here as it brings torch, beside which units can be read already.
-        from dpiframe_core import load_engine, open_bundle
-
         settings, config = self._settings, self._settings.config
-        try:
-            bundle = open_bundle(config.bundle)
-        except (BundleError, OSError) as error:
-            raise UnitFailedError("bundle", str(error)) from error
+        with ThreadPoolExecutor(1, "import-engine") as importing:  # torch, which takes seconds
+            module = importing.submit(import_module, "dpiframe_core.loading")
+            try:
+                bundle = open_bundle(config.bundle)
+            except (BundleError, OSError) as error:
+                raise UnitFailedError("bundle", str(error)) from error
+            load_engine = module.result().load_engine
         if bundle.digest != settings.bundle_digest:
             raise UnitFailedError(
                 "bundle",

@@ -59,7 +59,7 @@ def read_numbers(unit: Unit, columns: Columns, piece: Piece) -> Numbers | None:
         copied = {name: vector[0] for name, vector in zip(published, vectors, strict=True)}
         names = [*columns.id_columns, *columns.dense_columns, *copied]
         file.read(names, *groups, [*ids, *dense, *copied.values()])
-    except (OSError, ValueError, pa.ArrowException):
+    except (OSError, ValueError, MemoryError, pa.ArrowException):
         return None
     return Numbers(ids, dense, {n: pa.array(a) for n, a in copied.items()}, group_rows)
 
