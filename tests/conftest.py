@@ -48,9 +48,8 @@ def ray_session() -> Iterator[str]:
 
     from pipeline.scoring.cluster import quiet_start, start
     from pipeline.scoring.machine import usable_cores
-    from pipeline.scoring.quick_ray import WORKER_IMPORTS
 
     with quiet_start():
-        start(usable_cores(), 256 << 20, workers=4, imports=WORKER_IMPORTS, verbose=False)
+        start(usable_cores(), store_bytes=256 << 20, workers=4, verbose=False)
     yield str(ray.get_runtime_context().gcs_address)
     ray.shutdown()

@@ -10,18 +10,13 @@ import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
 
 from pipeline.errors import DpiframeError, ResumableError
 from pipeline.scoring.machine import Machine, cluster_machine, local_machine
-from pipeline.scoring.quick_ray import (
-    GPU_WORKER_IMPORTS,
-    SYSTEM_CONFIG,
-    WORKER_IMPORTS,
-    quick_start,
-)
+from pipeline.scoring.quick_ray import SYSTEM_CONFIG, quick_start
 from pipeline.scoring.signals import kept_from_ray
 from pipeline.scoring.sizes import Sizes
 
@@ -61,8 +56,7 @@ def ray_cluster(
                 if found is None:
                     machine = local_machine()
                     sizes = choose(machine)
-                    imports = GPU_WORKER_IMPORTS if sizes.device == "cuda" else WORKER_IMPORTS
-                    start(machine.cores, sizes.store_bytes, first_workers(sizes), imports, verbose)
+                    start(machine.cores, sizes.store_bytes, first_workers(sizes), verbose)
                 else:
                     ray.init(address=found, **_options(verbose))
         except DpiframeError:
@@ -79,10 +73,8 @@ def first_workers(sizes: Sizes) -> int:
     return sizes.scorers + readers + HELPERS
 
 
-def start(
-    cores: float, store_bytes: int, workers: int, imports: Sequence[str], verbose: bool
-) -> None:
-    """Start a local cluster, with so many workers and their `imports` at first; connect to it."""
+def start(cores: float, store_bytes: int, workers: int, verbose: bool) -> None:
+    """Start a local cluster, with so many workers at first, and connect to it."""
     import ray
 
     # A secret of this cluster's own: Ray would keep one in the home folder, shared by all.
@@ -95,7 +87,7 @@ def start(
             address="local",
             num_cpus=int(cores),
             object_store_memory=store_bytes,
-            _system_config=SYSTEM_CONFIG | {"preload_python_modules": imports},
+            _system_config=SYSTEM_CONFIG,
             **_options(verbose),
         )
 

@@ -19,12 +19,11 @@ SYSTEM_CONFIG: dict[str, Any] = {
     "raylet_client_num_connect_attempts": 500,
     # Workers start with the raylet, not with its first driver.
     "enable_worker_prestart": True,
+    # What workers import meanwhile: none.
+    "preload_python_modules": ["pipeline.scoring.flow"],
     # An agent's standard input ends with the raylet.
     "enable_pipe_based_agent_to_parent_health_check": True,
 }
-# What workers import before they are asked to: for Ray none.
-WORKER_IMPORTS = ["pipeline.scoring.flow"]
-GPU_WORKER_IMPORTS = [*WORKER_IMPORTS, "pipeline.scoring.import_engine"]
 # The raylet ends when one of its agents does: in place of each, a process that does nothing.
 IDLE = [sys.executable, "-I", "-S", "-c", "open(0).read()"]
 

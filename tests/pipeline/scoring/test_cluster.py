@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.scoring.cluster import running_cluster
 from pipeline.scoring.machine import Machine, cluster_machine, local_machine
-from pipeline.scoring.quick_ray import IDLE, WORKER_IMPORTS
+from pipeline.scoring.quick_ray import IDLE, SYSTEM_CONFIG
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere", "localhost:99999"])
@@ -52,7 +52,7 @@ def test_a_local_cluster_starts_only_what_a_job_needs() -> None:
 def test_first_workers_import_what_they_need_before_they_are_asked() -> None:
     import ray
 
-    (wanted,) = WORKER_IMPORTS
+    (wanted,) = SYSTEM_CONFIG["preload_python_modules"]
     assert ray.get(ray.remote(lambda: wanted in sys.modules).remote())
 
 
