@@ -7,6 +7,7 @@
 #include "common/numpy_args.h"
 #include "scheduler/batch_ring.h"
 #include "scheduler/cuda_program.h"
+#include "scheduler/ring_call.h"
 
 namespace dpiframe {
 namespace {
@@ -71,6 +72,28 @@ struct RingArgument {
     const py::gil_scoped_release release;
     return ring->submit(
         {size, {i.columns, i.one_array}, {d.columns, d.one_array}, use_oov, logits});
+  }
+
+  // Seconds of each batch, and the counters of those that had bad ids.
+  py::tuple run(const py::sequence& ids, const py::sequence& dense, const py::array& out,
+                std::int64_t max_rows, bool use_oov, bool logits) {
+    DPIF_CHECK(max_rows >= 1, "max_rows must be at least 1, got ", max_rows);
+    const IdColumns i = id_columns(ids);
+    const IdColumns d = float_columns(dense, out.size());
+    DPIF_CHECK(i.columns.empty() || i.size == out.size(), "ids must have ", out.size(),
+               " rows, got ", i.size);
+    float* data = writable_argument<float>(out, "out", -1);
+    const std::span<float> values(data, static_cast<std::size_t>(out.size()));
+    const HostBatch call{
+        out.size(), {i.columns, i.one_array}, {d.columns, d.one_array}, use_oov, logits};
+    RingCall done;
+    {
+      const py::gil_scoped_release release;
+      done = run_call(*ring, call, max_rows, values, static_cast<int>(report.size()));
+    }
+    py::list reports;
+    for (const std::vector<std::int64_t>& found : done.reports) reports.append(to_numpy(found));
+    return py::make_tuple(done.batch_seconds, reports);
   }
 
   Counters collect(int slot, const py::array& out) {
@@ -152,6 +175,8 @@ void bind_batch_ring(py::module_& module) {
            py::arg("num_threads") = 0, py::keep_alive<1, 2>())
       .def("submit", &RingArgument::submit, py::arg("ids"), py::arg("dense"), py::arg("size"),
            py::arg("use_oov"), py::arg("logits"))
+      .def("run", &RingArgument::run, py::arg("ids"), py::arg("dense"), py::arg("out"),
+           py::arg("max_rows"), py::arg("use_oov"), py::arg("logits"))
       .def("collect", &RingArgument::collect, py::arg("slot"), py::arg("out"))
       .def("run_in_place", &RingArgument::run_in_place, py::arg("ids"), py::arg("ids_stride"),
            py::arg("ids_are_int64"), py::arg("dense"), py::arg("dense_stride"), py::arg("out"),

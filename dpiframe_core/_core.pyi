@@ -458,6 +458,19 @@ class BatchRing:
         Page-locked ids [F, B] and dense [N, B] are read where they lie: they must stay as they are
         until the slot is collected. All others are packed at once.
         """
+    def run(
+        self,
+        ids: Sequence[Ids] | Ids,
+        dense: Sequence[NDArray[np.float32]] | NDArray[np.float32],
+        out: NDArray[np.float32],
+        max_rows: int,
+        use_oov: bool,
+        logits: bool,
+    ) -> tuple[list[float], list[NDArray[np.int64]]]:
+        """Fill out [B], of any B, in batches of up to max_rows; the ring must be empty.
+
+        Seconds of each batch, and the counters of those that had bad ids.
+        """
     def collect(self, slot: int, out: NDArray[np.float32]) -> NDArray[np.int64] | None:
         """Wait for a slot and take its scores or logits [B]."""
     def run_in_place(

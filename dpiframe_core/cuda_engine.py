@@ -73,6 +73,7 @@ class CudaEngine:
         self.device, self.max_batch = f"cuda:{options.device}", options.max_batch
         self.inputs = DeviceInputs(len(program.field_rows), program.num_dense, options.device)
         self._turn = OneCaller()
+        self.batch_seconds: list[float] = []
         faults = faults or Faults()
         self._layout = lay_out(
             program, options.precision, options.max_batch, options.streams, options.policy
@@ -102,13 +103,18 @@ class CudaEngine:
         out: np.ndarray,
         scores: bool = False,
     ) -> np.ndarray:
-        """Write logits [B], or scores, of ids [F, B] and dense [N, B].
+        """Write logits [B], or scores, of ids [F, B] and dense [N, B]; B may be beyond max_batch.
 
-        Returns the counts [F] of ids outside their tables.
+        Batches overlap as in `stream`, without Python between them. Returns the counts [F] of ids
+        outside their tables; `batch_seconds` is then of this call.
         """
+        with self._turn:
+            self.batch_seconds, reports = self._ring.run(
+                ids, dense, out, self.max_batch, use_oov, not scores
+            )
         counts = np.zeros(len(self.program.field_names), np.int64)
-        for found in self.stream([(ids, dense, out)] if len(out) else [], use_oov, scores):
-            counts += found
+        for report in reports:
+            counts += self._counts(report)
         return counts
 
     def stream(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -107,27 +107,19 @@ class Engine:
         self.batch_seconds, self.device_seconds = [], DeviceSeconds()
         if isinstance(runner, CudaEngine):
             runner.take_seconds()  # those of streams
-        began = time.perf_counter()
-        # Closed at once where an id fails, so that nothing of this call stays in flight.
-        with closing(self._counted(runner, self._parts(columns, values, out), scores)) as found:
-            for counts in found:
-                if counts.any() and not self._use_oov:
-                    self._fail(columns)
-                total += counts
-                ended = time.perf_counter()
-                self.batch_seconds.append(ended - began)
-                began = ended
-        if isinstance(runner, CudaEngine):
-            self.device_seconds = runner.take_seconds()
+            total += runner.run(columns, values, self._use_oov, out, scores)
+            self.batch_seconds, self.device_seconds = runner.batch_seconds, runner.take_seconds()
+            if total.any() and not self._use_oov:
+                self._fail(columns)
+            return out
+        for ids_part, dense_part, scores_part in self._parts(columns, values, out):
+            began = time.perf_counter()
+            counts = runner.run(ids_part, dense_part, self._use_oov, scores_part, scores)
+            if counts.any() and not self._use_oov:
+                self._fail(columns)
+            total += counts
+            self.batch_seconds.append(time.perf_counter() - began)
         return out
-
-    def _counted(
-        self, runner: CpuEngine | CudaEngine, parts: Iterator[HostPart], scores: bool
-    ) -> Generator[np.ndarray, None, None]:
-        """Run the parts, which a GPU overlaps; the counts of each."""
-        if isinstance(runner, CudaEngine):
-            return runner.stream(parts, self._use_oov, scores)
-        return (runner.run(ids, dense, self._use_oov, out, scores) for ids, dense, out in parts)
 
     def _parts(self, columns: Columns, values: Columns, out: np.ndarray) -> Iterator[HostPart]:
         """A batch cut to the size that the runner takes."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -44,13 +43,16 @@ class Scored(NamedTuple):
 
 
 class JobEngine:
-    """One engine for the threads of a scorer, which take turns."""
+    """One engine for the threads of a scorer: in a thread of its own, which nothing else holds up.
+
+    Those threads run at a lower priority, see `Scorer`: the GPU's work comes before theirs.
+    """
 
     def __init__(self, settings: ScorerSettings) -> None:
         """Begin to load; what goes wrong is raised by every `score`."""
         self._settings = settings
-        self._turn = threading.Lock()
-        self._engine = ThreadPoolExecutor(1, "load-engine").submit(self._load)
+        self._thread = ThreadPoolExecutor(1, "engine")
+        self._engine = self._thread.submit(self._load)
 
     @property
     def on_gpu(self) -> bool:
@@ -60,22 +62,23 @@ class JobEngine:
 
     def score(self, block: UnitBlock) -> Scored:
         """Score a unit. UnitFailedError, or any error of the engine."""
-        engine = self._engine.result()
-        with self._turn:
-            started = time.perf_counter()
-            scores, findings = self._scores(engine, block)
-            bad_ids = zip(self._fields, engine.bad_ids, strict=True)
-            return Scored(
-                scores,
-                findings,
-                {name: int(count) for name, count in bad_ids if count},
-                time.perf_counter() - started,
-                engine.device_seconds.copy_in,
-                engine.device_seconds.copy_out,
-                [float(seconds) for seconds in engine.batch_seconds],
-                engine.device,
-                engine.reduced_batch,
-            )
+        return self._thread.submit(self._score, self._engine.result(), block).result()
+
+    def _score(self, engine: LoadedEngine, block: UnitBlock) -> Scored:
+        started = time.perf_counter()
+        scores, findings = self._scores(engine, block)
+        bad_ids = zip(self._fields, engine.bad_ids, strict=True)
+        return Scored(
+            scores,
+            findings,
+            {name: int(count) for name, count in bad_ids if count},
+            time.perf_counter() - started,
+            engine.device_seconds.copy_in,
+            engine.device_seconds.copy_out,
+            [float(seconds) for seconds in engine.batch_seconds],
+            engine.device,
+            engine.reduced_batch,
+        )
 
     def _scores(self, engine: LoadedEngine, block: UnitBlock) -> tuple[np.ndarray, list[Finding]]:
         """Scores [B] and all findings.
