@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <chrono>
 #include <utility>
 
 #include "common/cuda_check.h"
@@ -56,10 +57,23 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-// An event that keeps the time at which the device came to it.
+// An event that keeps the time at which the device came to it, and for which a thread may sleep.
 class TimedEvent : public Event {
  public:
-  TimedEvent() : Event(cudaEventDefault) {}
+  TimedEvent() : Event(cudaEventBlockingSync) {}
+
+  // Looks out for it for as long as `spin`, which wakes at once, then leaves the core to others.
+  void synchronize(std::chrono::microseconds spin) const {
+    const auto end = std::chrono::steady_clock::now() + spin;
+    cudaError_t status = cudaErrorNotReady;
+    while (status == cudaErrorNotReady && std::chrono::steady_clock::now() < end)
+      status = cudaEventQuery(get());
+    if (status == cudaErrorNotReady) {
+      (void)cudaGetLastError();
+      status = cudaEventSynchronize(get());
+    }
+    DPIF_CUDA_CHECK(status);
+  }
 };
 
 }  // namespace dpiframe

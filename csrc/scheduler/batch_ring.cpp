@@ -1,5 +1,6 @@
 #include "scheduler/batch_ring.h"
 
+#include <chrono>
 #include <cstring>
 #include <limits>
 
@@ -13,6 +14,9 @@ constexpr unsigned long long kNone = ~0ull;
 constexpr std::int64_t kLast32 = std::numeric_limits<std::int32_t>::max();
 // Rows of a part of a larger array are copied one by one; shorter ones are faster packed.
 constexpr std::int64_t kShortRow = 16384;  // bytes
+// Longer than a small batch takes; behind a large one others wait, so that nothing is lost when the
+// thread sleeps.
+constexpr std::chrono::microseconds kSpin{100};
 
 std::size_t padded(std::size_t bytes) {
   return (bytes + 15) / 16 * 16;
@@ -198,7 +202,7 @@ bool BatchRing::collect(int slot_number, std::span<float> out, std::span<std::in
   DPIF_CHECK(slot.size == static_cast<std::int64_t>(out.size()), "slot ", slot_number,
              " holds a batch of ", slot.size, " rows, got room for ", out.size());
   slot.size = 0;
-  DPIF_CUDA_CHECK(cudaEventSynchronize(events(slot.number).done.get()));
+  events(slot.number).done.synchronize(kSpin);
   std::memcpy(out.data(), slot.out.get(), out.size_bytes());
   count_seconds(slot.number);
   return slot.report.take(report, program_.stream());

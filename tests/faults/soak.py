@@ -52,7 +52,8 @@ class Soak:
     def run(self, kills: int) -> None:
         """Kill so many times, then let the last job end; AssertionError if anything is wrong."""
         victims = self._victims(kills)
-        while (kind := next(victims, None)) is not None:
+        kind = next(victims, None)
+        while kind is not None:
             self.jobs += 1
             folder = self.folder / f"job-{self.jobs}"
             folder.mkdir()

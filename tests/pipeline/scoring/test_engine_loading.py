@@ -19,8 +19,7 @@ from job_cases import (
     write_shards,
 )
 
-import dpiframe_core
-from dpiframe_core import Engine, load_engine
+from dpiframe_core import Engine, load_engine, loading
 from dpiframe_core.errors import DeviceMemoryError
 from pipeline.config import JobConfig
 from pipeline.planning.plan import make_plan
@@ -116,7 +115,7 @@ Small = Callable[[int], Card]
 def small_card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Small:
     def make(rows: int) -> Card:
         card = Card(rows)
-        monkeypatch.setattr(dpiframe_core, "load_engine", card.load)
+        monkeypatch.setattr(loading, "load_engine", card.load)
         return card
 
     return make
