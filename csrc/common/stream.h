@@ -68,10 +68,8 @@ class TimedEvent : public Event {
     cudaError_t status = cudaErrorNotReady;
     while (status == cudaErrorNotReady && std::chrono::steady_clock::now() < end)
       status = cudaEventQuery(get());
-    if (status == cudaErrorNotReady) {
-      (void)cudaGetLastError();
-      status = cudaEventSynchronize(get());
-    }
+    (void)cudaGetLastError();  // "not ready" is no failure of the next launch
+    if (status == cudaErrorNotReady) status = cudaEventSynchronize(get());
     DPIF_CUDA_CHECK(status);
   }
 };
