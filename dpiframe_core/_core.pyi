@@ -263,7 +263,9 @@ class CudaLookupCall:
     def run(self, stream: int = 0) -> None:
         """Enqueue the lookup: replay the graph, or launch the kernel where the stream captures."""
     def run_and_wait(self, stream: int = 0) -> None:
-        """Replay the graph and wait for all that the stream holds; not while it captures."""
+        """Replay the graph and wait until all that it and the stream before it wrote can be read;
+        not while the stream captures.
+        """
 
 def plain_gather(
     table: int, rows: int, num_rows: int, row_bytes: int, out: int, stream: int = 0

@@ -22,6 +22,7 @@
 #include <limits>
 
 #include "common/early_launch.cuh"
+#include "common/kernel_end.cuh"
 #include "kernels/lookup_rows.cuh"
 #include "kernels/multi_table_lookup_pieces.cuh"
 
@@ -114,10 +115,9 @@ __device__ void find_rows(const RunInputs& inputs, const LookupArguments& argume
   __syncthreads();
 }
 
+// A block's tile.
 template <class T, int kWidth>
-__global__ void __launch_bounds__(kMaxThreads, kMinBlocks)
-    lookup_kernel(const __grid_constant__ RunInputs inputs,
-                  const __grid_constant__ LookupArguments arguments) {
+__device__ void look_up(const RunInputs& inputs, const LookupArguments& arguments) {
   const MultiTableLookupParams& params = arguments.params;
   const LookupConfig& config = arguments.config;
   const std::int64_t first_sample = static_cast<std::int64_t>(blockIdx.x) * config.tile;
@@ -157,6 +157,14 @@ __global__ void __launch_bounds__(kMaxThreads, kMinBlocks)
     wide = sum_over(wide, 1, config.team);
     if (threadIdx.x == 0 && sample < num_samples) params.wide[first_sample + sample] = wide;
   }
+}
+
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kMaxThreads, kMinBlocks)
+    lookup_kernel(const __grid_constant__ RunInputs inputs,
+                  const __grid_constant__ LookupArguments arguments) {
+  look_up<T, kWidth>(inputs, arguments);
+  if (arguments.params.end.word != nullptr) tell_end(arguments.params.end);
 }
 
 template <class T>

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/device_buffer.h"
+#include "common/kernel_end.h"
 #include "common/precision.h"
 #include "kernels/run_inputs.h"
 
@@ -83,6 +84,7 @@ struct MultiTableLookupParams {
   std::int64_t report;      // place of this lookup's F + 1 counters in the batch's report: the bad
                             // ids of each field are added, and the last takes the minimum of
                             // itself and row * F + field
+  KernelEnd end;            // told when all is written
 };
 
 struct LookupConfig {
