@@ -1,3 +1,4 @@
+#include <exception>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -107,16 +108,28 @@ struct RingArgument {
     return counters(any);
   }
 
+  // The interpreter's lock is given away for the wait alone: a launch takes no longer than that.
+  // The batch is waited for whatever `meanwhile` raises.
   Counters run_in_place(std::uintptr_t ids, std::int64_t ids_stride, bool ids_are_int64,
                         std::uintptr_t dense, std::int64_t dense_stride, std::uintptr_t out,
-                        std::int64_t batch, bool use_oov, std::uintptr_t stream) {
+                        std::int64_t batch, bool use_oov, std::uintptr_t stream,
+                        const py::function& meanwhile) {
     const RunInputs inputs =
         device_batch(ids, ids_stride, ids_are_int64, dense, dense_stride, out, batch, use_oov);
+    const auto caller = reinterpret_cast<cudaStream_t>(stream);
+    ring->launch_in_place(inputs, caller);
+    std::exception_ptr raised;
+    try {
+      meanwhile();
+    } catch (...) {
+      raised = std::current_exception();
+    }
     bool any = false;
     {
       const py::gil_scoped_release release;
-      any = ring->run_in_place(inputs, reinterpret_cast<cudaStream_t>(stream), report);
+      any = ring->await_in_place(caller, report);
     }
+    if (raised) std::rethrow_exception(raised);
     return counters(any);
   }
 
@@ -180,7 +193,7 @@ void bind_batch_ring(py::module_& module) {
       .def("collect", &RingArgument::collect, py::arg("slot"), py::arg("out"))
       .def("run_in_place", &RingArgument::run_in_place, py::arg("ids"), py::arg("ids_stride"),
            py::arg("ids_are_int64"), py::arg("dense"), py::arg("dense_stride"), py::arg("out"),
-           py::arg("batch"), py::arg("use_oov"), py::arg("stream"))
+           py::arg("batch"), py::arg("use_oov"), py::arg("stream"), py::arg("meanwhile"))
       .def("start_in_place", &RingArgument::start_in_place, py::arg("ids"), py::arg("ids_stride"),
            py::arg("ids_are_int64"), py::arg("dense"), py::arg("dense_stride"), py::arg("out"),
            py::arg("batch"), py::arg("use_oov"), py::arg("stream"))

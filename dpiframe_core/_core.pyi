@@ -1,6 +1,6 @@
 """Compiled part of dpiframe_core. Dimension letters: B batch, F fields, W output width."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypedDict
 
 import numpy as np
@@ -486,10 +486,13 @@ class BatchRing:
         batch: int,
         use_oov: bool,
         stream: int,
+        meanwhile: Callable[[], object],
     ) -> NDArray[np.int64] | None:
-        """Score a batch on the device, after what `stream` holds so far, and wait for it.
+        """Score a batch on the device, on `stream` after what that holds so far, and wait for it.
 
         Device addresses, 0 for what the model has not; strides in numbers from one row to the next.
+        `meanwhile` is called when the GPU has begun; what it raises comes when the batch is done.
+        ValueError for a stream that is being captured into a graph.
         """
     def start_in_place(
         self,

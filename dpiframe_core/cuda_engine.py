@@ -163,9 +163,9 @@ class CudaEngine:
     ) -> tuple[np.ndarray, tuple[int, int] | None]:
         """Write scores [B], at the address `out`, of ids [F, B] and dense [N, B] on the device.
 
-        Starts after what `stream` holds so far and returns when all is done. Returns the counts
-        [F] and the first (row, field) with an id outside its table. B is 1 to max_batch; the
-        shapes must fit.
+        Runs on `stream` after what that holds so far and returns when all is done. Returns the
+        counts [F] and the first (row, field) with an id outside its table. B is 1 to max_batch; the
+        shapes must fit. ValueError where the stream is being captured into a graph.
         """
         i, d, _ = self.inputs.places(ids, dense)
         found = self.run_in_place(i, d, out, batch, use_oov, stream)
@@ -176,8 +176,9 @@ class CudaEngine:
     ) -> BadIds | None:
         """`run_on_device` of matrices that `inputs` found; None where all ids are inside."""
         with self._turn:
+            ahead = self.inputs.make_scores_ahead
             report = self._ring.run_in_place(
-                ids[0], ids[1], ids[2] == 8, dense[0], dense[1], out, batch, use_oov, stream
+                ids[0], ids[1], ids[2] == 8, dense[0], dense[1], out, batch, use_oov, stream, ahead
             )
         return None if report is None else (self._counts(report), self._first(report))
 
@@ -218,6 +219,7 @@ class CudaEngine:
     def close(self) -> None:
         """Free all memory of the device."""
         self._ring = self._native = None
+        self.inputs.forget()
 
     def _counts(self, report: np.ndarray | None) -> np.ndarray:
         """Ids outside their tables by field; counters start at -1."""

@@ -6,6 +6,7 @@ no more than is needed, and in the cheapest way that torch has.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -95,6 +96,8 @@ class DeviceInputs:
     def __init__(self, num_fields: int, num_dense: int, device: int) -> None:
         self.num_fields, self.num_dense, self.device = num_fields, num_dense, device
         self._like: Tensor | None = None  # scores are made like it
+        self._asked: tuple[int, int, bool] | None = None  # what the scores made last are like
+        self._ahead: Tensor | None = None  # what will do when the same are asked for
 
     def places(self, ids: Any, dense: Any) -> tuple[Matrix, Matrix, int]:
         """Where ids [F, B] and dense [N, B] lie, and B; what the model has not is not looked at.
@@ -110,10 +113,16 @@ class DeviceInputs:
                 raise ValueError(f"ids and dense must have one batch, got {sorted((rows, batch))}")
         return i, d, batch or rows
 
-    def scores(self, batch: int) -> tuple[Any, int]:
+    def scores(self, batch: int, stream: int | None = None) -> tuple[Any, int]:
         """An uninitialised float32 [B] and its address: a torch tensor where torch has CUDA, else a
-        plain array with `__cuda_array_interface__`.
+        plain array with `__cuda_array_interface__`. `stream`: torch's current one, to which the
+        tensor's memory belongs, where the next call may well ask for the same.
         """
+        made, self._ahead = self._ahead, None
+        asked = None if stream is None else (batch, stream, torch.is_inference_mode_enabled())
+        if made is not None and asked == self._asked:
+            return made, made.data_ptr()
+        self._asked = asked
         if self._like is None:
             if not torch.cuda.is_available():
                 vector = _core.CudaVector(batch, self.device)
@@ -121,6 +130,17 @@ class DeviceInputs:
             self._like = torch.empty(0, dtype=torch.float32, device=f"cuda:{self.device}")
         made = self._like.new_empty(batch)  # takes less time than torch.empty
         return made, made.data_ptr()
+
+    def make_scores_ahead(self) -> None:
+        """While the GPU is busy: what `scores` returns when it is asked for the same again."""
+        if self._asked is None or self._like is None or self._ahead is not None:
+            return
+        with suppress(torch.OutOfMemoryError):  # scores() will raise it, if anybody asks
+            self._ahead = self._like.new_empty(self._asked[0])
+
+    def forget(self) -> None:
+        """Keep no memory of the device."""
+        self._ahead = self._asked = None
 
     def stream(self, array: Any) -> int:
         """The stream that the caller's work on the array is on."""

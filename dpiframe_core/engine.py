@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from dpiframe_core import _core
 from dpiframe_core.bundle import Bundle
@@ -163,20 +164,22 @@ class Engine:
         began = time.perf_counter()
         ids, dense = device_array(ids), device_array(dense)
         i, d, batch = runner.inputs.places(ids, dense)
-        out, address = runner.inputs.scores(batch)
-        stream = runner.inputs.stream(ids if self.spec.fields else dense)
+        source = ids if self.spec.fields else dense
+        stream = runner.inputs.stream(source)
+        again = isinstance(source, Tensor) and batch <= self.max_batch
+        out, address = runner.inputs.scores(batch, stream if again else None)
         self._bad_ids = None
         self.batch_seconds, self.device_seconds = [], NO_SECONDS
         for start in range(0, batch, self.max_batch):
             rows = min(self.max_batch, batch - start)
-            bad = runner.run_in_place(
-                _moved(i, start), _moved(d, start), address + 4 * start, rows, self._use_oov, stream
-            )
+            bad = runner.run_in_place(i, d, address + 4 * start, rows, self._use_oov, stream)
             ended = time.perf_counter()
             self.batch_seconds.append(ended - began)
             began = ended
             if bad is not None:
                 self._count_on_device(bad, start, ids)
+            if start + rows < batch:
+                i, d = _moved(i, rows), _moved(d, rows)
         return out
 
     def _count_on_device(self, bad: BadIds, start: int, ids: Any) -> None:

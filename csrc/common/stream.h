@@ -49,9 +49,10 @@ class Event {
   }
 
   cudaEvent_t get() const { return event_; }
-  void record(const Stream& stream) const {
-    DPIF_CUDA_CHECK(cudaEventRecord(event_, stream.get()));
-  }
+  void record(cudaStream_t stream) const { DPIF_CUDA_CHECK(cudaEventRecord(event_, stream)); }
+  void record(const Stream& stream) const { record(stream.get()); }
+  // What `stream` is given from now on comes after what was recorded.
+  void hold(cudaStream_t stream) const { DPIF_CUDA_CHECK(cudaStreamWaitEvent(stream, event_, 0)); }
 
  private:
   cudaEvent_t event_ = nullptr;

@@ -55,9 +55,20 @@ bool readable_by_device(const HostColumns& from, std::int64_t size) {
   return page_locked(from.columns[0].data) && page_locked(end - 1);
 }
 
-// cudaStreamSynchronize spins; this is the one place where the end of a device batch is awaited.
-void wait_for_batch(const Stream& stream) {
-  stream.synchronize();
+// A stream that is captured cannot be waited for. Asking leaves the capture as it is.
+void check_not_captured(cudaStream_t stream) {
+  cudaStreamCaptureStatus status{};
+  const cudaError_t asked = cudaStreamIsCapturing(stream, &status);
+  if (asked == cudaErrorStreamCaptureImplicit) {  // a stream that the default one waits for
+    (void)cudaGetLastError();
+    status = cudaStreamCaptureStatusActive;
+  } else {
+    DPIF_CUDA_CHECK(asked);
+  }
+  DPIF_CHECK(
+      status == cudaStreamCaptureStatusNone,
+      "a batch is waited for, so it cannot be scored on a stream that is being captured into "
+      "a CUDA graph: score it before or after the capture");
 }
 
 }  // namespace
@@ -141,7 +152,8 @@ int BatchRing::submit(const HostBatch& batch) {
   (batch.logits ? run.logits : run.scores) = static_cast<float*>(slot.scores.get());
   run.report = slot.report.device();
   run.report_copy = slot.report.host();
-  program_.run(run);
+  own_busy_ = true;
+  program_.run(run, program_.stream().get());
   own.computed.record(program_.stream());
   copy_out_.wait_for(own.computed.get());
   DPIF_CUDA_CHECK(cudaMemcpyAsync(slot.out.get(), slot.scores.get(), sizeof(float) * batch.size,
@@ -216,28 +228,51 @@ void BatchRing::count_seconds(std::int64_t number) {
   seconds_.copy_out += seconds.copy_out;
 }
 
-bool BatchRing::run_in_place(RunInputs inputs, cudaStream_t caller,
-                             std::span<std::int64_t> report) {
-  start_in_place(inputs, caller);
-  return finish_in_place(report);
+void BatchRing::launch_in_place(RunInputs inputs, cudaStream_t caller) {
+  const DeviceGuard guard(program_.device());
+  check_not_captured(caller);
+  if (own_busy_) {
+    switch_.record(program_.stream());
+    switch_.hold(caller);
+  }
+  inputs.report = in_place_.device();
+  inputs.report_copy = in_place_.host();
+  try {
+    program_.run(inputs, caller);
+  } catch (...) {  // whose memory may go now: what did start must not use it
+    (void)cudaStreamSynchronize(caller);
+    throw;
+  }
+}
+
+bool BatchRing::await_in_place(cudaStream_t caller, std::span<std::int64_t> report) {
+  const DeviceGuard guard(program_.device());
+  DPIF_CUDA_CHECK(cudaStreamSynchronize(caller));
+  return take_in_place(report);
 }
 
 void BatchRing::start_in_place(RunInputs inputs, cudaStream_t caller) {
   const DeviceGuard guard(program_.device());
   if (cudaStreamQuery(caller) != cudaSuccess) {  // a wait costs the GPU more than this asking
     (void)cudaGetLastError();                    // "not ready" is no failure of the next launch
-    DPIF_CUDA_CHECK(cudaEventRecord(caller_.get(), caller));
-    program_.stream().wait_for(caller_.get());
+    switch_.record(caller);
+    program_.stream().wait_for(switch_.get());
   }
   inputs.report = in_place_.device();
   inputs.report_copy = in_place_.host();
-  program_.run(inputs);
+  own_busy_ = true;
+  program_.run(inputs, program_.stream().get());
 }
 
 bool BatchRing::finish_in_place(std::span<std::int64_t> report) {
   const DeviceGuard guard(program_.device());
-  wait_for_batch(program_.stream());
-  return in_place_.take(report, program_.stream());
+  program_.stream().synchronize();
+  return take_in_place(report);
+}
+
+bool BatchRing::take_in_place(std::span<std::int64_t> report) {
+  own_busy_ = in_place_.take(report, program_.stream());
+  return own_busy_;
 }
 
 }  // namespace dpiframe

@@ -66,11 +66,14 @@ class BatchRing {
   // whether there were bad ids.
   bool collect(int slot, std::span<float> out, std::span<std::int64_t> report);
 
-  // Runs a batch whose memory lies on the device, after what `caller` holds so far, and waits for
-  // it.
-  bool run_in_place(RunInputs inputs, cudaStream_t caller, std::span<std::int64_t> report);
-  // The two halves of it. Batches may be started one behind the other; finish waits for all of them
-  // and takes the counters of all.
+  // Runs a batch whose memory lies on the device on `caller` itself, after what that holds so far;
+  // any kind of stream but one that is being captured (std::invalid_argument).
+  void launch_in_place(RunInputs inputs, cudaStream_t caller);
+  // Must follow it: waits for `caller` and takes the counters, as collect.
+  bool await_in_place(cudaStream_t caller, std::span<std::int64_t> report);
+
+  // The same on the program's stream, so that batches may be started one behind the other; finish
+  // waits for all of them and takes the counters of all.
   void start_in_place(RunInputs inputs, cudaStream_t caller);
   bool finish_in_place(std::span<std::int64_t> report);
 
@@ -100,6 +103,8 @@ class BatchRing {
   void copy_in(const HostColumns& from, std::int64_t size, std::size_t number_bytes,
                const void* packed, void* inputs);
   void count_seconds(std::int64_t number);
+  // Of batches in place, when they and all on the program's stream are done.
+  bool take_in_place(std::span<std::int64_t> report);
   // Of a batch in flight, or of the one before those, by its number.
   BatchEvents& events(std::int64_t number) { return events_[number % events_.size()]; }
 
@@ -117,7 +122,9 @@ class BatchRing {
   std::int64_t num_submitted_ = 0;
   BatchSeconds seconds_;
   Report in_place_;
-  Event caller_;
+  Event switch_;  // between the program's stream and the caller's
+  // The program's stream may hold work that the next batch on the caller's must come after.
+  bool own_busy_ = false;
   BatchPacker packer_;
 };
 

@@ -91,13 +91,13 @@ void CudaProgram::build(const Plan& plan, const ExecutorOptions& options) {
                                          WholePlan{{forward, true}, forward_rows_}, options);
 }
 
-void CudaProgram::run(const RunInputs& inputs) {
+void CudaProgram::run(const RunInputs& inputs, cudaStream_t stream) {
   const DeviceGuard guard(device_);
   DPIF_CHECK(executor_ != nullptr, "the program is not built");
   if (!failure_.empty())
     throw std::runtime_error("the engine failed before and cannot be used any more: " + failure_);
   try {
-    executor_->run(inputs);
+    executor_->run(inputs, stream);
   } catch (const std::runtime_error& error) {
     failure_ = error.what();
     throw;
@@ -107,6 +107,7 @@ void CudaProgram::run(const RunInputs& inputs) {
 void CudaProgram::poison() {
   const DeviceGuard guard(device_);
   DPIF_CUDA_CHECK(cudaMemsetAsync(arena_.get(), 0xff, arena_.bytes(), stream().get()));
+  stream().synchronize();  // the next batch may be on another stream
 }
 
 Matrix CudaProgram::matrix(const ArenaView& view) const {

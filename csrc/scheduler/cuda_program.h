@@ -103,8 +103,9 @@ class CudaProgram {
 
   void build(const Plan& plan, const ExecutorOptions& options);
 
-  // Enqueues a batch on stream(). After an error of CUDA the program refuses to run again.
-  void run(const RunInputs& inputs);
+  // Enqueues a batch on `stream`, of which any may come but one at a time (executor.h). After an
+  // error of CUDA the program refuses to run again.
+  void run(const RunInputs& inputs, cudaStream_t stream);
   void poison();  // for tests: fills the arena with NaN
 
   int device() const { return device_; }

@@ -43,18 +43,24 @@ class Executor {
   Executor(Plan plan, std::vector<LaunchStep> steps, WholePlan whole,
            const ExecutorOptions& options);
 
-  // Enqueues a batch of 1 to max_rows rows; its work begins and ends on stream().
-  void run(const RunInputs& inputs);
+  // Enqueues a batch of 1 to max_rows rows; its work begins and ends on `stream`, which takes the
+  // place of the plan's first one. Batches on different streams must be put in order by the caller.
+  void run(const RunInputs& inputs, cudaStream_t stream);
 
   const Stream& stream() const { return streams_[0]; }
   const std::vector<std::int64_t>& buckets() const { return buckets_; }
 
  private:
-  void enqueue(std::int64_t rows, const RunInputs& inputs, std::vector<cudaGraphNode_t>* nodes);
-  void enqueue_step(const PlannedStep& planned, std::int64_t rows, const RunInputs& inputs,
-                    std::vector<cudaGraphNode_t>* nodes);
-  void launch(const LaunchStep& step, bool refused, const Stream& stream, std::int64_t rows,
-              const RunInputs& inputs, std::vector<cudaGraphNode_t>* nodes);
+  struct Launches {
+    std::int64_t rows;
+    const RunInputs& inputs;
+    cudaStream_t first;                   // in place of streams_[0]
+    std::vector<cudaGraphNode_t>* nodes;  // takes those with inputs; null: nothing is captured
+  };
+
+  void enqueue(const Launches& launches);
+  void enqueue_step(const PlannedStep& planned, const Launches& launches);
+  void launch(const LaunchStep& step, bool refused, cudaStream_t stream, const Launches& launches);
   CapturedGraph capture(std::int64_t rows);
 
   Plan plan_;

@@ -94,3 +94,23 @@ def test_arrays_on_the_cpu_are_not_on_a_device():
     for value in (torch.zeros(2), [torch.zeros(2)], None, "text"):
         assert not on_device(value)
     assert on_device(OtherArray((7, 19))) and on_device(OtherArray((7, 19), device=0))
+
+
+def test_scores_made_ahead_serve_the_same_rows_on_the_same_stream_once():
+    inputs = DeviceInputs(7, 0, HERE)
+    inputs._like = torch.empty(0)
+    first, _ = inputs.scores(19, 5)
+    inputs.make_scores_ahead()
+    inputs.make_scores_ahead()
+    ahead = inputs._ahead
+    second, address = inputs.scores(19, 5)
+    assert second is ahead and address == second.data_ptr() != first.data_ptr()
+    assert inputs.scores(19, 5)[0] is not second
+    for rows, stream in ((19, 6), (18, 5), (19, None)):
+        inputs.scores(19, 5)
+        inputs.make_scores_ahead()
+        ahead = inputs._ahead
+        other, _ = inputs.scores(rows, stream)
+        assert other is not ahead and other.shape == (rows,)
+    inputs.make_scores_ahead()
+    assert inputs._ahead is None  # nobody will ask again
