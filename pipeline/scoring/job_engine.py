@@ -43,10 +43,7 @@ class Scored(NamedTuple):
 
 
 class JobEngine:
-    """One engine for the threads of a scorer: in a thread of its own, which nothing else holds up.
-
-    Those threads run at a lower priority, see `Scorer`: the GPU's work comes before theirs.
-    """
+    """One engine for the threads of a scorer, in a thread of its own."""
 
     def __init__(self, settings: ScorerSettings) -> None:
         """Begin to load; what goes wrong is raised by every `score`."""

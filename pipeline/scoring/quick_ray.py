@@ -21,8 +21,6 @@ SYSTEM_CONFIG: dict[str, Any] = {
     "enable_worker_prestart": True,
     # What workers import meanwhile: none.
     "preload_python_modules": ["pipeline.scoring.flow"],
-    # Workers lower the priority of their threads themselves, but for one that drives a GPU: 15.
-    "worker_niceness": 0,
     # An agent's standard input ends with the raylet.
     "enable_pipe_based_agent_to_parent_health_check": True,
 }

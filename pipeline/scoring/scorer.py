@@ -7,10 +7,8 @@ means.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -34,8 +32,6 @@ from pipeline.scoring.unit_memory import UnitMemory
 
 T = TypeVar("T")
 
-LOWER_PRIORITY = 19  # the lowest of Linux, whose threads each have one
-
 OUTCOME_SCHEMA = pa.schema([("record", pa.string()), ("error", pa.string())])
 
 
@@ -58,7 +54,6 @@ class Scorer:
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Score and publish units, to be read or a block; returns a row of OUTCOME_SCHEMA each."""
-        step_back()
         described = units_of(table)
         if described is None:
             return outcomes([self._outcome(unit_in(table), lambda: open_block(table))])
@@ -135,18 +130,6 @@ class Scorer:
             where = first_bad_row(rejected, unit.path, unit.first_row_group, groups)
             raise UnitFailedError("bad_row", where)
         return rejected
-
-
-def step_back() -> None:
-    """Lower the priority of this thread, where the system has one for threads.
-
-    On a machine whose cores are all at work the thread that drives the GPU would otherwise wait for
-    its turn among dozens that read and write, and the GPU for it. The main thread stays as it is.
-    """
-    if threading.current_thread() is threading.main_thread():
-        return
-    with contextlib.suppress(AttributeError, OSError):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWER_PRIORITY)
 
 
 def with_scores(copied: pa.Table, scores: np.ndarray, bad_rows: np.ndarray) -> pa.Table:
