@@ -77,7 +77,7 @@ def digest(
         first_unit_read_s=min(unit.started for unit in manifest.units) - watched.began,
         exit_s=watched.ended - watched.began,
         stages=parts,
-        limit=limit(parts, used.steady_cores(), cores),
+        limit=limit(parts, used.steady_cores(), cores, used.stolen_cores),
         usage=used,
     )
 

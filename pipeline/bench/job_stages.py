@@ -11,6 +11,7 @@ from pipeline.tracking.metrics import STAGES
 
 IN_ENGINE = {"copy_in", "score", "copy_out"}  # a scorer's engine takes one unit at a time
 FULL = 0.75  # from this share of its places on a stage is called the limit
+NOTICED = 0.5  # cores
 
 
 class Stage(BaseModel):
@@ -60,10 +61,13 @@ def stages(
     return found
 
 
-def limit(found: Sequence[Stage], busy_cores: float | None, cores: int) -> str:
+def limit(
+    found: Sequence[Stage], busy_cores: float | None, cores: int, stolen: float | None = None
+) -> str:
     """What limits a run in its steady state, in a sentence; or that nothing is full.
 
-    `busy_cores`: those of `cores` that its processes kept busy, None where that is not known.
+    `busy_cores`: those of `cores` that its processes kept busy, None where that is not known;
+    `stolen`: those that were not there, as the machine's host ran something else on them.
     """
     engines = next((stage for stage in found if stage.name == "score"), None)
     others = [stage for stage in found if stage.where == "cores"]
@@ -74,10 +78,12 @@ def limit(found: Sequence[Stage], busy_cores: float | None, cores: int) -> str:
         most = max(others, key=lambda stage: stage.seconds_per_million, default=None)
         longest = f", {most.name} the longest stage there" if most else ""
         facts.append(f"{busy_cores:.1f} of {cores} cores busy{longest}")
+    if stolen is not None and stolen >= NOTICED:
+        facts.append(f"the host took {stolen:.1f} cores away")
     full = []
     if engines is not None and engines.share >= FULL:
         full.append("the engines")
-    if busy_cores is not None and busy_cores >= FULL * cores:
+    if busy_cores is not None and busy_cores + (stolen or 0) >= FULL * cores:
         full.append("the cores")
     verdict = f"{' and '.join(full)} limit" if full else "nothing is full"
     return f"{verdict}: {'; '.join(facts)}" if facts else verdict

@@ -41,6 +41,7 @@ class Usage(BaseModel):
 
     processes: dict[Kind, ProcessUsage]
     peak_store_bytes: int
+    stolen_cores: float | None = None  # of this machine, which its host gave to others, steady
     gpus: list[GpuUsage] | None
     samples: list[Sample]
 
@@ -63,6 +64,7 @@ def usage(watched: Watched, window: tuple[float, float]) -> Usage:
             for kind in KINDS
             if any(kind in sample.processes for sample in samples)
         },
+        stolen_cores=_stolen(samples, window),
         peak_store_bytes=max((sample.store_bytes for sample in samples), default=0),
         gpus=_gpus(watched.gpus, window) or None,
         samples=samples,
@@ -81,6 +83,13 @@ def _processes(kind: Kind, samples: Sequence[Sample], window: tuple[float, float
         steady_cores=cores,
         cpu_s=samples[-1].cpu_s.get(kind, 0.0),
     )
+
+
+def _stolen(samples: Sequence[Sample], window: tuple[float, float]) -> float | None:
+    inside = [sample for sample in samples if window[0] <= sample.time <= window[1]]
+    if len(inside) < 2:
+        return None
+    return (inside[-1].stolen_s - inside[0].stolen_s) / (inside[-1].time - inside[0].time)
 
 
 def _gpus(samples: Sequence[GpuSample], window: tuple[float, float]) -> list[GpuUsage]:

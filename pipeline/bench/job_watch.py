@@ -30,13 +30,17 @@ Kind = Literal["driver", "helpers", "ray", "readers", "scorers"]
 
 
 class Sample(BaseModel):
-    """The processes at one moment, by kind. `cpu_s` has been used so far, by dead ones too."""
+    """The processes at one moment, by kind. `cpu_s` has been used so far, by dead ones too.
+
+    `stolen_s`: that this machine's processors waited so far for their host to run them.
+    """
 
     time: float  # epoch seconds
     processes: dict[Kind, int]
     private_bytes: dict[Kind, int]
     cpu_s: dict[Kind, float]
     store_bytes: int  # of shared memory, files of the benchmark left out
+    stolen_s: float = 0.0
 
 
 class Watched(BaseModel):
@@ -150,6 +154,7 @@ class ProcessWatch:
             private_bytes=private,
             cpu_s=used,
             store_bytes=store_bytes,
+            stolen_s=getattr(psutil.cpu_times(), "steal", 0.0),
         )
 
     def _family(self) -> list[psutil.Process]:

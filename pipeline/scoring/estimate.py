@@ -14,10 +14,10 @@ from pipeline.scoring.sizes import Sizes, Work
 from pipeline.scoring.unit_groups import GROUP_ROWS
 
 # From the command to the first unit at a scorer: Python, Ray, actors, engine, CUDA graphs.
-START_S = {"cpu": 7.0, "cuda": 13.0}
+START_S = {"cpu": 6.0, "cuda": 9.0}
 # A core decodes parquet (39 columns, zstd) at this many bytes a second of decoded columns: one of
 # 16 that do so at a time on the machine of docs/gpu, about the same on one of 2 of an AMD EPYC.
-READ_BYTES_S = {"encoded": 7.0e8, "raw": 2.7e8}  # raw: 26 of the columns are texts to be hashed
+READ_BYTES_S = {"encoded": 9.0e8, "raw": 2.7e8}  # raw: 26 of the columns are texts to be hashed
 # An H200 (docs/gpu/nvidia_h200.md): rows of tables fetched, operations in products.
 GPU_LOOKUPS_S = 2.5e10
 GPU_OPERATIONS_S = {"fp32": 1.5e14, "tf32": 2.8e14, "fp16": 4.6e14, "bf16": 4.6e14}

@@ -126,6 +126,8 @@ def test_the_limit_is_what_is_full():
     assert limit([read, idle], 7.0, 8).startswith("the cores limit: ")
     assert limit([read, score], 7.0, 8).startswith("the engines and the cores limit: ")
     assert limit([read, idle], 2.0, 8).startswith("nothing is full: ")
+    stolen = limit([read, idle], 5.0, 8, 2.5)
+    assert stolen.startswith("the cores limit: ") and "the host took 2.5 cores away" in stolen
     assert limit([], None, 8) == "nothing is full"
 
 
