@@ -55,7 +55,7 @@ class JobEngine:
     def on_gpu(self) -> bool:
         """Whether the engine is loaded, and runs on a GPU."""
         loaded = self._engine.done() and self._engine.exception() is None
-        return loaded and self._engine.result().device.startswith("cuda")
+        return loaded and self._settings.device == "cuda"
 
     def score(self, block: UnitBlock) -> Scored:
         """Score a unit. UnitFailedError, or any error of the engine."""

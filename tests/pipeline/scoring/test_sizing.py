@@ -47,7 +47,7 @@ def sizes_of(**keys: Any) -> Sizes:
 def test_a_billion_rows_on_one_gpu_with_16_cores() -> None:
     sizes = sizes_of()
     assert (sizes.device, sizes.scorers, sizes.scorer_gpus) == ("cuda", 1, 1)
-    assert (sizes.read_in, sizes.read_tasks, sizes.calls) == ("scorer", 16, 16)
+    assert (sizes.read_in, sizes.read_tasks, sizes.calls) == ("scorer", 20, 20)
     assert sizes.tasks_in_flight > sizes.calls
     assert (sizes.threads, sizes.max_batch) == (12, MAX_BATCH)
     assert sizes.store_bytes == LEAST_STORE
