@@ -15,11 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import safetensors.numpy
 from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
 
+from dpiframe_core.bundle_arrays import map_arrays
 from dpiframe_core.bundle_files import (
     VOCABULARY,
     WEIGHTS,
@@ -51,14 +53,17 @@ class Bundle:
     vocabularies: Mapping[str, pa.Array] = field(default_factory=dict)
 
     def weights(self) -> dict[str, Tensor]:
+        """The weights by name as tensors: `arrays` for who works with torch."""
+        import torch
+
+        return {name: torch.from_numpy(array) for name, array in self.arrays().items()}
+
+    def arrays(self) -> dict[str, np.ndarray]:
         """The weights by name, mapped from the file (not copied); half types widened to float32.
 
         Lowering computes new weights from these, and must not round them to half a type.
         """
-        from safetensors.torch import load_file
-
-        stored = load_file(self.path / WEIGHTS)
-        return {name: w if w.dtype.itemsize >= 4 else w.float() for name, w in stored.items()}
+        return map_arrays(self.path / WEIGHTS)
 
 
 def open_bundle(path: str | Path) -> Bundle:

@@ -38,7 +38,7 @@ class CpuEngine:
         if threads is not None:
             torch.set_num_threads(threads)
         self.threads = torch.get_num_threads()
-        weights = {name: w.float().contiguous() for name, w in program.weights.items()}
+        weights = {n: interpreter.as_tensor(w, np.float32) for n, w in program.weights.items()}
         self._whole = _whole_products(program)
         self.schedule: Schedule = schedule(program, self.tile, 1, "serial", self._whole)
         self._steps = [program.steps[planned.step] for planned in self.schedule.plan.steps]

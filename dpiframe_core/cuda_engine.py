@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from dpiframe_core import _core
-from dpiframe_core.device_inputs import DeviceInputs, Matrix
 from dpiframe_core.device_layout import lay_out
 from dpiframe_core.device_program import DeviceProgram
 from dpiframe_core.engine_inputs import Columns
 from dpiframe_core.one_caller import OneCaller
 from dpiframe_core.program import Program
 from dpiframe_core.scheduling import Policy
+
+if TYPE_CHECKING:
+    from dpiframe_core.device_inputs import DeviceInputs, Matrix
 
 SLOTS = 3  # batches in flight: one copied in, one computed, one copied out
 
@@ -71,7 +74,6 @@ class CudaEngine:
     ) -> None:
         self.program, self.options = program, options
         self.device, self.max_batch = f"cuda:{options.device}", options.max_batch
-        self.inputs = DeviceInputs(len(program.field_rows), program.num_dense, options.device)
         self._turn = OneCaller()
         self.batch_seconds: list[float] = []
         faults = faults or Faults()
@@ -94,6 +96,14 @@ class CudaEngine:
         )
         self.device_bytes: int = self._native.device_bytes + self._ring.device_bytes
         self.arena_bytes: int = self._layout.schedule.arena_bytes
+
+    @cached_property
+    def inputs(self) -> DeviceInputs:
+        """What finds batches on the device; it brings torch, which the others do without."""
+        from dpiframe_core.device_inputs import DeviceInputs
+
+        program = self.program
+        return DeviceInputs(len(program.field_rows), program.num_dense, self.options.device)
 
     def run(
         self,
@@ -219,7 +229,7 @@ class CudaEngine:
     def close(self) -> None:
         """Free all memory of the device."""
         self._ring = self._native = None
-        self.inputs.forget()
+        vars(self).pop("inputs", None)  # it may hold scores made ahead
 
     def _counts(self, report: np.ndarray | None) -> np.ndarray:
         """Ids outside their tables by field; counters start at -1."""

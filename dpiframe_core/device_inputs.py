@@ -1,7 +1,8 @@
 """Batches that lie on the engine's GPU: the checks that protect memory, and where things are.
 
 A batch of a few thousand rows takes the GPU some tens of microseconds, so a torch tensor is asked
-no more than is needed, and in the cheapest way that torch has.
+no more than is needed, and in the cheapest way that torch has. Only who scores such batches waits
+for torch, which takes seconds to import: the engine imports this file with the first of them.
 """
 
 from __future__ import annotations
@@ -9,17 +10,16 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from dpiframe_core import _core
+from dpiframe_core.engine_inputs import on_device
 
 # Address, numbers from one row to the next, bytes of a number.
 Matrix = tuple[int, int, int]
 NOTHING: Matrix = (0, 0, 0)
 
-CUDA = 2  # the device type of DLPack
 # Bytes of a number by torch's type, and by the name of __cuda_array_interface__.
 Types = dict[Any, int]
 IDS: Types = {torch.int32: 4, torch.int64: 8, "<i4": 4, "<i8": 8}
@@ -27,19 +27,6 @@ DENSE: Types = {torch.float32: 4, "<f4": 4}
 
 # torch.cuda.current_stream makes an object first, which is ten times slower.
 _raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-
-
-def on_device(value: Any) -> bool:
-    """Whether the array lies on a CUDA device."""
-    if value is None:
-        return False
-    if isinstance(value, Tensor):
-        return value.is_cuda
-    if isinstance(value, (np.ndarray, list, tuple)):
-        return False
-    if hasattr(value, "__dlpack_device__"):
-        return bool(value.__dlpack_device__()[0] == CUDA)
-    return hasattr(value, "__cuda_array_interface__")
 
 
 def device_array(value: Any) -> Any:
@@ -93,6 +80,9 @@ def _described(
 class DeviceInputs:
     """What a model takes on one GPU."""
 
+    tensor = Tensor
+    array = staticmethod(device_array)
+
     def __init__(self, num_fields: int, num_dense: int, device: int) -> None:
         self.num_fields, self.num_dense, self.device = num_fields, num_dense, device
         self._like: Tensor | None = None  # scores are made like it
@@ -137,10 +127,6 @@ class DeviceInputs:
             return
         with suppress(torch.OutOfMemoryError):  # scores() will raise it, if anybody asks
             self._ahead = self._like.new_empty(self._asked[0])
-
-    def forget(self) -> None:
-        """Keep no memory of the device."""
-        self._ahead = self._asked = None
 
     def stream(self, array: Any) -> int:
         """The stream that the caller's work on the array is on."""

@@ -107,6 +107,6 @@ def _cost(step: Step, program: Program, precision: str) -> float:
     columns = sum(v.width for v in (*step.reads(), *step.writes()))
     operations = 0
     if isinstance(step, (p.Linear, FusedLinear)):
-        operations = 2 * program.weights[step.weight].numel()
+        operations = 2 * program.weights[step.weight].size
     moved = columns * element_bytes(precision, False)
     return LAUNCH + PLANNED_ROWS * (moved / BANDWIDTH + operations / RATES[precision])

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from dpiframe_core import _core
 from dpiframe_core import program as p
@@ -152,21 +150,23 @@ def _weights(step: Step) -> list[Use]:
     return [("numbers", w) for w in step.weight_names()]
 
 
-def _batch_norm_numbers(program: Program) -> dict[str, Tensor]:
+def _batch_norm_numbers(program: Program) -> dict[str, np.ndarray]:
     """Scale and shift of each BatchNorm, worked out in float64."""
     numbers = {}
     for step in program.steps:
         if isinstance(step, p.BatchNorm):
-            weight, bias, mean, var = (program.weights[part].double() for part in step.parts)
-            scale = weight / torch.sqrt(var + step.eps)
+            weight, bias, mean, var = (
+                program.weights[part].astype(np.float64) for part in step.parts
+            )
+            scale = weight / np.sqrt(var + step.eps)
             numbers[f"{step.name}/scale"] = scale
             numbers[f"{step.name}/shift"] = bias - mean * scale
     return numbers
 
 
-def _matrix(kind: str, weight: Tensor) -> np.ndarray:
+def _matrix(kind: str, weight: np.ndarray) -> np.ndarray:
     """The weight as the compiled part takes it: float32 with two dimensions."""
-    values = weight.detach().float().contiguous().numpy()
+    values = np.ascontiguousarray(weight, np.float32)
     return values.reshape(1, -1) if kind == "numbers" else values
 
 

@@ -7,19 +7,19 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from dpiframe_core import _core
 from dpiframe_core.bundle import Bundle
-from dpiframe_core.cpu_engine import CpuEngine
 from dpiframe_core.cuda_engine import BadIds, CudaEngine, DeviceSeconds, HostPart
-from dpiframe_core.device_inputs import Matrix, device_array, on_device
-from dpiframe_core.engine_inputs import Columns, Ids, checked_inputs, cut
+from dpiframe_core.engine_inputs import Columns, Ids, checked_inputs, cut, on_device
 from dpiframe_core.errors import BadIdError
+
+if TYPE_CHECKING:  # both bring torch, which takes seconds to import
+    from dpiframe_core.cpu_engine import CpuEngine
+    from dpiframe_core.device_inputs import Matrix
 
 NO_SECONDS = DeviceSeconds()
 
@@ -162,12 +162,13 @@ class Engine:
         if not isinstance(runner, CudaEngine):
             raise ValueError(f"the arrays are on a CUDA device, the engine runs on {self.device}")
         began = time.perf_counter()
-        ids, dense = device_array(ids), device_array(dense)
-        i, d, batch = runner.inputs.places(ids, dense)
+        inputs = runner.inputs
+        ids, dense = inputs.array(ids), inputs.array(dense)
+        i, d, batch = inputs.places(ids, dense)
         source = ids if self.spec.fields else dense
-        stream = runner.inputs.stream(source)
-        again = isinstance(source, Tensor) and batch <= self.max_batch
-        out, address = runner.inputs.scores(batch, stream if again else None)
+        stream = inputs.stream(source)
+        again = isinstance(source, inputs.tensor) and batch <= self.max_batch
+        out, address = inputs.scores(batch, stream if again else None)
         self._bad_ids = None
         self.batch_seconds, self.device_seconds = [], NO_SECONDS
         for start in range(0, batch, self.max_batch):
@@ -189,6 +190,8 @@ class Engine:
         if not self._use_oov:
             field = self.spec.fields[f]
             if not hasattr(ids, "__getitem__"):
+                import torch
+
                 ids = torch.as_tensor(ids, device=self.device)
             value = int(ids[f, start + row])
             raise BadIdError(field.name, start + row, value, field.rows)

@@ -1,18 +1,35 @@
-"""What the engine takes from host memory: checks of ids and dense features."""
+"""What the engine takes from host memory: checks of ids and dense features.
+
+Tensors are told from other arrays without importing torch, which takes seconds.
+"""
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from dpiframe_core.spec import ModelSpec
 
 Ids = Any  # [F, B] array of int32/int64 (numpy, torch, DLPack), or F columns [B]
 Columns = np.ndarray | list[np.ndarray]  # a matrix whose rows are columns [B], or these
 
+CUDA = 2  # the device type of DLPack
+
 ID_TYPES = frozenset((np.dtype(np.int32), np.dtype(np.int64)))
+
+
+def on_device(value: Any) -> bool:
+    """Whether the array lies on a CUDA device."""
+    is_cuda = getattr(value, "is_cuda", None)  # of tensors; quicker than to ask for the type
+    if is_cuda is not None:
+        return bool(is_cuda)
+    if value is None or isinstance(value, (np.ndarray, list, tuple)):
+        return False
+    if hasattr(value, "__dlpack_device__"):
+        return bool(value.__dlpack_device__()[0] == CUDA)
+    return hasattr(value, "__cuda_array_interface__")
 
 
 def checked_inputs(spec: ModelSpec, ids: Ids, dense: Any) -> tuple[Columns, Columns, int]:
@@ -82,9 +99,11 @@ def _matrix(value: Any) -> np.ndarray:
 def _host_array(value: Any) -> np.ndarray:
     if isinstance(value, np.ndarray):
         return value
+    tensor = getattr(sys.modules.get("torch"), "Tensor", ())  # without torch nothing is a tensor
     try:
-        if isinstance(value, Tensor):  # a third of what DLPack takes
-            return value.numpy()
+        if isinstance(value, tensor):  # a third of what DLPack takes
+            array: np.ndarray = value.numpy()
+            return array
         return np.from_dlpack(value)
     except (AttributeError, BufferError, RuntimeError, TypeError) as error:
         kind = type(value).__name__

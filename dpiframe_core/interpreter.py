@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -35,16 +36,22 @@ class State:
 
 def run_program(program: Program, ids: Tensor, dense: Tensor) -> Tensor:
     """Logits [B] of ids [F, B] (int64) and dense [N, B], in the type of the weights."""
-    dtype = next(iter(program.weights.values())).dtype
+    weights = {name: as_tensor(weight) for name, weight in program.weights.items()}
+    dtype = next(iter(weights.values())).dtype
     batch = ids.shape[1]
     buffers = {
         name: torch.full((batch, w), torch.nan, dtype=dtype) for name, w in program.buffers.items()
     }
     buffers[DENSE] = dense.T.to(dtype)
-    state = State(buffers, program.weights, ids)
+    state = State(buffers, weights, ids)
     for step in program.steps:
         run_step(step, state)
     return state[program.output].squeeze(1)
+
+
+def as_tensor(weight: np.ndarray, dtype: type[np.float32] | None = None) -> Tensor:
+    """The weight as a contiguous tensor, copied only where it has to be (read-only ones have)."""
+    return torch.from_numpy(np.require(weight, dtype, ["C", "W"]))
 
 
 def run_step(step: p.Step, state: State) -> None:

@@ -7,7 +7,6 @@ from typing import Literal, get_args
 
 from dpiframe_core import _core
 from dpiframe_core.bundle import Bundle, open_bundle
-from dpiframe_core.cpu_engine import CpuEngine
 from dpiframe_core.cuda_engine import CudaEngine, CudaOptions
 from dpiframe_core.engine import Engine
 from dpiframe_core.errors import DeviceMemoryError
@@ -50,14 +49,16 @@ def load_engine(  # noqa: PLR0913 - the one call that users make: keywords read 
     _check_positive(max_batch=max_batch, streams=streams, threads=threads)
     opened = _opened(bundle, on_bad_id)
     if gpu is None:
-        cpu = CpuEngine(lower(opened.spec, opened.weights()), max_batch, threads)
+        from dpiframe_core.cpu_engine import CpuEngine  # brings torch, which a GPU does without
+
+        cpu = CpuEngine(lower(opened.spec, opened.arrays()), max_batch, threads)
         return Engine(opened, cpu, precision, on_bad_id)
     options = CudaOptions(precision, max_batch, streams, graphs, policy, gpu, threads)
     return Engine(opened, _on_gpu(opened, options), precision, on_bad_id)
 
 
 def _on_gpu(opened: Bundle, options: CudaOptions) -> CudaEngine:
-    program = lower(opened.spec, opened.weights(), DEVICE_PASSES)
+    program = lower(opened.spec, opened.arrays(), DEVICE_PASSES)
     try:
         return CudaEngine(program, options)
     except DeviceMemoryError as error:

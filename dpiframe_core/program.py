@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self, TypeVar
 
-from torch import Tensor
+import numpy as np
 
 T = TypeVar("T")
 
@@ -227,7 +227,7 @@ class Program:
     num_dense: int
     buffers: Mapping[str, int]
     steps: tuple[Step, ...]
-    weights: Mapping[str, Tensor]
+    weights: Mapping[str, np.ndarray]
     output: View
 
     def __str__(self) -> str:

@@ -1,8 +1,11 @@
 """Lowering: ModelSpec + weights -> Program, through small passes, each in a file of its own."""
 
-from collections.abc import Callable, Mapping
+from __future__ import annotations
 
-from torch import Tensor
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from dpiframe_core.lowering.align_columns import align_columns
 from dpiframe_core.lowering.builder import ProgramBuilder
@@ -20,6 +23,9 @@ from dpiframe_core.lowering.place_concat import place_concat
 from dpiframe_core.lowering.separate_scalars import separate_scalars
 from dpiframe_core.program import Program
 from dpiframe_core.spec import ModelSpec
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Pass = Callable[[Program], Program]
 
@@ -41,13 +47,29 @@ DEVICE_PASSES: tuple[Pass, ...] = (*PASSES, fuse_cross, fuse_dot, *DEVICE_FORM, 
 
 
 def lower(
-    spec: ModelSpec, weights: Mapping[str, Tensor], passes: tuple[Pass, ...] = PASSES
+    spec: ModelSpec,
+    weights: Mapping[str, np.ndarray] | Mapping[str, Tensor],
+    passes: tuple[Pass, ...] = PASSES,
 ) -> Program:
-    """The program of a model; with `passes=()` the plain one, a step for each small operation."""
-    program = ProgramBuilder(spec, weights).build()
+    """The program of a model; with `passes=()` the plain one, a step for each small operation.
+
+    Weights that lowering leaves alone share memory with those given; half types are widened to
+    float32.
+    """
+    arrays = {name: _array(weight) for name, weight in weights.items()}
+    program = ProgramBuilder(spec, arrays).build()
     for run in passes:
         program = run(program)
     return program
+
+
+def _array(weight: np.ndarray | Tensor) -> np.ndarray:
+    """The weight in float32 or float64, without a copy where it is that already."""
+    if isinstance(weight, np.ndarray):
+        return weight if weight.dtype.itemsize >= 4 else weight.astype(np.float32)
+    widened = weight.detach() if weight.dtype.itemsize >= 4 else weight.detach().float()
+    array: np.ndarray = widened.numpy()
+    return array
 
 
 __all__ = ["DEVICE_FORM", "DEVICE_PASSES", "PASSES", "Pass", "lower"]

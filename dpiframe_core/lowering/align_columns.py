@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import torch
+import numpy as np
 
 from dpiframe_core.device_steps import FusedLinear
 from dpiframe_core.lowering.rewrite import readers
@@ -67,7 +67,7 @@ def _aligned(program: Program, step: Linear | FusedLinear, out: View) -> Program
 
 def _laid_out(
     program: Program, step: Linear | FusedLinear, moved: dict[Range, int], width: int
-) -> tuple[Linear | FusedLinear, dict[str, torch.Tensor]]:
+) -> tuple[Linear | FusedLinear, dict[str, np.ndarray]]:
     """The step with weight and bias in the new order, and the program's weights with them."""
     weights = dict(program.weights)
     made = {}
@@ -75,7 +75,7 @@ def _laid_out(
         if name is None:
             continue
         old = weights[name]
-        new = old.new_zeros((width, *old.shape[1:]))
+        new = np.zeros((width, *old.shape[1:]), old.dtype)
         for (start, stop), place in moved.items():
             new[place : place + stop - start] = old[start:stop]
         made[part] = Weight(f"{step.name}/aligned_{part}")

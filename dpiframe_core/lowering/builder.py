@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from torch import Tensor
+import numpy as np
 
 from dpiframe_core import program as p
 from dpiframe_core.modules import DENSE, BaseModule
@@ -15,7 +15,7 @@ from dpiframe_core.spec import ModelSpec
 class ProgramBuilder:
     """Collects steps and buffers; every method appends one step and returns its output."""
 
-    def __init__(self, spec: ModelSpec, weights: Mapping[str, Tensor]) -> None:
+    def __init__(self, spec: ModelSpec, weights: Mapping[str, np.ndarray]) -> None:
         self.spec = spec
         self._weights = weights
         self._steps: list[p.Step] = []

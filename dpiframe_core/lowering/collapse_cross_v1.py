@@ -9,7 +9,7 @@ product x0 [w_0 .. w_{L-1}]^T; 2 W L operations a row and no intermediate of wid
 
 from __future__ import annotations
 
-import torch
+import numpy as np
 
 from dpiframe_core.lowering.rewrite import only_reader
 from dpiframe_core.program import (
@@ -55,22 +55,22 @@ def _chains(program: Program) -> list[list[CrossV1]]:
 
 
 def _collapsed(
-    chain: list[CrossV1], buffers: dict[str, int], weights: dict[str, torch.Tensor]
+    chain: list[CrossV1], buffers: dict[str, int], weights: dict[str, np.ndarray]
 ) -> list[Step]:
     x0, name = chain[0].x0, chain[0].name
-    rows = torch.cat([weights[layer.weight] for layer in chain])
-    beta = torch.zeros(x0.width, dtype=torch.float64)
+    rows = np.concatenate([weights[layer.weight] for layer in chain])
+    beta = np.zeros(x0.width)
     shifts = []
     for layer in chain:
-        shifts.append(beta @ weights[layer.weight][0].double())
-        beta = beta + weights[layer.bias].double()
+        shifts.append(beta @ weights[layer.weight][0])
+        beta = beta + weights[layer.bias]
     made = {
         "dots": rows,
-        "shift": torch.stack(shifts).to(rows.dtype),
-        "beta": beta.to(rows.dtype),
+        "shift": np.array(shifts, rows.dtype),
+        "beta": beta.astype(rows.dtype),
     }
     names = {part: Weight(f"{name}/{part}") for part in made}
-    weights.update({names[part]: tensor for part, tensor in made.items()})
+    weights.update({names[part]: values for part, values in made.items()})
     dots, alpha = View(f"{name}.dots", 0, len(chain)), View(f"{name}.alpha", 0, 1)
     buffers[dots.buffer], buffers[alpha.buffer] = dots.width, 1
     return [

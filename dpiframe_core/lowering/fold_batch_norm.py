@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import torch
+import numpy as np
 
 from dpiframe_core.errors import SpecError
 from dpiframe_core.lowering.rewrite import only_reader, producers
@@ -23,15 +23,15 @@ def fold_batch_norm(program: Program) -> Program:
         linear = made_by.get(bn.x)
         if not isinstance(linear, Linear) or linear.relu or only_reader(program, bn.x) is not bn:
             continue
-        scale, beta, mean, var = (weights[part].double() for part in bn.parts)
-        if not bool((var >= 0).all()):
-            raise SpecError(f"{bn.name}: a variance is below 0: {var.min().item():g}")
-        scale = scale / torch.sqrt(var + bn.eps)
+        scale, beta, mean, var = (weights[part].astype(np.float64) for part in bn.parts)
+        if not (var >= 0).all():
+            raise SpecError(f"{bn.name}: a variance is below 0: {var.min():g}")
+        scale = scale / np.sqrt(var + bn.eps)
         weight = weights[linear.weight]
-        bias = weights[linear.bias].double() if linear.bias else torch.zeros_like(mean)
+        bias = weights[linear.bias].astype(np.float64) if linear.bias else np.zeros_like(mean)
         names = Weight(f"{linear.name}/folded_weight"), Weight(f"{linear.name}/folded_bias")
-        weights[names[0]] = (weight.double() * scale[:, None]).to(weight.dtype)
-        weights[names[1]] = ((bias - mean) * scale + beta).to(weight.dtype)
+        weights[names[0]] = (weight.astype(np.float64) * scale[:, None]).astype(weight.dtype)
+        weights[names[1]] = ((bias - mean) * scale + beta).astype(weight.dtype)
         steps[bn.name] = replace(linear, weight=names[0], bias=names[1], out=bn.out)
         del steps[linear.name]
     return changed(program, steps=tuple(steps.values()), weights=weights)

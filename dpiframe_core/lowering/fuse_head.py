@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import torch
+import numpy as np
 
 from dpiframe_core.lowering.rewrite import producers
 from dpiframe_core.program import (
@@ -29,10 +29,10 @@ from dpiframe_core.program import (
 
 @dataclass
 class _Terms:
-    dots: list[tuple[View, torch.Tensor]] = field(default_factory=list)
+    dots: list[tuple[View, np.ndarray]] = field(default_factory=list)
     scalars: list[View] = field(default_factory=list)
-    products: list[tuple[View, View, torch.Tensor]] = field(default_factory=list)
-    bias: torch.Tensor = field(default_factory=lambda: torch.zeros(1, dtype=torch.float64))
+    products: list[tuple[View, View, np.ndarray]] = field(default_factory=list)
+    bias: np.ndarray = field(default_factory=lambda: np.zeros(1))
 
 
 def fuse_head(program: Program) -> Program:
@@ -53,7 +53,7 @@ def fuse_head(program: Program) -> Program:
         products.append((alpha, dot))
     bias = None
     if terms.bias.item() != 0.0:
-        weights[bias := Weight("head.logit/bias")] = terms.bias.to(dtype)
+        weights[bias := Weight("head.logit/bias")] = terms.bias.astype(dtype)
     out = View("head.logit", 0, 1)
     buffers[out.buffer] = 1
     steps.append(Head("head.logit", tuple(dots), tuple(terms.scalars), tuple(products), bias, out))
@@ -76,7 +76,7 @@ def _trace(view: View, program: Program, made_by: dict[View, Step], terms: _Term
 
 def _dot(
     x: View,
-    row: torch.Tensor,
+    row: np.ndarray,
     program: Program,
     made_by: dict[View, Step],
     terms: _Terms,
@@ -86,13 +86,13 @@ def _dot(
     parts = [s for s in program.steps if isinstance(s, Copy) and s.out.overlaps(x)]
     if isinstance(step, ScaleShift):
         terms.products.append((step.alpha, step.x, row))
-        terms.bias = terms.bias + program.weights[step.beta].double() @ row.double()
+        terms.bias = terms.bias + program.weights[step.beta].astype(np.float64) @ row
     elif parts and sum(p.out.width for p in parts) == x.width == program.buffers[x.buffer]:
         for part in parts:
             _dot(part.x, row[part.out.start :][: part.out.width], program, made_by, terms)
     else:
-        terms.dots.append((x, row.contiguous()))
+        terms.dots.append((x, np.ascontiguousarray(row)))
 
 
-def _scalar(program: Program, bias: Weight | None) -> torch.Tensor | float:
-    return program.weights[bias].double() if bias else 0.0
+def _scalar(program: Program, bias: Weight | None) -> np.ndarray | float:
+    return program.weights[bias].astype(np.float64) if bias else 0.0

@@ -6,7 +6,7 @@ buffer.
 
 from __future__ import annotations
 
-import torch
+import numpy as np
 
 from dpiframe_core.program import Linear, Program, Step, View, Weight, changed
 
@@ -31,13 +31,13 @@ def _first_group(program: Program) -> list[Linear]:
 def _merged(program: Program, group: list[Linear]) -> Program:
     name = "+".join(step.name for step in group)
     weights, buffers = dict(program.weights), dict(program.buffers)
-    tensors = [weights[step.weight] for step in group]
+    matrices = [weights[step.weight] for step in group]
     biases = [
-        weights[s.bias] if s.bias else w.new_zeros(w.shape[0])
-        for s, w in zip(group, tensors, strict=True)
+        weights[s.bias] if s.bias else np.zeros(w.shape[0], w.dtype)
+        for s, w in zip(group, matrices, strict=True)
     ]
     weight, bias = Weight(f"{name}/weight"), Weight(f"{name}/bias")
-    weights[weight], weights[bias] = torch.cat(tensors), torch.cat(biases)
+    weights[weight], weights[bias] = np.concatenate(matrices), np.concatenate(biases)
     start, moved, relu = {}, 0, []
     for step in group:
         start[step.out.buffer] = moved

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib import import_module
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from pipeline.scoring.bad_rows import Finding, harmless, id_findings
 from pipeline.scoring.engine_loading import LoadedEngine, MemoryShortError
 from pipeline.scoring.scorer_settings import ScorerSettings
 from pipeline.scoring.unit_block import UnitBlock
+
+if TYPE_CHECKING:
+    from dpiframe_core import Engine
 
 
 class UnitFailedError(Exception):
@@ -104,13 +108,13 @@ class JobEngine:
 
     def _loaded(self) -> LoadedEngine:
         settings, config = self._settings, self._settings.config
-        with ThreadPoolExecutor(1, "import-engine") as importing:  # torch, which takes seconds
-            module = importing.submit(import_module, "dpiframe_core.loading")
+        with ThreadPoolExecutor(1, "import-engine") as importing:
+            imported = importing.submit(_load_engine_for, settings.device)
             try:
                 bundle = open_bundle(config.bundle)
             except (BundleError, OSError) as error:
                 raise UnitFailedError("bundle", str(error)) from error
-            load_engine = module.result().load_engine
+            load_engine = imported.result()
         if bundle.digest != settings.bundle_digest:
             raise UnitFailedError(
                 "bundle",
@@ -130,3 +134,12 @@ class JobEngine:
             threads=settings.threads,
         )
         return LoadedEngine(lambda rows: load(max_batch=rows), settings.max_batch)
+
+
+def _load_engine_for(device: str) -> Callable[..., Engine]:
+    """`load_engine`, with all that it imports: for the CPU also torch, which takes seconds."""
+    if device == "cpu":
+        import_module("dpiframe_core.cpu_engine")
+    from dpiframe_core.loading import load_engine
+
+    return load_engine

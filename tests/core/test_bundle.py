@@ -32,6 +32,7 @@ def test_a_bundle_comes_back_as_it_was(saved):
     assert opened.digest == bundle.digest and len(opened.digest) == 64
     for name, weight in model.state_dict().items():
         torch.testing.assert_close(opened.weights()[name], weight, rtol=0, atol=0)
+        np.testing.assert_array_equal(opened.arrays()[name], weight)
 
 
 def test_the_digest_depends_on_spec_and_weights_alone(saved, tmp_path):

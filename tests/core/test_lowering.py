@@ -87,3 +87,39 @@ def test_wide_before_embedding_still_runs_in_order():
     np.testing.assert_allclose(
         got.numpy(), model_zoo.reference_logits(model, ids, dense), rtol=1e-11
     )
+
+
+def test_weights_are_shared_and_may_be_arrays_or_tensors():
+    spec = SPECS["dcn-d16-field-bn"]
+    tensors = model_zoo.random_model(spec).state_dict()
+    arrays = {name: w.numpy() for name, w in tensors.items()}
+    ours, theirs = (lower(spec, w, DEVICE_PASSES) for w in (arrays, tensors))
+    assert ours.steps == theirs.steps
+    for name, weight in ours.weights.items():
+        np.testing.assert_array_equal(weight, theirs.weights[name])
+    tables = [name for name in tensors if "tables/" in name]
+    for program in (ours, theirs):
+        assert all(np.shares_memory(program.weights[name], arrays[name]) for name in tables)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_types_are_widened_before_anything_is_computed(dtype):
+    spec = SPECS["wdl-d16-raw-bn"]
+    halves = {n: w.to(dtype) for n, w in model_zoo.random_model(spec).state_dict().items()}
+    got, wanted = lower(spec, halves), lower(spec, {n: w.float() for n, w in halves.items()})
+    for name, weight in wanted.weights.items():
+        assert got.weights[name].dtype == np.float32
+        np.testing.assert_array_equal(got.weights[name], weight)
+
+
+@pytest.mark.filterwarnings("error")
+def test_weights_that_must_not_be_written_run_too():
+    spec = SPECS["deepfm-d10-field-bn"]
+    model = model_zoo.random_model(spec)
+    weights = {name: w.numpy().copy() for name, w in _double_weights(model).items()}
+    for array in weights.values():
+        array.flags.writeable = False
+    ids, dense = model_zoo.random_inputs(spec, 19)
+    got = run_program(lower(spec, weights), torch.from_numpy(ids), torch.from_numpy(dense).double())
+    expected = model_zoo.reference_logits(model, ids, dense)
+    np.testing.assert_allclose(got.numpy(), expected, rtol=1e-11, atol=1e-11)
