@@ -51,7 +51,7 @@ class UnitBlock:
     `ids` [F] of [B] as the engine takes them, one matrix where they lie in memory as one, and
     `dense` alike; `id_columns` [F] the ids as Arrow columns with the names of the input; `copied`
     holds the published columns; `findings` the rows not to be scored, where ids and dense values
-    are 0.
+    are 0. `table` keeps the memory of all of it.
     """
 
     unit: Unit
@@ -61,6 +61,7 @@ class UnitBlock:
     id_columns: list[NamedArray]
     copied: pa.Table
     findings: list[Finding]
+    table: pa.Table
 
 
 def make_block(
@@ -102,6 +103,7 @@ def open_block(table: pa.Table) -> UnitBlock | UnitError:
         id_columns=columns[ID],
         copied=pa.table([array for _, array in copied], names=[name for name, _ in copied]),
         findings=findings_from_ipc(metadata[FINDINGS_KEY]) if FINDINGS_KEY in metadata else [],
+        table=table,
     )
 
 
@@ -119,7 +121,8 @@ def as_ids(array: pa.Array) -> Ids:
 def as_matrix(columns: list[Column]) -> list[Column] | np.ndarray:
     """The columns as a matrix, where they are alike and lie one behind the other at one distance.
 
-    A GPU can copy the rows of a matrix by itself.
+    A GPU can copy the rows of a matrix by itself. The columns may be pieces of memory of their own,
+    which the matrix does not keep: whoever uses it must.
     """
     first = columns[0] if columns else None
     if first is None or any(column.dtype != first.dtype for column in columns):

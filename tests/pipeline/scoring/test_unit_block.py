@@ -100,3 +100,19 @@ def test_id_columns_lie_at_one_distance_in_the_object_store(ray_session: str, ro
     assert len(set(np.diff(places))) == 1
     assert np.diff(places)[0] - 4 * rows < 64
     assert places[0] % 64 == 0 and not block.ids[0].flags.writeable
+
+
+def test_a_block_keeps_the_memory_of_columns_that_lie_side_by_side() -> None:
+    """Small arrays taken one after the other often lie at one distance, which makes a matrix."""
+    blocks, expected = [], []
+    for seed in range(50):
+        rng = np.random.default_rng(seed)
+        values = [rng.random(500, np.float32) for _ in range(13)]
+        dense = [(f"I{n}", pa.array(column.copy())) for n, column in enumerate(values)]
+        blocks.append(
+            opened(make_block(UNIT, FACTS, [], dense, [("key", pa.array(range(500)))], []))
+        )
+        expected.append(values)
+        del dense
+    for block, values in zip(blocks, expected, strict=True):
+        np.testing.assert_array_equal(block.dense, values)
