@@ -17,12 +17,29 @@ from dpiframe_core import CTRModel, ModelSpec, save_bundle
 from dpiframe_core.models import Deep, Features, deepfm
 from pipeline.config import JobConfig
 from pipeline.planning.plan import JobPlan, make_plan
+from pipeline.planning.units import Unit
 from pipeline.publishing.finish import finish_output
 from pipeline.publishing.output import claim, tidy
 from pipeline.publishing.records import Manifest, Outcome, OutputLayout, UnitRecord
 from pipeline.scoring.read import ReadSettings, read_unit
 from pipeline.scoring.scorer import Scorer, decode
 from pipeline.scoring.scorer_settings import ScorerSettings
+
+
+def unit_of(path: Path, first: int, stop: int, first_row: int, rows: int) -> Unit:
+    """The unit of row groups [first, stop) of a file as it is now."""
+    stat = path.stat()
+    return Unit(
+        index=0,
+        name="u000000-0123abcd",
+        path=str(path),
+        size=stat.st_size,
+        mtime_ns=stat.st_mtime_ns,
+        first_row_group=first,
+        stop_row_group=stop,
+        first_row=first_row,
+        rows=rows,
+    )
 
 
 def tiny_spec() -> ModelSpec:

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from job_cases import unit_of
 from model_zoo import random_model
 
 from dpiframe_core import FieldSpec, save_bundle
@@ -30,21 +31,6 @@ def shard(path: Path, rows: int = 111, group: int = 19) -> pa.Table:
     table = pa.table({"key": np.arange(rows), "word": words, "more": np.ones(rows)})
     pq.write_table(table, path, row_group_size=group)
     return table
-
-
-def unit_of(path: Path, first: int, stop: int, first_row: int, rows: int) -> Unit:
-    stat = path.stat()
-    return Unit(
-        index=0,
-        name="u000000-0123abcd",
-        path=str(path),
-        size=stat.st_size,
-        mtime_ns=stat.st_mtime_ns,
-        first_row_group=first,
-        stop_row_group=stop,
-        first_row=first_row,
-        rows=rows,
-    )
 
 
 def read(unit: Unit, bundle: str = "", digest: str = "", **columns: Any) -> UnitBlock | UnitError:

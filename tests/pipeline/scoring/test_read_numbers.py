@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from job_cases import unit_of
 
 from pipeline.planning.columns import Columns
 from pipeline.planning.units import Unit
@@ -38,21 +39,6 @@ def rows_of(rows: int, ids: Any = np.int32) -> pa.Table:
             "x": rng.random(rows, np.float32),
             "a": rng.integers(0, 1000, rows).astype(ids),
         }
-    )
-
-
-def unit_of(path: Path, first: int, stop: int, group: int, rows: int) -> Unit:
-    stat = path.stat()
-    return Unit(
-        index=0,
-        name="u000000-0123abcd",
-        path=str(path),
-        size=stat.st_size,
-        mtime_ns=stat.st_mtime_ns,
-        first_row_group=first,
-        stop_row_group=stop,
-        first_row=first * group,
-        rows=rows,
     )
 
 
