@@ -18,6 +18,11 @@ STOP_SECONDS = 8.0
 LOOK_SECONDS = 0.2
 
 
+# While Ray connects, which takes a second: a stop amid that would end in an abort of the process.
+connecting = threading.Event()
+held_back: list[int] = []
+
+
 class StopRequestedError(BaseException):
     """The job was asked to stop. No Exception, so that libraries do not take it for a failure."""
 
@@ -83,7 +88,9 @@ class StopSignals:
 
     def _handle(self, number: int, _: FrameType | None) -> None:
         self.requested = self.requested or signal.Signals(number).name
-        if self._waiting:
+        if connecting.is_set():
+            held_back.append(number)
+        elif self._waiting:
             self._waiting = False  # a second signal must not interrupt the clean-up
             self.check()
 
@@ -104,7 +111,7 @@ class StopSignals:
 
 @contextlib.contextmanager
 def kept_from_ray() -> Iterator[None]:
-    """Ray starts inside the block without taking SIGTERM over.
+    """Ray starts inside the block without taking SIGTERM over; a stop waits until it is connected.
 
     Its handler would end the node first, which takes up to fifteen seconds, and that of its C++
     part, which Python does not know of, would abort the process.
@@ -115,6 +122,7 @@ def kept_from_ray() -> Iterator[None]:
     before = utils.set_sigterm_handler, ray._raylet.CoreWorker
 
     def core_worker(*args: Any, **keys: Any) -> Any:
+        connecting.set()
         made = before[1](*args, **keys)
         take_again()
         return made
@@ -125,6 +133,11 @@ def kept_from_ray() -> Iterator[None]:
     finally:
         utils.set_sigterm_handler, ray._raylet.CoreWorker = before
         take_again()
+        connecting.clear()
+        if held_back:
+            number = held_back[0]
+            held_back.clear()
+            signal.raise_signal(number)
 
 
 def take_again() -> None:
