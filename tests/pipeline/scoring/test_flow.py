@@ -20,6 +20,7 @@ from pipeline.publishing.records import Outcome, OutputLayout, UnitRecord
 from pipeline.scoring import flow
 from pipeline.scoring.flow import stream_outcomes
 from pipeline.scoring.machine import cluster_machine
+from pipeline.scoring.memory_fit import CPU_READS
 from pipeline.scoring.scorer_settings import ScorerSettings
 from pipeline.scoring.sizes import work_of
 from pipeline.scoring.sizing import choose_sizes
@@ -68,7 +69,7 @@ def test_closing_the_iterator_stops_the_plan(tmp_path: Path) -> None:
     units = OutputLayout(tmp_path / "output").units
     published = len(list(units.iterdir()))
     time.sleep(1)
-    assert len(list(units.iterdir())) <= published + 1
+    assert len(list(units.iterdir())) <= published + CPU_READS  # those that were in hand
     assert published < 500
 
 
