@@ -71,7 +71,7 @@ def _reading_scorers(sizes: Sizes, machine: Machine, work: Work, config: JobConf
     memory = _memory_beside(sizes, machine, work)
     while readers > sizes.scorers and readers * UNITS_A_READER * work.unit_bytes > memory:
         readers -= 1
-    why = "five a 4 cores" if on_gpu else "a scorer reads one, scores one, writes one"
+    why = "by the cores beside it" if on_gpu else "a scorer reads one, scores one, writes one"
     short = readers < min(wanted, work.units)
     sizes = replace(sizes, read_tasks=given(config.max_read_tasks, readers))
     flight = given(config.max_tasks_in_flight, QUEUED * sizes.calls)

@@ -79,6 +79,7 @@ def read_block(unit: Unit, settings: ReadSettings, piece: Piece) -> pa.Table:
     """The block of a unit; UnreadableError says why there is none."""
     started = time.perf_counter()
     columns = settings.columns
+    check_unchanged(unit)  # before a file is opened that stays open for its other units
     numbers = read_numbers(unit, columns, piece) if columns.form == "encoded" else None
     if numbers is None:
         table, group_rows = load(unit, columns.read_columns, settings.strings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from job_cases import unit_of
 
 from pipeline.planning.columns import Columns
 from pipeline.planning.units import Unit
+from pipeline.publishing.records import UnitError
 from pipeline.scoring import read as reading
 from pipeline.scoring.read import ReadSettings, read_unit
 from pipeline.scoring.read_numbers import read_numbers
@@ -153,3 +155,21 @@ def test_units_in_hand_at_one_time_have_pieces_of_their_own() -> None:
         (a,), (b,) = one.matrices(19, (1, "<i8")), other.matrices(19, (1, "<i8"))
         a[:], b[:] = 1, 2
         assert (a == 1).all() and (b == 2).all()
+
+
+def test_a_file_that_was_another_for_a_while_is_not_kept_open(tmp_path: Path) -> None:
+    path, table = tmp_path / "s.parquet", rows_of(111)
+    unit = written(path, table)
+    planned = path.read_bytes()
+    settings = ReadSettings(columns=COLUMNS, bundle="", bundle_digest="").model_dump_json()
+    other = tmp_path / "other"
+    pq.write_table(table.take(list(range(110, -1, -1))), other, row_group_size=37)
+
+    other.replace(path)
+    (failed,) = read_unit(unit.model_dump_json(), settings)
+    assert isinstance(open_block(failed), UnitError)
+
+    path.unlink()
+    path.write_bytes(planned)
+    os.utime(path, ns=(unit.mtime_ns, unit.mtime_ns))
+    np.testing.assert_array_equal(block_of(unit).ids[0], table.column("a").to_numpy()[37:])
