@@ -18,5 +18,6 @@ void bind_cuda_program(pybind11::module_& module);
 void bind_forward(pybind11::module_& module);
 void bind_batch_ring(pybind11::module_& module);
 void bind_linear(pybind11::module_& module);
+void bind_page_scorer(pybind11::module_& module);
 
 }  // namespace dpiframe

@@ -1,3 +1,5 @@
+#include "bindings_batch_ring.h"
+
 #include <exception>
 #include <memory>
 #include <optional>
@@ -177,6 +179,10 @@ struct CudaVector {
 };
 
 }  // namespace
+
+BatchRing& ring_of(const py::object& ring) {
+  return *ring.cast<RingArgument&>().ring;
+}
 
 void bind_batch_ring(py::module_& module) {
   py::class_<CudaVector>(module, "CudaVector")

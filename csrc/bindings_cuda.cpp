@@ -180,6 +180,7 @@ void bind_cuda(py::module_& module) {
   bind_cuda_program(module);
   bind_batch_ring(module);
   bind_linear(module);
+  bind_page_scorer(module);
   bind_bench(module);
 }
 

@@ -514,6 +514,35 @@ class BatchRing:
     @property
     def device_bytes(self) -> int: ...
 
+class PageScorer:
+    """Scores units whose ids come as a file stores them; any threads may call it at one time."""
+
+    def __init__(
+        self,
+        program: CudaProgram,
+        ring: BatchRing,
+        num_fields: int,
+        num_dense: int,
+        num_slots: int,
+    ) -> None:
+        """`num_slots` units are on the device at a time, whose memory grows to what they need."""
+    def score(
+        self,
+        ids: StoredColumns,
+        memory: NDArray[np.uint8],
+        dense: NDArray[np.float32],
+        out: NDArray[np.float32],
+        use_oov: bool,
+    ) -> tuple[NDArray[np.int64] | None, list[float], tuple[float, float, float, float]] | None:
+        """Fill out [B] from ids [F] as `read_stored` left them in `memory`, and dense [N, B].
+
+        None where a page is corrupt. Else the counters (None: no bad ids), seconds of each batch,
+        seconds of copying in, unpacking, computing, copying out. DeviceMemoryError where the device
+        has no room for the unit.
+        """
+    @property
+    def device_bytes(self) -> int: ...
+
 class Graph:
     """Steps in program order over named buffers; hazards (RAW, WAR, WAW) become edges."""
 

@@ -17,6 +17,8 @@ from dpiframe_core.engine_inputs import Columns
 from dpiframe_core.one_caller import OneCaller
 from dpiframe_core.program import Program
 from dpiframe_core.scheduling import Policy
+from dpiframe_core.stored_scorer import SLOTS as SLOTS_OF_UNITS
+from dpiframe_core.stored_scorer import StoredScorer
 
 if TYPE_CHECKING:
     from dpiframe_core.device_inputs import DeviceInputs, Matrix
@@ -209,6 +211,17 @@ class CudaEngine:
         """Wait for all that was started; the counts [F] of all ids outside their tables."""
         with self._turn:
             return self._counts(self._ring.finish_in_place())
+
+    def stored_scorer(self, use_oov: bool) -> StoredScorer:
+        """What scores ids as parquet stores them; threads may use it beside the engine's caller.
+
+        Not while batches on the device are scored.
+        """
+        program = self.program
+        native = _core.PageScorer(
+            self._native, self._ring, len(program.field_rows), program.num_dense, SLOTS_OF_UNITS
+        )
+        return StoredScorer(native, self._counts, use_oov)
 
     def poison(self) -> None:
         """For tests: fill the arena with NaN, so that what nothing wrote shows."""

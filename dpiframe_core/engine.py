@@ -16,6 +16,7 @@ from dpiframe_core.bundle import Bundle
 from dpiframe_core.cuda_engine import BadIds, CudaEngine, DeviceSeconds, HostPart
 from dpiframe_core.engine_inputs import Columns, Ids, checked_inputs, cut, on_device
 from dpiframe_core.errors import BadIdError
+from dpiframe_core.stored_scorer import StoredScorer
 
 if TYPE_CHECKING:  # both bring torch, which takes seconds to import
     from dpiframe_core.cpu_engine import CpuEngine
@@ -94,6 +95,15 @@ class Engine:
         else:
             for ids, dense in batches:
                 yield self._run(ids, dense, scores=True)
+
+    def stored_scorer(self) -> StoredScorer | None:
+        """What scores ids as parquet files store them, from any threads; None on a CPU.
+
+        It may work while one other thread scores arrays of the host, not of the device. It keeps
+        the GPU's memory of a closed engine for as long as it lives.
+        """
+        runner = self._ready()
+        return runner.stored_scorer(self._use_oov) if isinstance(runner, CudaEngine) else None
 
     def _ready(self) -> CpuEngine | CudaEngine:
         if self._runner is None:

@@ -152,9 +152,12 @@ int BatchRing::submit(const HostBatch& batch) {
   (batch.logits ? run.logits : run.scores) = static_cast<float*>(slot.scores.get());
   run.report = slot.report.device();
   run.report_copy = slot.report.host();
-  own_busy_ = true;
-  program_.run(run, program_.stream().get());
-  own.computed.record(program_.stream());
+  {
+    const std::lock_guard turn(turn_);
+    own_busy_ = true;
+    program_.run(run, program_.stream().get());
+    own.computed.record(program_.stream());
+  }
   copy_out_.wait_for(own.computed.get());
   DPIF_CUDA_CHECK(cudaMemcpyAsync(slot.out.get(), slot.scores.get(), sizeof(float) * batch.size,
                                   cudaMemcpyDeviceToHost, copy_out_.get()));
@@ -262,6 +265,18 @@ void BatchRing::start_in_place(RunInputs inputs, cudaStream_t caller) {
   inputs.report_copy = in_place_.host();
   own_busy_ = true;
   program_.run(inputs, program_.stream().get());
+}
+
+void BatchRing::enqueue(std::span<const RunInputs> batches, const Event& started,
+                        std::span<const TimedEvent> ends) {
+  const DeviceGuard guard(program_.device());
+  const std::lock_guard turn(turn_);
+  own_busy_ = true;
+  started.record(program_.stream());
+  for (std::size_t b = 0; b < batches.size(); ++b) {
+    program_.run(batches[b], program_.stream().get());
+    ends[b].record(program_.stream());
+  }
 }
 
 bool BatchRing::finish_in_place(std::span<std::int64_t> report) {

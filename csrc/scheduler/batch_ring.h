@@ -3,11 +3,12 @@
 // A ring of slots, each with pinned memory, device memory and counters of its own. submit packs a
 // batch into the next slot and enqueues all of its work; collect waits for one slot alone. Rows of
 // one page-locked array are not packed: the device reads them where they lie. All memory is taken
-// at construction. One caller at a time.
+// at construction. One caller at a time, but for `enqueue`.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <mutex>
 #include <span>
 #include <utility>
 #include <vector>
@@ -77,6 +78,12 @@ class BatchRing {
   void start_in_place(RunInputs inputs, cudaStream_t caller);
   bool finish_in_place(std::span<std::int64_t> report);
 
+  // Runs batches whose memory lies on the device on the program's stream, one behind the other,
+  // with no other thread's between; records `started` before them, and the end of each. Any thread
+  // may call this while one other uses the ring; not while a batch in place is under way.
+  void enqueue(std::span<const RunInputs> batches, const Event& started,
+               std::span<const TimedEvent> ends);
+
   int num_slots() const { return static_cast<int>(slots_.size()); }
   std::size_t device_bytes() const;
   // Of the batches collected since the last call.
@@ -109,6 +116,7 @@ class BatchRing {
   BatchEvents& events(std::int64_t number) { return events_[number % events_.size()]; }
 
   CudaProgram& program_;
+  std::mutex turn_;  // to put batches on the program's stream
   std::size_t num_fields_;
   std::size_t num_dense_;
   std::size_t id_bytes_;  // of an id that was packed

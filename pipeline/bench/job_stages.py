@@ -9,7 +9,8 @@ from pydantic import BaseModel
 from pipeline.publishing.records import UnitRecord
 from pipeline.tracking.metrics import STAGES
 
-IN_ENGINE = {"copy_in", "score", "copy_out"}  # a scorer's engine takes one unit at a time
+# A scorer's engine scores one unit at a time; several may be copied to its GPU and unpacked there.
+IN_ENGINE = {"copy_in", "unpack", "score", "copy_out"}
 FULL = 0.75  # from this share of its places on a stage is called the limit
 NOTICED = 0.5  # cores
 

@@ -33,10 +33,15 @@ class Columns(BaseModel):
     source_columns: tuple[str, ...] = ()
 
     @property
+    def published(self) -> tuple[str, ...]:
+        """The columns that are copied beside the scores."""
+        return (*self.key_columns, *self.carry_columns)
+
+    @property
     def read_columns(self) -> list[str]:
         """Every column to read, once each."""
         features = (*self.id_columns, *self.dense_columns, *self.source_columns)
-        return list(dict.fromkeys((*self.key_columns, *self.carry_columns, *features)))
+        return list(dict.fromkeys((*self.published, *features)))
 
 
 def choose_columns(

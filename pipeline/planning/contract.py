@@ -106,7 +106,7 @@ def _check_oov(spec: ModelSpec, config: JobConfig) -> None:
 def _schema_problems(
     found: pa.Schema, columns: Columns, schema: FeatureSchema | None
 ) -> Iterator[str]:
-    copied = (*columns.key_columns, *columns.carry_columns)
+    copied = columns.published
     yield from _absent(found, copied)
     if columns.form == "raw" and schema is not None:
         yield from schema.check(found)
@@ -140,7 +140,7 @@ def _type(found: pa.Schema, column: str) -> pa.DataType | None:
 
 def _type_conflicts(groups: list[_Alike], columns: Columns) -> Iterator[str]:
     """Copied columns need one type, or the parts of the output would have different ones."""
-    for column in (*columns.key_columns, *columns.carry_columns):
+    for column in columns.published:
         first: tuple[_Alike, pa.DataType] | None = None
         for group in groups:
             kind = _type(group.first.arrow_schema, column)

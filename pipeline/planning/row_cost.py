@@ -54,7 +54,7 @@ def row_bytes(files: Iterable[InputFile], columns: Columns, spec: ModelSpec) -> 
     Where files differ, their widest types count. A function of the input alone.
     """
     schemas: dict[int, pa.Schema] = {id(f.arrow_schema): f.arrow_schema for f in files if f.rows}
-    copied = (*columns.key_columns, *columns.carry_columns)
+    copied = columns.published
     return max(
         (_row_bytes(schema, copied, columns, spec) for schema in schemas.values()), default=1
     )

@@ -30,6 +30,8 @@ ErrorKind = Literal[
     "superseded",
     "internal",
 ]
+# What decoded a unit's rows: a GPU, the project's own reader, pyarrow.
+Reader = Literal["", "gpu", "cpu", "arrow"]
 Record = TypeVar("Record", bound=BaseModel)
 
 
@@ -57,11 +59,13 @@ class UnitRecord(BaseModel):
     score_sum: float = 0.0
     score_histogram: list[int] = []
     started: float = 0.0
+    read_by: Reader = ""
     read_s: float = 0.0
     encode_s: float = 0.0
     score_s: float = 0.0
     write_s: float = 0.0
     copy_in_s: float = 0.0
+    unpack_s: float = 0.0
     copy_out_s: float = 0.0
     batch_s: list[float] = []
     scorer: str = ""

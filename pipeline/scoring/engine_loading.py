@@ -7,11 +7,14 @@ is one whose memory another process took meanwhile. Scores do not depend on the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from dpiframe_core.errors import DeviceMemoryError
+
+if TYPE_CHECKING:
+    from dpiframe_core.stored_scorer import StoredScorer
 
 MIN_BATCH = 1024
 
@@ -30,6 +33,9 @@ class ScoringEngine(Protocol):
     def score(self, ids: Any, dense: Any = None) -> Any:
         """Probabilities [B]."""
 
+    def stored_scorer(self) -> StoredScorer | None:
+        """What scores ids as parquet stores them, where the engine can."""
+
     def close(self) -> None:
         """Give the device's memory back."""
 
@@ -46,6 +52,7 @@ class LoadedEngine:
         self._load, self._wanted = load, max_batch
         self.max_batch = max_batch
         self._engine: ScoringEngine | None = None
+        self.stored: StoredScorer | None = None  # of this engine; None when it found no memory
         self._ready()
 
     @property
@@ -82,12 +89,13 @@ class LoadedEngine:
             except DeviceMemoryError as error:
                 self._shrink(error)
             engine.close()
-            self._engine = None
+            self._engine = self.stored = None
 
     def _ready(self) -> ScoringEngine:
         while self._engine is None:
             try:
                 self._engine = self._load(self.max_batch)
+                self.stored = self._engine.stored_scorer()
             except DeviceMemoryError as error:
                 self._shrink(error)
         return self._engine

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
@@ -65,6 +66,7 @@ class JobResult(BaseModel):
     quarantined: int  # files and units
     units: int
     resumed_units: int
+    read_by: dict[str, int] = {}  # who decoded the units -> how many
     seconds: float
     rows_per_s: float
     run_id: str | None = None
@@ -227,6 +229,7 @@ class Job:
             quarantined=len(manifest.quarantined),
             units=len(manifest.units),
             resumed_units=resumed,
+            read_by=Counter(unit.read_by for unit in manifest.units if unit.read_by),
             seconds=seconds,
             rows_per_s=fresh / seconds,
         )

@@ -1,4 +1,7 @@
-"""The engine of a scorer: loaded while the first units are read, then one unit at a time."""
+"""The engine of a scorer: loaded while the first units are read, then one unit at a time.
+
+Units that a GPU unpacks itself come from the threads that read them, several at a time.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,16 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from dpiframe_core import open_bundle
-from dpiframe_core.errors import BadIdError, BundleError
+from dpiframe_core.errors import BadIdError, BundleError, DeviceMemoryError
 from pipeline.publishing.records import ErrorKind
 from pipeline.scoring.bad_rows import Finding, harmless, id_findings
 from pipeline.scoring.engine_loading import LoadedEngine, MemoryShortError
+from pipeline.scoring.read_stored import StoredUnit
 from pipeline.scoring.scorer_settings import ScorerSettings
 from pipeline.scoring.unit_block import UnitBlock
 
@@ -40,10 +44,17 @@ class Scored(NamedTuple):
     bad_ids: dict[str, int]  # field -> ids outside its table
     score_s: float
     copy_in_s: float
+    unpack_s: float
     copy_out_s: float
     batch_s: list[float]
     device: str
     reduced_batch: int | None
+
+    def record_fields(self) -> dict[str, Any]:
+        """What the record of a unit takes over as it is."""
+        fields = self._asdict()
+        del fields["scores"], fields["findings"]
+        return fields
 
 
 class JobEngine:
@@ -65,20 +76,51 @@ class JobEngine:
         """Score a unit. UnitFailedError, or any error of the engine."""
         return self._thread.submit(self._score, self._engine.result(), block).result()
 
+    def score_stored(self, unit: StoredUnit) -> Scored | None:
+        """Score a unit whose ids the GPU unpacks, in the caller's thread; UnitFailedError.
+
+        None where that is not possible, and the unit must be read another way: the engine is not
+        loaded yet or has no room for it, a page is corrupt, an id is outside its table.
+        """
+        engine = self._engine.result() if self.on_gpu else None
+        if engine is None or (scorer := engine.stored) is None:
+            return None
+        try:
+            found = scorer.score(unit.ids, unit.memory, unit.dense)
+        except DeviceMemoryError:
+            engine.stored = None  # units are unpacked on the host from now on
+            return None
+        if found is None or (found.bad_ids.any() and self._settings.config.on_bad_id != "oov"):
+            return None
+        bad_ids = zip(self._fields, found.bad_ids, strict=True)
+        return Scored(
+            scores=found.scores,
+            findings=[],
+            bad_ids={name: int(count) for name, count in bad_ids if count},
+            score_s=found.compute,
+            copy_in_s=found.copy_in,
+            unpack_s=found.unpack,
+            copy_out_s=found.copy_out,
+            batch_s=found.batch_seconds,
+            device=engine.device,
+            reduced_batch=engine.reduced_batch,
+        )
+
     def _score(self, engine: LoadedEngine, block: UnitBlock) -> Scored:
         started = time.perf_counter()
         scores, findings = self._scores(engine, block)
         bad_ids = zip(self._fields, engine.bad_ids, strict=True)
         return Scored(
-            scores,
-            findings,
-            {name: int(count) for name, count in bad_ids if count},
-            time.perf_counter() - started,
-            engine.device_seconds.copy_in,
-            engine.device_seconds.copy_out,
-            [float(seconds) for seconds in engine.batch_seconds],
-            engine.device,
-            engine.reduced_batch,
+            scores=scores,
+            findings=findings,
+            bad_ids={name: int(count) for name, count in bad_ids if count},
+            score_s=time.perf_counter() - started,
+            copy_in_s=engine.device_seconds.copy_in,
+            unpack_s=0.0,
+            copy_out_s=engine.device_seconds.copy_out,
+            batch_s=[float(seconds) for seconds in engine.batch_seconds],
+            device=engine.device,
+            reduced_batch=engine.reduced_batch,
         )
 
     def _scores(self, engine: LoadedEngine, block: UnitBlock) -> tuple[np.ndarray, list[Finding]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,14 +22,14 @@ from dpiframe_core.features.bundled import bundled_encoder
 from dpiframe_core.features.errors import EncodeError
 from pipeline.planning.columns import Columns
 from pipeline.planning.units import Unit
-from pipeline.publishing.records import ErrorKind, UnitError
+from pipeline.publishing.records import ErrorKind, Reader, UnitError
 from pipeline.scoring.model_inputs import (
     ModelInputs,
     encoded_inputs,
     number_inputs,
     raw_inputs,
 )
-from pipeline.scoring.read_numbers import Numbers, read_numbers
+from pipeline.scoring.read_numbers import read_numbers
 from pipeline.scoring.unit_block import ReadFacts, failed_block, make_block, one_chunk
 from pipeline.scoring.unit_memory import Piece
 
@@ -46,7 +46,7 @@ class ReadSettings(BaseModel):
     @property
     def strings(self) -> list[str]:
         """Columns whose dictionaries are kept, each value to be hashed once."""
-        copied = {*self.columns.key_columns, *self.columns.carry_columns}
+        copied = set(self.columns.published)
         return [name for name in self.columns.source_columns if name not in copied]
 
 
@@ -84,28 +84,26 @@ def read_block(unit: Unit, settings: ReadSettings, piece: Piece) -> pa.Table:
     if numbers is None:
         table, group_rows = load(unit, columns.read_columns, settings.strings)
     else:
-        table, group_rows = with_others(unit, columns, numbers), numbers.group_rows
+        table, group_rows = with_others(unit, columns, numbers.copied), numbers.group_rows
     loaded = time.perf_counter()
     if numbers is None:
         inputs = model_inputs(unit, table, settings)
     else:
         inputs = number_inputs(table, columns, numbers.ids, numbers.dense)
-    published = [
-        (name, plain(table.column(name))) for name in (*columns.key_columns, *columns.carry_columns)
-    ]
-    facts = ReadFacts(group_rows, loaded - started, time.perf_counter() - loaded)
+    published = [(name, plain(table.column(name))) for name in columns.published]
+    reader: Reader = "arrow" if numbers is None else "cpu"
+    facts = ReadFacts(group_rows, loaded - started, time.perf_counter() - loaded, reader)
     return make_block(unit, facts, inputs.ids, inputs.dense, published, inputs.findings)
 
 
-def with_others(unit: Unit, columns: Columns, numbers: Numbers) -> pa.Table:
-    """The published columns: those that are numbers, and all others, which are read here."""
-    published = (*columns.key_columns, *columns.carry_columns)
-    others = [name for name in published if name not in numbers.copied]
+def with_others(unit: Unit, columns: Columns, copied: Mapping[str, pa.Array]) -> pa.Table:
+    """The published columns: those that were copied, and all others, which are read here."""
+    others = [name for name in columns.published if name not in copied]
     if not others:
         check_unchanged(unit)
-        return pa.table(numbers.copied)
+        return pa.table(dict(copied))
     table, _ = load(unit, others, ())
-    for name, array in numbers.copied.items():
+    for name, array in copied.items():
         table = table.append_column(name, array)
     return table
 

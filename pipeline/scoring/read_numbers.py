@@ -32,36 +32,53 @@ class Numbers(NamedTuple):
     group_rows: list[int]
 
 
+class NumberFile(NamedTuple):
+    """A file that can be read this way: numpy's type of its ids and of the published numbers."""
+
+    file: _core.ParquetFile
+    id_type: str
+    published: dict[str, str]
+    group_rows: list[int]
+
+
 def read_numbers(unit: Unit, columns: Columns, piece: Piece) -> Numbers | None:
     """The numbers of a unit, in `piece`; None where its file is not for this way of reading."""
     groups = unit.first_row_group, unit.stop_row_group
     try:
-        file = opened(unit.path, unit.size, unit.mtime_ns)
-        kinds = {name: file.number_type(name, *groups) for name in columns.read_columns}
-        id_types = {kinds[name] for name in columns.id_columns} or {ID_TYPES[0]}
-        dense_types = {kinds[name] for name in columns.dense_columns} or {DENSE_TYPE}
-        group_rows = file.group_rows[slice(*groups)]
-        (id_type,) = id_types if len(id_types) == 1 else (None,)
-        if id_type not in ID_TYPES or dense_types != {DENSE_TYPE} or sum(group_rows) != unit.rows:
+        found = number_file(unit, columns)
+        if found is None:
             return None
-        plain = plain_columns(unit.path, unit.size, unit.mtime_ns)
-        published = [
-            name
-            for name in (*columns.key_columns, *columns.carry_columns)
-            if name in plain and plain[name] == kinds[name]
-        ]
         ids, dense, *vectors = piece.matrices(
-            unit.rows,
-            (len(columns.id_columns), id_type),
-            (len(columns.dense_columns), DENSE_TYPE),
-            *((1, plain[name]) for name in published),
+            (len(columns.id_columns), unit.rows, found.id_type),
+            (len(columns.dense_columns), unit.rows, DENSE_TYPE),
+            *((1, unit.rows, kind) for kind in found.published.values()),
         )
-        copied = {name: vector[0] for name, vector in zip(published, vectors, strict=True)}
+        copied = {name: row[0] for name, row in zip(found.published, vectors, strict=True)}
         names = [*columns.id_columns, *columns.dense_columns, *copied]
-        file.read(names, *groups, [*ids, *dense, *copied.values()])
+        found.file.read(names, *groups, [*ids, *dense, *copied.values()])
     except (OSError, ValueError, MemoryError, pa.ArrowException):
         return None
-    return Numbers(ids, dense, {n: pa.array(a) for n, a in copied.items()}, group_rows)
+    return Numbers(ids, dense, {n: pa.array(a) for n, a in copied.items()}, found.group_rows)
+
+
+def number_file(unit: Unit, columns: Columns) -> NumberFile | None:
+    """The file of a unit, where its ids and dense features are numbers that lie there as such."""
+    groups = unit.first_row_group, unit.stop_row_group
+    file = opened(unit.path, unit.size, unit.mtime_ns)
+    kinds = {name: file.number_type(name, *groups) for name in columns.read_columns}
+    id_types = {kinds[name] for name in columns.id_columns} or {ID_TYPES[0]}
+    dense_types = {kinds[name] for name in columns.dense_columns} or {DENSE_TYPE}
+    group_rows = file.group_rows[slice(*groups)]
+    (id_type,) = id_types if len(id_types) == 1 else (None,)
+    if id_type not in ID_TYPES or dense_types != {DENSE_TYPE} or sum(group_rows) != unit.rows:
+        return None
+    plain = plain_columns(unit.path, unit.size, unit.mtime_ns)
+    published = {
+        name: plain[name]
+        for name in columns.published
+        if name in plain and plain[name] == kinds[name]
+    }
+    return NumberFile(file, id_type, published, group_rows)
 
 
 @functools.lru_cache(maxsize=32)

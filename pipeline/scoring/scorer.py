@@ -22,13 +22,14 @@ from pipeline.publishing.publish import Publisher, SupersededError
 from pipeline.publishing.records import ErrorKind, Outcome, UnitError, UnitRecord
 from pipeline.scoring.bad_rows import Finding, first_bad_row, rejected_table
 from pipeline.scoring.engine_loading import MemoryShortError
-from pipeline.scoring.job_engine import JobEngine, UnitFailedError
+from pipeline.scoring.job_engine import JobEngine, Scored, UnitFailedError
 from pipeline.scoring.read import read_unit
+from pipeline.scoring.read_stored import read_stored
 from pipeline.scoring.score_stats import score_stats
 from pipeline.scoring.scorer_settings import ScorerSettings
-from pipeline.scoring.unit_block import UnitBlock, open_block, unit_in
+from pipeline.scoring.unit_block import ReadFacts, open_block, unit_in
 from pipeline.scoring.unit_groups import units_of
-from pipeline.scoring.unit_memory import UnitMemory
+from pipeline.scoring.unit_memory import Piece, UnitMemory
 
 T = TypeVar("T")
 
@@ -56,22 +57,24 @@ class Scorer:
         """Score and publish units, to be read or a block; returns a row of OUTCOME_SCHEMA each."""
         described = units_of(table)
         if described is None:
-            return outcomes([self._outcome(unit_in(table), lambda: open_block(table))])
+            return outcomes([self._outcome(unit_in(table), lambda: self._score_block(table))])
         return outcomes([self._read_and_score(text) for text in described])
 
     def _read_and_score(self, unit_json: str) -> Outcome:
         unit = Unit.model_validate_json(unit_json)
         with self.memory.piece() as piece:
-            return self._outcome(
-                unit, lambda: open_block(read_unit(unit_json, self.read_settings, piece)[0])
-            )
 
-    def _outcome(self, unit: Unit, read: Callable[[], UnitBlock | UnitError]) -> Outcome:
+            def score() -> Outcome:
+                scored = self._score_stored(unit, piece)
+                if scored is not None:
+                    return scored
+                return self._score_block(read_unit(unit_json, self.read_settings, piece)[0])
+
+            return self._outcome(unit, score)
+
+    def _outcome(self, unit: Unit, score: Callable[[], Outcome]) -> Outcome:
         try:
-            if (record := self.publisher.already(unit.name)) is not None:
-                return record
-            block = read()
-            return block if isinstance(block, UnitError) else self._score(block)
+            return self.publisher.already(unit.name) or score()
         except UnitFailedError as error:
             return failed(unit, error.kind, str(error))
         except SupersededError as error:
@@ -89,45 +92,60 @@ class Scorer:
         except Exception as error:
             return failed(unit, "internal", f"{type(error).__name__}: {error}")
 
-    def _score(self, block: UnitBlock) -> UnitRecord:
+    def _score_stored(self, unit: Unit, piece: Piece) -> UnitRecord | None:
+        """Score a unit that the GPU unpacks; None where it must be read the ordinary way."""
+        if not self.engine.on_gpu:
+            return None
+        stored = read_stored(unit, self.settings.read_settings.columns, piece)
+        if stored is None:
+            return None
         started = time.time()
-        unit = block.unit
-        scored = self.engine.score(block)
-        rejected = self._rejected(block, scored.findings)
+        scored = self.engine.score_stored(stored)
+        if scored is None:
+            return None
+        return self._publish(unit, stored.facts, stored.copied, scored, started)
+
+    def _score_block(self, table: pa.Table) -> Outcome:
+        block = open_block(table)
+        if isinstance(block, UnitError):
+            return block
+        started = time.time()
+        return self._publish(
+            block.unit, block.facts, block.copied, self.engine.score(block), started
+        )
+
+    def _publish(
+        self, unit: Unit, facts: ReadFacts, copied: pa.Table, scored: Scored, started: float
+    ) -> UnitRecord:
+        """Write the scores of a unit and then its record."""
+        rejected = self._rejected(unit, facts, scored.findings)
         check_finite(scored.scores, unit)
         bad_rows = rejected.column("row").to_numpy()
-        output = with_scores(block.copied, scored.scores, bad_rows)
+        output = with_scores(copied, scored.scores, bad_rows)
         published, write_s = timed(lambda: self.publisher.write_parts(unit.name, output, rejected))
         good = np.delete(scored.scores, bad_rows) if len(bad_rows) else scored.scores
         record = UnitRecord(
             **source_facts(unit),
             **published._asdict(),
             **score_stats(good)._asdict(),
+            **scored.record_fields(),
             scored=unit.rows - len(bad_rows),
             rejected=len(bad_rows),
-            bad_ids=scored.bad_ids,
             started=started,
-            read_s=block.facts.read_s,
-            encode_s=block.facts.encode_s,
-            score_s=scored.score_s,
-            copy_in_s=scored.copy_in_s,
-            copy_out_s=scored.copy_out_s,
+            read_by=facts.read_by,
+            read_s=facts.read_s,
+            encode_s=facts.encode_s,
             write_s=write_s,
-            batch_s=scored.batch_s,
             scorer=self.name,
-            device=scored.device,
-            reduced_batch=scored.reduced_batch,
         )
         self.publisher.write_record(record)
         return record
 
-    def _rejected(self, block: UnitBlock, findings: list[Finding]) -> pa.Table:
+    def _rejected(self, unit: Unit, facts: ReadFacts, findings: list[Finding]) -> pa.Table:
         """The bad rows; UnitFailedError about the first one if the job does not reject."""
-        unit = block.unit
         rejected = rejected_table(unit.name, unit.first_row, findings)
         if rejected.num_rows and self.config.on_bad_row == "fail":
-            groups = block.facts.group_rows
-            where = first_bad_row(rejected, unit.path, unit.first_row_group, groups)
+            where = first_bad_row(rejected, unit.path, unit.first_row_group, facts.group_rows)
             raise UnitFailedError("bad_row", where)
         return rejected
 

@@ -14,6 +14,7 @@ def summary(result: JobResult) -> str:
         "rejected": f"{result.rejected:,}",
         "quarantined": f"{result.quarantined:,}" if result.quarantined else "",
         "units": f"{result.units:,}" + resumed(result),
+        "decoded by": decoders(result),
         "seconds": f"{result.seconds:.1f}",
         "rows/s": f"{result.rows_per_s:,.0f}" if result.rows_per_s else "",
         "output": result.output,
@@ -23,6 +24,13 @@ def summary(result: JobResult) -> str:
     shown = {name: text for name, text in lines.items() if text}
     width = max(map(len, shown))
     return "\n".join(f"{name:<{width}}  {text}" for name, text in shown.items())
+
+
+def decoders(result: JobResult) -> str:
+    """How many units each way of reading took: the GPU's is the quickest, pyarrow's the slowest."""
+    names = {"gpu": "the GPU", "cpu": "the CPU", "arrow": "pyarrow"}
+    known = {names[way]: result.read_by[way] for way in names if way in result.read_by}
+    return ", ".join(f"{name} {units:,}" for name, units in known.items())
 
 
 def resumed(result: JobResult) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.planning.units import Unit
-from pipeline.publishing.records import UnitError
+from pipeline.publishing.records import Reader, UnitError
 from pipeline.scoring.bad_rows import (
     Column,
     Dense,
@@ -37,11 +37,12 @@ NamedArray = tuple[str, pa.Array]  # the name of a column of the input, values [
 
 
 class ReadFacts(NamedTuple):
-    """What a read task tells of a unit: rows of each of its row groups, and seconds of work."""
+    """What reading tells of a unit: rows of each of its row groups, seconds of work, who did it."""
 
     group_rows: list[int]
     read_s: float
     encode_s: float
+    read_by: Reader
 
 
 @dataclass(frozen=True)

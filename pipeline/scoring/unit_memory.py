@@ -16,24 +16,26 @@ from dpiframe_core import _core
 
 ALIGNED = 64  # bytes: rows of a matrix begin at lines of the cache
 
+Shape = tuple[int, int, str]  # rows, columns, numpy's type
+
 
 class Piece:
-    """Memory for one unit; what was made in it before is gone with the next `matrices`."""
+    """Memory for one unit; what was made in it before is gone when the next is made."""
 
     def __init__(self, lock: bool = False) -> None:
         self.lock = lock
         self._memory: _core.HostMemory | None = None
         self._bytes = 0
 
-    def matrices(self, size: int, *matrices: tuple[int, str]) -> list[np.ndarray]:
-        """Uninitialised matrices [rows, size], each of (rows, type), one behind the other."""
-        strides = [padded(size * np.dtype(kind).itemsize) for _, kind in matrices]
-        wanted = sum(rows * stride for (rows, _), stride in zip(matrices, strides, strict=True))
+    def matrices(self, *shapes: Shape) -> list[np.ndarray]:
+        """Uninitialised matrices, one behind the other, of (rows, columns, type) each."""
+        strides = [padded(columns * np.dtype(kind).itemsize) for _, columns, kind in shapes]
+        wanted = sum(rows * stride for (rows, *_), stride in zip(shapes, strides, strict=True))
         memory = self._of(wanted)
         made, offset = [], 0
-        for (rows, kind), stride in zip(matrices, strides, strict=True):
+        for (rows, columns, kind), stride in zip(shapes, strides, strict=True):
             steps = (stride, np.dtype(kind).itemsize)
-            made.append(np.ndarray((rows, size), kind, memory, offset, steps))
+            made.append(np.ndarray((rows, columns), kind, memory, offset, steps))
             offset += rows * stride
         return made
 

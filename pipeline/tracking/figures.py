@@ -21,7 +21,7 @@ MAX_SCORERS = 32  # lines of the timeline
 MAX_UNITS = 2000  # bars of the timeline, each with one part a stage
 MIN_BINS, THROUGHPUT_BINS = 12, 60
 UNITS_A_BIN = 4  # fewer would show the grid of the slices, not the job
-COLOURS = ("#4c78a8", "#f58518", "#54a24b", "#ffbf79", "#b279a2")
+COLOURS = ("#4c78a8", "#f58518", "#e45756", "#54a24b", "#ffbf79", "#b279a2")
 
 
 @dataclass

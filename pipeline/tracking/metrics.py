@@ -38,6 +38,7 @@ METRICS = {
     "read_seconds": "reading and decoding, summed over the units of this attempt",
     "encode_seconds": "raw values to ids, summed likewise",
     "copy_in_seconds": "copies to the device, summed likewise",
+    "unpack_seconds": "pages decompressed and decoded by the device, summed likewise",
     "score_seconds": "the engine, summed likewise",
     "copy_out_seconds": "copies from the device, summed likewise",
     "write_seconds": "writing and syncing score files, summed likewise",
@@ -53,7 +54,7 @@ METRICS = {
     "progress_rows_per_second": "series: rows/s since the point before",
 }
 
-STAGES = ("read", "encode", "copy_in", "score", "copy_out", "write")
+STAGES = ("read", "encode", "copy_in", "unpack", "score", "copy_out", "write")
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -119,14 +119,14 @@ def stamps(output: Path) -> dict[str, tuple[int, int]]:
     return {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in found.items()}
 
 
-def scorer_of(plan: JobPlan, attempt: str) -> Scorer:
+def scorer_of(plan: JobPlan, attempt: str, device: Literal["cpu", "cuda"] = "cpu") -> Scorer:
     """The scorer that an actor of this plan would be."""
     settings = ScorerSettings(
         config=plan.config,
         columns=plan.columns,
         bundle_digest=plan.bundle_digest,
         attempt=attempt,
-        device="cpu",
+        device=device,
         threads=1,
         max_batch=65536,
     )

@@ -140,7 +140,7 @@ def test_a_piece_is_used_again_and_grows() -> None:
     places = []
     for size in (111, 19, 100_000):
         with memory.piece() as piece:
-            ids, dense = piece.matrices(size, (3, "<i4"), (1, "<f4"))
+            ids, dense = piece.matrices((3, size, "<i4"), (1, size, "<f4"))
             assert (ids.shape, dense.shape) == ((3, size), (1, size))
             assert ids.strides[0] % 64 == 0 and ids.ctypes.data % 64 == 0
             ids[:], dense[:] = 7, 1.5
@@ -152,7 +152,7 @@ def test_a_piece_is_used_again_and_grows() -> None:
 def test_units_in_hand_at_one_time_have_pieces_of_their_own() -> None:
     memory = UnitMemory(lambda: True)  # where there is no CUDA, pages stay as they are
     with memory.piece() as one, memory.piece() as other:
-        (a,), (b,) = one.matrices(19, (1, "<i8")), other.matrices(19, (1, "<i8"))
+        (a,), (b,) = one.matrices((1, 19, "<i8")), other.matrices((1, 19, "<i8"))
         a[:], b[:] = 1, 2
         assert (a == 1).all() and (b == 2).all()
 

@@ -28,7 +28,7 @@ UNIT = Unit(
     first_row=400,
     rows=111,
 )
-FACTS = ReadFacts([100, 11], 0.5, 0.25)
+FACTS = ReadFacts([100, 11], 0.5, 0.25, "cpu")
 
 
 def table_of(rows: int, fields: int = 3, findings: list[Finding] | None = None) -> pa.Table:
