@@ -164,9 +164,7 @@ class StoredColumns:
         """The room that all compressed pages need."""
     @property
     def num_pages(self) -> int: ...
-    def decode(
-        self, memory: NDArray[np.uint8], out: NDArray[np.int32] | NDArray[np.int64]
-    ) -> None:
+    def decode(self, memory: NDArray[np.uint8], out: NDArray[np.int32] | NDArray[np.int64]) -> None:
         """For tests: fill out [columns, rows] on this thread, page by page as a GPU does.
 
         ValueError: pages are corrupt or hold nulls.
