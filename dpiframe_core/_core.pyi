@@ -135,6 +135,40 @@ class ParquetFile:
 
         OSError; ValueError: pages are corrupt, hold nulls, or what is not known here.
         """
+    def stored_bytes(self, names: Sequence[str], first: int, stop: int) -> int:
+        """Bytes of memory that `read_stored` needs for these columns. ValueError as there."""
+    def read_stored(
+        self, names: Sequence[str], first: int, stop: int, memory: NDArray[np.uint8]
+    ) -> StoredColumns:
+        """Fill `memory` with the columns' pages as they are stored, and list them.
+
+        All columns have numbers of 4 bytes, or all of 8; pages are not compressed or by zstd.
+        OSError; ValueError: headers or checksums are corrupt, there are nulls, or what a GPU does
+        not unpack. Whether pages are corrupt inside shows when they are unpacked.
+        """
+
+class StoredColumns:
+    """Pages of columns of numbers, whose bytes lie in memory that the caller keeps."""
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def columns(self) -> int: ...
+    @property
+    def number_bytes(self) -> int: ...
+    @property
+    def packed_bytes(self) -> int:
+        """What was read."""
+    @property
+    def unpacked_bytes(self) -> int:
+        """The room that all compressed pages need."""
+    @property
+    def num_pages(self) -> int: ...
+    def decode(self, memory: NDArray[np.uint8], out: NDArray[np.int32] | NDArray[np.int64]) -> None:
+        """For tests: fill out [columns, rows] on this thread, page by page as a GPU does.
+
+        ValueError: pages are corrupt or hold nulls.
+        """
 
 def empty_table(rows: int, dim: int) -> NDArray[np.float32]:
     """An uninitialised table [rows, dim] that starts on a cache line and asks for huge pages.

@@ -92,11 +92,11 @@ void read_group(const FileBytes& file, std::vector<Piece> pieces, std::int64_t r
   }
 }
 
+}  // namespace
+
 int bytes_of(PhysicalType type) {
   return type == PhysicalType::kInt32 || type == PhysicalType::kFloat ? 4 : 8;
 }
-
-}  // namespace
 
 File::File(const std::string& path) : bytes_(path), footer_(read_footer(bytes_)) {}
 

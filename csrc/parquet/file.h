@@ -22,6 +22,8 @@ struct Target {
   void* out;
 };
 
+int bytes_of(PhysicalType type);
+
 class File {
  public:
   // Reads the footer. FileError; std::invalid_argument where it is no parquet file.
@@ -37,6 +39,10 @@ class File {
   // Several threads may read at a time. FileError; std::invalid_argument where a column is corrupt,
   // or cannot be read after all.
   void read(const std::vector<Target>& targets, std::size_t first, std::size_t stop) const;
+
+  // For those who take the pages as they are stored.
+  const Footer& footer() const { return footer_; }
+  const FileBytes& bytes() const { return bytes_; }
 
  private:
   FileBytes bytes_;

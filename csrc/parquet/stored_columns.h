@@ -21,13 +21,17 @@ struct StoredColumns {
   std::int64_t unpacked_bytes = 0;  // the room of all compressed pages
 };
 
-// Bytes that `read_stored` fills: those of the chunks of these columns in row groups [first, stop).
+// Bytes that `read_stored` needs: those of the chunks of these columns in row groups [first, stop),
+// and a padding that it leaves as it is, so that what takes the last page apart may look beyond it.
 std::int64_t stored_bytes(const File& file, const std::vector<std::string>& names,
                           std::size_t first, std::size_t stop);
 
 // Reads the chunks into `bytes` and lists their pages. FileError; std::invalid_argument where
 // `File::read` would throw it, and for what a GPU does not unpack: codecs but zstd and none,
-// encodings of levels but runs. Whether pages are corrupt inside shows when they are unpacked.
+// encodings of levels but runs, pages of more than 64 MiB or 2^26 values, columns of 4 and of 8
+// bytes together. Whether pages are corrupt inside shows when they are unpacked: only their
+// headers, checksums and the levels that are never compressed are looked at here. What a damaged
+// file tells of `unpacked_bytes` may be more than there is memory.
 StoredColumns read_stored(const File& file, const std::vector<std::string>& names,
                           std::size_t first, std::size_t stop, std::span<std::uint8_t> bytes);
 

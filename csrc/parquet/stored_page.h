@@ -6,6 +6,9 @@
 
 namespace dpiframe::parquet {
 
+// Neither bytes nor values of a page are more: its bits can be counted in 32 bits.
+constexpr std::int32_t kMostOfPage = 1 << 26;
+
 enum class PageKind : std::int8_t {
   kPlain,       // numbers as they are
   kIndices,     // indices of the dictionary, runs and bit-packed

@@ -1,0 +1,115 @@
+"""Stored pages that lie: each is refused, none leads to memory of others."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from parquet_by_hand import (
+    DICTIONARY,
+    PLAIN,
+    RLE_DICTIONARY,
+    dictionary,
+    hybrid,
+    plain,
+    v1,
+    varint,
+    write,
+)
+from parquet_files import write as write_table
+from stored_columns import decode, read_stored
+
+from dpiframe_core import _core
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+BODY = plain("<i4", range(100, 120))
+WORDS = dictionary(BODY, 20)
+
+
+def indexed(width: int, *runs: tuple[int, int] | list[int]) -> bytes:
+    """Body of a page of indices into a dictionary."""
+    return bytes([width]) + hybrid(width, *runs)
+
+
+INSIDE = {
+    "index_of_a_run": indexed(8, (20, 20)),
+    "index_of_a_wide_run": indexed(32, (0xFFFFFFFF, 20)),
+    "packed_index": indexed(5, [*range(7), 20, *range(12)]),
+    "packed_index_behind_the_groups": indexed(5, [*range(16), 31, 1, 2, 3]),
+    "runs_end_too_early": indexed(5, (3, 19)),
+    "run_cut_off": indexed(5, (3, 20))[:2],
+    "packed_run_cut_off": indexed(5, [1] * 20)[:11],
+    "packed_run_that_claims_more": b"\x05" + varint((1 << 32) - 1) + bytes(9),
+    "run_header_without_end": b"\x05" + b"\xff" * 30,
+    "run_header_too_large": b"\x05" + varint(1 << 32) + b"\x01",
+    "empty_runs": b"\x05" + bytes(100),
+    "no_width": b"",
+    "width_33": indexed(33, (1, 20)),
+}
+SHOWN_AT_ONCE = {
+    "no_dictionary": [v1(indexed(5, (1, 20)), 20, RLE_DICTIONARY)],
+    "empty_dictionary": [dictionary(b"", 0), v1(indexed(0, (0, 20)), 20, RLE_DICTIONARY)],
+    "two_dictionaries": [WORDS, WORDS, v1(BODY, 20)],
+    "short_dictionary": [dictionary(BODY[:-1], 20), v1(BODY, 20)],
+    "too_few_values": [v1(BODY, 20, own={1: 19})],
+    "too_many_values": [v1(BODY + BODY, 40)],
+    "short_numbers": [v1(BODY[:-1], 20)],
+    "no_page": [bytes(8)],
+    "encoding": [v1(BODY, 20, 5)],
+    "unpacked": [v1(BODY, 20, header={2: 81})],
+    "large_page": [v1(BODY, 20, header={2: (1 << 26) + 1})],
+    "kind": [v1(BODY, 20, header={1: DICTIONARY})],
+    "checksum": [v1(BODY, 20, PLAIN, header={4: 1})],
+}
+
+
+@pytest.mark.parametrize("case", INSIDE)
+def test_pages_that_are_corrupt_inside(tmp_path, case):
+    for codec in ("none", "zstd"):
+        words = dictionary(BODY, 20, codec=codec)
+        pages = [words, v1(INSIDE[case], 20, RLE_DICTIONARY, codec=codec)]
+        file = _core.ParquetFile(str(write(tmp_path / "f", pages, 20, codec=codec)))
+        stored, memory = read_stored(file, ["x"])
+        with pytest.raises(ValueError, match="column 0 is corrupt"):
+            decode(stored, memory)
+
+
+@pytest.mark.parametrize("case", SHOWN_AT_ONCE)
+def test_pages_whose_headers_lie(tmp_path, case):
+    file = _core.ParquetFile(str(write(tmp_path / "f", SHOWN_AT_ONCE[case], 20)))
+    with pytest.raises(ValueError, match="row group 0, column x: "):
+        read_stored(file, ["x"])
+
+
+def test_a_file_that_loses_its_end_after_it_was_opened(tmp_path):
+    path = write_table(tmp_path / "f", pa.table({"few": np.arange(9000) % 99}), compression="none")
+    file = _core.ParquetFile(str(path))
+    os.truncate(path, 100)
+    with pytest.raises((ValueError, OSError)):
+        read_stored(file, ["few"])
+
+
+def test_damaged_files_are_read_or_refused(tmp_path):
+    """In a process of its own, so that a crash fails this test alone."""
+    script = ROOT / "tests" / "helpers" / "fuzz_stored_columns.py"
+    cases = ["--seed", "1", "--count", "4000", "--seconds", "10", "--folder", str(tmp_path)]
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    found = subprocess.run(
+        [sys.executable, str(script), *cases],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    left = [path.name for path in tmp_path.iterdir()]
+    assert found.returncode == 0, f"{left}: exit code {found.returncode}: {found.stderr[-3000:]}"
+    seen = json.loads(found.stdout)
+    for outcome in ("read", "refused"):
+        assert seen[outcome] > seen["cases"] // 10, seen
