@@ -11,6 +11,7 @@ void bind_lookup(pybind11::module_& module);
 void bind_parquet(pybind11::module_& module);
 void bind_scheduler(pybind11::module_& module);
 void bind_score_statistics(pybind11::module_& module);
+void bind_zstd(pybind11::module_& module);
 // Only in a build with CUDA.
 void bind_bench(pybind11::module_& module);
 void bind_cuda(pybind11::module_& module);
