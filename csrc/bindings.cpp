@@ -52,6 +52,7 @@ PYBIND11_MODULE(_core, module) {
   bind_scheduler(module);
   bind_score_statistics(module);
   bind_stored_columns(module);
+  bind_zstd(module);
 #ifdef DPIFRAME_WITH_CUDA
   bind_cuda(module);
 #endif

@@ -12,6 +12,7 @@ void bind_parquet(pybind11::module_& module);
 void bind_scheduler(pybind11::module_& module);
 void bind_score_statistics(pybind11::module_& module);
 void bind_stored_columns(pybind11::module_& module);  // after bind_parquet
+void bind_zstd(pybind11::module_& module);
 // Only in a build with CUDA.
 void bind_bench(pybind11::module_& module);
 void bind_cuda(pybind11::module_& module);

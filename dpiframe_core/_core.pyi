@@ -104,6 +104,13 @@ def score_statistics(
     where there is no other score these are inf and -inf. ValueError: another type or shape.
     """
 
+def unzstd(packed: bytes, size: int) -> bytes:
+    """The content of one frame of zstd, by the code that unpacks pages on a GPU.
+
+    ValueError: it is not just `size` bytes long, or the frame is corrupt, has a checksum or needs a
+    dictionary.
+    """
+
 class HostMemory:
     """Zeroed memory for large arrays (a writable buffer of bytes). MemoryError where there is none.
 
@@ -119,7 +126,7 @@ class ParquetFile:
     """Reads columns of numbers of a parquet file straight into given arrays; many threads may.
 
     Flat int32, int64, float and double columns without nulls, PLAIN or dictionary-encoded, not
-    compressed or by snappy or zstd (with the system's libzstd). OSError; ValueError: no parquet.
+    compressed or by snappy or zstd. OSError; ValueError: no parquet.
     """
 
     def __init__(self, path: str) -> None: ...

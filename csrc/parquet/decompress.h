@@ -1,5 +1,5 @@
 // The codecs of parquet pages that are read here. zstd is the system's libzstd, loaded at run time;
-// where there is none, its pages are left to others.
+// where there is none, our own code, which is slower and refuses frames with a checksum.
 #pragma once
 
 #include "parquet/compact_reader.h"

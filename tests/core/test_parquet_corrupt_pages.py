@@ -202,8 +202,6 @@ def test_compressed_pages(tmp_path, codec, case):
     path = tmp_path / "f"
     for page in (v1(stored, 20, header={2: 80}), v2(stored, 20, header={2: 80})):
         write(path, [page], 20, codec=codec)
-        if codec == "zstd" and _core.ParquetFile(str(path)).number_type("x", 0, 1) is None:
-            pytest.skip("the system has no libzstd.so.1")
         refused(path, 20)
     words = dictionary(stored, 20, header={2: 80})
     write(path, [words, v1(BODY, 20, codec=codec)], 20, codec=codec)
@@ -219,9 +217,6 @@ def test_checksums(tmp_path, page, codec, version):
     options = {"use_dictionary": page != "plain", "data_page_version": version}
     path = tmp_path / "f"
     write_table(path, [table] * 2, compression=codec, write_page_checksum=True, **options)
-    file = _core.ParquetFile(str(path))
-    if file.number_type("x", 0, 2) is None:
-        pytest.skip("the system has no libzstd.so.1")
     chunk = pq.read_metadata(path).row_group(1).column(1)
     start = chunk.dictionary_page_offset if page == "dictionary" else chunk.data_page_offset
     stop = chunk.data_page_offset if page == "dictionary" else start + chunk.total_compressed_size

@@ -109,8 +109,6 @@ def test_levels_without_nulls(tmp_path, levels, codec, version):
     else:
         data = v2(BODY, 20, levels=form, codec=codec)
     path = write(tmp_path / "f", [data], 20, codec=codec, optional=True)
-    if _core.ParquetFile(str(path)).number_type("x", 0, 1) is None and codec == "zstd":
-        pytest.skip("the system has no libzstd.so.1")
     check_file(path, VALUES)
 
 
@@ -135,8 +133,6 @@ def test_a_page_of_version_2_may_not_be_compressed(tmp_path, codec, optional):
         v2(BODY, 20, levels=levels, codec=codec, own={7: None}),
     ]
     path = write(tmp_path / "f", pages, 60, codec=codec, optional=optional)
-    if _core.ParquetFile(str(path)).number_type("x", 0, 1) is None and codec == "zstd":
-        pytest.skip("the system has no libzstd.so.1")
     check_file(path, VALUES * 3)
 
 

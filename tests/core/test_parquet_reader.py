@@ -29,15 +29,6 @@ PAGES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _need_zstd(request, tmp_path):
-    """Skip cases of zstd where the system has no libzstd."""
-    if "zstd" in getattr(getattr(request.node, "callspec", None), "params", {}).values():
-        path = write(tmp_path / "probe", pa.table({"x": [1]}), compression="zstd")
-        if _core.ParquetFile(str(path)).number_type("x", 0, 1) is None:
-            pytest.skip("the system has no libzstd.so.1")
-
-
 def extremes(kind: str) -> np.ndarray:
     """The ends of the range; of floats, also what only bits tell apart: NaNs, signed zeros."""
     if kind[0] == "i":

@@ -1,0 +1,174 @@
+// Bytes and bits of a zstd frame. Nothing outside of what an `Input` names is read.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "common/lanes.h"
+
+namespace dpiframe::zstd {
+
+// Position of the highest bit that is set; value > 0.
+DPIF_EVERYWHERE int highest_bit(std::uint32_t value) {
+#ifdef __CUDA_ARCH__
+  return 31 - __clz(static_cast<int>(value));
+#else
+  return 31 - __builtin_clz(value);
+#endif
+}
+
+DPIF_EVERYWHERE int smaller(int a, int b) {
+  return a < b ? a : b;
+}
+
+DPIF_EVERYWHERE int offset_in_word(const std::uint8_t* at, int word_bytes) {
+  return static_cast<int>(reinterpret_cast<std::uintptr_t>(at) % word_bytes);
+}
+
+// At a multiple of its size.
+template <class Word>
+DPIF_EVERYWHERE Word load_word(const std::uint8_t* at) {
+#ifdef __CUDA_ARCH__
+  return *reinterpret_cast<const Word*>(at);
+#else
+  Word word;
+  std::memcpy(&word, at, sizeof(word));
+  return word;
+#endif
+}
+
+DPIF_EVERYWHERE void store_word(std::uint8_t* at, std::uint64_t word) {
+#ifdef __CUDA_ARCH__
+  *reinterpret_cast<std::uint64_t*>(at) = word;
+#else
+  std::memcpy(at, &word, sizeof(word));
+#endif
+}
+
+// What is still to be read of something, from its front.
+struct Input {
+  const std::uint8_t* at;
+  int size;
+
+  DPIF_EVERYWHERE bool skip(int bytes) {
+    if (bytes > size) return false;
+    at += bytes;
+    size -= bytes;
+    return true;
+  }
+
+  // The next `bytes`, up to 4, without passing them; the caller knows that they are there.
+  DPIF_EVERYWHERE std::uint32_t peek(int bytes) const {
+    std::uint32_t value = 0;
+    for (int i = 0; i < bytes; ++i) value |= static_cast<std::uint32_t>(at[i]) << (8 * i);
+    return value;
+  }
+
+  // The same of bytes that may not be there.
+  DPIF_EVERYWHERE bool read(int bytes, std::uint32_t& value) {
+    if (bytes > size) return false;
+    value = peek(bytes);
+    return skip(bytes);
+  }
+
+  // Its first `bytes`, as a whole of their own, are passed.
+  DPIF_EVERYWHERE bool split(int bytes, Input& first) {
+    first = {at, bytes};
+    return skip(bytes);
+  }
+};
+
+// Reads bits from the front, the lowest of a byte first; behind the end there are zeros.
+class ForwardBits {
+ public:
+  DPIF_EVERYWHERE explicit ForwardBits(const Input& input) : input_(input) {}
+
+  // At most 16 of them.
+  DPIF_EVERYWHERE std::uint32_t read(int count) {
+    const std::uint32_t value = peek(count);
+    skip(count);
+    return value;
+  }
+  DPIF_EVERYWHERE std::uint32_t peek(int count) const {
+    const int byte = bit_ >> 3;
+    std::uint32_t value = 0;
+    for (int i = 0; i < 3; ++i)
+      if (byte + i < input_.size)
+        value |= static_cast<std::uint32_t>(input_.at[byte + i]) << (8 * i);
+    return value >> (bit_ & 7) & ((1u << count) - 1);
+  }
+  DPIF_EVERYWHERE void skip(int count) { bit_ += count; }
+  DPIF_EVERYWHERE int bytes() const { return (bit_ + 7) >> 3; }
+
+ private:
+  Input input_;
+  int bit_ = 0;
+};
+
+// Reads bits from the back, where a set bit marks the end; before the front there are zeros, so
+// that only the end of a stream tells whether it was too short: `left` is then negative.
+//
+// Words of 4 bytes are loaded one ahead of their use: a load takes as long as several symbols do.
+class BackwardBits {
+ public:
+  // False where the mark is missing.
+  DPIF_EVERYWHERE bool start(const Input& input) {
+    if (input.size <= 0 || input.at[input.size - 1] == 0) return false;
+    front_ = offset_in_word(input.at, 4);
+    words_ = input.at - front_;
+    const int end = front_ + input.size;
+    const int top = (end - 1) >> 2;
+    count_ = 8 * ((end - 1) & 3) + highest_bit(input.at[input.size - 1]);
+    bits_ = static_cast<std::uint64_t>(partial_word(top, end)) << 32 << (32 - count_);
+    next_at_ = top - 1;
+    next_ = load(next_at_);
+    return true;
+  }
+
+  // Makes at least 33 bits ready.
+  DPIF_EVERYWHERE void refill() {
+    if (count_ > 32) return;
+    bits_ |= static_cast<std::uint64_t>(next_) << (32 - count_);
+    count_ += 32;
+    next_ = load(--next_at_);
+  }
+
+  // The next `count` of those that are ready, 0 to 31.
+  DPIF_EVERYWHERE std::uint32_t peek(int count) const {
+    return static_cast<std::uint32_t>(bits_ >> 32) >> 1 >> (31 - count);
+  }
+  DPIF_EVERYWHERE void skip(int count) {
+    bits_ <<= count;
+    count_ -= count;
+  }
+  DPIF_EVERYWHERE std::uint32_t read(int count) {
+    const std::uint32_t value = peek(count);
+    skip(count);
+    return value;
+  }
+
+  DPIF_EVERYWHERE int left() const { return count_ + 32 * (next_at_ + 1) - 8 * front_; }
+
+ private:
+  // All words but the first and the last are whole.
+  DPIF_EVERYWHERE std::uint32_t load(int word) const {
+    return word > 0 ? load_word<std::uint32_t>(words_ + 4 * word) : partial_word(word, 4);
+  }
+  DPIF_EVERYWHERE std::uint32_t partial_word(int word, int end) const {
+    std::uint32_t value = 0;
+    for (int i = 0; i < 4; ++i) {
+      const int at = 4 * word + i;
+      if (at >= front_ && at < end) value |= static_cast<std::uint32_t>(words_[at]) << (8 * i);
+    }
+    return value;
+  }
+
+  const std::uint8_t* words_;  // the aligned one that the first byte is in
+  int front_;                  // the first byte in it
+  int next_at_;
+  int count_;           // bits that are ready,
+  std::uint64_t bits_;  // at its top
+  std::uint32_t next_;
+};
+
+}  // namespace dpiframe::zstd

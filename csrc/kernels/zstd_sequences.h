@@ -1,0 +1,170 @@
+// The sequences of a block, of literals to take and of a match to copy: RFC 8878, 3.1.1.3.2.
+#pragma once
+
+#include "kernels/zstd_fse.h"
+#include "kernels/zstd_work.h"
+
+namespace dpiframe::zstd {
+
+enum Code { kLiterals, kOffset, kMatch, kNumCodes };  // in the order of their tables in a block
+
+// Where each table is in Work::tables; `most` are those of RFC 8878.
+struct CodeFacts {
+  int at;
+  int most_log;
+  int symbols;
+};
+
+DPIF_EVERYWHERE CodeFacts code_facts(int code) {
+  if (code == kLiterals) return {0, 9, 36};
+  if (code == kOffset) return {512, 8, 32};
+  return {512 + 256, 9, 53};
+}
+
+// Bits behind a symbol, whose number is added to what the symbol says.
+DPIF_EVERYWHERE int extra_bits(int code, int symbol) {
+  static constexpr std::uint8_t kLiteralsBits[20] = {1, 1, 1, 1,  2,  2,  3,  3,  4,  6,
+                                                     7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
+  static constexpr std::uint8_t kMatchBits[21] = {1, 1, 1, 1,  2,  2,  3,  3,  4,  4, 5,
+                                                  7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
+  if (code == kOffset) return symbol;
+  if (code == kLiterals) return symbol < 16 ? 0 : kLiteralsBits[symbol - 16];
+  return symbol < 32 ? 0 : kMatchBits[symbol - 32];
+}
+
+DPIF_EVERYWHERE int literals_base(int symbol) {
+  static constexpr std::uint32_t kBases[20] = {16,   18,   20,   22,    24,    28,   32,
+                                               40,   48,   64,   128,   256,   512,  1024,
+                                               2048, 4096, 8192, 16384, 32768, 65536};
+  return symbol < 16 ? symbol : static_cast<int>(kBases[symbol - 16]);
+}
+
+DPIF_EVERYWHERE int match_base(int symbol) {
+  static constexpr std::uint32_t kBases[21] = {35,   37,   39,   41,   43,    47,    51,
+                                               59,   67,   83,   99,   131,   259,   515,
+                                               1027, 2051, 4099, 8195, 16387, 32771, 65539};
+  return symbol < 32 ? symbol + 3 : static_cast<int>(kBases[symbol - 32]);
+}
+
+// The tables that a block need not bring.
+DPIF_EVERYWHERE int predefined_count(int code, int symbol) {
+  static constexpr std::int8_t kLiteralsCounts[36] = {4, 3, 2, 2, 2, 2, 2, 2, 2,  2,  2,  2,
+                                                      2, 1, 1, 1, 2, 2, 2, 2, 2,  2,  2,  2,
+                                                      2, 3, 2, 1, 1, 1, 1, 1, -1, -1, -1, -1};
+  static constexpr std::int8_t kOffsetCounts[29] = {1, 1, 1, 1, 1, 1, 2, 2, 2, 1,  1,  1,  1,  1, 1,
+                                                    1, 1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1};
+  static constexpr std::int8_t kMatchCounts[53] = {
+      1, 4, 3, 2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,  1,  1,  1,  1,  1,  1, 1,
+      1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1, -1, -1};
+  if (code == kLiterals) return kLiteralsCounts[symbol];
+  return code == kOffset ? kOffsetCounts[symbol] : kMatchCounts[symbol];
+}
+
+enum class TableMode { kPredefined, kOneSymbol, kOwn, kSame };
+
+// Passes what a block says of a table.
+DPIF_EVERYWHERE bool read_table(Input& block, int code, TableMode mode, Work& work, bool had) {
+  const CodeFacts facts = code_facts(code);
+  const auto extra = [code](int symbol) { return extra_bits(code, symbol); };
+  std::uint32_t* table = work.tables + facts.at;
+  FseShape shape{code == kOffset ? 5 : 6, code == kOffset ? 29 : facts.symbols};
+  if (mode == TableMode::kSame) return had;
+  if (mode == TableMode::kOneSymbol) {
+    std::uint32_t symbol = 0;
+    if (!block.read(1, symbol) || static_cast<int>(symbol) >= facts.symbols) return false;
+    build_table_of_one(table, static_cast<int>(symbol), extra(static_cast<int>(symbol)));
+    shape.log = 0;
+  } else {
+    if (mode == TableMode::kPredefined) {
+      for (int i = lanes::index(); i < shape.symbols; i += lanes::kCount)
+        work.counts[i] = static_cast<std::int16_t>(predefined_count(code, i));
+      lanes::sync();
+    } else if (!read_counts(block, facts.most_log, facts.symbols, work.counts, shape)) {
+      return false;
+    }
+    build_table(table, work.counts, shape, extra);
+  }
+  if (lanes::index() == 0) work.logs[code] = static_cast<std::uint8_t>(shape.log);
+  lanes::sync();
+  return true;
+}
+
+DPIF_EVERYWHERE bool read_num_sequences(Input& block, int& num) {
+  std::uint32_t first = 0, more = 0;
+  if (!block.read(1, first)) return false;
+  num = static_cast<int>(first);
+  if (first < 128) return true;
+  if (!block.read(first < 255 ? 1 : 2, more)) return false;
+  num = static_cast<int>(first < 255 ? (first - 128) << 8 | more : more + 0x7f00);
+  return true;
+}
+
+// Takes `literals`, then copies `match` bytes from `offset` before.
+struct Sequence {
+  int literals;
+  int match;
+  std::uint32_t offset;
+};
+
+// Offsets that may be named again, the last first; they outlive a block.
+struct LastOffsets {
+  std::uint32_t first = 1, second = 4, third = 8;
+
+  // What a sequence's number stands for; 0: nothing that is allowed.
+  DPIF_EVERYWHERE std::uint32_t resolve(std::uint32_t number, bool no_literals) {
+    if (number > 3) {
+      third = second, second = first, first = number - 3;
+      return first;
+    }
+    const std::uint32_t which = number + (no_literals ? 1 : 0);
+    if (which == 1) return first;
+    const std::uint32_t offset = which == 2 ? second : which == 3 ? third : first - 1;
+    if (which != 2) third = second;
+    second = first, first = offset;
+    return offset;
+  }
+};
+
+// All lanes read the same.
+class SequenceReader {
+ public:
+  DPIF_EVERYWHERE bool start(const Input& input, const Work& work) {
+    tables_ = work.tables;
+    if (!bits_.start(input)) return false;
+    bits_.refill();
+    literals_ = static_cast<int>(bits_.read(work.logs[kLiterals]));
+    offset_ = static_cast<int>(bits_.read(work.logs[kOffset]));
+    match_ = static_cast<int>(bits_.read(work.logs[kMatch]));
+    return true;
+  }
+
+  // No more bits are read at once than a refill makes ready.
+  DPIF_EVERYWHERE Sequence next(LastOffsets& last_offsets, bool is_last) {
+    const FseEntry literals{tables_[code_facts(kLiterals).at + literals_]};
+    const FseEntry offset{tables_[code_facts(kOffset).at + offset_]};
+    const FseEntry match{tables_[code_facts(kMatch).at + match_]};
+    Sequence sequence;
+    bits_.refill();
+    const std::uint32_t number = (1u << offset.extra()) + bits_.read(offset.extra());
+    bits_.refill();
+    sequence.match = match_base(match.symbol()) + static_cast<int>(bits_.read(match.extra()));
+    sequence.literals =
+        literals_base(literals.symbol()) + static_cast<int>(bits_.read(literals.extra()));
+    sequence.offset = last_offsets.resolve(number, sequence.literals == 0);
+    if (is_last) return sequence;
+    bits_.refill();
+    literals_ = literals.base() + static_cast<int>(bits_.read(literals.bits()));
+    match_ = match.base() + static_cast<int>(bits_.read(match.bits()));
+    offset_ = offset.base() + static_cast<int>(bits_.read(offset.bits()));
+    return sequence;
+  }
+
+  DPIF_EVERYWHERE bool at_end() const { return bits_.left() == 0; }
+
+ private:
+  BackwardBits bits_;
+  const std::uint32_t* tables_;
+  int literals_, offset_, match_;  // states
+};
+
+}  // namespace dpiframe::zstd
