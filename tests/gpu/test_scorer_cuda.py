@@ -110,8 +110,8 @@ def test_a_unit_with_a_bad_row_is_read_again(
     assert readers(found)[::2] == ["gpu", "gpu"]
     assert readers(found)[1] in ("cpu", "arrow")
     rejected = pq.read_table(next((tmp_path / "output/_rejected").glob("*.parquet")))
-    assert rejected.column("reason").to_pylist() == [reason]
-    assert rejected.column("row").to_pylist() == [1234]
+    assert rejected.column("reason")[0].as_py().startswith(reason)
+    assert rejected.column("row").to_pylist() == [234]  # of the unit
     assert read_scores(tmp_path / "output").column("score").null_count == 1
 
 

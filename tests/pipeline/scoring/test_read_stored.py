@@ -151,8 +151,8 @@ def test_a_unit_with_a_bad_row_is_read_again(
     assert readers(found)[::2] == ["gpu", "gpu"]
     assert readers(found)[1] in ("cpu", "arrow")
     rejected = pq.read_table(next((tmp_path / "output/_rejected").glob("*.parquet")))
-    assert rejected.column("reason").to_pylist() == [reason]
-    assert rejected.column("row").to_pylist() == [1234]
+    assert rejected.column("reason")[0].as_py().startswith(reason)
+    assert rejected.column("row").to_pylist() == [234]  # of the unit
     assert read_scores(tmp_path / "output").column("score").null_count == 1
 
 
@@ -194,8 +194,8 @@ def test_without_room_on_the_gpu_the_host_unpacks(
 def test_other_files_are_left_to_the_ordinary_way(tmp_path: Path) -> None:
     table = encoded_table(1000)
     assert read_stored(unit_of(write(tmp_path, table), 0, 1, 0, 1000), COLUMNS, Piece())
-    narrow = table.set_column(2, NAMES[0], table.column(NAMES[0]).cast(pa.int8()))
-    for odd in (narrow, with_value(table, "C3", 7, None)):
+    mixed = table.set_column(2, NAMES[0], table.column(NAMES[0]).cast(pa.int64()))
+    for odd in (mixed, with_value(table, "C3", 7, None)):
         unit = unit_of(write(tmp_path, odd), 0, 1, 0, 1000)
         assert read_stored(unit, COLUMNS, Piece()) is None
     path = write(tmp_path, table, "snappy")
