@@ -72,6 +72,13 @@ class JobEngine:
         loaded = self._engine.done() and self._engine.exception() is None
         return loaded and self._settings.device == "cuda"
 
+    @property
+    def unpacks(self) -> bool:
+        """Whether units may come as their files store them, to be unpacked by a GPU."""
+        if not self._engine.done():
+            return self._settings.device == "cuda"
+        return self._engine.exception() is None and self._engine.result().stored is not None
+
     def score(self, block: UnitBlock) -> Scored:
         """Score a unit. UnitFailedError, or any error of the engine."""
         return self._thread.submit(self._score, self._engine.result(), block).result()
@@ -79,11 +86,11 @@ class JobEngine:
     def score_stored(self, unit: StoredUnit) -> Scored | None:
         """Score a unit whose ids the GPU unpacks, in the caller's thread; UnitFailedError.
 
-        None where that is not possible, and the unit must be read another way: the engine is not
-        loaded yet or has no room for it, a page is corrupt, an id is outside its table.
+        None where that is not possible, and the unit must be read another way: the GPU has no room
+        for it, a page is corrupt, an id is outside its table.
         """
-        engine = self._engine.result() if self.on_gpu else None
-        if engine is None or (scorer := engine.stored) is None:
+        engine = self._engine.result()
+        if (scorer := engine.stored) is None:
             return None
         try:
             found = scorer.score(unit.ids, unit.memory, unit.dense)

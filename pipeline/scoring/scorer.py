@@ -94,7 +94,7 @@ class Scorer:
 
     def _score_stored(self, unit: Unit, piece: Piece) -> UnitRecord | None:
         """Score a unit that the GPU unpacks; None where it must be read the ordinary way."""
-        if not self.engine.on_gpu:
+        if not self.engine.unpacks:
             return None
         stored = read_stored(unit, self.settings.read_settings.columns, piece)
         if stored is None:

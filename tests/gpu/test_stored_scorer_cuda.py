@@ -43,6 +43,7 @@ def _engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
 
 def stored(path: Path, table: pa.Table, group: int = 1 << 30, **options: Any) -> Stored:
     """Write the table in row groups of `group` rows, and read the ids back as they are stored."""
+    options = {"compression": "zstd"} | options
     groups = [table.slice(i, group) for i in range(0, max(1, table.num_rows), group)]
     file = _core.ParquetFile(str(write(path, groups, **options)))
     stop = len(file.group_rows)
@@ -72,14 +73,14 @@ def check(engine: Engine, case: Stored) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"compression": "zstd"},
+        {},
         {"compression": "none"},
-        {"compression": "zstd", "data_page_version": "2.0"},
-        {"compression": "zstd", "use_dictionary": False},
+        {"data_page_version": "2.0"},
+        {"use_dictionary": False},
         {"compression": "none", "use_dictionary": False, "data_page_version": "2.0"},
-        {"compression": "zstd", "dictionary_pagesize_limit": 64},
-        {"compression": "zstd", "data_page_size": 100, "write_batch_size": 7},
-        {"compression": "zstd", "write_page_checksum": True, "compression_level": 19},
+        {"dictionary_pagesize_limit": 64},
+        {"data_page_size": 100, "write_batch_size": 7},
+        {"write_page_checksum": True, "compression_level": 19},
     ],
 )
 def test_scores_are_those_of_arrays(
@@ -90,7 +91,7 @@ def test_scores_are_those_of_arrays(
 
 @pytest.mark.parametrize("group", [1, 100, 1366])
 def test_units_of_many_row_groups(engine: Engine, tmp_path: Path, group: int) -> None:
-    check(engine, stored(tmp_path / "a.parquet", encoded_table(1500), group, compression="zstd"))
+    check(engine, stored(tmp_path / "a.parquet", encoded_table(1500), group))
 
 
 def test_ids_of_eight_bytes_and_columns_without_levels(engine: Engine, tmp_path: Path) -> None:
@@ -99,7 +100,7 @@ def test_ids_of_eight_bytes_and_columns_without_levels(engine: Engine, tmp_path:
         index = table.schema.get_field_index(name)
         table = table.set_column(index, name, table.column(name).cast(pa.int64()))
 
-    check(engine, stored(tmp_path / "a.parquet", required(table), compression="zstd"))
+    check(engine, stored(tmp_path / "a.parquet", required(table)))
 
 
 def test_ids_outside_their_tables_are_counted(engine: Engine, tmp_path: Path) -> None:
@@ -140,8 +141,7 @@ def test_corrupt_pages_are_refused_or_harmless(
 
 def test_several_threads_at_one_time(engine: Engine, tmp_path: Path) -> None:
     cases = [
-        stored(tmp_path / f"{i}.parquet", encoded_table(500 + 977 * i, seed=i), compression="zstd")
-        for i in range(12)
+        stored(tmp_path / f"{i}.parquet", encoded_table(500 + 977 * i, seed=i)) for i in range(12)
     ]
     expected = [engine.score(case.ids, case.dense) for case in cases]
     scorer = engine.stored_scorer()
@@ -165,7 +165,7 @@ def test_memory_grows_with_units_and_goes_with_the_engine(tmp_path: Path) -> Non
     scorer = engine.stored_scorer()
     assert scorer is not None
     assert scorer.device_bytes == 0
-    case = stored(tmp_path / "a.parquet", encoded_table(4097), compression="zstd")
+    case = stored(tmp_path / "a.parquet", encoded_table(4097))
 
     engine.close()
     found = scorer.score(case.columns, case.memory, case.dense)  # it keeps what it needs
