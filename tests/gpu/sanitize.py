@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "helpers"))
 
@@ -20,6 +24,7 @@ import model_zoo
 from cuda_cases import PRECISIONS, Batch, check, cuda_engine, even_model
 from odd_models import MIXED, Shape
 
+from dpiframe_core import _core
 from dpiframe_core.cuda_engine import CudaEngine
 from dpiframe_core.lowering import DEVICE_FORM
 
@@ -106,6 +111,37 @@ def case(
     print(f"{shape}: {time.monotonic() - began:.1f} s", flush=True)
 
 
+def stored_case(shape: Shape, rows: int, **options: Any) -> None:
+    """Ids as a file stores them, then with damaged pages."""
+    began = time.monotonic()
+    model = even_model(shape.spec())
+    ids, dense = model_zoo.random_inputs(model.spec, rows)
+    ids[1] = np.resize(ids[1][:1000], rows)  # long matches, short ones, runs
+    ids[2] = np.resize(ids[2][:7], rows)
+    ids[3, : rows // 2] = ids[3, 0]
+    names = [f"C{f}" for f in range(len(ids))]
+    engine = cuda_engine(model, threads=1, max_batch=1000)
+    scores = np.empty(rows, np.float32)
+    engine.run(ids, dense, False, scores, scores=True)
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/a.parquet"
+        pq.write_table(pa.table(dict(zip(names, ids.astype(np.int32)))), path, **options)
+        file = _core.ParquetFile(path)
+        stop = len(file.group_rows)
+        memory = np.zeros(file.stored_bytes(names, 0, stop), np.uint8)
+        stored = file.read_stored(names, 0, stop, memory)
+    scorer = engine.stored_scorer(use_oov=False)
+    found = scorer.score(stored, memory, dense)
+    assert found is not None
+    np.testing.assert_array_equal(found.scores, scores)
+    rng, whole = np.random.default_rng(rows), memory.copy()
+    for _ in range(20):
+        memory[rng.integers(0, stored.packed_bytes, 9)] ^= 0x55
+        scorer.score(stored, memory, dense)
+        memory[:] = whole
+    print(f"stored, {options}: {time.monotonic() - began:.1f} s", flush=True)
+
+
 def main() -> None:
     if not cuda_cases.HAS_GPU:
         raise SystemExit("needs a CUDA device")
@@ -113,6 +149,9 @@ def main() -> None:
         case(shape, SIZES, PRECISIONS)
     case(ONE_KERNEL, (19, 70), ("fp16",), one_kernel=True)
     case(FEW_FIELDS, (19, 129, MANY_ROWS), ("fp16", "fp32"))
+    stored_case(SHAPES[1], 9000, compression="zstd", row_group_size=5000)
+    stored_case(SHAPES[1], 3000, compression="zstd", use_dictionary=False, compression_level=19)
+    stored_case(SHAPES[1], 3000, compression="none", data_page_version="2.0")
     model = even_model(SHAPES[1].spec())  # the plain steps, which no pass has fused
     ids, dense = model_zoo.random_inputs(model.spec, 129)
     batch = Batch(ids, dense, model_zoo.reference_logits(model, ids, dense))
