@@ -251,43 +251,40 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kForwardThreads, 1)
 #endif
 }
 
-template <class T, int kTile>
-void launch(unsigned blocks, int shared, const RunInputs& inputs, const ForwardArguments& a,
-            cudaStream_t stream) {
-  const auto kernel = forward_kernel<T, kTile>;
-  DPIF_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                       kForwardSharedLimit));
-  kernel<<<blocks, kForwardThreads, shared, stream>>>(inputs, a);
-  DPIF_CUDA_CHECK(cudaGetLastError());
-}
-
 template <class T>
-void launch_tile(unsigned blocks, int shared, const RunInputs& inputs, const ForwardArguments& a,
-                 cudaStream_t stream) {
-  switch (a.tile) {
+const void* kernel_of_tile(int tile) {
+  switch (tile) {
     case 64:
-      return launch<T, 64>(blocks, shared, inputs, a, stream);
+      return reinterpret_cast<const void*>(forward_kernel<T, 64>);
     case 104:
-      return launch<T, 104>(blocks, shared, inputs, a, stream);
+      return reinterpret_cast<const void*>(forward_kernel<T, 104>);
     case 128:
-      return launch<T, 128>(blocks, shared, inputs, a, stream);
+      return reinterpret_cast<const void*>(forward_kernel<T, 128>);
     default:
-      DPIF_CHECK(false, "no kernel has quarters of ", a.tile, " columns");
+      DPIF_CHECK(false, "no kernel has quarters of ", tile, " columns");
   }
 }
 
 }  // namespace
 
-void forward_hopper(DataType type, std::int64_t rows, const RunInputs& inputs,
+ForwardKernel forward_kernel_for(DataType type, const ForwardArguments& arguments) {
+  const int chunks = arguments.chunks[0] + arguments.chunks[1];
+  const ForwardKernel kernel{
+      type == DataType::kHalf ? kernel_of_tile<__half>(arguments.tile)
+                              : kernel_of_tile<__nv_bfloat16>(arguments.tile),
+      forward_shared(arguments.tile, arguments.num_levels, chunks, arguments.first_extra[4]).bytes};
+  DPIF_CUDA_CHECK(cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                       kForwardSharedLimit));
+  return kernel;
+}
+
+void forward_hopper(const ForwardKernel& kernel, std::int64_t rows, const RunInputs& inputs,
                     const ForwardArguments& arguments, cudaStream_t stream) {
   if (rows == 0) return;
   const auto blocks = static_cast<unsigned>((rows + kForwardRows - 1) / kForwardRows * 2);
-  const int chunks = arguments.chunks[0] + arguments.chunks[1];
-  const int shared =
-      forward_shared(arguments.tile, arguments.num_levels, chunks, arguments.first_extra[4]).bytes;
-  if (type == DataType::kHalf)
-    return launch_tile<__half>(blocks, shared, inputs, arguments, stream);
-  launch_tile<__nv_bfloat16>(blocks, shared, inputs, arguments, stream);
+  void* both[] = {const_cast<RunInputs*>(&inputs), const_cast<ForwardArguments*>(&arguments)};
+  DPIF_CUDA_CHECK(
+      cudaLaunchKernel(kernel.function, blocks, kForwardThreads, both, kernel.shared, stream));
 }
 
 }  // namespace dpiframe
