@@ -193,6 +193,24 @@ class CudaEngine:
             )
         return None if report is None else (self._counts(report), self._first(report))
 
+    def score_tensors(
+        self, ids: Any, dense: Any, use_oov: bool
+    ) -> tuple[Any, BadIds | None] | None:
+        """Scores [B] of ids [F, B] and dense [N, B], and what `run_in_place` returns.
+
+        None where that has to be found out step by step: the arrays are no tensors of torch on this
+        device, or do not fit, or B is not in 1 .. max_batch.
+        """
+        inputs = self.inputs
+        with self._turn:
+            found = self._ring.score_tensors(
+                inputs.tensors, ids, dense, use_oov, inputs.scores, inputs.make_scores_ahead
+            )
+        if found is None:
+            return None
+        out, report = found
+        return out, None if report is None else (self._counts(report), self._first(report))
+
     def start_on_device(
         self, ids: Any, dense: Any, out: int, batch: int, use_oov: bool, stream: int = 0
     ) -> None:
