@@ -45,6 +45,7 @@ PYBIND11_MODULE(_core, module) {
   py::register_exception<DeviceMemoryError>(module, "DeviceMemoryError", PyExc_RuntimeError);
   module.def("build_info", &build_info);
   module.def("cuda_device_count", &cuda_device_count);
+  bind_device_tensors(module);
   bind_encode(module);
   bind_host_memory(module);
   bind_lookup(module);

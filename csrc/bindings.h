@@ -5,6 +5,7 @@
 
 namespace dpiframe {
 
+void bind_device_tensors(pybind11::module_& module);
 void bind_encode(pybind11::module_& module);
 void bind_host_memory(pybind11::module_& module);
 void bind_lookup(pybind11::module_& module);

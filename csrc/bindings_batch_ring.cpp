@@ -7,6 +7,7 @@
 
 #include "bindings.h"
 #include "common/device_guard.h"
+#include "common/device_tensors.h"
 #include "common/numpy_args.h"
 #include "scheduler/batch_ring.h"
 #include "scheduler/cuda_program.h"
@@ -62,7 +63,7 @@ using Counters = std::optional<py::array_t<std::int64_t>>;
 struct RingArgument {
   RingArgument(CudaProgram& program, int num_slots, const std::vector<std::int64_t>& field_rows,
                int num_dense, int num_threads)
-      : report(program.num_report()) {
+      : report(program.num_report()), max_rows(program.max_rows()) {
     const DeviceGuard guard(program.device());
     ring = std::make_unique<BatchRing>(program, num_slots, field_rows, num_dense, num_threads);
   }
@@ -135,6 +136,23 @@ struct RingArgument {
     return counters(any);
   }
 
+  // Scores of tensors, by `make_scores(B, stream)`: an array [B] and its address. None: nothing was
+  // done, since they are not found this way, or are none or too many rows for a batch.
+  py::object score_tensors(const DeviceTensors& tensors, const py::object& ids,
+                           const py::object& dense, bool use_oov, const py::function& make_scores,
+                           const py::function& meanwhile) {
+    const auto found = tensors.find(ids, dense);
+    if (!found.has_value() || found->size < 1 || found->size > max_rows) return py::none();
+    const auto address = [](const void* place) { return reinterpret_cast<std::uintptr_t>(place); };
+    const py::tuple out = make_scores(found->size, address(found->stream));
+    Counters bad =
+        run_in_place(address(found->ids.data), found->ids.stride,
+                     found->ids.number_bytes == sizeof(std::int64_t), address(found->dense.data),
+                     found->dense.stride, out[1].cast<std::uintptr_t>(), found->size, use_oov,
+                     address(found->stream), meanwhile);
+    return py::make_tuple(out[0], std::move(bad));
+  }
+
   void start_in_place(std::uintptr_t ids, std::int64_t ids_stride, bool ids_are_int64,
                       std::uintptr_t dense, std::int64_t dense_stride, std::uintptr_t out,
                       std::int64_t batch, bool use_oov, std::uintptr_t stream) {
@@ -156,6 +174,7 @@ struct RingArgument {
   Counters counters(bool any) const { return any ? Counters(to_numpy(report)) : std::nullopt; }
 
   std::vector<std::int64_t> report;
+  std::int64_t max_rows;
   std::unique_ptr<BatchRing> ring;
 };
 
@@ -200,6 +219,8 @@ void bind_batch_ring(py::module_& module) {
       .def("run_in_place", &RingArgument::run_in_place, py::arg("ids"), py::arg("ids_stride"),
            py::arg("ids_are_int64"), py::arg("dense"), py::arg("dense_stride"), py::arg("out"),
            py::arg("batch"), py::arg("use_oov"), py::arg("stream"), py::arg("meanwhile"))
+      .def("score_tensors", &RingArgument::score_tensors, py::arg("tensors"), py::arg("ids"),
+           py::arg("dense"), py::arg("use_oov"), py::arg("make_scores"), py::arg("meanwhile"))
       .def("start_in_place", &RingArgument::start_in_place, py::arg("ids"), py::arg("ids_stride"),
            py::arg("ids_are_int64"), py::arg("dense"), py::arg("dense_stride"), py::arg("out"),
            py::arg("batch"), py::arg("use_oov"), py::arg("stream"))

@@ -6,7 +6,7 @@
 #include "bindings.h"
 #include "common/check.h"
 #include "common/device_args.h"
-#include "common/kernel_end.h"
+#include "common/kernel_end_wait.h"
 #include "kernels/multi_table_lookup_cuda.h"
 #include "scheduler/captured_graph.h"
 

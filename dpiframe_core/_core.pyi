@@ -317,6 +317,20 @@ def plain_gather(
     of 16; nothing is checked on the device.
     """
 
+class DeviceTensors:
+    """Finds a model's inputs among tensors of `type` on a device (-1: the host's memory, for tests)
+    by the C functions that DLPack 1.3 describes; never raises.
+    """
+
+    def __init__(self, type: type, num_fields: int, num_dense: int, device: int) -> None: ...
+    def places(
+        self, ids: Any, dense: Any
+    ) -> tuple[tuple[int, int, int], tuple[int, int, int], int] | None:
+        """Address, stride in numbers and bytes of a number of ids [F, B] and of dense [N, B], zeros
+        for what the model has not; and B. None where the library has no such functions or anything
+        does not fit.
+        """
+
 class CudaVector:
     """An uninitialised float32 [length] on a device, with `__cuda_array_interface__`."""
 
@@ -534,6 +548,20 @@ class BatchRing:
         Device addresses, 0 for what the model has not; strides in numbers from one row to the next.
         `meanwhile` is called when the GPU has begun; what it raises comes when the batch is done.
         ValueError for a stream that is being captured into a graph.
+        """
+    def score_tensors(
+        self,
+        tensors: DeviceTensors,
+        ids: Any,
+        dense: Any,
+        use_oov: bool,
+        make_scores: Callable[[int, int], tuple[Any, int]],
+        meanwhile: Callable[[], object],
+    ) -> tuple[Any, NDArray[np.int64] | None] | None:
+        """`run_in_place` of what `tensors` finds, on their library's current stream.
+
+        `make_scores(B, stream)` gives an array and its address; the array comes back with the
+        counters. None: nothing was done, since nothing was found or B is none of this ring's.
         """
     def start_in_place(
         self,

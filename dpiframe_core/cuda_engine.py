@@ -42,7 +42,8 @@ class DeviceSeconds(NamedTuple):
 @dataclass(frozen=True)
 class CudaOptions:
     """How a program runs on a GPU. `threads`: host threads that pack batches (None: up to 16);
-    `one_kernel`: small batches in one kernel, where the program and the GPU allow it.
+    `one_kernel`: small batches in one kernel, where the program and the GPU allow it; `graphs`:
+    others are replayed, not launched step by step.
     """
 
     precision: str = "fp32"
@@ -194,6 +195,24 @@ class CudaEngine:
             )
         return None if report is None else (self._counts(report), self._first(report))
 
+    def score_tensors(
+        self, ids: Any, dense: Any, use_oov: bool
+    ) -> tuple[Any, BadIds | None] | None:
+        """Scores [B] of ids [F, B] and dense [N, B], and what `run_in_place` returns.
+
+        None where that has to be found out step by step: the arrays are no tensors of torch on this
+        device, or do not fit, or B is not in 1 .. max_batch.
+        """
+        inputs = self.inputs
+        with self._turn:
+            found = self._ring.score_tensors(
+                inputs.tensors, ids, dense, use_oov, inputs.scores, inputs.make_scores_ahead
+            )
+        if found is None:
+            return None
+        out, report = found
+        return out, None if report is None else (self._counts(report), self._first(report))
+
     def start_on_device(
         self, ids: Any, dense: Any, out: int, batch: int, use_oov: bool, stream: int = 0
     ) -> None:
@@ -232,7 +251,7 @@ class CudaEngine:
         o = self.options
         how = "CUDA graphs" if o.graphs else "launches"
         rows = self.one_kernel_rows
-        small = f"those of up to {rows} in one kernel, " if rows else ""
+        small = f"those of up to {rows} in one kernel, launched alone, " if rows else ""
         return (
             f"{self.device}, {o.precision}, batches of up to {o.max_batch} rows as {how}, {small}"
             f"{self.device_bytes} bytes on the device, {self.arena_bytes} of them the arena\n"

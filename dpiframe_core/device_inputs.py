@@ -85,6 +85,7 @@ class DeviceInputs:
 
     def __init__(self, num_fields: int, num_dense: int, device: int) -> None:
         self.num_fields, self.num_dense, self.device = num_fields, num_dense, device
+        self.tensors = _core.DeviceTensors(Tensor, num_fields, num_dense, device)
         self._like: Tensor | None = None  # scores are made like it
         self._asked: tuple[int, int, bool] | None = None  # what the scores made last are like
         self._ahead: Tensor | None = None  # what will do when the same are asked for

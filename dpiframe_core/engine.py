@@ -172,6 +172,19 @@ class Engine:
         if not isinstance(runner, CudaEngine):
             raise ValueError(f"the arrays are on a CUDA device, the engine runs on {self.device}")
         began = time.perf_counter()
+        found = runner.score_tensors(ids, dense, self._use_oov)
+        if found is None:
+            return self._score_arrays(runner, ids, dense)
+        out, bad = found
+        self.batch_seconds, self.device_seconds = [time.perf_counter() - began], NO_SECONDS
+        self._bad_ids = None
+        if bad is not None:
+            self._count_on_device(bad, 0, ids)
+        return out
+
+    def _score_arrays(self, runner: CudaEngine, ids: Any, dense: Any) -> Any:
+        """Arrays of any library on the device, in parts of `max_batch` rows."""
+        began = time.perf_counter()
         inputs = runner.inputs
         ids, dense = inputs.array(ids), inputs.array(dense)
         i, d, batch = inputs.places(ids, dense)

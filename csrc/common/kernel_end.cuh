@@ -15,15 +15,20 @@
 
 namespace dpiframe {
 
+// By one thread of each of `blocks` blocks, behind a barrier that all of its block's writes come
+// before.
+__device__ inline void tell_end_of_block(const KernelEnd& end, unsigned blocks) {
+  asm volatile("fence.acq_rel.gpu;" ::: "memory");
+  // Begins at 0 again behind the last.
+  if (atomicInc(end.tickets, blocks - 1) != blocks - 1) return;
+  asm volatile("fence.acq_rel.sys;" ::: "memory");
+  asm volatile("st.relaxed.sys.global.u32 [%0], 1;" ::"l"(end.word) : "memory");
+}
+
 // By all threads of every block of a grid, behind their last write.
 __device__ inline void tell_end(const KernelEnd& end) {
   __syncthreads();
-  if (threadIdx.x != 0 || threadIdx.y != 0) return;
-  asm volatile("fence.acq_rel.gpu;" ::: "memory");
-  // Begins at 0 again behind the last.
-  if (atomicInc(end.tickets, gridDim.x - 1) != gridDim.x - 1) return;
-  asm volatile("fence.acq_rel.sys;" ::: "memory");
-  asm volatile("st.relaxed.sys.global.u32 [%0], 1;" ::"l"(end.word) : "memory");
+  if (threadIdx.x == 0 && threadIdx.y == 0) tell_end_of_block(end, gridDim.x);
 }
 
 }  // namespace dpiframe

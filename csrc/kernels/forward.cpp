@@ -1,11 +1,10 @@
 #include "kernels/forward.h"
 
 #include "common/cuda_check.h"
-#include "kernels/forward_hopper.h"
 
 namespace dpiframe {
 
-DeviceForward::DeviceForward(const ForwardModel& model, DataType type) : type_(type) {
+DeviceForward::DeviceForward(const ForwardModel& model, DataType type) {
   const ForwardPlan plan = plan_forward(model, type);
   const auto bytes = [](const auto& v) { return v.size() * sizeof(v[0]); };
   const auto padded = [&](const auto& v) { return (bytes(v) + 255) / 256 * 256; };
@@ -26,10 +25,11 @@ DeviceForward::DeviceForward(const ForwardModel& model, DataType type) : type_(t
   arguments_.vectors = reinterpret_cast<const float*>(memory + vectors);
   arguments_.fields = reinterpret_cast<const ForwardField*>(memory + fields);
   arguments_.tickets = reinterpret_cast<unsigned*>(memory + tickets);
+  kernel_ = forward_kernel_for(type, arguments_);
 }
 
 void DeviceForward::run(std::int64_t rows, const RunInputs& inputs, cudaStream_t stream) const {
-  forward_hopper(type_, rows, inputs, arguments_, stream);
+  forward_hopper(kernel_, rows, inputs, arguments_, stream);
 }
 
 }  // namespace dpiframe

@@ -18,6 +18,7 @@
 
 #include "common/device_buffer.h"
 #include "common/precision.h"
+#include "kernels/forward_hopper.h"
 #include "kernels/forward_layout.h"
 #include "kernels/multi_table_lookup_cuda.h"
 #include "kernels/run_inputs.h"
@@ -68,9 +69,9 @@ class DeviceForward {
   std::size_t bytes() const { return memory_.bytes(); }
 
  private:
-  DataType type_;
   DeviceBuffer memory_;
   ForwardArguments arguments_;
+  ForwardKernel kernel_;
 };
 
 }  // namespace dpiframe

@@ -5,11 +5,12 @@
 // level's columns, sends both to the other (one bulk copy a level) and scores 32 of the rows. Warps
 // 0-7 gather and multiply; warps 8 and 10 stream the block's half of all weights from L2 from the
 // very start; warp 9 adds up FM's squares and counts blocks, of which the last tells the host of
-// bad ids.
+// bad ids. Behind that and the scores, warp 0 tells the host that the block is done.
 //
 // Bytes a cluster: ids and rows of its samples once; all weights once.
 #include "common/check.h"
 #include "common/cuda_check.h"
+#include "common/kernel_end.cuh"
 #include "kernels/forward_hopper.h"
 #include "kernels/forward_lookup.cuh"
 #include "kernels/forward_products.cuh"
@@ -34,7 +35,7 @@ __device__ void init_barriers(const ForwardPlaces& places, const ForwardArgument
   } else if (lane == 30) {
     barrier_init(places.squared(), 1);
   } else if (lane == 31) {
-    barrier_init(places.to_score(), 1);
+    barrier_init(places.to_score(), 2);
     barrier_expect(places.to_score(), 32 * 4 * (8 + 2 * a.has_fm + a.first_extra[4]));
   }
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -62,18 +63,22 @@ __device__ void stream_weights(const ForwardPlaces& places, const ForwardArgumen
   WeightRing<kTile>{places}.fill(weights, steps, filler);
 }
 
+// Those that have rows.
+__device__ unsigned busy_blocks(const RunInputs& inputs) {
+  return static_cast<unsigned>((inputs.batch + kForwardRows - 1) / kForwardRows * 2);
+}
+
 // The last block whose ids are all counted copies the counters to the host if any is bad.
 __device__ void report_bad_ids(const RunInputs& inputs, const ForwardArguments& a) {
   if (inputs.report_copy == nullptr) return;
   const int lane = threadIdx.x % 32;
-  const auto blocks = static_cast<unsigned>((inputs.batch + kForwardRows - 1) / kForwardRows * 2);
   unsigned ticket = 0;
   if (lane == 0) {
     __threadfence();
     ticket = atomicAdd(a.tickets, 1u);
     __threadfence();
   }
-  if (__shfl_sync(0xffffffffu, ticket, 0) != blocks - 1) return;
+  if (__shfl_sync(0xffffffffu, ticket, 0) != busy_blocks(inputs) - 1) return;
   bool any = false;
 #pragma unroll 1
   for (int i = lane; i < a.num_report; i += 32) any = any || __ldcg(inputs.report + i) != ~0ull;
@@ -235,48 +240,51 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kForwardThreads, 1)
     barrier_wait(places.looked_up(), 0);
     if (a.has_fm != 0) add_squares<T>(a, places, rank);
     report_bad_ids(inputs, a);
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) barrier_arrive(places.to_score());
   }
-  if (warp == 0) score_rows(inputs, a, places, first_row + rank * 32);
+  if (warp != 0) return;
+  score_rows(inputs, a, places, first_row + rank * 32);
+  __syncwarp();
+  if (threadIdx.x == 0 && inputs.end.word != nullptr)
+    tell_end_of_block(inputs.end, busy_blocks(inputs));
 #endif
 }
 
-template <class T, int kTile>
-void launch(unsigned blocks, int shared, const RunInputs& inputs, const ForwardArguments& a,
-            cudaStream_t stream) {
-  const auto kernel = forward_kernel<T, kTile>;
-  DPIF_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                       kForwardSharedLimit));
-  kernel<<<blocks, kForwardThreads, shared, stream>>>(inputs, a);
-  DPIF_CUDA_CHECK(cudaGetLastError());
-}
-
 template <class T>
-void launch_tile(unsigned blocks, int shared, const RunInputs& inputs, const ForwardArguments& a,
-                 cudaStream_t stream) {
-  switch (a.tile) {
+const void* kernel_of_tile(int tile) {
+  switch (tile) {
     case 64:
-      return launch<T, 64>(blocks, shared, inputs, a, stream);
+      return reinterpret_cast<const void*>(forward_kernel<T, 64>);
     case 104:
-      return launch<T, 104>(blocks, shared, inputs, a, stream);
+      return reinterpret_cast<const void*>(forward_kernel<T, 104>);
     case 128:
-      return launch<T, 128>(blocks, shared, inputs, a, stream);
+      return reinterpret_cast<const void*>(forward_kernel<T, 128>);
     default:
-      DPIF_CHECK(false, "no kernel has quarters of ", a.tile, " columns");
+      DPIF_CHECK(false, "no kernel has quarters of ", tile, " columns");
   }
 }
 
 }  // namespace
 
-void forward_hopper(DataType type, std::int64_t rows, const RunInputs& inputs,
+ForwardKernel forward_kernel_for(DataType type, const ForwardArguments& arguments) {
+  const int chunks = arguments.chunks[0] + arguments.chunks[1];
+  const ForwardKernel kernel{
+      type == DataType::kHalf ? kernel_of_tile<__half>(arguments.tile)
+                              : kernel_of_tile<__nv_bfloat16>(arguments.tile),
+      forward_shared(arguments.tile, arguments.num_levels, chunks, arguments.first_extra[4]).bytes};
+  DPIF_CUDA_CHECK(cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                       kForwardSharedLimit));
+  return kernel;
+}
+
+void forward_hopper(const ForwardKernel& kernel, std::int64_t rows, const RunInputs& inputs,
                     const ForwardArguments& arguments, cudaStream_t stream) {
   if (rows == 0) return;
   const auto blocks = static_cast<unsigned>((rows + kForwardRows - 1) / kForwardRows * 2);
-  const int chunks = arguments.chunks[0] + arguments.chunks[1];
-  const int shared =
-      forward_shared(arguments.tile, arguments.num_levels, chunks, arguments.first_extra[4]).bytes;
-  if (type == DataType::kHalf)
-    return launch_tile<__half>(blocks, shared, inputs, arguments, stream);
-  launch_tile<__nv_bfloat16>(blocks, shared, inputs, arguments, stream);
+  void* both[] = {const_cast<RunInputs*>(&inputs), const_cast<ForwardArguments*>(&arguments)};
+  DPIF_CUDA_CHECK(
+      cudaLaunchKernel(kernel.function, blocks, kForwardThreads, both, kernel.shared, stream));
 }
 
 }  // namespace dpiframe

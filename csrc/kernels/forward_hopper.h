@@ -9,8 +9,16 @@
 
 namespace dpiframe {
 
-// type: half or bfloat16.
-void forward_hopper(DataType type, std::int64_t rows, const RunInputs& inputs,
+// What all launches of a model have in common.
+struct ForwardKernel {
+  const void* function = nullptr;
+  int shared = 0;  // bytes that a block takes
+};
+
+// Loads the kernel for a model on the current device. type: half or bfloat16.
+ForwardKernel forward_kernel_for(DataType type, const ForwardArguments& arguments);
+
+void forward_hopper(const ForwardKernel& kernel, std::int64_t rows, const RunInputs& inputs,
                     const ForwardArguments& arguments, cudaStream_t stream);
 
 }  // namespace dpiframe

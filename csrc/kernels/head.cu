@@ -5,10 +5,12 @@
 // threads read neighbouring rows, and kInFlight loads of a thread wait together. Either way the
 // order of the sums is fixed.
 // The first block also copies the lookups' counters to the caller if there were bad ids, so that no
-// copy of its own is needed for them; every lookup comes before the head by the plan.
+// copy of its own is needed for them; every other step comes before the head by the plan.
+// So the last block may tell a waiting host that the batch is done.
 #include <algorithm>
 
 #include "common/early_launch.cuh"
+#include "common/kernel_end.cuh"
 #include "kernels/head.h"
 #include "kernels/matrix.cuh"
 
@@ -77,11 +79,7 @@ __device__ float sum_of_term(const HeadTerm& term, std::int64_t row, int lane) {
   return sum;
 }
 
-__global__ void __launch_bounds__(kThreads)
-    wide_head_kernel(const __grid_constant__ RunInputs inputs,
-                     const __grid_constant__ WideParams p) {
-  await_predecessor();
-  copy_report(inputs, p.ends);
+__device__ void wide_head(const RunInputs& inputs, const WideParams& p) {
   const std::int64_t row = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) / 32;
   const int lane = threadIdx.x % 32;
   if (row >= p.ends.rows) return;
@@ -91,11 +89,7 @@ __global__ void __launch_bounds__(kThreads)
   if (lane == 0) finish(inputs, p.ends, row, sum);
 }
 
-__global__ void __launch_bounds__(kThreads)
-    narrow_head_kernel(const __grid_constant__ RunInputs inputs,
-                       const __grid_constant__ NarrowParams p) {
-  await_predecessor();
-  copy_report(inputs, p.ends);
+__device__ void narrow_head(const RunInputs& inputs, const NarrowParams& p) {
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (row >= p.ends.rows) return;
   float sum = 0.0f;
@@ -114,6 +108,24 @@ __global__ void __launch_bounds__(kThreads)
     for (int i = 0; i < kInFlight; ++i) sum += values[i];
   }
   finish(inputs, p.ends, row, sum);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    wide_head_kernel(const __grid_constant__ RunInputs inputs,
+                     const __grid_constant__ WideParams p) {
+  await_predecessor();
+  copy_report(inputs, p.ends);
+  wide_head(inputs, p);
+  if (p.ends.last && inputs.end.word != nullptr) tell_end(inputs.end);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    narrow_head_kernel(const __grid_constant__ RunInputs inputs,
+                       const __grid_constant__ NarrowParams p) {
+  await_predecessor();
+  copy_report(inputs, p.ends);
+  narrow_head(inputs, p);
+  if (p.ends.last && inputs.end.word != nullptr) tell_end(inputs.end);
 }
 
 unsigned blocks_for(std::int64_t threads) {

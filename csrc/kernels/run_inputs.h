@@ -8,6 +8,8 @@
 
 #include <cstdint>
 
+#include "common/kernel_end.h"
+
 namespace dpiframe {
 
 struct RunInputs {
@@ -22,6 +24,7 @@ struct RunInputs {
   unsigned long long* report_copy;  // where the last step copies them to, or null
   std::int64_t ids_are_int64;       // 0 or 1; 8 bytes, so that no padding hides in this struct
   std::int64_t use_oov;
+  KernelEnd end;  // told by the last step when scores and counters are written
 
   bool operator==(const RunInputs&) const = default;
 };

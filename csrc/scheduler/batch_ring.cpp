@@ -17,6 +17,8 @@ constexpr std::int64_t kShortRow = 16384;  // bytes
 // Longer than a small batch takes; behind a large one others wait, so that nothing is lost when the
 // thread sleeps.
 constexpr std::chrono::microseconds kSpin{100};
+// Many blocks take tickets for longer than the end of a stream takes (docs/kernels_lookup.md).
+constexpr std::int64_t kToldRows = 16'384;
 
 std::size_t padded(std::size_t bytes) {
   return (bytes + 15) / 16 * 16;
@@ -240,6 +242,11 @@ void BatchRing::launch_in_place(RunInputs inputs, cudaStream_t caller) {
   }
   inputs.report = in_place_.device();
   inputs.report_copy = in_place_.host();
+  telling_ = inputs.batch <= kToldRows;
+  if (telling_) {
+    end_.reset();
+    inputs.end = end_.end();
+  }
   try {
     program_.run(inputs, caller);
   } catch (...) {  // whose memory may go now: what did start must not use it
@@ -250,7 +257,10 @@ void BatchRing::launch_in_place(RunInputs inputs, cudaStream_t caller) {
 
 bool BatchRing::await_in_place(cudaStream_t caller, std::span<std::int64_t> report) {
   const DeviceGuard guard(program_.device());
-  DPIF_CUDA_CHECK(cudaStreamSynchronize(caller));
+  if (telling_)
+    end_.wait(caller);
+  else
+    DPIF_CUDA_CHECK(cudaStreamSynchronize(caller));
   return take_in_place(report);
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "common/device_buffer.h"
+#include "common/kernel_end_wait.h"
 #include "common/stream.h"
 #include "kernels/multi_table_lookup.h"
 #include "scheduler/batch_packer.h"
@@ -70,7 +71,8 @@ class BatchRing {
   // Runs a batch whose memory lies on the device on `caller` itself, after what that holds so far;
   // any kind of stream but one that is being captured (std::invalid_argument).
   void launch_in_place(RunInputs inputs, cudaStream_t caller);
-  // Must follow it: waits for `caller` and takes the counters, as collect.
+  // Must follow it: waits for the batch, of which all can be read then on any stream, and takes the
+  // counters, as collect.
   bool await_in_place(cudaStream_t caller, std::span<std::int64_t> report);
 
   // The same on the program's stream, so that batches may be started one behind the other; finish
@@ -130,7 +132,9 @@ class BatchRing {
   std::int64_t num_submitted_ = 0;
   BatchSeconds seconds_;
   Report in_place_;
-  Event switch_;  // between the program's stream and the caller's
+  KernelEndWait end_;
+  bool telling_ = false;  // the batch in place tells its end
+  Event switch_;          // between the program's stream and the caller's
   // The program's stream may hold work that the next batch on the caller's must come after.
   bool own_busy_ = false;
   BatchPacker packer_;

@@ -2,12 +2,13 @@
 //
 // A batch runs in the smallest bucket that holds it: powers of two from 512 on, and max_rows. Steps
 // are launched for the bucket's rows; rows beyond the batch hold leftovers that nothing reads. For
-// small buckets one kernel may stand for the whole plan.
+// small buckets one kernel may stand for the whole plan; that is launched, graphs or not.
 // After construction a run allocates nothing and synchronises nothing. One caller at a time.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "common/stream.h"
@@ -73,7 +74,7 @@ class Executor {
   std::vector<Event> events_;
   std::vector<Event> ends_;  // by stream
   Event start_;
-  std::vector<CapturedGraph> graphs_;  // by bucket
+  std::vector<std::optional<CapturedGraph>> graphs_;  // by bucket; none: launched
   unsigned random_;
   bool warm_ = false;
 };

@@ -11,7 +11,6 @@ import torch
 from pydantic import BaseModel, ConfigDict
 
 ROTATED_INPUTS = 8
-WARM_UP_CALLS = 4
 GRAPH_LAUNCHES = 20  # of a graph that is timed as a whole
 GRAPH_INPUTS = 20  # rotated inside it, so that a launch finds no rows of the one before in a cache
 
@@ -37,13 +36,13 @@ def time_side_by_side(
 ) -> dict[str, Timing]:
     """Time the runs in turns, so that they share the machine's disturbances.
 
-    A turn is every input once, after a few calls that are not counted: a run is measured as its
+    A turn is every input once, after every input once that is not counted: a run is measured as its
     user calls it, many times in a row, not in caches that another run has filled.
     """
     taken: dict[str, list[float]] = {name: [] for name in runs}
     while taken and min(map(len, taken.values())) < repeats:
         for name, run in runs.items():
-            for call in range(-WARM_UP_CALLS, ROTATED_INPUTS):
+            for call in range(-ROTATED_INPUTS, ROTATED_INPUTS):
                 began = time.perf_counter()
                 run(call % ROTATED_INPUTS)
                 if call >= 0:

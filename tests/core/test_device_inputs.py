@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
+from dpiframe_core import _core
 from dpiframe_core.device_inputs import DENSE, IDS, NOTHING, DeviceInputs, matrix_at, on_device
 
 HERE = -1  # what torch calls the device of a CPU tensor
@@ -114,3 +116,57 @@ def test_scores_made_ahead_serve_the_same_rows_on_the_same_stream_once():
         assert other is not ahead and other.shape == (rows,)
     inputs.make_scores_ahead()
     assert inputs._ahead is None  # nobody will ask again
+
+
+needs_exchange = pytest.mark.skipif(
+    not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"),
+    reason="this torch has no such functions",
+)
+
+
+@needs_exchange
+def test_tensors_are_found_where_python_finds_them():
+    ids, dense = torch.zeros(9, 111, dtype=torch.int32), torch.zeros(5, 111)
+    for i in (ids[2:9], ids.long()[:7], ids[1:8, 3:40], ids[:7, :1], ids[:7, :0], ids[::3][:1]):
+        for d in (dense[:3, : i.shape[1]], dense[1:4, : i.shape[1]].requires_grad_()):
+            for num_fields, num_dense in ((len(i), 3), (len(i), 0), (0, 3)):
+                inputs = DeviceInputs(num_fields, num_dense, HERE)
+                expected, found = inputs.places(i, d), inputs.tensors.places(i, d)
+                assert found is not None and found[2] == expected[2]
+                for (place, stride, each), wanted in zip(found[:2], expected[:2], strict=True):
+                    assert (place, each) == (wanted[0], wanted[2]) or expected[2] == 0
+                    assert stride == wanted[1] or min(num_fields or 3, expected[2]) <= 1
+
+
+@needs_exchange
+@pytest.mark.parametrize(
+    ("ids", "dense"),
+    [
+        (torch.zeros(6, 5, dtype=torch.int64), torch.zeros(3, 5)),
+        (torch.zeros(7, dtype=torch.int64), torch.zeros(3, 5)),
+        (torch.zeros((), dtype=torch.int64), torch.zeros(3, 5)),
+        (torch.zeros(7, 5), torch.zeros(3, 5)),
+        (torch.zeros(7, 5, dtype=torch.int16), torch.zeros(3, 5)),
+        (torch.zeros(7, 5, dtype=torch.uint8).bool(), torch.zeros(3, 5)),
+        (torch.zeros(5, 7, dtype=torch.int64).T, torch.zeros(3, 5)),
+        (torch.zeros(7, 5, dtype=torch.int64), torch.zeros(3, 5).double()),
+        (torch.zeros(7, 5, dtype=torch.int64), torch.zeros(3, 5).int()),
+        (torch.zeros(7, 5, dtype=torch.int64), torch.zeros(3, 4)),
+        (torch.zeros(7, 5, dtype=torch.int64), None),
+        (torch.zeros(7, 5, dtype=torch.int64).to_sparse(), torch.zeros(3, 5)),
+        (torch.zeros(7, 5, dtype=torch.int64, device="meta"), torch.zeros(3, 5)),
+        (np.zeros((7, 5), np.int64), torch.zeros(3, 5)),
+        (OtherArray((7, 5)), torch.zeros(3, 5)),
+        (None, None),
+    ],
+)
+def test_what_does_not_fit_is_not_found_and_no_error(ids, dense):
+    assert DeviceInputs(7, 3, HERE).tensors.places(ids, dense) is None
+
+
+def test_tensors_of_a_library_without_the_functions_are_not_found():
+    class Tensor:
+        __dlpack_c_exchange_api__ = "no capsule"
+
+    for kind in (Tensor, object):
+        assert _core.DeviceTensors(kind, 7, 0, HERE).places(kind(), None) is None

@@ -12,6 +12,7 @@ from dpiframe_core import program as p
 from dpiframe_core.interpreter import run_program
 from dpiframe_core.lowering import DEVICE_FORM, DEVICE_PASSES, PASSES, lower
 from dpiframe_core.models import Deep, Features, dcn, dcnv2, deepfm
+from dpiframe_core.modules import MLP
 
 SPECS = model_zoo.all_specs()
 
@@ -49,6 +50,20 @@ def test_lowered_program_keeps_only_what_it_needs(name):
     assert not [s for s in program.steps if isinstance(s, p.Copy) and s.x == s.out]
     if name.startswith("dcn-"):
         assert p.CrossV1 not in kinds and p.ScaleShift not in kinds
+
+
+@pytest.mark.parametrize("passes", [DEVICE_FORM, DEVICE_PASSES])
+@pytest.mark.parametrize("name", SPECS)
+def test_all_other_steps_of_a_device_program_come_before_the_head(name, passes):
+    """Which therefore may tell that a batch is done; a module that nothing reads is left out."""
+    spec = SPECS[name]
+    modules = (*spec.modules, MLP(name="unread", inputs=("embedding",), hidden=(8,)))
+    model = model_zoo.random_model(spec.model_copy(update={"modules": modules}))
+    program = lower(model.spec, model.state_dict(), passes)
+    assert isinstance(program.steps[-1], p.Head)
+    for i, step in enumerate(program.steps[:-1]):
+        later = [view for after in program.steps[i + 1 :] for view in after.reads()]
+        assert any(view.overlaps(made) for view in later for made in step.writes()), step
 
 
 def test_a_negative_variance_is_refused():

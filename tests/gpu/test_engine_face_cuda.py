@@ -94,6 +94,32 @@ class OtherArray:
         return self.tensor.__cuda_array_interface__
 
 
+@pytest.mark.skipif(
+    not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"),
+    reason="this torch has no such functions",
+)
+def test_tensors_are_found_without_asking_them_in_python(bundle, monkeypatch):
+    """On torch's current stream, where they come late; what is not found is asked."""
+    spec, opened = bundle
+    engine = load_engine(opened, device="cuda", max_batch=128, on_bad_id="oov")
+    ids, dense = model_zoo.random_inputs(spec, 111)
+    ids[2, 7] = -1
+    expected, there = engine.score(ids, dense), on_gpu(ids, dense)
+    late = torch.zeros_like(there[0])
+    assert engine._runner.score_tensors(there[0].T, there[1], True) is None
+    assert engine._runner.score_tensors(there[0][:, :0], there[1][:, :0], True) is None
+    monkeypatch.setattr(engine._runner, "run_in_place", None)
+    for _ in range(5):
+        with torch.cuda.stream(torch.cuda.Stream()):
+            late.zero_()
+            torch.cuda._sleep(10**6)
+            late.copy_(there[0])
+            got = engine.score(late, there[1])
+        np.testing.assert_array_equal(got.cpu(), expected)
+        assert engine.bad_ids.tolist() == [0, 0, 1, 0, 0, 0, 0]
+        assert len(engine.batch_seconds) == 1
+
+
 def test_device_batches_of_any_size_and_form(bundle):
     spec, opened = bundle
     engine = load_engine(opened, device="cuda", max_batch=128)

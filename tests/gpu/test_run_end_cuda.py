@@ -19,6 +19,7 @@ from dpiframe_core.torch_model import CTRModel
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a CUDA device")]
 SIZES = (1, 19, 111, 4096, 8193)
+TOLD_ROWS = 16384  # batches of up to so many rows tell their end themselves
 CALLS = 50  # of each size
 LEGACY, PER_THREAD = 1, 2  # CUDA's names of its default streams; 0 is the first, too
 LATE = 10**6  # cycles
@@ -79,6 +80,16 @@ class Outputs:
 def test_scores_can_be_read_when_the_call_returns(name, precision, graphs):
     engine = cuda_engine(model_of(name), precision=precision, graphs=graphs, max_batch=8193)
     outputs = [Outputs(engine, name, size) for size in SIZES]
+    for _ in range(CALLS):
+        for each in outputs:
+            each.check()
+    engine.close()
+
+
+@pytest.mark.parametrize("precision", ["fp16", "fp32"])
+def test_the_largest_batches_that_tell_their_end(precision):
+    engine = cuda_engine(model_of("dcnv2"), precision=precision, max_batch=TOLD_ROWS + 1)
+    outputs = [Outputs(engine, "dcnv2", TOLD_ROWS + more) for more in (-1, 0, 1)]
     for _ in range(CALLS):
         for each in outputs:
             each.check()

@@ -17,6 +17,7 @@ from pipeline.bench.contenders import OURS, Contender
 from pipeline.bench.data import flat_table
 from pipeline.bench.engine import bench_engine, show
 from pipeline.bench.peers import Dense, OneTable, Peer, PerField
+from pipeline.bench.timing import ROTATED_INPUTS, time_side_by_side
 from pipeline.errors import ConfigError, DpiframeError
 
 SMALL = {"scale": 1e-5, "hidden": (8, 5), "dim": 4}
@@ -30,6 +31,14 @@ def test_a_small_case_runs_and_agrees():
     assert set(report.milliseconds) == {OURS, "eager", "compile"}
     assert set(report.ratios()) == {"eager", "compile"}
     assert "deepfm, batch 19, 39 fields + 3 dense" in show(report)
+
+
+def test_a_turn_is_every_input_uncounted_and_then_counted():
+    calls: list[tuple[str, int]] = []
+    runs = {name: lambda i, name=name: calls.append((name, i)) for name in "ab"}
+    assert set(time_side_by_side(runs, ROTATED_INPUTS + 1)) == {"a", "b"}
+    turn = [*range(ROTATED_INPUTS)] * 2
+    assert calls == [(name, i) for name in "abab" for i in turn]
 
 
 def test_a_bundle_of_ones_own(tmp_path):
