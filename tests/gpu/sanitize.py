@@ -125,7 +125,8 @@ def stored_case(shape: Shape, rows: int, **options: Any) -> None:
     engine.run(ids, dense, False, scores, scores=True)
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/a.parquet"
-        pq.write_table(pa.table(dict(zip(names, ids.astype(np.int32), strict=True))), path, **options)
+        columns = dict(zip(names, ids.astype(np.int32), strict=True))
+        pq.write_table(pa.table(columns), path, **options)
         file = _core.ParquetFile(path)
         stop = len(file.group_rows)
         memory = np.zeros(file.stored_bytes(names, 0, stop), np.uint8)
