@@ -17,6 +17,11 @@ DPIF_EVERYWHERE int highest_bit(std::uint32_t value) {
 #endif
 }
 
+// The highest `count` bits, 0 to 31.
+DPIF_EVERYWHERE int first_bits(std::uint32_t bits, int count) {
+  return static_cast<int>(bits >> 1 >> (31 - count));
+}
+
 DPIF_EVERYWHERE int smaller(int a, int b) {
   return a < b ? a : b;
 }
@@ -120,6 +125,7 @@ class BackwardBits {
     const int top = (end - 1) >> 2;
     count_ = 8 * ((end - 1) & 3) + highest_bit(input.at[input.size - 1]);
     bits_ = static_cast<std::uint64_t>(partial_word(top, end)) << 32 << (32 - count_);
+    first_word_ = partial_word(0, end);
     next_at_ = top - 1;
     next_ = load(next_at_);
     return true;
@@ -133,16 +139,18 @@ class BackwardBits {
     next_ = load(--next_at_);
   }
 
-  // The next `count` of those that are ready, 0 to 31.
-  DPIF_EVERYWHERE std::uint32_t peek(int count) const {
-    return static_cast<std::uint32_t>(bits_ >> 32) >> 1 >> (31 - count);
+  // The next 32.
+  DPIF_EVERYWHERE std::uint32_t top() const { return static_cast<std::uint32_t>(bits_ >> 32); }
+  // The next `count`, 0 to 31, behind those `before`, of those that are ready.
+  DPIF_EVERYWHERE int peek(int before, int count) const {
+    return first_bits(top() << before, count);
   }
   DPIF_EVERYWHERE void skip(int count) {
     bits_ <<= count;
     count_ -= count;
   }
-  DPIF_EVERYWHERE std::uint32_t read(int count) {
-    const std::uint32_t value = peek(count);
+  DPIF_EVERYWHERE int read(int count) {
+    const int value = peek(0, count);
     skip(count);
     return value;
   }
@@ -152,7 +160,8 @@ class BackwardBits {
  private:
   // All words but the first and the last are whole.
   DPIF_EVERYWHERE std::uint32_t load(int word) const {
-    return word > 0 ? load_word<std::uint32_t>(words_ + 4 * word) : partial_word(word, 4);
+    if (word > 0) return load_word<std::uint32_t>(words_ + 4 * static_cast<unsigned>(word));
+    return word == 0 ? first_word_ : 0;
   }
   DPIF_EVERYWHERE std::uint32_t partial_word(int word, int end) const {
     std::uint32_t value = 0;
@@ -165,6 +174,7 @@ class BackwardBits {
 
   const std::uint8_t* words_;  // the aligned one that the first byte is in
   int front_;                  // the first byte in it
+  std::uint32_t first_word_;   // with zeros for what is before
   int next_at_;
   int count_;           // bits that are ready,
   std::uint64_t bits_;  // at its top

@@ -18,6 +18,7 @@ DPIF_EVERYWHERE std::uint64_t load_unaligned(const std::uint8_t* at, const std::
     return low >> (8 * skew) | high << (64 - 8 * skew);
   }
   std::uint64_t value = 0;
+  DPIF_NO_UNROLL
   for (int i = 0; i < 8; ++i) value |= static_cast<std::uint64_t>(at[i]) << (8 * i);
   return value;
 }
@@ -73,14 +74,14 @@ DPIF_EVERYWHERE Piece from_lane(const Piece& piece, int lane) {
 
 // Each step copies all that there is by then, which is a multiple of the period.
 DPIF_EVERYWHERE void copy_long(std::uint8_t* to, const std::uint8_t* from, const Piece& piece) {
-  int done = smaller(piece.size, piece.period);
-  copy_bytes(to + piece.to, from + piece.from, done);
-  for (int there = piece.period; done < piece.size;) {
-    lanes::sync();
-    there *= 2;
+  int there = piece.period;
+  for (int done = 0; done < piece.size;) {
     const int step = smaller(piece.size - done, there);
     copy_bytes(to + piece.to + done, from + piece.from, step);
     done += step;
+    if (done == piece.size) return;
+    lanes::sync();
+    there *= 2;
   }
 }
 

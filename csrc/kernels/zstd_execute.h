@@ -7,15 +7,6 @@
 
 namespace dpiframe::zstd {
 
-// Where a sequence takes its literals and puts all; nothing for a lane that has none.
-struct PlacedSequence {
-  int literals_at = 0;
-  int at = 0;
-  int literals = 0;
-  int match = 0;
-  int offset = 0;
-};
-
 // How far a block has come. Literals are `literals`, and `out` starts with the frame: a match may
 // be anywhere before.
 struct BlockState {
@@ -29,46 +20,50 @@ struct BlockState {
 
 // Literals first. Then those matches whose source is there: it ends before the first match that is
 // not; and so on until none is left.
-DPIF_EVERYWHERE void execute(const BlockState& block, const PlacedSequence& mine) {
-  copy_pieces(block.out, block.literals,
-              {mine.literals_at, mine.at, mine.literals, mine.literals + 1});
-  lanes::sync();
-  const int to = mine.at + mine.literals;
-  const int from = to - mine.offset;
-  const int sure_end = from + smaller(mine.match, mine.offset);
+DPIF_EVERYWHERE void execute(const BlockState& block, const Sequence& mine, int taken, int at) {
+  const int to = at + mine.literals, offset = static_cast<int>(mine.offset);
+  const int from = to - offset;
+  const int sure_end = from + smaller(mine.match, offset);
   bool pending = mine.match > 0;
-  for (int first = first_lane(pending); first >= 0; first = first_lane(pending)) {
+  Piece piece{taken, at, mine.literals, mine.literals + 1};
+  for (const std::uint8_t* source = block.literals;; source = block.out) {
+    copy_pieces(block.out, source, piece);
+    lanes::sync();
+    const int first = first_lane(pending);
+    if (first < 0) return;
     const int there = from_lane(to, first);  // what is before
     const bool ready = pending && sure_end <= there;
-    copy_pieces(block.out, block.out, {from, to, ready ? mine.match : 0, mine.offset});
-    lanes::sync();
+    piece = {from, to, ready ? mine.match : 0, offset};
     pending &= !ready;
   }
 }
 
-// Advances by a sequence; false where it takes or puts what is not there.
-DPIF_EVERYWHERE bool place(const Sequence& sequence, BlockState& block, PlacedSequence& placed) {
-  const int after_literals = block.at + sequence.literals;
-  placed = {block.taken, block.at, sequence.literals, sequence.match,
-            static_cast<int>(sequence.offset)};
-  block.taken += sequence.literals;
-  block.at = after_literals + sequence.match;
-  return block.taken <= block.num_literals && block.at <= block.limit &&
-         sequence.offset - 1 < static_cast<std::uint32_t>(after_literals);
+// Executes each lane's sequence, one behind the other, and advances; false where one takes or puts
+// what is not there.
+DPIF_EVERYWHERE bool execute_in_order(BlockState& block, const Sequence& mine) {
+  const LaneSum literals = sum_lanes(mine.literals), bytes = sum_lanes(mine.literals + mine.match);
+  const int taken = block.taken + literals.before, at = block.at + bytes.before;
+  block.taken += literals.all;
+  block.at += bytes.all;
+  const bool reaches =
+      mine.match == 0 || mine.offset - 1 < static_cast<std::uint32_t>(at + mine.literals);
+  if (!lanes::all(reaches) || block.taken > block.num_literals || block.at > block.limit)
+    return false;
+  execute(block, mine, taken, at);
+  return true;
 }
 
 DPIF_EVERYWHERE bool execute_all(SequenceReader& reader, int num, LastOffsets& last_offsets,
                                  BlockState& block) {
   for (int done = 0; done < num;) {
-    PlacedSequence mine, placed;
-    bool fine = true;
+    RawSequence raw{};
     const int stop = smaller(num, done + lanes::kCount);
+    const bool have = done + lanes::index() < stop;
     for (int lane = 0; done < stop; ++done, ++lane) {
-      fine &= place(reader.next(last_offsets, done + 1 == num), block, placed);
-      if (lane == lanes::index()) mine = placed;
+      const RawSequence next = reader.next(last_offsets, done + 1 == num);
+      if (lane == lanes::index()) raw = next;
     }
-    if (!fine) return false;
-    execute(block, mine);
+    if (!execute_in_order(block, have ? raw.unpack() : Sequence{})) return false;
   }
   return reader.at_end();
 }

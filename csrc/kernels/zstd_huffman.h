@@ -14,8 +14,8 @@ DPIF_EVERYWHERE bool read_packed_weights(Input input, Work& work, int& num) {
   BackwardBits bits;
   if (!bits.start(input)) return false;
   bits.refill();
-  int state = static_cast<int>(bits.read(shape.log));
-  int other = static_cast<int>(bits.read(shape.log));
+  int state = bits.read(shape.log);
+  int other = bits.read(shape.log);
   if (bits.left() < 0) return false;
   for (num = 0; num < 254;) {
     const FseEntry entry{work.weights_table[state]};
@@ -24,7 +24,7 @@ DPIF_EVERYWHERE bool read_packed_weights(Input input, Work& work, int& num) {
     ++num;
     bits.refill();
     state = other;
-    other = entry.base() + static_cast<int>(bits.read(entry.bits()));
+    other = entry.base() + bits.read(entry.bits());
     if (bits.left() >= 0) continue;
     const int last = FseEntry{work.weights_table[state]}.symbol();
     if (lanes::index() == 0) work.weights[num] = static_cast<std::uint8_t>(last);

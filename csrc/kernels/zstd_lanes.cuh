@@ -60,4 +60,24 @@ DPIF_EVERYWHERE int from_lane(int value, int lane) {
 #endif
 }
 
+// The sum of the values before this one's, and of all.
+struct LaneSum {
+  int before;
+  int all;
+};
+
+DPIF_EVERYWHERE LaneSum sum_lanes(int value) {
+#ifdef __CUDA_ARCH__
+  int sum = value;
+  DPIF_UNROLL
+  for (int step = 1; step < lanes::kCount; step *= 2) {
+    const int before = __shfl_up_sync(0xffffffffu, sum, step);
+    if (lanes::index() >= step) sum += before;
+  }
+  return {sum - value, __shfl_sync(0xffffffffu, sum, lanes::kCount - 1)};
+#else
+  return {0, value};
+#endif
+}
+
 }  // namespace dpiframe::zstd

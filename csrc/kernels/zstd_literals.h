@@ -49,15 +49,22 @@ class HuffmanStream {
   DPIF_EVERYWHERE bool decode(const Input& input, std::uint8_t* out, int size) {
     if (!bits_.start(input)) return false;
     const Words words(out, size);
-    for (int i = 0; i < words.begin; ++i) out[i] = next_with_refill();
-    for (int i = words.begin; i < words.end; i += 8) store_word(out + i, next_word());
-    for (int i = words.end; i < size; ++i) out[i] = next_with_refill();
+    int i = 0;
+    DPIF_NO_UNROLL
+    while (i < size) {
+      if (i >= words.begin && i < words.end) {
+        store_word(out + i, next_word());
+        i += 8;
+      } else {
+        out[i++] = next_with_refill();
+      }
+    }
     return bits_.left() == 0;
   }
 
  private:
   DPIF_EVERYWHERE std::uint32_t next() {
-    const std::uint32_t entry = table_[bits_.peek(log_)];
+    const std::uint32_t entry = table_[bits_.top() >> (32 - log_)];
     bits_.skip(static_cast<int>(entry >> 8));
     return entry & 0xff;
   }
@@ -127,9 +134,9 @@ DPIF_EVERYWHERE bool decode_literals(const LiteralsSection& section, Work& work,
       fill_bytes(out, packed.at[0], section.size);
       break;
     case LiteralsKind::kHuffman:
-      if (!read_huffman(packed, work, huffman_log)) return false;
-      return decode_streams(section, packed, work, huffman_log, out);
     case LiteralsKind::kSameHuffman:
+      if (section.kind == LiteralsKind::kHuffman && !read_huffman(packed, work, huffman_log))
+        return false;
       return huffman_log > 0 && decode_streams(section, packed, work, huffman_log, out);
   }
   lanes::sync();

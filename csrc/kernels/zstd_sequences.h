@@ -101,9 +101,23 @@ DPIF_EVERYWHERE bool read_num_sequences(Input& block, int& num) {
 
 // Takes `literals`, then copies `match` bytes from `offset` before.
 struct Sequence {
-  int literals;
-  int match;
+  int literals = 0;
+  int match = 0;
+  std::uint32_t offset = 0;
+};
+
+// A sequence whose lengths are still to be made of what was read of them.
+struct RawSequence {
+  FseEntry literals;
+  FseEntry match;
+  std::uint32_t extra;  // the bits behind the match's symbol, then those behind the literals'
   std::uint32_t offset;
+
+  DPIF_EVERYWHERE Sequence unpack() const {
+    const int bits = match.extra();
+    return {literals_base(literals.symbol()) + first_bits(extra << bits, literals.extra()),
+            match_base(match.symbol()) + first_bits(extra, bits), offset};
+  }
 };
 
 // Offsets that may be named again, the last first; they outlive a block.
@@ -125,37 +139,41 @@ struct LastOffsets {
   }
 };
 
-// All lanes read the same.
+// All lanes read the same. What need not be known to read on is left to the lane that keeps the
+// sequence, as the next can be read only when this one has been.
 class SequenceReader {
  public:
   DPIF_EVERYWHERE bool start(const Input& input, const Work& work) {
     tables_ = work.tables;
     if (!bits_.start(input)) return false;
     bits_.refill();
-    literals_ = static_cast<int>(bits_.read(work.logs[kLiterals]));
-    offset_ = static_cast<int>(bits_.read(work.logs[kOffset]));
-    match_ = static_cast<int>(bits_.read(work.logs[kMatch]));
+    const int literals = work.logs[kLiterals], offset = work.logs[kOffset];
+    literals_ = bits_.peek(0, literals);
+    offset_ = bits_.peek(literals, offset);
+    match_ = bits_.peek(literals + offset, work.logs[kMatch]);
+    bits_.skip(literals + offset + work.logs[kMatch]);
     return true;
   }
 
   // No more bits are read at once than a refill makes ready.
-  DPIF_EVERYWHERE Sequence next(LastOffsets& last_offsets, bool is_last) {
+  DPIF_EVERYWHERE RawSequence next(LastOffsets& last_offsets, bool is_last) {
     const FseEntry literals{tables_[code_facts(kLiterals).at + literals_]};
     const FseEntry offset{tables_[code_facts(kOffset).at + offset_]};
     const FseEntry match{tables_[code_facts(kMatch).at + match_]};
-    Sequence sequence;
     bits_.refill();
-    const std::uint32_t number = (1u << offset.extra()) + bits_.read(offset.extra());
+    const std::uint32_t number = (1u << offset.extra()) + bits_.peek(0, offset.extra());
+    bits_.skip(offset.extra());
     bits_.refill();
-    sequence.match = match_base(match.symbol()) + static_cast<int>(bits_.read(match.extra()));
-    sequence.literals =
-        literals_base(literals.symbol()) + static_cast<int>(bits_.read(literals.extra()));
-    sequence.offset = last_offsets.resolve(number, sequence.literals == 0);
+    const bool no_literals = literals.symbol() == 0;
+    const RawSequence sequence{literals, match, bits_.top(),
+                               last_offsets.resolve(number, no_literals)};
+    bits_.skip(match.extra() + literals.extra());
     if (is_last) return sequence;
     bits_.refill();
-    literals_ = literals.base() + static_cast<int>(bits_.read(literals.bits()));
-    match_ = match.base() + static_cast<int>(bits_.read(match.bits()));
-    offset_ = offset.base() + static_cast<int>(bits_.read(offset.bits()));
+    literals_ = literals.base() + bits_.peek(0, literals.bits());
+    match_ = match.base() + bits_.peek(literals.bits(), match.bits());
+    offset_ = offset.base() + bits_.peek(literals.bits() + match.bits(), offset.bits());
+    bits_.skip(literals.bits() + match.bits() + offset.bits());
     return sequence;
   }
 
