@@ -42,8 +42,7 @@ class DeviceSeconds(NamedTuple):
 @dataclass(frozen=True)
 class CudaOptions:
     """How a program runs on a GPU. `threads`: host threads that pack batches (None: up to 16);
-    `one_kernel`: small batches in one kernel, where the program and the GPU allow it; `graphs`:
-    others are replayed, not launched step by step.
+    `one_kernel`: small batches in one kernel, where the program and the GPU allow it.
     """
 
     precision: str = "fp32"
@@ -251,7 +250,7 @@ class CudaEngine:
         o = self.options
         how = "CUDA graphs" if o.graphs else "launches"
         rows = self.one_kernel_rows
-        small = f"those of up to {rows} in one kernel, launched alone, " if rows else ""
+        small = f"those of up to {rows} in one kernel, " if rows else ""
         return (
             f"{self.device}, {o.precision}, batches of up to {o.max_batch} rows as {how}, {small}"
             f"{self.device_bytes} bytes on the device, {self.arena_bytes} of them the arena\n"

@@ -56,8 +56,7 @@ Executor::Executor(Plan plan, std::vector<LaunchStep> steps, WholePlan whole,
   for (const std::int64_t rows : buckets_) {
     enqueue({rows, RunInputs{}, stream().get(), nullptr});
     DPIF_CUDA_CHECK(cudaStreamSynchronize(stream().get()));
-    graphs_.emplace_back();
-    if (options_.graphs && rows > whole_.rows) graphs_.back().emplace(capture(rows));
+    if (options_.graphs) graphs_.push_back(capture(rows));
   }
   warm_ = true;
 }
@@ -66,8 +65,8 @@ void Executor::run(const RunInputs& inputs, cudaStream_t stream) {
   DPIF_CHECK(inputs.batch >= 1 && inputs.batch <= options_.max_rows, "a batch must have 1 to ",
              options_.max_rows, " rows, got ", inputs.batch);
   const auto bucket = std::lower_bound(buckets_.begin(), buckets_.end(), inputs.batch);
-  if (auto& graph = graphs_[bucket - buckets_.begin()]; graph.has_value())
-    graph->launch(inputs, stream);
+  if (options_.graphs)
+    graphs_[bucket - buckets_.begin()].launch(inputs, stream);
   else
     enqueue({*bucket, inputs, stream, nullptr});
 }

@@ -2,13 +2,12 @@
 //
 // A batch runs in the smallest bucket that holds it: powers of two from 512 on, and max_rows. Steps
 // are launched for the bucket's rows; rows beyond the batch hold leftovers that nothing reads. For
-// small buckets one kernel may stand for the whole plan; that is launched, graphs or not.
+// small buckets one kernel may stand for the whole plan.
 // After construction a run allocates nothing and synchronises nothing. One caller at a time.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <vector>
 
 #include "common/stream.h"
@@ -74,7 +73,7 @@ class Executor {
   std::vector<Event> events_;
   std::vector<Event> ends_;  // by stream
   Event start_;
-  std::vector<std::optional<CapturedGraph>> graphs_;  // by bucket; none: launched
+  std::vector<CapturedGraph> graphs_;  // by bucket
   unsigned random_;
   bool warm_ = false;
 };
