@@ -113,7 +113,8 @@ class ForwardBits {
 // Reads bits from the back, where a set bit marks the end; before the front there are zeros, so
 // that only the end of a stream tells whether it was too short: `left` is then negative.
 //
-// Words of 4 bytes are loaded one ahead of their use: a load takes as long as several symbols do.
+// Words of 4 bytes are loaded two ahead of their use: a load takes as long as several symbols do,
+// or as a sequence, which uses up more than one of them.
 class BackwardBits {
  public:
   // False where the mark is missing.
@@ -126,8 +127,9 @@ class BackwardBits {
     count_ = 8 * ((end - 1) & 3) + highest_bit(input.at[input.size - 1]);
     bits_ = static_cast<std::uint64_t>(partial_word(top, end)) << 32 << (32 - count_);
     first_word_ = partial_word(0, end);
-    next_at_ = top - 1;
-    next_ = load(next_at_);
+    next_ = load(top - 1);
+    loaded_ = top - 2;
+    then_ = load(loaded_);
     return true;
   }
 
@@ -136,11 +138,17 @@ class BackwardBits {
     if (count_ > 32) return;
     bits_ |= static_cast<std::uint64_t>(next_) << (32 - count_);
     count_ += 32;
-    next_ = load(--next_at_);
+    next_ = then_;
+    then_ = load(--loaded_);
   }
 
-  // The next 32.
+  DPIF_EVERYWHERE int ready() const { return count_; }
+
+  // The next 32, and 32 that are `before` bits behind.
   DPIF_EVERYWHERE std::uint32_t top() const { return static_cast<std::uint32_t>(bits_ >> 32); }
+  DPIF_EVERYWHERE std::uint32_t top(int before) const {
+    return static_cast<std::uint32_t>(bits_ << before >> 32);
+  }
   // The next `count`, 0 to 31, behind those `before`, of those that are ready.
   DPIF_EVERYWHERE int peek(int before, int count) const {
     return first_bits(top() << before, count);
@@ -155,7 +163,7 @@ class BackwardBits {
     return value;
   }
 
-  DPIF_EVERYWHERE int left() const { return count_ + 32 * (next_at_ + 1) - 8 * front_; }
+  DPIF_EVERYWHERE int left() const { return count_ + 32 * (loaded_ + 2) - 8 * front_; }
 
  private:
   // All words but the first and the last are whole.
@@ -175,10 +183,10 @@ class BackwardBits {
   const std::uint8_t* words_;  // the aligned one that the first byte is in
   int front_;                  // the first byte in it
   std::uint32_t first_word_;   // with zeros for what is before
-  int next_at_;
-  int count_;           // bits that are ready,
-  std::uint64_t bits_;  // at its top
-  std::uint32_t next_;
+  int loaded_;                 // the word in then_
+  int count_;                  // bits that are ready,
+  std::uint64_t bits_;         // at its top
+  std::uint32_t next_, then_;
 };
 
 }  // namespace dpiframe::zstd

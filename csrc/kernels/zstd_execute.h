@@ -2,7 +2,7 @@
 // together.
 #pragma once
 
-#include "kernels/zstd_copy.h"
+#include "kernels/zstd_near.h"
 #include "kernels/zstd_sequences.h"
 
 namespace dpiframe::zstd {
@@ -18,8 +18,8 @@ struct BlockState {
   int at;     // in `out`
 };
 
-// Literals first. Then those matches whose source is there: it ends before the first match that is
-// not; and so on until none is left.
+// For many bytes. Literals first. Then those matches whose source is there: it ends before the
+// first match that is not; and so on until none is left.
 DPIF_EVERYWHERE void execute(const BlockState& block, const Sequence& mine, int taken, int at) {
   const int to = at + mine.literals, offset = static_cast<int>(mine.offset);
   const int from = to - offset;
@@ -40,21 +40,29 @@ DPIF_EVERYWHERE void execute(const BlockState& block, const Sequence& mine, int 
 
 // Executes each lane's sequence, one behind the other, and advances; false where one takes or puts
 // what is not there.
-DPIF_EVERYWHERE bool execute_in_order(BlockState& block, const Sequence& mine) {
+DPIF_EVERYWHERE bool execute_in_order(BlockState& block, const Sequence& mine, Work& work) {
   const LaneSum literals = sum_lanes(mine.literals), bytes = sum_lanes(mine.literals + mine.match);
   const int taken = block.taken + literals.before, at = block.at + bytes.before;
+  const BlockState before = block;
   block.taken += literals.all;
   block.at += bytes.all;
   const bool reaches =
       mine.match == 0 || mine.offset - 1 < static_cast<std::uint32_t>(at + mine.literals);
   if (!lanes::all(reaches) || block.taken > block.num_literals || block.at > block.limit)
     return false;
-  execute(block, mine, taken, at);
+  if (bytes.all > kNear) {
+    execute(block, mine, taken, at);
+    return true;
+  }
+  const LaneSum matched{bytes.before - literals.before, bytes.all - literals.all};
+  execute_near({before.literals + before.taken, before.out + before.at, literals, matched,
+                bytes.before, bytes.before + mine.literals, static_cast<int>(mine.offset)},
+               work);
   return true;
 }
 
 DPIF_EVERYWHERE bool execute_all(SequenceReader& reader, int num, LastOffsets& last_offsets,
-                                 BlockState& block) {
+                                 BlockState& block, Work& work) {
   for (int done = 0; done < num;) {
     RawSequence raw{};
     const int stop = smaller(num, done + lanes::kCount);
@@ -63,7 +71,7 @@ DPIF_EVERYWHERE bool execute_all(SequenceReader& reader, int num, LastOffsets& l
       const RawSequence next = reader.next(last_offsets, done + 1 == num);
       if (lane == lanes::index()) raw = next;
     }
-    if (!execute_in_order(block, have ? raw.unpack() : Sequence{})) return false;
+    if (!execute_in_order(block, have ? raw.unpack() : Sequence{}, work)) return false;
   }
   return reader.at_end();
 }

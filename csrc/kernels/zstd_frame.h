@@ -81,7 +81,7 @@ DPIF_EVERYWHERE bool decode_block(Input block, FrameState& frame) {
   if (!read_tables(block, frame) || !reader.start(block, frame.work)) return false;
   const std::uint8_t* literals = in_place ? section.packed.at : frame.literals;
   BlockState state{literals, section.size, frame.out, limit, 0, frame.at};
-  if (!execute_all(reader, num, frame.last_offsets, state)) return false;
+  if (!execute_all(reader, num, frame.last_offsets, state, frame.work)) return false;
   const int rest = section.size - state.taken;
   if (rest > limit - state.at) return false;
   copy_bytes(frame.out + state.at, literals + state.taken, rest);

@@ -155,31 +155,46 @@ class SequenceReader {
     return true;
   }
 
-  // No more bits are read at once than a refill makes ready.
+  // The states of the next one wait for nothing but their tables and how many bits were used, so
+  // that all bits are taken at once where they are ready; else no more than a refill makes ready.
   DPIF_EVERYWHERE RawSequence next(LastOffsets& last_offsets, bool is_last) {
     const FseEntry literals{tables_[code_facts(kLiterals).at + literals_]};
     const FseEntry offset{tables_[code_facts(kOffset).at + offset_]};
     const FseEntry match{tables_[code_facts(kMatch).at + match_]};
+    const int lengths = match.extra() + literals.extra();
+    const int states = literals.bits() + match.bits() + offset.bits();
+    const bool no_literals = literals.symbol() == 0;
     bits_.refill();
     const std::uint32_t number = (1u << offset.extra()) + bits_.peek(0, offset.extra());
+    if (offset.extra() + lengths + states < bits_.ready() && !is_last) {
+      const std::uint32_t extra = bits_.top(offset.extra());
+      go_on(bits_.top(offset.extra() + lengths), literals, match, offset);
+      bits_.skip(offset.extra() + lengths + states);
+      return {literals, match, extra, last_offsets.resolve(number, no_literals)};
+    }
     bits_.skip(offset.extra());
     bits_.refill();
-    const bool no_literals = literals.symbol() == 0;
-    const RawSequence sequence{literals, match, bits_.top(),
-                               last_offsets.resolve(number, no_literals)};
-    bits_.skip(match.extra() + literals.extra());
-    if (is_last) return sequence;
-    bits_.refill();
-    literals_ = literals.base() + bits_.peek(0, literals.bits());
-    match_ = match.base() + bits_.peek(literals.bits(), match.bits());
-    offset_ = offset.base() + bits_.peek(literals.bits() + match.bits(), offset.bits());
-    bits_.skip(literals.bits() + match.bits() + offset.bits());
-    return sequence;
+    const std::uint32_t extra = bits_.top();
+    bits_.skip(lengths);
+    if (!is_last) {
+      bits_.refill();
+      go_on(bits_.top(), literals, match, offset);
+      bits_.skip(states);
+    }
+    return {literals, match, extra, last_offsets.resolve(number, no_literals)};
   }
 
   DPIF_EVERYWHERE bool at_end() const { return bits_.left() == 0; }
 
  private:
+  // `bits` begin with those of the next states.
+  DPIF_EVERYWHERE void go_on(std::uint32_t bits, FseEntry literals, FseEntry match,
+                             FseEntry offset) {
+    literals_ = literals.base() + first_bits(bits, literals.bits());
+    match_ = match.base() + first_bits(bits << literals.bits(), match.bits());
+    offset_ = offset.base() + first_bits(bits << (literals.bits() + match.bits()), offset.bits());
+  }
+
   BackwardBits bits_;
   const std::uint32_t* tables_;
   int literals_, offset_, match_;  // states

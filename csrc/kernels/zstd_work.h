@@ -8,6 +8,7 @@ namespace dpiframe::zstd {
 constexpr int kLongestCode = 11;  // bits of a Huffman code of literals
 constexpr int kMostWeight = kLongestCode;
 constexpr int kWeightsLog = 6;
+constexpr int kNear = 1024;  // bytes that sequences are put together to, see zstd_near.h
 
 // Tables outlive a block: the next may use them once more.
 struct Work {
@@ -18,6 +19,8 @@ struct Work {
     std::int16_t counts[256];   // of a table's symbols, while it is built
     std::uint16_t starts[256];  // of a symbol's entries in `huffman`, while it is filled
   };
+  std::uint16_t near_sources[kNear];
+  std::uint8_t near_bytes[kNear];
   std::uint8_t weights[256];             // of the Huffman code
   std::uint16_t ranks[kMostWeight + 1];  // how many symbols have a weight
   std::uint8_t logs[4];                  // of the size of each of `tables`
