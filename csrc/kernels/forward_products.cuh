@@ -49,6 +49,20 @@ __device__ inline std::uint64_t chunk_operand(std::uint32_t address, int chunk_b
          ((address & 0x3ffff) >> 4);
 }
 
+// sums += `kSteps` steps of x by w, given to the tensor cores at once. With a branch among them the
+// compiler cannot tell how many are on their way: a wait for all but the last of such groups would
+// then be one for that, too.
+template <class T, int kTile, int kSteps>
+__device__ void multiply_steps(std::uint64_t x, std::uint64_t w, bool add,
+                               float (&sums)[kTile / 2]) {
+  wgmma_fence();
+#pragma unroll
+  for (int i = 0; i < kSteps; ++i)
+    Wgmma<kTile>::template shared<T>(sums, x + i * (2 * kChunkStride / 16),
+                                     w + i * (forward_step_bytes(kTile) / 16), add || i > 0);
+  wgmma_commit();
+}
+
 // One warp's place in the ring of weights.
 template <int kTile>
 struct WeightRing {
