@@ -1,37 +1,19 @@
 // The one-kernel forward pass: models that it takes, and how one is laid out for it.
-#include <utility>
+#include "bindings_forward.h"
 
-#include "bindings.h"
-#include "common/numpy_args.h"
-#include "kernels/forward.h"
-#include "scheduler/cuda_program.h"
+#include <utility>
 
 namespace dpiframe {
 namespace {
-
-using LevelArgument = std::pair<py::array, py::object>;  // w [n, k], bias [n] or None
-
-std::vector<float> floats(const py::array& values, const std::string& name, int num_dims,
-                          py::ssize_t length = -1) {
-  const auto array = contiguous_argument<float>(values, name, num_dims, length);
-  return {array.data(), array.data() + array.size()};
-}
 
 ForwardModel forward_model(const std::vector<LevelArgument>& levels, std::vector<float> shifts,
                            bool has_cross, const py::array& head, float bias,
                            std::int64_t num_ids) {
   ForwardModel model{};
-  for (const auto& [w, level_bias] : levels) {
-    ForwardLevel level{0, 0, floats(w, "w", 2), {}};
-    level.n = static_cast<int>(w.shape(0));
-    level.k = static_cast<int>(w.shape(1));
-    if (!level_bias.is_none())
-      level.bias = floats(py::cast<py::array>(level_bias), "bias", 1, level.n);
-    model.levels.push_back(std::move(level));
-  }
+  model.levels = forward_levels(levels);
   model.shifts = std::move(shifts);
   model.has_cross = has_cross;
-  model.head = floats(head, "head", 1);
+  model.head = float_values(head, "head", 1);
   model.bias = bias;
   model.num_ids = num_ids;
   return model;
@@ -40,15 +22,13 @@ ForwardModel forward_model(const std::vector<LevelArgument>& levels, std::vector
 // A plan of fields that have places in x0 and no memory: for tests.
 py::dict plan(ForwardModel model, const std::vector<LookupSlot>& slots,
               const std::string& precision) {
-  for (const LookupSlot& slot : slots)
-    model.fields.push_back(
-        {nullptr, nullptr, slot.rows, slot.dim, slot.column, slot.oov_row, slot.field, slot.in_fm});
+  model.fields = fields_without_memory(slots);
   const ForwardPlan plan = plan_forward(model, activation_type(parse_precision(precision)));
   const ForwardArguments& a = plan.arguments;
   py::dict found;
   found["weights"] = to_numpy(plan.weights);
   found["vectors"] = to_numpy(plan.vectors);
-  found["x_columns"] = plan.x_columns;
+  found["x_columns"] = plan.lookup.x_columns;
   found["chunks"] = std::vector<int>(a.chunks, a.chunks + 2);
   found["first_extra"] = std::vector<int>(a.first_extra, a.first_extra + 5);
   found["tile"] = a.tile;

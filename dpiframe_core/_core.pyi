@@ -437,6 +437,43 @@ class ForwardModel:
     def plan(self, slots: Sequence[CudaSlot], precision: str) -> ForwardPlan:
         """For tests. ValueError where the model does not fit."""
 
+def forward_cross_fits(
+    dims: Sequence[int], num_cross: int, columns: Sequence[int], num_ids: int, most_rows: int
+) -> bool:
+    """Whether one kernel takes a model with `num_cross` cross layers beside products of `columns`
+    columns; the rest as for `forward_fits`.
+    """
+
+class ForwardCrossPlan(TypedDict):
+    """How such a model lies in its one kernel; forward_cross_layout.h has the terms."""
+
+    weights: NDArray[np.uint16]
+    vectors: NDArray[np.float32]
+    x_columns: list[int]
+    chunks: list[int]
+    zero_chunks: list[int]
+    cross_tile: int
+    deep_tile: int
+    pieces: list[tuple[int, int, int, int]]
+    places: dict[str, int]
+
+class ForwardCrossModel:
+    """What one kernel computes but for the lookup: w [n, k] and bias [n] of each cross layer and
+    of each product, the head's weights of both.
+    """
+
+    def __init__(
+        self,
+        cross: Sequence[tuple[NDArray[np.float32], NDArray[np.float32] | None]],
+        cross_head: NDArray[np.float32],
+        deep: Sequence[tuple[NDArray[np.float32], NDArray[np.float32] | None]],
+        deep_head: NDArray[np.float32],
+        bias: float,
+        num_ids: int,
+    ) -> None: ...
+    def plan(self, slots: Sequence[CudaSlot], precision: str) -> ForwardCrossPlan:
+        """For tests. ValueError where the model does not fit."""
+
 class CudaProgram:
     """A program on one GPU; only in a build with CUDA. Weights and steps are added, then `build`.
 
@@ -477,6 +514,8 @@ class CudaProgram:
     def add_head(self, parts: Sequence[HeadPart], bias: float, out: ArenaView) -> None: ...
     def add_forward(self, slots: Sequence[CudaSlot], model: ForwardModel) -> None:
         """One kernel that stands for all steps where batches are small; after the steps."""
+    def add_forward_cross(self, slots: Sequence[CudaSlot], model: ForwardCrossModel) -> None:
+        """The same for a model with cross layers."""
     @property
     def forward_rows(self) -> int:
         """Batches up to so many rows run in one kernel; 0: none does."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +12,9 @@ from dpiframe_core import _core
 from dpiframe_core import program as p
 from dpiframe_core.device_layout import DeviceLayout
 from dpiframe_core.device_steps import FusedLinear, LoadDense, joined
-from dpiframe_core.one_kernel import OneKernel, one_kernel
-from dpiframe_core.program import Program, Step, View
+from dpiframe_core.one_cross_kernel import OneCrossKernel, one_cross_kernel
+from dpiframe_core.one_kernel import Level, OneKernel, one_kernel
+from dpiframe_core.program import Program, Step, View, Weight
 
 Use = tuple[str, str]  # kind ("numbers", "table", "product") and name of a weight
 
@@ -47,9 +48,8 @@ class DeviceProgram:
             self._handles[kind, name] = self.native.add_weight(kind, values)
         for step in self.program.steps:
             ADD[type(step)](self, step)
-        found = one_kernel(self.program, layout.precision) if small_in_one_kernel else None
-        if found is not None:
-            self._add_one_kernel(found)
+        if small_in_one_kernel:
+            self._add_small()
         self._values = {}
 
     def view(self, view: View) -> _core.ArenaView:
@@ -117,22 +117,47 @@ class DeviceProgram:
         bias = self.program.weights[step.bias].item() if step.bias else 0.0
         self.native.add_head(parts, bias, self.view(step.out))
 
+    def _add_small(self) -> None:
+        """What runs small batches, where there is such a kernel."""
+        if found := one_kernel(self.program, self.layout.precision):
+            self._add_one_kernel(found)
+        elif crossed := one_cross_kernel(self.program, self.layout.precision):
+            self._add_one_cross_kernel(crossed)
+
     def _add_one_kernel(self, found: OneKernel) -> None:
-        levels = []
-        for level in found.levels:
-            weight = _matrix("product", self._values[level.weight])
-            rows = np.concatenate([np.arange(*r) for r in level.rows])
-            bias = _matrix("numbers", self._values[level.bias])[0, rows] if level.bias else None
-            levels.append((weight[rows], bias))
         model = _core.ForwardModel(
-            levels,
+            self._levels(found.levels),
             shifts=self._values[found.shift].tolist() if found.shift else [],
             has_cross=found.shift is not None,
-            head=_matrix("numbers", self._values[found.head])[0],
+            head=self._row(found.head),
             bias=self._values[found.bias].item() if found.bias else 0.0,
             num_ids=len(self.program.field_rows),
         )
         self.native.add_forward(self.slots(found.lookup), model)
+
+    def _add_one_cross_kernel(self, found: OneCrossKernel) -> None:
+        model = _core.ForwardCrossModel(
+            self._levels(found.cross),
+            self._row(found.cross_head),
+            self._levels(found.deep),
+            self._row(found.deep_head),
+            bias=self._values[found.bias].item() if found.bias else 0.0,
+            num_ids=len(self.program.field_rows),
+        )
+        self.native.add_forward_cross(self.slots(found.lookup), model)
+
+    def _levels(self, levels: Sequence[Level]) -> list[tuple[np.ndarray, np.ndarray | None]]:
+        """Weight and bias of each, of its own rows."""
+        found = []
+        for level in levels:
+            rows = np.concatenate([np.arange(*r) for r in level.rows])
+            weight = _matrix("product", self._values[level.weight])
+            found.append((weight[rows], self._row(level.bias)[rows] if level.bias else None))
+        return found
+
+    def _row(self, name: Weight) -> np.ndarray:
+        row: np.ndarray = _matrix("numbers", self._values[name])[0]
+        return row
 
 
 def _weights(step: Step) -> list[Use]:

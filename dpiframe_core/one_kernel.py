@@ -78,7 +78,7 @@ def _chain(program: Program, lookup: Lookup, products: Sequence[Product]) -> lis
             return None
         reads = after.x if after else None
         if reads is not None:
-            columns = _columns(step, reads)
+            columns = columns_of(step, reads)
         else:
             width = len(program.weights[fused.head]) if fused and fused.head else 0
             columns = (fused.head_start, fused.head_start + width) if fused else None
@@ -96,14 +96,14 @@ def _extras(crosses: Sequence[CrossScalar], head: Head, first: Product) -> tuple
     parts = [b if a == alpha else a for a, b in head.products if alpha in (a, b)]
     if len(head.products) != 1 or len(parts) != 1 or parts[0].width != 1:
         return None
-    ranges = (_columns(first, crosses[0].dots), _columns(first, parts[0]))
+    ranges = (columns_of(first, crosses[0].dots), columns_of(first, parts[0]))
     relu = joined(first.relu)
     if any(r is None or any(r[0] < stop and start < r[1] for start, stop in relu) for r in ranges):
         return None
     return tuple(r for r in ranges if r is not None)
 
 
-def _columns(step: Product, view: View) -> Range | None:
+def columns_of(step: Product, view: View) -> Range | None:
     """Where the view lies in what the product writes."""
     out = step.out
     if out is None or out.buffer != view.buffer:

@@ -1,30 +1,20 @@
 #include "kernels/forward.h"
 
-#include "common/cuda_check.h"
+#include <span>
 
 namespace dpiframe {
 
 DeviceForward::DeviceForward(const ForwardModel& model, DataType type) {
   const ForwardPlan plan = plan_forward(model, type);
-  const auto bytes = [](const auto& v) { return v.size() * sizeof(v[0]); };
-  const auto padded = [&](const auto& v) { return (bytes(v) + 255) / 256 * 256; };
-  const std::size_t vectors = padded(plan.weights);
-  const std::size_t fields = vectors + padded(plan.vectors);
-  const std::size_t tickets = fields + padded(plan.fields);
-  memory_ = DeviceBuffer(tickets + sizeof(unsigned));
-  auto* memory = static_cast<char*>(memory_.get());
-  const auto upload = [&](std::size_t place, const auto& v) {
-    DPIF_CUDA_CHECK(cudaMemcpy(memory + place, v.data(), bytes(v), cudaMemcpyHostToDevice));
-  };
-  upload(0, plan.weights);
-  upload(vectors, plan.vectors);
-  upload(fields, plan.fields);
-  DPIF_CUDA_CHECK(cudaMemset(memory + tickets, 0, sizeof(unsigned)));
+  const std::vector<unsigned> tickets{0};
+  memory_ = DeviceArrays(
+      {std::as_bytes(std::span(plan.weights)), std::as_bytes(std::span(plan.vectors)),
+       std::as_bytes(std::span(plan.lookup.fields)), std::as_bytes(std::span(tickets))});
   arguments_ = plan.arguments;
-  arguments_.weights = memory;
-  arguments_.vectors = reinterpret_cast<const float*>(memory + vectors);
-  arguments_.fields = reinterpret_cast<const ForwardField*>(memory + fields);
-  arguments_.tickets = reinterpret_cast<unsigned*>(memory + tickets);
+  arguments_.weights = memory_.at(0);
+  arguments_.vectors = static_cast<const float*>(memory_.at(1));
+  arguments_.fields = static_cast<const ForwardField*>(memory_.at(2));
+  arguments_.tickets = static_cast<unsigned*>(memory_.at(3));
   kernel_ = forward_kernel_for(type, arguments_);
 }
 

@@ -16,8 +16,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/device_buffer.h"
+#include "common/device_arrays.h"
 #include "common/precision.h"
+#include "kernels/forward_fields.h"
 #include "kernels/forward_hopper.h"
 #include "kernels/forward_layout.h"
 #include "kernels/multi_table_lookup_cuda.h"
@@ -50,8 +51,7 @@ struct ForwardPlan {
   ForwardArguments arguments;
   std::vector<std::uint16_t> weights;
   std::vector<float> vectors;
-  std::vector<ForwardField> fields;
-  std::vector<int> x_columns;  // the first column of x0 in each chunk, -1: zeros
+  ForwardLookup lookup;
 };
 
 // Pure. std::invalid_argument where the model does not fit.
@@ -69,7 +69,7 @@ class DeviceForward {
   std::size_t bytes() const { return memory_.bytes(); }
 
  private:
-  DeviceBuffer memory_;
+  DeviceArrays memory_;
   ForwardArguments arguments_;
   ForwardKernel kernel_;
 };

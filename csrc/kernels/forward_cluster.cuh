@@ -46,6 +46,12 @@ __device__ inline void store_in(std::uint32_t mapped, float value, std::uint32_t
       : "memory");
 }
 
+// At a barrier of either block.
+__device__ inline void arrive_in(std::uint32_t mapped_barrier) {
+  asm volatile("mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0];" ::"r"(mapped_barrier)
+               : "memory");
+}
+
 // Bulk copies; the barrier counts their bytes.
 __device__ inline void copy_to_peer(std::uint32_t mapped_target, std::uint32_t source, int bytes,
                                     std::uint32_t mapped_barrier) {
@@ -82,6 +88,11 @@ __device__ inline void store_word(std::uint32_t address, std::uint32_t word) {
 }
 __device__ inline void store_short(std::uint32_t address, unsigned short word) {
   asm volatile("st.shared.u16 [%0], %1;" ::"r"(address), "h"(word) : "memory");
+}
+__device__ inline std::uint32_t load_word(std::uint32_t address) {
+  std::uint32_t word;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(address) : "memory");
+  return word;
 }
 __device__ inline float load_float(std::uint32_t address) {
   float value;

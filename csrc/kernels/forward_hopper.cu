@@ -11,6 +11,7 @@
 #include "common/check.h"
 #include "common/cuda_check.h"
 #include "common/kernel_end.cuh"
+#include "kernels/forward_end.cuh"
 #include "kernels/forward_hopper.h"
 #include "kernels/forward_lookup.cuh"
 #include "kernels/forward_products.cuh"
@@ -61,31 +62,6 @@ __device__ void stream_weights(const ForwardPlaces& places, const ForwardArgumen
             places.vectors_there());
   }
   WeightRing<kTile>{places}.fill(weights, steps, filler);
-}
-
-// Those that have rows.
-__device__ unsigned busy_blocks(const RunInputs& inputs) {
-  return static_cast<unsigned>((inputs.batch + kForwardRows - 1) / kForwardRows * 2);
-}
-
-// The last block whose ids are all counted copies the counters to the host if any is bad.
-__device__ void report_bad_ids(const RunInputs& inputs, const ForwardArguments& a) {
-  if (inputs.report_copy == nullptr) return;
-  const int lane = threadIdx.x % 32;
-  unsigned ticket = 0;
-  if (lane == 0) {
-    __threadfence();
-    ticket = atomicAdd(a.tickets, 1u);
-    __threadfence();
-  }
-  if (__shfl_sync(0xffffffffu, ticket, 0) != busy_blocks(inputs) - 1) return;
-  bool any = false;
-#pragma unroll 1
-  for (int i = lane; i < a.num_report; i += 32) any = any || __ldcg(inputs.report + i) != ~0ull;
-  if (__any_sync(0xffffffffu, any))
-#pragma unroll 1
-    for (int i = lane; i < a.num_report; i += 32) inputs.report_copy[i] = __ldcg(inputs.report + i);
-  if (lane == 0) *a.tickets = 0;
 }
 
 // By one warp, once all that belongs to the block's rows is there: a row a lane.

@@ -45,16 +45,22 @@ int forward_x_chunks(const std::vector<int>& parts, int block) {
   return (chunks + 1) / 2 * 2;
 }
 
+bool forward_lookup_fits(const std::vector<std::int64_t>& dims, std::int64_t num_ids,
+                         std::int64_t most_rows) {
+  if (num_ids > kForwardMaxIds || most_rows > std::numeric_limits<std::uint32_t>::max())
+    return false;
+  for (const std::int64_t dim : dims)
+    if (dim % 8 != 0 || dim > 16 * kForwardMaxFields) return false;
+  return forward_parts(dims).size() <= kForwardMaxFields;
+}
+
 bool forward_fits(const ForwardShape& shape) {
   const std::size_t num_levels = shape.columns.size();
   const int num_extras = shape.num_shifts + (shape.has_cross ? 1 : 0) + shape.num_fm;
-  if (num_levels < 1 || num_levels > kForwardMaxLevels || shape.num_ids > kForwardMaxIds ||
-      shape.most_rows > std::numeric_limits<std::uint32_t>::max() ||
-      shape.num_shifts > kForwardMaxShifts || num_extras > kForwardMaxExtras)
+  if (num_levels < 1 || num_levels > kForwardMaxLevels || shape.num_shifts > kForwardMaxShifts ||
+      num_extras > kForwardMaxExtras)
     return false;
-  for (const std::int64_t dim : shape.dims)
-    if (dim % 8 != 0 || dim > 16 * kForwardMaxFields) return false;
-  if (forward_parts(shape.dims).size() > kForwardMaxFields) return false;
+  if (!forward_lookup_fits(shape.dims, shape.num_ids, shape.most_rows)) return false;
   const int tile = forward_tile(shape.columns, num_extras);
   return tile > 0 && fits_in_shared_memory(shape, tile, num_extras);
 }

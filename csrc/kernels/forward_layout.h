@@ -131,6 +131,10 @@ std::vector<int> forward_parts(const std::vector<std::int64_t>& dims);
 // The chunks of x0 that block `block` makes of its half of the parts.
 int forward_x_chunks(const std::vector<int>& parts, int block);
 
+// Whether fields of these dims can be gathered; `num_ids` rows of ids, tables of up to `most_rows`.
+bool forward_lookup_fits(const std::vector<std::int64_t>& dims, std::int64_t num_ids,
+                         std::int64_t most_rows);
+
 // What decides whether a model fits.
 struct ForwardShape {
   std::vector<std::int64_t> dims;  // of the lookup's fields

@@ -1,5 +1,4 @@
-// From a model to the arguments of its one kernel: who gathers which fields, who makes which
-// columns.
+// From a model to the arguments of its one kernel: who makes which columns.
 #include <algorithm>
 
 #include "common/check.h"
@@ -8,8 +7,6 @@
 
 namespace dpiframe {
 namespace {
-
-constexpr int kPiece = 8;  // columns
 
 int num_fm(const ForwardModel& model) {
   int dim = 0;
@@ -29,49 +26,6 @@ ForwardShape shape_of(const ForwardModel& model) {
   for (const ForwardLevel& level : model.levels) shape.columns.push_back(level.n);
   if (!shape.columns.empty()) shape.columns[0] -= shape.num_shifts + (model.has_cross ? 1 : 0);
   return shape;
-}
-
-// The fields by 16 columns, and which column of x0 each part begins at.
-std::vector<int> place_fields(const ForwardModel& model, DataType type, ForwardPlan& plan) {
-  std::vector<int> columns;
-  for (std::size_t slot = 0; slot < model.fields.size(); ++slot) {
-    const DeviceLookupField& field = model.fields[slot];
-    int piece = 0;
-    for (const int pieces : forward_parts({field.dim})) {
-      plan.arguments.ids_rows[columns.size()] = static_cast<std::uint16_t>(field.ids_row);
-      columns.push_back(static_cast<int>(field.out_column) + piece * kPiece);
-      const bool first = piece == 0;
-      plan.fields.push_back(
-          {static_cast<const char*>(field.table) + kPiece * bytes_of(type) * piece,
-           first ? field.wide : nullptr, static_cast<std::uint32_t>(field.rows),
-           static_cast<std::uint32_t>(field.dim * bytes_of(type)), 0, pieces, field.oov_row,
-           first ? static_cast<std::int32_t>(slot) : -1});
-      piece += pieces;
-    }
-  }
-  return columns;
-}
-
-// Halves the fields between the blocks and gives each its chunks.
-void place_chunks(const std::vector<int>& columns, ForwardPlan& plan) {
-  ForwardArguments& a = plan.arguments;
-  const auto total = static_cast<int>(columns.size());
-  a.fields_end[0] = (total + 1) / 2;
-  a.fields_end[1] = total;
-  for (int block = 0, f = 0; block < 2; ++block) {
-    const std::size_t first = plan.x_columns.size();
-    for (; f < a.fields_end[block]; ++f) {
-      plan.fields[f].place = static_cast<std::uint32_t>(plan.x_columns.size() * kChunkStride);
-      for (int piece = 0; piece < plan.fields[f].pieces; ++piece)
-        plan.x_columns.push_back(columns[f] + piece * kPiece);
-    }
-    a.zero_chunk[block] = -1;
-    if ((plan.x_columns.size() - first) % 2 != 0) {
-      a.zero_chunk[block] = static_cast<int>(plan.x_columns.size());
-      plan.x_columns.push_back(-1);
-    }
-    a.chunks[block] = static_cast<int>(plan.x_columns.size() - first);
-  }
 }
 
 void place_extras(int num_extras, ForwardArguments& a) {
@@ -96,7 +50,6 @@ void place_levels(const ForwardModel& model, const ForwardShape& shape, ForwardA
   place_extras(num_extras, a);
   a.report = model.report;
   a.num_report = model.num_report;
-  a.num_slots = static_cast<int>(model.fields.size());
   a.bias = model.bias;
 }
 
@@ -123,10 +76,10 @@ ForwardPlan plan_forward(const ForwardModel& model, DataType type) {
                "fields with vectors must all be in FM, or none");
   ForwardPlan plan{};
   place_levels(model, shape, plan.arguments);
-  place_chunks(place_fields(model, type, plan), plan);
+  plan.lookup = place_fields(model.fields, type, plan.arguments);
   std::vector<ForwardLevel> levels{with_fm(model)};
   levels.insert(levels.end(), model.levels.begin() + 1, model.levels.end());
-  plan.weights = forward_weights(type, plan.arguments, plan.x_columns, levels);
+  plan.weights = forward_weights(type, plan.arguments, plan.lookup.x_columns, levels);
   plan.vectors = forward_vectors(plan.arguments, levels, model.head);
   return plan;
 }

@@ -49,6 +49,20 @@ __device__ inline std::uint64_t chunk_operand(std::uint32_t address, int chunk_b
          ((address & 0x3ffff) >> 4);
 }
 
+// sums += `kSteps` steps of x by w, given to the tensor cores at once. With a branch among them the
+// compiler cannot tell how many are on their way: a wait for all but the last of such groups would
+// then be one for that, too.
+template <class T, int kTile, int kSteps>
+__device__ void multiply_steps(std::uint64_t x, std::uint64_t w, bool add,
+                               float (&sums)[kTile / 2]) {
+  wgmma_fence();
+#pragma unroll
+  for (int i = 0; i < kSteps; ++i)
+    Wgmma<kTile>::template shared<T>(sums, x + i * (2 * kChunkStride / 16),
+                                     w + i * (forward_step_bytes(kTile) / 16), add || i > 0);
+  wgmma_commit();
+}
+
 // One warp's place in the ring of weights.
 template <int kTile>
 struct WeightRing {
@@ -97,17 +111,17 @@ struct WeightRing {
 #pragma unroll 1
     while (steps > 0) {
       if (step == 0) barrier_wait(places.full(slot), phase);
-      std::uint64_t w = chunk_operand(weights() + group * kGroupBytes, 2 * kGroupBytes);
+      const std::uint64_t w = chunk_operand(weights() + group * kGroupBytes, 2 * kGroupBytes);
       const int count = min(steps, kSteps - step);
-      wgmma_fence();
-#pragma unroll
-      for (int i = 0; i < kSteps; ++i) {
-        if (i >= count) break;
-        Wgmma<kTile>::template shared<T>(sums, x, w, !is_first || i > 0);
-        x += 2 * kChunkStride / 16;
-        w += kStepBytes / 16;
+      if (count == kSteps) {
+        multiply_steps<T, kTile, kSteps>(x, w, !is_first, sums);
+      } else {
+#pragma unroll 1
+        for (int i = 0; i < count; ++i)
+          multiply_steps<T, kTile, 1>(x + i * (2 * kChunkStride / 16), w + i * (kStepBytes / 16),
+                                      !is_first || i > 0, sums);
       }
-      wgmma_commit();
+      x += count * (2 * kChunkStride / 16);
       is_first = false;
       steps -= count;
       step += count;

@@ -6,11 +6,6 @@
 namespace dpiframe {
 namespace {
 
-std::uint16_t bits_of(DataType type, float value) {
-  if (type == DataType::kHalf) return __half_as_ushort(__float2half_rn(value));
-  return __bfloat16_as_ushort(__float2bfloat16_rn(value));
-}
-
 // The column of a level's output at a place of its 4 tile columns; -1: none.
 int column_at(const ForwardArguments& a, int level, int place) {
   const int columns = a.columns[level];
@@ -41,12 +36,17 @@ void append_chunk(DataType type, const ForwardArguments& a, const std::vector<in
       const int column = input_at(a, x_columns, number, chunk, i);
       const bool inside = row >= 0 && column >= 0;
       const auto place = static_cast<std::size_t>(row) * level.k + column;
-      numbers.push_back(bits_of(type, inside ? level.w[place] : 0.0f));
+      numbers.push_back(forward_bits(type, inside ? level.w[place] : 0.0f));
     }
   }
 }
 
 }  // namespace
+
+std::uint16_t forward_bits(DataType type, float value) {
+  if (type == DataType::kHalf) return __half_as_ushort(__float2half_rn(value));
+  return __bfloat16_as_ushort(__float2bfloat16_rn(value));
+}
 
 std::vector<std::uint16_t> forward_weights(DataType type, const ForwardArguments& a,
                                            const std::vector<int>& x_columns,

@@ -9,6 +9,9 @@
 
 namespace dpiframe {
 
+// A number in 16 bits. type: half or bfloat16.
+std::uint16_t forward_bits(DataType type, float value);
+
 // x_columns: the first column of x0 in each chunk, -1: zeros. Returns the bits of 16-bit numbers:
 // for each block, for each level, for each 16 columns of k (own half first), two chunks of 8
 // columns of k, each the block's 2 tile columns by 8 numbers.

@@ -84,11 +84,8 @@ void CudaProgram::upload(WeightKind kind, const float* values, std::int64_t size
 void CudaProgram::build(const Plan& plan, const ExecutorOptions& options) {
   const DeviceGuard guard(device_);
   staging_ = DeviceBuffer();
-  const auto forward = [this](std::int64_t rows, const RunInputs& inputs, cudaStream_t stream) {
-    forward_->run(rows, inputs, stream);
-  };
   executor_ = std::make_unique<Executor>(plan, std::move(steps_),
-                                         WholePlan{{forward, true}, forward_rows_}, options);
+                                         WholePlan{{forward_, true}, forward_rows_}, options);
 }
 
 void CudaProgram::run(const RunInputs& inputs, cudaStream_t stream) {

@@ -15,6 +15,7 @@
 #include "common/device_buffer.h"
 #include "common/precision.h"
 #include "kernels/forward.h"
+#include "kernels/forward_cross.h"
 #include "kernels/head.h"
 #include "kernels/linear.h"
 #include "kernels/multi_table_lookup_cuda.h"
@@ -99,7 +100,8 @@ class CudaProgram {
   void add_head(const std::vector<HeadPart>& parts, float bias, const ArenaView& out);
   // One kernel that does what all steps do, for small batches; after them. `model` is all but its
   // fields and its place in the report. Nothing happens on a GPU that has no such kernel.
-  void add_forward(const std::vector<LookupSlot>& slots, ForwardModel model);
+  void add_forward(const std::vector<LookupSlot>& slots, const ForwardModel& model);
+  void add_forward_cross(const std::vector<LookupSlot>& slots, const ForwardCrossModel& model);
 
   void build(const Plan& plan, const ExecutorOptions& options);
 
@@ -113,18 +115,19 @@ class CudaProgram {
   int num_report() const { return num_report_; }
   const Stream& stream() const { return executor_->stream(); }
   std::int64_t forward_rows() const { return forward_rows_; }  // batches up to so many: one kernel
-  std::size_t device_bytes() const {
-    return weights_.bytes() + arena_.bytes() + (forward_ == nullptr ? 0 : forward_->bytes());
-  }
+  std::size_t device_bytes() const { return weights_.bytes() + arena_.bytes() + forward_bytes_; }
 
  private:
+  using Launch = std::function<void(std::int64_t rows, const RunInputs&, cudaStream_t)>;
+
   Matrix matrix(const ArenaView& view) const;
   std::vector<Matrix> matrices(const std::vector<ArenaView>& views) const;
   const float* numbers(int weight) const;
   std::vector<DeviceLookupField> fields(const std::vector<LookupSlot>& slots) const;
   void upload(WeightKind kind, const float* values, std::int64_t size, char* target);
-  void add_step(std::function<void(std::int64_t, const RunInputs&, cudaStream_t)> launch,
-                bool takes_inputs = false);
+  void add_step(Launch launch, bool takes_inputs = false);
+  template <class Forward, class Model>
+  void add_whole(const std::vector<LookupSlot>& slots, Model model);
 
   int device_;
   Precision precision_;
@@ -135,7 +138,8 @@ class CudaProgram {
   std::size_t used_ = 0;
   std::vector<char*> places_;  // of weights
   std::vector<std::unique_ptr<DeviceLookupFields>> lookups_;
-  std::unique_ptr<DeviceForward> forward_;
+  Launch forward_;  // what add_forward or add_forward_cross added
+  std::size_t forward_bytes_ = 0;
   std::int64_t forward_rows_ = 0;
   int num_report_ = 0;
   std::vector<LaunchStep> steps_;

@@ -193,7 +193,8 @@ void CudaProgram::add_head(const std::vector<HeadPart>& parts, float bias, const
       true);
 }
 
-void CudaProgram::add_forward(const std::vector<LookupSlot>& slots, ForwardModel model) {
+template <class Forward, class Model>
+void CudaProgram::add_whole(const std::vector<LookupSlot>& slots, Model model) {
   const DeviceGuard guard(device_);
   int major = 0;
   int multiprocessors = 0;
@@ -205,7 +206,20 @@ void CudaProgram::add_forward(const std::vector<LookupSlot>& slots, ForwardModel
   model.fields = fields(slots);
   model.report = 0;
   model.num_report = num_report_;
-  forward_ = std::make_unique<DeviceForward>(model, activation_type(precision_));
+  const auto made = std::make_shared<Forward>(model, activation_type(precision_));
+  forward_bytes_ = made->bytes();
+  forward_ = [made](std::int64_t rows, const RunInputs& inputs, cudaStream_t stream) {
+    made->run(rows, inputs, stream);
+  };
+}
+
+void CudaProgram::add_forward(const std::vector<LookupSlot>& slots, const ForwardModel& model) {
+  add_whole<DeviceForward>(slots, model);
+}
+
+void CudaProgram::add_forward_cross(const std::vector<LookupSlot>& slots,
+                                    const ForwardCrossModel& model) {
+  add_whole<DeviceForwardCross>(slots, model);
 }
 
 }  // namespace dpiframe

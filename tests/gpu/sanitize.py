@@ -34,9 +34,12 @@ SHAPES = (
     Shape("dcn", 7, MIXED, (33,), "raw", 2, "stacked"),
     Shape("wdl", 39, (8,), (136, 72), None, 1, "parallel"),
 )
-# One kernel whose weights fill its ring once: where they go round, racecheck comes to no end in
-# minutes.
-ONE_KERNEL = Shape("deepfm", 7, (16,), (40, 24), None, 1, "parallel")
+# One kernel whose weights fill its ring, or take its barriers, once: where they go round, racecheck
+# comes to no end in minutes.
+ONE_KERNEL = (
+    Shape("deepfm", 7, (16,), (40, 24), None, 1, "parallel"),
+    Shape("dcnv2", 3, (16,), (40,), None, 3, "parallel"),
+)
 SIZES = (1, 19, 129, 200)
 FEW_FIELDS = Shape("wdl", 3, (8,), (520,), None, 1, "parallel")
 MANY_ROWS = 4300  # with 520 columns: several tiles a block
@@ -148,7 +151,8 @@ def main() -> None:
         raise SystemExit("needs a CUDA device")
     for shape in SHAPES:
         case(shape, SIZES, PRECISIONS)
-    case(ONE_KERNEL, (19, 70), ("fp16",), one_kernel=True)
+    for shape in ONE_KERNEL:
+        case(shape, (19, 70), ("fp16",), one_kernel=True)
     case(FEW_FIELDS, (19, 129, MANY_ROWS), ("fp16", "fp32"))
     stored_case(SHAPES[1], 9000, compression="zstd", row_group_size=5000)
     stored_case(SHAPES[1], 3000, compression="zstd", use_dictionary=False, compression_level=19)

@@ -31,10 +31,10 @@ from dpiframe_core.spec import FieldSpec
 from dpiframe_core.torch_model import CTRModel
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a CUDA device")]
-NAMES = ("wdl", "deepfm", "dcn")
+NAMES = ("wdl", "deepfm", "dcn", "dcnv2")
 PRECISIONS = ("fp16", "bf16")
 ROWS = 4096  # the most that one wave of clusters has
-SIZES = (1, 19, 64, 111, ROWS - 1, ROWS, ROWS + 1)  # the last by the steps
+SIZES = (1, 19, 64, 65, 111, ROWS - 1, ROWS, ROWS + 1)  # the last by the steps
 
 
 @pytest.fixture(autouse=True)
@@ -144,11 +144,20 @@ def model_of(name: str, dims: list[int], hidden: tuple[int, ...], **options) -> 
         (True, ("wdl", [8, 64, 16, 24], (5, 3)), {}),
         (True, ("deepfm", [32] * 10, (64, 7)), {}),
         (True, ("dcn", [16] * 20, (503, 512, 512, 512)), {"layers": 8}),
+        (True, ("dcnv2", [16] * 2, (8,)), {"layers": 1}),
+        (True, ("dcnv2", [16] * 4, (40, 24)), {"layers": 1}),
+        (True, ("dcnv2", [8, 16, 24, 8, 40], (33, 20, 5)), {"layers": 3}),
+        (True, ("dcnv2", [8] * 64, (500,)), {"layers": 2}),
+        (True, ("dcnv2", [16] * 40, (512, 512, 512, 512)), {"layers": 4}),
         (False, ("wdl", [16] * 39, (513,)), {}),
         (False, ("wdl", [8] * 65, (33,)), {}),
         (False, ("wdl", [8, 12, 16, 24], (5, 3)), {}),
         (False, ("dcn", [16] * 20, (504, 512)), {"layers": 8}),
         (False, ("dcn", [16] * 20, (100,)), {"layers": 9}),
+        (False, ("dcnv2", [16] * 41, (100,)), {}),
+        (False, ("dcnv2", [16] * 20, (100,)), {"layers": 5}),
+        (False, ("dcnv2", [16] * 20, (513,)), {}),
+        (False, ("dcnv2", [16] * 20, (100,)), {"structure": "stacked"}),
     ],
 )
 def test_shapes_that_just_fit_and_just_do_not(taken, arguments, options):
@@ -162,8 +171,9 @@ def test_shapes_that_just_fit_and_just_do_not(taken, arguments, options):
         engine.close()
 
 
-def test_delays_policies_and_graphs_change_no_bit():
-    model, made = case("dcn", True)
+@pytest.mark.parametrize("name", ["dcn", "dcnv2"])
+def test_delays_policies_and_graphs_change_no_bit(name):
+    model, made = case(name, True)
     batch = made[3]
     expected = None
     for faults, options in (
@@ -179,8 +189,9 @@ def test_delays_policies_and_graphs_change_no_bit():
         engine.close()
 
 
-def test_a_refused_launch_makes_the_engine_unusable():
-    model, made = case("wdl", False)
+@pytest.mark.parametrize("name", ["wdl", "dcnv2"])
+def test_a_refused_launch_makes_the_engine_unusable(name):
+    model, made = case(name, False)
     batch = made[3]
     faults = Faults(refused_step=1)
     engine = cuda_engine(model, faults=faults, precision="fp16", max_batch=512, graphs=False)

@@ -1,0 +1,63 @@
+// A whole model with cross layers of the field width in one kernel: lookup, wide sum, products and
+// scores of 64 rows by a cluster of two blocks, for 16-bit types on Hopper.
+//
+//   x_0      = the rows of all tables, as multi_table_lookup makes them
+//   x_{l+1}  = x_0 (x_l w_l^T + bias_l) + x_l                      (DCNv2, arXiv 2008.13535)
+//   h_0      = x_0, h_{l+1} = max(h_l v_l^T + c_l, 0)
+//   logit    = bias + head . (the last x) + deep_head . (the last h) + wide
+//
+// x_l and h_l are rounded to 16 bits, but for the last ones, as by the steps.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "common/device_arrays.h"
+#include "kernels/forward.h"
+#include "kernels/forward_cross_layout.h"
+
+namespace dpiframe {
+
+struct ForwardCrossModel {
+  std::vector<DeviceLookupField> fields;  // out_column: a column of x_0
+  std::int64_t num_ids;                   // rows of a batch's ids
+  std::vector<ForwardLevel> cross;        // n and k: columns of x_0
+  std::vector<float> cross_head;          // [columns of x_0]
+  std::vector<ForwardLevel> deep;
+  std::vector<float> deep_head;  // [n of the last deep level]
+  float bias;
+  std::int64_t report;  // place of the lookup's counters in the batch's report
+  int num_report;       // counters of the whole batch
+};
+
+// What a model's launches have in common, but for its place in device memory.
+struct ForwardCrossPlan {
+  ForwardCrossArguments arguments;
+  std::vector<std::uint16_t> weights;
+  std::vector<float> vectors;
+  std::vector<ForwardCrossPiece> pieces;
+  ForwardLookup lookup;
+};
+
+// Pure. std::invalid_argument where the model does not fit.
+ForwardCrossPlan plan_forward_cross(const ForwardCrossModel& model, DataType type);
+
+// The model on the device that is current when this is made.
+class DeviceForwardCross {
+ public:
+  DeviceForwardCross(const ForwardCrossModel& model, DataType type);
+
+  // As DeviceForward's.
+  void run(std::int64_t rows, const RunInputs& inputs, cudaStream_t stream) const;
+
+  std::size_t bytes() const { return memory_.bytes(); }
+
+ private:
+  DeviceArrays memory_;
+  ForwardCrossArguments arguments_;
+  ForwardKernel kernel_;
+};
+
+}  // namespace dpiframe
