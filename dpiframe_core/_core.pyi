@@ -514,8 +514,13 @@ class CudaProgram:
     def add_head(self, parts: Sequence[HeadPart], bias: float, out: ArenaView) -> None: ...
     def add_forward(self, slots: Sequence[CudaSlot], model: ForwardModel) -> None:
         """One kernel that stands for all steps where batches are small; after the steps."""
-    def add_forward_cross(self, slots: Sequence[CudaSlot], model: ForwardCrossModel) -> None:
-        """The same for a model with cross layers."""
+    def add_forward_cross(
+        self, slots: Sequence[CudaSlot], model: ForwardCrossModel, beyond: int = 0
+    ) -> None:
+        """The same for a model with cross layers, for buckets of more than `beyond` rows."""
+    @property
+    def forward_beyond(self) -> int:
+        """Batches of no more rows run in steps all the same."""
     @property
     def forward_rows(self) -> int:
         """Batches up to so many rows run in one kernel; 0: none does."""

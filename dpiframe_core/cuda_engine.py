@@ -89,6 +89,7 @@ class CudaEngine:
         self._reports = made.reports
         self._native: Any = made.native
         self.one_kernel_rows: int = made.native.forward_rows
+        self.one_kernel_beyond: int = made.native.forward_beyond
         self._ring: Any = _core.BatchRing(
             made.native,
             SLOTS,
@@ -249,8 +250,9 @@ class CudaEngine:
         """The plan, in words."""
         o = self.options
         how = "CUDA graphs" if o.graphs else "launches"
-        rows = self.one_kernel_rows
-        small = f"those of up to {rows} in one kernel, " if rows else ""
+        rows, beyond = self.one_kernel_rows, self.one_kernel_beyond
+        least = f"more than {beyond} and " if beyond else ""
+        small = f"those of {least}up to {rows} in one kernel, " if rows else ""
         return (
             f"{self.device}, {o.precision}, batches of up to {o.max_batch} rows as {how}, {small}"
             f"{self.device_bytes} bytes on the device, {self.arena_bytes} of them the arena\n"

@@ -12,7 +12,7 @@ from dpiframe_core import _core
 from dpiframe_core import program as p
 from dpiframe_core.device_layout import DeviceLayout
 from dpiframe_core.device_steps import FusedLinear, LoadDense, joined
-from dpiframe_core.one_cross_kernel import OneCrossKernel, one_cross_kernel
+from dpiframe_core.one_cross_kernel import OneCrossKernel, one_cross_kernel, steps_up_to
 from dpiframe_core.one_kernel import Level, OneKernel, one_kernel
 from dpiframe_core.program import Program, Step, View, Weight
 
@@ -144,7 +144,8 @@ class DeviceProgram:
             bias=self._values[found.bias].item() if found.bias else 0.0,
             num_ids=len(self.program.field_rows),
         )
-        self.native.add_forward_cross(self.slots(found.lookup), model)
+        beyond = steps_up_to(self.program, found)
+        self.native.add_forward_cross(self.slots(found.lookup), model, beyond)
 
     def _levels(self, levels: Sequence[Level]) -> list[tuple[np.ndarray, np.ndarray | None]]:
         """Weight and bias of each, of its own rows."""

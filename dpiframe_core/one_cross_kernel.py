@@ -15,6 +15,10 @@ from dpiframe_core.device_steps import FusedLinear, joined
 from dpiframe_core.one_kernel import PRECISIONS, Level, Product, Range, columns_of
 from dpiframe_core.program import Head, Linear, Lookup, Program, View, Weight
 
+# The kernel takes about 21 us a million weights, however few the rows; steps of few rows take not
+# much more than their launches: 23 us for 512 rows, 44 us for 2,048 (docs/kernels_forward.md).
+MANY_WEIGHTS, STEPS_UP_TO = 1_000_000, 1024
+
 Dot = tuple[View, Weight]
 
 
@@ -66,6 +70,16 @@ def one_cross_kernel(program: Program, precision: str) -> OneCrossKernel | None:
         lookup, cross.levels(), cross.head, deep.levels(), deep.head, bias=head.bias
     )
     return found if _fits(program, found) else None
+
+
+def steps_up_to(program: Program, found: OneCrossKernel) -> int:
+    """Rows up to which a batch is faster in steps; 0: none is."""
+    weights = sum(
+        (stop - start) * program.weights[level.weight].shape[1]
+        for level in (*found.cross, *found.deep)
+        for start, stop in level.rows
+    )
+    return STEPS_UP_TO if weights > MANY_WEIGHTS else 0
 
 
 def _chain(

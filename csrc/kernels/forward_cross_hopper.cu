@@ -35,7 +35,7 @@ __device__ void init_barriers(const ForwardCrossArguments& a, const CrossPlaces&
   }
   if (lane == 0) {
     barrier_init(places.vectors_there(), 1);
-    barrier_init(places.looked_up(), kMultiplyingWarps);
+    barrier_init(places.looked_up(), 32 * kMultiplyingWarps);
     barrier_init(places.to_score(), 2);
     barrier_expect(places.to_score(), 32 * 4 * 8);
   }
@@ -72,8 +72,7 @@ __device__ void look_up(const RunInputs& inputs, const ForwardCrossArguments& a,
   cluster_wait();
   if (sample.half == 0)
     store_for_row(places, places.offsets.sides, rank * 2 + threadIdx.x / 128, sample.row, side);
-  __syncwarp();
-  if (threadIdx.x % 32 == 0) barrier_arrive(places.looked_up());
+  barrier_arrive(places.looked_up());
 }
 
 // By one warp, once all that belongs to the block's rows is there: a row a lane.

@@ -32,7 +32,7 @@ __device__ void init_barriers(const ForwardPlaces& places, const ForwardArgument
   } else if (lane == 28) {
     barrier_init(places.vectors_there(), 1);
   } else if (lane == 29) {
-    barrier_init(places.looked_up(), 8);
+    barrier_init(places.looked_up(), 256);
   } else if (lane == 30) {
     barrier_init(places.squared(), 1);
   } else if (lane == 31) {
@@ -108,8 +108,7 @@ __device__ void look_up(const RunInputs& inputs, const ForwardArguments& a,
   cluster_wait();
   if (sample.half == 0)
     store_for_row(places, places.offsets.sides, rank * 2 + threadIdx.x / 128, sample.row, side);
-  __syncwarp();
-  if (threadIdx.x % 32 == 0) barrier_arrive(places.looked_up());
+  barrier_arrive(places.looked_up());
 }
 
 // FM's squares of the block's half of x0, by one warp.

@@ -84,8 +84,9 @@ void CudaProgram::upload(WeightKind kind, const float* values, std::int64_t size
 void CudaProgram::build(const Plan& plan, const ExecutorOptions& options) {
   const DeviceGuard guard(device_);
   staging_ = DeviceBuffer();
-  executor_ = std::make_unique<Executor>(plan, std::move(steps_),
-                                         WholePlan{{forward_, true}, forward_rows_}, options);
+  executor_ = std::make_unique<Executor>(
+      plan, std::move(steps_), WholePlan{{forward_, true}, forward_beyond_, forward_rows_},
+      options);
 }
 
 void CudaProgram::run(const RunInputs& inputs, cudaStream_t stream) {

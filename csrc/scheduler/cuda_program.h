@@ -101,7 +101,9 @@ class CudaProgram {
   // One kernel that does what all steps do, for small batches; after them. `model` is all but its
   // fields and its place in the report. Nothing happens on a GPU that has no such kernel.
   void add_forward(const std::vector<LookupSlot>& slots, const ForwardModel& model);
-  void add_forward_cross(const std::vector<LookupSlot>& slots, const ForwardCrossModel& model);
+  // For buckets of more than `beyond` rows: it takes as long for few rows as for many.
+  void add_forward_cross(const std::vector<LookupSlot>& slots, const ForwardCrossModel& model,
+                         std::int64_t beyond);
 
   void build(const Plan& plan, const ExecutorOptions& options);
 
@@ -114,7 +116,9 @@ class CudaProgram {
   std::int64_t max_rows() const { return max_rows_; }
   int num_report() const { return num_report_; }
   const Stream& stream() const { return executor_->stream(); }
-  std::int64_t forward_rows() const { return forward_rows_; }  // batches up to so many: one kernel
+  // Batches beyond so many rows and up to so many run as one kernel.
+  std::int64_t forward_beyond() const { return forward_beyond_; }
+  std::int64_t forward_rows() const { return forward_rows_; }
   std::size_t device_bytes() const { return weights_.bytes() + arena_.bytes() + forward_bytes_; }
 
  private:
@@ -140,6 +144,7 @@ class CudaProgram {
   std::vector<std::unique_ptr<DeviceLookupFields>> lookups_;
   Launch forward_;  // what add_forward or add_forward_cross added
   std::size_t forward_bytes_ = 0;
+  std::int64_t forward_beyond_ = 0;
   std::int64_t forward_rows_ = 0;
   int num_report_ = 0;
   std::vector<LaunchStep> steps_;

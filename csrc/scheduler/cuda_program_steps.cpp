@@ -218,7 +218,8 @@ void CudaProgram::add_forward(const std::vector<LookupSlot>& slots, const Forwar
 }
 
 void CudaProgram::add_forward_cross(const std::vector<LookupSlot>& slots,
-                                    const ForwardCrossModel& model) {
+                                    const ForwardCrossModel& model, std::int64_t beyond) {
+  forward_beyond_ = beyond;
   add_whole<DeviceForwardCross>(slots, model);
 }
 

@@ -72,7 +72,7 @@ void Executor::run(const RunInputs& inputs, cudaStream_t stream) {
 }
 
 void Executor::enqueue(const Launches& launches) {
-  if (launches.rows <= whole_.rows)
+  if (launches.rows > whole_.beyond && launches.rows <= whole_.rows)
     return launch(whole_.step, options_.refused_step >= 0, launches.first, launches);
   start_.record(launches.first);
   for (std::size_t s = 1; s < streams_.size(); ++s)

@@ -22,9 +22,10 @@ struct LaunchStep {
   bool takes_inputs;  // the last kernel it launches takes (RunInputs, parameters)
 };
 
-// Does all that the plan does, in buckets of up to `rows` rows.
+// Does all that the plan does, in buckets of more than `beyond` and up to `rows` rows.
 struct WholePlan {
   LaunchStep step;
+  std::int64_t beyond;
   std::int64_t rows;
 };
 

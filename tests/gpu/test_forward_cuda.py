@@ -38,9 +38,10 @@ SIZES = (1, 19, 64, 65, 111, ROWS - 1, ROWS, ROWS + 1)  # the last by the steps
 
 
 @pytest.fixture(autouse=True)
-def _on_hopper():
+def _on_hopper(monkeypatch):
     if torch.cuda.get_device_capability()[0] != 9:
         pytest.skip("needs a GPU of compute capability 9")
+    monkeypatch.setattr("dpiframe_core.one_cross_kernel.STEPS_UP_TO", 0)  # few rows in it, too
 
 
 @lru_cache(maxsize=1)
@@ -59,6 +60,18 @@ def test_every_model_is_within_its_bound(name, criteo, precision):
     assert f"up to {ROWS} in one kernel" in engine.describe()
     for batch, between in zip(made, reversed(made), strict=True):
         check(engine, batch, between)
+        check_on_device(engine, batch)
+    engine.close()
+
+
+def test_few_rows_of_many_weights_run_in_steps(monkeypatch):
+    monkeypatch.setattr("dpiframe_core.one_cross_kernel.STEPS_UP_TO", 1024)
+    model = model_of("dcnv2", [16] * 39, (400, 400, 400))
+    made = batches(model, (1, 1024, 1025, 4096))
+    engine = cuda_engine(model, precision="fp16", max_batch=4096)
+    assert "more than 1024 and up to 4096 in one kernel" in engine.describe()
+    for batch in made:
+        check(engine, batch, made[0])
         check_on_device(engine, batch)
     engine.close()
 
