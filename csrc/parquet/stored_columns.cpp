@@ -62,6 +62,8 @@ std::vector<Piece> pieces_of(const File& file, const std::vector<std::string>& n
   const std::int64_t size = file.bytes().size();
   for (Piece& piece : pieces) {
     const Chunk& chunk = *piece.chunk;
+    DPIF_CHECK(chunk.codec == Codec::kNone || chunk.codec == Codec::kZstd, place_of(piece, names),
+               "pages of codec ", static_cast<int>(chunk.codec), " are not unpacked on a GPU");
     DPIF_CHECK(chunk.bytes <= size - chunk.begin, place_of(piece, names),
                "it lies behind the end of the file");
     DPIF_CHECK(chunk.bytes <= INT64_MAX / 2 - at, place_of(piece, names), "too many bytes");
@@ -223,10 +225,6 @@ StoredColumns read_stored(const File& file, const std::vector<std::string>& name
   const auto room = static_cast<std::int64_t>(bytes.size() - std::min(bytes.size(), kPagePadding));
   DPIF_CHECK(stored.packed_bytes <= room, "memory of ", bytes.size(), " bytes for columns of ",
              stored.packed_bytes, " and a padding of ", kPagePadding);
-  for (const Piece& piece : pieces)
-    DPIF_CHECK(piece.chunk->codec == Codec::kNone || piece.chunk->codec == Codec::kZstd,
-               place_of(piece, names), "pages of codec ", static_cast<int>(piece.chunk->codec),
-               " are not unpacked on a GPU");
   read_chunks(file.bytes(), pieces, bytes);
   PageList list(stored, bytes);
   for (const Piece& piece : pieces) {

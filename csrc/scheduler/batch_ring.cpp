@@ -10,7 +10,6 @@
 namespace dpiframe {
 namespace {
 
-constexpr unsigned long long kNone = ~0ull;
 constexpr std::int64_t kLast32 = std::numeric_limits<std::int32_t>::max();
 // Rows of a part of a larger array are copied one by one; shorter ones are faster packed.
 constexpr std::int64_t kShortRow = 16384;  // bytes
@@ -74,29 +73,6 @@ void check_not_captured(cudaStream_t stream) {
 }
 
 }  // namespace
-
-Report::Report(int size)
-    : size_(size),
-      device_(sizeof(kNone) * size),
-      host_(sizeof(kNone) * size),
-      initial_(sizeof(kNone) * size) {
-  // All ones, so that counts start at -1 and places at the largest number there is.
-  std::memset(initial_.get(), 0xff, sizeof(kNone) * size);
-  std::memset(host_.get(), 0xff, sizeof(kNone) * size);
-  DPIF_CUDA_CHECK(
-      cudaMemcpy(device_.get(), initial_.get(), sizeof(kNone) * size, cudaMemcpyHostToDevice));
-}
-
-bool Report::take(std::span<std::int64_t> values, const Stream& stream) {
-  DPIF_CHECK(values.size() == static_cast<std::size_t>(size_), "the report has ", size_,
-             " entries, got room for ", values.size());
-  if (std::memcmp(host(), initial_.get(), sizeof(kNone) * size_) == 0) return false;
-  std::memcpy(values.data(), host(), sizeof(kNone) * size_);
-  std::memcpy(host(), initial_.get(), sizeof(kNone) * size_);
-  DPIF_CUDA_CHECK(cudaMemcpyAsync(device_.get(), initial_.get(), sizeof(kNone) * size_,
-                                  cudaMemcpyHostToDevice, stream.get()));
-  return true;
-}
 
 BatchRing::BatchRing(CudaProgram& program, int num_slots,
                      const std::vector<std::int64_t>& field_rows, int num_dense, int num_threads)

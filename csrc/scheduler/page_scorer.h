@@ -15,6 +15,7 @@
 #include "common/device_buffer.h"
 #include "common/stream.h"
 #include "parquet/stored_columns.h"
+#include "scheduler/batch_report.h"
 #include "scheduler/batch_ring.h"
 
 namespace dpiframe {

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 from pipeline.planning.job_plan import JobPlan
 from pipeline.planning.row_cost import ModelCost
 from pipeline.planning.units import Unit
+from pipeline.scoring.read_stored import is_stored
 
 LEAST_STORE = 256 << 20
 MAX_BATCH = 65536
@@ -16,7 +17,9 @@ IN_FLIGHT = 4
 
 
 class Work(NamedTuple):
-    """What is to be scored. `largest_rows`: rows of the largest unit."""
+    """What is to be scored. `largest_rows`: rows of the largest unit; `stored`: a GPU takes ids as
+    the files store them.
+    """
 
     rows: int
     units: int
@@ -24,6 +27,7 @@ class Work(NamedTuple):
     row_bytes: int
     form: Literal["raw", "encoded"]
     model: ModelCost
+    stored: bool = False
 
     @property
     def unit_bytes(self) -> int:
@@ -40,6 +44,7 @@ def work_of(plan: JobPlan, pending: Sequence[Unit]) -> Work:
         row_bytes=plan.row_bytes,
         form=plan.columns.form,
         model=plan.model,
+        stored=is_stored(pending[0], plan.columns),  # files of a job are alike
     )
 
 

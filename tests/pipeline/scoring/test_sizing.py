@@ -54,6 +54,16 @@ def test_a_billion_rows_on_one_gpu_with_16_cores() -> None:
     assert sizes.reasons.keys() == set(KEYS)
 
 
+def test_units_that_the_gpu_unpacks_take_few_threads() -> None:
+    stored = choose_sizes(machine(), work(stored=True), config())
+    assert (stored.read_in, stored.read_tasks, stored.calls) == ("scorer", 12, 12)
+    found = estimate(stored, machine(), work(stored=True), "fp16")
+    other = estimate(sizes_of(), machine(), work(), "fp16")
+    assert found.limit == "the GPUs"
+    assert other.limit == "reading and publishing"
+    assert found.seconds < other.seconds
+
+
 def test_a_billion_rows_read_by_tasks() -> None:
     sizes = sizes_of(read_in="tasks")
     assert (sizes.scorer_cpus, sizes.threads, sizes.read_tasks) == (3, 3, 13)
