@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -37,12 +38,24 @@ class StoredScorer:
         counts: Callable[[np.ndarray | None], np.ndarray],
         use_oov: bool,
     ) -> None:
-        self._native, self._counts, self._use_oov = native, counts, use_oov
+        self._native: _core.PageScorer | None = native
+        self._counts, self._use_oov = counts, use_oov
+        self._calls = 0
+        self._changed = threading.Condition()
 
     @property
     def device_bytes(self) -> int:
         """Bytes that its units take on the GPU."""
-        return self._native.device_bytes
+        return 0 if self._native is None else self._native.device_bytes
+
+    def close(self) -> None:
+        """Wait for the calls that are under way and free the units' memory; later calls give None.
+
+        Until then they hold the engine's memory as well, even if that is closed.
+        """
+        with self._changed:
+            self._native = None
+            self._changed.wait_for(lambda: self._calls == 0)
 
     def score(
         self, ids: _core.StoredColumns, memory: np.ndarray, dense: np.ndarray
@@ -53,8 +66,19 @@ class StoredScorer:
         tables are counted; but for the policy `oov` the scores of their rows mean nothing.
         DeviceMemoryError where the GPU has no room for the unit: the engine is as before.
         """
+        with self._changed:
+            native = self._native
+            self._calls += native is not None
+        if native is None:
+            return None
         scores = np.empty(ids.rows, np.float32)
-        found = self._native.score(ids, memory, dense, scores, self._use_oov)
+        try:
+            found = native.score(ids, memory, dense, scores, self._use_oov)
+        finally:
+            del native
+            with self._changed:
+                self._calls -= 1
+                self._changed.notify_all()
         if found is None:
             return None
         report, batch_seconds, seconds = found

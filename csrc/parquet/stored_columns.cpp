@@ -14,6 +14,9 @@ namespace {
 constexpr std::int64_t kAlignment = 16;       // of an unpacked page
 constexpr std::int64_t kBehindUnpacked = 16;  // bytes that may be read
 
+// More than any way of writing numbers takes: a header that lies would ask for the GPU's memory.
+constexpr std::int64_t kMostOfValue = 16, kMostBeside = 4096;
+
 // A chunk, and where it goes.
 struct Piece {
   const Chunk* chunk;
@@ -157,6 +160,8 @@ class PageList {
     DPIF_CHECK(std::max({header.bytes, header.unpacked_bytes, values}) <= kMostOfPage, "a page of ",
                header.bytes, " bytes, unpacked ", header.unpacked_bytes, ", and ", values,
                " values; only up to ", kMostOfPage, " can be unpacked on a GPU");
+    DPIF_CHECK(header.unpacked_bytes <= kMostOfValue * values + kMostBeside, "a page of ", values,
+               " values that unpacks to ", header.unpacked_bytes, " bytes");
     StoredPage page{};
     page.packed_at = at;
     page.row = row;

@@ -28,10 +28,10 @@ std::int64_t stored_bytes(const File& file, const std::vector<std::string>& name
 
 // Reads the chunks into `bytes` and lists their pages. FileError; std::invalid_argument where
 // `File::read` would throw it, and for what a GPU does not unpack: codecs but zstd and none,
-// encodings of levels but runs, pages of more than 64 MiB or 2^26 values, columns of 4 and of 8
-// bytes together. Whether pages are corrupt inside shows when they are unpacked: only their
-// headers, checksums and the levels that are never compressed are looked at here. What a damaged
-// file tells of `unpacked_bytes` may be more than there is memory.
+// encodings of levels but runs, columns of 4 and of 8 bytes together, pages of more than 64 MiB or
+// 2^26 values, or of more bytes than their values can take. Whether pages are corrupt inside shows
+// when they are unpacked: only headers, checksums and levels that are never compressed are looked
+// at here.
 StoredColumns read_stored(const File& file, const std::vector<std::string>& names,
                           std::size_t first, std::size_t stop, std::span<std::uint8_t> bytes);
 

@@ -88,6 +88,8 @@ class LoadedEngine:
                 return engine.score(ids, dense)
             except DeviceMemoryError as error:
                 self._shrink(error)
+            if self.stored is not None:
+                self.stored.close()  # which holds the engine's memory while it works
             engine.close()
             self._engine = self.stored = None
 

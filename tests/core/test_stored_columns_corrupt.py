@@ -87,6 +87,13 @@ def test_pages_whose_headers_lie(tmp_path, case):
         read_stored(file, ["x"])
 
 
+def test_a_page_that_claims_more_memory_than_its_values_take(tmp_path):
+    page = v1(BODY, 20, codec="zstd", header={2: 1 << 20})
+    file = _core.ParquetFile(str(write(tmp_path / "f", [page], 20, codec="zstd")))
+    with pytest.raises(ValueError, match="a page of 20 values that unpacks to 1048576 bytes"):
+        read_stored(file, ["x"])
+
+
 def test_a_file_that_loses_its_end_after_it_was_opened(tmp_path):
     path = write_table(tmp_path / "f", pa.table({"few": np.arange(9000) % 99}), compression="none")
     file = _core.ParquetFile(str(path))
