@@ -17,6 +17,7 @@ void take_dense(const py::array& dense, StoredUnit& unit) {
              "dense must be float32 [N, ", unit.ids.rows, "] with whole rows, got ",
              describe(dense));
   unit.dense = static_cast<const float*>(dense.data());
+  unit.num_dense = dense.shape(0);
   unit.dense_stride = dense.strides(0) / static_cast<std::int64_t>(sizeof(float));
 }
 
@@ -25,7 +26,8 @@ void take_dense(const py::array& dense, StoredUnit& unit) {
 py::object score(PageScorer& scorer, const StoredColumns& ids, const py::array& memory,
                  const py::array& dense, const py::array& out, bool use_oov) {
   const auto bytes = contiguous_argument<std::uint8_t>(memory, "memory", 1);
-  StoredUnit unit{ids, {bytes.data(), static_cast<std::size_t>(bytes.size())}, nullptr, 0, use_oov};
+  StoredUnit unit{ids,    {bytes.data(), static_cast<std::size_t>(bytes.size())}, nullptr, 0, 0,
+                  use_oov};
   take_dense(dense, unit);
   float* scores = writable_argument<float>(out, "out", ids.rows);
   ScoredUnit scored;

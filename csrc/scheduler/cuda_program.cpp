@@ -92,12 +92,16 @@ void CudaProgram::build(const Plan& plan, const ExecutorOptions& options) {
 void CudaProgram::run(const RunInputs& inputs, cudaStream_t stream) {
   const DeviceGuard guard(device_);
   DPIF_CHECK(executor_ != nullptr, "the program is not built");
-  if (!failure_.empty())
-    throw std::runtime_error("the engine failed before and cannot be used any more: " + failure_);
+  if (!failure_.empty()) {
+    const std::string text = "the engine failed before and cannot be used any more: " + failure_;
+    if (memory_was_short_) throw DeviceMemoryError(text);  // a smaller one may do
+    throw std::runtime_error(text);
+  }
   try {
     executor_->run(inputs, stream);
   } catch (const std::runtime_error& error) {
     failure_ = error.what();
+    memory_was_short_ = dynamic_cast<const DeviceMemoryError*>(&error) != nullptr;
     throw;
   }
 }

@@ -149,7 +149,8 @@ class CudaProgram {
   int num_report_ = 0;
   std::vector<LaunchStep> steps_;
   std::unique_ptr<Executor> executor_;
-  std::string failure_;  // of a run; empty: none
+  std::string failure_;            // of a run; empty: none
+  bool memory_was_short_ = false;  // the failure was that
 };
 
 }  // namespace dpiframe

@@ -154,6 +154,8 @@ void PageScorer::check(const StoredUnit& unit, std::size_t out_size) const {
   DPIF_CHECK(unit.bytes.size() >= static_cast<std::size_t>(ids.packed_bytes), "a unit of ",
              ids.packed_bytes, " stored bytes, but memory of ", unit.bytes.size());
   DPIF_CHECK(ids.pages.size() <= INT32_MAX, "a unit of ", ids.pages.size(), " pages");
+  DPIF_CHECK(unit.num_dense == num_dense_, "expected ", num_dense_, " dense features, got ",
+             unit.num_dense);
   DPIF_CHECK(num_dense_ == 0 || unit.dense_stride >= ids.rows, "dense features of ",
              unit.dense_stride, " rows, expected ", ids.rows);
 }

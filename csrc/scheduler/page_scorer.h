@@ -45,7 +45,8 @@ struct StoredUnit {
   const parquet::StoredColumns& ids;
   std::span<const std::uint8_t>
       bytes;           // where its pages lie; page-locked, or the copy takes longer
-  const float* dense;  // [N, dense_stride]
+  const float* dense;  // [num_dense, dense_stride]
+  std::int64_t num_dense;
   std::int64_t dense_stride;
   bool use_oov;
 };

@@ -45,25 +45,24 @@ class MemoryShortError(Exception):
 
 
 class LoadedEngine:
-    """An engine that `load` makes for a number of rows a call, made anew when memory is short."""
+    """An engine that `load` makes for a number of rows a call, made anew when memory is short.
+
+    For one thread, but for `device`, `reduced_batch` and `stored`.
+    """
 
     def __init__(self, load: Callable[[int], ScoringEngine], max_batch: int) -> None:
         """Load at once, with `max_batch` rows or fewer. MemoryShortError if nothing helps."""
         self._load, self._wanted = load, max_batch
         self.max_batch = max_batch
         self._engine: ScoringEngine | None = None
-        self.stored: StoredScorer | None = None  # of this engine; None when it found no memory
+        self.device = ""  # where the engine runs
+        self.stored: StoredScorer | None = None  # of this engine
         self._ready()
 
     @property
     def reduced_batch(self) -> int | None:
         """Rows in a call if they had to be fewer than wanted, else None."""
         return self.max_batch if self.max_batch < self._wanted else None
-
-    @property
-    def device(self) -> str:
-        """Where the engine runs."""
-        return self._ready().device
 
     @property
     def bad_ids(self) -> np.ndarray:
@@ -97,9 +96,14 @@ class LoadedEngine:
         while self._engine is None:
             try:
                 self._engine = self._load(self.max_batch)
-                self.stored = self._engine.stored_scorer()
             except DeviceMemoryError as error:
                 self._shrink(error)
+                continue
+            self.device = self._engine.device
+            try:
+                self.stored = self._engine.stored_scorer()
+            except RuntimeError:  # no memory, of the GPU or page-locked; the host can unpack
+                self.stored = None
         return self._engine
 
     def _shrink(self, error: DeviceMemoryError) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from dpiframe_core import open_bundle
-from dpiframe_core.errors import BadIdError, BundleError, DeviceMemoryError
+from dpiframe_core.errors import BadIdError, BundleError
 from pipeline.publishing.records import ErrorKind
 from pipeline.scoring.bad_rows import Finding, harmless, id_findings
 from pipeline.scoring.engine_loading import LoadedEngine, MemoryShortError
@@ -26,6 +26,10 @@ from pipeline.scoring.unit_block import UnitBlock
 
 if TYPE_CHECKING:
     from dpiframe_core import Engine
+
+
+# Each of them is read twice.
+MOST_REFUSED = 8
 
 
 class UnitFailedError(Exception):
@@ -63,6 +67,7 @@ class JobEngine:
     def __init__(self, settings: ScorerSettings) -> None:
         """Begin to load; what goes wrong is raised by every `score`."""
         self._settings = settings
+        self._refused = 0  # units in a row that the GPU could not unpack
         self._thread = ThreadPoolExecutor(1, "engine")
         self._engine = self._thread.submit(self._load)
 
@@ -75,6 +80,8 @@ class JobEngine:
     @property
     def unpacks(self) -> bool:
         """Whether units may come as their files store them, to be unpacked by a GPU."""
+        if self._refused >= MOST_REFUSED:
+            return False
         if not self._engine.done():
             return self._settings.device == "cuda"
         return self._engine.exception() is None and self._engine.result().stored is not None
@@ -87,18 +94,19 @@ class JobEngine:
         """Score a unit whose ids the GPU unpacks, in the caller's thread; UnitFailedError.
 
         None where that is not possible, and the unit must be read another way: the GPU has no room
-        for it, a page is corrupt, an id is outside its table.
+        for it or fails, a page is corrupt, an id is outside its table. Where it is so for unit
+        after unit, no more are tried.
         """
         engine = self._engine.result()
-        if (scorer := engine.stored) is None:
-            return None
+        device, reduced_batch, scorer = engine.device, engine.reduced_batch, engine.stored
         try:
-            found = scorer.score(unit.ids, unit.memory, unit.dense)
-        except DeviceMemoryError:
-            engine.stored = None  # units are unpacked on the host from now on
-            return None
+            found = None if scorer is None else scorer.score(unit.ids, unit.memory, unit.dense)
+        except RuntimeError:  # if it is the engine that failed, the ordinary way will say so
+            found = None
         if found is None or (found.bad_ids.any() and self._settings.config.on_bad_id != "oov"):
+            self._refused += 1
             return None
+        self._refused = 0
         bad_ids = zip(self._fields, found.bad_ids, strict=True)
         return Scored(
             scores=found.scores,
@@ -109,8 +117,8 @@ class JobEngine:
             unpack_s=found.unpack,
             copy_out_s=found.copy_out,
             batch_s=found.batch_seconds,
-            device=engine.device,
-            reduced_batch=engine.reduced_batch,
+            device=device,
+            reduced_batch=reduced_batch,
         )
 
     def _score(self, engine: LoadedEngine, block: UnitBlock) -> Scored:

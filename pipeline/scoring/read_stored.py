@@ -43,7 +43,7 @@ def is_stored(unit: Unit, columns: Columns) -> bool:
             return False
         groups = unit.first_row_group, unit.stop_row_group
         return found.file.stored_bytes(list(columns.id_columns), *groups) > 0
-    except (OSError, ValueError, pa.ArrowException):
+    except (OSError, ValueError, MemoryError, pa.ArrowException):
         return False
 
 

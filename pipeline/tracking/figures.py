@@ -44,7 +44,12 @@ class UnitColumns:
             rows=(_floats(table, "scored") + _floats(table, "rejected")),
             done=_floats(table, "done_s"),
             started=_floats(table, "started"),
-            stages={stage: _floats(table, f"{stage}_s") for stage in STAGES},
+            stages={
+                stage: _floats(table, f"{stage}_s")
+                if f"{stage}_s" in table.column_names
+                else np.zeros(table.num_rows)  # written before there was such a stage
+                for stage in STAGES
+            },
             scorer=table["scorer"].to_pylist(),
             batches=pc.list_flatten(table["batch_s"]).to_numpy().astype(np.float64),
         )

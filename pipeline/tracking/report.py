@@ -24,16 +24,17 @@ def write_report(folder: Path, event: Event, run_dir: Path, baseline: Counts | N
     from pipeline.tracking import figures  # matplotlib is slow to import
 
     units = run_dir / event["units_file"] if event["units_file"] else None
-    table = None
     if units is not None and units.exists():
         shutil.copyfile(units, folder / ARTIFACT_NAME)
-        table = figures.UnitColumns.read(units)
     counts = None
     if event["histogram"] is not None:
         counts = np.asarray(event["histogram"], np.int64)
         document = histogram_document(counts, event["bundle_digest"])
         (folder / HISTOGRAM_FILE).write_text(json.dumps(document))
     try:
+        table = None
+        if units is not None and units.exists():
+            table = figures.UnitColumns.read(units)
         figures.draw_all(folder / "figures", table, counts, baseline)
     except OSError:
         raise

@@ -30,7 +30,7 @@ from pipeline.planning.columns import Columns
 from pipeline.planning.plan import make_plan
 from pipeline.publishing.output import claim
 from pipeline.publishing.records import Outcome, OutputLayout, UnitRecord
-from pipeline.scoring.job_engine import JobEngine
+from pipeline.scoring.job_engine import MOST_REFUSED, JobEngine
 from pipeline.scoring.read_stored import read_stored
 from pipeline.scoring.scorer import decode
 from pipeline.scoring.unit_groups import group_table
@@ -76,7 +76,12 @@ def decoded(ids: _core.StoredColumns, memory: np.ndarray) -> np.ndarray | None:
 
 @pytest.fixture(name="beside_gpu")
 def _beside_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(JobEngine, "unpacks", property(lambda self: bool(self._engine.result())))
+    found = JobEngine.unpacks.fget
+
+    def unpacks(self: JobEngine) -> bool:
+        return bool(self._engine.result()) and found(self)
+
+    monkeypatch.setattr(JobEngine, "unpacks", property(unpacks))
     monkeypatch.setattr(Engine, "stored_scorer", lambda self: HostDecoder(self))
 
 
@@ -174,21 +179,25 @@ def test_a_damaged_page_is_told_by_the_host(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("beside_gpu")
-def test_without_room_on_the_gpu_the_host_unpacks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("error", [DeviceMemoryError("full"), RuntimeError("failed")])
+def test_what_the_gpu_does_not_unpack_the_host_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: RuntimeError
 ) -> None:
     tiny_bundle(tmp_path / "bundle")
-    write(tmp_path, encoded_table(3000))
+    write(tmp_path, encoded_table(20_000))
     calls = []
+    works = HostDecoder.score
 
-    def full(*_: Any) -> None:
+    def sometimes(*unit: Any) -> StoredScores | None:
         calls.append(1)
-        raise DeviceMemoryError("full")
+        if len(calls) == 7:
+            return works(*unit)
+        raise error
 
-    monkeypatch.setattr(HostDecoder, "score", full)
+    monkeypatch.setattr(HostDecoder, "score", sometimes)
 
-    assert readers(score(tmp_path)) == ["cpu"] * 3
-    assert len(calls) == 1  # and does not try again
+    assert readers(score(tmp_path)) == ["cpu"] * 6 + ["gpu"] + ["cpu"] * 13
+    assert len(calls) == 7 + MOST_REFUSED  # and does not try for ever
 
 
 def test_other_files_are_left_to_the_ordinary_way(tmp_path: Path) -> None:

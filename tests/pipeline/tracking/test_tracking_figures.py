@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from tracking_records import make_record
 
@@ -43,3 +44,13 @@ def test_what_has_no_data_is_left_out(tmp_path: Path):
     assert not (tmp_path / "none").exists()
     draw_all(tmp_path / "some", read_units(tmp_path, 3, 3, batch_s=[]), None, None)
     assert {file.stem for file in (tmp_path / "some").iterdir()} == {"stage_timeline", "throughput"}
+
+
+def test_a_table_from_before_a_stage_is_drawn(tmp_path: Path):
+    read_units(tmp_path, 3, 3)
+    path = tmp_path / "units.parquet"
+    pq.write_table(pq.read_table(path).drop_columns(["unpack_s"]), path)
+    units = UnitColumns.read(path)
+    assert units.stages["unpack"].tolist() == [0.0] * 3
+    draw_all(tmp_path / "f", units, None, None)
+    assert (tmp_path / "f" / "stage_timeline.png").exists()
