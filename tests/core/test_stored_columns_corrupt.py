@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -23,11 +19,11 @@ from parquet_by_hand import (
     write,
 )
 from parquet_files import write as write_table
+from run_fuzz import outcomes_of
 from stored_columns import decode, read_stored
 
 from dpiframe_core import _core
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 BODY = plain("<i4", range(100, 120))
 WORDS = dictionary(BODY, 20)
 
@@ -103,20 +99,6 @@ def test_a_file_that_loses_its_end_after_it_was_opened(tmp_path):
 
 
 def test_damaged_files_are_read_or_refused(tmp_path):
-    """In a process of its own, so that a crash fails this test alone."""
-    script = ROOT / "tests" / "helpers" / "fuzz_stored_columns.py"
-    cases = ["--seed", "1", "--count", "4000", "--seconds", "10", "--folder", str(tmp_path)]
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    found = subprocess.run(
-        [sys.executable, str(script), *cases],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    left = [path.name for path in tmp_path.iterdir()]
-    assert found.returncode == 0, f"{left}: exit code {found.returncode}: {found.stderr[-3000:]}"
-    seen = json.loads(found.stdout)
+    seen = outcomes_of("fuzz_stored_columns.py", tmp_path)
     for outcome in ("read", "refused"):
         assert seen[outcome] > seen["cases"] // 10, seen

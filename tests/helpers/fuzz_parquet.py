@@ -16,7 +16,7 @@ import itertools
 import json
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -147,8 +147,15 @@ def _read(file: _core.ParquetFile, first: int, stop: int) -> str:
     return "read"
 
 
-def run(seed: int, first: int, count: int, seconds: float, folder: Path) -> dict[str, int]:
-    """Outcomes of the cases first, first + 1, ..."""
+def run(
+    attempt: Callable[[Path], Iterable[str]],
+    seed: int,
+    first: int,
+    count: int,
+    seconds: float,
+    folder: Path,
+) -> dict[str, int]:
+    """Outcomes of attempts at the cases first, first + 1, ..."""
     seen: collections.Counter[str] = collections.Counter()
     stop = time.monotonic() + seconds
     files = [(data, places(data)) for data in valid_files(folder)]
@@ -169,16 +176,17 @@ def run(seed: int, first: int, count: int, seconds: float, folder: Path) -> dict
     return dict(seen)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def main(attempt: Callable[[Path], Iterable[str]], description: str | None) -> None:
+    """What a script like this one does with its arguments."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
     parser.add_argument("--count", type=int, default=1000, help="how many cases at most")
     parser.add_argument("--seconds", type=float, default=3600, help="how long at most")
     parser.add_argument("--folder", type=Path, default=Path(), help="where the files lie")
     options = parser.parse_args()
-    print(json.dumps(run(**vars(options)), indent=1))
+    print(json.dumps(run(attempt, **vars(options)), indent=1))
 
 
 if __name__ == "__main__":
-    main()
+    main(attempt, __doc__)

@@ -9,16 +9,10 @@ folder; `--seed S --first N --count 1` runs case N again.
 
 from __future__ import annotations
 
-import argparse
-import collections
-import faulthandler
-import json
-import time
 from pathlib import Path
 
 import numpy as np
-from fuzz_parquet import MOST_ROWS, damaged, places, valid_files
-from made_parquet import write_made
+from fuzz_parquet import MOST_ROWS, main
 from parquet_files import read
 from stored_columns import decode, read_stored
 
@@ -66,37 +60,5 @@ def _mixed(kinds: list[str | None]) -> bool:
     return len({kind[-1] for kind in kinds if kind is not None}) > 1
 
 
-def run(seed: int, first: int, count: int, seconds: float, folder: Path) -> dict[str, int]:
-    """Outcomes of the cases first, first + 1, ..."""
-    seen: collections.Counter[str] = collections.Counter()
-    stop = time.monotonic() + seconds
-    files = [(data, places(data)) for data in valid_files(folder)]
-    for number in range(first, first + count):
-        random = np.random.default_rng([seed, number])
-        path = folder / f"seed-{seed}-case-{number}.parquet"
-        if number % 2:
-            write_made(path, random)
-        else:
-            path.write_bytes(damaged(*files[random.integers(0, len(files))], random))
-        faulthandler.dump_traceback_later(30, exit=True)
-        seen.update(attempt(path))
-        path.unlink()
-        seen["cases"] += 1
-        if time.monotonic() > stop:
-            break
-    faulthandler.cancel_dump_traceback_later()
-    return dict(seen)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--first", type=int, default=0, help="number of the first case")
-    parser.add_argument("--count", type=int, default=1000, help="how many cases at most")
-    parser.add_argument("--seconds", type=float, default=3600, help="how long at most")
-    parser.add_argument("--folder", type=Path, default=Path(), help="where the files lie")
-    print(json.dumps(run(**vars(parser.parse_args())), indent=1))
-
-
 if __name__ == "__main__":
-    main()
+    main(attempt, __doc__)
