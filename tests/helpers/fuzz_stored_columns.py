@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 from fuzz_parquet import MOST_ROWS, main
 from parquet_files import read
 from stored_columns import decode, read_stored
