@@ -27,8 +27,7 @@ from pipeline.scoring.unit_block import UnitBlock
 if TYPE_CHECKING:
     from dpiframe_core import Engine
 
-
-# Each of them is read twice.
+# Units in a row that the GPU may fail to unpack before it is left alone: each was read in vain.
 MOST_REFUSED = 8
 
 
