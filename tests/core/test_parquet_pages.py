@@ -19,6 +19,7 @@ from parquet_by_hand import (
     Raw,
     dictionary,
     hybrid,
+    indexed,
     page,
     plain,
     sized,
@@ -39,11 +40,6 @@ BODY = plain("<i4", VALUES)
 def check_file(path: Path, wanted: list[int] | np.ndarray) -> None:
     assert read(_core.ParquetFile(str(path)), ["x"])[0].tolist() == list(wanted)
     check(path)
-
-
-def indexed(width: int, *runs: tuple[int, int] | list[int]) -> bytes:
-    """Body of a page of indices into a dictionary."""
-    return bytes([width]) + hybrid(width, *runs)
 
 
 @pytest.mark.parametrize("kind", TYPES)

@@ -9,24 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from parquet_files import as_pyarrow, check, read, required, write
+from parquet_files import DICTIONARIES, PAGES, as_pyarrow, check, read, required, write
 
 from dpiframe_core import _core
 
 KINDS = ["i4", "i8", "f4", "f8"]
 CODECS = ["none", "snappy", "zstd"]
 VERSIONS = ["1.0", "2.0"]
-DICTIONARIES = {
-    "plain": {"use_dictionary": False},
-    "dictionary": {"use_dictionary": True},
-    # The dictionary is full after a few pages; the rest of the chunk is plain.
-    "fallback": {"use_dictionary": True, "dictionary_pagesize_limit": 2000},
-}
-PAGES = {
-    "default": {},
-    "tiny": {"data_page_size": 100, "write_batch_size": 17},
-    "checksums": {"write_page_checksum": True, "data_page_size": 3000, "write_batch_size": 100},
-}
 
 
 def extremes(kind: str) -> np.ndarray:

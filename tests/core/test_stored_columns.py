@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +12,7 @@ from parquet_by_hand import (
     RLE_DICTIONARY,
     dictionary,
     hybrid,
+    indexed,
     page,
     plain,
     sized,
@@ -20,26 +20,14 @@ from parquet_by_hand import (
     v2,
     write,
 )
-from parquet_files import required
+from parquet_files import DICTIONARIES, PAGES, required
 from parquet_files import write as write_table
 from stored_columns import check_stored, decode, read_stored
 
 from dpiframe_core import _core
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 CODECS = ["none", "zstd"]
 KINDS = ["<i4", "<i8"]
-DICTIONARIES = {
-    "plain": {"use_dictionary": False},
-    "dictionary": {"use_dictionary": True},
-    # The dictionary is full after a few pages; the rest of the chunk is plain.
-    "fallback": {"use_dictionary": True, "dictionary_pagesize_limit": 2000},
-}
-PAGES = {
-    "default": {},
-    "tiny": {"data_page_size": 100, "write_batch_size": 17},
-    "checksums": {"write_page_checksum": True, "data_page_size": 3000, "write_batch_size": 100},
-}
 VALUES = list(range(100, 120))
 BODY = plain("<i4", VALUES)
 WORDS = dictionary(BODY, 20)
@@ -116,11 +104,6 @@ def test_empty_files(tmp_path, size):
     path = write_table(tmp_path / "f", [table_of("<i8", 0)] * size)
     stored = check_stored(path, ["few", "runs"])
     assert (stored.rows, stored.num_pages, stored.packed_bytes) == (0, 0, 0)
-
-
-def indexed(width: int, *runs: tuple[int, int] | list[int]) -> bytes:
-    """Body of a page of indices into a dictionary."""
-    return bytes([width]) + hybrid(width, *runs)
 
 
 @pytest.mark.parametrize("kind", KINDS)

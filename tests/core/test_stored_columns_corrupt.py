@@ -12,7 +12,7 @@ from parquet_by_hand import (
     PLAIN,
     RLE_DICTIONARY,
     dictionary,
-    hybrid,
+    indexed,
     plain,
     v1,
     varint,
@@ -26,11 +26,6 @@ from dpiframe_core import _core
 
 BODY = plain("<i4", range(100, 120))
 WORDS = dictionary(BODY, 20)
-
-
-def indexed(width: int, *runs: tuple[int, int] | list[int]) -> bytes:
-    """Body of a page of indices into a dictionary."""
-    return bytes([width]) + hybrid(width, *runs)
 
 
 INSIDE = {

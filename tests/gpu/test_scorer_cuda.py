@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from cuda_cases import HAS_GPU
 from job_cases import (
+    damage,
     encoded_table,
     job_keys,
     read_scores,
@@ -97,12 +98,7 @@ def test_ids_that_score_as_others_are_counted(tmp_path: Path) -> None:
 def test_a_damaged_page_is_told_by_the_host(tmp_path: Path) -> None:
     tiny_bundle(tmp_path / "bundle")
     write(tmp_path, encoded_table(2000))
-    path = tmp_path / "input/a.parquet"
-    chunk = pq.read_metadata(path).row_group(1).column(3)
-    data = bytearray(path.read_bytes())
-    middle = chunk.data_page_offset + chunk.total_compressed_size // 2
-    data[middle : middle + 8] = b"\xff" * 8
-    path.write_bytes(data)
+    damage(tmp_path / "input/a.parquet", group=1, column=3)
 
     first, second = score(tmp_path)
 

@@ -74,6 +74,15 @@ def write_shards(folder: Path, shards: int, rows: int, group: int) -> pa.Table:
     return pa.concat_tables(tables)
 
 
+def damage(path: Path, group: int, column: int) -> None:
+    """Overwrite bytes in the middle of the pages of a column."""
+    chunk = pq.read_metadata(path).row_group(group).column(column)
+    data = bytearray(path.read_bytes())
+    middle = chunk.data_page_offset + chunk.total_compressed_size // 2
+    data[middle : middle + 8] = b"\xff" * 8
+    path.write_bytes(data)
+
+
 def job_keys(folder: Path, **keys: Any) -> dict[str, Any]:
     """A configuration over `folder`/input and `folder`/bundle, without tracking."""
     return {

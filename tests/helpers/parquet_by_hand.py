@@ -102,6 +102,11 @@ def hybrid(width: int, *runs: tuple[int, int] | list[int]) -> bytes:
     return out
 
 
+def indexed(width: int, *runs: tuple[int, int] | list[int]) -> bytes:
+    """Body of a page of indices into a dictionary."""
+    return bytes([width]) + hybrid(width, *runs)
+
+
 def sized(levels: bytes) -> bytes:
     """Levels as a data page of version 1 holds them."""
     return struct.pack("<I", len(levels)) + levels

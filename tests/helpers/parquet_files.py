@@ -12,6 +12,19 @@ import pyarrow.parquet as pq
 
 from dpiframe_core import _core
 
+# Options of a writer, by what they make of its pages.
+DICTIONARIES: dict[str, dict[str, Any]] = {
+    "plain": {"use_dictionary": False},
+    "dictionary": {"use_dictionary": True},
+    # The dictionary is full after a few pages; the rest of the chunk is plain.
+    "fallback": {"use_dictionary": True, "dictionary_pagesize_limit": 2000},
+}
+PAGES: dict[str, dict[str, Any]] = {
+    "default": {},
+    "tiny": {"data_page_size": 100, "write_batch_size": 17},
+    "checksums": {"write_page_checksum": True, "data_page_size": 3000, "write_batch_size": 100},
+}
+
 GUARD = 64  # bytes on each side of an array, which must stay as they are
 
 

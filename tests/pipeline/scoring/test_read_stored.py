@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from job_cases import (
+    damage,
     encoded_table,
     job_keys,
     read_scores,
@@ -165,11 +166,7 @@ def test_a_unit_with_a_bad_row_is_read_again(
 def test_a_damaged_page_is_told_by_the_host(tmp_path: Path) -> None:
     tiny_bundle(tmp_path / "bundle")
     path = write(tmp_path, encoded_table(2000))
-    chunk = pq.read_metadata(path).row_group(1).column(NAMES.index("C3") + 2)
-    data = bytearray(path.read_bytes())
-    middle = chunk.data_page_offset + chunk.total_compressed_size // 2
-    data[middle : middle + 8] = b"\xff" * 8
-    path.write_bytes(data)
+    damage(path, group=1, column=NAMES.index("C3") + 2)
 
     first, second = score(tmp_path)
 
