@@ -45,7 +45,7 @@ def lay_out(
     program: Program, precision: str, max_batch: int, streams: int, policy: Policy
 ) -> DeviceLayout:
     """Choose types and strides, plan the steps, place the buffers."""
-    floats = _float_buffers(program)
+    floats = float_buffers(program)
     partials = {
         s.head_out.buffer: _columns(program, s)
         for s in program.steps
@@ -78,7 +78,7 @@ def element_bytes(precision: str, is_float: bool) -> int:
     return 4 if is_float or precision in ("fp32", "tf32") else 2
 
 
-def _float_buffers(program: Program) -> frozenset[str]:
+def float_buffers(program: Program) -> frozenset[str]:
     """Numbers that are one a row, and dense features, unless a product or a lookup's rows need the
     activation type."""
     bound = {v.buffer for s in program.steps for v in _activations(s)}

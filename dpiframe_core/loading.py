@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -11,6 +12,7 @@ from dpiframe_core.cuda_engine import CudaEngine, CudaOptions
 from dpiframe_core.engine import Engine
 from dpiframe_core.errors import DeviceMemoryError
 from dpiframe_core.lowering import DEVICE_PASSES, lower
+from dpiframe_core.number_bounds import arithmetic
 from dpiframe_core.scheduling import Policy
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16"]
@@ -38,7 +40,8 @@ def load_engine(  # noqa: PLR0913 - the one call that users make: keywords read 
     `policy` (the order of launches: "serial", "depth_first", "breadth_first") and `graphs`: how a
     GPU runs the plan, without effect on the CPU; `threads`: CPU threads, on the CPU set for the
     whole process (default: torch's setting), for a GPU those that pack batches (default: up to 16).
-    With `on_bad_id="oov"` every field needs an `oov_row`. The CPU computes in float32 whatever
+    `precision` "bf16" computes in fp16 where the weights show that fp16 holds all numbers. With
+    `on_bad_id="oov"` every field needs an `oov_row`. The CPU computes in float32 whatever
     the precision, which is within the bound of each. DeviceMemoryError where the GPU has too little
     memory: all that was taken is given back, and a smaller `max_batch` may fit.
     """
@@ -59,8 +62,9 @@ def load_engine(  # noqa: PLR0913 - the one call that users make: keywords read 
 
 def _on_gpu(opened: Bundle, options: CudaOptions) -> CudaEngine:
     program = lower(opened.spec, opened.arrays(), DEVICE_PASSES)
+    kept = arithmetic(options.precision, program, opened.schema)
     try:
-        return CudaEngine(program, options)
+        return CudaEngine(program, replace(options, precision=kept))
     except DeviceMemoryError as error:
         # Without the frames, which would hold what was taken while the caller handles the error.
         raise error.with_traceback(None) from None

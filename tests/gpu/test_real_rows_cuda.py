@@ -8,10 +8,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from cuda_cases import BOUNDS, HAS_GPU, PRECISIONS, scaled_error
+from cuda_cases import BOUNDS, HAS_GPU, PRECISIONS, cuda_options, logits, scaled_error
 
 from dpiframe_core import CTRModel, load_engine
+from dpiframe_core.cuda_engine import CudaEngine
 from dpiframe_core.features import Encoder
+from dpiframe_core.lowering import DEVICE_PASSES, lower
 from pipeline.data.convert import ConvertOptions, convert
 from pipeline.evaluate import auc
 from pipeline.training import TrainOptions, train
@@ -63,8 +65,18 @@ def trained(request, tmp_path_factory, shared_data):
 def test_logits_and_auc_of_real_rows(trained, precision):
     bundle, ids, dense, labels, expected = trained
     engine = load_engine(bundle, device="cuda", precision=precision, max_batch=4096)
-    logits = engine.logits(ids, dense)
+    found = engine.logits(ids, dense)
     engine.close()
-    assert scaled_error(logits, expected) < BOUNDS[precision]
+    assert scaled_error(found, expected) < BOUNDS[precision]
     assert auc(labels, expected) > 0.55
-    assert abs(auc(labels, logits) - auc(labels, expected)) < 1e-4
+    assert abs(auc(labels, found) - auc(labels, expected)) < 1e-4
+
+
+def test_logits_of_real_rows_in_eight_bits(trained):
+    """`load_engine` computes bf16 in fp16 where it can; here it does not."""
+    bundle, ids, dense, _, expected = trained
+    dense = np.zeros((0, ids.shape[1]), np.float32) if dense is None else dense
+    program = lower(bundle.spec, bundle.arrays(), DEVICE_PASSES)
+    engine = CudaEngine(program, cuda_options(precision="bf16", max_batch=4096))
+    assert scaled_error(logits(engine, ids, dense), expected) < BOUNDS["bf16"]
+    engine.close()
