@@ -46,6 +46,28 @@ int number_bytes(const File& file, const std::vector<std::string>& names, std::s
   return bytes;
 }
 
+// Chunks of a file never share bytes. Those of a damaged footer may, or lie behind the end, and
+// would together ask for many times the file's size of page-locked memory.
+void check_places(const std::vector<Piece>& pieces, const std::vector<std::string>& names,
+                  std::int64_t size) {
+  std::vector<const Piece*> by_place;
+  for (const Piece& piece : pieces) {
+    const Chunk& chunk = *piece.chunk;
+    DPIF_CHECK(chunk.begin <= size && chunk.bytes <= size - chunk.begin, place_of(piece, names),
+               "it lies behind the end of the file");
+    by_place.push_back(&piece);
+  }
+  std::ranges::sort(by_place, {}, [](const Piece* piece) { return piece->chunk->begin; });
+  for (std::size_t i = 1; i < by_place.size(); ++i) {
+    const Chunk& before = *by_place[i - 1]->chunk;
+    const Chunk& chunk = *by_place[i]->chunk;
+    if (&chunk == &before) continue;  // a column that is asked for twice
+    DPIF_CHECK(chunk.begin - before.begin >= before.bytes, place_of(*by_place[i], names),
+               "it shares bytes with column ", names[by_place[i - 1]->name], " of row group ",
+               by_place[i - 1]->group);
+  }
+}
+
 // All chunks, those of a row group as they lie in the file.
 std::vector<Piece> pieces_of(const File& file, const std::vector<std::string>& names,
                              std::size_t first, std::size_t stop) {
@@ -62,13 +84,11 @@ std::vector<Piece> pieces_of(const File& file, const std::vector<std::string>& n
                       [](const Piece& piece) { return piece.chunk->begin; });
     row += group.rows;
   }
-  const std::int64_t size = file.bytes().size();
+  check_places(pieces, names, file.bytes().size());
   for (Piece& piece : pieces) {
     const Chunk& chunk = *piece.chunk;
     DPIF_CHECK(chunk.codec == Codec::kNone || chunk.codec == Codec::kZstd, place_of(piece, names),
                "pages of codec ", static_cast<int>(chunk.codec), " are not unpacked on a GPU");
-    DPIF_CHECK(chunk.bytes <= size - chunk.begin, place_of(piece, names),
-               "it lies behind the end of the file");
     DPIF_CHECK(chunk.bytes <= INT64_MAX / 2 - at, place_of(piece, names), "too many bytes");
     piece.at = at;
     at += chunk.bytes;

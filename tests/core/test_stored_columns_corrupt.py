@@ -9,8 +9,10 @@ import pyarrow as pa
 import pytest
 from parquet_by_hand import (
     DICTIONARY,
+    I64,
     PLAIN,
     RLE_DICTIONARY,
+    Fields,
     dictionary,
     indexed,
     plain,
@@ -83,6 +85,38 @@ def test_a_page_that_claims_more_memory_than_its_values_take(tmp_path):
     file = _core.ParquetFile(str(write(tmp_path / "f", [page], 20, codec="zstd")))
     with pytest.raises(ValueError, match="a page of 20 values that unpacks to 1048576 bytes"):
         read_stored(file, ["x"])
+
+
+def groups(starts: list[int], size: int) -> list[Fields]:
+    """Row groups of 20 rows whose chunks begin there."""
+    facts = {1: 1, 2: [PLAIN], 3: ["x"], 4: 0, 5: I64(20), 6: I64(size), 7: I64(size)}
+    return [
+        {1: [{2: I64(start), 3: {**facts, 9: I64(start)}}], 2: I64(size), 3: I64(20)}
+        for start in starts
+    ]
+
+
+def test_a_footer_whose_chunks_share_bytes(tmp_path):
+    """They would take many times the file's size of page-locked memory."""
+    page = v1(BODY, 20)
+    size = len(page)
+    for second in (4, 4 + size - 1):
+        footer = {4: groups([4] + [second] * 50, size)}
+        file = _core.ParquetFile(str(write(tmp_path / "f", [page] * 2, 1020, footer=footer)))
+        with pytest.raises(ValueError, match="column x: it shares bytes with column x of row gr"):
+            file.stored_bytes(["x"], 0, 51)
+    footer = {4: groups([4 + size, 4], size)}  # in any order
+    file = _core.ParquetFile(str(write(tmp_path / "f", [page] * 2, 40, footer=footer)))
+    stored, memory = read_stored(file, ["x", "x"])  # a column that is asked for twice
+    assert decode(stored, memory).tolist() == [[*range(100, 120)] * 2] * 2
+
+
+def test_a_footer_whose_chunks_lie_behind_the_end(tmp_path):
+    page = v1(BODY, 20)
+    for size in (1 << 20, 1 << 62):
+        file = _core.ParquetFile(str(write(tmp_path / "f", [page], 20, chunk={7: I64(size)})))
+        with pytest.raises(ValueError, match="column x: it lies behind the end of the file"):
+            file.stored_bytes(["x"], 0, 1)
 
 
 def test_a_file_that_loses_its_end_after_it_was_opened(tmp_path):
