@@ -71,6 +71,7 @@ class UnitRecord(BaseModel):
     scorer: str = ""
     device: str = ""
     reduced_batch: int | None = None  # rows a call, where GPU memory was too short for max_batch
+    unpack_error: str = ""  # why a GPU that was to unpack the unit did not, where it is to blame
 
 
 class UnitError(BaseModel):

@@ -47,7 +47,7 @@ class MemoryShortError(Exception):
 class LoadedEngine:
     """An engine that `load` makes for a number of rows a call, made anew when memory is short.
 
-    For one thread, but for `device`, `reduced_batch` and `stored`.
+    For one thread, but for `device`, `reduced_batch`, `stored` and `not_stored`.
     """
 
     def __init__(self, load: Callable[[int], ScoringEngine], max_batch: int) -> None:
@@ -57,6 +57,7 @@ class LoadedEngine:
         self._engine: ScoringEngine | None = None
         self.device = ""  # where the engine runs
         self.stored: StoredScorer | None = None  # of this engine
+        self.not_stored = ""  # why a GPU has none
         self._ready()
 
     @property
@@ -101,9 +102,9 @@ class LoadedEngine:
                 continue
             self.device = self._engine.device
             try:
-                self.stored = self._engine.stored_scorer()
-            except RuntimeError:  # no memory, of the GPU or page-locked; the host can unpack
-                self.stored = None
+                self.stored, self.not_stored = self._engine.stored_scorer(), ""
+            except RuntimeError as error:  # no memory, of the GPU or page-locked
+                self.stored, self.not_stored = None, str(error)
         return self._engine
 
     def _shrink(self, error: DeviceMemoryError) -> None:

@@ -106,6 +106,7 @@ class Job:
         self.quarantined: list[Quarantined] = []
         self.resumed_rows = self.rejected = self.num_gpus = 0
         self.short_of_memory: set[tuple[str, int]] = set()
+        self.not_unpacking: set[str] = set()  # scorers
 
     def run(self) -> JobResult:
         """Do the whole job under the output's lock."""
@@ -158,6 +159,7 @@ class Job:
                     self.records[outcome.unit] = outcome
                     self.rejected += outcome.rejected
                     self._warn_of_memory(outcome)
+                    self._warn_of_unpacking(outcome)
                     progress.unit_done(outcome.rows)
                     tracker.unit_done(outcome)
                     check_rejected(self.plan, self.rejected)
@@ -178,6 +180,20 @@ class Job:
                 "scorer %s: the GPU's memory is too short for max_batch, it goes on with %d rows",
                 record.scorer,
                 record.reduced_batch,
+            )
+
+    def _warn_of_unpacking(self, record: UnitRecord) -> None:
+        """Say once a scorer that its GPU left units to the CPU, at which unit and why."""
+        if record.unpack_error and record.scorer not in self.not_unpacking:
+            self.not_unpacking.add(record.scorer)
+            log.warning(
+                "scorer %s: the GPU does not unpack row groups %d..%d of %s, the CPU does, which "
+                "is slower: %s",
+                record.scorer,
+                record.first_row_group,
+                record.stop_row_group - 1,
+                record.path,
+                record.unpack_error,
             )
 
     def _failed(self, error: UnitError) -> None:

@@ -60,6 +60,12 @@ class Scored(NamedTuple):
         return fields
 
 
+class Refused(NamedTuple):
+    """A unit that the GPU did not unpack; `why`: what failed there, if not the unit is to blame."""
+
+    why: str = ""
+
+
 class JobEngine:
     """One engine for the threads of a scorer, in a thread of its own."""
 
@@ -85,26 +91,36 @@ class JobEngine:
             return self._settings.device == "cuda"
         return self._engine.exception() is None and self._engine.result().stored is not None
 
+    def why_not_unpacked(self) -> str:
+        """Why units must be unpacked by the CPU although there is a GPU; empty where there is no
+        such reason.
+        """
+        if self._refused >= MOST_REFUSED:
+            return f"{MOST_REFUSED} units in a row could not be scored that way"
+        loaded = self._engine.done() and self._engine.exception() is None
+        return self._engine.result().not_stored if loaded else ""
+
     def score(self, block: UnitBlock) -> Scored:
         """Score a unit. UnitFailedError, or any error of the engine."""
         return self._thread.submit(self._score, self._engine.result(), block).result()
 
-    def score_stored(self, unit: StoredUnit) -> Scored | None:
+    def score_stored(self, unit: StoredUnit) -> Scored | Refused:
         """Score a unit whose ids the GPU unpacks, in the caller's thread; UnitFailedError.
 
-        None where that is not possible, and the unit must be read another way: the GPU has no room
-        for it or fails, a page is corrupt, an id is outside its table. Where it is so for unit
+        Refused where that is not possible, and the unit must be read another way: the GPU has no
+        room for it or fails, a page is corrupt, an id is outside its table. Where it is so for unit
         after unit, no more are tried.
         """
         engine = self._engine.result()
         device, reduced_batch, scorer = engine.device, engine.reduced_batch, engine.stored
         try:
             found = None if scorer is None else scorer.score(unit.ids, unit.memory, unit.dense)
-        except RuntimeError:  # if it is the engine that failed, the ordinary way will say so
-            found = None
+        except RuntimeError as error:  # the ordinary way may do, or fail in the same way
+            self._refused += 1
+            return Refused(str(error))
         if found is None or (found.bad_ids.any() and self._settings.config.on_bad_id != "oov"):
             self._refused += 1
-            return None
+            return Refused()
         self._refused = 0
         bad_ids = zip(self._fields, found.bad_ids, strict=True)
         return Scored(

@@ -22,7 +22,7 @@ from pipeline.publishing.publish import Publisher, SupersededError
 from pipeline.publishing.records import ErrorKind, Outcome, UnitError, UnitRecord
 from pipeline.scoring.bad_rows import Finding, first_bad_row, rejected_table
 from pipeline.scoring.engine_loading import MemoryShortError
-from pipeline.scoring.job_engine import JobEngine, Scored, UnitFailedError
+from pipeline.scoring.job_engine import JobEngine, Refused, Scored, UnitFailedError
 from pipeline.scoring.read import read_unit
 from pipeline.scoring.read_stored import read_stored
 from pipeline.scoring.score_stats import score_stats
@@ -62,15 +62,19 @@ class Scorer:
 
     def _read_and_score(self, unit_json: str) -> Outcome:
         unit = Unit.model_validate_json(unit_json)
+        refused = Refused()
         with self.memory.piece() as piece:
 
             def score() -> Outcome:
+                nonlocal refused
                 scored = self._score_stored(unit, piece)
-                if scored is not None:
+                if not isinstance(scored, Refused):
                     return scored
-                return self._score_block(read_unit(unit_json, self.read_settings, piece)[0])
+                refused = scored
+                block = read_unit(unit_json, self.read_settings, piece)[0]
+                return self._score_block(block, refused.why)
 
-            return self._outcome(unit, score)
+            return told_of(self._outcome(unit, score), refused)
 
     def _outcome(self, unit: Unit, score: Callable[[], Outcome]) -> Outcome:
         try:
@@ -92,30 +96,35 @@ class Scorer:
         except Exception as error:
             return failed(unit, "internal", f"{type(error).__name__}: {error}")
 
-    def _score_stored(self, unit: Unit, piece: Piece) -> UnitRecord | None:
-        """Score a unit that the GPU unpacks; None where it must be read the ordinary way."""
+    def _score_stored(self, unit: Unit, piece: Piece) -> UnitRecord | Refused:
+        """Score a unit that the GPU unpacks; Refused where it must be read the ordinary way."""
         if not self.engine.unpacks:
-            return None
+            return Refused(self.engine.why_not_unpacked())
         stored = read_stored(unit, self.settings.read_settings.columns, piece)
         if stored is None:
-            return None
+            return Refused()
         started = time.time()
         scored = self.engine.score_stored(stored)
-        if scored is None:
-            return None
+        if isinstance(scored, Refused):
+            return scored
         return self._publish(unit, stored.facts, stored.copied, scored, started)
 
-    def _score_block(self, table: pa.Table) -> Outcome:
+    def _score_block(self, table: pa.Table, unpack_error: str = "") -> Outcome:
         block = open_block(table)
         if isinstance(block, UnitError):
             return block
         started = time.time()
-        return self._publish(
-            block.unit, block.facts, block.copied, self.engine.score(block), started
-        )
+        scored = self.engine.score(block)
+        return self._publish(block.unit, block.facts, block.copied, scored, started, unpack_error)
 
     def _publish(
-        self, unit: Unit, facts: ReadFacts, copied: pa.Table, scored: Scored, started: float
+        self,
+        unit: Unit,
+        facts: ReadFacts,
+        copied: pa.Table,
+        scored: Scored,
+        started: float,
+        unpack_error: str = "",
     ) -> UnitRecord:
         """Write the scores of a unit and then its record."""
         rejected = self._rejected(unit, facts, scored.findings)
@@ -137,6 +146,7 @@ class Scorer:
             encode_s=facts.encode_s,
             write_s=write_s,
             scorer=self.name,
+            unpack_error=unpack_error,
         )
         self.publisher.write_record(record)
         return record
@@ -191,6 +201,14 @@ def timed(work: Callable[[], T]) -> tuple[T, float]:
 def failed(unit: Unit, kind: ErrorKind, message: str) -> UnitError:
     """The outcome of a unit that could not be published."""
     return UnitError(unit=unit.name, kind=kind, message=message)
+
+
+def told_of(outcome: Outcome, refused: Refused) -> Outcome:
+    """The outcome; where the unit failed, what the GPU said of it before is told with it."""
+    if isinstance(outcome, UnitRecord) or not refused.why:
+        return outcome
+    message = f"{outcome.message}; before that the GPU did not unpack it: {refused.why}"
+    return outcome.model_copy(update={"message": message})
 
 
 def outcomes(results: Sequence[Outcome]) -> pa.Table:

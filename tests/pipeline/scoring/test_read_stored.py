@@ -4,6 +4,7 @@ publish the same. A host's decoder stands in for the GPU's.
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from job_cases import (
     unit_of,
     with_value,
 )
+from unit_records import record
 
 from dpiframe_core import Engine, _core
 from dpiframe_core.errors import DeviceMemoryError
@@ -31,9 +33,11 @@ from pipeline.planning.columns import Columns
 from pipeline.planning.plan import make_plan
 from pipeline.publishing.output import claim
 from pipeline.publishing.records import Outcome, OutputLayout, UnitRecord
+from pipeline.scoring.job import Job
 from pipeline.scoring.job_engine import MOST_REFUSED, JobEngine
 from pipeline.scoring.read_stored import read_stored
 from pipeline.scoring.scorer import decode
+from pipeline.scoring.signals import StopSignals
 from pipeline.scoring.unit_groups import group_table
 from pipeline.scoring.unit_memory import Piece
 
@@ -193,8 +197,61 @@ def test_what_the_gpu_does_not_unpack_the_host_does(
 
     monkeypatch.setattr(HostDecoder, "score", sometimes)
 
-    assert readers(score(tmp_path)) == ["cpu"] * 6 + ["gpu"] + ["cpu"] * 13
+    found = score(tmp_path)
+
+    assert readers(found) == ["cpu"] * 6 + ["gpu"] + ["cpu"] * 13
     assert len(calls) == 7 + MOST_REFUSED  # and does not try for ever
+    told = [unit.unpack_error for unit in found if isinstance(unit, UnitRecord)]
+    given_up = f"{MOST_REFUSED} units in a row could not be scored that way"
+    assert told == [str(error)] * 6 + [""] + [str(error)] * MOST_REFUSED + [given_up] * 5
+
+
+@pytest.mark.usefixtures("beside_gpu")
+def test_a_gpu_without_room_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(engine: Engine) -> HostDecoder:
+        raise DeviceMemoryError("full")
+
+    monkeypatch.setattr(Engine, "stored_scorer", refuse)
+    tiny_bundle(tmp_path / "bundle")
+    write(tmp_path, encoded_table(2000))
+
+    found = score(tmp_path)
+
+    assert readers(found) == ["cpu"] * 2
+    assert {unit.unpack_error for unit in found if isinstance(unit, UnitRecord)} == {"full"}
+
+
+@pytest.mark.usefixtures("beside_gpu")
+def test_an_error_of_the_gpu_is_told_with_the_one_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise RuntimeError("the first")
+
+    monkeypatch.setattr(HostDecoder, "score", fail)
+    tiny_bundle(tmp_path / "bundle")
+    damage(write(tmp_path, encoded_table(1000)), group=0, column=NAMES.index("C3") + 2)
+
+    (found,) = score(tmp_path)
+
+    assert not isinstance(found, UnitRecord)
+    assert found.kind == "corrupt"
+    assert found.message.endswith("; before that the GPU did not unpack it: the first")
+
+
+def test_the_driver_says_once_a_scorer_that_units_are_left_to_the_cpu(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tiny_bundle(tmp_path / "bundle")
+    write(tmp_path, encoded_table(1000))
+    plan = make_plan(JobConfig.model_validate(job_keys(tmp_path)))
+    job = Job(plan, StopSignals(), verbose=False)
+    with caplog.at_level(logging.WARNING, "dpiframe.job"):
+        for scorer, error in (("a", ""), ("a", "full"), ("a", "other"), ("b", "full")):
+            job._warn_of_unpacking(record(scorer=scorer, stop_row_group=3, unpack_error=error))
+    assert [message.split(":")[0] for message in caplog.messages] == ["scorer a", "scorer b"]
+    assert "row groups 0..2 of x.parquet" in caplog.messages[0]
+    assert caplog.messages[0].endswith("full")
 
 
 def test_other_files_are_left_to_the_ordinary_way(tmp_path: Path) -> None:
