@@ -10,7 +10,7 @@ from pipeline.planning.job_plan import JobPlan
 from pipeline.scoring.cluster import running_cluster
 from pipeline.scoring.estimate import Estimate, estimate
 from pipeline.scoring.machine import Machine, local_machine
-from pipeline.scoring.sizes import Sizes, work_of
+from pipeline.scoring.sizes import Sizes, Work, work_of
 from pipeline.scoring.sizing import choose_sizes
 from pipeline.words import counted, size
 
@@ -41,7 +41,8 @@ def dry_run(plan: JobPlan, unit_rows: int | Literal["auto"]) -> str:
     machine, work = local_machine(), work_of(plan, pending)
     sizes = choose_sizes(machine, work, plan.config)
     expected = estimate(sizes, machine, work, plan.config.precision)
-    return "\n".join([*lines, _machine_line(machine), *_size_lines(sizes), *_time_lines(expected)])
+    lines += [_machine_line(machine), *_size_lines(sizes), *_unpacking_lines(sizes, work)]
+    return "\n".join([*lines, *_time_lines(expected)])
 
 
 def _unit_lines(plan: JobPlan, unit_rows: int | Literal["auto"]) -> list[str]:
@@ -74,6 +75,18 @@ def _size_lines(sizes: Sizes) -> list[str]:
     }
     lines = [f"{key:<19} {value:<12} {sizes.reasons[key]}" for key, value in values.items()]
     return [f"{'sizes' if i == 0 else '':<10} {line}" for i, line in enumerate(lines)]
+
+
+def _unpacking_lines(sizes: Sizes, work: Work) -> list[str]:
+    """Who decodes the input, where it may be a GPU; the CPU is slower at it."""
+    if sizes.device != "cuda":
+        return []
+    if sizes.read_in == "tasks":
+        return ["unpacking  by the CPU: units are read by tasks"]
+    if work.stored == 1:
+        return ["unpacking  by the GPU"]
+    others = f"of {work.stored:.1%} of the rows by the GPU, of the others by the CPU"
+    return [f"unpacking  {others if work.stored else 'by the CPU'}: {work.not_stored}"]
 
 
 def _time_lines(expected: Estimate) -> list[str]:

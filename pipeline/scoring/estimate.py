@@ -46,8 +46,9 @@ class Estimate(NamedTuple):
 
 def estimate(sizes: Sizes, machine: Machine, work: Work, precision: str) -> Estimate:
     """The time that the job would take, if nothing else ran there."""
-    stored = work.stored and sizes.device == "cuda" and sizes.read_in == "scorer"
-    read_s = work.row_bytes / (STORED_BYTES_S if stored else READ_BYTES_S[work.form])
+    stored = work.stored if sizes.device == "cuda" and sizes.read_in == "scorer" else 0.0
+    read_s = stored * work.row_bytes / STORED_BYTES_S
+    read_s += (1 - stored) * work.row_bytes / READ_BYTES_S[work.form]
     rows_a_call = work.rows / work.units
     readers = min(machine.cores, sizes.read_tasks)
     if sizes.read_in == "scorer":  # its threads read and publish, a few units a call
@@ -59,7 +60,7 @@ def estimate(sizes: Sizes, machine: Machine, work: Work, precision: str) -> Esti
     if sizes.device == "cuda":
         score_s = work.model.fields / GPU_LOOKUPS_S
         score_s += work.model.operations / GPU_OPERATIONS_S[precision]
-        score_s += work.row_bytes / GPU_UNPACK_BYTES_S if stored else 0.0
+        score_s += stored * work.row_bytes / GPU_UNPACK_BYTES_S
         rates["the GPUs"] = sizes.scorers / score_s
     else:
         score_s = work.model.fields / CPU_LOOKUPS_S + work.model.operations / CPU_OPERATIONS_S

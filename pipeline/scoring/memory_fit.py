@@ -27,8 +27,9 @@ SMALLER = (
 LEAST_IN_FLIGHT = 2  # one waits while one is scored
 QUEUED = 2  # times as many calls as a scorer works on: some wait at it, so that it never does
 # Units in hand a core, some of which wait for the GPU while others are read; and beside one GPU,
-# which more cannot keep busier: where it unpacks them itself, they take a quarter of the cores.
-GPU_READS, MOST_READS, MOST_STORED = 1.25, 32, 12
+# which more cannot keep busier: where it unpacks nearly all itself, they take a quarter of the
+# cores.
+GPU_READS, MOST_READS, MOST_STORED, NEARLY_ALL = 1.25, 32, 12, 0.95
 CPU_READS = 3  # of a scorer without a GPU: one unit is read, one scored, one written
 
 
@@ -65,7 +66,7 @@ def _reading_scorers(sizes: Sizes, machine: Machine, work: Work, config: JobConf
     """Units read in the scorers, as many as cores and memory allow; nothing is in the store."""
     _check_memory(machine, work)
     on_gpu = sizes.device == "cuda"
-    most = MOST_STORED if work.stored else MOST_READS
+    most = MOST_STORED if work.stored >= NEARLY_ALL else MOST_READS
     a_scorer = min(most, GPU_READS * machine.cores / sizes.scorers)
     wanted = int(a_scorer * sizes.scorers) if on_gpu else CPU_READS * sizes.scorers
     readers = max(sizes.scorers, min(wanted, work.units, 1024))

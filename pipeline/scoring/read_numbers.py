@@ -7,6 +7,7 @@ It takes files as most writers make them and leaves all others, and whatever is 
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -63,14 +64,12 @@ def read_numbers(unit: Unit, columns: Columns, piece: Piece) -> Numbers | None:
 
 def number_file(unit: Unit, columns: Columns) -> NumberFile | None:
     """The file of a unit, where its ids and dense features are numbers that lie there as such."""
-    groups = unit.first_row_group, unit.stop_row_group
     file = opened(unit.path, unit.size, unit.mtime_ns)
+    groups = unit.first_row_group, unit.stop_row_group
     kinds = {name: file.number_type(name, *groups) for name in columns.read_columns}
-    id_types = {kinds[name] for name in columns.id_columns} or {ID_TYPES[0]}
-    dense_types = {kinds[name] for name in columns.dense_columns} or {DENSE_TYPE}
+    id_type = id_type_of(kinds, columns)
     group_rows = file.group_rows[slice(*groups)]
-    (id_type,) = id_types if len(id_types) == 1 else (None,)
-    if id_type not in ID_TYPES or dense_types != {DENSE_TYPE} or sum(group_rows) != unit.rows:
+    if id_type is None or sum(group_rows) != unit.rows:
         return None
     plain = plain_columns(unit.path, unit.size, unit.mtime_ns)
     published = {
@@ -79,6 +78,16 @@ def number_file(unit: Unit, columns: Columns) -> NumberFile | None:
         if name in plain and plain[name] == kinds[name]
     }
     return NumberFile(file, id_type, published, group_rows)
+
+
+def id_type_of(kinds: Mapping[str, str | None], columns: Columns) -> str | None:
+    """The type of all ids, from that of each column; None where they cannot be read this way, or
+    the dense features cannot.
+    """
+    id_types = {kinds[name] for name in columns.id_columns} or {ID_TYPES[0]}
+    dense_types = {kinds[name] for name in columns.dense_columns} or {DENSE_TYPE}
+    (id_type,) = id_types if len(id_types) == 1 else (None,)
+    return id_type if id_type in ID_TYPES and dense_types == {DENSE_TYPE} else None
 
 
 @functools.lru_cache(maxsize=32)

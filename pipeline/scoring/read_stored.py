@@ -33,20 +33,6 @@ class StoredUnit(NamedTuple):
     copied: pa.Table
 
 
-def is_stored(unit: Unit, columns: Columns) -> bool:
-    """Whether `read_stored` takes the unit's file, as far as its footer tells."""
-    if columns.form != "encoded" or not columns.id_columns:
-        return False
-    try:
-        found = number_file(unit, columns)
-        if found is None:
-            return False
-        groups = unit.first_row_group, unit.stop_row_group
-        return found.file.stored_bytes(list(columns.id_columns), *groups) > 0
-    except (OSError, ValueError, MemoryError, pa.ArrowException):
-        return False
-
-
 def read_stored(unit: Unit, columns: Columns, piece: Piece) -> StoredUnit | None:
     """A unit, in `piece`; None where it is not for this way of reading."""
     if columns.form != "encoded" or not columns.id_columns:

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from pipeline.planning.job_plan import JobPlan
 from pipeline.planning.row_cost import ModelCost
 from pipeline.planning.units import Unit
-from pipeline.scoring.read_stored import is_stored
+from pipeline.scoring.stored_share import stored_share
 
 LEAST_STORE = 256 << 20
 MAX_BATCH = 65536
@@ -17,8 +17,8 @@ IN_FLIGHT = 4
 
 
 class Work(NamedTuple):
-    """What is to be scored. `largest_rows`: rows of the largest unit; `stored`: a GPU takes ids as
-    the files store them.
+    """What is to be scored. `largest_rows`: rows of the largest unit; `stored`: the share of the
+    rows whose ids a GPU takes as the files store them; `not_stored`: why it does not take others.
     """
 
     rows: int
@@ -27,7 +27,8 @@ class Work(NamedTuple):
     row_bytes: int
     form: Literal["raw", "encoded"]
     model: ModelCost
-    stored: bool = False
+    stored: float = 0.0
+    not_stored: str = ""
 
     @property
     def unit_bytes(self) -> int:
@@ -37,6 +38,7 @@ class Work(NamedTuple):
 
 def work_of(plan: JobPlan, pending: Sequence[Unit]) -> Work:
     """What the pending units (at least one) of a plan are."""
+    stored = stored_share(pending, plan.columns)
     return Work(
         rows=sum(unit.rows for unit in pending),
         units=len(pending),
@@ -44,7 +46,8 @@ def work_of(plan: JobPlan, pending: Sequence[Unit]) -> Work:
         row_bytes=plan.row_bytes,
         form=plan.columns.form,
         model=plan.model,
-        stored=is_stored(pending[0], plan.columns),  # files of a job are alike
+        stored=stored.share,
+        not_stored=stored.other,
     )
 
 

@@ -55,13 +55,24 @@ def test_a_billion_rows_on_one_gpu_with_16_cores() -> None:
 
 
 def test_units_that_the_gpu_unpacks_take_few_threads() -> None:
-    stored = choose_sizes(machine(), work(stored=True), config())
+    stored = choose_sizes(machine(), work(stored=1.0), config())
     assert (stored.read_in, stored.read_tasks, stored.calls) == ("scorer", 12, 12)
-    found = estimate(stored, machine(), work(stored=True), "fp16")
+    found = estimate(stored, machine(), work(stored=1.0), "fp16")
     other = estimate(sizes_of(), machine(), work(), "fp16")
     assert found.limit == "the GPUs"
     assert other.limit == "reading and publishing"
     assert found.seconds < other.seconds
+
+
+def test_units_that_the_gpu_does_not_unpack_take_their_threads() -> None:
+    mixed = choose_sizes(machine(), work(stored=0.5), config())
+    assert mixed.read_tasks == sizes_of().read_tasks
+    assert choose_sizes(machine(), work(stored=0.96), config()).read_tasks == 12
+    found = [estimate(mixed, machine(), work(stored=s), "fp16").rates for s in (0.0, 0.5, 1.0)]
+    for stage, order in (("reading and publishing", 1), ("the GPUs", -1)):
+        rates = [order * rates[stage] for rates in found]
+        assert rates == sorted(rates)
+        assert len(set(rates)) == 3
 
 
 def test_a_billion_rows_read_by_tasks() -> None:
