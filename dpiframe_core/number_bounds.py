@@ -25,8 +25,8 @@ from dpiframe_core.program import Program, View
 
 # fp16 holds up to 65,504: roundings on the way are within the factor of two.
 MOST = 2.0**15
-# Below 2^-14 fp16 loses bits. A table or a product's weight whose largest number is smaller than
-# this may have many that matter down there.
+# Below 2^-14 fp16 loses bits. Where the largest number of a table, of a product's weight or of what
+# a step may write is smaller than this, many that matter may be down there.
 LEAST = 2.0**-8
 THREADS = 8
 
@@ -63,8 +63,7 @@ def holds_in_fp16(program: Program, dense: Sequence[float]) -> bool:
     of a kind that is not known here is no proof.
     """
     bounds = Bounds(program, dense)
-    weights = [bounds.largest[name] for name in _kept_in_halves(program)]
-    if not all(size == 0 or LEAST <= size <= MOST for size in weights):
+    if not all(_is_held(bounds.largest[name]) for name in _kept_in_halves(program)):
         return False
     floats = float_buffers(program)
     for step in program.steps:
@@ -73,9 +72,14 @@ def holds_in_fp16(program: Program, dense: Sequence[float]) -> bool:
         with np.errstate(invalid="ignore", over="ignore"):  # infinity times 0: no bound either
             STEPS[type(step)](step, bounds)
         halves = [view for view in step.writes() if view.buffer not in floats]
-        if not all((bounds[view] <= MOST).all() for view in halves):
+        if not all(_is_held(bounds[view].max()) for view in halves):
             return False
     return True
+
+
+def _is_held(largest: float) -> bool:
+    """False for NaN, which is no bound."""
+    return largest == 0 or LEAST <= largest <= MOST
 
 
 def arithmetic(precision: str, program: Program, schema: FeatureSchema | None) -> str:

@@ -25,8 +25,8 @@ def weights_of(spec, seed: int = 0) -> dict[str, torch.Tensor]:
     return dict(model_zoo.random_model(spec, seed).state_dict())
 
 
-def spec_of(name: str, dense_as="field", dense=()):
-    return MODELS[name](Features(model_zoo.fields(8), dense, dense_as), Deep((19, 8), True))
+def spec_of(name: str, dense_as="field", dense=(), batch_norm=True):
+    return MODELS[name](Features(model_zoo.fields(8), dense, dense_as), Deep((19, 8), batch_norm))
 
 
 @pytest.mark.parametrize("passes", [(), PASSES, DEVICE_PASSES], ids=["plain", "cpu", "device"])
@@ -84,6 +84,14 @@ def test_models_that_bf16_is_for(kind):
     program = changed_program(**kind)
     assert not holds_in_fp16(program, [])
     assert arithmetic("bf16", program, None) == "bf16"
+
+
+def test_small_numbers_that_products_make_smaller():
+    """Tables and weights alone would do; fp16 would lose bits of what is computed from them."""
+    spec = spec_of("wdl", batch_norm=False)
+    most = {name: 0.0 if name.endswith("bias") else 0.005 for name in weights_of(spec)}
+    weights = {name: w.clamp(-most[name], most[name]) for name, w in weights_of(spec).items()}
+    assert not holds_in_fp16(lower(spec, weights, DEVICE_PASSES), [])
 
 
 def test_tables_of_zeros_are_held():
