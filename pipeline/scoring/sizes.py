@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from pipeline.planning.job_plan import JobPlan
 from pipeline.planning.row_cost import ModelCost
 from pipeline.planning.units import Unit
-from pipeline.scoring.stored_share import stored_share
+from pipeline.scoring.stored_share import StoredShare, stored_share
 
 LEAST_STORE = 256 << 20
 MAX_BATCH = 65536
@@ -38,7 +38,8 @@ class Work(NamedTuple):
 
 def work_of(plan: JobPlan, pending: Sequence[Unit]) -> Work:
     """What the pending units (at least one) of a plan are."""
-    stored = stored_share(pending, plan.columns)
+    on_cpu = plan.config.device == "cpu"
+    stored = StoredShare(0.0, "no GPU") if on_cpu else stored_share(pending, plan.columns)
     return Work(
         rows=sum(unit.rows for unit in pending),
         units=len(pending),

@@ -40,6 +40,8 @@ def test_all_units_count(tmp_path: Path) -> None:
         f"2.parquet: row group 0, column {FIELD}: pages of codec 1 are not unpacked on a GPU"
     )
     assert work_of(plan, plan.units[:4])[-2:] == (1.0, "")
+    on_cpu = plan.config.model_copy(update={"device": "cpu"})
+    assert work_of(plan.model_copy(update={"config": on_cpu}), plan.units).stored == 0
 
 
 def test_of_many_units_some_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
