@@ -3,6 +3,7 @@
 
 #include "bindings_forward.h"
 #include "kernels/forward_cross.h"
+#include "kernels/forward_tall_layout.h"
 
 namespace dpiframe {
 namespace {
@@ -65,11 +66,32 @@ bool fits(std::vector<std::int64_t> dims, int num_cross, std::vector<int> column
   return forward_cross_fits({std::move(dims), num_cross, std::move(columns), num_ids, most_rows});
 }
 
+// None where the model does not take the kernel for large batches.
+py::object tall_plan(std::vector<std::int64_t> dims, int num_cross, std::vector<int> columns,
+                     std::int64_t num_ids, std::int64_t most_rows) {
+  const ForwardCrossShape shape{std::move(dims), num_cross, std::move(columns), num_ids, most_rows};
+  const ForwardCrossForm form = forward_cross_form(shape);
+  const int parts = forward_tall_parts(shape);
+  if (!forward_cross_fits(shape) || !forward_tall_fits(form, parts)) return py::none();
+  const ForwardTallShared shared = forward_tall_shared(form, parts);
+  py::list pieces;
+  for (const ForwardTallPiece& piece : forward_tall_pieces(form, shared.ring_bytes))
+    pieces.append(py::make_tuple(piece.source, piece.place, piece.bytes, piece.behind));
+  py::dict found;
+  found["pieces"] = pieces;
+  found["ring_bytes"] = shared.ring_bytes;
+  found["bytes"] = shared.bytes;
+  found["scratch_bytes"] = forward_tall_scratch_bytes(form);
+  return found;
+}
+
 }  // namespace
 
 void bind_forward_cross(py::module_& module) {
   module.def("forward_cross_fits", &fits, py::arg("dims"), py::arg("num_cross"), py::arg("columns"),
              py::arg("num_ids"), py::arg("most_rows"));
+  module.def("forward_tall_plan", &tall_plan, py::arg("dims"), py::arg("num_cross"),
+             py::arg("columns"), py::arg("num_ids"), py::arg("most_rows"));
   py::class_<ForwardCrossModel>(module, "ForwardCrossModel")
       .def(py::init(&model_of), py::arg("cross"), py::arg("cross_head"), py::arg("deep"),
            py::arg("deep_head"), py::arg("bias"), py::arg("num_ids"))

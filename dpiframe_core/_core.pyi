@@ -444,6 +444,19 @@ def forward_cross_fits(
     columns; the rest as for `forward_fits`.
     """
 
+class ForwardTallPlan(TypedDict):
+    """How its kernel for large batches lays out one block; forward_tall_layout.h has the terms."""
+
+    pieces: list[tuple[int, int, int, int]]
+    ring_bytes: int
+    bytes: int
+    scratch_bytes: int
+
+def forward_tall_plan(
+    dims: Sequence[int], num_cross: int, columns: Sequence[int], num_ids: int, most_rows: int
+) -> ForwardTallPlan | None:
+    """For tests; as for `forward_cross_fits`. None where the model does not take that kernel."""
+
 class ForwardCrossPlan(TypedDict):
     """How such a model lies in its one kernel; forward_cross_layout.h has the terms."""
 

@@ -11,12 +11,15 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "common/device_arrays.h"
 #include "kernels/forward.h"
 #include "kernels/forward_cross_layout.h"
+#include "kernels/forward_tall_layout.h"
 
 namespace dpiframe {
 
@@ -44,20 +47,32 @@ struct ForwardCrossPlan {
 // Pure. std::invalid_argument where the model does not fit.
 ForwardCrossPlan plan_forward_cross(const ForwardCrossModel& model, DataType type);
 
-// The model on the device that is current when this is made.
+// The model on the device that is current when this is made. Batches of up to `small_rows` rows run
+// as one tile a cluster; larger ones by the kernel for those (forward_tall_hopper.h), where the
+// model takes it: that one works in `scratch`, which a run may use and nobody else meanwhile.
 class DeviceForwardCross {
  public:
-  DeviceForwardCross(const ForwardCrossModel& model, DataType type);
+  DeviceForwardCross(const ForwardCrossModel& model, DataType type, std::int64_t small_rows,
+                     int multiprocessors, std::span<std::byte> scratch);
 
   // As DeviceForward's.
   void run(std::int64_t rows, const RunInputs& inputs, cudaStream_t stream) const;
 
-  std::size_t bytes() const { return memory_.bytes(); }
+  bool takes_large() const { return tall_blocks_ > 0; }
+  std::size_t bytes() const { return memory_.bytes() + tall_memory_.bytes(); }
 
  private:
+  void add_tall(const ForwardCrossModel& model, DataType type, int multiprocessors,
+                std::span<std::byte> scratch);
+
+  std::int64_t small_rows_;
   DeviceArrays memory_;
+  DeviceArrays tall_memory_;
   ForwardCrossArguments arguments_;
   ForwardKernel kernel_;
+  ForwardTallArguments tall_{};
+  ForwardKernel tall_kernel_;
+  int tall_blocks_ = 0;
 };
 
 }  // namespace dpiframe

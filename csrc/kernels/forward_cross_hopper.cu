@@ -121,7 +121,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kForwardThreads, 1)
   } else {
     cluster_wait();
     barrier_wait(places.looked_up(), 0);
-    report_bad_ids(inputs, a.common);
+    report_bad_ids(inputs, a.common, busy_blocks(inputs));
     __syncwarp();
     if (threadIdx.x % 32 == 0) barrier_arrive(places.to_score());
   }

@@ -11,8 +11,10 @@ __device__ inline unsigned busy_blocks(const RunInputs& inputs) {
   return static_cast<unsigned>((inputs.batch + kForwardRows - 1) / kForwardRows * 2);
 }
 
-// The last block whose ids are all counted copies the counters to the host if any is bad.
-__device__ inline void report_bad_ids(const RunInputs& inputs, const ForwardArguments& a) {
+// The last of `blocks` blocks whose ids are all counted copies the counters to the host if any is
+// bad.
+__device__ inline void report_bad_ids(const RunInputs& inputs, const ForwardArguments& a,
+                                      unsigned blocks) {
   if (inputs.report_copy == nullptr) return;
   const int lane = threadIdx.x % 32;
   unsigned ticket = 0;
@@ -21,7 +23,7 @@ __device__ inline void report_bad_ids(const RunInputs& inputs, const ForwardArgu
     ticket = atomicAdd(a.tickets, 1u);
     __threadfence();
   }
-  if (__shfl_sync(0xffffffffu, ticket, 0) != busy_blocks(inputs) - 1) return;
+  if (__shfl_sync(0xffffffffu, ticket, 0) != blocks - 1) return;
   bool any = false;
 #pragma unroll 1
   for (int i = lane; i < a.num_report; i += 32) any = any || __ldcg(inputs.report + i) != ~0ull;

@@ -101,7 +101,8 @@ class CudaProgram {
   // One kernel that does what all steps do, for small batches; after them. `model` is all but its
   // fields and its place in the report. Nothing happens on a GPU that has no such kernel.
   void add_forward(const std::vector<LookupSlot>& slots, const ForwardModel& model);
-  // For buckets of more than `beyond` rows: it takes as long for few rows as for many.
+  // For buckets of more than `beyond` rows, since it takes as long for few rows as for many; for
+  // large ones too, where the model fits and the arena is large enough to work in.
   void add_forward_cross(const std::vector<LookupSlot>& slots, const ForwardCrossModel& model,
                          std::int64_t beyond);
 
@@ -130,8 +131,8 @@ class CudaProgram {
   std::vector<DeviceLookupField> fields(const std::vector<LookupSlot>& slots) const;
   void upload(WeightKind kind, const float* values, std::int64_t size, char* target);
   void add_step(Launch launch, bool takes_inputs = false);
-  template <class Forward, class Model>
-  void add_whole(const std::vector<LookupSlot>& slots, Model model);
+  template <class Model, class Make>
+  void add_whole(const std::vector<LookupSlot>& slots, Model model, const Make& make);
 
   int device_;
   Precision precision_;

@@ -1,4 +1,5 @@
 // How each step of a program is launched: views and weights become the kernels' parameters.
+#include <algorithm>
 #include <tuple>
 #include <utility>
 
@@ -193,8 +194,9 @@ void CudaProgram::add_head(const std::vector<HeadPart>& parts, float bias, const
       true);
 }
 
-template <class Forward, class Model>
-void CudaProgram::add_whole(const std::vector<LookupSlot>& slots, Model model) {
+// make(model, rows up to which a batch is small, multiprocessors): what runs it.
+template <class Model, class Make>
+void CudaProgram::add_whole(const std::vector<LookupSlot>& slots, Model model, const Make& make) {
   const DeviceGuard guard(device_);
   int major = 0;
   int multiprocessors = 0;
@@ -206,7 +208,7 @@ void CudaProgram::add_whole(const std::vector<LookupSlot>& slots, Model model) {
   model.fields = fields(slots);
   model.report = 0;
   model.num_report = num_report_;
-  const auto made = std::make_shared<Forward>(model, activation_type(precision_));
+  const auto made = make(model, multiprocessors);
   forward_bytes_ = made->bytes();
   forward_ = [made](std::int64_t rows, const RunInputs& inputs, cudaStream_t stream) {
     made->run(rows, inputs, stream);
@@ -214,13 +216,21 @@ void CudaProgram::add_whole(const std::vector<LookupSlot>& slots, Model model) {
 }
 
 void CudaProgram::add_forward(const std::vector<LookupSlot>& slots, const ForwardModel& model) {
-  add_whole<DeviceForward>(slots, model);
+  add_whole(slots, model, [this](const ForwardModel& placed, int) {
+    return std::make_shared<DeviceForward>(placed, activation_type(precision_));
+  });
 }
 
 void CudaProgram::add_forward_cross(const std::vector<LookupSlot>& slots,
                                     const ForwardCrossModel& model, std::int64_t beyond) {
   forward_beyond_ = beyond;
-  add_whole<DeviceForwardCross>(slots, model);
+  add_whole(slots, model, [this](const ForwardCrossModel& placed, int multiprocessors) {
+    const std::span arena(static_cast<std::byte*>(arena_.get()), arena_.bytes());
+    const auto made = std::make_shared<DeviceForwardCross>(placed, activation_type(precision_),
+                                                           forward_rows_, multiprocessors, arena);
+    if (made->takes_large()) forward_rows_ = std::max(forward_rows_, max_rows_);
+    return made;
+  });
 }
 
 }  // namespace dpiframe

@@ -1,0 +1,158 @@
+// The one-kernel forward pass with cross layers for large batches; forward_cross.h has the
+// formulas, forward_tall_layout.h where things lie and in which order products are made.
+//
+// Shapes: ids [F, B], tables and activations of 16 bits, sums and scores float32.
+// A cluster of two blocks takes 128 rows at a time: each block gathers half of the fields, makes
+// half of each product's columns, sends both to the other and scores 64 of the rows. Warps 0-3 and
+// 4-7 multiply a panel of 64 rows each, warps 8 and 9 look up and score, 10 and 11 stream weights.
+//
+// Bytes a tile: ids and rows of its samples once; all weights once, from L2; x0 and half of h to L2
+// and back.
+#include "common/check.h"
+#include "common/cuda_check.h"
+#include "common/kernel_end.cuh"
+#include "kernels/forward_end.cuh"
+#include "kernels/forward_tall_gather.cuh"
+#include "kernels/forward_tall_hopper.h"
+#include "kernels/forward_tall_products.cuh"
+
+namespace dpiframe {
+namespace {
+
+constexpr int kTallThreads = 384;
+
+#ifdef DPIF_HOPPER
+
+// By one thread.
+__device__ void init_barriers(const TallPlaces& places) {
+  for (int i = 0; i < kTallMostPieces; ++i) {
+    barrier_init(places.full(i), 1);
+    barrier_init(places.empty(i), kTallMultiplyingWarps);
+  }
+  for (int i = 0; i < 2; ++i) {
+    barrier_init(places.gathered(i), 1);
+    barrier_init(places.loaded(i), 1);
+    barrier_init(places.received(i), 1);
+    barrier_init(places.taken(i), 1);
+    barrier_init(places.ready(i), 4);
+    barrier_init(places.stored(i), 8);
+    barrier_init(places.vectors_there(i), 1);
+    barrier_init(places.to_score(i), 1);
+    barrier_expect(places.to_score(i), 4 * kForwardRows * 4);
+  }
+  barrier_init(places.rows_there(), kGatheringThreads);
+  barrier_init(places.rows_taken(), kTallMultiplyingWarps);
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  publish_to_async();
+}
+
+// What is known of the block's fields, to shared memory; by all threads.
+__device__ ForwardField* place_fields(const ForwardTallArguments& a, int rank,
+                                      unsigned char* shared) {
+  const int begin = rank == 0 ? 0 : a.common.fields_end[0];
+  const int words = (a.common.fields_end[rank] - begin) * int(sizeof(ForwardField) / 16);
+  auto* fields = reinterpret_cast<ForwardField*>(shared + a.shared.fields);
+  for (int i = threadIdx.x; i < words; i += kTallThreads)
+    reinterpret_cast<uint4*>(fields)[i] =
+        __ldg(reinterpret_cast<const uint4*>(a.common.fields + begin) + i);
+  return fields;
+}
+
+__device__ void look_up_and_score(const TallGather& gather, const TallTiles& tiles) {
+  const RunInputs& inputs = gather.inputs;
+  gather.run(tiles);
+  gather_barrier();
+  if (gather.thread >= 32) return;
+  const auto busy = static_cast<unsigned>(min(tiles.end, tiles.stride)) * 2;
+  report_bad_ids(inputs, gather.a.common, busy);
+  __syncwarp();
+  if (gather.thread == 0 && inputs.end.word != nullptr) tell_end_of_block(inputs.end, busy);
+  __syncwarp();
+}
+
+#endif  // DPIF_HOPPER
+
+template <class T, int kCrossTile, int kDeepTile>
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kTallThreads, 1)
+    forward_tall_kernel(const __grid_constant__ RunInputs inputs,
+                        const __grid_constant__ ForwardTallArguments a) {
+#ifdef DPIF_HOPPER
+  const TallTiles tiles(inputs.batch);
+  if (tiles.first >= tiles.end) return;  // both blocks
+  extern __shared__ __align__(128) unsigned char shared[];
+  const TallPlaces places{a.shared, shared_address(shared)};
+  const int rank = static_cast<int>(cluster_rank());
+  const int warp = threadIdx.x / 32;
+  const ForwardField* fields = place_fields(a, rank, shared);
+  char* rows = a.scratch + static_cast<std::size_t>(blockIdx.x) * a.scratch_bytes +
+               forward_tall_rows_place(a.form, rank, 0);
+  const TallGather gather{inputs,
+                          a,
+                          places,
+                          fields,
+                          rows,
+                          rank,
+                          static_cast<int>(threadIdx.x % kGatheringThreads),
+                          rank == 0 ? 0 : a.common.fields_end[0],
+                          a.common.fields_end[rank]};
+  if (threadIdx.x == kFirstThreads) init_barriers(places);
+  __syncthreads();
+  cluster_arrive();
+  if (threadIdx.x < kFirstThreads) gather.look_up_first(tiles.first);
+  __syncthreads();
+  cluster_wait();
+  if (warp < kTallMultiplyingWarps) {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
+    TallProducts<T, kCrossTile, kDeepTile>{{a, places, rank}}.run(tiles);
+  } else {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
+    if (warp < 10)
+      look_up_and_score(gather, tiles);
+    else if (threadIdx.x % 32 == 0)
+      fill_ring(a, places, rank, warp - 10, tiles.count());
+    __syncwarp();
+  }
+  cluster_arrive();  // nobody leaves while the other block may still write here
+  cluster_wait();
+#endif
+}
+
+template <class T, int kCrossTile>
+const void* kernel_of_tiles(int deep) {
+  switch (deep) {
+    case 104:
+      return reinterpret_cast<const void*>(forward_tall_kernel<T, kCrossTile, 104>);
+    case 128:
+      return reinterpret_cast<const void*>(forward_tall_kernel<T, kCrossTile, 128>);
+    default:
+      DPIF_CHECK(false, "no kernel has quarters of ", deep, " columns");
+  }
+}
+
+template <class T>
+const void* kernel_of(const ForwardCrossForm& form) {
+  return form.cross_tile == 104 ? kernel_of_tiles<T, 104>(form.deep_tile)
+                                : kernel_of_tiles<T, 160>(form.deep_tile);
+}
+
+}  // namespace
+
+ForwardKernel forward_tall_kernel_for(DataType type, const ForwardTallArguments& arguments) {
+  const ForwardKernel kernel{type == DataType::kHalf ? kernel_of<__half>(arguments.form)
+                                                     : kernel_of<__nv_bfloat16>(arguments.form),
+                             arguments.shared.bytes};
+  DPIF_CUDA_CHECK(cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                       kForwardSharedLimit));
+  return kernel;
+}
+
+void forward_tall_hopper(const ForwardKernel& kernel, std::int64_t rows, const RunInputs& inputs,
+                         const ForwardTallArguments& arguments, int blocks, cudaStream_t stream) {
+  if (rows == 0) return;
+  const auto needed = static_cast<unsigned>((rows + kTallRows - 1) / kTallRows * 2);
+  void* both[] = {const_cast<RunInputs*>(&inputs), const_cast<ForwardTallArguments*>(&arguments)};
+  DPIF_CUDA_CHECK(cudaLaunchKernel(kernel.function, std::min(needed, static_cast<unsigned>(blocks)),
+                                   kTallThreads, both, kernel.shared, stream));
+}
+
+}  // namespace dpiframe

@@ -1,0 +1,142 @@
+// A panel's warpgroups in both blocks of a cluster, in the one-kernel forward pass for large
+// batches: where the panel's numbers lie, and what one warpgroup tells and sends the other.
+//
+// An output takes the place of its product's input. A warpgroup writes its block's half once all of
+// it is done with the product and the other block has what was sent from there (`taken`), and sends
+// it once the other block's warpgroup of the same panel is done with the product, too (`ready`).
+#pragma once
+
+#include "kernels/forward_tall_stream.cuh"
+
+namespace dpiframe {
+
+#ifdef DPIF_HOPPER
+
+// Where the halves of an input lie in a panel, and their chunks.
+struct TallHalves {
+  int chunks[2];
+  int offset[2];
+};
+
+struct TallPanel {
+  const ForwardTallArguments& a;
+  const TallPlaces& places;
+  int rank;
+  int group = threadIdx.x / 128;
+  int came = 0;   // halves of the other block, and of h
+  int asked = 0;  // how often the other block had to be ready
+  int sent = 0;   // halves that the other block took
+
+  __device__ void panel_barrier() const {
+    asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory");
+  }
+  // Of both warpgroups: one that is ahead would keep pieces of the ring waiting for the other.
+  __device__ void keep_step() const { asm volatile("bar.sync 4, 256;" ::: "memory"); }
+  __device__ bool is_leader() const { return threadIdx.x % 128 == 0; }
+  __device__ bool is_first_lane() const { return threadIdx.x % 32 == 0; }
+  __device__ std::uint32_t panel() const { return places.panel(group); }
+  __device__ int x_offset(int half) const {
+    return half == 0 ? 0 : a.form.x_chunks[0] * kChunkStride;
+  }
+  __device__ TallHalves x_halves() const {
+    return {{a.form.x_chunks[0], a.form.x_chunks[1]}, {x_offset(0), x_offset(1)}};
+  }
+  __device__ TallHalves h_halves() const {
+    const int half = forward_chunks(a.form.deep_tile) / 2;
+    return {{half, half}, {x_offset(1), x_offset(0)}};
+  }
+
+  __device__ char* scratch_of(unsigned block) const {
+    return a.scratch + static_cast<std::size_t>(block) * a.scratch_bytes;
+  }
+  __device__ uint4* own_x0() const {
+    return reinterpret_cast<uint4*>(scratch_of(blockIdx.x)) +
+           group * 2 * forward_tall_words(a.form.cross_tile) * 128 + threadIdx.x % 128;
+  }
+  __device__ char* h_of(unsigned block) const {
+    return scratch_of(block) + forward_tall_h_place(a.form, group);
+  }
+
+  // Behind a product: its input may be written over, for the other block.
+  __device__ void tell_ready() const {
+    if (is_first_lane()) arrive_in(address_in(places.ready(group), 1 - rank));
+  }
+  // Behind a product: the block's half of its input may be written over, here.
+  __device__ void wait_until_taken(bool was_sent) {
+    panel_barrier();
+    if (was_sent) barrier_wait(places.taken(group), sent++ & 1);
+  }
+  // By one thread.
+  __device__ void send_half(const TallHalves& halves) const {
+    const std::uint32_t half = panel() + halves.offset[rank];
+    copy_to_peer(address_in(half, 1 - rank), half, halves.chunks[rank] * kChunkStride,
+                 address_in(places.received(group), 1 - rank));
+  }
+  __device__ void send(const TallHalves& halves) {
+    publish_to_async();
+    panel_barrier();
+    if (is_leader()) {
+      barrier_wait(places.ready(group), asked & 1);
+      send_half(halves);
+    }
+    __syncwarp();
+    ++asked;
+  }
+
+  // Behind a panel's last product, and before its first: brings the block's half of tile n's x0.
+  __device__ void fetch_rows(int n, bool is_there) const {
+    panel_barrier();
+    if (is_there && is_leader()) {
+      barrier_wait(places.rows_there(), n & 1);
+      const int bytes = a.form.x_chunks[rank] * kChunkStride;
+      barrier_expect(places.gathered(group), bytes);
+      copy_in(panel() + x_offset(rank),
+              scratch_of(blockIdx.x) + forward_tall_rows_place(a.form, rank, group), bytes,
+              places.gathered(group));
+    }
+    __syncwarp();
+  }
+  __device__ void tell_taken() const {
+    if (is_first_lane()) barrier_arrive(places.rows_taken());
+  }
+  // They are there: to the other block, once that is done with the tile before.
+  __device__ void take_rows(int n) {
+    barrier_wait(places.gathered(group), n & 1);
+    tell_taken();
+    if (is_leader()) {
+      if (n > 0) barrier_wait(places.ready(group), asked & 1);
+      send_half(x_halves());
+    }
+    __syncwarp();
+    if (n > 0) ++asked;
+  }
+
+  // h of the first deep level is in global memory, for bulk copies of either block. Late, when the
+  // stores are long done: the fences wait for them.
+  __device__ void tell_stored() const {
+    publish_global();
+    __syncwarp();
+    if (!is_first_lane()) return;
+    asm volatile("fence.acq_rel.cluster;" ::: "memory");
+#pragma unroll
+    for (int block = 0; block < 2; ++block) arrive_in(address_in(places.stored(group), block));
+  }
+  __device__ void wait_until_stored(int n) const {
+    asm volatile(
+        "{.reg .pred p;\n"
+        "again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], %1;\n"
+        "@!p bra again;\n"
+        "fence.proxy.async;}" ::"r"(places.stored(group)),
+        "r"(n & 1)
+        : "memory");
+  }
+  // A half of h from global memory, to where x is read no more.
+  __device__ void load_h(int half, std::uint32_t barrier) const {
+    const unsigned block = half == rank ? blockIdx.x : blockIdx.x ^ 1u;
+    copy_in(panel() + h_halves().offset[half], h_of(block), forward_tall_h_bytes(a.form), barrier);
+  }
+};
+
+#endif  // DPIF_HOPPER
+
+}  // namespace dpiframe

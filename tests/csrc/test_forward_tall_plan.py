@@ -1,0 +1,69 @@
+"""The layout of the one-kernel forward pass for large batches: which models, and its weights."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dpiframe_core import _core
+
+pytestmark = pytest.mark.skipif(
+    not _core.build_info()["cuda"], reason="needs a build with CUDA, though no GPU"
+)
+CRITEO = {
+    "dims": [16] * 39,
+    "num_cross": 3,
+    "columns": [400, 400, 400],
+    "num_ids": 39,
+    "most_rows": 10_000_000,
+}
+SHAPES = {
+    "criteo": {},
+    "one of each": {"num_cross": 1, "columns": [400]},
+    "the widest": {"dims": [16] * 40, "num_cross": 4, "columns": [512] * 4},
+    "odd chunks": {"dims": [8, 16, 24] * 9, "columns": [33, 20]},
+    "few fields": {"dims": [16] * 9, "columns": [40]},
+}
+MOST_PIECES = 8
+SHARED_BYTES = 227 * 1024
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_piece_takes_the_place_of_none_that_may_be_in_use(name):
+    """Over tiles one after another, each of which begins at the ring's start."""
+    plan = _core.forward_tall_plan(**{**CRITEO, **SHAPES[name]})
+    assert plan is not None and plan["bytes"] <= SHARED_BYTES
+    source, place, size, behind = np.array(plan["pieces"] * 3).T
+    assert (place % 16 == 0).all() and (size % 16 == 0).all() and (source % 16 == 0).all()
+    assert (place + size <= plan["ring_bytes"]).all()
+    assert (behind >= 2).all() and (behind <= MOST_PIECES).all()
+    for i in range(len(place)):
+        after = np.arange(max(0, i - behind[i] + 1), i)
+        apart = (place[after] >= place[i] + size[i]) | (place[i] >= place[after] + size[after])
+        assert apart.all()
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_pieces_are_all_weights_in_the_order_of_their_use(name):
+    """The first deep level, the cross layers, the other deep levels."""
+    plan = _core.forward_tall_plan(**{**CRITEO, **SHAPES[name]})
+    assert plan is not None
+    source, _, size, _ = np.array(plan["pieces"]).T
+    order = np.argsort(source)
+    np.testing.assert_array_equal(source[order], np.cumsum(size[order]) - size[order])
+    jumps = np.flatnonzero(source[1:] != source[:-1] + size[:-1])
+    assert len(jumps) <= 2 and source[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("last_that_fits", "first_that_does_not"),
+    [
+        ({"dims": [16] * 9, "columns": [40]}, {"dims": [16] * 8, "columns": [40]}),
+        ({"dims": [16] * 26}, {"dims": [16] * 24}),  # h lies where halves of x were
+        ({"dims": [16] * 40}, {"dims": [16] * 41}),
+        ({"num_cross": 4}, {"num_cross": 5}),
+    ],
+)
+def test_limits(last_that_fits, first_that_does_not):
+    assert _core.forward_tall_plan(**{**CRITEO, **last_that_fits}) is not None
+    assert _core.forward_tall_plan(**{**CRITEO, **first_that_does_not}) is None

@@ -1,0 +1,158 @@
+"""The one-kernel forward pass for large batches: against float64 and the steps."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import model_zoo
+import numpy as np
+import pytest
+import torch
+from cuda_cases import (
+    BOUNDS,
+    HAS_GPU,
+    Batch,
+    batches,
+    check,
+    check_on_device,
+    cuda_engine,
+    device_scores,
+    even_model,
+    logits,
+    on_device,
+    scaled_error,
+)
+
+from dpiframe_core.cuda_engine import CudaEngine, Faults
+from dpiframe_core.models import MODELS, Deep, Features
+from dpiframe_core.spec import FieldSpec
+from dpiframe_core.torch_model import CTRModel
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a CUDA device")]
+MOST = 20_000
+# One tile a cluster, not all of them; as many as clusters; one more; several, the last a row
+SIZES = (4097, 8448, 8449, MOST - 31, MOST)
+CRITEO = ([16] * 39, 3, (400, 400, 400))
+# dims of the fields, cross layers, columns of the deep levels
+FORMS = {
+    "criteo": CRITEO,
+    "one of each": ([16] * 39, 1, (400,)),
+    "one deep level": ([16] * 39, 3, (416,)),
+    "one cross layer": ([16] * 39, 1, (400, 400)),
+    "four of each": ([16] * 40, 4, (512, 512, 512, 512)),
+    "a chunk of zeros": ([16, 8, 24] * 13, 2, (405, 403)),
+    "tiles of 104": ([16] * 26, 3, (409, 416, 397)),
+}
+
+
+@pytest.fixture(autouse=True)
+def _on_hopper():
+    if torch.cuda.get_device_capability()[0] != 9:
+        pytest.skip("needs a GPU of compute capability 9")
+
+
+def model_of(name: str, seed: int = 0) -> CTRModel:
+    dims, layers, hidden = FORMS[name]
+    fields = [
+        FieldSpec(name=f"C{i}", rows=rows, dim=dim, oov_row=rows // 2)
+        for i, dim in enumerate(dims)
+        for rows in (model_zoo.ROWS[i % 7],)
+    ]
+    return even_model(MODELS["dcnv2"](Features(fields), Deep(hidden), layers=layers), seed)
+
+
+@lru_cache(maxsize=1)
+def criteo() -> tuple[CTRModel, list[Batch]]:
+    model = model_of("criteo")
+    return model, batches(model, SIZES)
+
+
+def engine_of(model: CTRModel, **options) -> CudaEngine:
+    return cuda_engine(model, **{"precision": "fp16", "max_batch": MOST, **options})
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+@pytest.mark.parametrize("name", FORMS)
+def test_every_form_is_within_its_bound(name, precision):
+    """Batches after one another, over an arena that holds nothing else's numbers."""
+    model = model_of(name)
+    made = criteo()[1] if name == "criteo" else batches(model, SIZES[1:3])
+    engine = engine_of(model, precision=precision, graphs=precision == "fp16")
+    assert engine.one_kernel_rows == MOST
+    assert f"up to {MOST} in one kernel" in engine.describe()
+    for batch, between in zip(made, reversed(made), strict=True):
+        engine.poison()
+        check(engine, batch, between)
+        check_on_device(engine, batch)
+    engine.close()
+
+
+@pytest.mark.parametrize("use_oov", [False, True])
+def test_ids_outside_their_tables_as_by_the_steps(use_oov):
+    """Scores, counts and the first of them, for ids of both types."""
+    model, made = criteo()
+    one, steps = (engine_of(model, one_kernel=on) for on in (True, False))
+    rng = np.random.default_rng(3)
+    for batch in made[2:4]:
+        ids = batch.ids.copy()
+        bad = rng.random(ids.shape) < 0.01
+        bad[-1, -1] = True
+        ids[bad] = rng.choice(np.array([-1, -(2**31), 2**31 - 1]), bad.sum())
+        there, dense = on_device(ids, batch.dense)
+        for dtype in (torch.int32, torch.int64):
+            got, expected = (
+                device_scores(engine, there.to(dtype), dense, use_oov) for engine in (one, steps)
+            )
+            np.testing.assert_allclose(got[0].cpu(), expected[0].cpu(), atol=2e-3)
+            np.testing.assert_array_equal(got[1], expected[1])
+            np.testing.assert_array_equal(got[1], bad.sum(1))
+            assert got[2] == expected[2]
+        good, dense = on_device(batch.ids, batch.dense)
+        assert not device_scores(one, good, dense)[1].any()
+    one.close()
+    steps.close()
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 6e4])
+def test_numbers_that_are_none_as_by_the_steps(value):
+    """Infinite, not a number, or so large that a product overflows: in the rows they are in."""
+    model = model_of("criteo", seed=1)
+    model.state_dict()["embedding/tables/C5"][3, 2] = value
+    batch = batches(model, (5000,))[0]
+    batch.ids[5] = np.arange(5000) % 5
+    got, expected = [], []
+    for found, on in ((got, True), (expected, False)):
+        engine = engine_of(model, one_kernel=on)
+        found.append(logits(engine, batch.ids, batch.dense))
+        engine.close()
+    for is_such in (np.isnan, np.isposinf, np.isneginf):
+        np.testing.assert_array_equal(is_such(got[0]), is_such(expected[0]))
+    finite = np.arange(5000) % 5 != 3
+    assert np.isfinite(got[0][finite]).all()
+    assert scaled_error(got[0][finite], expected[0][finite]) < BOUNDS["fp16"]
+
+
+def test_the_same_bits_every_time():
+    """Among batches of other sizes, with and without graphs and delays."""
+    model, made = criteo()
+    there = [next(on_device(batch.ids)) for batch in made]
+    firsts: dict[int, torch.Tensor] = {}
+    for faults, graphs, turns in ((Faults(), True, 300), (Faults(delay_seed=3), False, 20)):
+        engine = engine_of(model, graphs=graphs, faults=faults)
+        for turn in range(turns):
+            ids = there[turn % len(there)]
+            got = torch.full((ids.shape[1],), torch.nan, device="cuda")
+            stream = torch.cuda.current_stream().cuda_stream
+            engine.run_on_device(ids, None, got.data_ptr(), ids.shape[1], False, stream)
+            assert torch.equal(firsts.setdefault(turn % len(there), got), got)
+        engine.close()
+
+
+def test_a_model_that_would_be_padding_runs_in_steps():
+    """So does one whose arena is too small to work in."""
+    fields = [FieldSpec(name=f"C{i}", rows=100, dim=16) for i in range(30)]
+    model = even_model(MODELS["dcnv2"](Features(fields), Deep((300, 300)), layers=2))
+    for found, most in ((model, MOST), (criteo()[0], 4200)):
+        engine = engine_of(found, max_batch=most)
+        assert engine.one_kernel_rows == 4096
+        engine.close()
