@@ -5,16 +5,16 @@
 // A cluster of two blocks owns 64 rows, as in forward_hopper.cu: each block gathers half of the
 // fields, makes half of each product's columns, sends both to the other and scores 32 of the rows.
 // Warps 0-7 gather and multiply, warps 8 and 10 stream the block's half of all weights from L2 from
-// the very start, warp 9 reports bad ids, warp 0 the end.
+// the very start, warp 9 sends and reports bad ids, warp 0 the end.
 //
 // Bytes a cluster: ids and rows of its samples once; all weights once.
 #include "common/check.h"
 #include "common/cuda_check.h"
 #include "common/kernel_end.cuh"
+#include "kernels/forward_cross_gather.cuh"
 #include "kernels/forward_cross_hopper.h"
 #include "kernels/forward_cross_products.cuh"
 #include "kernels/forward_end.cuh"
-#include "kernels/forward_lookup.cuh"
 
 namespace dpiframe {
 namespace {
@@ -68,7 +68,7 @@ __device__ void look_up(const RunInputs& inputs, const ForwardCrossArguments& a,
                         const CrossPlaces& places, int rank, std::int64_t first_row,
                         ForwardField* fields) {
   const ForwardSample sample(first_row, inputs.batch);
-  const float side = gather_half(inputs, a.common, rank, sample, fields, places.base);
+  const float side = gather_half<CrossGather>(inputs, a.common, rank, sample, fields, places.base);
   cluster_wait();
   if (sample.half == 0)
     store_for_row(places, places.offsets.sides, rank * 2 + threadIdx.x / 128, sample.row, side);
@@ -120,6 +120,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kForwardThreads, 1)
     if (threadIdx.x % 32 == 0) stream_weights(a, places, rank, warp - 9);
   } else {
     cluster_wait();
+    send_halves<kDeepTile>(a, places, rank);
     barrier_wait(places.looked_up(), 0);
     report_bad_ids(inputs, a.common, busy_blocks(inputs));
     __syncwarp();

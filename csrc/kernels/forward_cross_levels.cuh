@@ -52,37 +52,86 @@ __device__ void load_own(std::uint32_t place, int count, std::uint32_t (&words)[
       words[2 * j + r] = j < count ? load_word(place + j * kChunkStride + r * 128) : 0;
 }
 
-constexpr int kChunksAtOnce = 4;  // are loaded before any is used
+// Biases and the like: a pair for each chunk, all loaded before any is used.
+template <int kTile>
+__device__ void load_pairs(std::uint32_t place, float2 (&pairs)[kTile / 8]) {
+#pragma unroll
+  for (int j = 0; j < kTile / 8; ++j) pairs[j] = load_pair(place + j * 32);
+}
 
-// Calls take(j, row, xl, x0 * (sum + bias) + xl) for each chunk and row; xl null: x0.
-template <class T, int kTile, class Take>
-__device__ void cross_each(const float (&sums)[kTile / 2], const std::uint32_t (&x0)[kTile / 4],
-                           std::uint32_t bias, std::uint32_t xl, int count, const Take& take) {
+// The level's output into the next level's activations, ReLU applied.
+template <class T, int kTile>
+__device__ void store_deep(const float (&sums)[kTile / 2], std::uint32_t bias,
+                           std::uint32_t target) {
+  float2 adds[kTile / 8];
+  load_pairs<kTile>(bias, adds);
 #pragma unroll
-  for (int first = 0; first < kTile / 8; first += kChunksAtOnce) {
-    float2 adds[kChunksAtOnce];
-    std::uint32_t words[2 * kChunksAtOnce];
+  for (int j = 0; j < kTile / 8; ++j)
 #pragma unroll
-    for (int i = 0; i < kChunksAtOnce; ++i) {
-      const int j = first + i;
-      if (j >= kTile / 8) break;
-      adds[i] = load_pair(bias + j * 32);
+    for (int r = 0; r < 2; ++r)
+      store_word(target + j * kChunkStride + r * 128,
+                 to_word<T>(at_least(sums[4 * j + 2 * r] + adds[j].x, 0.0f),
+                            at_least(sums[4 * j + 2 * r + 1] + adds[j].y, 0.0f)));
+}
+
+// The thread's part of the head's dot with the last h_l, for its two rows.
+template <int kTile>
+__device__ void add_deep_head(const float (&sums)[kTile / 2], std::uint32_t bias,
+                              std::uint32_t head, int width, float (&dots)[2]) {
+  const int left = width - ForwardThread().own();
+  float2 adds[kTile / 8];
+  float2 weights[kTile / 8];
+  load_pairs<kTile>(bias, adds);
+  load_pairs<kTile>(head, weights);
 #pragma unroll
-      for (int r = 0; r < 2; ++r)
-        words[2 * i + r] =
-            xl != 0 && j < count ? load_word(xl + j * kChunkStride + r * 128) : x0[2 * j + r];
+  for (int j = 0; j < kTile / 8; ++j)
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float x = at_least(sums[4 * j + 2 * r] + adds[j].x, 0.0f);
+      const float y = at_least(sums[4 * j + 2 * r + 1] + adds[j].y, 0.0f);
+      if (8 * j < left) dots[r] = fmaf(x, weights[j].x, dots[r]);
+      if (8 * j + 1 < left) dots[r] = fmaf(y, weights[j].y, dots[r]);
     }
+}
+
+// What a chunk's numbers of x_{l+1} are made of but for the sums and x0.
+struct CrossChunk {
+  float2 add;
+  float2 head;  // where there is one
+  std::uint32_t xl[2];
+};
+
+// Calls take(j, row, x0 * (sum + bias) + xl, head's pair) for each chunk and row; xl 0: x0; head 0:
+// none. A chunk's numbers are loaded two chunks before they are used.
+template <class T, int kTile, bool kHasHead, class Take>
+__device__ void cross_each(const float (&sums)[kTile / 2], const std::uint32_t (&x0)[kTile / 4],
+                           std::uint32_t bias, std::uint32_t head, std::uint32_t xl, int count,
+                           const Take& take) {
+  CrossChunk chunks[3];
+  const auto load = [&](int j) {
+    CrossChunk& chunk = chunks[j % 3];
+    chunk.add = load_pair(bias + j * 32);
+    if constexpr (kHasHead) chunk.head = load_pair(head + j * 32);
 #pragma unroll
-    for (int i = 0; i < 2 * kChunksAtOnce; ++i) {
-      const int j = first + i / 2;
-      const int r = i % 2;
-      if (j >= kTile / 8) break;
-      const float2 by = to_floats<T>(x0[2 * j + r]);
-      const float2 add = to_floats<T>(words[i]);
-      if (j < count)
-        take(j, r,
-             float2{fmaf(by.x, sums[4 * j + 2 * r] + adds[i / 2].x, add.x),
-                    fmaf(by.y, sums[4 * j + 2 * r + 1] + adds[i / 2].y, add.y)});
+    for (int r = 0; r < 2; ++r)
+      chunk.xl[r] =
+          xl != 0 && j < count ? load_word(xl + j * kChunkStride + r * 128) : x0[2 * j + r];
+  };
+  load(0);
+  load(1);
+#pragma unroll
+  for (int j = 0; j < kTile / 8; ++j) {
+    if (j + 2 < kTile / 8) load(j + 2);
+    const CrossChunk& chunk = chunks[j % 3];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      std::uint32_t word = x0[2 * j + r];
+      asm volatile("" : "+r"(word));  // else float numbers are made for all levels at once
+      const float2 by = to_floats<T>(word);
+      const float2 add = to_floats<T>(chunk.xl[r]);
+      const float2 x{fmaf(by.x, sums[4 * j + 2 * r] + chunk.add.x, add.x),
+                     fmaf(by.y, sums[4 * j + 2 * r + 1] + chunk.add.y, add.y)};
+      if (j < count) take(j, r, x, chunk.head);
     }
   }
 }
@@ -91,9 +140,10 @@ __device__ void cross_each(const float (&sums)[kTile / 2], const std::uint32_t (
 template <class T, int kTile>
 __device__ void store_cross(const float (&sums)[kTile / 2], const std::uint32_t (&x0)[kTile / 4],
                             std::uint32_t bias, std::uint32_t xl, std::uint32_t place, int count) {
-  cross_each<T, kTile>(sums, x0, bias, xl, count, [&](int j, int r, const float2& x) {
-    store_word(place + j * kChunkStride + r * 128, to_word<T>(x.x, x.y));
-  });
+  cross_each<T, kTile, false>(
+      sums, x0, bias, 0, xl, count, [&](int j, int r, const float2& x, const float2&) {
+        store_word(place + j * kChunkStride + r * 128, to_word<T>(x.x, x.y));
+      });
 }
 
 // The thread's part of the head's dot with the last x_l, for its two rows.
@@ -101,10 +151,10 @@ template <class T, int kTile>
 __device__ void add_cross_head(const float (&sums)[kTile / 2], const std::uint32_t (&x0)[kTile / 4],
                                std::uint32_t bias, std::uint32_t head, std::uint32_t xl, int count,
                                float (&dots)[2]) {
-  cross_each<T, kTile>(sums, x0, bias, xl, count, [&](int j, int r, const float2& x) {
-    const float2 weight = load_pair(head + j * 32);
-    dots[r] = fmaf(x.y, weight.y, fmaf(x.x, weight.x, dots[r]));
-  });
+  cross_each<T, kTile, true>(sums, x0, bias, head, xl, count,
+                             [&](int, int r, const float2& x, const float2& weight) {
+                               dots[r] = fmaf(x.y, weight.y, fmaf(x.x, weight.x, dots[r]));
+                             });
 }
 
 #endif  // DPIF_HOPPER

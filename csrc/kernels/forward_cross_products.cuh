@@ -12,6 +12,37 @@ namespace dpiframe {
 
 #ifdef DPIF_HOPPER
 
+// Of the threads that multiply and the warp that sends: all of a half is written.
+__device__ inline void written_barrier() {
+  asm volatile("bar.sync 2, 288;" ::: "memory");
+}
+
+// Each half of the activations to the other block once it is written here, and that the other's has
+// come; by one warp, since those that multiply have no time for it.
+template <int kDeepTile>
+__device__ void send_halves(const ForwardCrossArguments& a, const CrossPlaces& places, int rank) {
+  const auto at_peer = [&](std::uint32_t address) { return address_in(address, 1 - rank); };
+  const int num_exchanges = a.form.num_deep + a.form.num_cross - 1;
+#pragma unroll 1
+  for (int exchange = 0; exchange < num_exchanges; ++exchange) {
+    const bool is_h = exchange > 0 && exchange < a.form.num_deep;
+    const ForwardHalves halves = is_h ? ForwardHalves{kDeepTile / 4, kDeepTile / 4}
+                                      : ForwardHalves{a.common.chunks[0], a.common.chunks[1]};
+    const int x = exchange == 0 ? 0 : is_h ? places.offsets.deep : places.offsets.cross;
+    const std::uint32_t half = places.base + x + halves.offset(rank);
+    written_barrier();
+    if (threadIdx.x % 32 == 0) {
+      if (exchange > 0) barrier_wait(places.ready(exchange), 0);
+      copy_to_peer(at_peer(half), half, halves.chunks(rank) * kChunkStride,
+                   at_peer(places.received(exchange)));
+      barrier_wait(places.received(exchange), 0);
+      if (exchange < a.form.num_deep || exchange + 1 < num_exchanges)
+        arrive_in(at_peer(places.taken(exchange)));
+    }
+    __syncwarp();
+  }
+}
+
 // The products, by the threads that multiply.
 template <class T, int kCrossTile, int kDeepTile>
 struct CrossProducts {
@@ -26,33 +57,22 @@ struct CrossProducts {
   }
   __device__ ForwardHalves halves_of_x() const { return {a.common.chunks[0], a.common.chunks[1]}; }
 
-  // Own half of the activations at `x` to the other block, once all of it is written there.
-  __device__ void send(int exchange, std::uint32_t x, const ForwardHalves& halves) {
+  // What this thread wrote of the block's half, to products and to the warp that sends it.
+  __device__ void publish() const {
     publish_to_async();
-    block_barrier();
-    if (threadIdx.x == 0) {
-      const std::uint32_t half = x + halves.offset(rank);
-      if (exchange > 0) barrier_wait(places.ready(exchange), 0);
-      copy_to_peer(at_peer(half), half, halves.chunks(rank) * kChunkStride,
-                   at_peer(places.received(exchange)));
-    }
-    __syncwarp();
+    written_barrier();
   }
 
   // sums = the activations at `x` by the next pieces, own half first. The other comes by
-  // `exchange`; `tells`: that it came, to the other block.
+  // `exchange`.
   template <int kTile>
-  __device__ void multiply(std::uint32_t x, const ForwardHalves& halves, int exchange, bool tells,
+  __device__ void multiply(std::uint32_t x, const ForwardHalves& halves, int exchange,
                            float (&sums)[kTile / 2]) {
-    const int first_piece = stream.next;
+    const unsigned first_piece = stream.next;
 #pragma unroll 1
     for (int turn = 0; turn < 2; ++turn) {
       const int half = rank ^ turn;
-      if (turn == 1) {
-        barrier_wait(places.received(exchange), 0);
-        if (tells && threadIdx.x == 0) arrive_in(at_peer(places.taken(exchange)));
-        __syncwarp();
-      }
+      if (turn == 1) barrier_wait(places.received(exchange), 0);
       stream.multiply_half<T, kTile>(chunk_operand(x + halves.offset(half), kChunkStride),
                                      halves.chunks(half) / 2, first_piece, sums);
     }
@@ -79,16 +99,17 @@ struct CrossProducts {
     const std::uint32_t deep = places.base + places.offsets.deep;
     const std::uint32_t bias = vectors() + (a.form.num_cross + 1) * 2 * kCrossTile * 4 +
                                (level * 2 + thread.group) * kDeepTile * 4 + thread.own() * 4;
-    float sums[kDeepTile / 2] = {};
+    float sums[kDeepTile / 2];
+    leave_unset(sums);
     multiply<kDeepTile>(level == 0 ? places.base : deep, level == 0 ? halves_of_x() : own, level,
-                        true, sums);
+                        sums);
     finish(level, is_last ? -1 : level + 1);
-    if (is_last) return add_head<kDeepTile>(sums, bias, bias + 2 * kDeepTile * 4, width, dots);
+    if (is_last) return add_deep_head<kDeepTile>(sums, bias, bias + 2 * kDeepTile * 4, width, dots);
     const std::uint32_t target =
         deep + quarter * (kDeepTile / 8) * kChunkStride + thread.warp * 256 + thread.lane * 4;
-    store_level<T, kDeepTile>(sums, bias, target);
+    store_deep<T, kDeepTile>(sums, bias, target);
     clear_rest<kDeepTile>(width, target);
-    send(level + 1, deep, own);
+    publish();
   }
 
   __device__ void cross_level(int level, const std::uint32_t (&x0)[kCrossTile / 4]) {
@@ -101,9 +122,10 @@ struct CrossProducts {
     const std::uint32_t xl = level == 0 ? 0 : place;
     const std::uint32_t bias =
         vectors() + (level * 2 + thread.group) * kCrossTile * 4 + thread.own() * 4;
-    float sums[kCrossTile / 2] = {};
+    float sums[kCrossTile / 2];
+    leave_unset(sums);
     multiply<kCrossTile>(level == 0 ? places.base : cross, halves_of_x(), level == 0 ? 0 : sent,
-                         level > 0 && !is_last, sums);
+                         sums);
     if (is_last)
       return add_cross_head<T, kCrossTile>(sums, x0, bias, bias + 2 * kCrossTile * 4, xl,
                                            share.count, dots);
@@ -111,15 +133,16 @@ struct CrossProducts {
     store_cross<T, kCrossTile>(sums, x0, bias, xl, place, share.count);
     if (a.common.zero_chunk[rank] >= 0 && threadIdx.x < kForwardRows)
       store_words(cross + a.common.zero_chunk[rank] * kChunkStride + threadIdx.x * 16, {});
-    send(sent + 1, cross, halves_of_x());
+    publish();
   }
 
   __device__ std::uint32_t vectors() const { return places.base + places.offsets.vectors; }
 
   __device__ void run() {
     const ForwardThread thread;
-    send(0, places.base, halves_of_x());
+    publish();
     barrier_wait(places.vectors_there(), 0);
+    stream.start();
 #pragma unroll 1
     for (int level = 0; level < a.form.num_deep; ++level) deep_level(level);
     const CrossShare share(a.common, rank, thread.group);

@@ -46,7 +46,7 @@ __device__ inline void store_for_row(const CrossPlaces& places, int array, int p
            address_in(places.to_score(), row / 32));
 }
 
-__device__ inline int parity_of(int piece) {
+__device__ inline unsigned parity_of(unsigned piece) {
   return piece / kCrossPiecesAhead % 2;
 }
 
@@ -70,31 +70,70 @@ __device__ inline void copy_pieces(const ForwardCrossArguments& a, const CrossPl
   }
 }
 
+// Whether a barrier's phase has passed, without a wait for it.
+__device__ inline bool has_passed(std::uint32_t barrier, unsigned parity) {
+  std::uint32_t passed;
+  asm volatile(
+      "{.reg .pred p;\n"
+      "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, p;}"
+      : "=r"(passed)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return passed != 0;
+}
+
+// What the first product overwrites: to the compiler, numbers.
+template <int kCount>
+__device__ void leave_unset(float (&sums)[kCount]) {
+#pragma unroll
+  for (float& sum : sums) asm volatile("" : "=f"(sum));
+}
+
 // One warp's place among the pieces.
+//
+// Two pieces' products are given to the tensor cores, which multiply by the second while the warp
+// waits for the first's end. From then on until the third is given there is no time to lose: where
+// it lies and whether it is there is asked for before that wait.
 struct PieceStream {
   const CrossPlaces& places;
-  int next = 0;
+  std::uint32_t barriers = 0;
+  std::uint32_t table = 0;  // of places: that of the piece behind `next`
+  unsigned next = 0;
+  std::uint32_t place = 0;  // of `next`
+  bool there = false;       // `next` was found to be
 
-  __device__ std::uint32_t place_of_next() const {
-    return load_word(places.base + places.offsets.pieces + next * sizeof(ForwardCrossPiece) + 4);
+  __device__ std::uint32_t full(unsigned piece) const {
+    return barriers + 16 * (piece % kCrossPiecesAhead);
   }
-  __device__ void release(int piece) const {
-    if (threadIdx.x % 32 == 0) barrier_arrive(places.empty(piece));
+  __device__ void release(unsigned piece) const {
+    if (threadIdx.x % 32 == 0) barrier_arrive(full(piece) + 8);
   }
 
-  // sums += `steps` steps of activations from x on by the next pieces. The products of the piece
-  // before are done when those of the next are on their way.
+  // Once the pieces' places are there.
+  __device__ void start() {
+    barriers = places.full(0);
+    table = places.base + places.offsets.pieces + offsetof(ForwardCrossPiece, place);
+    look_ahead();
+  }
+  // Behind the last piece the numbers are others', and are not used.
+  __device__ void look_ahead() {
+    place = places.base + load_word(table);
+    table += sizeof(ForwardCrossPiece);
+    there = has_passed(full(next), parity_of(next));
+  }
+
+  // sums += `steps` steps of activations from x on by the next pieces.
   template <class T, int kTile>
-  __device__ void multiply_half(std::uint64_t x, int steps, int first_piece,
+  __device__ void multiply_half(std::uint64_t x, int steps, unsigned first_piece,
                                 float (&sums)[kTile / 2]) {
     constexpr int kSteps = forward_cross_piece_steps(kTile);
     constexpr int kGroupBytes = kTile / 8 * 128;
     const int group = threadIdx.x / 128;
 #pragma unroll 1
     for (int left = steps; left > 0; left -= kSteps) {
-      const std::uint32_t place = places.base + place_of_next() + group * kGroupBytes;
-      barrier_wait(places.full(next), parity_of(next));
-      const std::uint64_t w = chunk_operand(place, 2 * kGroupBytes);
+      if (!there) barrier_wait(full(next), parity_of(next));
+      const std::uint64_t w = chunk_operand(place + group * kGroupBytes, 2 * kGroupBytes);
       const bool add = next > first_piece;
       if (left >= kSteps)
         multiply_steps<T, kTile, kSteps>(x, w, add, sums);
@@ -103,9 +142,10 @@ struct PieceStream {
       else
         multiply_steps<T, kTile, 1>(x, w, add, sums);
       x += kSteps * (2 * kChunkStride / 16);
-      wgmma_wait<1>();
-      if (next > first_piece) release(next - 1);
       ++next;
+      look_ahead();
+      wgmma_wait<1>();
+      if (next > first_piece + 1) release(next - 2);
     }
   }
 };

@@ -129,18 +129,13 @@ struct ForwardGather {
 };
 
 // The block's half of x0, at `x`; `fields`: shared memory for them. Returns the pair's share of the
-// wide sum.
-__device__ inline float gather_half(const RunInputs& inputs, const ForwardArguments& a, int rank,
-                                    const ForwardSample& sample, ForwardField* fields,
-                                    std::uint32_t x) {
+// wide sum. Gather: how ids and rows are loaded.
+template <class Gather = ForwardGather>
+__device__ float gather_half(const RunInputs& inputs, const ForwardArguments& a, int rank,
+                             const ForwardSample& sample, ForwardField* fields, std::uint32_t x) {
   const int begin = rank == 0 ? 0 : a.fields_end[0];
-  const ForwardGather own{inputs,
-                          a,
-                          sample,
-                          fields,
-                          begin,
-                          a.fields_end[rank],
-                          x + sample.half * kChunkStride + sample.row * 16};
+  const Gather own{ForwardGather{inputs, a, sample, fields, begin, a.fields_end[rank],
+                                 x + sample.half * kChunkStride + sample.row * 16}};
   const int thread = threadIdx.x;
   const bool has_word = thread < (own.end - begin) * int(sizeof(ForwardField) / 16);
   uint4 word{};

@@ -1,24 +1,23 @@
 """The one-kernel forward pass with cross layers, walked on the host: csrc/kernels/forward_cross*.
 
-Two blocks, each with its shared memory as bytes, its barriers, eight warps that multiply and two
-threads that copy, as in forward_cross_products.cuh. What runs next is drawn by chance, copies and
-products happen piece by piece at any time until they are waited for, so that whatever is not kept
-in order by a barrier comes in the wrong order in some draw.
+Two blocks, each with its shared memory as bytes, its barriers, eight warps that multiply, one that
+sends and two threads that copy, as in forward_cross_products.cuh. What runs next is drawn by
+chance, copies and products happen piece by piece at any time until they are waited for, so that
+whatever is not kept in order by a barrier comes in the wrong order in some draw.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
+from itertools import count, pairwise
 
 import numpy as np
-from walked_memory import Barrier, Copy, Queue
+from walked_memory import Agent, Barrier, Copy, Queue, meet
 
 ROWS, STRIDE, AHEAD, FILLERS, WARPS = 64, 64 * 16 + 16, 8, 2, 8
-Agent = Iterator[Callable[[], bool] | None]  # yields what it waits for, or a moment
 NAN = 0x7E  # two of them are a NaN of 16 bits
 
 
@@ -52,7 +51,7 @@ class Shape:
 
 @dataclass
 class Block:
-    """`meetings`: how many warps came to each barrier of all eight."""
+    """How many warps came, to each barrier of those that multiply and to each with the sender."""
 
     rank: int
     memory: np.ndarray
@@ -62,6 +61,7 @@ class Block:
     ready: list[Barrier]
     taken: list[Barrier]
     meetings: list[list[int]]
+    written: list[list[int]]
     copies: list[Queue] = field(default_factory=list)
     products: list[Queue] = field(default_factory=list)
 
@@ -93,7 +93,7 @@ class Walk:
             received[-1].arrive(expected=chunks * STRIDE)
         made = [[Barrier(n) for _ in range(m)] for n, m in ((1, AHEAD), (WARPS, AHEAD))]
         others = [[Barrier(n) for _ in range(exchanges)] for n in (WARPS, 1)]
-        return Block(rank, memory, *made, received, *others, [])
+        return Block(rank, memory, *made, received, *others, [], [])
 
     def run(self) -> np.ndarray:
         """The head's dots of both chains [64]."""
@@ -101,6 +101,7 @@ class Walk:
         for block in self.blocks:
             agents += [Warp(self, block, w).run() for w in range(WARPS)]
             agents += [self.copy_pieces(block, f) for f in range(FILLERS)]
+            agents.append(self.send_halves(block))
         waits: list[Callable[[], bool] | None] = [None] * len(agents)
         speeds = list(self.speeds(len(agents)))
         while agents:
@@ -137,6 +138,23 @@ class Walk:
             self.copy(block, Copy(data, 0, size, block.memory, place, full))
             yield None
 
+    def send_halves(self, block: Block) -> Agent:
+        shape, peer = self.shape, self.blocks[1 - block.rank]
+        places, exchanges = shape.plan["places"], len(block.received)
+        for e in range(exchanges):
+            is_h = 0 < e < shape.num_deep
+            chunks = (shape.deep_tile // 4,) * 2 if is_h else tuple(shape.chunks)
+            place = places["deep"] if is_h else places["cross"] if e else 0
+            yield from meet(block.written, e, WARPS + 1)
+            if e > 0:
+                yield block.ready[e].passed(0)
+            begin = place + (chunks[0] * STRIDE if block.rank else 0)
+            to = (peer.memory, begin, peer.received[e])
+            self.copy(block, Copy(block.memory, begin, chunks[block.rank] * STRIDE, *to))
+            yield block.received[e].passed(0)
+            if e < shape.num_deep or e + 1 < exchanges:
+                peer.taken[e].arrive()
+
     def copy(self, block: Block, copy: Copy) -> None:
         """Begins a bulk copy, whose parts each read and then write at some time."""
         cuts = [0, *sorted(16 * self.random.integers(0, copy.size // 16 + 1, 2)), copy.size]
@@ -157,30 +175,16 @@ class Warp:
         self.issued: deque[Callable[[], None]] = deque()  # products under way
         block.products.append(Queue(walk.speeds(1)[0], self.issued))
         self.vectors = self.shape.vectors[block.rank]
-        self.barriers = 0
+        self.turns, self.written = count(), count()  # of barriers
 
     def block_barrier(self) -> Agent:
-        """bar.sync of the 256 threads: the block's list counts the arrivals of each turn."""
-        counts = self.block.meetings
-        if len(counts) <= self.barriers:
-            counts.append([0])
-        count = counts[self.barriers]
-        self.barriers += 1
-        count[0] += 1
-        yield lambda: count[0] == WARPS
+        return meet(self.block.meetings, next(self.turns), WARPS)
 
-    def send(self, exchange: int, place: int, chunks: tuple[int, int]) -> Agent:
-        yield from self.block_barrier()
-        if self.warp == 0:
-            if exchange > 0:
-                yield self.block.ready[exchange].passed(0)
-            begin = place + (chunks[0] * STRIDE if self.rank else 0)
-            size = chunks[self.rank] * STRIDE
-            to = (self.peer.memory, begin, self.peer.received[exchange])
-            self.walk.copy(self.block, Copy(self.block.memory, begin, size, *to))
+    def publish(self) -> Agent:
+        return meet(self.block.written, next(self.written), WARPS + 1)
 
     def multiply_half(self, x: int, steps: int, tile: int, sums: np.ndarray) -> Agent:
-        most = 3 if tile == 104 else 2
+        most = 2 if tile == 128 else 3
         for step in range(0, steps, most):
             place = int(self.shape.pieces[self.rank][self.next][1]) + self.group * tile * 16
             yield self.block.full[self.next % AHEAD].passed(self.next // AHEAD % 2)
@@ -203,17 +207,13 @@ class Warp:
     def release(self, piece: int) -> None:
         self.block.empty[piece % AHEAD].arrive()
 
-    def multiply(
-        self, x: int, chunks: tuple[int, int], exchange: int, tells: bool, tile: int
-    ) -> Agent:
+    def multiply(self, x: int, chunks: tuple[int, int], exchange: int, tile: int) -> Agent:
         self.sums = np.zeros((16, tile))
         self.first = self.next
         for turn in range(2):
             half = self.rank ^ turn
             if turn == 1:
                 yield self.block.received[exchange].passed(0)
-                if tells and self.warp == 0:
-                    self.peer.taken[exchange].arrive()
             start = x + (chunks[0] * STRIDE if half else 0)
             yield from self.multiply_half(start, chunks[half] // 2, tile, self.sums)
         yield lambda: not self.issued
@@ -236,7 +236,7 @@ class Warp:
         is_last = level + 1 == shape.num_deep
         begin = (shape.num_cross + 1) * 2 * shape.cross_tile + level * 2 * tile
         x = (0, tuple(shape.chunks)) if level == 0 else (deep, own)
-        yield from self.multiply(*x, level, True, tile)
+        yield from self.multiply(*x, level, tile)
         yield from self.finish(level, -1 if is_last else level + 1)
         h = np.maximum(self.sums + self.vector(begin, tile), 0)[:, :width]
         if is_last:
@@ -248,7 +248,7 @@ class Warp:
             place = deep + (quarter * (tile // 8) + j) * STRIDE
             self.block.chunk(place)[self.rows] = padded[:, 8 * j : 8 * j + 8]
             yield None
-        yield from self.send(level + 1, deep, own)
+        yield from self.publish()
 
     def cross_level(self, level: int, x0: np.ndarray) -> Agent:
         shape, tile = self.shape, self.shape.cross_tile
@@ -257,7 +257,7 @@ class Warp:
         sent = shape.num_deep - 1 + level
         is_last = level + 1 == shape.num_cross
         x, exchange = (0, 0) if level == 0 else (cross, sent)
-        yield from self.multiply(x, chunks, exchange, level > 0 and not is_last, tile)
+        yield from self.multiply(x, chunks, exchange, tile)
         if not is_last:
             yield from self.finish(sent, sent + 1)
         places = [cross + (first + j) * STRIDE for j in range(count)]
@@ -274,7 +274,7 @@ class Warp:
         if shape.zeros[self.rank] >= 0 and self.warp < 2:
             zeros = self.block.chunk(cross + shape.zeros[self.rank] * STRIDE)
             zeros[32 * self.warp : 32 * self.warp + 32] = 0
-        yield from self.send(sent + 1, cross, chunks)
+        yield from self.publish()
 
     def own(self, places: Sequence[int]) -> np.ndarray:
         found = [self.block.chunk(p)[self.rows].astype(np.float64) for p in places]
@@ -291,7 +291,7 @@ class Warp:
                 x = self.walk.x[:, 8 * chunk : 8 * chunk + 8]
                 self.block.chunk(chunk * STRIDE)[:] = x
             yield None
-        yield from self.send(0, 0, tuple(shape.chunks))
+        yield from self.publish()
         for level in range(shape.num_deep):
             yield from self.deep_level(level)
         first, count = shape.share(self.rank, self.group)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+
+Agent = Iterator[Callable[[], bool] | None]  # yields what it waits for, or a moment
 
 
 @dataclass
@@ -62,3 +64,12 @@ class Copy:
             self.barrier.arrive(done=end - begin, arrives=False)
 
         return [read, write, count]
+
+
+def meet(counts: list[list[int]], turn: int, count: int) -> Agent:
+    """bar.sync of `count` warps: the list counts the arrivals of each turn."""
+    if len(counts) <= turn:
+        counts.append([0])
+    arrived = counts[turn]
+    arrived[0] += 1
+    yield lambda: arrived[0] == count
