@@ -10,8 +10,9 @@
 // tensor cores cut their sums off instead of rounding, and so do it on few and small ones.
 //
 // Shapes, blocks and warps are those of linear_hopper.cu with 64 rows of a shared tile for a
-// warpgroup. x goes from shared memory to registers, where it is split, and from there to the
-// tensor cores; while one warpgroup splits and adds, the other multiplies.
+// warpgroup. x goes from shared memory to registers, where it is split (linear_split_rows.cuh), and
+// from there to the tensor cores; a tile's columns are two halves, of which one is multiplied while
+// the other's sums are added and the next chunk is split.
 #include "common/check.h"
 #include "kernels/linear_hopper.h"
 #include "kernels/linear_pipeline.cuh"
