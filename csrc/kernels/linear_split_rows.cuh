@@ -9,22 +9,12 @@ namespace dpiframe {
 
 #ifdef DPIF_HOPPER
 
-// The power of two that brings `largest` into [2^14, 2^15), and its inverse.
-struct PowerOfTwo {
-  __device__ explicit PowerOfTwo(float largest) {
-    const int exponent = max(static_cast<int>(__float_as_uint(largest) >> 23), 16);
-    factor = __uint_as_float((127 + 14 + 127 - exponent) << 23);
-    inverse = __uint_as_float((exponent - 14) << 23);
-  }
-  float factor;
-  float inverse;
-};
-
 __device__ inline std::uint32_t as_bits(__half2 pair) {
   return *reinterpret_cast<const std::uint32_t*>(&pair);
 }
 
-// A thread's part of a chunk in wgmma's layout of a: for each of two steps, the columns
+// A thread's part of a chunk, each row times a power of two that brings its largest value into
+// [2^14, 2^15), in wgmma's layout of a: for each of two steps, the columns
 // 8 t + 4 step + {0, 1} of rows r and r + 8, then those + {2, 3} (t = lane % 4, r = lane / 4). That
 // w has its columns in the same order is prepare_linear_weight's affair.
 struct SplitRows {
@@ -33,21 +23,27 @@ struct SplitRows {
   float inverse[2];  // of rows r, r + 8
 
   __device__ SplitRows(const unsigned char* x, int lane) {
+    float4 parts[2][2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int row = lane / 4 + r * 8;
-      float4 parts[2];
 #pragma unroll
       for (int step = 0; step < 2; ++step) {
         const int sixteen = (lane % 4 * 2 + step) ^ (row % 8);
-        parts[step] = *reinterpret_cast<const float4*>(x + row * kChunkBytes + sixteen * 16);
+        parts[r][step] = *reinterpret_cast<const float4*>(x + row * kChunkBytes + sixteen * 16);
       }
-      const PowerOfTwo power(largest(parts));
-      inverse[r] = power.inverse;
+    }
+    const std::uint32_t tops = largest_tops(largest(parts[0]), largest(parts[1]));
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const std::uint32_t exponent = (r == 0 ? tops : tops << 16) & 0x7f800000;
+      const float factor = __uint_as_float(((127u + 14 + 127) << 23) - exponent);
+      inverse[r] = __uint_as_float(exponent - (14u << 23));
 #pragma unroll
       for (int step = 0; step < 2; ++step) {
-        split(parts[step].x * power.factor, parts[step].y * power.factor, step, r);
-        split(parts[step].z * power.factor, parts[step].w * power.factor, step, r + 2);
+        const float4& four = parts[r][step];
+        split(four.x * factor, four.y * factor, step, r);
+        split(four.z * factor, four.w * factor, step, r + 2);
       }
     }
   }
@@ -60,16 +56,22 @@ struct SplitRows {
   }
 
  private:
-  // Over the four threads that share a row.
+  // Of a thread's values in a row.
   __device__ static float largest(const float4 (&parts)[2]) {
-    float value = 0.0f;
-#pragma unroll
-    for (int step = 0; step < 2; ++step) {
-      value = fmaxf(value, fmaxf(fabsf(parts[step].x), fabsf(parts[step].y)));
-      value = fmaxf(value, fmaxf(fabsf(parts[step].z), fabsf(parts[step].w)));
-    }
-    value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 1));
-    return fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 2));
+    const auto of_four = [](const float4& four) {
+      return fmaxf(fmaxf(fabsf(four.x), fabsf(four.y)), fmaxf(fabsf(four.z), fabsf(four.w)));
+    };
+    return fmaxf(of_four(parts[0]), of_four(parts[1]));
+  }
+  // The upper halves, with the exponents, of two rows' largest values over the four threads that
+  // share them; the first row's above. Both rows in one exchange: exchanges are what costs here.
+  // At least 2^-111, so that the factor is a number.
+  __device__ static std::uint32_t largest_tops(float first, float second) {
+    constexpr std::uint32_t kLeast = 16 << 7;
+    std::uint32_t tops = __byte_perm(__float_as_uint(second), __float_as_uint(first), 0x7632);
+    tops = __vmaxu2(tops, __shfl_xor_sync(0xffffffffu, tops, 1));
+    tops = __vmaxu2(tops, __shfl_xor_sync(0xffffffffu, tops, 2));
+    return __vmaxu2(tops, kLeast << 16 | kLeast);
   }
   __device__ void split(float a, float b, int step, int place) {
     const __half2 whole = __floats2half2_rn(a, b);
