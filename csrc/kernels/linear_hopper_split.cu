@@ -10,126 +10,113 @@
 // tensor cores cut their sums off instead of rounding, and so do it on few and small ones.
 //
 // Shapes, blocks and warps are those of linear_hopper.cu with 64 rows of a shared tile for a
-// warpgroup. x goes from shared memory to registers, where it is split, and from there to the
-// tensor cores; while one warpgroup splits and adds, the other multiplies.
+// warpgroup. x goes from shared memory to registers, where it is split (linear_split_rows.cuh), and
+// from there to the tensor cores; a tile's columns are two halves, of which one is multiplied while
+// the other's sums are added and the next chunk is split.
 #include "common/check.h"
 #include "kernels/linear_hopper.h"
 #include "kernels/linear_pipeline.cuh"
+#include "kernels/linear_split_rows.cuh"
 
 namespace dpiframe {
 namespace {
 
 #ifdef DPIF_HOPPER
 
-// The power of two that brings `largest` into [2^14, 2^15), and its inverse.
-struct PowerOfTwo {
-  __device__ explicit PowerOfTwo(float largest) {
-    const int exponent = max(static_cast<int>(__float_as_uint(largest) >> 23), 16);
-    factor = __uint_as_float((127 + 14 + 127 - exponent) << 23);
-    inverse = __uint_as_float((exponent - 14) << 23);
-  }
-  float factor;
-  float inverse;
-};
+// Totals of one tile. The halves of its columns have sums of their own and take turns: while one
+// half's products run, the other's sums are added to the totals and the next chunk is split.
+template <int kTileN>
+class SplitProduct {
+ public:
+  __device__ SplitProduct(Ring<kTileN>& ring, const unsigned char* shared, int first_row,
+                          float (&totals)[kTileN / 2])
+      : ring_(ring),
+        rows_(first_row * kChunkBytes - shared_address(shared)),
+        shared_(shared),
+        totals_(totals) {}
 
-__device__ std::uint32_t as_bits(__half2 pair) {
-  return *reinterpret_cast<const std::uint32_t*>(&pair);
-}
-
-// A thread's part of a chunk in wgmma's layout of a: for each of two steps, the columns
-// 8 t + 4 step + {0, 1} of rows r and r + 8, then those + {2, 3} (t = lane % 4, r = lane / 4). That
-// w has its columns in the same order is prepare_linear_weight's affair.
-struct SplitRows {
-  std::uint32_t large[2][4];
-  std::uint32_t small[2][4];
-  float inverse[2];  // of rows r, r + 8
-
-  __device__ SplitRows(const unsigned char* x, int lane) {
+  // Two chunks a turn of the loop, so that each has its registers: a chunk's rows are still being
+  // read when the next ones are split.
+  __device__ __forceinline__ void run(int num_chunks) {
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const int row = lane / 4 + r * 8;
-      float4 parts[2];
-#pragma unroll
-      for (int step = 0; step < 2; ++step) {
-        const int sixteen = (lane % 4 * 2 + step) ^ (row % 8);
-        parts[step] = *reinterpret_cast<const float4*>(x + row * kChunkBytes + sixteen * 16);
-      }
-      const PowerOfTwo power(largest(parts));
-      inverse[r] = power.inverse;
-#pragma unroll
-      for (int step = 0; step < 2; ++step) {
-        split(parts[step].x * power.factor, parts[step].y * power.factor, step, r);
-        split(parts[step].z * power.factor, parts[step].w * power.factor, step, r + 2);
-      }
+    for (float& total : totals_) total = 0.0f;
+    ring_.wait_full();
+    SplitRows even = split();
+    SplitRows odd = even;
+    start(left_, even, 0);
+    int more = num_chunks - 1;
+#pragma unroll 1
+    for (; more >= 2; more -= 2) {
+      step(even, odd);
+      step(odd, even);
     }
-  }
-
-  // Keeps the registers from being used anew while a wgmma may still read them.
-  __device__ void settle() {
-#pragma unroll
-    for (int i = 0; i < 8; ++i)
-      asm volatile("" : "+r"(large[i / 4][i % 4]), "+r"(small[i / 4][i % 4])::"memory");
+    if (more == 0) return finish(even);
+    step(even, odd);
+    finish(odd);
   }
 
  private:
-  // Over the four threads that share a row.
-  __device__ static float largest(const float4 (&parts)[2]) {
-    float value = 0.0f;
-#pragma unroll
-    for (int step = 0; step < 2; ++step) {
-      value = fmaxf(value, fmaxf(fabsf(parts[step].x), fabsf(parts[step].y)));
-      value = fmaxf(value, fmaxf(fabsf(parts[step].z), fabsf(parts[step].w)));
-    }
-    value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 1));
-    return fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 2));
-  }
-  __device__ void split(float a, float b, int step, int place) {
-    const __half2 whole = __floats2half2_rn(a, b);
-    const float2 taken = __half22float2(whole);
-    large[step][place] = as_bits(whole);
-    small[step][place] = as_bits(__floats2half2_rn(a - taken.x, b - taken.y));
-  }
-};
+  static constexpr int kHalf = kTileN / 2;
+  static_assert(kHalf % 8 == 0, "a half is rows of w in whole swizzle atoms");
+  using Sums = float[kHalf / 2];
 
-// Totals of one tile: while a chunk is multiplied, the next one is split.
-template <int kTileN>
-__device__ void multiply(Ring<kTileN>& ring, const unsigned char* shared, int num_chunks,
-                         int first_row, float (&totals)[kTileN / 2]) {
-  float sums[kTileN / 2];
-#pragma unroll
-  for (float& total : totals) total = 0.0f;
-  const auto split_stage = [&] {
-    const std::uint32_t offset = ring.x() - shared_address(shared) + first_row * kChunkBytes;
-    return SplitRows(shared + offset, threadIdx.x % 32);
-  };
-  ring.wait_full();
-  SplitRows x = split_stage();
-  for (int chunk = 0; chunk < num_chunks; ++chunk) {
-    const std::uint64_t w = shared_operand(ring.w());
-    wgmma_fence();
-#pragma unroll
-    for (int step = 0; step < 2; ++step) {
-      Wgmma<kTileN>::split(sums, x.small[step], w + step * 2, step);
-      Wgmma<kTileN>::split(sums, x.large[step], w + 4 + step * 2, 1);
-      Wgmma<kTileN>::split(sums, x.large[step], w + step * 2, 1);
-    }
-    wgmma_commit();
-    const int used = ring.stage();
-    ring.advance();
-    SplitRows next = x;
-    if (chunk + 1 < num_chunks) {
-      ring.wait_full();
-      next = split_stage();
-    }
-    wgmma_wait<0>();
-    wgmma_settle(sums);
+  // From a chunk whose left half runs to the next one in the same state.
+  __device__ __forceinline__ void step(SplitRows& x, SplitRows& next) {
+    start(right_, x, kHalf);
+    const int used = ring_.stage();
+    ring_.advance();
+    ring_.wait_full();
+    next = split();
+    wgmma_wait<1>();
+    add(left_, x, 0);
+    start(left_, next, 0);
+    wgmma_wait<1>();
     x.settle();
-    ring.release(used);
-#pragma unroll
-    for (int i = 0; i < kTileN / 2; ++i) totals[i] = fmaf(sums[i], x.inverse[i / 2 % 2], totals[i]);
-    x = next;
+    add(right_, x, kHalf);
+    ring_.release(used);
   }
-}
+  __device__ __forceinline__ void finish(SplitRows& x) {
+    start(right_, x, kHalf);
+    wgmma_wait<1>();
+    add(left_, x, 0);
+    wgmma_wait<0>();
+    x.settle();
+    add(right_, x, kHalf);
+    ring_.release(ring_.stage());
+    ring_.advance();
+  }
+
+  __device__ SplitRows split() const {
+    return SplitRows(shared_ + (ring_.x() + rows_), threadIdx.x % 32);
+  }
+  // The products of a half, that begins at column `first`, from zero: the small ones come first,
+  // so that what the tensor cores cut off is small, too.
+  __device__ __forceinline__ void start(Sums& sums, const SplitRows& x, int first) const {
+    const std::uint64_t large = shared_operand(ring_.w()) + first * kChunkBytes / 16;
+    const std::uint64_t small = large + 4;
+    wgmma_fence();
+    RegisterWgmma<kHalf>::half(sums, x.small[0], large, 0);
+    RegisterWgmma<kHalf>::half(sums, x.small[1], large + 2, 1);
+    RegisterWgmma<kHalf>::half(sums, x.large[0], small, 1);
+    RegisterWgmma<kHalf>::half(sums, x.large[1], small + 2, 1);
+    RegisterWgmma<kHalf>::half(sums, x.large[0], large, 1);
+    RegisterWgmma<kHalf>::half(sums, x.large[1], large + 2, 1);
+    wgmma_commit();
+  }
+  __device__ __forceinline__ void add(Sums& sums, const SplitRows& x, int first) {
+    wgmma_settle(sums);
+#pragma unroll
+    for (int i = 0; i < kHalf / 2; ++i)
+      totals_[first / 2 + i] = fmaf(sums[i], x.inverse[i / 2 % 2], totals_[first / 2 + i]);
+  }
+
+  Ring<kTileN>& ring_;
+  std::uint32_t rows_;
+  const unsigned char* shared_;
+  float (&totals_)[kTileN / 2];
+  Sums left_;
+  Sums right_;
+};
 
 #endif
 
@@ -167,7 +154,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       TileEpilogue<float, kTileN, true> epilogue(e, columns, boxes, row, part * kTileN);
       epilogue.start();
       float totals[kTileN / 2];
-      multiply<kTileN>(ring, shared, walk.num_chunks, first, totals);
+      SplitProduct<kTileN>(ring, shared, first, totals).run(walk.num_chunks);
       ColumnVectors::wait_copies();
       warpgroup_barrier();
       epilogue.finish(totals, part);

@@ -3,7 +3,7 @@
 // One wgmma names each of its kTileN / 2 accumulators, so its text differs with kTileN; the macros
 // below write these lists (a template cannot) and nothing else. K is 32 bytes of operands: 16 of
 // two bytes, 8 of tf32. Operands lie in shared memory, rows of 128 bytes under the 128-byte
-// swizzle; for `split` the rows of a come from registers instead.
+// swizzle; for RegisterWgmma the rows of a lie in registers instead.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -48,13 +48,18 @@ __device__ void wgmma_settle(float (&sums)[kCount]) {
 
 template <int kTileN>
 struct Wgmma;
+template <int kTileN>
+struct RegisterWgmma;
 
 #define DPIF_S4(a, b, c, d) "%" #a ",%" #b ",%" #c ",%" #d
-#define DPIF_S32_0                                                                                \
-  DPIF_S4(0, 1, 2, 3)                                                                             \
-  "," DPIF_S4(4, 5, 6, 7) "," DPIF_S4(8, 9, 10, 11) "," DPIF_S4(12, 13, 14, 15) "," DPIF_S4(      \
-      16, 17, 18, 19) "," DPIF_S4(20, 21, 22, 23) "," DPIF_S4(24, 25, 26, 27) "," DPIF_S4(28, 29, \
-                                                                                          30, 31)
+#define DPIF_S16_0    \
+  DPIF_S4(0, 1, 2, 3) \
+  "," DPIF_S4(4, 5, 6, 7) "," DPIF_S4(8, 9, 10, 11) "," DPIF_S4(12, 13, 14, 15)
+#define DPIF_S28_0 \
+  DPIF_S16_0 "," DPIF_S4(16, 17, 18, 19) "," DPIF_S4(20, 21, 22, 23) "," DPIF_S4(24, 25, 26, 27)
+#define DPIF_S32_0 DPIF_S28_0 "," DPIF_S4(28, 29, 30, 31)
+#define DPIF_S36_0 DPIF_S32_0 "," DPIF_S4(32, 33, 34, 35)
+#define DPIF_S40_0 DPIF_S36_0 "," DPIF_S4(36, 37, 38, 39)
 #define DPIF_S20_32                                                                                \
   DPIF_S4(32, 33, 34, 35)                                                                          \
   "," DPIF_S4(36, 37, 38, 39) "," DPIF_S4(40, 41, 42, 43) "," DPIF_S4(44, 45, 46, 47) "," DPIF_S4( \
@@ -73,9 +78,11 @@ struct Wgmma;
       116, 117, 118, 119) "," DPIF_S4(120, 121, 122, 123) "," DPIF_S4(124, 125, 126, 127)
 
 #define DPIF_D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define DPIF_D32_0                                                                        \
-  DPIF_D4(0), DPIF_D4(4), DPIF_D4(8), DPIF_D4(12), DPIF_D4(16), DPIF_D4(20), DPIF_D4(24), \
-      DPIF_D4(28)
+#define DPIF_D16_0 DPIF_D4(0), DPIF_D4(4), DPIF_D4(8), DPIF_D4(12)
+#define DPIF_D28_0 DPIF_D16_0, DPIF_D4(16), DPIF_D4(20), DPIF_D4(24)
+#define DPIF_D32_0 DPIF_D28_0, DPIF_D4(28)
+#define DPIF_D36_0 DPIF_D32_0, DPIF_D4(32)
+#define DPIF_D40_0 DPIF_D36_0, DPIF_D4(36)
 #define DPIF_D20_32 DPIF_D4(32), DPIF_D4(36), DPIF_D4(40), DPIF_D4(44), DPIF_D4(48)
 #define DPIF_D12_52 DPIF_D4(52), DPIF_D4(56), DPIF_D4(60)
 #define DPIF_D16_64 DPIF_D4(64), DPIF_D4(68), DPIF_D4(72), DPIF_D4(76)
@@ -93,23 +100,13 @@ struct Wgmma;
                  : operands                                                                       \
                  : "l"(a), "l"(b), "r"(add));                                                     \
   }
-#define DPIF_SPLIT(shape, text, operands, A0, A1, A2, A3, B, C)                            \
-  __device__ static void split(float (&d)[shape / 2], const std::uint32_t (&a)[4],         \
-                               std::uint64_t b, int add) {                                 \
-    asm volatile("{.reg .pred p;\nsetp.ne.b32 p, %" #C                                     \
-                 ", 0;\nwgmma.mma_async.sync.aligned.m64n" #shape "k16.f32.f16.f16 {" text \
-                 "}, {%" #A0 ",%" #A1 ",%" #A2 ",%" #A3 "}, %" #B ", p, 1, 1, 0;}"         \
-                 : operands                                                                \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));          \
-  }
 #define DPIF_LIST(...) __VA_ARGS__
-#define DPIF_WGMMA(shape, text, operands, A, B, C, D, E, F)                                      \
+#define DPIF_WGMMA(shape, text, operands, A, B, C)                                               \
   template <>                                                                                    \
   struct Wgmma<shape> {                                                                          \
     DPIF_SHARED(half_, shape, 16, "f16.f16", ", 0, 0", text, DPIF_LIST(operands), A, B, C)       \
     DPIF_SHARED(bfloat16_, shape, 16, "bf16.bf16", ", 0, 0", text, DPIF_LIST(operands), A, B, C) \
     DPIF_SHARED(tf32_, shape, 8, "tf32.tf32", "", text, DPIF_LIST(operands), A, B, C)            \
-    DPIF_SPLIT(shape, text, DPIF_LIST(operands), A, B, C, D, E, F)                               \
     template <class T>                                                                           \
     __device__ static void shared(float (&d)[shape / 2], std::uint64_t a, std::uint64_t b,       \
                                   int add) {                                                     \
@@ -121,26 +118,43 @@ struct Wgmma;
         bfloat16_(d, a, b, add);                                                                 \
     }                                                                                            \
   };
+// float16 rows of a from registers.
+#define DPIF_REGISTERS(shape, text, operands, A0, A1, A2, A3, B, C)                          \
+  template <>                                                                                \
+  struct RegisterWgmma<shape> {                                                              \
+    __device__ static void half(float (&d)[shape / 2], const std::uint32_t (&a)[4],          \
+                                std::uint64_t b, int add) {                                  \
+      asm volatile("{.reg .pred p;\nsetp.ne.b32 p, %" #C                                     \
+                   ", 0;\nwgmma.mma_async.sync.aligned.m64n" #shape "k16.f32.f16.f16 {" text \
+                   "}, {%" #A0 ",%" #A1 ",%" #A2 ",%" #A3 "}, %" #B ", p, 1, 1, 0;}"         \
+                   : operands                                                                \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));          \
+    }                                                                                        \
+  };
 
-DPIF_WGMMA(64, DPIF_S32_0, DPIF_LIST(DPIF_D32_0), 32, 33, 34, 35, 36, 37)
-DPIF_WGMMA(104, DPIF_S32_0 "," DPIF_S20_32, DPIF_LIST(DPIF_D32_0, DPIF_D20_32), 52, 53, 54, 55, 56,
-           57)
+DPIF_WGMMA(64, DPIF_S32_0, DPIF_LIST(DPIF_D32_0), 32, 33, 34)
+DPIF_WGMMA(104, DPIF_S32_0 "," DPIF_S20_32, DPIF_LIST(DPIF_D32_0, DPIF_D20_32), 52, 53, 54)
 DPIF_WGMMA(112, DPIF_S32_0 "," DPIF_S20_32 "," DPIF_S4(52, 53, 54, 55),
-           DPIF_LIST(DPIF_D32_0, DPIF_D20_32, DPIF_D4(52)), 56, 57, 58, 59, 60, 61)
+           DPIF_LIST(DPIF_D32_0, DPIF_D20_32, DPIF_D4(52)), 56, 57, 58)
 DPIF_WGMMA(128, DPIF_S32_0 "," DPIF_S20_32 "," DPIF_S12_52,
-           DPIF_LIST(DPIF_D32_0, DPIF_D20_32, DPIF_D12_52), 64, 65, 66, 67, 68, 69)
+           DPIF_LIST(DPIF_D32_0, DPIF_D20_32, DPIF_D12_52), 64, 65, 66)
 DPIF_WGMMA(144,
            DPIF_S32_0 "," DPIF_S20_32 "," DPIF_S12_52
                       "," DPIF_S4(64, 65, 66, 67) "," DPIF_S4(68, 69, 70, 71),
-           DPIF_LIST(DPIF_D32_0, DPIF_D20_32, DPIF_D12_52, DPIF_D4(64), DPIF_D4(68)), 72, 73, 74,
-           75, 76, 77)
+           DPIF_LIST(DPIF_D32_0, DPIF_D20_32, DPIF_D12_52, DPIF_D4(64), DPIF_D4(68)), 72, 73, 74)
 DPIF_WGMMA(160, DPIF_S32_0 "," DPIF_S20_32 "," DPIF_S12_52 "," DPIF_S16_64,
-           DPIF_LIST(DPIF_D32_0, DPIF_D20_32, DPIF_D12_52, DPIF_D16_64), 80, 81, 82, 83, 84, 85)
+           DPIF_LIST(DPIF_D32_0, DPIF_D20_32, DPIF_D12_52, DPIF_D16_64), 80, 81, 82)
 DPIF_WGMMA(256,
            DPIF_S32_0 "," DPIF_S20_32 "," DPIF_S12_52 "," DPIF_S16_64 "," DPIF_S24_80
                       "," DPIF_S24_104,
            DPIF_LIST(DPIF_D32_0, DPIF_D20_32, DPIF_D12_52, DPIF_D16_64, DPIF_D24_80, DPIF_D24_104),
-           128, 129, 130, 131, 132, 133)
+           128, 129, 130)
+
+DPIF_REGISTERS(32, DPIF_S16_0, DPIF_LIST(DPIF_D16_0), 16, 17, 18, 19, 20, 21)
+DPIF_REGISTERS(56, DPIF_S28_0, DPIF_LIST(DPIF_D28_0), 28, 29, 30, 31, 32, 33)
+DPIF_REGISTERS(64, DPIF_S32_0, DPIF_LIST(DPIF_D32_0), 32, 33, 34, 35, 36, 37)
+DPIF_REGISTERS(72, DPIF_S36_0, DPIF_LIST(DPIF_D36_0), 36, 37, 38, 39, 40, 41)
+DPIF_REGISTERS(80, DPIF_S40_0, DPIF_LIST(DPIF_D40_0), 40, 41, 42, 43, 44, 45)
 
 #endif  // DPIF_HOPPER
 

@@ -20,7 +20,16 @@ TYPES = {
 # Largest error over |x| |w| + |b| of its row and column: 24, 11, 11 and 8 bits, of which the last
 # two also round the result.
 BOUNDS = {"fp32": 1e-6, "tf32": 1e-3, "fp16": 2e-3, "bf16": 1.6e-2}
-SHAPES = ((1, 1, 1), (19, 13, 7), (300, 404, 624), (1111, 1024, 624), (64, 400, 400))
+# Also one, two and three chunks of k: fp32's loop takes two at a time.
+SHAPES = (
+    (1, 1, 1),
+    (19, 13, 7),
+    (111, 152, 40),
+    (130, 97, 70),
+    (300, 404, 624),
+    (1111, 1024, 624),
+    (64, 400, 400),
+)
 
 
 def _view(rows: int, columns: int, stride: int, offset: int, values: torch.Tensor | None, dtype):
