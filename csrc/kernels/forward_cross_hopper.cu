@@ -36,6 +36,7 @@ __device__ void init_barriers(const ForwardCrossArguments& a, const CrossPlaces&
   if (lane == 0) {
     barrier_init(places.vectors_there(), 1);
     barrier_init(places.looked_up(), 32 * kMultiplyingWarps);
+    barrier_init(places.written(), 32 * kMultiplyingWarps);
     barrier_init(places.to_score(), 2);
     barrier_expect(places.to_score(), 32 * 4 * 8);
   }

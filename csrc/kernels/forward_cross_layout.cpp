@@ -51,7 +51,7 @@ ForwardCrossShared forward_cross_shared(const ForwardCrossForm& form) {
   const int vector_bytes = forward_cross_vector_floats(form) * 4;
   const int piece_bytes =
       forward_cross_num_pieces(form) * static_cast<int>(sizeof(ForwardCrossPiece));
-  const int barrier_bytes = (2 * kCrossPiecesAhead + 3 * kCrossMaxExchanges + 3) * 8;
+  const int barrier_bytes = (2 * kCrossPiecesAhead + 3 * kCrossMaxExchanges + 4) * 8;
   const int others = field_bytes + vector_bytes + piece_bytes + 2 * 4 * 32 * 4 + barrier_bytes;
   ForwardCrossShared s{};
   s.fields = (kForwardSharedLimit - others) / 128 * 128;

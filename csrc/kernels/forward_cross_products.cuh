@@ -12,11 +12,6 @@ namespace dpiframe {
 
 #ifdef DPIF_HOPPER
 
-// Of the threads that multiply and the warp that sends: all of a half is written.
-__device__ inline void written_barrier() {
-  asm volatile("bar.sync 2, 288;" ::: "memory");
-}
-
 // Each half of the activations to the other block once it is written here, and that the other's has
 // come; by one warp, since those that multiply have no time for it.
 template <int kDeepTile>
@@ -30,8 +25,8 @@ __device__ void send_halves(const ForwardCrossArguments& a, const CrossPlaces& p
                                       : ForwardHalves{a.common.chunks[0], a.common.chunks[1]};
     const int x = exchange == 0 ? 0 : is_h ? places.offsets.deep : places.offsets.cross;
     const std::uint32_t half = places.base + x + halves.offset(rank);
-    written_barrier();
     if (threadIdx.x % 32 == 0) {
+      barrier_wait(places.written(), exchange & 1);
       if (exchange > 0) barrier_wait(places.ready(exchange), 0);
       copy_to_peer(at_peer(half), half, halves.chunks(rank) * kChunkStride,
                    at_peer(places.received(exchange)));
@@ -60,7 +55,8 @@ struct CrossProducts {
   // What this thread wrote of the block's half, to products and to the warp that sends it.
   __device__ void publish() const {
     publish_to_async();
-    written_barrier();
+    barrier_arrive(places.written());
+    block_barrier();
   }
 
   // sums = the activations at `x` by the next pieces, own half first. The other comes by

@@ -37,6 +37,8 @@ struct CrossPlaces {
   __device__ std::uint32_t vectors_there() const { return taken(kCrossMaxExchanges); }
   __device__ std::uint32_t looked_up() const { return taken(kCrossMaxExchanges + 1); }
   __device__ std::uint32_t to_score() const { return taken(kCrossMaxExchanges + 2); }
+  // All of the block's half of what is sent next, by those that multiply.
+  __device__ std::uint32_t written() const { return taken(kCrossMaxExchanges + 3); }
 };
 
 // What a thread adds to the score of one of the cluster's rows, to the block that scores it.

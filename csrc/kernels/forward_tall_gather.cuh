@@ -183,14 +183,15 @@ struct TallGather {
     barrier_arrive(places.rows_there());
     int n = 0;
 #pragma unroll 1
-    for (int tile = tiles.first;; tile += tiles.stride, ++n) {
+    for (int tile = tiles.first; tile < tiles.end; tile += tiles.stride, ++n) {
       barrier_wait(places.rows_taken(), n & 1);
       if (n > 0) score(n - 1, tile - tiles.stride, before);
-      if (tile >= tiles.end) break;
       before[0] = wide[0];
       before[1] = wide[1];
       if (tile + tiles.stride < tiles.end) look_up(tile + tiles.stride, wide);
     }
+    barrier_wait(places.finished(), 0);
+    score(n - 1, tiles.first + (n - 1) * tiles.stride, before);
   }
 };
 

@@ -42,6 +42,7 @@ __device__ void init_barriers(const TallPlaces& places) {
   }
   barrier_init(places.rows_there(), kGatheringThreads);
   barrier_init(places.rows_taken(), kTallMultiplyingWarps);
+  barrier_init(places.finished(), kTallMultiplyingWarps);
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   publish_to_async();
 }

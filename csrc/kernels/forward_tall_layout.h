@@ -16,7 +16,7 @@ namespace dpiframe {
 
 constexpr int kTallRows = 2 * kForwardRows;       // of a cluster at a time
 constexpr int kTallMostPieces = 8;                // of weights, on their way or in use
-constexpr int kTallBarriers = 6 * 2 + 2 * 2 + 2;  // of each panel; by turns; of rows
+constexpr int kTallBarriers = 6 * 2 + 2 * 2 + 3;  // of each panel; by turns; of rows, the end
 
 // Bytes from the start of a block's shared memory; panel g is at g * panel.
 struct ForwardTallShared {

@@ -61,10 +61,15 @@ __device__ inline void store_two_matrices(std::uint32_t address, std::uint32_t x
                "r"(y)
                : "memory");
 }
-// From a tile's first chunk to the row whose address the thread gives: matrices are both halves of
-// the warp's 16 rows of a chunk, then of the next.
+// From a chunk to the row whose address the thread gives: matrices are both halves of the warp's 16
+// rows of a chunk, then of the next.
 __device__ inline int matrix_row_offset(const ForwardThread& thread) {
-  return thread.lane / 16 * kChunkStride + thread.warp * 256 + thread.lane % 16 * 16;
+  return thread.warp * 256 + thread.lane % 16 * 16;
+}
+// Of chunks 2 i and 2 i + 1 of a tile's `count`; the last in place of those beyond.
+__device__ inline std::uint32_t matrix_row(std::uint32_t place, int i, int count) {
+  const int chunk = min(2 * i + static_cast<int>(threadIdx.x % 32 / 16), count - 1);
+  return place + chunk * kChunkStride;
 }
 
 // Where a level stands among those of its kind.
@@ -81,8 +86,7 @@ __device__ float2 cross_pair(const float* sums, const float2& bias, std::uint32_
 
 // A tile of a cross layer, of which `count` chunks are the block's: x0 * (sum + bias) + xl to the
 // place of x_l, or the head's dots with it. In the first level x_l is x0, which is kept. `place`:
-// of the row that the thread gives of the tile's first matrices; what lies behind the tile's own
-// chunks is read and left. `vectors`: the thread's first bias.
+// of the row that the thread gives of the tile's first chunk. `vectors`: the thread's first bias.
 template <class T, int kTile, TallLevel kLevel>
 __device__ void cross_tile(const float (&sums)[kTile / 2], TallX0<kTile>& x0, int q,
                            std::uint32_t place, std::uint32_t vectors, int count,
@@ -90,11 +94,11 @@ __device__ void cross_tile(const float (&sums)[kTile / 2], TallX0<kTile>& x0, in
   constexpr bool kIsFirst = kLevel == TallLevel::kFirst || kLevel == TallLevel::kOnly;
   constexpr bool kIsLast = kLevel == TallLevel::kLast || kLevel == TallLevel::kOnly;
   constexpr int kWords = TallX0<kTile>::kWords;
-  uint4 next = load_matrices(place);
+  uint4 next = load_matrices(matrix_row(place, 0, count));
 #pragma unroll
   for (int i = 0; i < kWords; ++i) {
     const uint4 xl = next;
-    if (i + 1 < kWords) next = load_matrices(place + (2 * i + 2) * kChunkStride);
+    if (i + 1 < kWords) next = load_matrices(matrix_row(place, i + 1, count));
     const int word = q * kWords + i;
     uint4 by = xl;
     if constexpr (!kIsFirst) {
@@ -125,7 +129,7 @@ __device__ void cross_tile(const float (&sums)[kTile / 2], TallX0<kTile>& x0, in
     }
     if constexpr (kIsLast) continue;
     if (2 * i + 1 < count)
-      store_matrices(place + 2 * i * kChunkStride, out);
+      store_matrices(matrix_row(place, i, count), out);
     else if (2 * i < count)
       store_two_matrices(place + 2 * i * kChunkStride, out.x, out.y);
   }

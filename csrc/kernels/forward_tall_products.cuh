@@ -170,7 +170,8 @@ struct TallProducts : TallPanel {
       for (int level = 1; level < a.form.num_deep; ++level) deep_level(level, n, is_end, dots);
       send_dots(n & 1, dots);
     }
-    tell_taken();  // all of the last tile is multiplied
+    if (is_first_lane()) barrier_arrive(places.finished());
+    __syncwarp();
   }
 };
 

@@ -47,6 +47,7 @@ struct TallPlaces {
   // A tile's rows are in global memory; they are here, and the tile before is multiplied.
   __device__ std::uint32_t rows_there() const { return barrier(16); }
   __device__ std::uint32_t rows_taken() const { return barrier(17); }
+  __device__ std::uint32_t finished() const { return barrier(18); }  // with the last tile
 };
 
 // The tiles of a cluster.
@@ -64,8 +65,8 @@ struct TallTiles {
 };
 
 // By copying thread `filler`: every other piece of all tiles' weights, as soon as what lay in its
-// place is used. Pieces are used in order and are far enough behind one another
-// (forward_tall_fits) for none to be waited for while the last but one at its barrier is in use.
+// place is used. The wait for the piece whose barriers it takes also tells that none before is in
+// use; only so can a later one be waited for by parity.
 __device__ inline void fill_ring(const ForwardTallArguments& a, const TallPlaces& places, int rank,
                                  int filler, int tiles) {
   const auto* pieces = reinterpret_cast<const int4*>(a.pieces);
@@ -80,9 +81,10 @@ __device__ inline void fill_ring(const ForwardTallArguments& a, const TallPlaces
     at += 2;
     if (at >= a.num_pieces) at -= a.num_pieces;
     next = __ldg(pieces + at);
-    const int before = i - piece.w;
-    if (before >= 0)
-      barrier_wait(places.empty(before % kTallMostPieces), before / kTallMostPieces & 1);
+    for (int behind : {kTallMostPieces, piece.w})
+      if (i >= behind)
+        barrier_wait(places.empty((i - behind) % kTallMostPieces),
+                     (i - behind) / kTallMostPieces & 1);
     const std::uint32_t full = places.full(i % kTallMostPieces);
     barrier_expect(full, piece.z);
     copy_in(ring + piece.y, weights + piece.x, piece.z, full);

@@ -1,4 +1,5 @@
-"""What compute-sanitizer runs (make gpu-sanitize): every precision, odd shapes.
+"""What compute-sanitizer runs (make gpu-sanitize): every precision, odd shapes; `large`: the one
+kernel for large batches alone.
 
 Plain Python, since a test runner would bring the kernels of torch with it; references are computed
 on the CPU.
@@ -40,6 +41,8 @@ ONE_KERNEL = (
     Shape("deepfm", 7, (16,), (40, 24), None, 1, "parallel"),
     Shape("dcnv2", 3, (16,), (40,), None, 3, "parallel"),
 )
+LARGE = Shape("dcnv2", 39, (16,), (400, 400, 400), None, 2, "parallel")
+LARGE_SIZES = (4300, 8600)  # fewer tiles than clusters, then two for some
 SIZES = (1, 19, 129, 200)
 FEW_FIELDS = Shape("wdl", 3, (8,), (520,), None, 1, "parallel")
 MANY_ROWS = 4300  # with 520 columns: several tiles a block
@@ -146,9 +149,11 @@ def stored_case(shape: Shape, rows: int, **options: Any) -> None:
     print(f"stored, {options}: {time.monotonic() - began:.1f} s", flush=True)
 
 
-def main() -> None:
-    if not cuda_cases.HAS_GPU:
-        raise SystemExit("needs a CUDA device")
+def large() -> None:
+    case(LARGE, LARGE_SIZES, ("fp16",), one_kernel=True)
+
+
+def all_but_large() -> None:
     for shape in SHAPES:
         case(shape, SIZES, PRECISIONS)
     for shape in ONE_KERNEL:
@@ -167,4 +172,9 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    if not cuda_cases.HAS_GPU:
+        raise SystemExit("needs a CUDA device")
+    if sys.argv[1:] == ["large"]:
+        large()
+    else:
+        all_but_large()
