@@ -16,7 +16,7 @@ from dpiframe_core.device_program import DeviceProgram
 from dpiframe_core.engine_inputs import Columns
 from dpiframe_core.one_caller import OneCaller
 from dpiframe_core.program import Program
-from dpiframe_core.scheduling import Policy, streams_for
+from dpiframe_core.scheduling import Policy
 from dpiframe_core.stored_scorer import SLOTS as SLOTS_OF_UNITS
 from dpiframe_core.stored_scorer import StoredScorer
 
@@ -41,14 +41,13 @@ class DeviceSeconds(NamedTuple):
 
 @dataclass(frozen=True)
 class CudaOptions:
-    """How a program runs on a GPU. `streams`: None takes as many as are faster for batches of
-    `max_batch` rows; `threads`: host threads that pack batches (None: up to 16); `one_kernel`: batches
-    in one kernel, where the program, their size and the GPU allow it.
+    """How a program runs on a GPU. `threads`: host threads that pack batches (None: up to 16);
+    `one_kernel`: small batches in one kernel, where the program and the GPU allow it.
     """
 
     precision: str = "fp32"
     max_batch: int = 65536
-    streams: int | None = None
+    streams: int = 4
     graphs: bool = True
     policy: Policy = "breadth_first"
     device: int = 0
@@ -81,11 +80,7 @@ class CudaEngine:
         self.batch_seconds: list[float] = []
         faults = faults or Faults()
         self._layout = lay_out(
-            program,
-            options.precision,
-            options.max_batch,
-            options.streams or streams_for(options.max_batch),
-            options.policy,
+            program, options.precision, options.max_batch, options.streams, options.policy
         )
         made = DeviceProgram(self._layout, options.device, options.one_kernel)
         made.native.build(

@@ -27,7 +27,7 @@ def load_engine(  # noqa: PLR0913 - the one call that users make: keywords read 
     device: str = "auto",
     precision: Precision = "fp32",
     max_batch: int = 65536,
-    streams: int | None = None,
+    streams: int = 4,
     policy: Policy = "breadth_first",
     graphs: bool = True,
     on_bad_id: Literal["fail", "oov"] = "fail",
@@ -36,9 +36,9 @@ def load_engine(  # noqa: PLR0913 - the one call that users make: keywords read 
     """Open a bundle and make it ready to score.
 
     `device`: "cpu", "cuda", "cuda:1" for one of several GPUs, or "auto": a GPU where this build and
-    the machine have one. `max_batch`: rows a device batch (larger inputs are cut); `streams`
-    (default: 1 from 4,096 rows on, else 4), `policy` (the order of launches: "serial",
-    "depth_first", "breadth_first") and `graphs`: how a GPU runs the plan, without effect on the CPU; `threads`: CPU threads, on the CPU set for the
+    the machine have one. `max_batch`: rows a device batch (larger inputs are cut); `streams`,
+    `policy` (the order of launches: "serial", "depth_first", "breadth_first") and `graphs`: how a
+    GPU runs the plan, without effect on the CPU; `threads`: CPU threads, on the CPU set for the
     whole process (default: torch's setting), for a GPU those that pack batches (default: up to 16).
     `precision` "bf16" computes in fp16 where the weights show that fp16 holds all numbers. With
     `on_bad_id="oov"` every field needs an `oov_row`. The CPU computes in float32 whatever

@@ -22,17 +22,6 @@ class Schedule:
     arena_bytes: int
 
 
-# From so many rows on each product fills a GPU. Steps side by side then only share it, and one that
-# begins on another stream cannot begin while the one before ends (docs/kernels_linear.md).
-FULL_ROWS = 4096
-STREAMS = 4
-
-
-def streams_for(max_batch: int) -> int:
-    """Streams by which batches of up to `max_batch` rows are fastest."""
-    return 1 if max_batch >= FULL_ROWS else STREAMS
-
-
 def schedule(
     program: Program,
     batch: int,

@@ -53,11 +53,7 @@ ENGINE = [
         default="breadth_first",
         help="GPU: order of the steps' launches.",
     ),
-    click.option(
-        "--streams",
-        type=click.IntRange(1, 64),
-        help="GPU: streams of steps. Default: what is faster for the batch.",
-    ),
+    click.option("--streams", type=click.IntRange(1, 64), default=4, help="GPU: streams of steps."),
     click.option("--graphs/--no-graphs", default=True, help="GPU: replay captured graphs."),
     click.option("--threads", type=click.IntRange(1), help="CPU threads. Default: torch's."),
 ]

@@ -17,7 +17,7 @@ from pipeline.bench.timing import Timing, time_side_by_side
 
 ONE_STREAM: dict[str, Any] = {"policy": "serial", "streams": 1}
 LAUNCHES: dict[str, Any] = {"graphs": False}
-STEPS: dict[str, Any] = {"one_kernel": False, "streams": 4}
+STEPS: dict[str, Any] = {"one_kernel": False}
 
 # What a row is called -> the options of its engine. The first six each add one idea; the sixth is
 # what an engine does by default, the others change one or two things about the fifth.
@@ -32,12 +32,12 @@ ROWS: dict[str, dict[str, Any]] = {
     "+ fusion": {**STEPS, **ONE_STREAM, **LAUNCHES},
     "+ graphs": {**STEPS, **ONE_STREAM},
     "+ streams, breadth first": STEPS,
-    "+ one kernel": {},
+    "+ one kernel for small batches": {},
     "depth first": {**STEPS, "policy": "depth_first"},
     "breadth first, no graphs": {**STEPS, **LAUNCHES},
     "depth first, no graphs": {**STEPS, **LAUNCHES, "policy": "depth_first"},
-    "breadth first, no fusion": {"fusion": False, "streams": 4},
-    "breadth first, a lookup a table": {"lookup": "by_table", "streams": 4},
+    "breadth first, no fusion": {"fusion": False},
+    "breadth first, a lookup a table": {"lookup": "by_table"},
 }
 
 

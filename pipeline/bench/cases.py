@@ -73,7 +73,7 @@ class EngineCase(BaseModel):
     device: Literal["cpu", "cuda"] = "cpu"
     precision: Literal["fp32", "tf32", "fp16", "bf16"] = "fp32"
     policy: Literal["serial", "depth_first", "breadth_first"] = "breadth_first"
-    streams: int | None = Field(default=None, ge=1, le=64)
+    streams: int = Field(default=4, ge=1, le=64)
     graphs: bool = True
     one_kernel: bool = True
     lookup: Literal["fused", "by_table"] = "fused"
