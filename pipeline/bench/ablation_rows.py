@@ -32,7 +32,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "+ fusion": {**STEPS, **ONE_STREAM, **LAUNCHES},
     "+ graphs": {**STEPS, **ONE_STREAM},
     "+ streams, breadth first": STEPS,
-    "+ one kernel for small batches": {},
+    "+ one kernel": {},
     "depth first": {**STEPS, "policy": "depth_first"},
     "breadth first, no graphs": {**STEPS, **LAUNCHES},
     "depth first, no graphs": {**STEPS, **LAUNCHES, "policy": "depth_first"},
