@@ -39,8 +39,10 @@ gpu-check: $(SETUP)
 # compute-sanitizer comes with the CUDA toolkit.
 gpu-sanitize: $(SETUP)
 	for tool in memcheck synccheck racecheck; do \
-	  compute-sanitizer --tool $$tool --error-exitcode 9 $(BIN)/python tests/gpu/sanitize.py \
-	    || exit 1; \
+	  for cases in "" large; do \
+	    compute-sanitizer --tool $$tool --error-exitcode 9 \
+	      $(BIN)/python tests/gpu/sanitize.py $$cases || exit 1; \
+	  done; \
 	done
 
 clean:
