@@ -42,7 +42,7 @@ class DeviceSeconds(NamedTuple):
 @dataclass(frozen=True)
 class CudaOptions:
     """How a program runs on a GPU. `threads`: host threads that pack batches (None: up to 16);
-    `one_kernel`: small batches in one kernel, where the program and the GPU allow it.
+    `one_kernel`: batches in one kernel, where the program, their size and the GPU allow it.
     """
 
     precision: str = "fp32"

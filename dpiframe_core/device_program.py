@@ -118,7 +118,7 @@ class DeviceProgram:
         self.native.add_head(parts, bias, self.view(step.out))
 
     def _add_small(self) -> None:
-        """What runs small batches, where there is such a kernel."""
+        """What runs small batches, and large ones of some models, where there is such a kernel."""
         if found := one_kernel(self.program, self.layout.precision):
             self._add_one_kernel(found)
         elif crossed := one_cross_kernel(self.program, self.layout.precision):

@@ -1,8 +1,8 @@
 """How large a program's numbers can become, and so whether fp16 holds them all.
 
 bf16 has float32's range and three bits of mantissa less than fp16, which takes the same bytes and
-the same time. Where the weights show that nothing leaves fp16's range, nothing is lost by it, and
-scores are some eight times as near (docs/engine.md).
+the same time. Where the weights show that nothing becomes too large for fp16, scores are some eight
+times as near by it (docs/engine.md). Numbers below 6e-8, which bf16 would keep, become 0.
 
 A bound is the largest magnitude of each column of a buffer, by sums of magnitudes from the tables
 on, whatever the ids: wide of the truth, which does no harm, for a model's numbers are near 1.
@@ -91,10 +91,10 @@ def arithmetic(precision: str, program: Program, schema: FeatureSchema | None) -
 
 
 def dense_bounds(schema: FeatureSchema | None, num_dense: int) -> list[float]:
-    """The largest magnitude of each dense feature, as the schema makes it of 64-bit integers."""
+    """The largest magnitude of each dense feature, as the schema makes it of any finite number."""
     if schema is None:
         return [np.inf] * num_dense
-    largest = {"none": np.inf, "log1p": np.log1p(2.0**64)}
+    largest = {"none": np.inf, "log1p": np.log1p(np.finfo(np.float64).max)}
     return [max((largest[d.transform] + abs(d.mean)) / d.std, abs(d.fill)) for d in schema.dense]
 
 

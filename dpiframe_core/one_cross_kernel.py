@@ -1,4 +1,4 @@
-"""Which programs with cross layers of the field width run as one kernel where batches are small.
+"""Which programs with cross layers of the field width run as one kernel.
 
 The kernel (csrc/kernels/forward_cross.h) knows one form: a lookup, a chain of cross layers and a
 chain of products with ReLU that both read its rows, and a head that adds up a dot with the end of

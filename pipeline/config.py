@@ -87,7 +87,9 @@ class JobConfig(BaseModel):
     )
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="where models run")
     precision: Literal["fp32", "tf32", "fp16", "bf16"] = Field(
-        default="fp32", description="arithmetic of the model on a GPU; the CPU computes in float32"
+        default="fp32",
+        description="arithmetic of the model on a GPU, bf16 in fp16 where that holds all numbers; "
+        "the CPU computes in float32",
     )
     max_batch: AutoBatch = Field(
         default="auto",

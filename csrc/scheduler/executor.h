@@ -2,7 +2,7 @@
 //
 // A batch runs in the smallest bucket that holds it: powers of two from 512 on, and max_rows. Steps
 // are launched for the bucket's rows; rows beyond the batch hold leftovers that nothing reads. For
-// small buckets one kernel may stand for the whole plan.
+// some buckets one kernel may stand for the whole plan.
 // After construction a run allocates nothing and synchronises nothing. One caller at a time.
 #pragma once
 

@@ -114,14 +114,14 @@ def test_only_bf16_is_changed():
 
 def test_bounds_of_dense_features_follow_from_the_schema():
     dense = (
-        DenseFeature(name="a", column="a", mean=-1.5, std=0.5, fill=-100.0),
+        DenseFeature(name="a", column="a", mean=-1.5, std=0.5, fill=-9000.0),
         DenseFeature(name="b", column="b", mean=1.5, std=0.5, fill=-3.0),
         DenseFeature(name="c", column="c", transform="none"),
     )
     field = CategoricalFeature(name="f", column="f", values="integer", encoding=Modulo(modulus=2))
     schema = FeatureSchema(dataset="d", fields=(field,), dense=dense)
     a, b, c = dense_bounds(schema, 3)
-    assert a == 100.0
-    assert b == pytest.approx((64 * math.log(2) + 1.5) * 2)
+    assert a == 9000.0
+    assert b == pytest.approx((1024 * math.log(2) + 1.5) * 2)  # of the largest double
     assert c == math.inf
     assert dense_bounds(None, 2) == [math.inf] * 2
