@@ -14,9 +14,9 @@ from cuda_cases import (
     Batch,
     batches,
     check,
+    check_bad_ids,
     check_on_device,
     cuda_engine,
-    device_scores,
     even_model,
     logits,
     on_device,
@@ -92,23 +92,7 @@ def test_ids_outside_their_tables_as_by_the_steps(use_oov):
     """Scores, counts and the first of them, for ids of both types."""
     model, made = criteo()
     one, steps = (engine_of(model, one_kernel=on) for on in (True, False))
-    rng = np.random.default_rng(3)
-    for batch in made[2:4]:
-        ids = batch.ids.copy()
-        bad = rng.random(ids.shape) < 0.01
-        bad[-1, -1] = True
-        ids[bad] = rng.choice(np.array([-1, -(2**31), 2**31 - 1]), bad.sum())
-        there, dense = on_device(ids, batch.dense)
-        for dtype in (torch.int32, torch.int64):
-            got, expected = (
-                device_scores(engine, there.to(dtype), dense, use_oov) for engine in (one, steps)
-            )
-            np.testing.assert_allclose(got[0].cpu(), expected[0].cpu(), atol=2e-3)
-            np.testing.assert_array_equal(got[1], expected[1])
-            np.testing.assert_array_equal(got[1], bad.sum(1))
-            assert got[2] == expected[2]
-        good, dense = on_device(batch.ids, batch.dense)
-        assert not device_scores(one, good, dense)[1].any()
+    check_bad_ids(one, steps, made[2:4], use_oov)
     one.close()
     steps.close()
 

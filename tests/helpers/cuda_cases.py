@@ -210,3 +210,26 @@ def check_on_device(engine: CudaEngine, batch: Batch) -> None:
         np.testing.assert_array_equal(scores.cpu().numpy(), expected, where)
         assert not counts.any(), where
         assert first is None, where
+
+
+def check_bad_ids(
+    engine: CudaEngine, other: CudaEngine, batches: Sequence[Batch], use_oov: bool
+) -> None:
+    """Scores, counts and the first of ids outside their tables, of both types, are the other's."""
+    rng = np.random.default_rng(3)
+    for batch in batches:
+        ids = batch.ids.copy()
+        bad = rng.random(ids.shape) < 0.01
+        bad[-1, -1] = True
+        ids[bad] = rng.choice(np.array([-1, -(2**31), 2**31 - 1]), bad.sum())
+        there, dense = on_device(ids, batch.dense)
+        for dtype in (torch.int32, torch.int64):
+            got, expected = (
+                device_scores(each, there.to(dtype), dense, use_oov) for each in (engine, other)
+            )
+            np.testing.assert_allclose(got[0].cpu(), expected[0].cpu(), atol=2e-3)
+            np.testing.assert_array_equal(got[1], expected[1])
+            np.testing.assert_array_equal(got[1], bad.sum(1))
+            assert got[2] == expected[2]
+        good, dense = on_device(batch.ids, batch.dense)
+        assert not device_scores(engine, good, dense)[1].any()
