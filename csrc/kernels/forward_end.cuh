@@ -13,8 +13,8 @@ __device__ inline unsigned busy_blocks(const RunInputs& inputs) {
 
 // The last of `blocks` blocks whose ids are all counted copies the counters to the host if any is
 // bad.
-__device__ inline void report_bad_ids(const RunInputs& inputs, const ForwardArguments& a,
-                                      unsigned blocks) {
+template <class Arguments>
+__device__ void report_bad_ids(const RunInputs& inputs, const Arguments& a, unsigned blocks) {
   if (inputs.report_copy == nullptr) return;
   const int lane = threadIdx.x % 32;
   unsigned ticket = 0;

@@ -25,10 +25,7 @@ constexpr int kTallThreads = 384;
 
 // By one thread.
 __device__ void init_barriers(const TallPlaces& places) {
-  for (int i = 0; i < kTallMostPieces; ++i) {
-    barrier_init(places.full(i), 1);
-    barrier_init(places.empty(i), kTallMultiplyingWarps);
-  }
+  places.ring().init();
   for (int i = 0; i < 2; ++i) {
     barrier_init(places.gathered(i), 1);
     barrier_init(places.loaded(i), 1);
@@ -41,8 +38,8 @@ __device__ void init_barriers(const TallPlaces& places) {
     barrier_expect(places.to_score(i), 4 * kForwardRows * 4);
   }
   barrier_init(places.rows_there(), kGatheringThreads);
-  barrier_init(places.rows_taken(), kTallMultiplyingWarps);
-  barrier_init(places.finished(), kTallMultiplyingWarps);
+  barrier_init(places.rows_taken(), kRingUsers);
+  barrier_init(places.finished(), kRingUsers);
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   publish_to_async();
 }
@@ -102,7 +99,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kTallThreads, 1)
   if (threadIdx.x < kFirstThreads) gather.look_up_first(tiles.first);
   __syncthreads();
   cluster_wait();
-  if (warp < kTallMultiplyingWarps) {
+  if (warp < kRingUsers) {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
     TallProducts<T, kCrossTile, kDeepTile>{{a, places, rank}}.run(tiles);
   } else {
@@ -110,7 +107,9 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kTallThreads, 1)
     if (warp < 10)
       look_up_and_score(gather, tiles);
     else if (threadIdx.x % 32 == 0)
-      fill_ring(a, places, rank, warp - 10, tiles.count());
+      fill_ring(reinterpret_cast<const int4*>(a.pieces), a.num_pieces,
+                static_cast<const char*>(a.common.weights) + std::int64_t{rank} * a.weight_bytes,
+                places.ring(), warp - 10, tiles.count());
     __syncwarp();
   }
   cluster_arrive();  // nobody leaves while the other block may still write here

@@ -12,7 +12,7 @@ namespace dpiframe {
 template <class T, int kCrossTile, int kDeepTile>
 struct TallProducts : TallPanel {
   int products = 0;  // made so far
-  TallProduct product{TallRing(places)};
+  TallProduct product{RingWalk(places.ring())};
 
   // sums = the panel's input by the next weights; own half first. comes: the other half still does;
   // from_peer: from the other block. before_end: called when all is on its way to the tensor cores.

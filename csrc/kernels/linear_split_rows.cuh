@@ -13,6 +13,49 @@ __device__ inline std::uint32_t as_bits(__half2 pair) {
   return *reinterpret_cast<const std::uint32_t*>(&pair);
 }
 
+// Powers of two for two rows whose values four neighbouring threads share: times `factor` a row's
+// largest lies in [2^14, 2^15).
+struct RowPowers {
+  float factor[2];
+  float inverse[2];
+
+  // Of a thread's values in either row, the largest.
+  __device__ RowPowers(float first, float second) {
+    const std::uint32_t tops = largest_tops(first, second);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const std::uint32_t exponent = (r == 0 ? tops : tops << 16) & 0x7f800000;
+      factor[r] = __uint_as_float(((127u + 14 + 127) << 23) - exponent);
+      inverse[r] = __uint_as_float(exponent - (14u << 23));
+    }
+  }
+
+ private:
+  // The upper halves, with the exponents, of both rows' largest values; the first row's above. Both
+  // in one exchange: exchanges are what costs here. At least 2^-111, so that the factor is a
+  // number.
+  __device__ static std::uint32_t largest_tops(float first, float second) {
+    constexpr std::uint32_t kLeast = 16 << 7;
+    std::uint32_t tops = __byte_perm(__float_as_uint(second), __float_as_uint(first), 0x7632);
+    tops = __vmaxu2(tops, __shfl_xor_sync(0xffffffffu, tops, 1));
+    tops = __vmaxu2(tops, __shfl_xor_sync(0xffffffffu, tops, 2));
+    return __vmaxu2(tops, kLeast << 16 | kLeast);
+  }
+};
+
+// Two values as large + small, float16 pairs.
+struct SplitPair {
+  std::uint32_t large;
+  std::uint32_t small;
+
+  __device__ SplitPair(float a, float b) {
+    const __half2 whole = __floats2half2_rn(a, b);
+    const float2 taken = __half22float2(whole);
+    large = as_bits(whole);
+    small = as_bits(__floats2half2_rn(a - taken.x, b - taken.y));
+  }
+};
+
 // A thread's part of a chunk, each row times a power of two that brings its largest value into
 // [2^14, 2^15), in wgmma's layout of a: for each of two steps, the columns
 // 8 t + 4 step + {0, 1} of rows r and r + 8, then those + {2, 3} (t = lane % 4, r = lane / 4). That
@@ -33,17 +76,15 @@ struct SplitRows {
         parts[r][step] = *reinterpret_cast<const float4*>(x + row * kChunkBytes + sixteen * 16);
       }
     }
-    const std::uint32_t tops = largest_tops(largest(parts[0]), largest(parts[1]));
+    const RowPowers powers(largest(parts[0]), largest(parts[1]));
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const std::uint32_t exponent = (r == 0 ? tops : tops << 16) & 0x7f800000;
-      const float factor = __uint_as_float(((127u + 14 + 127) << 23) - exponent);
-      inverse[r] = __uint_as_float(exponent - (14u << 23));
+      inverse[r] = powers.inverse[r];
 #pragma unroll
       for (int step = 0; step < 2; ++step) {
         const float4& four = parts[r][step];
-        split(four.x * factor, four.y * factor, step, r);
-        split(four.z * factor, four.w * factor, step, r + 2);
+        split(four.x * powers.factor[r], four.y * powers.factor[r], step, r);
+        split(four.z * powers.factor[r], four.w * powers.factor[r], step, r + 2);
       }
     }
   }
@@ -63,21 +104,10 @@ struct SplitRows {
     };
     return fmaxf(of_four(parts[0]), of_four(parts[1]));
   }
-  // The upper halves, with the exponents, of two rows' largest values over the four threads that
-  // share them; the first row's above. Both rows in one exchange: exchanges are what costs here.
-  // At least 2^-111, so that the factor is a number.
-  __device__ static std::uint32_t largest_tops(float first, float second) {
-    constexpr std::uint32_t kLeast = 16 << 7;
-    std::uint32_t tops = __byte_perm(__float_as_uint(second), __float_as_uint(first), 0x7632);
-    tops = __vmaxu2(tops, __shfl_xor_sync(0xffffffffu, tops, 1));
-    tops = __vmaxu2(tops, __shfl_xor_sync(0xffffffffu, tops, 2));
-    return __vmaxu2(tops, kLeast << 16 | kLeast);
-  }
   __device__ void split(float a, float b, int step, int place) {
-    const __half2 whole = __floats2half2_rn(a, b);
-    const float2 taken = __half22float2(whole);
-    large[step][place] = as_bits(whole);
-    small[step][place] = as_bits(__floats2half2_rn(a - taken.x, b - taken.y));
+    const SplitPair pair(a, b);
+    large[step][place] = pair.large;
+    small[step][place] = pair.small;
   }
 };
 

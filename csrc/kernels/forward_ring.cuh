@@ -1,0 +1,121 @@
+// The ring of weights of the one-kernel forward passes that take tiles of rows in turn: shared
+// memory that two threads fill, piece by piece, and both warpgroups use.
+//
+// Pieces are of any size, one behind the other; one that would reach beyond the end begins at the
+// start. The host works out behind which piece each has to wait.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/forward_products.cuh"
+
+namespace dpiframe {
+
+#ifdef DPIF_HOPPER
+
+constexpr int kRingMostPieces = 8;  // on their way or in use
+constexpr int kRingUsers = 8;       // warps that release each piece
+
+struct RingPlaces {
+  std::uint32_t begin;
+  std::uint32_t bytes;
+  std::uint32_t barriers;  // full and empty of each piece
+
+  __device__ std::uint32_t full(int i) const { return barriers + 16 * i; }
+  __device__ std::uint32_t empty(int i) const { return full(i) + 8; }
+  __device__ void init() const {
+    for (int i = 0; i < kRingMostPieces; ++i) {
+      barrier_init(full(i), 1);
+      barrier_init(empty(i), kRingUsers);
+    }
+  }
+};
+
+// By copying thread `filler` of two: every other piece of all tiles' weights, as soon as what lay
+// in its place is used. pieces: {source, place, bytes, behind} each. The wait for the piece whose
+// barriers it takes also tells that none before is in use; only so can a later one be waited for by
+// parity.
+__device__ inline void fill_ring(const int4* pieces, int num_pieces, const char* weights,
+                                 const RingPlaces& ring, int filler, int tiles) {
+  int at = filler;  // in the tile
+  int4 next = __ldg(pieces + at);
+#pragma unroll 1
+  for (int i = filler; i < tiles * num_pieces; i += 2) {
+    const int4 piece = next;
+    at += 2;
+    if (at >= num_pieces) at -= num_pieces;
+    next = __ldg(pieces + at);
+    for (int behind : {kRingMostPieces, piece.w})
+      if (i >= behind)
+        barrier_wait(ring.empty((i - behind) % kRingMostPieces),
+                     (i - behind) / kRingMostPieces & 1);
+    const std::uint32_t full = ring.full(i % kRingMostPieces);
+    barrier_expect(full, piece.z);
+    copy_in(ring.begin + piece.y, weights + static_cast<std::uint32_t>(piece.x), piece.z, full);
+  }
+}
+
+// What the compiler is to keep in a register, and not to work out again at each use.
+__device__ inline std::uint32_t kept(std::uint32_t value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+
+__device__ inline int barrier_is_over(std::uint32_t barrier, int parity) {
+  int is_over;
+  asm volatile(
+      "{.reg .pred p;\n"
+      "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+      "selp.b32 %0, 1, 0, p;}"
+      : "=r"(is_over)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return is_over;
+}
+
+// A warp's way through the ring: the next piece's address and its barriers.
+struct RingWalk {
+  std::uint32_t begin;
+  std::uint32_t end;
+  std::uint32_t barriers;
+  std::uint32_t piece;
+  std::uint32_t full;
+  int phase = 0;  // of the barriers
+
+  __device__ explicit RingWalk(const RingPlaces& ring)
+      : begin(kept(ring.begin)),
+        end(kept(begin + ring.bytes)),
+        barriers(kept(ring.barriers)),
+        piece(begin),
+        full(barriers) {}
+  __device__ void start(int bytes) {
+    if (piece + bytes > end) piece = begin;
+  }
+  __device__ void advance(int bytes) {
+    piece += bytes;
+    full += 16;
+    if (full == barriers + 16 * kRingMostPieces) {
+      full = barriers;
+      phase ^= 1;
+    }
+  }
+};
+
+// An operand of wgmma whose lower half changes from step to step.
+struct RingOperand {
+  std::uint32_t low;
+  std::uint32_t high;
+
+  __device__ RingOperand(std::uint32_t address, int chunk_bytes) {
+    const std::uint64_t operand = chunk_operand(address, chunk_bytes);
+    low = kept(static_cast<std::uint32_t>(operand));
+    high = static_cast<std::uint32_t>(operand >> 32);
+  }
+  __device__ std::uint64_t behind(int bytes) const {
+    return static_cast<std::uint64_t>(high) << 32 | (low + bytes / 16);
+  }
+};
+
+#endif  // DPIF_HOPPER
+
+}  // namespace dpiframe

@@ -1,0 +1,115 @@
+// The one-kernel forward pass with cross layers for float32; forward_cross.h has the formulas,
+// forward_split_layout.h where things lie and in which order products are made.
+//
+// Numbers are two float16 as in linear_hopper_split.cu, but split where they are made, and once:
+// with a power of two for each row of a quarter of the columns.
+//
+// Shapes: ids [F, B], tables, sums and scores float32.
+// A cluster of two blocks takes 64 rows at a time: each of their four warpgroups gathers a quarter
+// of x0's columns, makes a quarter of each product's, and sends it to the other block. Warps 8 and
+// 9 look over the ids and score, 10 and 11 stream weights.
+//
+// Bytes a tile: ids and rows of its samples once; all weights once, from L2, 4 bytes each; x0 and a
+// quarter of h to L2 and back.
+#include "common/check.h"
+#include "common/cuda_check.h"
+#include "common/kernel_end.cuh"
+#include "kernels/forward_split_hopper.h"
+#include "kernels/forward_split_products.cuh"
+#include "kernels/forward_split_score.cuh"
+
+namespace dpiframe {
+namespace {
+
+constexpr int kSplitThreads = 384;
+
+#ifdef DPIF_HOPPER
+
+// By one thread.
+__device__ void init_barriers(const SplitPlaces& places) {
+  places.ring().init();
+  for (int g = 0; g < 2; ++g) {
+    barrier_init(places.loaded(g), 1);
+    barrier_init(places.received(g), 1);
+    barrier_init(places.taken(g), 1);
+  }
+  barrier_init(places.ready(), kRingUsers);
+  barrier_init(places.stored(), 2 * kRingUsers);
+  barrier_init(places.vectors_there(), 1);
+  barrier_init(places.to_score(), 1);
+  barrier_init(places.scored(), 2);
+  barrier_expect(places.to_score(), kSplitValueBytes);
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  publish_to_async();
+}
+
+#endif  // DPIF_HOPPER
+
+template <int kCrossTile, int kDeepTile>
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kSplitThreads, 1)
+    forward_split_kernel(const __grid_constant__ RunInputs inputs,
+                         const __grid_constant__ ForwardSplitArguments a) {
+#ifdef DPIF_HOPPER
+  const SplitTiles tiles(inputs.batch);
+  if (tiles.first >= tiles.end) return;  // both blocks
+  extern __shared__ __align__(128) unsigned char shared[];
+  const SplitPlaces places{a.shared, shared_address(shared)};
+  const int rank = static_cast<int>(cluster_rank());
+  const int warp = threadIdx.x / 32;
+  if (threadIdx.x == 0) init_barriers(places);
+  __syncthreads();
+  cluster_arrive();
+  cluster_wait();
+  if (warp < kRingUsers) {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
+    SplitProducts<kCrossTile, kDeepTile>{inputs, a, places, rank}.run(tiles);
+  } else {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
+    if (warp < 10)
+      SplitScores{inputs, a, places, rank, static_cast<int>(threadIdx.x % kSplitScoringThreads)}
+          .run(tiles);
+    else if (threadIdx.x % 32 == 0)
+      fill_ring(reinterpret_cast<const int4*>(a.pieces), a.num_pieces,
+                static_cast<const char*>(a.weights) + std::int64_t{rank} * a.weight_bytes,
+                places.ring(), warp - 10, tiles.count());
+    __syncwarp();
+  }
+  cluster_arrive();  // nobody leaves while the other block may still write here
+  cluster_wait();
+#endif
+}
+
+template <int kCrossTile>
+const void* kernel_of_tiles(int deep) {
+  switch (deep) {
+    case 112:
+      return reinterpret_cast<const void*>(forward_split_kernel<kCrossTile, 112>);
+    case 128:
+      return reinterpret_cast<const void*>(forward_split_kernel<kCrossTile, 128>);
+    default:
+      DPIF_CHECK(false, "no kernel has quarters of ", deep, " columns");
+  }
+}
+
+}  // namespace
+
+ForwardKernel forward_split_kernel_for(const ForwardSplitArguments& arguments) {
+  const ForwardSplitForm& form = arguments.form;
+  const ForwardKernel kernel{form.cross_tile == 112 ? kernel_of_tiles<112>(form.deep_tile)
+                                                    : kernel_of_tiles<160>(form.deep_tile),
+                             arguments.shared.bytes};
+  DPIF_CUDA_CHECK(cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                       kForwardSharedLimit));
+  return kernel;
+}
+
+void forward_split_hopper(const ForwardKernel& kernel, std::int64_t rows, const RunInputs& inputs,
+                          const ForwardSplitArguments& arguments, int blocks, cudaStream_t stream) {
+  if (rows == 0) return;
+  const auto needed = static_cast<unsigned>((rows + kForwardRows - 1) / kForwardRows * 2);
+  void* both[] = {const_cast<RunInputs*>(&inputs), const_cast<ForwardSplitArguments*>(&arguments)};
+  DPIF_CUDA_CHECK(cudaLaunchKernel(kernel.function, std::min(needed, static_cast<unsigned>(blocks)),
+                                   kSplitThreads, both, kernel.shared, stream));
+}
+
+}  // namespace dpiframe
