@@ -178,6 +178,7 @@ void bind_cuda(py::module_& module) {
            py::keep_alive<0, 7>());
   bind_forward(module);
   bind_forward_cross(module);
+  bind_forward_split(module);
   bind_cuda_program(module);
   bind_batch_ring(module);
   bind_linear(module);

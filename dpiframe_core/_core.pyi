@@ -487,6 +487,32 @@ class ForwardCrossModel:
     def plan(self, slots: Sequence[CudaSlot], precision: str) -> ForwardCrossPlan:
         """For tests. ValueError where the model does not fit."""
 
+def forward_split_fits(
+    dims: Sequence[int], num_cross: int, columns: Sequence[int], num_ids: int, most_rows: int
+) -> bool:
+    """Whether one kernel takes a float32 model with cross layers; as for `forward_cross_fits`."""
+
+class ForwardSplitPlan(TypedDict):
+    """How such a model lies in its one kernel; forward_split_layout.h has the terms. Parts and
+    fields: address of a table, rows, bytes of a row, oov row (-1: none), row of the ids.
+    """
+
+    weights: NDArray[np.uint16]
+    vectors: NDArray[np.float32]
+    parts: list[tuple[int, int, int, int, int]]
+    fields: list[tuple[int, int, int, int, int]]
+    pieces: list[tuple[int, int, int, int]]
+    x_strips: int
+    h_strips: list[int]
+    cross_tile: int
+    deep_tile: int
+    places: dict[str, int]
+    weight_bytes: int
+    scratch_bytes: int
+
+def forward_split_plan(model: ForwardCrossModel, slots: Sequence[CudaSlot]) -> ForwardSplitPlan:
+    """For tests: slot f's table lies at address (f + 1) 2^32. ValueError where it does not fit."""
+
 class CudaProgram:
     """A program on one GPU; only in a build with CUDA. Weights and steps are added, then `build`.
 
@@ -530,7 +556,9 @@ class CudaProgram:
     def add_forward_cross(
         self, slots: Sequence[CudaSlot], model: ForwardCrossModel, beyond: int = 0
     ) -> None:
-        """The same for a model with cross layers, for buckets of more than `beyond` rows."""
+        """The same for a model with cross layers, for buckets of more than `beyond` rows; in fp32
+        only where the arena is large enough to work in.
+        """
     @property
     def forward_beyond(self) -> int:
         """Batches of no more rows run in steps all the same."""

@@ -144,7 +144,7 @@ class DeviceProgram:
             bias=self._values[found.bias].item() if found.bias else 0.0,
             num_ids=len(self.program.field_rows),
         )
-        beyond = steps_up_to(self.program, found)
+        beyond = steps_up_to(self.program, found, self.layout.precision)
         self.native.add_forward_cross(self.slots(found.lookup), model, beyond)
 
     def _levels(self, levels: Sequence[Level]) -> list[tuple[np.ndarray, np.ndarray | None]]:

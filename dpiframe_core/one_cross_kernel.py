@@ -1,8 +1,8 @@
 """Which programs with cross layers of the field width run as one kernel.
 
-The kernel (csrc/kernels/forward_cross.h) knows one form: a lookup, a chain of cross layers and a
-chain of products with ReLU that both read its rows, and a head that adds up a dot with the end of
-each chain and the wide sum.
+The kernels (csrc/kernels/forward_cross.h for 16 bits, forward_split.h for fp32) know one form: a
+lookup, a chain of cross layers and a chain of products with ReLU that both read its rows, and a
+head that adds up a dot with the end of each chain and the wide sum.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from dpiframe_core.program import Head, Linear, Lookup, Program, View, Weight
 # The kernel takes about 21 us a million weights, however few the rows; steps of few rows take not
 # much more than their launches: 23 us for 512 rows, 44 us for 2,048 (docs/kernels_forward.md).
 MANY_WEIGHTS, STEPS_UP_TO = 1_000_000, 1024
+# The fp32 kernel streams all weights through every cluster however few its rows.
+SPLIT, SPLIT_STEPS_UP_TO = "fp32", 1536
 
 Dot = tuple[View, Weight]
 
@@ -53,7 +55,9 @@ class _Chain:
 def one_cross_kernel(program: Program, precision: str) -> OneCrossKernel | None:
     """The program in the kernel's form; None where it has another or does not fit."""
     lookup, head = program.steps[0], program.steps[-1]
-    if precision not in PRECISIONS or not isinstance(lookup, Lookup) or not isinstance(head, Head):
+    if precision not in (*PRECISIONS, SPLIT):
+        return None
+    if not isinstance(lookup, Lookup) or not isinstance(head, Head):
         return None
     products = [s for s in program.steps if isinstance(s, (Linear, FusedLinear))]
     cross = _chain(program, lookup, products, head, is_cross=True)
@@ -69,11 +73,13 @@ def one_cross_kernel(program: Program, precision: str) -> OneCrossKernel | None:
     found = OneCrossKernel(
         lookup, cross.levels(), cross.head, deep.levels(), deep.head, bias=head.bias
     )
-    return found if _fits(program, found) else None
+    return found if _fits(program, found, precision) else None
 
 
-def steps_up_to(program: Program, found: OneCrossKernel) -> int:
+def steps_up_to(program: Program, found: OneCrossKernel, precision: str) -> int:
     """Rows up to which a batch is faster in steps; 0: none is."""
+    if precision == SPLIT:
+        return SPLIT_STEPS_UP_TO
     weights = sum(
         (stop - start) * program.weights[level.weight].shape[1]
         for level in (*found.cross, *found.deep)
@@ -135,13 +141,14 @@ def _view(step: Product, rows: Range) -> View | None:
     return view if columns_of(step, view) == rows else None
 
 
-def _fits(program: Program, found: OneCrossKernel) -> bool:
-    """Whether its numbers are within the kernel's limits."""
+def _fits(program: Program, found: OneCrossKernel, precision: str) -> bool:
+    """Whether its numbers are within the limits of the kernel for the precision."""
     lookup = found.lookup
     dims = [slot.dim if slot.table is not None else 0 for slot in lookup.slots]
     if lookup.out is None or sum(dims) != lookup.out.width:
         return False
-    return _core.forward_cross_fits(
+    fits = _core.forward_split_fits if precision == SPLIT else _core.forward_cross_fits
+    return fits(
         dims=dims,
         num_cross=len(found.cross),
         columns=[stop - start for level in found.deep for start, stop in level.rows],

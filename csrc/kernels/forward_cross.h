@@ -35,6 +35,11 @@ struct ForwardCrossModel {
   int num_report;       // counters of the whole batch
 };
 
+// What decides whether a model fits.
+ForwardCrossShape forward_cross_shape(const ForwardCrossModel& model);
+// Whether its levels and heads belong together: std::invalid_argument where they do not.
+void check_forward_cross(const ForwardCrossModel& model);
+
 // What a model's launches have in common, but for its place in device memory.
 struct ForwardCrossPlan {
   ForwardCrossArguments arguments;

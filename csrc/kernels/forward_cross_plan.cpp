@@ -14,33 +14,6 @@ int num_columns(const ForwardCrossModel& model) {
   return static_cast<int>(columns);
 }
 
-ForwardCrossShape shape_of(const ForwardCrossModel& model) {
-  ForwardCrossShape shape{{}, static_cast<int>(model.cross.size()), {}, model.num_ids, 0};
-  for (const DeviceLookupField& field : model.fields) {
-    shape.dims.push_back(field.dim);
-    shape.most_rows = std::max(shape.most_rows, field.rows);
-  }
-  for (const ForwardLevel& level : model.deep) shape.columns.push_back(level.n);
-  return shape;
-}
-
-void check_shapes(const ForwardCrossModel& model, const ForwardCrossShape& shape) {
-  DPIF_CHECK(forward_cross_fits(shape), "the model does not fit one kernel");
-  const int columns = num_columns(model);
-  for (const ForwardLevel& level : model.cross)
-    DPIF_CHECK(level.n == columns && level.k == columns, "a cross layer must have ", columns,
-               " columns, got ", level.k, " -> ", level.n);
-  int k = columns;
-  for (const ForwardLevel& level : model.deep) {
-    DPIF_CHECK(level.k == k, "a level must read ", k, " columns, got ", level.k);
-    k = level.n;
-  }
-  DPIF_CHECK(static_cast<int>(model.cross_head.size()) == columns &&
-                 static_cast<int>(model.deep_head.size()) == k,
-             "the heads must have ", columns, " and ", k, " weights, got ", model.cross_head.size(),
-             " and ", model.deep_head.size());
-}
-
 // A cross level's column at place `place` of a block's two tiles; -1: none.
 int cross_column(const ForwardCrossPlan& plan, int block, int place) {
   const ForwardArguments& a = plan.arguments.common;
@@ -104,10 +77,37 @@ void place_vectors(const ForwardCrossModel& model, ForwardCrossPlan& plan) {
 
 }  // namespace
 
+ForwardCrossShape forward_cross_shape(const ForwardCrossModel& model) {
+  ForwardCrossShape shape{{}, static_cast<int>(model.cross.size()), {}, model.num_ids, 0};
+  for (const DeviceLookupField& field : model.fields) {
+    shape.dims.push_back(field.dim);
+    shape.most_rows = std::max(shape.most_rows, field.rows);
+  }
+  for (const ForwardLevel& level : model.deep) shape.columns.push_back(level.n);
+  return shape;
+}
+
+void check_forward_cross(const ForwardCrossModel& model) {
+  const int columns = num_columns(model);
+  for (const ForwardLevel& level : model.cross)
+    DPIF_CHECK(level.n == columns && level.k == columns, "a cross layer must have ", columns,
+               " columns, got ", level.k, " -> ", level.n);
+  int k = columns;
+  for (const ForwardLevel& level : model.deep) {
+    DPIF_CHECK(level.k == k, "a level must read ", k, " columns, got ", level.k);
+    k = level.n;
+  }
+  DPIF_CHECK(static_cast<int>(model.cross_head.size()) == columns &&
+                 static_cast<int>(model.deep_head.size()) == k,
+             "the heads must have ", columns, " and ", k, " weights, got ", model.cross_head.size(),
+             " and ", model.deep_head.size());
+}
+
 ForwardCrossPlan plan_forward_cross(const ForwardCrossModel& model, DataType type) {
   DPIF_CHECK(type != DataType::kFloat, "one kernel computes in 16 bits");
-  const ForwardCrossShape shape = shape_of(model);
-  check_shapes(model, shape);
+  const ForwardCrossShape shape = forward_cross_shape(model);
+  DPIF_CHECK(forward_cross_fits(shape), "the model does not fit one kernel");
+  check_forward_cross(model);
   ForwardCrossPlan plan{};
   ForwardCrossArguments& a = plan.arguments;
   a.form = forward_cross_form(shape);

@@ -83,7 +83,7 @@ ForwardSplitForm forward_split_form(const ForwardSplitShape& shape) {
   constexpr int kFewestPieces = 4;
   std::int64_t columns = 0;
   for (const std::int64_t dim : shape.dims) {
-    if (dim % 4 != 0) return {};
+    if (dim < 0 || dim > 4 * 160 || dim % 4 != 0) return {};
     columns += dim;
   }
   const auto num_deep = static_cast<int>(shape.columns.size());

@@ -48,6 +48,10 @@ std::uint16_t forward_bits(DataType type, float value) {
   return __bfloat16_as_ushort(__float2bfloat16_rn(value));
 }
 
+float forward_half(std::uint16_t bits) {
+  return __half2float(__ushort_as_half(bits));
+}
+
 std::vector<std::uint16_t> forward_weights(DataType type, const ForwardArguments& a,
                                            const std::vector<int>& x_columns,
                                            const std::vector<ForwardLevel>& levels) {

@@ -11,6 +11,8 @@ namespace dpiframe {
 
 // A number in 16 bits. type: half or bfloat16.
 std::uint16_t forward_bits(DataType type, float value);
+// The number that a float16 of these bits is.
+float forward_half(std::uint16_t bits);
 
 // x_columns: the first column of x0 in each chunk, -1: zeros. Returns the bits of 16-bit numbers:
 // for each block, for each level, for each 16 columns of k (own half first), two chunks of 8

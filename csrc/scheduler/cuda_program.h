@@ -16,6 +16,7 @@
 #include "common/precision.h"
 #include "kernels/forward.h"
 #include "kernels/forward_cross.h"
+#include "kernels/forward_split.h"
 #include "kernels/head.h"
 #include "kernels/linear.h"
 #include "kernels/multi_table_lookup_cuda.h"
@@ -102,7 +103,8 @@ class CudaProgram {
   // fields and its place in the report. Nothing happens on a GPU that has no such kernel.
   void add_forward(const std::vector<LookupSlot>& slots, const ForwardModel& model);
   // For buckets of more than `beyond` rows, since it takes as long for few rows as for many; for
-  // large ones too, where the model fits and the arena is large enough to work in.
+  // large ones too, where the model fits and the arena is large enough to work in. In fp32 one
+  // kernel for all of them, or nothing where the arena is too small.
   void add_forward_cross(const std::vector<LookupSlot>& slots, const ForwardCrossModel& model,
                          std::int64_t beyond);
 
@@ -125,6 +127,9 @@ class CudaProgram {
  private:
   using Launch = std::function<void(std::int64_t rows, const RunInputs&, cudaStream_t)>;
 
+  std::span<std::byte> arena() const {
+    return {static_cast<std::byte*>(arena_.get()), arena_.bytes()};
+  }
   Matrix matrix(const ArenaView& view) const;
   std::vector<Matrix> matrices(const std::vector<ArenaView>& views) const;
   const float* numbers(int weight) const;
@@ -133,6 +138,7 @@ class CudaProgram {
   void add_step(Launch launch, bool takes_inputs = false);
   template <class Model, class Make>
   void add_whole(const std::vector<LookupSlot>& slots, Model model, const Make& make);
+  void add_forward_split(const std::vector<LookupSlot>& slots, const ForwardCrossModel& model);
 
   int device_;
   Precision precision_;

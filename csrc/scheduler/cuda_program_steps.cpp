@@ -194,7 +194,7 @@ void CudaProgram::add_head(const std::vector<HeadPart>& parts, float bias, const
       true);
 }
 
-// make(model, rows up to which a batch is small, multiprocessors): what runs it.
+// make(model, multiprocessors): what runs it, or null.
 template <class Model, class Make>
 void CudaProgram::add_whole(const std::vector<LookupSlot>& slots, Model model, const Make& make) {
   const DeviceGuard guard(device_);
@@ -209,6 +209,10 @@ void CudaProgram::add_whole(const std::vector<LookupSlot>& slots, Model model, c
   model.report = 0;
   model.num_report = num_report_;
   const auto made = make(model, multiprocessors);
+  if (made == nullptr) {
+    forward_rows_ = 0;
+    return;
+  }
   forward_bytes_ = made->bytes();
   forward_ = [made](std::int64_t rows, const RunInputs& inputs, cudaStream_t stream) {
     made->run(rows, inputs, stream);
@@ -223,13 +227,26 @@ void CudaProgram::add_forward(const std::vector<LookupSlot>& slots, const Forwar
 
 void CudaProgram::add_forward_cross(const std::vector<LookupSlot>& slots,
                                     const ForwardCrossModel& model, std::int64_t beyond) {
-  forward_beyond_ = beyond;
+  forward_beyond_ = 0;  // a batch runs in a bucket: the largest of those that run in steps
+  for (const std::int64_t rows : batch_buckets(max_rows_))
+    if (rows <= beyond) forward_beyond_ = rows;
+  if (precision_ == Precision::kFp32) return add_forward_split(slots, model);
   add_whole(slots, model, [this](const ForwardCrossModel& placed, int multiprocessors) {
-    const std::span arena(static_cast<std::byte*>(arena_.get()), arena_.bytes());
     const auto made = std::make_shared<DeviceForwardCross>(placed, activation_type(precision_),
-                                                           forward_rows_, multiprocessors, arena);
+                                                           forward_rows_, multiprocessors, arena());
     if (made->takes_large()) forward_rows_ = std::max(forward_rows_, max_rows_);
     return made;
+  });
+}
+
+void CudaProgram::add_forward_split(const std::vector<LookupSlot>& slots,
+                                    const ForwardCrossModel& model) {
+  if (forward_beyond_ >= max_rows_) return;
+  add_whole(slots, model, [this](const ForwardCrossModel& placed, int multiprocessors) {
+    const std::size_t needed = DeviceForwardSplit::scratch_bytes(placed, multiprocessors);
+    if (needed > arena_.bytes()) return std::shared_ptr<DeviceForwardSplit>();
+    forward_rows_ = max_rows_;
+    return std::make_shared<DeviceForwardSplit>(placed, multiprocessors, arena());
   });
 }
 

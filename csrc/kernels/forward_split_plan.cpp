@@ -1,0 +1,185 @@
+// From a float32 model with cross layers to the arguments of its one kernel.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "common/check.h"
+#include "kernels/forward_split.h"
+#include "kernels/forward_weights.h"
+
+namespace dpiframe {
+namespace {
+
+// A level's weights as two float16 each, every row times a power of two.
+struct SplitWeights {
+  std::vector<std::uint16_t> large;  // [n, k]
+  std::vector<std::uint16_t> small;
+  std::vector<float> inverses;  // [n]
+};
+
+// The exponent bits of the largest number of a row; at least 16, so that the factor is a number.
+std::uint32_t largest_exponent(const float* row, int k) {
+  std::uint32_t exponent = 16;
+  for (int c = 0; c < k; ++c)
+    exponent = std::max(exponent, std::bit_cast<std::uint32_t>(std::fabs(row[c])) >> 23);
+  return exponent;
+}
+
+// As split_kernel (linear_prepare.cu): a row's largest number is brought into [2^14, 2^15).
+SplitWeights split(const ForwardLevel& level) {
+  SplitWeights found;
+  found.large.reserve(level.w.size());
+  found.small.reserve(level.w.size());
+  for (int row = 0; row < level.n; ++row) {
+    const float* w = level.w.data() + static_cast<std::size_t>(row) * level.k;
+    const std::uint32_t exponent = largest_exponent(w, level.k);
+    const auto factor = std::bit_cast<float>((127 + 14 + 127 - exponent) << 23);
+    found.inverses.push_back(std::bit_cast<float>((exponent - 14) << 23));
+    for (int c = 0; c < level.k; ++c) {
+      const float value = w[c] * factor;
+      found.large.push_back(forward_bits(DataType::kHalf, value));
+      found.small.push_back(
+          forward_bits(DataType::kHalf, value - forward_half(found.large.back())));
+    }
+  }
+  return found;
+}
+
+// A level's column at `place` of a block's two tiles; -1: none.
+int column_at(const ForwardSplitProduct& product, int n, int block, int place) {
+  const int quarter = block * 2 + place / product.tile;
+  const int own = place % product.tile;
+  if (own / kSplitStrip >= forward_split_count(product.out_strips, quarter)) return -1;
+  const int column = forward_split_first(product.out_strips, quarter) * kSplitStrip + own;
+  return column < n ? column : -1;
+}
+
+// 16 columns of k for one block: the bits of `values` [n, k].
+void append_piece(const ForwardSplitProduct& product, const ForwardLevel& level, int block,
+                  int strip, const std::vector<std::uint16_t>& values,
+                  std::vector<std::uint16_t>& weights) {
+  for (int k = strip * kSplitStrip; k < (strip + 1) * kSplitStrip; k += 8)
+    for (int row = 0; row < 2 * product.tile; ++row) {
+      const int within = row % kSplitStrip;
+      const int place = row - within + forward_split_column(within);
+      const int column = column_at(product, level.n, block, place);
+      const auto* w = values.data() + static_cast<std::size_t>(std::max(column, 0)) * level.k;
+      for (int i = k; i < k + 8; ++i)
+        weights.push_back(column >= 0 && i < level.k ? w[i] : std::uint16_t{0});
+    }
+}
+
+// One product's weights for one block: the quarters of k that the block made come first.
+void append_weights(const ForwardSplitProduct& product, const ForwardLevel& level, int block,
+                    const SplitWeights& values, std::vector<std::uint16_t>& weights) {
+  for (const int half : {block, 1 - block})
+    for (int quarter = 2 * half; quarter < 2 * half + 2; ++quarter)
+      for (int strip = forward_split_first(product.in_strips, quarter);
+           strip < forward_split_first(product.in_strips, quarter + 1); ++strip) {
+        append_piece(product, level, block, strip, values.large, weights);
+        append_piece(product, level, block, strip, values.small, weights);
+      }
+}
+
+// One product's biases, inverse powers of two and head for one block.
+void append_vectors(const ForwardSplitProduct& product, const ForwardLevel& level, int block,
+                    const std::vector<float>& inverses, const std::vector<float>& head,
+                    std::vector<float>& vectors) {
+  for (const auto& values : {level.bias, inverses, head})
+    for (int place = 0; place < 2 * product.tile; ++place) {
+      const int column = column_at(product, level.n, block, place);
+      vectors.push_back(column < 0 || values.empty() ? 0.0f : values[column]);
+    }
+}
+
+// For each block, one product behind the other.
+void place_levels(const ForwardCrossModel& model, ForwardSplitPlan& plan) {
+  std::vector<std::uint16_t> weights[2];
+  std::vector<float> vectors[2];
+  for (const ForwardSplitProduct& product : forward_split_products(plan.arguments.form)) {
+    const auto& levels = product.is_cross ? model.cross : model.deep;
+    const ForwardLevel& level = levels[product.level];
+    const bool is_last = product.level + 1 == static_cast<int>(levels.size());
+    const auto& head = product.is_cross ? model.cross_head : model.deep_head;
+    const SplitWeights values = split(level);
+    for (int block = 0; block < 2; ++block) {
+      append_weights(product, level, block, values, weights[block]);
+      append_vectors(product, level, block, values.inverses, is_last ? head : std::vector<float>{},
+                     vectors[block]);
+    }
+  }
+  for (int block = 0; block < 2; ++block) {
+    plan.weights.insert(plan.weights.end(), weights[block].begin(), weights[block].end());
+    plan.vectors.insert(plan.vectors.end(), vectors[block].begin(), vectors[block].end());
+  }
+  plan.arguments.weight_bytes = static_cast<int>(plan.weights.size());  // a half's bytes
+  plan.arguments.vector_floats = static_cast<int>(plan.vectors.size() / 2);
+}
+
+// x0's columns in fours, whole strips of them.
+std::vector<ForwardSplitPart> parts_of(const ForwardCrossModel& model, int x_strips) {
+  constexpr int kColumns = 4;
+  std::vector<ForwardSplitPart> parts(x_strips * kSplitStrip / kColumns, {nullptr, 0, 0, -1, 0, 0});
+  std::int64_t end = 0;
+  for (const DeviceLookupField& field : model.fields) end += field.dim;
+  for (const DeviceLookupField& field : model.fields) {
+    if (field.dim == 0) continue;
+    DPIF_CHECK(field.table != nullptr, "a field of dim ", field.dim, " needs a table");
+    DPIF_CHECK(field.out_column >= 0 && field.out_column % kColumns == 0 &&
+                   field.out_column <= end - field.dim,
+               "a field of dim ", field.dim, " cannot begin at column ", field.out_column, " of ",
+               end);
+    for (std::int64_t column = 0; column < field.dim; column += kColumns) {
+      ForwardSplitPart& part = parts[(field.out_column + column) / kColumns];
+      DPIF_CHECK(part.table == nullptr, "two fields have column ", field.out_column + column);
+      part = {static_cast<const char*>(field.table) + column * sizeof(float),
+              static_cast<std::uint32_t>(field.rows),
+              static_cast<std::uint32_t>(field.dim * sizeof(float)),
+              field.oov_row,
+              static_cast<std::int32_t>(field.ids_row),
+              0};
+    }
+  }
+  return parts;
+}
+
+std::vector<ForwardSplitField> fields_of(const ForwardCrossModel& model) {
+  std::vector<ForwardSplitField> fields;
+  for (const DeviceLookupField& field : model.fields)
+    fields.push_back({field.wide, field.oov_row, static_cast<std::uint32_t>(field.rows),
+                      static_cast<std::int32_t>(field.ids_row),
+                      static_cast<const char*>(field.table),
+                      static_cast<std::int64_t>(field.dim * sizeof(float))});
+  return fields;
+}
+
+}  // namespace
+
+ForwardSplitForm forward_split_form_of(const ForwardCrossModel& model) {
+  const ForwardCrossShape shape = forward_cross_shape(model);
+  const ForwardSplitForm form = forward_split_form(
+      {shape.dims, shape.num_cross, shape.columns, shape.num_ids, shape.most_rows});
+  DPIF_CHECK(form.num_cross > 0, "the model does not fit one kernel");
+  return form;
+}
+
+ForwardSplitPlan plan_forward_split(const ForwardCrossModel& model) {
+  ForwardSplitPlan plan{};
+  ForwardSplitArguments& a = plan.arguments;
+  a.form = forward_split_form_of(model);
+  check_forward_cross(model);
+  a.shared = forward_split_shared(a.form);
+  a.report = model.report;
+  a.num_report = model.num_report;
+  a.num_fields = static_cast<int>(model.fields.size());
+  a.scratch_bytes = forward_split_scratch_bytes(a.form);
+  a.bias = model.bias;
+  plan.parts = parts_of(model, a.form.x_strips);
+  plan.fields = fields_of(model);
+  place_levels(model, plan);
+  plan.pieces = forward_split_pieces(a.form);
+  a.num_pieces = static_cast<int>(plan.pieces.size());
+  return plan;
+}
+
+}  // namespace dpiframe
