@@ -113,8 +113,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kTallThreads, 1)
       fill_ring(a, places, rank, warp - 10, tiles.count());
     __syncwarp();
   }
-  cluster_arrive();  // nobody leaves while the other block may still write here
-  cluster_wait();
+  cluster_sync();  // nobody leaves while the other block may still write here
 #endif
 }
 
