@@ -20,6 +20,11 @@ __device__ inline void cluster_arrive() {
 __device__ inline void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
+// Both, and what either block did before is seen by the other behind it.
+__device__ inline void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+  cluster_wait();
+}
 
 __device__ inline void block_barrier() {  // of the threads that gather and multiply
   asm volatile("bar.sync 1, 256;" ::: "memory");

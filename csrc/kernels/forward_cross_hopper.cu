@@ -8,13 +8,12 @@
 // the very start, warp 9 sends and reports bad ids, warp 0 the end.
 //
 // Bytes a cluster: ids and rows of its samples once; all weights once.
-#include "common/check.h"
-#include "common/cuda_check.h"
 #include "common/kernel_end.cuh"
 #include "kernels/forward_cross_gather.cuh"
 #include "kernels/forward_cross_hopper.h"
 #include "kernels/forward_cross_products.cuh"
 #include "kernels/forward_end.cuh"
+#include "kernels/forward_launch.cuh"
 
 namespace dpiframe {
 namespace {
@@ -135,42 +134,20 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kForwardThreads, 1)
 #endif
 }
 
-template <class T, int kCrossTile>
-const void* kernel_of_tiles(int deep) {
-  switch (deep) {
-    case 104:
-      return reinterpret_cast<const void*>(forward_cross_kernel<T, kCrossTile, 104>);
-    case 128:
-      return reinterpret_cast<const void*>(forward_cross_kernel<T, kCrossTile, 128>);
-    default:
-      DPIF_CHECK(false, "no kernel has quarters of ", deep, " columns");
-  }
-}
-
-template <class T>
-const void* kernel_of(const ForwardCrossForm& form) {
-  return form.cross_tile == 104 ? kernel_of_tiles<T, 104>(form.deep_tile)
-                                : kernel_of_tiles<T, 160>(form.deep_tile);
-}
-
 }  // namespace
 
 ForwardKernel forward_cross_kernel_for(DataType type, const ForwardCrossArguments& arguments) {
-  const ForwardKernel kernel{type == DataType::kHalf ? kernel_of<__half>(arguments.form)
-                                                     : kernel_of<__nv_bfloat16>(arguments.form),
-                             arguments.shared.bytes};
-  DPIF_CUDA_CHECK(cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                       kForwardSharedLimit));
-  return kernel;
+  const auto kernel_of = []<class T, int kCross, int kDeep>(ForwardTiles<T, kCross, kDeep>) {
+    return reinterpret_cast<const void*>(forward_cross_kernel<T, kCross, kDeep>);
+  };
+  return load_forward_kernel(type, arguments.form, arguments.shared.bytes, kernel_of);
 }
 
 void forward_cross_hopper(const ForwardKernel& kernel, std::int64_t rows, const RunInputs& inputs,
                           const ForwardCrossArguments& arguments, cudaStream_t stream) {
   if (rows == 0) return;
   const auto blocks = static_cast<unsigned>((rows + kForwardRows - 1) / kForwardRows * 2);
-  void* both[] = {const_cast<RunInputs*>(&inputs), const_cast<ForwardCrossArguments*>(&arguments)};
-  DPIF_CUDA_CHECK(
-      cudaLaunchKernel(kernel.function, blocks, kForwardThreads, both, kernel.shared, stream));
+  launch_forward(kernel, blocks, kForwardThreads, inputs, arguments, stream);
 }
 
 }  // namespace dpiframe

@@ -9,10 +9,10 @@
 //
 // Bytes a cluster: ids and rows of its samples once; all weights once.
 #include "common/check.h"
-#include "common/cuda_check.h"
 #include "common/kernel_end.cuh"
 #include "kernels/forward_end.cuh"
 #include "kernels/forward_hopper.h"
+#include "kernels/forward_launch.cuh"
 #include "kernels/forward_lookup.cuh"
 #include "kernels/forward_products.cuh"
 
@@ -244,22 +244,18 @@ const void* kernel_of_tile(int tile) {
 
 ForwardKernel forward_kernel_for(DataType type, const ForwardArguments& arguments) {
   const int chunks = arguments.chunks[0] + arguments.chunks[1];
-  const ForwardKernel kernel{
-      type == DataType::kHalf ? kernel_of_tile<__half>(arguments.tile)
-                              : kernel_of_tile<__nv_bfloat16>(arguments.tile),
-      forward_shared(arguments.tile, arguments.num_levels, chunks, arguments.first_extra[4]).bytes};
-  DPIF_CUDA_CHECK(cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                       kForwardSharedLimit));
-  return kernel;
+  const void* function = type == DataType::kHalf ? kernel_of_tile<__half>(arguments.tile)
+                                                 : kernel_of_tile<__nv_bfloat16>(arguments.tile);
+  return load_forward_kernel(
+      function,
+      forward_shared(arguments.tile, arguments.num_levels, chunks, arguments.first_extra[4]).bytes);
 }
 
 void forward_hopper(const ForwardKernel& kernel, std::int64_t rows, const RunInputs& inputs,
                     const ForwardArguments& arguments, cudaStream_t stream) {
   if (rows == 0) return;
   const auto blocks = static_cast<unsigned>((rows + kForwardRows - 1) / kForwardRows * 2);
-  void* both[] = {const_cast<RunInputs*>(&inputs), const_cast<ForwardArguments*>(&arguments)};
-  DPIF_CUDA_CHECK(
-      cudaLaunchKernel(kernel.function, blocks, kForwardThreads, both, kernel.shared, stream));
+  launch_forward(kernel, blocks, kForwardThreads, inputs, arguments, stream);
 }
 
 }  // namespace dpiframe

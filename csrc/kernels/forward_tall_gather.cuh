@@ -19,7 +19,9 @@ constexpr int kFirstThreads = 256;  // look up a cluster's first tile
 constexpr int kFirstAtOnce = 10;
 constexpr int kAskedAtOnce = 2;
 
+// Of both gathering warps, whose lanes may have parted over bad ids or rows beyond the batch.
 __device__ inline void gather_barrier() {
+  __syncwarp();
   asm volatile("bar.sync 3, 64;" ::: "memory");
 }
 

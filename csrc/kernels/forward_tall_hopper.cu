@@ -8,10 +8,9 @@
 //
 // Bytes a tile: ids and rows of its samples once; all weights once, from L2; x0 and half of h to L2
 // and back.
-#include "common/check.h"
-#include "common/cuda_check.h"
 #include "common/kernel_end.cuh"
 #include "kernels/forward_end.cuh"
+#include "kernels/forward_launch.cuh"
 #include "kernels/forward_tall_gather.cuh"
 #include "kernels/forward_tall_hopper.h"
 #include "kernels/forward_tall_products.cuh"
@@ -112,47 +111,25 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kTallThreads, 1)
                 places.ring(), warp - 10, tiles.count());
     __syncwarp();
   }
-  cluster_arrive();  // nobody leaves while the other block may still write here
-  cluster_wait();
+  cluster_sync();  // nobody leaves while the other block may still write here
 #endif
-}
-
-template <class T, int kCrossTile>
-const void* kernel_of_tiles(int deep) {
-  switch (deep) {
-    case 104:
-      return reinterpret_cast<const void*>(forward_tall_kernel<T, kCrossTile, 104>);
-    case 128:
-      return reinterpret_cast<const void*>(forward_tall_kernel<T, kCrossTile, 128>);
-    default:
-      DPIF_CHECK(false, "no kernel has quarters of ", deep, " columns");
-  }
-}
-
-template <class T>
-const void* kernel_of(const ForwardCrossForm& form) {
-  return form.cross_tile == 104 ? kernel_of_tiles<T, 104>(form.deep_tile)
-                                : kernel_of_tiles<T, 160>(form.deep_tile);
 }
 
 }  // namespace
 
 ForwardKernel forward_tall_kernel_for(DataType type, const ForwardTallArguments& arguments) {
-  const ForwardKernel kernel{type == DataType::kHalf ? kernel_of<__half>(arguments.form)
-                                                     : kernel_of<__nv_bfloat16>(arguments.form),
-                             arguments.shared.bytes};
-  DPIF_CUDA_CHECK(cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                       kForwardSharedLimit));
-  return kernel;
+  const auto kernel_of = []<class T, int kCross, int kDeep>(ForwardTiles<T, kCross, kDeep>) {
+    return reinterpret_cast<const void*>(forward_tall_kernel<T, kCross, kDeep>);
+  };
+  return load_forward_kernel(type, arguments.form, arguments.shared.bytes, kernel_of);
 }
 
 void forward_tall_hopper(const ForwardKernel& kernel, std::int64_t rows, const RunInputs& inputs,
                          const ForwardTallArguments& arguments, int blocks, cudaStream_t stream) {
   if (rows == 0) return;
   const auto needed = static_cast<unsigned>((rows + kTallRows - 1) / kTallRows * 2);
-  void* both[] = {const_cast<RunInputs*>(&inputs), const_cast<ForwardTallArguments*>(&arguments)};
-  DPIF_CUDA_CHECK(cudaLaunchKernel(kernel.function, std::min(needed, static_cast<unsigned>(blocks)),
-                                   kTallThreads, both, kernel.shared, stream));
+  launch_forward(kernel, std::min(needed, static_cast<unsigned>(blocks)), kTallThreads, inputs,
+                 arguments, stream);
 }
 
 }  // namespace dpiframe
