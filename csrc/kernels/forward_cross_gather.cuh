@@ -82,15 +82,7 @@ struct CrossGather : ForwardGather {
       targets[u] = (f < end) & has_piece ? x + numbers.z : 0;
       any_bad = any_bad | (present & !good);
     }
-    float wide = 0.0f;
-#pragma unroll
-    for (int u = 0; u < kInFlight; ++u) {
-      if (targets[u] != 0) store_words(targets[u], pieces[u]);
-      wide += wides[u];
-    }
-    if (any_bad) [[unlikely]]
-      wide += replace_bad(first);
-    return wide;
+    return put(first, pieces, wides, targets, any_bad);
   }
 };
 

@@ -89,6 +89,12 @@ struct ForwardGather {
       targets[u] = f < end && has_piece ? x + field.place : 0;
       any_bad = any_bad || (present && !good);
     }
+    return put(first, pieces, wides, targets, any_bad);
+  }
+
+  // What was loaded to x0, where a target is not 0. Returns the sum of the wide parts.
+  __device__ float put(int first, const uint4 (&pieces)[kInFlight], const float (&wides)[kInFlight],
+                       const std::uint32_t (&targets)[kInFlight], bool any_bad) const {
     float wide = 0.0f;
 #pragma unroll
     for (int u = 0; u < kInFlight; ++u) {
