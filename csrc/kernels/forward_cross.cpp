@@ -1,6 +1,5 @@
 #include "kernels/forward_cross.h"
 
-#include <algorithm>
 #include <span>
 
 #include "kernels/forward_cross_hopper.h"
@@ -31,8 +30,7 @@ DeviceForwardCross::DeviceForwardCross(const ForwardCrossModel& model, DataType 
 void DeviceForwardCross::add_tall(const ForwardCrossModel& model, DataType type,
                                   int multiprocessors, std::span<std::byte> scratch) {
   const ForwardCrossForm& form = arguments_.form;
-  const int* ends = arguments_.common.fields_end;
-  const int most_parts = std::max(ends[0], ends[1] - ends[0]);
+  const int most_parts = forward_tall_parts(forward_cross_shape(model));
   const int blocks = multiprocessors / 2 * 2;
   const int scratch_bytes = forward_tall_scratch_bytes(form);
   std::int64_t weights = 0;

@@ -44,8 +44,8 @@ __device__ void init_barriers(const TallPlaces& places) {
 }
 
 // What is known of the block's fields, to shared memory; by all threads.
-__device__ ForwardField* place_fields(const ForwardTallArguments& a, int rank,
-                                      unsigned char* shared) {
+__device__ ForwardField* copy_fields(const ForwardTallArguments& a, int rank,
+                                     unsigned char* shared) {
   const int begin = rank == 0 ? 0 : a.common.fields_end[0];
   const int words = (a.common.fields_end[rank] - begin) * int(sizeof(ForwardField) / 16);
   auto* fields = reinterpret_cast<ForwardField*>(shared + a.shared.fields);
@@ -80,7 +80,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kTallThreads, 1)
   const TallPlaces places{a.shared, shared_address(shared)};
   const int rank = static_cast<int>(cluster_rank());
   const int warp = threadIdx.x / 32;
-  const ForwardField* fields = place_fields(a, rank, shared);
+  const ForwardField* fields = copy_fields(a, rank, shared);
   char* rows = a.scratch + static_cast<std::size_t>(blockIdx.x) * a.scratch_bytes +
                forward_tall_rows_place(a.form, rank, 0);
   const TallGather gather{inputs,
