@@ -18,6 +18,7 @@ from cuda_cases import (
     check_on_device,
     cuda_engine,
     even_model,
+    inputs,
     logits,
     on_device,
     scaled_error,
@@ -25,7 +26,8 @@ from cuda_cases import (
 
 from dpiframe_core.cuda_engine import CudaEngine, Faults
 from dpiframe_core.models import MODELS, Deep, Features
-from dpiframe_core.spec import FieldSpec
+from dpiframe_core.modules import Add, Wide
+from dpiframe_core.spec import FieldSpec, ModelSpec
 from dpiframe_core.torch_model import CTRModel
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a CUDA device")]
@@ -42,6 +44,7 @@ FORMS = {
     "four of each": ([16] * 40, 4, (512, 512, 512, 512)),
     "a chunk of zeros": ([16, 8, 24] * 13, 2, (405, 403)),
     "tiles of 104": ([16] * 26, 3, (409, 416, 397)),
+    "unequal halves": ([16] * 20 + [8] * 20, 1, (512,)),
 }
 
 
@@ -51,14 +54,26 @@ def _on_hopper():
         pytest.skip("needs a GPU of compute capability 9")
 
 
-def model_of(name: str, seed: int = 0) -> CTRModel:
+def with_wide_sum(spec: ModelSpec) -> ModelSpec:
+    """The spec, to whose logit each field adds a weight of its own, too."""
+    *modules, logit = spec.modules
+    modules += [
+        logit.model_copy(update={"name": "crossed"}),
+        Wide(name="wide"),
+        Add(name="logit", inputs=("wide", "crossed")),
+    ]
+    return ModelSpec(fields=spec.fields, modules=tuple(modules), output="logit")
+
+
+def model_of(name: str, seed: int = 0, wide: bool = False) -> CTRModel:
     dims, layers, hidden = FORMS[name]
     fields = [
         FieldSpec(name=f"C{i}", rows=rows, dim=dim, oov_row=rows // 2)
         for i, dim in enumerate(dims)
         for rows in (model_zoo.ROWS[i % 7],)
     ]
-    return even_model(MODELS["dcnv2"](Features(fields), Deep(hidden), layers=layers), seed)
+    spec = MODELS["dcnv2"](Features(fields), Deep(hidden), layers=layers)
+    return even_model(with_wide_sum(spec) if wide else spec, seed)
 
 
 @lru_cache(maxsize=1)
@@ -97,6 +112,19 @@ def test_ids_outside_their_tables_as_by_the_steps(use_oov):
     steps.close()
 
 
+@pytest.mark.parametrize("use_oov", [False, True])
+def test_wide_sums_are_added(use_oov):
+    """Of good ids within the bound, of others as by the steps; blocks gather unlike halves."""
+    model = model_of("unequal halves", wide=True)
+    made = batches(model, (8449, 4097))
+    one, steps = (engine_of(model, one_kernel=on) for on in (True, False))
+    assert one.one_kernel_rows == MOST
+    check(one, *made)
+    check_bad_ids(one, steps, made, use_oov)
+    one.close()
+    steps.close()
+
+
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 6e4])
 def test_numbers_that_are_none_as_by_the_steps(value):
     """Infinite, not a number, or so large that a product overflows: in the rows they are in."""
@@ -130,6 +158,28 @@ def test_the_same_bits_every_time():
             engine.run_on_device(ids, None, got.data_ptr(), ids.shape[1], False, stream)
             assert torch.equal(firsts.setdefault(turn % len(there), got), got)
         engine.close()
+
+
+def test_the_same_bits_among_batches_that_run_in_steps():
+    """Both work in one arena, right behind one another: neither needs what the other leaves."""
+    model, sizes = criteo()[0], (16_384, 1024, 4097, 1, 8449, 517)
+    engine = engine_of(model)
+    assert engine.one_kernel_beyond == 1024
+    there = [next(on_device(inputs(model.spec, size)[0])) for size in sizes]
+    stream = torch.cuda.current_stream().cuda_stream
+    outs = [torch.empty(size, device="cuda") for size in sizes]
+    firsts = []
+    for ids, out in zip(there, outs, strict=True):
+        engine.poison()
+        engine.run_on_device(ids, None, out.data_ptr(), len(out), False, stream)
+        firsts.append(out.clone())
+    for _ in range(20):
+        for ids, out in zip(there, outs, strict=True):
+            out.fill_(torch.nan)
+            engine.start_on_device(ids, None, out.data_ptr(), len(out), False, stream)
+        assert not engine.finish_on_device().any()
+        assert all(map(torch.equal, outs, firsts))
+    engine.close()
 
 
 def test_a_model_that_would_be_padding_runs_in_steps():
