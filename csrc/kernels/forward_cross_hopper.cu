@@ -122,7 +122,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kForwardThreads, 1)
     cluster_wait();
     send_halves<kDeepTile>(a, places, rank);
     barrier_wait(places.looked_up(), 0);
-    report_bad_ids(inputs, a.common, busy_blocks(inputs));
+    report_bad_ids(inputs, a.common.tickets, a.common.num_report, busy_blocks(inputs));
     __syncwarp();
     if (threadIdx.x % 32 == 0) barrier_arrive(places.to_score());
   }

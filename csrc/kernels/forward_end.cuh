@@ -13,24 +13,24 @@ __device__ inline unsigned busy_blocks(const RunInputs& inputs) {
 
 // The last of `blocks` blocks whose ids are all counted copies the counters to the host if any is
 // bad.
-template <class Arguments>
-__device__ void report_bad_ids(const RunInputs& inputs, const Arguments& a, unsigned blocks) {
+__device__ inline void report_bad_ids(const RunInputs& inputs, unsigned* tickets, int num_report,
+                                      unsigned blocks) {
   if (inputs.report_copy == nullptr) return;
   const int lane = threadIdx.x % 32;
   unsigned ticket = 0;
   if (lane == 0) {
     __threadfence();
-    ticket = atomicAdd(a.tickets, 1u);
+    ticket = atomicAdd(tickets, 1u);
     __threadfence();
   }
   if (__shfl_sync(0xffffffffu, ticket, 0) != blocks - 1) return;
   bool any = false;
 #pragma unroll 1
-  for (int i = lane; i < a.num_report; i += 32) any = any || __ldcg(inputs.report + i) != ~0ull;
+  for (int i = lane; i < num_report; i += 32) any = any || __ldcg(inputs.report + i) != ~0ull;
   if (__any_sync(0xffffffffu, any))
 #pragma unroll 1
-    for (int i = lane; i < a.num_report; i += 32) inputs.report_copy[i] = __ldcg(inputs.report + i);
-  if (lane == 0) *a.tickets = 0;
+    for (int i = lane; i < num_report; i += 32) inputs.report_copy[i] = __ldcg(inputs.report + i);
+  if (lane == 0) *tickets = 0;
 }
 
 }  // namespace dpiframe

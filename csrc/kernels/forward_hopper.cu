@@ -214,7 +214,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kForwardThreads, 1)
     cluster_wait();
     barrier_wait(places.looked_up(), 0);
     if (a.has_fm != 0) add_squares<T>(a, places, rank);
-    report_bad_ids(inputs, a, busy_blocks(inputs));
+    report_bad_ids(inputs, a.tickets, a.num_report, busy_blocks(inputs));
     __syncwarp();
     if (threadIdx.x % 32 == 0) barrier_arrive(places.to_score());
   }

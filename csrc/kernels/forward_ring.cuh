@@ -1,5 +1,5 @@
 // The ring of weights of the one-kernel forward passes that take tiles of rows in turn: shared
-// memory that two threads fill, piece by piece, and both warpgroups use.
+// memory that a few threads fill, piece by piece, and both warpgroups use.
 //
 // Pieces are of any size, one behind the other; one that would reach beyond the end begins at the
 // start. The host works out behind which piece each has to wait.
@@ -31,18 +31,18 @@ struct RingPlaces {
   }
 };
 
-// By copying thread `filler` of two: every other piece of all tiles' weights, as soon as what lay
-// in its place is used. pieces: {source, place, bytes, behind} each. The wait for the piece whose
-// barriers it takes also tells that none before is in use; only so can a later one be waited for by
-// parity.
+// By copying thread `filler` of `fillers`: its pieces of all tiles' weights, one in `fillers`, as
+// soon as what lay in their place is used. pieces: {source, place, bytes, behind} each. The wait
+// for the piece whose barriers it takes also tells that none before is in use; only so can a later
+// one be waited for by parity.
 __device__ inline void fill_ring(const int4* pieces, int num_pieces, const char* weights,
-                                 const RingPlaces& ring, int filler, int tiles) {
+                                 const RingPlaces& ring, int filler, int fillers, int tiles) {
   int at = filler;  // in the tile
   int4 next = __ldg(pieces + at);
 #pragma unroll 1
-  for (int i = filler; i < tiles * num_pieces; i += 2) {
+  for (int i = filler; i < tiles * num_pieces; i += fillers) {
     const int4 piece = next;
-    at += 2;
+    at += fillers;
     if (at >= num_pieces) at -= num_pieces;
     next = __ldg(pieces + at);
     for (int behind : {kRingMostPieces, piece.w})

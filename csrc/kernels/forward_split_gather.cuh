@@ -23,7 +23,101 @@ __device__ inline std::int64_t row_for(const RunInputs& inputs, std::int64_t id,
   return inputs.use_oov != 0 ? oov_row : -1;
 }
 
-constexpr int kSplitAtOnce = 5;  // strips whose rows are on their way together
+// Loads that stay in the order in which they are written, so that they are on their way together.
+__device__ inline int4 load_part(const int4* place) {
+  int4 part;
+  asm volatile("ld.global.nc.v4.s32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(part.x), "=r"(part.y), "=r"(part.z), "=r"(part.w)
+               : "l"(place));
+  return part;
+}
+// Zeros unless `is_good`.
+__device__ inline float4 load_row(const char* place, bool is_good) {
+  float4 row;
+  asm volatile(
+      "{.reg .pred p;\n"
+      "setp.ne.s32 p, %5, 0;\n"
+      "mov.b32 %0, 0;\nmov.b32 %1, 0;\nmov.b32 %2, 0;\nmov.b32 %3, 0;\n"
+      "@p ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];}"
+      : "=&f"(row.x), "=&f"(row.y), "=&f"(row.z), "=&f"(row.w)
+      : "l"(place), "r"(static_cast<int>(is_good)));
+  return row;
+}
+__device__ inline std::uint32_t load_id_word(const char* place) {
+  std::uint32_t word;
+  asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(word) : "l"(place));
+  return word;
+}
+__device__ inline uint2 load_id(const char* place) {
+  uint2 id;
+  asm volatile("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(id.x), "=r"(id.y) : "l"(place));
+  return id;
+}
+
+__device__ inline std::uint64_t joined(int low, int high) {
+  return static_cast<std::uint64_t>(static_cast<unsigned>(high)) << 32 | static_cast<unsigned>(low);
+}
+
+// A thread's part of a warpgroup's quarter of x0: `count` strips, four columns each of two rows.
+template <int kTile>
+struct SplitGather {
+  static constexpr int kStrips = kTile / kSplitStrip;
+  static constexpr int kPartWords = 4 * sizeof(ForwardSplitPart) / 16;  // of a strip
+
+  const RunInputs& inputs;
+  const int4* parts;  // the thread's of the quarter's first strip
+  int count;
+  std::int64_t b;  // the first of the rows
+
+  // Of the strip's two ids; the first row's in place of one behind the batch, the last strip's in
+  // place of those beyond.
+  __device__ void load_ids(const int4 (&rest)[kStrips], uint2 (&ids)[kStrips][2]) const {
+    const bool is_int64 = inputs.ids_are_int64 != 0;
+    const int shift = is_int64 ? 3 : 2;
+    const auto* base = static_cast<const char*>(inputs.ids);
+    const std::int64_t rows[] = {min(b, inputs.batch - 1) << shift, min(b + 8, inputs.batch - 1)
+                                                                        << shift};
+#pragma unroll
+    for (int i = 0; i < kStrips; ++i) {
+      const char* row = base + ((rest[i].z * inputs.ids_stride) << shift);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        if (is_int64) {
+          ids[i][r] = load_id(row + rows[r]);
+        } else {
+          ids[i][r].x = load_id_word(row + rows[r]);
+          ids[i][r].y = static_cast<std::uint32_t>(static_cast<int>(ids[i][r].x) >> 31);
+        }
+      }
+    }
+  }
+
+  // Zeros behind the batch and beyond the strips.
+  __device__ void load(float4 (&fours)[kStrips][2]) const {
+    int4 tables[kStrips];  // table, rows, row_bytes
+    int4 rest[kStrips];    // oov_row, ids_row
+    uint2 ids[kStrips][2];
+#pragma unroll
+    for (int i = 0; i < kStrips; ++i)
+      rest[i] = load_part(parts + min(i, count - 1) * kPartWords + 1);
+#pragma unroll
+    for (int i = 0; i < kStrips; ++i) tables[i] = load_part(parts + min(i, count - 1) * kPartWords);
+    load_ids(rest, ids);
+#pragma unroll
+    for (int i = 0; i < kStrips; ++i)
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const bool is_there = b + 8 * r < inputs.batch && i < count;
+        const bool is_row =
+            ids[i][r].y == 0 && ids[i][r].x < static_cast<std::uint32_t>(tables[i].z);
+        const auto oov_row = static_cast<std::int64_t>(joined(rest[i].x, rest[i].y));
+        const std::int64_t row = is_row ? std::int64_t{ids[i][r].x} : oov_row;
+        const auto* table = reinterpret_cast<const char*>(joined(tables[i].x, tables[i].y));
+        fours[i][r] = load_row(table + row * static_cast<std::uint32_t>(tables[i].w),
+                               is_there && (is_row || (inputs.use_oov != 0 && row >= 0)));
+      }
+  }
+};
 
 // A tile's numbers of x0 of the warpgroup's quarter, `count` strips from `first` on, to `values` as
 // sums, their largest magnitudes to `tops`, and to `own` for later. Rows behind the batch are
@@ -32,60 +126,24 @@ template <int kTile>
 __device__ void gather_x0(const RunInputs& inputs, const ForwardSplitPart* parts, int tile,
                           int first, int count, float4* own, float (&values)[kTile / 2],
                           float (&tops)[2]) {
-  constexpr int kStrips = kTile / kSplitStrip;
   const ForwardThread thread;
-  const std::int64_t b = std::int64_t{tile} * kForwardRows + thread.first_row();
-  const int4* mine = reinterpret_cast<const int4*>(parts + first * 4 + thread.lane % 4);
-  constexpr int kPartWords = 4 * sizeof(ForwardSplitPart) / 16;  // of a strip
+  constexpr int kStrips = SplitGather<kTile>::kStrips;
+  float4 fours[kStrips][2];
+  SplitGather<kTile>{inputs, reinterpret_cast<const int4*>(parts + first * 4 + thread.lane % 4),
+                     count, std::int64_t{tile} * kForwardRows + thread.first_row()}
+      .load(fours);
 #pragma unroll
-  for (int begin = 0; begin < kStrips; begin += kSplitAtOnce) {
-    int4 tables[kSplitAtOnce];  // table, rows, row_bytes
-    std::int64_t found[kSplitAtOnce][2];
-    float4 fours[kSplitAtOnce][2] = {};
+  for (int i = 0; i < kStrips; ++i)
 #pragma unroll
-    for (int u = 0; u < kSplitAtOnce; ++u) {
-      const int i = begin + u;
-      if (i >= kStrips) break;
-      tables[u] = __ldg(mine + min(i, count - 1) * kPartWords);
-      const int4 rest = __ldg(mine + min(i, count - 1) * kPartWords + 1);  // oov_row, ids_row
-      const std::int64_t oov_row = static_cast<std::int64_t>(
-          static_cast<std::uint64_t>(static_cast<unsigned>(rest.y)) << 32 |
-          static_cast<unsigned>(rest.x));
+    for (int r = 0; r < 2; ++r) {
+      __stcg(own + (2 * i + r) * 128, fours[i][r]);
 #pragma unroll
-      for (int r = 0; r < 2; ++r)
-        found[u][r] = b + 8 * r < inputs.batch && i < count
-                          ? row_for(inputs, id_at(inputs, rest.z, b + 8 * r),
-                                    static_cast<unsigned>(tables[u].z), oov_row)
-                          : -1;
-    }
-#pragma unroll
-    for (int u = 0; u < kSplitAtOnce; ++u) {
-      if (begin + u >= kStrips) break;
-      const char* table = reinterpret_cast<const char*>(
-          static_cast<std::uint64_t>(static_cast<unsigned>(tables[u].y)) << 32 |
-          static_cast<unsigned>(tables[u].x));
-#pragma unroll
-      for (int r = 0; r < 2; ++r)
-        if (found[u][r] >= 0)
-          fours[u][r] = __ldg(reinterpret_cast<const float4*>(
-              table + found[u][r] * static_cast<unsigned>(tables[u].w)));
-    }
-#pragma unroll
-    for (int u = 0; u < kSplitAtOnce; ++u) {
-      const int i = begin + u;
-      if (i >= kStrips) break;
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        __stcg(own + (2 * i + r) * 128, fours[u][r]);
-#pragma unroll
-        for (int k = 0; k < 4; ++k) {
-          const float value = in_four(fours[u][r], k);
-          values[8 * i + split_sum(r, k)] = value;
-          tops[r] = fmaxf(tops[r], fabsf(value));
-        }
+      for (int k = 0; k < 4; ++k) {
+        const float value = in_four(fours[i][r], k);
+        values[8 * i + split_sum(r, k)] = value;
+        tops[r] = fmaxf(tops[r], fabsf(value));
       }
     }
-  }
 }
 
 #endif  // DPIF_HOPPER

@@ -22,6 +22,7 @@ namespace dpiframe {
 namespace {
 
 constexpr int kSplitThreads = 384;
+constexpr int kSplitFillers = 3;
 
 #ifdef DPIF_HOPPER
 
@@ -65,17 +66,15 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kSplitThreads, 1)
     SplitProducts<kCrossTile, kDeepTile>{inputs, a, places, rank}.run(tiles);
   } else {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
-    if (warp < 10)
-      SplitScores{inputs, a, places, rank, static_cast<int>(threadIdx.x % kSplitScoringThreads)}
-          .run(tiles);
+    if (warp == kRingUsers)
+      SplitScores{inputs, a, places, rank}.run(tiles);
     else if (threadIdx.x % 32 == 0)
       fill_ring(reinterpret_cast<const int4*>(a.pieces), a.num_pieces,
                 static_cast<const char*>(a.weights) + std::int64_t{rank} * a.weight_bytes,
-                places.ring(), warp - 10, tiles.count());
+                places.ring(), warp - kRingUsers - 1, kSplitFillers, tiles.count());
     __syncwarp();
   }
-  cluster_arrive();  // nobody leaves while the other block may still write here
-  cluster_wait();
+  cluster_sync();  // nobody leaves while the other block may still write here
 #endif
 }
 

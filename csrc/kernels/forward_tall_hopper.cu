@@ -61,7 +61,7 @@ __device__ void look_up_and_score(const TallGather& gather, const TallTiles& til
   gather_barrier();
   if (gather.thread >= 32) return;
   const auto busy = static_cast<unsigned>(min(tiles.end, tiles.stride)) * 2;
-  report_bad_ids(inputs, gather.a.common, busy);
+  report_bad_ids(inputs, gather.a.common.tickets, gather.a.common.num_report, busy);
   __syncwarp();
   if (gather.thread == 0 && inputs.end.word != nullptr) tell_end_of_block(inputs.end, busy);
   __syncwarp();
@@ -108,7 +108,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kTallThreads, 1)
     else if (threadIdx.x % 32 == 0)
       fill_ring(reinterpret_cast<const int4*>(a.pieces), a.num_pieces,
                 static_cast<const char*>(a.common.weights) + std::int64_t{rank} * a.weight_bytes,
-                places.ring(), warp - 10, tiles.count());
+                places.ring(), warp - 10, 2, tiles.count());
     __syncwarp();
   }
   cluster_sync();  // nobody leaves while the other block may still write here
