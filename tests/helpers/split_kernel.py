@@ -65,9 +65,7 @@ class SplitKernel:
             found = {}
             for quarter in (2 * block, 2 * block + 1, 2 - 2 * block, 3 - 2 * block):
                 count = first(in_strips, quarter + 1) - first(in_strips, quarter)
-                made = [
-                    _piece(weights, next(pieces), tile) for _ in range(count) for _ in range(2)
-                ]
+                made = [_piece(weights, next(pieces), tile) for _ in range(count) for _ in range(2)]
                 found[quarter] = _joined(made[::2], tile), _joined(made[1::2], tile)
             yield Product(found, vectors[at : at + 6 * tile].reshape(3, 2 * tile))
             at += 6 * tile
