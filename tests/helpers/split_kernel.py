@@ -92,17 +92,30 @@ class SplitKernel:
 
     def dots(self, x0: np.ndarray) -> np.ndarray:
         """The heads' dots of both chains [B] of x0 [B, 16 x_strips]."""
-        made, total = 1 + self.num_cross, np.zeros(len(x0))
-        x, h, dots = x0, np.zeros_like(x0), np.zeros_like(x0)
-        for i in range(len(self.shapes)):
-            if 0 < i < made:
-                y, dots = self.multiply(i, x)
-                x = dots_of = x0 * y + x
+        x = h = x0
+        total = np.zeros(len(x0))
+        for number in range(len(self.shapes)):
+            is_cross = 0 < number <= self.num_cross
+            y, head = self.multiply(number, x if is_cross or number == 0 else h)
+            if is_cross:
+                made = x = x0 * y + (x0 if number == 1 else self.kept(x))
             else:
-                y, dots = self.multiply(i, x0 if i == 0 else h)
-                h = dots_of = np.maximum(y, 0)
-            total += (dots_of.astype(np.float64) * dots).sum(1)
+                made = h = np.maximum(y, 0)
+            total += (made.astype(np.float64) * head).sum(1)
         return total
+
+    def kept(self, x: np.ndarray) -> np.ndarray:
+        """x_l as it lies in shared memory."""
+        strips = self.plan["x_strips"]
+        cuts = [STRIP * first(strips, quarter) for quarter in range(1, 4)]
+        quarters = (split(own) for own in np.split(x, cuts, 1))
+        return np.concatenate(
+            [
+                (large.astype(np.float32) + small.astype(np.float32)) * inverse[:, None]
+                for large, small, inverse in quarters
+            ],
+            1,
+        )
 
     def multiply(self, number: int, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """x w^T + bias [B, 16 out_strips] as float32 sums, and the head of these columns."""
