@@ -13,7 +13,7 @@ import pytest
 from dpiframe_core import _core
 from dpiframe_core.lowering import DEVICE_FORM, DEVICE_PASSES, lower
 from dpiframe_core.models import MODELS, Deep, Features
-from dpiframe_core.one_cross_kernel import OneCrossKernel, one_cross_kernel
+from dpiframe_core.one_cross_kernel import OneCrossKernel, one_cross_kernel, steps_up_to
 from dpiframe_core.one_kernel import Level, one_kernel
 from dpiframe_core.program import Head, Program, changed
 from dpiframe_core.torch_model import CTRModel
@@ -94,9 +94,42 @@ def test_programs_that_it_does_not_take(options):
     assert one_cross_kernel(made(**options)[1], "fp16") is None
 
 
-def test_only_16_bits():
-    assert one_cross_kernel(made()[1], "fp32") is None
+@pytest.mark.parametrize(
+    ("options", "taken"),
+    [
+        ({}, True),
+        ({"hidden": (8,), "layers": 1}, True),
+        ({"dims": 12}, True),
+        ({"dims": (20, 4, 4, 8, 16, 8, 4)}, True),
+        ({"dims": (20, 4, 4, 8, 16, 4, 4)}, False),
+        ({"dims": 10}, False),
+        ({"dims": 104}, False),
+        ({"hidden": (40, 130, 8)}, False),  # h has no place where x was
+        ({"layers": 5}, False),
+        ({"structure": "stacked"}, False),
+        ({"passes": DEVICE_FORM}, False),
+    ],
+)
+def test_fp32_has_limits_of_its_own(options, taken):
+    program = made(**options)[1]
+    found = one_cross_kernel(program, "fp32")
+    assert (found is not None) == taken
+    assert found in (None, one_cross_kernel(program, "fp16")) or options.get("dims")
+
+
+def test_tf32_has_no_kernel():
     assert one_cross_kernel(made()[1], "tf32") is None
+
+
+@pytest.mark.parametrize(
+    ("hidden", "precision", "rows"),
+    [((33,), "fp16", 0), ((33,), "fp32", 1536), ((512,) * 4, "fp16", 1024), ((33,), "bf16", 0)],
+)
+def test_batches_of_few_rows_run_in_steps(hidden, precision, rows):
+    program = made(hidden, dims=72)[1]
+    found = one_cross_kernel(program, precision)
+    assert found is not None
+    assert steps_up_to(program, found, precision) == rows
 
 
 @pytest.mark.parametrize(("hidden", "layers"), FORMS)

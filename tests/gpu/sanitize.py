@@ -1,5 +1,5 @@
 """What compute-sanitizer runs (make gpu-sanitize): every precision, odd shapes; `large`: the one
-kernel for large batches alone.
+kernel for large batches alone; `split`: that of float32 models alone.
 
 Plain Python, since a test runner would bring the kernels of torch with it; references are computed
 on the CPU.
@@ -43,6 +43,8 @@ ONE_KERNEL = (
 )
 LARGE = Shape("dcnv2", 39, (16,), (400, 400, 400), None, 2, "parallel")
 LARGE_SIZES = (4300, 8600)  # fewer tiles than clusters, then two for some
+SPLIT = Shape("dcnv2", 39, (12, 16, 20), (400, 33, 400), None, 2, "parallel")
+SPLIT_SIZES = (1100, 4300)  # buckets beyond those of steps: fewer tiles than clusters, then more
 SIZES = (1, 19, 129, 200)
 FEW_FIELDS = Shape("wdl", 3, (8,), (520,), None, 1, "parallel")
 MANY_ROWS = 4300  # with 520 columns: several tiles a block
@@ -153,7 +155,11 @@ def large() -> None:
     case(LARGE, LARGE_SIZES, ("fp16",), one_kernel=True)
 
 
-def all_but_large() -> None:
+def split() -> None:
+    case(SPLIT, SPLIT_SIZES, ("fp32",), one_kernel=True)
+
+
+def all_others() -> None:
     for shape in SHAPES:
         case(shape, SIZES, PRECISIONS)
     for shape in ONE_KERNEL:
@@ -174,7 +180,4 @@ def all_but_large() -> None:
 if __name__ == "__main__":
     if not cuda_cases.HAS_GPU:
         raise SystemExit("needs a CUDA device")
-    if sys.argv[1:] == ["large"]:
-        large()
-    else:
-        all_but_large()
+    {"": all_others, "large": large, "split": split}["".join(sys.argv[1:])]()

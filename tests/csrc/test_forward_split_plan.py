@@ -1,0 +1,222 @@
+"""The float32 one-kernel pass with cross layers on the host: limits, layout, and what it gives."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from split_kernel import SplitKernel
+
+from dpiframe_core import _core
+
+pytestmark = pytest.mark.skipif(
+    not _core.build_info()["cuda"], reason="needs a build with CUDA, though no GPU"
+)
+# dims of the fields, cross layers, columns of the deep levels
+SHAPES = {
+    "criteo": ((16,) * 39, 3, (400, 400, 400)),
+    "one of each": ((64,), 1, (1,)),
+    "four of each": ((16,) * 40, 4, (512, 512, 512, 512)),
+    "odd dims": ((4, 12, 16, 20) * 9, 2, (401, 400)),
+    "strips shared by fields": ((12, 0, 4, 20, 36, 12) * 3, 3, (33,)),
+    "few columns": ((4, 20) * 6, 4, (33, 20, 5, 130)),
+    "a strip of zeros": ((16, 12, 4) * 20, 1, (470, 33, 512)),
+}
+CRITEO = {
+    "dims": [16] * 39,
+    "num_cross": 3,
+    "columns": [400, 400, 400],
+    "num_ids": 39,
+    "most_rows": 10_000_000,
+}
+MOST_PIECES = 8
+SHARED_BYTES = 227 * 1024
+ROWS = 64
+
+
+class Case:
+    """A random model of a shape, its plan, and 64 samples."""
+
+    def __init__(self, name: str) -> None:
+        self.dims, self.num_cross, self.columns = SHAPES[name]
+        self.random = np.random.default_rng(len(name))
+        width = sum(self.dims)
+        self.cross = [self.level(width, width) for _ in range(self.num_cross)]
+        self.deep = [self.level(n, k) for k, n in pairwise((width, *self.columns))]
+        self.heads = [self.normal(n) for n in (width, self.columns[-1])]
+        self.rows = self.random.integers(3, 50, len(self.dims))
+        self.tables = [self.normal(r, d) for r, d in zip(self.rows, self.dims, strict=True)]
+        self.plan = _core.forward_split_plan(self.model(), self.slots())
+
+    def normal(self, *shape: int, scale: float = 0.3) -> np.ndarray:
+        return (scale * self.random.standard_normal(shape)).astype(np.float32)
+
+    def level(self, n: int, k: int) -> tuple[np.ndarray, np.ndarray | None]:
+        bias = self.normal(n) if self.random.random() < 0.8 else None
+        return self.normal(n, k, scale=k**-0.5), bias
+
+    def model(self) -> _core.ForwardCrossModel:
+        ends = self.heads
+        return _core.ForwardCrossModel(self.cross, ends[0], self.deep, ends[1], 0.25, 99)
+
+    def slots(self) -> list[_core.CudaSlot]:
+        """Of ids in another order; fields without a table have a wide part only."""
+        starts = np.cumsum((0, *self.dims))
+        return [
+            _core.CudaSlot(98 - f, 0 if d else -1, -1, int(r), d, int(starts[f]), f % 3 - 1, False)
+            for f, (d, r) in enumerate(zip(self.dims, self.rows, strict=True))
+        ]
+
+    def expected(self, x0: np.ndarray) -> np.ndarray:
+        """The heads' dots of both chains in float64."""
+        x0 = xl = h = x0.astype(np.float64)
+        for w, bias in self.cross:
+            xl = x0 * (xl @ w.T.astype(np.float64) + (0 if bias is None else bias)) + xl
+        for w, bias in self.deep:
+            h = np.maximum(h @ w.T.astype(np.float64) + (0 if bias is None else bias), 0)
+        return xl @ self.heads[0] + h @ self.heads[1]
+
+
+@pytest.mark.parametrize("use_oov", [False, True])
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_plan_computes_the_model(name, use_oov):
+    """Rows of every magnitude, ids outside their tables among them."""
+    case = Case(name)
+    kernel = SplitKernel(case.plan, case.num_cross)
+    ids = np.zeros((99, ROWS), np.int64)
+    for f, rows in enumerate(case.rows):
+        ids[98 - f] = case.random.integers(-1, rows + 1, ROWS)
+    x0 = kernel.gather(case.tables, ids, use_oov)
+    oov = [s % 3 - 1 if use_oov else -1 for s in range(len(case.dims))]
+    expected = np.zeros((ROWS, 0), np.float32)
+    for f, table in enumerate(case.tables):
+        row = ids[98 - f]
+        row = np.where((row < 0) | (row >= len(table)), oov[f], row)
+        expected = np.concatenate([expected, np.where(row[:, None] < 0, 0, table[row])], 1)
+    width = expected.shape[1]
+    np.testing.assert_array_equal(x0[:, :width], expected)
+    assert not x0[:, width:].any()
+    x0 *= np.float32(10) ** case.random.integers(-6, 1, (ROWS, 1)).astype(np.float32)
+    expected = case.expected(x0[:, :width])
+    error = np.abs(kernel.dots(x0) - expected) / np.maximum(1, np.abs(expected))
+    assert error.max() < 3e-6
+
+
+def test_fields_are_those_of_the_slots():
+    case = Case("strips shared by fields")
+    for f, (address, rows, row_bytes, oov_row, ids_row) in enumerate(case.plan["fields"]):
+        dim = case.dims[f]
+        assert (address, row_bytes) == ((f + 1) << 32 if dim else 0, 4 * dim)
+        assert (rows, oov_row, ids_row) == (case.rows[f], f % 3 - 1, 98 - f)
+    assert len(case.plan["parts"]) == 4 * case.plan["x_strips"]
+
+
+@pytest.mark.parametrize("scale", [1e-44, 1e-30, 1.0, 1e30])
+def test_weights_keep_22_bits_of_their_rows_largest(scale):
+    """Rows of zeros, and numbers so small that there is no larger factor."""
+    case = Case("few columns")
+    w = case.random.standard_normal((33, sum(case.dims))).astype(np.float32)
+    w *= np.float32(10) ** case.random.integers(-9, 1, w.shape).astype(np.float32)
+    w[7] = 0
+    w = (w.astype(np.float64) * scale).astype(np.float32)
+    case.deep[0] = (w, None)
+    kernel = SplitKernel(_core.forward_split_plan(case.model(), case.slots()), case.num_cross)
+    largest = np.abs(w).max(1).astype(np.float64)
+    for block, quarters in ((0, (0, 1)), (1, (2,))):  # of 3 strips the first three have one each
+        product = kernel.blocks[block][0]
+        parts = [[product.weights[q][part] for q in range(4)] for part in range(2)]
+        large, small = (np.concatenate(p, 1).astype(np.float64) for p in parts)
+        found = (large + small) * product.vectors[1].astype(np.float64)[:, None]
+        for group, quarter in enumerate(quarters):
+            rows = slice(16 * quarter, min(33, 16 * quarter + 16))
+            own = found[112 * group :][: rows.stop - rows.start, : w.shape[1]]
+            bound = np.maximum(largest[rows] * 2.0**-22, 2.0**-149)
+            assert (np.abs(own - w[rows]).max(1) <= bound).all()
+            assert (np.abs(large[112 * group :][: len(own)]).max(1) <= 2**15).all()
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_piece_takes_the_place_of_none_that_may_be_in_use(name):
+    """Over tiles one after another, each of which begins at the ring's start."""
+    plan = Case(name).plan
+    places = plan["places"]
+    source, place, size, behind = np.array(plan["pieces"] * 3).T
+    assert (place % 128 == 0).all() and (size % 16 == 0).all() and (source % 16 == 0).all()
+    assert (place + size <= places["ring_bytes"]).all() and places["ring"] % 128 == 0
+    assert (behind >= 1).all() and (behind <= MOST_PIECES).all()
+    for i in range(len(place)):
+        after = np.arange(max(0, i - behind[i] + 1), i)
+        apart = (place[after] >= place[i] + size[i]) | (place[i] >= place[after] + size[after])
+        assert apart.all()
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_pieces_are_all_weights_and_shared_memory_holds_what_it_must(name):
+    plan = Case(name).plan
+    places, tile = plan["places"], max(plan["cross_tile"], plan["deep_tile"])
+    source, _, size, _ = np.array(plan["pieces"]).T
+    np.testing.assert_array_equal(source, np.cumsum(size) - size)
+    assert size.sum() == plan["weight_bytes"] == plan["weights"].nbytes / 2
+    assert places["ring"] == plan["x_strips"] * 4096 + 4 * 256
+    assert places["ring"] + places["ring_bytes"] <= places["vectors"]
+    assert places["vectors"] + 3 * 2 * tile * 4 <= places["values"]
+    assert places["values"] + 6 * 32 * 4 <= places["barriers"] < places["bytes"] <= SHARED_BYTES
+    assert plan["scratch_bytes"] % 256 == 0
+
+
+@pytest.mark.parametrize(
+    ("last_that_fits", "first_that_does_not"),
+    [
+        ({"dims": [4] * 16, "columns": [40]}, {"dims": [4] * 15, "columns": [40]}),
+        ({"dims": [16] * 40}, {"dims": [16] * 40 + [4]}),
+        ({"dims": [640, 0]}, {"dims": [644, -4]}),
+        ({"dims": [16] * 38 + [12]}, {"dims": [16] * 38 + [10]}),
+        ({"dims": [16] * 25}, {"dims": [16] * 24}),  # h lies where x was
+        ({"dims": [16] * 26, "columns": [401] * 2}, {"dims": [16] * 25, "columns": [401] * 2}),
+        ({"columns": [400] * 4}, {"columns": [400] * 5}),
+        ({"columns": [512] * 3}, {"columns": [513]}),
+        ({"columns": [1]}, {"columns": []}),
+        ({"columns": [1, 400]}, {"columns": [0, 400]}),
+        ({"num_cross": 4}, {"num_cross": 5}),
+        ({"num_cross": 1}, {"num_cross": 0}),
+        ({"num_ids": 65536}, {"num_ids": 65537}),
+        ({"most_rows": 2**32 - 1}, {"most_rows": 2**32}),
+    ],
+)
+def test_limits(last_that_fits, first_that_does_not):
+    assert _core.forward_split_fits(**{**CRITEO, **last_that_fits})
+    assert not _core.forward_split_fits(**{**CRITEO, **first_that_does_not})
+
+
+def test_a_model_beyond_the_limits_has_no_plan():
+    """Nor has one whose parts do not belong together."""
+    numbers = np.zeros(600, np.float32)
+
+    def plan(cross: int = 64, deep: int = 8, k: int = 64, head: int = 64, **places: int) -> dict:
+        layer = np.zeros((cross, cross), np.float32)
+        level = np.zeros((deep, k), np.float32)
+        model = _core.ForwardCrossModel(
+            [(layer, None)], numbers[:head], [(level, None)], numbers[:deep], 0.0, 2
+        )
+        table, column = places.get("table", 0), places.get("column", 32)
+        slots = [
+            _core.CudaSlot(0, 0, -1, 10, 32, 0, -1, False),
+            _core.CudaSlot(1, table, -1, 10, 32, column, -1, False),
+        ]
+        return _core.forward_split_plan(model, slots)
+
+    assert plan()["cross_tile"] == 112
+    for change, text in (
+        ({"deep": 600}, "does not fit one kernel"),
+        ({"cross": 16}, "a cross layer must have 64 columns, got 16 -> 16"),
+        ({"k": 31}, "a level must read 64 columns, got 31"),
+        ({"head": 31}, "the heads must have 64 and 8 weights, got 31 and 8"),
+        ({"table": -1}, "a field of dim 32 needs a table"),
+        ({"column": 34}, "a field of dim 32 cannot begin at column 34 of 64"),
+        ({"column": 36}, "a field of dim 32 cannot begin at column 36 of 64"),
+        ({"column": -4}, "a field of dim 32 cannot begin at column -4 of 64"),
+        ({"column": 28}, "two fields have column 28"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            plan(**change)
