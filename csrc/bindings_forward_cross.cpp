@@ -75,7 +75,7 @@ py::object tall_plan(std::vector<std::int64_t> dims, int num_cross, std::vector<
   if (!forward_cross_fits(shape) || !forward_tall_fits(form, parts)) return py::none();
   const ForwardTallShared shared = forward_tall_shared(form, parts);
   py::list pieces;
-  for (const ForwardTallPiece& piece : forward_tall_pieces(form, shared.ring_bytes))
+  for (const RingPiece& piece : forward_tall_pieces(form, shared.ring_bytes))
     pieces.append(py::make_tuple(piece.source, piece.place, piece.bytes, piece.behind));
   py::dict found;
   found["pieces"] = pieces;

@@ -32,7 +32,6 @@ py::dict places(const ForwardSplitShared& s) {
   py::dict found;
   found["ring"] = s.ring;
   found["ring_bytes"] = s.ring_bytes;
-  found["vectors"] = s.vectors;
   found["values"] = s.values;
   found["barriers"] = s.barriers;
   found["bytes"] = s.bytes;
@@ -46,7 +45,7 @@ py::dict plan(ForwardCrossModel model, const std::vector<LookupSlot>& slots) {
   py::list parts, fields, pieces;
   for (const ForwardSplitPart& part : plan.parts) parts.append(part_tuple(part));
   for (const ForwardSplitField& field : plan.fields) fields.append(part_tuple(field));
-  for (const ForwardSplitPiece& piece : plan.pieces)
+  for (const RingPiece& piece : plan.pieces)
     pieces.append(py::make_tuple(piece.source, piece.place, piece.bytes, piece.behind));
   py::dict found;
   found["weights"] = to_numpy(plan.weights);

@@ -8,13 +8,13 @@
 #include <cstdint>
 
 #include "kernels/forward_products.cuh"
+#include "kernels/forward_ring.h"
 
 namespace dpiframe {
 
 #ifdef DPIF_HOPPER
 
-constexpr int kRingMostPieces = 8;  // on their way or in use
-constexpr int kRingUsers = 8;       // warps that release each piece
+constexpr int kRingUsers = 8;  // warps that release each piece
 
 struct RingPlaces {
   std::uint32_t begin;
@@ -31,27 +31,34 @@ struct RingPlaces {
   }
 };
 
-// By copying thread `filler` of `fillers`: its pieces of all tiles' weights, one in `fillers`, as
-// soon as what lay in their place is used. pieces: {source, place, bytes, behind} each. The wait
-// for the piece whose barriers it takes also tells that none before is in use; only so can a later
-// one be waited for by parity.
-__device__ inline void fill_ring(const int4* pieces, int num_pieces, const char* weights,
-                                 const RingPlaces& ring, int filler, int fillers, int tiles) {
+// By copying thread `filler` of `fillers`: its pieces of all tiles, one in `fillers`, as soon as
+// what lay in their place is used. from(source, tile): where a piece is to be read, and now can be.
+// The wait for the piece whose barriers it takes also tells that none before is in use; only so can
+// a later one be waited for by parity.
+template <class From>
+__device__ void fill_ring(const RingPiece* pieces, int num_pieces, const RingPlaces& ring,
+                          int filler, int fillers, int tiles, const From& from) {
+  const auto* words = reinterpret_cast<const int4*>(pieces);
   int at = filler;  // in the tile
-  int4 next = __ldg(pieces + at);
+  int tile = 0;
+  int4 next = __ldg(words + at);
 #pragma unroll 1
   for (int i = filler; i < tiles * num_pieces; i += fillers) {
-    const int4 piece = next;
+    const int4 piece = next;  // source, place, bytes, behind
+    const char* source = from(static_cast<std::uint32_t>(piece.x), tile);
     at += fillers;
-    if (at >= num_pieces) at -= num_pieces;
-    next = __ldg(pieces + at);
+    if (at >= num_pieces) {
+      at -= num_pieces;
+      ++tile;
+    }
+    next = __ldg(words + at);
     for (int behind : {kRingMostPieces, piece.w})
       if (i >= behind)
         barrier_wait(ring.empty((i - behind) % kRingMostPieces),
                      (i - behind) / kRingMostPieces & 1);
     const std::uint32_t full = ring.full(i % kRingMostPieces);
     barrier_expect(full, piece.z);
-    copy_in(ring.begin + piece.y, weights + static_cast<std::uint32_t>(piece.x), piece.z, full);
+    copy_in(ring.begin + piece.y, source, piece.z, full);
   }
 }
 

@@ -31,7 +31,7 @@ DeviceForwardSplit::DeviceForwardSplit(const ForwardCrossModel& model, int multi
   arguments_.vectors = static_cast<const float*>(memory_.at(1));
   arguments_.parts = static_cast<const ForwardSplitPart*>(memory_.at(2));
   arguments_.fields = static_cast<const ForwardSplitField*>(memory_.at(3));
-  arguments_.pieces = static_cast<const ForwardSplitPiece*>(memory_.at(4));
+  arguments_.pieces = static_cast<const RingPiece*>(memory_.at(4));
   arguments_.tickets = static_cast<unsigned*>(memory_.at(5));
   arguments_.scratch = reinterpret_cast<char*>(scratch.data());
   kernel_ = forward_split_kernel_for(arguments_);

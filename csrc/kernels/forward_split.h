@@ -26,7 +26,7 @@ struct ForwardSplitPlan {
   std::vector<float> vectors;
   std::vector<ForwardSplitPart> parts;
   std::vector<ForwardSplitField> fields;
-  std::vector<ForwardSplitPiece> pieces;
+  std::vector<RingPiece> pieces;
 };
 
 // Both are pure. std::invalid_argument where the model does not fit.

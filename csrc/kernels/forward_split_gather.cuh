@@ -62,16 +62,20 @@ __device__ inline std::uint64_t joined(int low, int high) {
 template <int kTile>
 struct SplitGather {
   static constexpr int kStrips = kTile / kSplitStrip;
-  static constexpr int kPartWords = 4 * sizeof(ForwardSplitPart) / 16;  // of a strip
+  using Fours = float4[kStrips][2];
 
   const RunInputs& inputs;
-  const int4* parts;  // the thread's of the quarter's first strip
+  const ForwardSplitPart* parts;  // the thread's of the quarter's first strip
+  const std::uint16_t* ids_rows;  // of these
   int count;
   std::int64_t b;  // the first of the rows
 
-  // Of the strip's two ids; the first row's in place of one behind the batch, the last strip's in
-  // place of those beyond.
-  __device__ void load_ids(const int4 (&rest)[kStrips], uint2 (&ids)[kStrips][2]) const {
+  // Of strip i; the last in place of those beyond.
+  __device__ const ForwardSplitPart& part(int i) const { return parts[min(i, count - 1) * 4]; }
+  __device__ bool is_there(int i, int r) const { return b + 8 * r < inputs.batch && i < count; }
+
+  // The strips' ids of both rows; of the batch's last in place of those behind it.
+  __device__ void load_ids(uint2 (&ids)[kStrips][2]) const {
     const bool is_int64 = inputs.ids_are_int64 != 0;
     const int shift = is_int64 ? 3 : 2;
     const auto* base = static_cast<const char*>(inputs.ids);
@@ -79,42 +83,51 @@ struct SplitGather {
                                                                         << shift};
 #pragma unroll
     for (int i = 0; i < kStrips; ++i) {
-      const char* row = base + ((rest[i].z * inputs.ids_stride) << shift);
+      const char* row = base + ((ids_rows[min(i, count - 1) * 4] * inputs.ids_stride) << shift);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        if (is_int64) {
+        if (is_int64)
           ids[i][r] = load_id(row + rows[r]);
-        } else {
-          ids[i][r].x = load_id_word(row + rows[r]);
-          ids[i][r].y = static_cast<std::uint32_t>(static_cast<int>(ids[i][r].x) >> 31);
-        }
+        else
+          ids[i][r] = {load_id_word(row + rows[r]), 0};
       }
     }
   }
 
   // Zeros behind the batch and beyond the strips.
-  __device__ void load(float4 (&fours)[kStrips][2]) const {
+  __device__ void load(Fours& fours) const {
     int4 tables[kStrips];  // table, rows, row_bytes
-    int4 rest[kStrips];    // oov_row, ids_row
     uint2 ids[kStrips][2];
+    load_ids(ids);
 #pragma unroll
     for (int i = 0; i < kStrips; ++i)
-      rest[i] = load_part(parts + min(i, count - 1) * kPartWords + 1);
-#pragma unroll
-    for (int i = 0; i < kStrips; ++i) tables[i] = load_part(parts + min(i, count - 1) * kPartWords);
-    load_ids(rest, ids);
+      tables[i] = load_part(reinterpret_cast<const int4*>(&part(i)));
+    const bool is_int64 = inputs.ids_are_int64 != 0;
+    unsigned bad = 0;
 #pragma unroll
     for (int i = 0; i < kStrips; ++i)
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        const bool is_there = b + 8 * r < inputs.batch && i < count;
-        const bool is_row =
-            ids[i][r].y == 0 && ids[i][r].x < static_cast<std::uint32_t>(tables[i].z);
-        const auto oov_row = static_cast<std::int64_t>(joined(rest[i].x, rest[i].y));
-        const std::int64_t row = is_row ? std::int64_t{ids[i][r].x} : oov_row;
+        const std::uint32_t high = ids[i][r].y | (is_int64 ? 0 : ids[i][r].x >> 31);
+        const bool is_row = high == 0 && ids[i][r].x < static_cast<std::uint32_t>(tables[i].z);
         const auto* table = reinterpret_cast<const char*>(joined(tables[i].x, tables[i].y));
-        fours[i][r] = load_row(table + row * static_cast<std::uint32_t>(tables[i].w),
-                               is_there && (is_row || (inputs.use_oov != 0 && row >= 0)));
+        fours[i][r] =
+            load_row(table + std::uint64_t{ids[i][r].x} * static_cast<std::uint32_t>(tables[i].w),
+                     is_there(i, r) && is_row);
+        bad |= (is_row ? 0u : 1u) << (2 * i + r);
+      }
+    if (inputs.use_oov != 0 && bad != 0) [[unlikely]]
+      replace(bad, fours);
+  }
+  __device__ void replace(unsigned bad, Fours& fours) const {
+#pragma unroll
+    for (int i = 0; i < kStrips; ++i)
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const std::int64_t row = part(i).oov_row;
+        if ((bad >> (2 * i + r) & 1) != 0)
+          fours[i][r] =
+              load_row(part(i).table + row * part(i).row_bytes, row >= 0 && is_there(i, r));
       }
   }
 };
@@ -123,14 +136,15 @@ struct SplitGather {
 // sums, their largest magnitudes to `tops`, and to `own` for later. Rows behind the batch are
 // zeros.
 template <int kTile>
-__device__ void gather_x0(const RunInputs& inputs, const ForwardSplitPart* parts, int tile,
+__device__ void gather_x0(const RunInputs& inputs, const ForwardSplitArguments& a, int tile,
                           int first, int count, float4* own, float (&values)[kTile / 2],
                           float (&tops)[2]) {
   const ForwardThread thread;
+  const int part = first * 4 + thread.lane % 4;
   constexpr int kStrips = SplitGather<kTile>::kStrips;
   float4 fours[kStrips][2];
-  SplitGather<kTile>{inputs, reinterpret_cast<const int4*>(parts + first * 4 + thread.lane % 4),
-                     count, std::int64_t{tile} * kForwardRows + thread.first_row()}
+  SplitGather<kTile>{inputs, a.parts + part, a.ids_rows + part, count,
+                     std::int64_t{tile} * kForwardRows + thread.first_row()}
       .load(fours);
 #pragma unroll
   for (int i = 0; i < kStrips; ++i)

@@ -6,8 +6,8 @@
 //
 // Shapes: ids [F, B], tables, sums and scores float32.
 // A cluster of two blocks takes 64 rows at a time: each of their four warpgroups gathers a quarter
-// of x0's columns, makes a quarter of each product's, and sends it to the other block. Warps 8 and
-// 9 look over the ids and score, 10 and 11 stream weights.
+// of x0's columns and makes a quarter of each product's. Warp 8 looks over the ids and scores, warp
+// 9 sends each quarter to the other block, 10 to 15 stream weights.
 //
 // Bytes a tile: ids and rows of its samples once; all weights once, from L2, 4 bytes each; x0 and a
 // quarter of h to L2 and back.
@@ -17,12 +17,13 @@
 #include "kernels/forward_split_hopper.h"
 #include "kernels/forward_split_products.cuh"
 #include "kernels/forward_split_score.cuh"
+#include "kernels/forward_split_send.cuh"
 
 namespace dpiframe {
 namespace {
 
-constexpr int kSplitThreads = 384;
-constexpr int kSplitFillers = 3;
+constexpr int kSplitThreads = 512;
+constexpr int kSplitFillers = 6;
 
 #ifdef DPIF_HOPPER
 
@@ -33,15 +34,34 @@ __device__ void init_barriers(const SplitPlaces& places) {
     barrier_init(places.loaded(g), 1);
     barrier_init(places.received(g), 1);
     barrier_init(places.taken(g), 1);
+    barrier_init(places.written(g), 128);
   }
   barrier_init(places.ready(), kRingUsers);
-  barrier_init(places.stored(), 2 * kRingUsers);
-  barrier_init(places.vectors_there(), 1);
+  barrier_init(places.h_stored(), 2 * kRingUsers);
+  barrier_init(places.x0_stored(), kRingUsers);
+  barrier_init(places.x_done(), kRingUsers);
   barrier_init(places.to_score(), 1);
   barrier_init(places.scored(), 2);
   barrier_expect(places.to_score(), kSplitValueBytes);
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   publish_to_async();
+}
+
+// By one thread of kSplitFillers.
+__device__ void stream(const ForwardSplitArguments& a, const SplitPlaces& places, int rank,
+                       int filler, const SplitTiles& tiles) {
+  const auto* weights = static_cast<const char*>(a.weights) + std::int64_t{rank} * a.weight_bytes;
+  const auto* vectors = reinterpret_cast<const char*>(a.vectors + rank * a.vector_floats);
+  const char* own = a.scratch + static_cast<std::size_t>(blockIdx.x) * a.scratch_bytes;
+  const auto from = [&](std::uint32_t source, int tile) {
+    const auto kind = static_cast<SplitSource>(source >> kSplitSourceBits);
+    const std::uint32_t offset = source & ((1u << kSplitSourceBits) - 1);
+    if (kind == SplitSource::kWeights) return weights + offset;
+    if (kind == SplitSource::kVectors) return vectors + offset;
+    barrier_wait(places.x0_stored(), tile & 1);
+    return own + offset;
+  };
+  fill_ring(a.pieces, a.num_pieces, places.ring(), filler, kSplitFillers, tiles.count(), from);
 }
 
 #endif  // DPIF_HOPPER
@@ -53,7 +73,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kSplitThreads, 1)
 #ifdef DPIF_HOPPER
   const SplitTiles tiles(inputs.batch);
   if (tiles.first >= tiles.end) return;  // both blocks
-  extern __shared__ __align__(128) unsigned char shared[];
+  extern __shared__ __align__(128) char shared[];
   const SplitPlaces places{a.shared, shared_address(shared)};
   const int rank = static_cast<int>(cluster_rank());
   const int warp = threadIdx.x / 32;
@@ -62,16 +82,16 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kSplitThreads, 1)
   cluster_arrive();
   cluster_wait();
   if (warp < kRingUsers) {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
-    SplitProducts<kCrossTile, kDeepTile>{inputs, a, places, rank}.run(tiles);
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 208;");
+    SplitProducts<kCrossTile, kDeepTile>{inputs, a, places, rank, shared}.run(tiles);
   } else {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
     if (warp == kRingUsers)
       SplitScores{inputs, a, places, rank}.run(tiles);
+    else if (threadIdx.x % 32 == 0 && warp == kRingUsers + 1)
+      SplitSender{a, places, rank}.run(tiles);
     else if (threadIdx.x % 32 == 0)
-      fill_ring(reinterpret_cast<const int4*>(a.pieces), a.num_pieces,
-                static_cast<const char*>(a.weights) + std::int64_t{rank} * a.weight_bytes,
-                places.ring(), warp - kRingUsers - 1, kSplitFillers, tiles.count());
+      stream(a, places, rank, warp - kRingUsers - 2, tiles);
     __syncwarp();
   }
   cluster_sync();  // nobody leaves while the other block may still write here

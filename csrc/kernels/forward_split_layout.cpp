@@ -13,16 +13,31 @@ int tile_of(int strips, std::initializer_list<int> tiles) {
   return 0;
 }
 
-bool overlap(const ForwardSplitPiece& a, const ForwardSplitPiece& b) {
-  return a.place < b.place + b.bytes && b.place < a.place + a.bytes;
+std::uint32_t source_of(SplitSource kind, int offset) {
+  return static_cast<std::uint32_t>(kind) << kSplitSourceBits | static_cast<std::uint32_t>(offset);
 }
 
-// h's quarters lie where x's were.
+// A cross layer's vectors and x0; `vectors`: where the former begin.
+void append_cross_end(int tile, int vectors, std::vector<RingPiece>& pieces) {
+  for (int first = 0; first < tile / kSplitStrip; first += kSplitPieceStrips) {
+    const int strips = forward_split_strips_end(tile, first) - first;
+    const int bytes = forward_split_vector_bytes(strips * kSplitStrip);
+    pieces.push_back({source_of(SplitSource::kVectors, vectors), 0, bytes, 0});
+    vectors += bytes;
+    for (int group = 0; group < 2; ++group) {
+      const int word = group * forward_split_words(tile) + 2 * first;
+      pieces.push_back({source_of(SplitSource::kOwn, word * kSplitWordBytes), 0,
+                        2 * strips * kSplitWordBytes, 0});
+    }
+  }
+}
+
+// h's quarters lie where x's of the other block were.
 bool h_has_place(const ForwardSplitForm& form) {
   for (int level = 0; level + 1 < form.num_deep; ++level)
     for (int quarter = 0; quarter < 4; ++quarter)
       if (forward_split_count(form.h_strips[level], quarter) >
-          forward_split_count(form.x_strips, quarter))
+          forward_split_count(form.x_strips, (quarter + 2) % 4))
         return false;
   return true;
 }
@@ -42,39 +57,32 @@ std::vector<ForwardSplitProduct> forward_split_products(const ForwardSplitForm& 
   return products;
 }
 
-std::vector<ForwardSplitPiece> forward_split_pieces(const ForwardSplitForm& form) {
-  const int ring_bytes = forward_split_shared(form).ring_bytes;
-  std::vector<ForwardSplitPiece> pieces;
-  int source = 0;
-  int place = 0;
+std::vector<RingPiece> forward_split_pieces(const ForwardSplitForm& form) {
+  std::vector<RingPiece> pieces;
+  int weights = 0;
+  int vectors = 0;
   for (const ForwardSplitProduct& product : forward_split_products(form)) {
-    const int bytes = forward_split_piece_bytes(product.tile);
-    for (int i = 0; i < 2 * product.in_strips; ++i) {
-      if (place + bytes > ring_bytes) place = 0;
-      pieces.push_back(
-          {static_cast<std::uint32_t>(source), static_cast<std::uint32_t>(place), bytes, 0});
-      source += bytes;
-      place += bytes;
-    }
+    const int parts = forward_split_parts(product.tile);
+    const int bytes = parts * forward_split_part_bytes(product.tile);
+    for (int i = 0; i < 2 * product.in_strips / parts; ++i, weights += bytes)
+      pieces.push_back({source_of(SplitSource::kWeights, weights), 0, bytes, 0});
+    const int vector_bytes = forward_split_vector_bytes(product.tile);
+    if (product.is_cross)
+      append_cross_end(product.tile, vectors, pieces);
+    else
+      pieces.push_back({source_of(SplitSource::kVectors, vectors), 0, vector_bytes, 0});
+    vectors += vector_bytes;
   }
-  const auto count = static_cast<int>(pieces.size());
-  for (int i = 0; i < count; ++i) {
-    int& behind = pieces[i].behind;
-    for (behind = 1; behind < kSplitMostPieces; ++behind)
-      if (overlap(pieces[i], pieces[(i - behind + count) % count])) break;
-  }
+  place_in_ring(pieces, forward_split_shared(form).ring_bytes);
   return pieces;
 }
 
 ForwardSplitShared forward_split_shared(const ForwardSplitForm& form) {
   ForwardSplitShared s{};
-  const int barrier_bytes = (2 * kSplitMostPieces + kSplitBarriers) * 8;
-  const int vector_bytes = forward_split_vector_bytes(std::max(form.cross_tile, form.deep_tile));
   s.ring = forward_split_place(form.x_strips, 4);
-  s.barriers = kForwardSharedLimit - barrier_bytes;
-  s.values = s.barriers - 6 * 32 * 4;
-  s.vectors = (s.values - vector_bytes) / 128 * 128;
-  s.ring_bytes = s.vectors - s.ring;
+  s.barriers = kForwardSharedLimit - (2 * kRingMostPieces + kSplitBarriers) * 8;
+  s.values = s.barriers - 4 * 32 * 4;
+  s.ring_bytes = s.values - s.ring;
   s.bytes = kForwardSharedLimit;
   return s;
 }
@@ -104,10 +112,12 @@ ForwardSplitForm forward_split_form(const ForwardSplitShape& shape) {
     most = std::max(most, form.h_strips[level]);
   }
   form.deep_tile = tile_of(most, {112, 128});
-  const bool fits =
-      form.cross_tile > 0 && form.deep_tile > 0 && h_has_place(form) &&
-      forward_split_shared(form).ring_bytes >=
-          kFewestPieces * forward_split_piece_bytes(std::max(form.cross_tile, form.deep_tile));
+  const bool fits = form.cross_tile > 0 && form.deep_tile > 0 && h_has_place(form) &&
+                    forward_split_shared(form).ring_bytes >=
+                        kFewestPieces * std::max(forward_split_part_bytes(form.cross_tile) *
+                                                     forward_split_parts(form.cross_tile),
+                                                 forward_split_part_bytes(form.deep_tile) *
+                                                     forward_split_parts(form.deep_tile));
   return fits ? form : ForwardSplitForm{};
 }
 

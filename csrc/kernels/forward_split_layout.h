@@ -6,25 +6,30 @@
 // `strips` strips has those from forward_split_first(strips, q) on; quarters 0 and 1 are block 0's.
 // An activation is two float16, large and small, times a power of two of its own for each row of a
 // quarter. A quarter of activations lies in shared memory as its strips, each [large or small, 2
-// chunks of 8 columns, 64 rows, 8], then the 64 rows' inverse powers of two, float32.
+// chunks of 8 columns, 64 rows, 8], then the exponents, a byte each, of the 64 rows' inverse powers
+// of two.
 //
 // Order: the first deep level, whose output waits in global memory; the cross layers, each in the
-// place of the one before; the other deep levels, whose quarters lie where those of x were.
+// place of the one before; the other deep levels, whose quarters lie where those of x were: a
+// block's own where the other block's were, which are free first.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "kernels/forward_layout.h"
+#include "kernels/forward_ring.h"
 
 namespace dpiframe {
 
-constexpr int kSplitStrip = 16;      // columns
-constexpr int kSplitMaxLevels = 4;   // of either kind
-constexpr int kSplitMostPieces = 8;  // of weights, on their way or in use
-constexpr int kSplitBarriers = 12;   // beside those of pieces
+constexpr int kSplitStrip = 16;     // columns
+constexpr int kSplitMaxLevels = 4;  // of either kind
+constexpr int kSplitMaxStrips = 40;
+constexpr int kSplitBarriers = 14;  // beside those of pieces
 constexpr int kSplitStripBytes = 2 * 2 * kForwardRows * 16;
-constexpr int kSplitScaleBytes = kForwardRows * 4;
+constexpr int kSplitScaleBytes = kForwardRows;
+constexpr int kSplitWordBytes = 128 * 16;  // 16 bytes of each thread of a warpgroup
+constexpr int kSplitPieceStrips = 4;       // of x0 and a cross layer's vectors
 
 // What all else follows from.
 struct ForwardSplitForm {
@@ -42,8 +47,7 @@ struct alignas(16) ForwardSplitPart {
   std::uint32_t rows;
   std::uint32_t row_bytes;
   std::int64_t oov_row;  // -1: none
-  std::int32_t ids_row;
-  std::int32_t unused;
+  std::int64_t ids_row;
 };
 
 // What is checked of a field's ids, and summed.
@@ -56,22 +60,24 @@ struct alignas(16) ForwardSplitField {
   std::int64_t row_bytes;
 };
 
-// 16 columns of k of one product's weights, large or small, for one block: one copy.
-// A piece's columns are both of the block's tiles, those of each 16 permuted
-// (forward_split_column); it is [2 chunks of 8 columns of k, 2 tile, 8] float16.
-struct alignas(16) ForwardSplitPiece {
-  std::uint32_t source;  // bytes from the start of the block's weights
-  std::uint32_t place;   // in the ring
-  std::int32_t bytes;
-  std::int32_t behind;  // so many pieces behind one whose products must be done
-};
+// What a block's pieces are, of the ring of forward_ring.h; a source's upper two bits say which,
+// and so what the others count from.
+//   weights: 16 columns of k of one product's, large, small or both, of the block's; [2 chunks of 8
+//     columns of k, 2 tile, 8] float16 each; of both tiles' columns those of each 16 permuted
+//     (forward_split_column)
+//   vectors: of the block's, of a few strips of a product: [3, 2, columns] float32, for both tiles
+//     biases, inverse powers of two and the head
+//   own: of the block's scratch, x0 of one warpgroup: a few words of each thread
+// Each product's weights are followed by its vectors and, of a cross layer, x0: for the same strips
+// vectors, then x0 of either warpgroup, and so on.
+enum class SplitSource : std::uint32_t { kWeights, kVectors, kOwn };
+constexpr int kSplitSourceBits = 30;
 
 // Bytes from the start of a block's shared memory; activations are at 0.
 struct ForwardSplitShared {
-  int ring;  // weights: pieces one behind the other
+  int ring;
   int ring_bytes;
-  int vectors;  // of a product: biases of the block's two tiles, inverse powers of two, the head
-  int values;   // [6, 32] of the rows that the block scores: four quarters' dots, two wide sums
+  int values;  // [4, 32] of the rows that the block scores: four quarters' dots
   int barriers;
   int bytes;
 };
@@ -83,8 +89,8 @@ struct ForwardSplitArguments {
   const float* vectors;           // of block 0, then of block 1: of each product as in shared
   const ForwardSplitPart* parts;  // of x0's columns, whole strips
   const ForwardSplitField* fields;
-  const ForwardSplitPiece* pieces;  // of a tile of rows, in the order of their use
-  unsigned* tickets;                // 0 between launches
+  const RingPiece* pieces;  // of a tile of rows, in the order of their use
+  unsigned* tickets;        // 0 between launches
   char* scratch;
   std::int64_t report;
   int num_report;
@@ -94,6 +100,7 @@ struct ForwardSplitArguments {
   int vector_floats;  // of a block
   int scratch_bytes;  // of a block
   float bias;
+  std::uint16_t ids_rows[4 * kSplitMaxStrips];  // of each of `parts`
 };
 
 // The first strip of a quarter of `strips`; of the fifth: `strips`.
@@ -108,23 +115,37 @@ DPIF_EVERYWHERE constexpr int forward_split_count(int strips, int quarter) {
 DPIF_EVERYWHERE constexpr int forward_split_column(int place) {
   return place % 8 / 2 * 4 + place / 8 * 2 + place % 2;
 }
-// From the start of activations to a quarter of x; those of h lie there, too.
+// From the start of activations to a quarter of x; quarter q of h lies where (q + 2) % 4 of x does.
 DPIF_EVERYWHERE constexpr int forward_split_place(int x_strips, int quarter) {
   return forward_split_first(x_strips, quarter) * kSplitStripBytes + quarter * kSplitScaleBytes;
 }
 DPIF_EVERYWHERE constexpr int forward_split_quarter_bytes(int strips, int quarter) {
   return forward_split_count(strips, quarter) * kSplitStripBytes + kSplitScaleBytes;
 }
-DPIF_EVERYWHERE constexpr int forward_split_piece_bytes(int tile) {
+// Large or small weights of 16 columns of k for both of a block's tiles.
+DPIF_EVERYWHERE constexpr int forward_split_part_bytes(int tile) {
   return 2 * tile * kSplitStrip * 2;
 }
-DPIF_EVERYWHERE constexpr int forward_split_vector_bytes(int tile) {
-  return 3 * 2 * tile * 4;
+// A piece has both, where that is no more than the ring can have on its way beside what is in use.
+DPIF_EVERYWHERE constexpr int forward_split_parts(int tile) {
+  return tile > 128 ? 1 : 2;
+}
+DPIF_EVERYWHERE constexpr int forward_split_vector_bytes(int columns) {
+  return 3 * 2 * columns * 4;
+}
+// The strips that a piece of a tile's vectors begins with, and one behind its last.
+DPIF_EVERYWHERE constexpr int forward_split_strips_end(int tile, int first) {
+  const int end = first + kSplitPieceStrips;
+  return end < tile / kSplitStrip ? end : tile / kSplitStrip;
+}
+// 16 bytes of x0 of a thread: four columns of either of its two rows of each strip.
+DPIF_EVERYWHERE constexpr int forward_split_words(int cross_tile) {
+  return cross_tile / kSplitStrip * 2;
 }
 // Of a block's scratch: each thread's own x0, 16 bytes at a time; then its quarters of the first
 // deep level's output, as in shared memory.
 DPIF_EVERYWHERE constexpr int forward_split_x0_bytes(int cross_tile) {
-  return 2 * (cross_tile / kSplitStrip) * 2 * 128 * 16;
+  return 2 * forward_split_words(cross_tile) * kSplitWordBytes;
 }
 DPIF_EVERYWHERE constexpr int forward_split_h_place(const ForwardSplitForm& form, int group) {
   return forward_split_x0_bytes(form.cross_tile) +
@@ -146,7 +167,7 @@ std::vector<ForwardSplitProduct> forward_split_products(const ForwardSplitForm& 
 
 ForwardSplitShared forward_split_shared(const ForwardSplitForm& form);
 // The pieces of either block; those of one tile of rows after another, each from the ring's start.
-std::vector<ForwardSplitPiece> forward_split_pieces(const ForwardSplitForm& form);
+std::vector<RingPiece> forward_split_pieces(const ForwardSplitForm& form);
 
 // What decides whether a model fits.
 struct ForwardSplitShape {

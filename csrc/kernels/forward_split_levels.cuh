@@ -24,15 +24,6 @@ __device__ inline float4 load_four(std::uint32_t address) {
           __uint_as_float(words.w)};
 }
 
-__device__ inline float4 load_own(const float4* place) {
-  float4 four;
-  asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];"
-               : "=f"(four.x), "=f"(four.y), "=f"(four.z), "=f"(four.w)
-               : "l"(place)
-               : "memory");
-  return four;
-}
-
 // From the start of a quarter to the thread's first four numbers' large parts of its first row.
 __device__ inline int split_offset(const ForwardThread& thread) {
   const int four = thread.lane % 4;
@@ -66,18 +57,18 @@ struct ToShared {
     asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(place + offset), "r"(x), "r"(y)
                  : "memory");
   }
-  __device__ void one(int offset, float value) const {
-    store_word(place + offset, __float_as_uint(value));
+  __device__ void one(int offset, std::uint32_t byte) const {
+    asm volatile("st.shared.u8 [%0], %1;" ::"r"(place + offset), "r"(byte) : "memory");
   }
 };
-struct ToGlobal {
+struct ToEither {  // shared or global memory
   char* place;
 
   __device__ void two(int offset, std::uint32_t x, std::uint32_t y) const {
-    __stcg(reinterpret_cast<uint2*>(place + offset), uint2{x, y});
+    asm volatile("st.v2.b32 [%0], {%1, %2};" ::"l"(place + offset), "r"(x), "r"(y) : "memory");
   }
-  __device__ void one(int offset, float value) const {
-    __stcg(reinterpret_cast<float*>(place + offset), value);
+  __device__ void one(int offset, std::uint32_t byte) const {
+    asm volatile("st.u8 [%0], %1;" ::"l"(place + offset), "r"(byte) : "memory");
   }
 };
 
@@ -106,106 +97,124 @@ __device__ void store_quarter(const float (&values)[kTile / 2], const float (&to
   if (thread.lane % 4 != 0) return;
 #pragma unroll
   for (int r = 0; r < 2; ++r)
-    to.one(count * kSplitStripBytes + (thread.first_row() + 8 * r) * 4, powers.inverse[r]);
+    to.one(count * kSplitStripBytes + thread.first_row() + 8 * r,
+           __float_as_uint(powers.inverse[r]) >> 23);
+}
+// The inverse power of two of the thread's first row, or of that 8 below, of a quarter of `count`
+// strips.
+__device__ inline float load_inverse(std::uint32_t quarter, int count, int row) {
+  std::uint32_t exponent;
+  asm volatile("ld.shared.u8 %0, [%1];"
+               : "=r"(exponent)
+               : "r"(quarter + count * kSplitStripBytes + row)
+               : "memory");
+  return __uint_as_float(exponent << 23);
 }
 
-// Biases, inverse powers of two and head of the thread's columns of a tile, a strip at a time.
-template <int kTile>
+// Biases, inverse powers of two and head of the thread's columns of `kColumns` of either tile, a
+// strip at a time.
+template <int kColumns>
 struct SplitVectors {
   std::uint32_t place;
 
   __device__ explicit SplitVectors(std::uint32_t vectors)
-      : place(kept(vectors + threadIdx.x / 128 * kTile * 4 + threadIdx.x % 4 * 16)) {}
+      : place(kept(vectors + threadIdx.x / 128 * kColumns * 4 + threadIdx.x % 4 * 16)) {}
   __device__ float4 bias(int i) const { return load_four(place + i * 64); }
-  __device__ float4 inverse(int i) const { return load_four(place + 2 * kTile * 4 + i * 64); }
-  __device__ float4 head(int i) const { return load_four(place + 4 * kTile * 4 + i * 64); }
+  __device__ float4 inverse(int i) const { return load_four(place + 2 * kColumns * 4 + i * 64); }
+  __device__ float4 head(int i) const { return load_four(place + 4 * kColumns * 4 + i * 64); }
 };
 
 __device__ inline float in_four(const float4& four, int i) {
   return i == 0 ? four.x : i == 1 ? four.y : i == 2 ? four.z : four.w;
 }
 
-// The thread's numbers of x0, four at a time: of either row of a strip. So many fours are on their
-// way to registers at a time.
-constexpr int kSplitAhead = 12;
+// What a cross layer's end has of a row's four columns.
+struct SplitCross {
+  float4 x0;
+  float4 xl;
+  float4 bias;
+  float4 inverse;
+  float4 head;
 
-template <int kTile>
-struct SplitX0 {
-  static constexpr int kWords = kTile / kSplitStrip * 2;
-  const float4* place;  // of the first; others 128 behind
-  float4 words[kWords];
-
-  __device__ explicit SplitX0(const float4* first) : place(first) {
-#pragma unroll
-    for (int i = 0; i < kSplitAhead; ++i) load(i);
-  }
-  __device__ void load(int i) {
-    if (i < kWords) words[i] = load_own(place + i * 128);
+  // value: a sum that becomes x0 * (sum + bias) + xl. dot += the head's; top: the largest
+  // magnitude.
+  __device__ void end(float& value, int k, float& dot, float& top) const {
+    const float sum = fmaf(value, in_four(inverse, k), in_four(bias, k));
+    value = fmaf(in_four(x0, k), sum, in_four(xl, k));
+    dot = fmaf(value, in_four(head, k), dot);
+    top = fmaxf(top, fabsf(value));
   }
 };
 
-// values = x0 * (sums + bias) + x_l, x_l at `xl`, the start of the thread's quarter; in the first
-// level x_l is x0. Or, in the last, the head's dots with that. tops: the largest magnitudes.
-template <int kTile, bool kIsFirst, bool kIsLast>
-__device__ void end_cross(float (&values)[kTile / 2], SplitX0<kTile>& x0, std::uint32_t xl,
-                          int count, const SplitVectors<kTile>& vectors, float (&dots)[2],
-                          float (&tops)[2]) {
-  const ForwardThread thread;
-  const std::uint32_t own = kept(xl + split_offset(thread));
-  float inverse[2] = {};
-#pragma unroll
-  for (int r = 0; !kIsFirst && r < 2; ++r)
-    inverse[r] = load_float(xl + count * kSplitStripBytes + (thread.first_row() + 8 * r) * 4);
-#pragma unroll
-  for (int i = 0; i < kTile / kSplitStrip; ++i) {
-    const float4 bias = vectors.bias(i);
-    const float4 scale = vectors.inverse(i);
-    float4 head{};
-    if constexpr (kIsLast) head = vectors.head(i);
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      x0.load(2 * i + r + kSplitAhead);
-      const float4 by = x0.words[2 * i + r];
-      float4 add = by;
-      if constexpr (!kIsFirst) {
-        const std::uint32_t place = own + min(i, count - 1) * kSplitStripBytes + r * 128;
-        add = joined(load_two(place), load_two(place + kSplitStripBytes / 2),
-                     i < count ? inverse[r] : 0.0f);
-      }
-#pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        float& value = values[8 * i + split_sum(r, k)];
-        value =
-            fmaf(in_four(by, k), fmaf(value, in_four(scale, k), in_four(bias, k)), in_four(add, k));
-        if constexpr (kIsLast)
-          dots[r] = fmaf(value, in_four(head, k), dots[r]);
-        else
-          tops[r] = fmaxf(tops[r], fabsf(value));
-      }
-    }
-  }
-}
+// The end of a cross layer of a warpgroup's quarter: values = x0 * (sums + bias) + x_l. tops: the
+// largest magnitudes. dots += the head's, of zeros but for the last level: its instructions are
+// fewer than those of a form of its own, which would have to come from L2.
+template <int kTile>
+struct SplitCrossEnd {
+  SplitStream& stream;
+  std::uint32_t xl;  // the quarter, of
+  int count;         // strips
+  ForwardThread thread{};
 
-// values = max(sums + bias, 0), or the head's dots with that.
-template <int kTile, bool kIsLast>
+  __device__ void run(float (&values)[kTile / 2], float (&dots)[2], float (&tops)[2]) {
+    const float inverse[] = {load_inverse(xl, count, thread.first_row()),
+                             load_inverse(xl, count, thread.first_row() + 8)};
+    strips<0>(values, inverse, dots, tops);
+  }
+
+ private:
+  // Those from kFirst on, a piece of vectors and x0 after the other.
+  template <int kFirst>
+  __device__ void strips(float (&values)[kTile / 2], const float (&inverse)[2], float (&dots)[2],
+                         float (&tops)[2]) {
+    constexpr int kEnd = forward_split_strips_end(kTile, kFirst);
+    constexpr int kColumns = (kEnd - kFirst) * kSplitStrip;
+    constexpr int kWordsBytes = 2 * (kEnd - kFirst) * kSplitWordBytes;
+    std::uint32_t barriers[3];
+    const SplitVectors<kColumns> vectors(
+        stream.take(forward_split_vector_bytes(kColumns), barriers[0]));
+    std::uint32_t x0 = stream.take(kWordsBytes, barriers[1]);
+    if (thread.group == 1) x0 = stream.take(kWordsBytes, barriers[2]);
+    x0 += threadIdx.x % 128 * 16;
+    const std::uint32_t own = xl + split_offset(thread);
+#pragma unroll
+    for (int i = kFirst; i < kEnd; ++i)
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const std::uint32_t place = own + min(i, count - 1) * kSplitStripBytes + r * 128;
+        const SplitCross four{load_four(x0 + (2 * (i - kFirst) + r) * kSplitWordBytes),
+                              joined(load_two(place), load_two(place + kSplitStripBytes / 2),
+                                     i < count ? inverse[r] : 0.0f),
+                              vectors.bias(i - kFirst), vectors.inverse(i - kFirst),
+                              vectors.head(i - kFirst)};
+#pragma unroll
+        for (int k = 0; k < 4; ++k) four.end(values[8 * i + split_sum(r, k)], k, dots[r], tops[r]);
+      }
+    stream.leave(barriers[0]);
+    stream.leave(barriers[1]);
+    if (thread.group == 0) stream.take(kWordsBytes, barriers[2]);
+    stream.leave(barriers[2]);
+    if constexpr (kEnd < kTile / kSplitStrip) strips<kEnd>(values, inverse, dots, tops);
+  }
+};
+
+// values = max(sums + bias, 0); dots as above.
+template <int kTile>
 __device__ void end_deep(float (&values)[kTile / 2], const SplitVectors<kTile>& vectors,
                          float (&dots)[2], float (&tops)[2]) {
 #pragma unroll
   for (int i = 0; i < kTile / kSplitStrip; ++i) {
     const float4 bias = vectors.bias(i);
     const float4 scale = vectors.inverse(i);
-    float4 head{};
-    if constexpr (kIsLast) head = vectors.head(i);
+    const float4 head = vectors.head(i);
 #pragma unroll
     for (int r = 0; r < 2; ++r)
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
         float& value = values[8 * i + split_sum(r, k)];
         value = at_least(fmaf(value, in_four(scale, k), in_four(bias, k)), 0.0f);
-        if constexpr (kIsLast)
-          dots[r] = fmaf(value, in_four(head, k), dots[r]);
-        else
-          tops[r] = fmaxf(tops[r], value);
+        dots[r] = fmaf(value, in_four(head, k), dots[r]);
+        tops[r] = fmaxf(tops[r], value);
       }
   }
 }

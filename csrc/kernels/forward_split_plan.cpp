@@ -81,15 +81,21 @@ void append_weights(const ForwardSplitProduct& product, const ForwardLevel& leve
       }
 }
 
-// One product's biases, inverse powers of two and head for one block.
+// One product's biases, inverse powers of two and head for one block, as its pieces have them.
 void append_vectors(const ForwardSplitProduct& product, const ForwardLevel& level, int block,
                     const std::vector<float>& inverses, const std::vector<float>& head,
                     std::vector<float>& vectors) {
-  for (const auto& values : {level.bias, inverses, head})
-    for (int place = 0; place < 2 * product.tile; ++place) {
-      const int column = column_at(product, level.n, block, place);
-      vectors.push_back(column < 0 || values.empty() ? 0.0f : values[column]);
-    }
+  const int strips = product.tile / kSplitStrip;
+  for (int first = 0; first < strips;) {
+    const int end = product.is_cross ? forward_split_strips_end(product.tile, first) : strips;
+    for (const auto& values : {level.bias, inverses, head})
+      for (int group = 0; group < 2; ++group)
+        for (int c = first * kSplitStrip; c < end * kSplitStrip; ++c) {
+          const int column = column_at(product, level.n, block, group * product.tile + c);
+          vectors.push_back(column < 0 || values.empty() ? 0.0f : values[column]);
+        }
+    first = end;
+  }
 }
 
 // For each block, one product behind the other.
@@ -119,7 +125,7 @@ void place_levels(const ForwardCrossModel& model, ForwardSplitPlan& plan) {
 // x0's columns in fours, whole strips of them.
 std::vector<ForwardSplitPart> parts_of(const ForwardCrossModel& model, int x_strips) {
   constexpr int kColumns = 4;
-  std::vector<ForwardSplitPart> parts(x_strips * kSplitStrip / kColumns, {nullptr, 0, 0, -1, 0, 0});
+  std::vector<ForwardSplitPart> parts(x_strips * kSplitStrip / kColumns, {nullptr, 0, 0, -1, 0});
   std::int64_t end = 0;
   for (const DeviceLookupField& field : model.fields) end += field.dim;
   for (const DeviceLookupField& field : model.fields) {
@@ -134,10 +140,7 @@ std::vector<ForwardSplitPart> parts_of(const ForwardCrossModel& model, int x_str
       DPIF_CHECK(part.table == nullptr, "two fields have column ", field.out_column + column);
       part = {static_cast<const char*>(field.table) + column * sizeof(float),
               static_cast<std::uint32_t>(field.rows),
-              static_cast<std::uint32_t>(field.dim * sizeof(float)),
-              field.oov_row,
-              static_cast<std::int32_t>(field.ids_row),
-              0};
+              static_cast<std::uint32_t>(field.dim * sizeof(float)), field.oov_row, field.ids_row};
     }
   }
   return parts;
@@ -175,6 +178,8 @@ ForwardSplitPlan plan_forward_split(const ForwardCrossModel& model) {
   a.scratch_bytes = forward_split_scratch_bytes(a.form);
   a.bias = model.bias;
   plan.parts = parts_of(model, a.form.x_strips);
+  for (std::size_t i = 0; i < plan.parts.size(); ++i)
+    a.ids_rows[i] = static_cast<std::uint16_t>(plan.parts[i].ids_row);
   plan.fields = fields_of(model);
   place_levels(model, plan);
   plan.pieces = forward_split_pieces(a.form);

@@ -17,24 +17,25 @@ struct SplitPlaces {
     return {base + offsets.ring, static_cast<std::uint32_t>(offsets.ring_bytes),
             base + offsets.barriers};
   }
-  __device__ std::uint32_t vectors() const { return base + offsets.vectors; }
-  __device__ std::uint32_t value(int kind, int row) const {
-    return base + offsets.values + (kind * 32 + row) * 4;
+  __device__ std::uint32_t value(int quarter, int row) const {
+    return base + offsets.values + (quarter * 32 + row) * 4;
   }
   __device__ std::uint32_t barrier(int i) const { return ring().full(kRingMostPieces) + 8 * i; }
   // Of warpgroup g's quarters: the block's of h is here, from global memory; the other block's of x
-  // or h is here; what we sent is taken.
+  // or h is here; what we sent is taken; what is to be sent is written, or the place of x is free.
   __device__ std::uint32_t loaded(int g) const { return barrier(g); }
   __device__ std::uint32_t received(int g) const { return barrier(2 + g); }
   __device__ std::uint32_t taken(int g) const { return barrier(4 + g); }
-  // The other block is done with what our quarters lie over there; h of the first deep level is
-  // stored, by both blocks; a product's vectors are here; all that belongs to a tile's scores is;
-  // both blocks have scored it.
-  __device__ std::uint32_t ready() const { return barrier(6); }
-  __device__ std::uint32_t stored() const { return barrier(7); }
-  __device__ std::uint32_t vectors_there() const { return barrier(8); }
-  __device__ std::uint32_t to_score() const { return barrier(9); }
-  __device__ std::uint32_t scored() const { return barrier(10); }
+  __device__ std::uint32_t written(int g) const { return barrier(6 + g); }
+  // The other block is done with what our quarters lie over there; both blocks' h of the first deep
+  // level is stored; the block's x0 is; its last product of x is done; all that belongs to a tile's
+  // scores is here; both blocks have scored it.
+  __device__ std::uint32_t ready() const { return barrier(8); }
+  __device__ std::uint32_t h_stored() const { return barrier(9); }
+  __device__ std::uint32_t x0_stored() const { return barrier(10); }
+  __device__ std::uint32_t x_done() const { return barrier(11); }
+  __device__ std::uint32_t to_score() const { return barrier(12); }
+  __device__ std::uint32_t scored() const { return barrier(13); }
 };
 
 // The tiles of rows of a cluster.
@@ -51,36 +52,45 @@ struct SplitTiles {
   __device__ int count() const { return (end - first + stride - 1) / stride; }
 };
 
-// A warp's products, of its warpgroup's tile of columns.
-struct SplitProduct {
+// A warp's way through what is streamed: products, of its warpgroup's tile of columns, and what
+// follows them.
+struct SplitStream {
   RingWalk ring;
   std::uint32_t pending = 0;  // barrier of the piece whose products may be under way
   int left = 0;               // pieces of the product
   int is_there = 0;           // the next one
 
-  // A product by `pieces` pieces begins.
+  // The product of an input of `strips` strips begins.
   template <int kTile>
-  __device__ void start(int pieces) {
-    left = pieces;
+  __device__ void start(int strips) {
+    left = strips * 2 / forward_split_parts(kTile);
     look_ahead<kTile>();
   }
 
-  // sums = `steps` steps of activations from x on by the next weights. Next to nothing may lie
+  // sums = `strips` strips of activations from x on by the next weights. Next to nothing may lie
   // between products: tensor cores take one ahead. So the next piece is looked for before they are
   // given.
   template <int kTile>
-  __device__ void multiply(std::uint32_t x, int steps, float (&sums)[kTile / 2]) {
+  __device__ void multiply(std::uint32_t x, int strips, float (&sums)[kTile / 2]) {
     RingOperand large(x, 1024);
     bool add = false;
 #pragma unroll 1
-    for (; steps > 0; --steps) {
-      with_piece<kTile>([&](std::uint64_t w) {
-        Wgmma<kTile>::template shared<__half>(sums, large.behind(kSmallPart), w, add);
-        Wgmma<kTile>::template shared<__half>(sums, large.behind(0), w, true);
-      });
-      with_piece<kTile>([&](std::uint64_t w) {
-        Wgmma<kTile>::template shared<__half>(sums, large.behind(0), w, true);
-      });
+    for (; strips > 0; --strips) {
+      if constexpr (forward_split_parts(kTile) == 2) {
+        with_piece<kTile>([&](const RingOperand& w) {
+          multiply<kTile>(large.behind(kSmallPart), w.behind(0), add, sums);
+          multiply<kTile>(large.behind(0), w.behind(forward_split_part_bytes(kTile)), true, sums);
+          multiply<kTile>(large.behind(0), w.behind(0), true, sums);
+        });
+      } else {
+        with_piece<kTile>([&](const RingOperand& w) {
+          multiply<kTile>(large.behind(kSmallPart), w.behind(0), add, sums);
+          multiply<kTile>(large.behind(0), w.behind(0), true, sums);
+        });
+        with_piece<kTile>([&](const RingOperand& w) {
+          multiply<kTile>(large.behind(0), w.behind(0), true, sums);
+        });
+      }
       add = true;
       large.low = kept(large.low + kSplitStripBytes / 16);
     }
@@ -90,13 +100,37 @@ struct SplitProduct {
     pending = 0;
   }
 
+  // The next piece, no weights: where it is, once it is there; its barrier, for `leave`. Who does
+  // not read it has to wait for it, too: then all are done with what had its barriers before.
+  // Pieces are left in the order in which they came (place_in_ring).
+  __device__ std::uint32_t take(int bytes, std::uint32_t& barrier) {
+    ring.start(bytes);
+    const std::uint32_t place = ring.piece;
+    const int phase = ring.phase;
+    barrier = ring.full;
+    ring.advance(bytes);
+    barrier_wait(barrier, phase);
+    return place;
+  }
+  __device__ void leave(std::uint32_t barrier) const {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) barrier_arrive(barrier + 8);
+  }
+
  private:
   static constexpr int kSmallPart = kSplitStripBytes / 2;  // of a strip, behind the large one
 
   template <int kTile>
+  __device__ static void multiply(std::uint64_t x, std::uint64_t w, bool add,
+                                  float (&sums)[kTile / 2]) {
+    Wgmma<kTile>::template shared<__half>(sums, x, w, add);
+  }
+  template <int kTile>
+  static constexpr int kPieceBytes = forward_split_parts(kTile) * forward_split_part_bytes(kTile);
+  template <int kTile>
   __device__ void look_ahead() {
     if (left == 0) return;
-    ring.start(forward_split_piece_bytes(kTile));
+    ring.start(kPieceBytes<kTile>);
     is_there = barrier_is_over(ring.full, ring.phase);
   }
   __device__ void release() const {
@@ -104,13 +138,13 @@ struct SplitProduct {
   }
   // Gives the products by the next piece to the tensor cores; those before are done, then.
   template <int kTile, class Give>
-  __device__ void with_piece(const Give& give) {
+  __device__ __forceinline__ void with_piece(const Give& give) {
     constexpr int kGroupBytes = kTile / 8 * 128;
     const RingOperand w(ring.piece + threadIdx.x / 128 * kGroupBytes, 2 * kGroupBytes);
     const std::uint32_t used = ring.full;
     const int phase = ring.phase;
     const bool must_wait = !__all_sync(0xffffffffu, is_there);
-    ring.advance(forward_split_piece_bytes(kTile));
+    ring.advance(kPieceBytes<kTile>);
     --left;
     look_ahead<kTile>();
     if (must_wait) {  // then what is used need not wait for it
@@ -120,7 +154,7 @@ struct SplitProduct {
       barrier_wait(used, phase);
     }
     wgmma_fence();
-    give(w.behind(0));
+    give(w);
     wgmma_commit();
     wgmma_wait<1>();
     release();

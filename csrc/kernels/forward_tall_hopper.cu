@@ -80,6 +80,8 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kTallThreads, 1)
   const TallPlaces places{a.shared, shared_address(shared)};
   const int rank = static_cast<int>(cluster_rank());
   const int warp = threadIdx.x / 32;
+  const auto* block_weights =
+      static_cast<const char*>(a.common.weights) + std::int64_t{rank} * a.weight_bytes;
   const ForwardField* fields = copy_fields(a, rank, shared);
   char* rows = a.scratch + static_cast<std::size_t>(blockIdx.x) * a.scratch_bytes +
                forward_tall_rows_place(a.form, rank, 0);
@@ -106,9 +108,8 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kTallThreads, 1)
     if (warp < 10)
       look_up_and_score(gather, tiles);
     else if (threadIdx.x % 32 == 0)
-      fill_ring(reinterpret_cast<const int4*>(a.pieces), a.num_pieces,
-                static_cast<const char*>(a.common.weights) + std::int64_t{rank} * a.weight_bytes,
-                places.ring(), warp - 10, 2, tiles.count());
+      fill_ring(a.pieces, a.num_pieces, places.ring(), warp - 10, 2, tiles.count(),
+                [&](std::uint32_t source, int) { return block_weights + source; });
     __syncwarp();
   }
   cluster_sync();  // nobody leaves while the other block may still write here

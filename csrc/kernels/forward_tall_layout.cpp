@@ -7,13 +7,13 @@ namespace {
 
 // Of the products in the order in which they are made: where each one's weights lie among the
 // block's, which has those of all deep levels first.
-std::vector<ForwardTallPiece> pieces_by_source(const ForwardCrossForm& form) {
+std::vector<RingPiece> pieces_by_source(const ForwardCrossForm& form) {
   const int x_steps = forward_tall_steps(form, true);
   const int h_steps = forward_tall_steps(form, false);
   const int deep_bytes = forward_step_bytes(form.deep_tile);
   const int cross_bytes = forward_step_bytes(form.cross_tile);
   const int all_deep = (x_steps + (form.num_deep - 1) * h_steps) * deep_bytes;
-  std::vector<ForwardTallPiece> pieces;
+  std::vector<RingPiece> pieces;
   const auto append = [&](int source, int steps, int bytes) {
     for (int step = 0; step < steps; ++step)
       pieces.push_back({static_cast<std::uint32_t>(source + step * bytes), 0, bytes, 0});
@@ -24,26 +24,11 @@ std::vector<ForwardTallPiece> pieces_by_source(const ForwardCrossForm& form) {
   return pieces;
 }
 
-bool overlap(const ForwardTallPiece& a, const ForwardTallPiece& b) {
-  return a.place < b.place + b.bytes && b.place < a.place + a.bytes;
-}
-
 }  // namespace
 
-std::vector<ForwardTallPiece> forward_tall_pieces(const ForwardCrossForm& form, int ring_bytes) {
-  std::vector<ForwardTallPiece> pieces = pieces_by_source(form);
-  const auto count = static_cast<int>(pieces.size());
-  int place = 0;
-  for (ForwardTallPiece& piece : pieces) {
-    if (place + piece.bytes > ring_bytes) place = 0;
-    piece.place = static_cast<std::uint32_t>(place);
-    place += piece.bytes;
-  }
-  for (int i = 0; i < count; ++i) {
-    int& behind = pieces[i].behind;
-    for (behind = 1; behind < kTallMostPieces; ++behind)
-      if (overlap(pieces[i], pieces[(i - behind + count) % count])) break;
-  }
+std::vector<RingPiece> forward_tall_pieces(const ForwardCrossForm& form, int ring_bytes) {
+  std::vector<RingPiece> pieces = pieces_by_source(form);
+  place_in_ring(pieces, ring_bytes);
   return pieces;
 }
 
@@ -53,7 +38,7 @@ ForwardTallShared forward_tall_shared(const ForwardCrossForm& form, int most_par
   s.vector_bytes = 2 * 2 * std::max(form.cross_tile, form.deep_tile) * 4;
   const int field_bytes = most_parts * static_cast<int>(sizeof(ForwardField));
   const int value_bytes = 2 * 4 * kForwardRows * 4;
-  const int barrier_bytes = (2 * kTallMostPieces + kTallBarriers) * 8;
+  const int barrier_bytes = (2 * kRingMostPieces + kTallBarriers) * 8;
   const int others = 2 * s.vector_bytes + field_bytes + value_bytes + barrier_bytes;
   s.ring = (2 * s.panel + 127) / 128 * 128;
   s.vectors = (kForwardSharedLimit - others) / 128 * 128;
@@ -83,7 +68,7 @@ bool forward_tall_fits(const ForwardCrossForm& form, int most_parts) {
   const bool h_has_place =
       form.num_deep == 1 || std::min(form.x_chunks[0], form.x_chunks[1]) >= h_chunks;
   const int piece_bytes = forward_step_bytes(std::max(form.cross_tile, form.deep_tile));
-  return h_has_place && forward_tall_steps(form, true) > kTallMostPieces &&
+  return h_has_place && forward_tall_steps(form, true) > kRingMostPieces &&
          forward_tall_shared(form, most_parts).ring_bytes >= kFewestPieces * piece_bytes;
 }
 

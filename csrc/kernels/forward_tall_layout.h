@@ -11,11 +11,11 @@
 #pragma once
 
 #include "kernels/forward_cross_layout.h"
+#include "kernels/forward_ring.h"
 
 namespace dpiframe {
 
 constexpr int kTallRows = 2 * kForwardRows;       // of a cluster at a time
-constexpr int kTallMostPieces = 8;                // of weights, on their way or in use
 constexpr int kTallBarriers = 6 * 2 + 2 * 2 + 3;  // of each panel; by turns; of rows, the end
 
 // Bytes from the start of a block's shared memory; panel g is at g * panel.
@@ -31,19 +31,11 @@ struct ForwardTallShared {
   int bytes;
 };
 
-// A step of 16 columns of k of one product's weights, for one block: one copy.
-struct alignas(16) ForwardTallPiece {
-  std::uint32_t source;  // bytes from the start of the block's weights
-  std::uint32_t place;   // in the ring
-  std::int32_t bytes;
-  std::int32_t behind;  // so many pieces behind one whose products must be done
-};
-
 struct ForwardTallArguments {
   ForwardArguments common;
   ForwardCrossForm form;
   ForwardTallShared shared;
-  const ForwardTallPiece* pieces;  // of a tile, in the order of their use
+  const RingPiece* pieces;  // of a tile, in the order of their use: a step of 16 columns of k each
   int num_pieces;
   int weight_bytes;   // of a block
   int vector_floats;  // of a block
@@ -77,7 +69,7 @@ DPIF_EVERYWHERE constexpr int forward_tall_rows_place(const ForwardCrossForm& fo
 int forward_tall_scratch_bytes(const ForwardCrossForm& form);
 
 // The weights of one tile after another, each from the ring's start.
-std::vector<ForwardTallPiece> forward_tall_pieces(const ForwardCrossForm& form, int ring_bytes);
+std::vector<RingPiece> forward_tall_pieces(const ForwardCrossForm& form, int ring_bytes);
 
 ForwardTallShared forward_tall_shared(const ForwardCrossForm& form, int most_parts);
 
