@@ -19,7 +19,7 @@ from dpiframe_core.program import Head, Linear, Lookup, Program, View, Weight
 # much more than their launches: 23 us for 512 rows, 44 us for 2,048 (docs/kernels_forward.md).
 MANY_WEIGHTS, STEPS_UP_TO = 1_000_000, 1024
 # The fp32 kernel streams all weights through every cluster however few its rows.
-SPLIT, SPLIT_STEPS_UP_TO = "fp32", 1536
+SPLIT, SPLIT_STEPS_UP_TO = "fp32", 2048
 
 Dot = tuple[View, Weight]
 

@@ -37,7 +37,8 @@ __device__ void init_barriers(const SplitPlaces& places) {
     barrier_init(places.written(g), 128);
   }
   barrier_init(places.ready(), kRingUsers);
-  barrier_init(places.h_stored(), 2 * kRingUsers);
+  barrier_init(places.h_stored(), kRingUsers);
+  barrier_init(places.other_h_stored(), 1);
   barrier_init(places.x0_stored(), kRingUsers);
   barrier_init(places.x_done(), kRingUsers);
   barrier_init(places.to_score(), 1);
@@ -80,12 +81,12 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kSplitThreads, 1)
   if (threadIdx.x == 0) init_barriers(places);
   __syncthreads();
   cluster_arrive();
-  cluster_wait();
   if (warp < kRingUsers) {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 208;");
     SplitProducts<kCrossTile, kDeepTile>{inputs, a, places, rank, shared}.run(tiles);
   } else {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    cluster_wait();
     if (warp == kRingUsers)
       SplitScores{inputs, a, places, rank}.run(tiles);
     else if (threadIdx.x % 32 == 0 && warp == kRingUsers + 1)

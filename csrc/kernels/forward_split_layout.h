@@ -25,7 +25,7 @@ namespace dpiframe {
 constexpr int kSplitStrip = 16;     // columns
 constexpr int kSplitMaxLevels = 4;  // of either kind
 constexpr int kSplitMaxStrips = 40;
-constexpr int kSplitBarriers = 14;  // beside those of pieces
+constexpr int kSplitBarriers = 15;  // beside those of pieces
 constexpr int kSplitStripBytes = 2 * 2 * kForwardRows * 16;
 constexpr int kSplitScaleBytes = kForwardRows;
 constexpr int kSplitWordBytes = 128 * 16;  // 16 bytes of each thread of a warpgroup

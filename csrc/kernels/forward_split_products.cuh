@@ -82,24 +82,12 @@ struct SplitProducts {
     publish_to_async();
     barrier_arrive(places.written(thread.group));
   }
-  // What this warp stored of its block's in global memory may be copied from there. Late, when the
-  // stores are long done: the fence waits for them.
-  __device__ void publish_stored() const {
+  // What this warp stored in global memory may be copied from there. Late, when the stores are long
+  // done: the fence waits for them.
+  __device__ void tell_stored(std::uint32_t barrier) const {
     asm volatile("fence.proxy.async.global;" ::: "memory");
     __syncwarp();
-  }
-  __device__ void tell_x0_stored() const {
-    publish_stored();
-    if (is_first_lane()) barrier_arrive(places.x0_stored());
-    __syncwarp();
-  }
-  __device__ void tell_h_stored() const {
-    publish_stored();
-    if (is_first_lane()) {
-      asm volatile("fence.acq_rel.cluster;" ::: "memory");
-#pragma unroll
-      for (int block = 0; block < 2; ++block) arrive_in(address_in(places.h_stored(), block));
-    }
+    if (is_first_lane()) barrier_arrive(barrier);
     __syncwarp();
   }
 
@@ -109,7 +97,7 @@ struct SplitProducts {
     float tops[2] = {};
     multiply<kDeepTile>(level == 0 ? a.form.x_strips : a.form.h_strips[level - 1], level > 0, true,
                         level == 1, n, values);
-    if (level == 0) tell_x0_stored();
+    if (level == 0) tell_stored(places.x0_stored());
     if (level > 0 && !(is_last && is_end)) tell_ready();
     std::uint32_t vectors_barrier;
     const std::uint32_t vectors =
@@ -138,7 +126,7 @@ struct SplitProducts {
                             x_count(), own, values, tops);
     } else {
       multiply<kCrossTile>(a.form.x_strips, false, level > 0, false, n, values);
-      if (level == 0 && has_h) tell_h_stored();
+      if (level == 0 && has_h) tell_stored(places.h_stored());
       if (is_last && has_h && is_first_lane()) barrier_arrive(places.x_done());
       if (!is_last || (!has_h && !is_end)) tell_ready();
       SplitCrossEnd<kCrossTile>{stream, place(quarter()), x_count()}.run(values, dots, tops);
@@ -178,6 +166,7 @@ struct SplitProducts {
           deep_level(i == 0 ? 0 : i - a.form.num_cross, n, is_end, dots);
         else
           x_level(i < 0 ? i : i - 1, tile, n, is_end, dots);
+        if (i < 0 && n == 0) cluster_wait();  // the other block's barriers are there
       }
       send_dots(n, dots);
     }

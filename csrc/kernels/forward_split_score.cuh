@@ -68,18 +68,21 @@ struct SplitScores {
 
   // All tiles of the cluster.
   __device__ void run(const SplitTiles& tiles) const {
+    const auto busy = static_cast<unsigned>(min(tiles.end, tiles.stride)) * 2;
     float wide = look_over(tiles.first);
     int n = 0;
 #pragma unroll 1
     for (int tile = tiles.first; tile < tiles.end; tile += tiles.stride, ++n) {
       const int next = tile + tiles.stride;
-      const float next_wide = next < tiles.end ? look_over(next) : 0.0f;
+      float next_wide = 0.0f;
+      if (next < tiles.end)
+        next_wide = look_over(next);
+      else  // all ids are counted
+        report_bad_ids(inputs, a.tickets, a.num_report, busy);
+      __syncwarp();
       score(tile, n, wide);
       wide = next_wide;
     }
-    const auto busy = static_cast<unsigned>(min(tiles.end, tiles.stride)) * 2;
-    report_bad_ids(inputs, a.tickets, a.num_report, busy);
-    __syncwarp();
     if (lane == 0 && inputs.end.word != nullptr) tell_end_of_block(inputs.end, busy);
     __syncwarp();
   }

@@ -8,6 +8,10 @@ namespace dpiframe {
 
 #ifdef DPIF_HOPPER
 
+// A quarter goes in pieces, a few hundred clocks apart: what comes in one go keeps weights waiting.
+constexpr int kSplitSendBytes = 2 * kSplitStripBytes;
+constexpr int kSplitSendPause = 300;
+
 // By one thread.
 struct SplitSender {
   const ForwardSplitArguments& a;
@@ -34,6 +38,17 @@ struct SplitSender {
     ++came;
   }
 
+  __device__ void send(std::uint32_t own, int bytes, std::uint32_t barrier) const {
+#pragma unroll 1
+    while (bytes > 0) {
+      const int now = bytes < 2 * kSplitSendBytes ? bytes : kSplitSendBytes;
+      copy_to_peer(at_peer(own), own, now, barrier);
+      own += now;
+      bytes -= now;
+      const long long begin = clock64();
+      while (bytes > 0 && clock64() - begin < kSplitSendPause) continue;
+    }
+  }
   // The block's quarters of x or h, `strips` strips in all, once they are written.
   __device__ void exchange(int strips, bool of_h, bool must_be_ready) {
     expect_others(strips);
@@ -41,9 +56,8 @@ struct SplitSender {
     for (int g = 0; g < 2; ++g) {
       barrier_wait(places.written(g), written & 1);
       if (g == 0 && must_be_ready) barrier_wait(places.ready(), asked++ & 1);
-      const std::uint32_t own = place(rank * 2 + g, of_h);
-      copy_to_peer(at_peer(own), own, forward_split_quarter_bytes(strips, rank * 2 + g),
-                   at_peer(places.received(g)));
+      send(place(rank * 2 + g, of_h), forward_split_quarter_bytes(strips, rank * 2 + g),
+           at_peer(places.received(g)));
     }
     ++written;
     wait_for_others();
@@ -62,20 +76,23 @@ struct SplitSender {
   // is done; the other's to where own ones were, once what follows that product has read them.
   __device__ void load_all_h(int n) {
     barrier_wait(places.x_done(), n & 1);
-    asm volatile(
-        "{.reg .pred p;\n"
-        "again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], %1;\n"
-        "@!p bra again;\n"
-        "fence.proxy.async;}" ::"r"(places.h_stored()),
-        "r"(n & 1)
-        : "memory");
+    barrier_wait(places.h_stored(), n & 1);
 #pragma unroll
     for (int g = 0; g < 2; ++g) {
       const int own = rank * 2 + g;
       barrier_expect(places.loaded(g), forward_split_quarter_bytes(a.form.h_strips[0], own));
       load_h(blockIdx.x, g, own, places.loaded(g));
     }
+    asm volatile("fence.acq_rel.cluster;" ::: "memory");
+    arrive_in(at_peer(places.other_h_stored()));
     expect_others(a.form.h_strips[0]);
+    asm volatile(
+        "{.reg .pred p;\n"
+        "again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], %1;\n"
+        "@!p bra again;\n"
+        "fence.proxy.async;}" ::"r"(places.other_h_stored()),
+        "r"(n & 1)
+        : "memory");
 #pragma unroll
     for (int g = 0; g < 2; ++g) {
       barrier_wait(places.written(g), written & 1);

@@ -27,11 +27,12 @@ struct SplitPlaces {
   __device__ std::uint32_t received(int g) const { return barrier(2 + g); }
   __device__ std::uint32_t taken(int g) const { return barrier(4 + g); }
   __device__ std::uint32_t written(int g) const { return barrier(6 + g); }
-  // The other block is done with what our quarters lie over there; both blocks' h of the first deep
-  // level is stored; the block's x0 is; its last product of x is done; all that belongs to a tile's
-  // scores is here; both blocks have scored it.
+  // The other block is done with what our quarters lie over there; h of the first deep level is in
+  // global memory, the block's and the other's; the block's x0 is; its last product of x is done;
+  // all that belongs to a tile's scores is here; both blocks have scored it.
   __device__ std::uint32_t ready() const { return barrier(8); }
   __device__ std::uint32_t h_stored() const { return barrier(9); }
+  __device__ std::uint32_t other_h_stored() const { return barrier(14); }
   __device__ std::uint32_t x0_stored() const { return barrier(10); }
   __device__ std::uint32_t x_done() const { return barrier(11); }
   __device__ std::uint32_t to_score() const { return barrier(12); }
@@ -67,9 +68,7 @@ struct SplitStream {
     look_ahead<kTile>();
   }
 
-  // sums = `strips` strips of activations from x on by the next weights. Next to nothing may lie
-  // between products: tensor cores take one ahead. So the next piece is looked for before they are
-  // given.
+  // sums = `strips` strips of activations from x on by the next weights.
   template <int kTile>
   __device__ void multiply(std::uint32_t x, int strips, float (&sums)[kTile / 2]) {
     RingOperand large(x, 1024);
@@ -127,35 +126,37 @@ struct SplitStream {
   }
   template <int kTile>
   static constexpr int kPieceBytes = forward_split_parts(kTile) * forward_split_part_bytes(kTile);
+  // Whether the next piece is there, if the product has one.
   template <int kTile>
   __device__ void look_ahead() {
     if (left == 0) return;
     ring.start(kPieceBytes<kTile>);
-    is_there = barrier_is_over(ring.full, ring.phase);
+    is_there = __all_sync(0xffffffffu, barrier_is_over(ring.full, ring.phase));
   }
   __device__ void release() const {
     if (pending != 0 && threadIdx.x % 32 == 0) barrier_arrive(pending + 8);
   }
-  // Gives the products by the next piece to the tensor cores; those before are done, then.
+  __device__ void wait_for_piece() {
+    if (__all_sync(0xffffffffu, barrier_is_over(ring.full, ring.phase))) return;
+    wgmma_wait<0>();  // what is used need not wait
+    release();
+    pending = 0;
+    barrier_wait(ring.full, ring.phase);
+  }
+  // Gives the products by the next piece to the tensor cores; those before are done, then. All that
+  // can be is worked out while these run: what lies between a wait and the next products is idle.
   template <int kTile, class Give>
   __device__ __forceinline__ void with_piece(const Give& give) {
     constexpr int kGroupBytes = kTile / 8 * 128;
+    if (!is_there) wait_for_piece();
     const RingOperand w(ring.piece + threadIdx.x / 128 * kGroupBytes, 2 * kGroupBytes);
-    const std::uint32_t used = ring.full;
-    const int phase = ring.phase;
-    const bool must_wait = !__all_sync(0xffffffffu, is_there);
-    ring.advance(kPieceBytes<kTile>);
-    --left;
-    look_ahead<kTile>();
-    if (must_wait) {  // then what is used need not wait for it
-      wgmma_wait<0>();
-      release();
-      pending = 0;
-      barrier_wait(used, phase);
-    }
     wgmma_fence();
     give(w);
     wgmma_commit();
+    const std::uint32_t used = ring.full;
+    ring.advance(kPieceBytes<kTile>);
+    --left;
+    look_ahead<kTile>();
     wgmma_wait<1>();
     release();
     pending = used;
