@@ -7,6 +7,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from split_kernel import SplitKernel
+from split_pieces import Source, count, shapes
+from split_stream_walk import StreamWalk
 
 from dpiframe_core import _core
 
@@ -21,6 +23,7 @@ SHAPES = {
     "odd dims": ((4, 12, 16, 20) * 9, 2, (401, 400)),
     "strips shared by fields": ((12, 0, 4, 20, 36, 12) * 3, 3, (33,)),
     "few columns": ((4, 20) * 6, 4, (33, 20, 5, 130)),
+    "the first piece lies where the last does": ((16,) * 25, 3, (300, 300)),
     "a strip of zeros": ((16, 12, 4) * 20, 1, (470, 33, 512)),
 }
 CRITEO = {
@@ -151,18 +154,63 @@ def test_a_piece_takes_the_place_of_none_that_may_be_in_use(name):
         assert apart.all()
 
 
+@pytest.mark.parametrize("fillers", [3, 6])
 @pytest.mark.parametrize("name", SHAPES)
-def test_pieces_are_all_weights_and_shared_memory_holds_what_it_must(name):
-    plan = Case(name).plan
-    places, tile = plan["places"], max(plan["cross_tile"], plan["deep_tile"])
+def test_all_pieces_come_and_stay_while_they_are_in_use(name, fillers):
+    """What comes next drawn by chance."""
+    case = Case(name)
+    for seed in range(3):
+        StreamWalk(case.plan, case.num_cross, fillers, seed).run(tiles=3)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_walk_notices_that_a_piece_should_have_waited(name):
+    case = Case(name)
+    pieces = [(*piece, behind + 1) for *piece, behind in case.plan["pieces"]]
+    with pytest.raises(AssertionError, match=r"is not there, or no longer|all wait"):
+        for seed in range(20):
+            StreamWalk({**case.plan, "pieces": pieces}, case.num_cross, 6, seed).run(tiles=3)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_pieces_are_all_weights_and_vectors_and_x0_once_a_cross_layer(name):
+    case = Case(name)
+    plan = case.plan
     source, _, size, _ = np.array(plan["pieces"]).T
-    np.testing.assert_array_equal(source, np.cumsum(size) - size)
-    assert size.sum() == plan["weight_bytes"] == plan["weights"].nbytes / 2
-    assert places["ring"] == plan["x_strips"] * 4096 + 4 * 256
-    assert places["ring"] + places["ring_bytes"] <= places["vectors"]
-    assert places["vectors"] + 3 * 2 * tile * 4 <= places["values"]
-    assert places["values"] + 6 * 32 * 4 <= places["barriers"] < places["bytes"] <= SHARED_BYTES
-    assert plan["scratch_bytes"] % 256 == 0
+    kind, offset = source >> 30, source % 2**30
+    for which, total in (
+        (Source.WEIGHTS, plan["weights"].nbytes / 2),
+        (Source.VECTORS, plan["vectors"].nbytes / 2),
+    ):
+        own = size[kind == which]
+        np.testing.assert_array_equal(offset[kind == which], np.cumsum(own) - own)
+        assert own.sum() == total
+    assert plan["weight_bytes"] == plan["weights"].nbytes / 2
+    x0_bytes = 2 * plan["cross_tile"] // 16 * 2 * 2048
+    x0 = [a[kind == Source.OWN].reshape(case.num_cross, -1) for a in (offset, size)]
+    for places, sizes in zip(*x0, strict=True):
+        order = np.argsort(places)
+        ends = np.cumsum(sizes[order])
+        np.testing.assert_array_equal(places[order], ends - sizes[order])
+        assert ends[-1] == x0_bytes
+    h_bytes = plan["deep_tile"] // 16 * 4096 + 64
+    assert plan["scratch_bytes"] == x0_bytes + 2 * h_bytes and plan["scratch_bytes"] % 128 == 0
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_shared_memory_holds_what_it_must(name):
+    """h's quarter q lies where the other block's quarter of x did."""
+    case = Case(name)
+    plan, places = case.plan, case.plan["places"]
+    x, h = plan["x_strips"], plan["h_strips"]
+    assert places["ring"] == x * 4096 + 4 * 64
+    for strips in h[:-1]:
+        assert all(count(strips, q) <= count(x, (q + 2) % 4) for q in range(4))
+    most = max(shape.weight_bytes for shape in shapes(plan, case.num_cross))
+    assert places["ring_bytes"] >= 4 * most
+    assert places["ring"] + places["ring_bytes"] <= places["values"]
+    assert places["values"] + 4 * 32 * 4 <= places["barriers"]
+    assert places["barriers"] + (2 * MOST_PIECES + 14) * 8 <= places["bytes"] <= SHARED_BYTES
 
 
 @pytest.mark.parametrize(
@@ -172,7 +220,8 @@ def test_pieces_are_all_weights_and_shared_memory_holds_what_it_must(name):
         ({"dims": [16] * 40}, {"dims": [16] * 40 + [4]}),
         ({"dims": [640, 0]}, {"dims": [644, -4]}),
         ({"dims": [16] * 38 + [12]}, {"dims": [16] * 38 + [10]}),
-        ({"dims": [16] * 25}, {"dims": [16] * 24}),  # h lies where x was
+        ({"dims": [16] * 26}, {"dims": [16] * 25}),  # h lies where the other block's x was
+        ({"dims": [16] * 24, "columns": [384] * 3}, {"dims": [16] * 23, "columns": [384] * 3}),
         ({"dims": [16] * 26, "columns": [401] * 2}, {"dims": [16] * 25, "columns": [401] * 2}),
         ({"columns": [400] * 4}, {"columns": [400] * 5}),
         ({"columns": [512] * 3}, {"columns": [513]}),
