@@ -1,5 +1,5 @@
-// The ring of weights of the one-kernel forward passes that take tiles of rows in turn: shared
-// memory that a few threads fill, piece by piece, and both warpgroups use.
+// The ring of the one-kernel forward passes that take tiles of rows in turn: shared memory that a
+// few threads fill with weights and the like, piece by piece, and both warpgroups use.
 //
 // Pieces are of any size, one behind the other; one that would reach beyond the end begins at the
 // start. The host works out behind which piece each has to wait.

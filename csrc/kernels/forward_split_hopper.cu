@@ -7,10 +7,11 @@
 // Shapes: ids [F, B], tables, sums and scores float32.
 // A cluster of two blocks takes 64 rows at a time: each of their four warpgroups gathers a quarter
 // of x0's columns and makes a quarter of each product's. Warp 8 looks over the ids and scores, warp
-// 9 sends each quarter to the other block, 10 to 15 stream weights.
+// 9 sends each quarter to the other block, 10 to 15 stream weights,
+// vectors and x0.
 //
-// Bytes a tile: ids and rows of its samples once; all weights once, from L2, 4 bytes each; x0 and a
-// quarter of h to L2 and back.
+// Bytes a tile: ids and rows of its samples once; all weights once, from L2, 4 bytes each; x0
+// to L2 and back for each cross layer, h of the first deep level once.
 #include "common/check.h"
 #include "common/cuda_check.h"
 #include "common/kernel_end.cuh"

@@ -86,7 +86,7 @@ struct ForwardSplitArguments {
   ForwardSplitForm form;
   ForwardSplitShared shared;
   const void* weights;            // of block 0, then of block 1, in the order of their use
-  const float* vectors;           // of block 0, then of block 1: of each product as in shared
+  const float* vectors;           // of block 0, then of block 1: of each product, as pieces
   const ForwardSplitPart* parts;  // of x0's columns, whole strips
   const ForwardSplitField* fields;
   const RingPiece* pieces;  // of a tile of rows, in the order of their use

@@ -2,8 +2,8 @@
 // and the head's dots.
 //
 // Of each strip of 16 columns a thread has four neighbours of two rows: of row first_row() sums
-// {0, 1, 4, 5} of the strip's eight, of the row 8 below {2, 3, 6, 7}. Its numbers of x0 are its own
-// in global memory: nobody else reads them.
+// {0, 1, 4, 5} of the strip's eight, of the row 8 below {2, 3, 6, 7}. Its numbers of x0 are its
+// own: they go to global memory and come back through the stream.
 #pragma once
 
 #include "kernels/forward_split_stream.cuh"
@@ -190,10 +190,8 @@ struct SplitCrossEnd {
 #pragma unroll
         for (int k = 0; k < 4; ++k) four.end(values[8 * i + split_sum(r, k)], k, dots[r], tops[r]);
       }
-    stream.leave(barriers[0]);
-    stream.leave(barriers[1]);
     if (thread.group == 0) stream.take(kWordsBytes, barriers[2]);
-    stream.leave(barriers[2]);
+    stream.leave(barriers);
     if constexpr (kEnd < kTile / kSplitStrip) strips<kEnd>(values, inverse, dots, tops);
   }
 };

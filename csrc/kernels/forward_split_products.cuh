@@ -12,9 +12,6 @@ namespace dpiframe {
 
 #ifdef DPIF_HOPPER
 
-constexpr int kSplitSteps =
-    5;  // whose products are summed by the tensor cores before they are added
-
 template <int kCrossTile, int kDeepTile>
 struct SplitProducts {
   const RunInputs& inputs;
@@ -58,6 +55,7 @@ struct SplitProducts {
       if (turn < 2 && is_loaded) barrier_wait(places.loaded(turn), n & 1);
       if (turn >= 2 && comes) barrier_wait(places.received(turn - 2), came & 1);
       const int count = forward_split_count(strips, q);
+      if (count == 0) continue;
       const std::uint32_t from = of_h ? h_place(q) : place(q);
       stream.template multiply<kTile>(from, count, sums);
       const float inverse[] = {load_inverse(from, count, thread.first_row()),
@@ -99,11 +97,10 @@ struct SplitProducts {
                         level == 1, n, values);
     if (level == 0) tell_stored(places.x0_stored());
     if (level > 0 && !(is_last && is_end)) tell_ready();
-    std::uint32_t vectors_barrier;
-    const std::uint32_t vectors =
-        stream.take(forward_split_vector_bytes(kDeepTile), vectors_barrier);
+    std::uint32_t barriers[1];
+    const std::uint32_t vectors = stream.take(forward_split_vector_bytes(kDeepTile), barriers[0]);
     end_deep<kDeepTile>(values, SplitVectors<kDeepTile>(vectors), dots, tops);
-    stream.leave(vectors_barrier);
+    stream.leave(barriers);
     if (level > 0) wait_until_taken(level > 1);
     if (is_last) return;
     char* own = level == 0 ? scratch() + forward_split_h_place(a.form, thread.group)

@@ -1,6 +1,6 @@
-// Beside the products of the one-kernel forward pass for float32, by one warp of a block: its half
-// of the fields' ids are checked, their wide sums made, the next tile's rows brought to L2, and
-// half of the rows scored.
+// Beside the products of the one-kernel forward pass for float32, by one warp of a block: half of a
+// tile's rows are scored, their ids checked, their wide sums made; the next tile's rows of tables
+// are brought to L2.
 #pragma once
 
 #include "kernels/forward_end.cuh"

@@ -111,9 +111,14 @@ struct SplitStream {
     barrier_wait(barrier, phase);
     return place;
   }
-  __device__ void leave(std::uint32_t barrier) const {
+  // By all threads of a warpgroup, behind their reads.
+  template <int kCount>
+  __device__ void leave(const std::uint32_t (&barriers)[kCount]) const {
+    asm volatile("bar.sync %0, 128;" ::"r"(threadIdx.x / 128 + 1) : "memory");
+    if (threadIdx.x % 128 == 0)
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) barrier_arrive(barriers[i] + 8, kRingUsers / 2);
     __syncwarp();
-    if (threadIdx.x % 32 == 0) barrier_arrive(barrier + 8);
   }
 
  private:

@@ -123,7 +123,7 @@ def test_tf32_has_no_kernel():
 
 @pytest.mark.parametrize(
     ("hidden", "precision", "rows"),
-    [((33,), "fp16", 0), ((33,), "fp32", 1536), ((512,) * 4, "fp16", 1024), ((33,), "bf16", 0)],
+    [((33,), "fp16", 0), ((33,), "fp32", 2048), ((512,) * 4, "fp16", 1024), ((33,), "bf16", 0)],
 )
 def test_batches_of_few_rows_run_in_steps(hidden, precision, rows):
     program = made(hidden, dims=72)[1]

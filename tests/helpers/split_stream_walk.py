@@ -158,18 +158,25 @@ class StreamWalk:
     def end_deep(self, warp: Warp, shape: Shape) -> Agent:
         vectors: list[Piece] = []
         yield from self.take(warp, VECTOR_BYTES * shape.tile, vectors)
-        yield from self.leave(vectors)
+        yield from self.leave_together(warp, vectors)
 
     def end_cross(self, warp: Warp, shape: Shape) -> Agent:
-        """Warpgroup 1 has x0 of warpgroup 0 taken, too, while it uses its own."""
+        """Either warpgroup takes x0 of the other, too."""
         for _, strips in shape.ends():
             pieces: list[Piece] = []
             yield from self.take(warp, VECTOR_BYTES * strips * STRIP, pieces)
             yield from self.take(warp, 2 * strips * WORD_BYTES, pieces)
-            if warp.group == 0:
-                yield from self.leave(pieces)
             yield from self.take(warp, 2 * strips * WORD_BYTES, pieces)
-            yield from self.leave(pieces)
+            yield from self.leave_together(warp, pieces)
+
+    def leave_together(self, warp: Warp, pieces: list[Piece]) -> Agent:
+        """A warpgroup leaves what its warps have all read."""
+        for piece in pieces:
+            yield None
+            self.check(piece)
+        yield from meet(self.given[warp.group], warp.turn, WARPS // 2)
+        warp.turn += 1
+        yield from self.leave(pieces)
 
     def take(self, warp: Warp, size: int, pieces: list[Piece]) -> Agent:
         piece = warp.next(size)
