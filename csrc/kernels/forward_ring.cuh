@@ -14,7 +14,7 @@ namespace dpiframe {
 
 #ifdef DPIF_HOPPER
 
-constexpr int kRingUsers = 8;  // warps that release each piece
+constexpr int kRingUsers = 8;  // warps that use each piece; all of their threads leave it
 
 struct RingPlaces {
   std::uint32_t begin;
@@ -26,15 +26,20 @@ struct RingPlaces {
   __device__ void init() const {
     for (int i = 0; i < kRingMostPieces; ++i) {
       barrier_init(full(i), 1);
-      barrier_init(empty(i), kRingUsers);
+      barrier_init(empty(i), 32 * kRingUsers);
     }
   }
 };
 
+// A warp is done with products by a piece, which no thread of it has read.
+__device__ inline void leave_piece(std::uint32_t full) {
+  if (threadIdx.x % 32 == 0) barrier_arrive(full + 8, 32);
+}
+
 // By copying thread `filler` of `fillers`: its pieces of all tiles, one in `fillers`, as soon as
 // what lay in their place is used. from(source, tile): where a piece is to be read, and now can be.
 // The wait for the piece whose barriers it takes also tells that none before is in use; only so can
-// a later one be waited for by parity.
+// later ones be waited for by parity. Of these, all up to the last that lay there.
 template <class From>
 __device__ void fill_ring(const RingPiece* pieces, int num_pieces, const RingPlaces& ring,
                           int filler, int fillers, int tiles, const From& from) {
@@ -52,7 +57,8 @@ __device__ void fill_ring(const RingPiece* pieces, int num_pieces, const RingPla
       ++tile;
     }
     next = __ldg(words + at);
-    for (int behind : {kRingMostPieces, piece.w})
+#pragma unroll 1
+    for (int behind = kRingMostPieces; behind >= piece.w; --behind)
       if (i >= behind)
         barrier_wait(ring.empty((i - behind) % kRingMostPieces),
                      (i - behind) / kRingMostPieces & 1);

@@ -24,7 +24,6 @@ namespace dpiframe {
 namespace {
 
 constexpr int kSplitThreads = 512;
-constexpr int kSplitFillers = 6;
 
 #ifdef DPIF_HOPPER
 

@@ -191,7 +191,7 @@ struct SplitCrossEnd {
         for (int k = 0; k < 4; ++k) four.end(values[8 * i + split_sum(r, k)], k, dots[r], tops[r]);
       }
     if (thread.group == 0) stream.take(kWordsBytes, barriers[2]);
-    stream.leave(barriers);
+    for (const std::uint32_t barrier : barriers) stream.leave(barrier);
     if constexpr (kEnd < kTile / kSplitStrip) strips<kEnd>(values, inverse, dots, tops);
   }
 };

@@ -97,10 +97,11 @@ struct SplitProducts {
                         level == 1, n, values);
     if (level == 0) tell_stored(places.x0_stored());
     if (level > 0 && !(is_last && is_end)) tell_ready();
-    std::uint32_t barriers[1];
-    const std::uint32_t vectors = stream.take(forward_split_vector_bytes(kDeepTile), barriers[0]);
+    std::uint32_t vectors_barrier;
+    const std::uint32_t vectors =
+        stream.take(forward_split_vector_bytes(kDeepTile), vectors_barrier);
     end_deep<kDeepTile>(values, SplitVectors<kDeepTile>(vectors), dots, tops);
-    stream.leave(barriers);
+    stream.leave(vectors_barrier);
     if (level > 0) wait_until_taken(level > 1);
     if (is_last) return;
     char* own = level == 0 ? scratch() + forward_split_h_place(a.form, thread.group)

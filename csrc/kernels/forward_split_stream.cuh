@@ -39,6 +39,8 @@ struct SplitPlaces {
   __device__ std::uint32_t scored() const { return barrier(13); }
 };
 
+constexpr int kSplitFillers = 6;  // threads that stream
+
 // The tiles of rows of a cluster.
 struct SplitTiles {
   int first;
@@ -60,11 +62,13 @@ struct SplitStream {
   std::uint32_t pending = 0;  // barrier of the piece whose products may be under way
   int left = 0;               // pieces of the product
   int is_there = 0;           // the next one
+  int singly = 0;             // of its pieces, so many are left by each thread
 
   // The product of an input of `strips` strips begins.
   template <int kTile>
   __device__ void start(int strips) {
     left = strips * 2 / forward_split_parts(kTile);
+    singly = kSplitFillers;
     look_ahead<kTile>();
   }
 
@@ -111,15 +115,7 @@ struct SplitStream {
     barrier_wait(barrier, phase);
     return place;
   }
-  // By all threads of a warpgroup, behind their reads.
-  template <int kCount>
-  __device__ void leave(const std::uint32_t (&barriers)[kCount]) const {
-    asm volatile("bar.sync %0, 128;" ::"r"(threadIdx.x / 128 + 1) : "memory");
-    if (threadIdx.x % 128 == 0)
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) barrier_arrive(barriers[i] + 8, kRingUsers / 2);
-    __syncwarp();
-  }
+  __device__ void leave(std::uint32_t barrier) const { barrier_arrive(barrier + 8); }
 
  private:
   static constexpr int kSmallPart = kSplitStripBytes / 2;  // of a strip, behind the large one
@@ -138,8 +134,15 @@ struct SplitStream {
     ring.start(kPieceBytes<kTile>);
     is_there = __all_sync(0xffffffffu, barrier_is_over(ring.full, ring.phase));
   }
-  __device__ void release() const {
-    if (pending != 0 && threadIdx.x % 32 == 0) barrier_arrive(pending + 8);
+  // Each thread itself as often as there are threads that fill, so that each of these waits, before
+  // it fills where this one has read, for an arrival of its own behind that: what racecheck
+  // follows.
+  __device__ void release() {
+    if (pending == 0) return;
+    if (--singly >= 0)
+      leave(pending);
+    else
+      leave_piece(pending);
   }
   __device__ void wait_for_piece() {
     if (__all_sync(0xffffffffu, barrier_is_over(ring.full, ring.phase))) return;

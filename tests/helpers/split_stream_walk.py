@@ -108,7 +108,7 @@ class StreamWalk:
             source, place, size, behind = pieces[at]
             if source >> 30 == Source.OWN:
                 yield self.x0_stored.passed(tile % 2)
-            for used in (number - MOST_PIECES, number - behind):
+            for used in range(number - MOST_PIECES, number - behind + 1):
                 if used >= 0:
                     yield self.empty[used % MOST_PIECES].passed(used // MOST_PIECES % 2)
             full = self.full[number % MOST_PIECES]
@@ -158,7 +158,7 @@ class StreamWalk:
     def end_deep(self, warp: Warp, shape: Shape) -> Agent:
         vectors: list[Piece] = []
         yield from self.take(warp, VECTOR_BYTES * shape.tile, vectors)
-        yield from self.leave_together(warp, vectors)
+        yield from self.leave(vectors)
 
     def end_cross(self, warp: Warp, shape: Shape) -> Agent:
         """Either warpgroup takes x0 of the other, too."""
@@ -167,16 +167,7 @@ class StreamWalk:
             yield from self.take(warp, VECTOR_BYTES * strips * STRIP, pieces)
             yield from self.take(warp, 2 * strips * WORD_BYTES, pieces)
             yield from self.take(warp, 2 * strips * WORD_BYTES, pieces)
-            yield from self.leave_together(warp, pieces)
-
-    def leave_together(self, warp: Warp, pieces: list[Piece]) -> Agent:
-        """A warpgroup leaves what its warps have all read."""
-        for piece in pieces:
-            yield None
-            self.check(piece)
-        yield from meet(self.given[warp.group], warp.turn, WARPS // 2)
-        warp.turn += 1
-        yield from self.leave(pieces)
+            yield from self.leave(pieces)
 
     def take(self, warp: Warp, size: int, pieces: list[Piece]) -> Agent:
         piece = warp.next(size)
