@@ -168,12 +168,13 @@ def stream(json_path: Path | None, **options: object) -> None:
     help="Parts to measure anew, by commas: lookup,models,stream,ablation,memory. Default: all.",
 )
 @click.option("--quick", is_flag=True, help="Batch 4,096 and few cases.")
-def gpu(output: Path, only: str | None, quick: bool) -> None:
+@click.option("--match", default="", help="Only cases whose name holds this: fp32, 'dcnv2 4096'.")
+def gpu(output: Path, only: str | None, quick: bool, match: str) -> None:
     """All evidence of a GPU: every case against every peer, as JSON and as a page.
 
     Exit code 1 where something could not be measured; the rest is written all the same.
     """
     from pipeline.bench.gpu_check import run_checks
 
-    if not run_checks(output, only, quick, click.echo):
+    if not run_checks(output, only, quick, click.echo, match):
         raise SystemExit(1)

@@ -44,8 +44,11 @@ class Work(NamedTuple):
     reports: Callable[[], Iterable[Report]]
 
 
-def run_checks(output: Path, only: str | None, quick: bool, say: Callable[[str], None]) -> bool:
+def run_checks(
+    output: Path, only: str | None, quick: bool, say: Callable[[str], None], match: str = ""
+) -> bool:
     """Measure the parts named in `only`, by commas (all); whether everything could be measured.
+    match: only cases whose name holds it, "4096 fp32" for example.
 
     Files are written after each case, so that a run that is cut short leaves what it has.
     """
@@ -68,6 +71,8 @@ def run_checks(output: Path, only: str | None, quick: bool, say: Callable[[str],
         evidence.parts[name] = part
         began = time.perf_counter()
         for work in PARTS[name](quick):
+            if match not in work.name:
+                continue
             _measure(work, part, say)
             part.seconds = time.perf_counter() - began
             evidence.write(path)
