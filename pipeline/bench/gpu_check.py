@@ -71,7 +71,7 @@ def run_checks(
         evidence.parts[name] = part
         began = time.perf_counter()
         for work in PARTS[name](quick):
-            if match not in work.name:
+            if match not in work.title:
                 continue
             _measure(work, part, say)
             part.seconds = time.perf_counter() - began
