@@ -107,7 +107,7 @@ void bind_cuda_program(py::module_& module) {
       .def("add_head", &CudaProgram::add_head, py::arg("parts"), py::arg("bias"), py::arg("out"))
       .def("add_forward", &CudaProgram::add_forward, py::arg("slots"), py::arg("model"))
       .def("add_forward_cross", &CudaProgram::add_forward_cross, py::arg("slots"), py::arg("model"),
-           py::arg("beyond") = 0)
+           py::arg("beyond") = 0, py::arg("each_thread_leaves") = false)
       .def("build", &build, py::arg("plan"), py::arg("graphs") = true, py::arg("delay_seed") = 0,
            py::arg("refused_step") = -1)
       .def("poison", &CudaProgram::poison)

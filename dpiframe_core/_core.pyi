@@ -554,10 +554,15 @@ class CudaProgram:
     def add_forward(self, slots: Sequence[CudaSlot], model: ForwardModel) -> None:
         """One kernel that stands for all steps where batches are small; after the steps."""
     def add_forward_cross(
-        self, slots: Sequence[CudaSlot], model: ForwardCrossModel, beyond: int = 0
+        self,
+        slots: Sequence[CudaSlot],
+        model: ForwardCrossModel,
+        beyond: int = 0,
+        each_thread_leaves: bool = False,
     ) -> None:
         """The same for a model with cross layers, for buckets of more than `beyond` rows; in fp32
-        only where the arena is large enough to work in.
+        only where the arena is large enough to work in. `each_thread_leaves`: that one so that
+        racecheck can follow it, which takes longer.
         """
     @property
     def forward_beyond(self) -> int:

@@ -57,10 +57,13 @@ class CudaOptions:
 
 @dataclass(frozen=True)
 class Faults:
-    """For tests: a random delay before each step where the seed is not 0; a step that fails."""
+    """For tests: a random delay before each step where the seed is not 0; a step that fails; the
+    fp32 kernel with cross layers as compute-sanitizer's racecheck can follow it, which is slower.
+    """
 
     delay_seed: int = 0
     refused_step: int = -1
+    each_thread_leaves: bool = False
 
 
 class CudaEngine:
@@ -82,7 +85,9 @@ class CudaEngine:
         self._layout = lay_out(
             program, options.precision, options.max_batch, options.streams, options.policy
         )
-        made = DeviceProgram(self._layout, options.device, options.one_kernel)
+        made = DeviceProgram(
+            self._layout, options.device, options.one_kernel, faults.each_thread_leaves
+        )
         made.native.build(
             self._layout.schedule.plan, options.graphs, faults.delay_seed, faults.refused_step
         )

@@ -30,8 +30,15 @@ class LookupReport:
 class DeviceProgram:
     """The compiled program and what its lookups report; construction takes all GPU memory."""
 
-    def __init__(self, layout: DeviceLayout, device: int, small_in_one_kernel: bool) -> None:
+    def __init__(
+        self,
+        layout: DeviceLayout,
+        device: int,
+        small_in_one_kernel: bool,
+        each_thread_leaves: bool = False,
+    ) -> None:
         self.layout, self.program = layout, layout.program
+        self._each_thread_leaves = each_thread_leaves
         self.reports: list[LookupReport] = []
         self._values = {**self.program.weights, **_batch_norm_numbers(self.program)}
         uses = {use: None for step in self.program.steps for use in _weights(step)}
@@ -145,7 +152,9 @@ class DeviceProgram:
             num_ids=len(self.program.field_rows),
         )
         beyond = steps_up_to(self.program, found, self.layout.precision)
-        self.native.add_forward_cross(self.slots(found.lookup), model, beyond)
+        self.native.add_forward_cross(
+            self.slots(found.lookup), model, beyond, self._each_thread_leaves
+        )
 
     def _levels(self, levels: Sequence[Level]) -> list[tuple[np.ndarray, np.ndarray | None]]:
         """Weight and bias of each, of its own rows."""

@@ -39,10 +39,12 @@ __device__ inline void leave_piece(std::uint32_t full) {
 // By copying thread `filler` of `fillers`: its pieces of all tiles, one in `fillers`, as soon as
 // what lay in their place is used. from(source, tile): where a piece is to be read, and now can be.
 // The wait for the piece whose barriers it takes also tells that none before is in use; only so can
-// later ones be waited for by parity. Of these, all up to the last that lay there.
+// later ones be waited for by parity. waits_for_each: not only for the last of these that lay
+// there.
 template <class From>
 __device__ void fill_ring(const RingPiece* pieces, int num_pieces, const RingPlaces& ring,
-                          int filler, int fillers, int tiles, const From& from) {
+                          int filler, int fillers, int tiles, bool waits_for_each,
+                          const From& from) {
   const auto* words = reinterpret_cast<const int4*>(pieces);
   int at = filler;  // in the tile
   int tile = 0;
@@ -57,8 +59,9 @@ __device__ void fill_ring(const RingPiece* pieces, int num_pieces, const RingPla
       ++tile;
     }
     next = __ldg(words + at);
+    const int step = waits_for_each ? 1 : max(kRingMostPieces - piece.w, 1);
 #pragma unroll 1
-    for (int behind = kRingMostPieces; behind >= piece.w; --behind)
+    for (int behind = kRingMostPieces; behind >= piece.w; behind -= step)
       if (i >= behind)
         barrier_wait(ring.empty((i - behind) % kRingMostPieces),
                      (i - behind) / kRingMostPieces & 1);

@@ -14,7 +14,7 @@ int blocks_of(int multiprocessors) {
 }  // namespace
 
 DeviceForwardSplit::DeviceForwardSplit(const ForwardCrossModel& model, int multiprocessors,
-                                       std::span<std::byte> scratch)
+                                       std::span<std::byte> scratch, bool each_thread_leaves)
     : blocks_(blocks_of(multiprocessors)) {
   const ForwardSplitPlan plan = plan_forward_split(model);
   const std::size_t needed = scratch_bytes(model, multiprocessors);
@@ -27,6 +27,7 @@ DeviceForwardSplit::DeviceForwardSplit(const ForwardCrossModel& model, int multi
                     std::as_bytes(std::span(plan.parts)), std::as_bytes(std::span(plan.fields)),
                     std::as_bytes(std::span(plan.pieces)), std::as_bytes(std::span(tickets))});
   arguments_ = plan.arguments;
+  arguments_.each_thread_leaves = each_thread_leaves ? 1 : 0;
   arguments_.weights = memory_.at(0);
   arguments_.vectors = static_cast<const float*>(memory_.at(1));
   arguments_.parts = static_cast<const ForwardSplitPart*>(memory_.at(2));

@@ -34,11 +34,11 @@ ForwardSplitForm forward_split_form_of(const ForwardCrossModel& model);
 ForwardSplitPlan plan_forward_split(const ForwardCrossModel& model);
 
 // The model on the device that is current when this is made. It works in `scratch`, which a run may
-// use and nobody else meanwhile.
+// use and nobody else meanwhile. each_thread_leaves: slower, for compute-sanitizer's racecheck.
 class DeviceForwardSplit {
  public:
   DeviceForwardSplit(const ForwardCrossModel& model, int multiprocessors,
-                     std::span<std::byte> scratch);
+                     std::span<std::byte> scratch, bool each_thread_leaves);
 
   // The bytes of scratch that it needs.
   static std::size_t scratch_bytes(const ForwardCrossModel& model, int multiprocessors);

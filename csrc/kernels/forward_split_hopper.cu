@@ -62,7 +62,8 @@ __device__ void stream(const ForwardSplitArguments& a, const SplitPlaces& places
     barrier_wait(places.x0_stored(), tile & 1);
     return own + offset;
   };
-  fill_ring(a.pieces, a.num_pieces, places.ring(), filler, kSplitFillers, tiles.count(), from);
+  fill_ring(a.pieces, a.num_pieces, places.ring(), filler, kSplitFillers, tiles.count(),
+            a.each_thread_leaves != 0, from);
 }
 
 #endif  // DPIF_HOPPER

@@ -19,7 +19,7 @@ struct SplitProducts {
   const SplitPlaces& places;
   int rank;
   char* shared;
-  SplitStream stream{RingWalk(places.ring())};
+  SplitStream stream{RingWalk(places.ring()), a.each_thread_leaves != 0};
   ForwardThread thread{};
   int came = 0;  // inputs of which the other block's quarters came
   int sent = 0;  // quarters that the other block took

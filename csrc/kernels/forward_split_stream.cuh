@@ -59,6 +59,7 @@ struct SplitTiles {
 // follows them.
 struct SplitStream {
   RingWalk ring;
+  bool each_leaves;
   std::uint32_t pending = 0;  // barrier of the piece whose products may be under way
   int left = 0;               // pieces of the product
   int is_there = 0;           // the next one
@@ -68,7 +69,7 @@ struct SplitStream {
   template <int kTile>
   __device__ void start(int strips) {
     left = strips * 2 / forward_split_parts(kTile);
-    singly = kSplitFillers;
+    singly = each_leaves ? kSplitFillers : 0;
     look_ahead<kTile>();
   }
 
@@ -115,7 +116,13 @@ struct SplitStream {
     barrier_wait(barrier, phase);
     return place;
   }
-  __device__ void leave(std::uint32_t barrier) const { barrier_arrive(barrier + 8); }
+  __device__ void leave(std::uint32_t barrier) const {
+    __syncwarp();
+    if (each_leaves)
+      barrier_arrive(barrier + 8);
+    else
+      leave_piece(barrier);
+  }
 
  private:
   static constexpr int kSmallPart = kSplitStripBytes / 2;  // of a strip, behind the large one
@@ -134,13 +141,14 @@ struct SplitStream {
     ring.start(kPieceBytes<kTile>);
     is_there = __all_sync(0xffffffffu, barrier_is_over(ring.full, ring.phase));
   }
-  // Each thread itself as often as there are threads that fill, so that each of these waits, before
-  // it fills where this one has read, for an arrival of its own behind that: what racecheck
-  // follows.
+  // each_leaves: each thread itself, as often as there are threads that fill. So each of these
+  // waits, before it fills where a thread has read, for that thread's own arrival: racecheck
+  // follows barriers from thread to thread, not over __syncwarp to a lane that arrives for its
+  // warp.
   __device__ void release() {
     if (pending == 0) return;
     if (--singly >= 0)
-      leave(pending);
+      barrier_arrive(pending + 8);
     else
       leave_piece(pending);
   }

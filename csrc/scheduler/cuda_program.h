@@ -104,9 +104,10 @@ class CudaProgram {
   void add_forward(const std::vector<LookupSlot>& slots, const ForwardModel& model);
   // For buckets of more than `beyond` rows, since it takes as long for few rows as for many; for
   // large ones too, where the model fits and the arena is large enough to work in. In fp32 one
-  // kernel for all of them, or nothing where the arena is too small.
+  // kernel for all of them, or nothing where the arena is too small; each_thread_leaves: of that
+  // one (forward_split.h).
   void add_forward_cross(const std::vector<LookupSlot>& slots, const ForwardCrossModel& model,
-                         std::int64_t beyond);
+                         std::int64_t beyond, bool each_thread_leaves);
 
   void build(const Plan& plan, const ExecutorOptions& options);
 
@@ -138,7 +139,8 @@ class CudaProgram {
   void add_step(Launch launch, bool takes_inputs = false);
   template <class Model, class Make>
   void add_whole(const std::vector<LookupSlot>& slots, Model model, const Make& make);
-  void add_forward_split(const std::vector<LookupSlot>& slots, const ForwardCrossModel& model);
+  void add_forward_split(const std::vector<LookupSlot>& slots, const ForwardCrossModel& model,
+                         bool each_thread_leaves);
 
   int device_;
   Precision precision_;

@@ -226,11 +226,12 @@ void CudaProgram::add_forward(const std::vector<LookupSlot>& slots, const Forwar
 }
 
 void CudaProgram::add_forward_cross(const std::vector<LookupSlot>& slots,
-                                    const ForwardCrossModel& model, std::int64_t beyond) {
+                                    const ForwardCrossModel& model, std::int64_t beyond,
+                                    bool each_thread_leaves) {
   forward_beyond_ = 0;  // a batch runs in a bucket: the largest of those that run in steps
   for (const std::int64_t rows : batch_buckets(max_rows_))
     if (rows <= beyond) forward_beyond_ = rows;
-  if (precision_ == Precision::kFp32) return add_forward_split(slots, model);
+  if (precision_ == Precision::kFp32) return add_forward_split(slots, model, each_thread_leaves);
   add_whole(slots, model, [this](const ForwardCrossModel& placed, int multiprocessors) {
     const auto made = std::make_shared<DeviceForwardCross>(placed, activation_type(precision_),
                                                            forward_rows_, multiprocessors, arena());
@@ -240,14 +241,16 @@ void CudaProgram::add_forward_cross(const std::vector<LookupSlot>& slots,
 }
 
 void CudaProgram::add_forward_split(const std::vector<LookupSlot>& slots,
-                                    const ForwardCrossModel& model) {
+                                    const ForwardCrossModel& model, bool each_thread_leaves) {
   if (forward_beyond_ >= max_rows_) return;
-  add_whole(slots, model, [this](const ForwardCrossModel& placed, int multiprocessors) {
-    const std::size_t needed = DeviceForwardSplit::scratch_bytes(placed, multiprocessors);
-    if (needed > arena_.bytes()) return std::shared_ptr<DeviceForwardSplit>();
-    forward_rows_ = max_rows_;
-    return std::make_shared<DeviceForwardSplit>(placed, multiprocessors, arena());
-  });
+  add_whole(slots, model,
+            [this, each_thread_leaves](const ForwardCrossModel& placed, int multiprocessors) {
+              const std::size_t needed = DeviceForwardSplit::scratch_bytes(placed, multiprocessors);
+              if (needed > arena_.bytes()) return std::shared_ptr<DeviceForwardSplit>();
+              forward_rows_ = max_rows_;
+              return std::make_shared<DeviceForwardSplit>(placed, multiprocessors, arena(),
+                                                          each_thread_leaves);
+            });
 }
 
 }  // namespace dpiframe

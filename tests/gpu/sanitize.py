@@ -26,7 +26,7 @@ from cuda_cases import PRECISIONS, Batch, check, cuda_engine, even_model
 from odd_models import MIXED, Shape
 
 from dpiframe_core import _core
-from dpiframe_core.cuda_engine import CudaEngine
+from dpiframe_core.cuda_engine import CudaEngine, Faults
 from dpiframe_core.lowering import DEVICE_FORM
 
 SHAPES = (
@@ -113,7 +113,8 @@ def case(
         batches.append(Batch(ids, dense, model_zoo.reference_logits(model, ids, dense)))
     for i, precision in enumerate(precisions):
         options = {"precision": precision, "max_batch": sizes[-1], "one_kernel": one_kernel}
-        engine = cuda_engine(model, graphs=i % 2 == 0, threads=1, **options)
+        faults = Faults(each_thread_leaves=True)
+        engine = cuda_engine(model, faults=faults, graphs=i % 2 == 0, threads=1, **options)
         run(engine, batches)
         engine.close()
     print(f"{shape}: {time.monotonic() - began:.1f} s", flush=True)

@@ -108,7 +108,7 @@ class StreamWalk:
             source, place, size, behind = pieces[at]
             if source >> 30 == Source.OWN:
                 yield self.x0_stored.passed(tile % 2)
-            for used in range(number - MOST_PIECES, number - behind + 1):
+            for used in (number - MOST_PIECES, number - behind):
                 if used >= 0:
                     yield self.empty[used % MOST_PIECES].passed(used // MOST_PIECES % 2)
             full = self.full[number % MOST_PIECES]
