@@ -14,7 +14,7 @@ namespace dpiframe {
 
 #ifdef DPIF_HOPPER
 
-constexpr int kRingUsers = 8;  // warps that use each piece; all of their threads leave it
+constexpr int kRingUsers = 8;  // warps that use each piece and then leave it
 
 struct RingPlaces {
   std::uint32_t begin;
@@ -23,18 +23,14 @@ struct RingPlaces {
 
   __device__ std::uint32_t full(int i) const { return barriers + 16 * i; }
   __device__ std::uint32_t empty(int i) const { return full(i) + 8; }
-  __device__ void init() const {
+  // leaves: arrivals when all have left a piece.
+  __device__ void init(int leaves) const {
     for (int i = 0; i < kRingMostPieces; ++i) {
       barrier_init(full(i), 1);
-      barrier_init(empty(i), 32 * kRingUsers);
+      barrier_init(empty(i), leaves);
     }
   }
 };
-
-// A warp is done with products by a piece, which no thread of it has read.
-__device__ inline void leave_piece(std::uint32_t full) {
-  if (threadIdx.x % 32 == 0) barrier_arrive(full + 8, 32);
-}
 
 // By copying thread `filler` of `fillers`: its pieces of all tiles, one in `fillers`, as soon as
 // what lay in their place is used. from(source, tile): where a piece is to be read, and now can be.

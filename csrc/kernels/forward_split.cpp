@@ -27,7 +27,6 @@ DeviceForwardSplit::DeviceForwardSplit(const ForwardCrossModel& model, int multi
                     std::as_bytes(std::span(plan.parts)), std::as_bytes(std::span(plan.fields)),
                     std::as_bytes(std::span(plan.pieces)), std::as_bytes(std::span(tickets))});
   arguments_ = plan.arguments;
-  arguments_.each_thread_leaves = each_thread_leaves ? 1 : 0;
   arguments_.weights = memory_.at(0);
   arguments_.vectors = static_cast<const float*>(memory_.at(1));
   arguments_.parts = static_cast<const ForwardSplitPart*>(memory_.at(2));
@@ -35,7 +34,7 @@ DeviceForwardSplit::DeviceForwardSplit(const ForwardCrossModel& model, int multi
   arguments_.pieces = static_cast<const RingPiece*>(memory_.at(4));
   arguments_.tickets = static_cast<unsigned*>(memory_.at(5));
   arguments_.scratch = reinterpret_cast<char*>(scratch.data());
-  kernel_ = forward_split_kernel_for(arguments_);
+  kernel_ = forward_split_kernel_for(arguments_, each_thread_leaves);
 }
 
 std::size_t DeviceForwardSplit::scratch_bytes(const ForwardCrossModel& model, int multiprocessors) {

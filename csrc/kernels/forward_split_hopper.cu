@@ -7,14 +7,14 @@
 // Shapes: ids [F, B], tables, sums and scores float32.
 // A cluster of two blocks takes 64 rows at a time: each of their four warpgroups gathers a quarter
 // of x0's columns and makes a quarter of each product's. Warp 8 looks over the ids and scores, warp
-// 9 sends each quarter to the other block, 10 to 15 stream weights,
-// vectors and x0.
+// 9 sends each quarter to the other block, 10 to 15 stream weights, vectors and x0.
 //
 // Bytes a tile: ids and rows of its samples once; all weights once, from L2, 4 bytes each; x0
 // to L2 and back for each cross layer, h of the first deep level once.
-#include "common/check.h"
-#include "common/cuda_check.h"
+#include <algorithm>
+
 #include "common/kernel_end.cuh"
+#include "kernels/forward_launch.cuh"
 #include "kernels/forward_split_hopper.h"
 #include "kernels/forward_split_products.cuh"
 #include "kernels/forward_split_score.cuh"
@@ -28,8 +28,8 @@ constexpr int kSplitThreads = 512;
 #ifdef DPIF_HOPPER
 
 // By one thread.
-__device__ void init_barriers(const SplitPlaces& places) {
-  places.ring().init();
+__device__ void init_barriers(const SplitPlaces& places, bool each_thread_leaves) {
+  places.ring().init(each_thread_leaves ? 32 * kRingUsers : kRingUsers);
   for (int g = 0; g < 2; ++g) {
     barrier_init(places.loaded(g), 1);
     barrier_init(places.received(g), 1);
@@ -50,7 +50,7 @@ __device__ void init_barriers(const SplitPlaces& places) {
 
 // By one thread of kSplitFillers.
 __device__ void stream(const ForwardSplitArguments& a, const SplitPlaces& places, int rank,
-                       int filler, const SplitTiles& tiles) {
+                       int filler, const SplitTiles& tiles, bool waits_for_each) {
   const auto* weights = static_cast<const char*>(a.weights) + std::int64_t{rank} * a.weight_bytes;
   const auto* vectors = reinterpret_cast<const char*>(a.vectors + rank * a.vector_floats);
   const char* own = a.scratch + static_cast<std::size_t>(blockIdx.x) * a.scratch_bytes;
@@ -63,12 +63,12 @@ __device__ void stream(const ForwardSplitArguments& a, const SplitPlaces& places
     return own + offset;
   };
   fill_ring(a.pieces, a.num_pieces, places.ring(), filler, kSplitFillers, tiles.count(),
-            a.each_thread_leaves != 0, from);
+            waits_for_each, from);
 }
 
 #endif  // DPIF_HOPPER
 
-template <int kCrossTile, int kDeepTile>
+template <int kCrossTile, int kDeepTile, bool kEachLeaves>
 __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kSplitThreads, 1)
     forward_split_kernel(const __grid_constant__ RunInputs inputs,
                          const __grid_constant__ ForwardSplitArguments a) {
@@ -79,12 +79,12 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kSplitThreads, 1)
   const SplitPlaces places{a.shared, shared_address(shared)};
   const int rank = static_cast<int>(cluster_rank());
   const int warp = threadIdx.x / 32;
-  if (threadIdx.x == 0) init_barriers(places);
+  if (threadIdx.x == 0) init_barriers(places, kEachLeaves);
   __syncthreads();
   cluster_arrive();
   if (warp < kRingUsers) {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 208;");
-    SplitProducts<kCrossTile, kDeepTile>{inputs, a, places, rank, shared}.run(tiles);
+    SplitProducts<kCrossTile, kDeepTile, kEachLeaves>{inputs, a, places, rank, shared}.run(tiles);
   } else {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
     cluster_wait();
@@ -93,44 +93,46 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kSplitThreads, 1)
     else if (threadIdx.x % 32 == 0 && warp == kRingUsers + 1)
       SplitSender{a, places, rank}.run(tiles);
     else if (threadIdx.x % 32 == 0)
-      stream(a, places, rank, warp - kRingUsers - 2, tiles);
+      stream(a, places, rank, warp - kRingUsers - 2, tiles, kEachLeaves);
     __syncwarp();
   }
   cluster_sync();  // nobody leaves while the other block may still write here
 #endif
 }
 
-template <int kCrossTile>
+template <int kCrossTile, bool kEachLeaves>
 const void* kernel_of_tiles(int deep) {
   switch (deep) {
     case 112:
-      return reinterpret_cast<const void*>(forward_split_kernel<kCrossTile, 112>);
+      return reinterpret_cast<const void*>(forward_split_kernel<kCrossTile, 112, kEachLeaves>);
     case 128:
-      return reinterpret_cast<const void*>(forward_split_kernel<kCrossTile, 128>);
+      return reinterpret_cast<const void*>(forward_split_kernel<kCrossTile, 128, kEachLeaves>);
     default:
       DPIF_CHECK(false, "no kernel has quarters of ", deep, " columns");
   }
 }
 
+template <bool kEachLeaves>
+const void* kernel_of(const ForwardSplitForm& form) {
+  return form.cross_tile == 112 ? kernel_of_tiles<112, kEachLeaves>(form.deep_tile)
+                                : kernel_of_tiles<160, kEachLeaves>(form.deep_tile);
+}
+
 }  // namespace
 
-ForwardKernel forward_split_kernel_for(const ForwardSplitArguments& arguments) {
+ForwardKernel forward_split_kernel_for(const ForwardSplitArguments& arguments,
+                                       bool each_thread_leaves) {
   const ForwardSplitForm& form = arguments.form;
-  const ForwardKernel kernel{form.cross_tile == 112 ? kernel_of_tiles<112>(form.deep_tile)
-                                                    : kernel_of_tiles<160>(form.deep_tile),
-                             arguments.shared.bytes};
-  DPIF_CUDA_CHECK(cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                       kForwardSharedLimit));
-  return kernel;
+  return load_forward_kernel(each_thread_leaves ? kernel_of<true>(form) : kernel_of<false>(form),
+                             arguments.shared.bytes);
 }
 
 void forward_split_hopper(const ForwardKernel& kernel, std::int64_t rows, const RunInputs& inputs,
                           const ForwardSplitArguments& arguments, int blocks, cudaStream_t stream) {
   if (rows == 0) return;
   const auto needed = static_cast<unsigned>((rows + kForwardRows - 1) / kForwardRows * 2);
-  void* both[] = {const_cast<RunInputs*>(&inputs), const_cast<ForwardSplitArguments*>(&arguments)};
-  DPIF_CUDA_CHECK(cudaLaunchKernel(kernel.function, std::min(needed, static_cast<unsigned>(blocks)),
-                                   kSplitThreads, both, kernel.shared, stream));
+  launch_forward(kernel, std::min(needed, static_cast<unsigned>(blocks)), kSplitThreads, inputs,
+                 arguments, stream);
 }
 
 }  // namespace dpiframe

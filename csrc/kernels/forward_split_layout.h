@@ -100,7 +100,6 @@ struct ForwardSplitArguments {
   int vector_floats;  // of a block
   int scratch_bytes;  // of a block
   float bias;
-  int each_thread_leaves;  // what it read of a piece, as racecheck can follow, which takes longer
   std::uint16_t ids_rows[4 * kSplitMaxStrips];  // of each of `parts`
 };
 

@@ -149,9 +149,9 @@ struct SplitCross {
 // The end of a cross layer of a warpgroup's quarter: values = x0 * (sums + bias) + x_l. tops: the
 // largest magnitudes. dots += the head's, of zeros but for the last level: its instructions are
 // fewer than those of a form of its own, which would have to come from L2.
-template <int kTile>
+template <int kTile, bool kEachLeaves>
 struct SplitCrossEnd {
-  SplitStream& stream;
+  SplitStream<kEachLeaves>& stream;
   std::uint32_t xl;  // the quarter, of
   int count;         // strips
   ForwardThread thread{};
@@ -190,8 +190,10 @@ struct SplitCrossEnd {
 #pragma unroll
         for (int k = 0; k < 4; ++k) four.end(values[8 * i + split_sum(r, k)], k, dots[r], tops[r]);
       }
+    stream.leave(barriers[0]);
+    stream.leave(barriers[1]);
     if (thread.group == 0) stream.take(kWordsBytes, barriers[2]);
-    for (const std::uint32_t barrier : barriers) stream.leave(barrier);
+    stream.leave(barriers[2]);
     if constexpr (kEnd < kTile / kSplitStrip) strips<kEnd>(values, inverse, dots, tops);
   }
 };

@@ -12,14 +12,14 @@ namespace dpiframe {
 
 #ifdef DPIF_HOPPER
 
-template <int kCrossTile, int kDeepTile>
+template <int kCrossTile, int kDeepTile, bool kEachLeaves>
 struct SplitProducts {
   const RunInputs& inputs;
   const ForwardSplitArguments& a;
   const SplitPlaces& places;
   int rank;
   char* shared;
-  SplitStream stream{RingWalk(places.ring()), a.each_thread_leaves != 0};
+  SplitStream<kEachLeaves> stream{RingWalk(places.ring())};
   ForwardThread thread{};
   int came = 0;  // inputs of which the other block's quarters came
   int sent = 0;  // quarters that the other block took
@@ -127,7 +127,8 @@ struct SplitProducts {
       if (level == 0 && has_h) tell_stored(places.h_stored());
       if (is_last && has_h && is_first_lane()) barrier_arrive(places.x_done());
       if (!is_last || (!has_h && !is_end)) tell_ready();
-      SplitCrossEnd<kCrossTile>{stream, place(quarter()), x_count()}.run(values, dots, tops);
+      SplitCrossEnd<kCrossTile, kEachLeaves>{stream, place(quarter()), x_count()}.run(values, dots,
+                                                                                      tops);
       wait_until_taken(true);
     }
     if (!is_last) store_quarter<kCrossTile>(values, tops, x_count(), ToShared{place(quarter())});

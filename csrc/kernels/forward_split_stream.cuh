@@ -57,19 +57,24 @@ struct SplitTiles {
 
 // A warp's way through what is streamed: products, of its warpgroup's tile of columns, and what
 // follows them.
+//
+// kEachLeaves: each thread leaves a piece itself, if it has read it or left one of those that many
+// threads that fill before. So each of these waits, before it fills where a thread has read, for
+// that thread's own arrival: racecheck follows barriers from thread to thread, not over __syncwarp
+// to a lane that arrives for its warp. It takes longer.
+template <bool kEachLeaves>
 struct SplitStream {
   RingWalk ring;
-  bool each_leaves;
   std::uint32_t pending = 0;  // barrier of the piece whose products may be under way
   int left = 0;               // pieces of the product
   int is_there = 0;           // the next one
-  int singly = 0;             // of its pieces, so many are left by each thread
+  int singly = 0;             // of its pieces, so many are left by each thread, if kEachLeaves
 
   // The product of an input of `strips` strips begins.
   template <int kTile>
   __device__ void start(int strips) {
     left = strips * 2 / forward_split_parts(kTile);
-    singly = each_leaves ? kSplitFillers : 0;
+    singly = kSplitFillers;
     look_ahead<kTile>();
   }
 
@@ -116,12 +121,10 @@ struct SplitStream {
     barrier_wait(barrier, phase);
     return place;
   }
+  // By all of a warp's threads, which have read it.
   __device__ void leave(std::uint32_t barrier) const {
     __syncwarp();
-    if (each_leaves)
-      barrier_arrive(barrier + 8);
-    else
-      leave_piece(barrier);
+    if (kEachLeaves || threadIdx.x % 32 == 0) barrier_arrive(barrier + 8);
   }
 
  private:
@@ -141,16 +144,15 @@ struct SplitStream {
     ring.start(kPieceBytes<kTile>);
     is_there = __all_sync(0xffffffffu, barrier_is_over(ring.full, ring.phase));
   }
-  // each_leaves: each thread itself, as often as there are threads that fill. So each of these
-  // waits, before it fills where a thread has read, for that thread's own arrival: racecheck
-  // follows barriers from thread to thread, not over __syncwarp to a lane that arrives for its
-  // warp.
+  // Of a piece that no thread has read.
   __device__ void release() {
-    if (pending == 0) return;
-    if (--singly >= 0)
-      barrier_arrive(pending + 8);
-    else
-      leave_piece(pending);
+    const bool is_first = threadIdx.x % 32 == 0;
+    if constexpr (!kEachLeaves) {
+      if (pending != 0 && is_first) barrier_arrive(pending + 8);
+    } else if (pending != 0) {
+      const bool is_single = --singly >= 0;
+      if (is_single || is_first) barrier_arrive(pending + 8, is_single ? 1 : 32);
+    }
   }
   __device__ void wait_for_piece() {
     if (__all_sync(0xffffffffu, barrier_is_over(ring.full, ring.phase))) return;

@@ -24,7 +24,7 @@ constexpr int kTallThreads = 384;
 
 // By one thread.
 __device__ void init_barriers(const TallPlaces& places) {
-  places.ring().init();
+  places.ring().init(kRingUsers);
   for (int i = 0; i < 2; ++i) {
     barrier_init(places.gathered(i), 1);
     barrier_init(places.loaded(i), 1);

@@ -70,7 +70,7 @@ struct TallProduct {
   std::uint32_t pending = 0;  // barrier of the piece whose products may be under way
 
   __device__ void release() {
-    if (pending != 0) leave_piece(pending);
+    if (pending != 0 && threadIdx.x % 32 == 0) barrier_arrive(pending + 8);
   }
 
   // sums += `steps` steps of activations from x on by the next weights, for both of the block's

@@ -161,11 +161,13 @@ class StreamWalk:
         yield from self.leave(vectors)
 
     def end_cross(self, warp: Warp, shape: Shape) -> Agent:
-        """Either warpgroup takes x0 of the other, too."""
+        """Warpgroup 1 has x0 of warpgroup 0 taken, too, while it uses its own."""
         for _, strips in shape.ends():
             pieces: list[Piece] = []
             yield from self.take(warp, VECTOR_BYTES * strips * STRIP, pieces)
             yield from self.take(warp, 2 * strips * WORD_BYTES, pieces)
+            if warp.group == 0:
+                yield from self.leave(pieces)
             yield from self.take(warp, 2 * strips * WORD_BYTES, pieces)
             yield from self.leave(pieces)
 
