@@ -39,7 +39,8 @@ gpu-check: $(SETUP)
 # compute-sanitizer comes with the CUDA toolkit.
 gpu-sanitize: $(SETUP)
 	for tool in memcheck synccheck racecheck; do \
-	  for cases in "" large split; do \
+	  split=$$([ $$tool = racecheck ] && echo followed || echo split); \
+	  for cases in "" large $$split; do \
 	    compute-sanitizer --tool $$tool --error-exitcode 9 \
 	      $(BIN)/python tests/gpu/sanitize.py $$cases || exit 1; \
 	  done; \

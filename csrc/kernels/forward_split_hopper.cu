@@ -9,8 +9,9 @@
 // of x0's columns and makes a quarter of each product's. Warp 8 looks over the ids and scores, warp
 // 9 sends each quarter to the other block, 10 to 15 stream weights, vectors and x0.
 //
-// Bytes a tile: ids and rows of its samples once; all weights once, from L2, 4 bytes each; x0
-// to L2 and back for each cross layer, h of the first deep level once.
+// Bytes a tile: rows of its samples once, ids by the gather and by who looks them over; all weights
+// once, from L2, 4 bytes each; x0 to L2 and back for each cross layer, h of the first deep level
+// once.
 #include <algorithm>
 
 #include "common/kernel_end.cuh"

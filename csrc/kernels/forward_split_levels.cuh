@@ -94,11 +94,12 @@ __device__ void store_quarter(const float (&values)[kTile / 2], const float (&to
       to.two(at, low.large, high.large);
       to.two(at + kSplitStripBytes / 2, low.small, high.small);
     }
-  if (thread.lane % 4 != 0) return;
+  if (thread.lane % 4 == 0)
 #pragma unroll
-  for (int r = 0; r < 2; ++r)
-    to.one(count * kSplitStripBytes + thread.first_row() + 8 * r,
-           __float_as_uint(powers.inverse[r]) >> 23);
+    for (int r = 0; r < 2; ++r)
+      to.one(count * kSplitStripBytes + thread.first_row() + 8 * r,
+             __float_as_uint(powers.inverse[r]) >> 23);
+  __syncwarp();
 }
 // The inverse power of two of the thread's first row, or of that 8 below, of a quarter of `count`
 // strips.

@@ -68,6 +68,7 @@ struct SplitProducts {
 
   // Behind a product: its input may be written over, for the other block.
   __device__ void tell_ready() const {
+    __syncwarp();  // all of the warp have read the powers of two that came
     if (is_first_lane()) arrive_in(address_in(places.ready(), 1 - rank));
     __syncwarp();
   }
@@ -125,6 +126,7 @@ struct SplitProducts {
     } else {
       multiply<kCrossTile>(a.form.x_strips, false, level > 0, false, n, values);
       if (level == 0 && has_h) tell_stored(places.h_stored());
+      __syncwarp();
       if (is_last && has_h && is_first_lane()) barrier_arrive(places.x_done());
       if (!is_last || (!has_h && !is_end)) tell_ready();
       SplitCrossEnd<kCrossTile, kEachLeaves>{stream, place(quarter()), x_count()}.run(values, dots,

@@ -8,7 +8,8 @@ namespace dpiframe {
 
 #ifdef DPIF_HOPPER
 
-// A quarter goes in pieces, a few hundred clocks apart: what comes in one go keeps weights waiting.
+// A quarter goes in pieces of so many bytes (the last is less than twice as long), so many clocks
+// apart: what comes in one go keeps weights waiting.
 constexpr int kSplitSendBytes = 2 * kSplitStripBytes;
 constexpr int kSplitSendPause = 300;
 

@@ -1,5 +1,6 @@
 """What compute-sanitizer runs (make gpu-sanitize): every precision, odd shapes; `large`: the one
-kernel for large batches alone; `split`: that of float32 models alone.
+kernel for large batches alone; `split`: that of float32 models alone; `followed`: the
+form of it that racecheck can follow.
 
 Plain Python, since a test runner would bring the kernels of torch with it; references are computed
 on the CPU.
@@ -44,7 +45,7 @@ ONE_KERNEL = (
 LARGE = Shape("dcnv2", 39, (16,), (400, 400, 400), None, 2, "parallel")
 LARGE_SIZES = (4300, 8600)  # fewer tiles than clusters, then two for some
 SPLIT = Shape("dcnv2", 39, (12, 16, 20), (400, 33, 400), None, 2, "parallel")
-SPLIT_SIZES = (1100, 4300)  # buckets beyond those of steps: fewer tiles than clusters, then more
+SPLIT_SIZES = (2100, 4300)  # buckets beyond those of steps: fewer tiles than clusters, then more
 SIZES = (1, 19, 129, 200)
 FEW_FIELDS = Shape("wdl", 3, (8,), (520,), None, 1, "parallel")
 MANY_ROWS = 4300  # with 520 columns: several tiles a block
@@ -103,7 +104,11 @@ def run(engine: CudaEngine, batches: list[Batch]) -> None:
 
 
 def case(
-    shape: Shape, sizes: tuple[int, ...], precisions: tuple[str, ...], one_kernel: bool = False
+    shape: Shape,
+    sizes: tuple[int, ...],
+    precisions: tuple[str, ...],
+    one_kernel: bool = False,
+    faults: Faults | None = None,
 ) -> None:
     began = time.monotonic()
     model = even_model(shape.spec())
@@ -113,7 +118,6 @@ def case(
         batches.append(Batch(ids, dense, model_zoo.reference_logits(model, ids, dense)))
     for i, precision in enumerate(precisions):
         options = {"precision": precision, "max_batch": sizes[-1], "one_kernel": one_kernel}
-        faults = Faults(each_thread_leaves=True)
         engine = cuda_engine(model, faults=faults, graphs=i % 2 == 0, threads=1, **options)
         run(engine, batches)
         engine.close()
@@ -160,6 +164,11 @@ def split() -> None:
     case(SPLIT, SPLIT_SIZES, ("fp32",), one_kernel=True)
 
 
+def followed() -> None:
+    faults = Faults(each_thread_leaves=True)
+    case(SPLIT, SPLIT_SIZES, ("fp32",), one_kernel=True, faults=faults)
+
+
 def all_others() -> None:
     for shape in SHAPES:
         case(shape, SIZES, PRECISIONS)
@@ -181,4 +190,5 @@ def all_others() -> None:
 if __name__ == "__main__":
     if not cuda_cases.HAS_GPU:
         raise SystemExit("needs a CUDA device")
-    {"": all_others, "large": large, "split": split}["".join(sys.argv[1:])]()
+    cases = {"": all_others, "large": large, "split": split, "followed": followed}
+    cases["".join(sys.argv[1:])]()
