@@ -168,7 +168,7 @@ def stream(json_path: Path | None, **options: object) -> None:
     help="Parts to measure anew, by commas: lookup,models,stream,ablation,memory. Default: all.",
 )
 @click.option("--quick", is_flag=True, help="Batch 4,096 and few cases.")
-@click.option("--match", default="", help="Only cases whose name holds this: fp32, 'dcnv2 4096'.")
+@click.option("--match", default="", help="Only cases of this in their name; for a new folder.")
 def gpu(output: Path, only: str | None, quick: bool, match: str) -> None:
     """All evidence of a GPU: every case against every peer, as JSON and as a page.
 

@@ -48,13 +48,17 @@ def run_checks(
     output: Path, only: str | None, quick: bool, say: Callable[[str], None], match: str = ""
 ) -> bool:
     """Measure the parts named in `only`, by commas (all); whether everything could be measured.
-    match: only cases whose name holds it, "4096 fp32" for example.
+    match: only cases whose name holds it, "4096 fp32" for example; a part then has no others.
+    ConfigError where a part has none such.
 
     Files are written after each case, so that a run that is cut short leaves what it has.
     """
     chosen = [name.strip() for name in only.split(",")] if only else list(PARTS)
     if unknown := [name for name in chosen if name not in PARTS]:
         raise ConfigError(f"there is no part {unknown[0]!r}; there are: {', '.join(PARTS)}")
+    works = {name: [w for w in PARTS[name](quick) if match in w.title] for name in chosen}
+    if empty := [name for name in chosen if not works[name]]:
+        raise ConfigError(f"part {empty[0]} has no case whose name holds {match!r}")
     require_gpu()
     facts, at = machine("cuda"), commit()
     path = output / f"{re.sub(r'[^a-z0-9]+', '_', facts['gpu'].lower())}.json"
@@ -70,9 +74,7 @@ def run_checks(
         part = Part(commit=at, time=now(), machine=facts, ceilings=rates)
         evidence.parts[name] = part
         began = time.perf_counter()
-        for work in PARTS[name](quick):
-            if match not in work.title:
-                continue
+        for work in works[name]:
             _measure(work, part, say)
             part.seconds = time.perf_counter() - began
             evidence.write(path)

@@ -141,6 +141,12 @@ def test_an_unknown_part_is_refused(tmp_path):
         run_checks(tmp_path, "models,lookups", False, print)
 
 
+def test_a_name_that_no_case_has_is_refused_before_anything_is_lost(tmp_path):
+    with pytest.raises(ConfigError, match="part models has no case whose name holds 'fp64'"):
+        run_checks(tmp_path, "models,lookup", False, print, "fp64")
+    assert not list(tmp_path.iterdir())
+
+
 def test_commit_of_a_tree_without_git(monkeypatch):
     monkeypatch.setattr(machine, "_output", lambda command: "")
     monkeypatch.delenv("DPIFRAME_COMMIT", raising=False)
