@@ -70,8 +70,8 @@ struct SplitGather {
   int count;
   std::int64_t b;  // the first of the rows
 
-  // Of strip i; the last in place of those beyond.
-  __device__ const ForwardSplitPart& part(int i) const { return parts[min(i, count - 1) * 4]; }
+  // Of strip i; there are some behind the last of the last quarter, too.
+  __device__ const ForwardSplitPart& part(int i) const { return parts[i * 4]; }
   __device__ bool is_there(int i, int r) const { return b + 8 * r < inputs.batch && i < count; }
 
   // The strips' ids of both rows; of the batch's last in place of those behind it.
@@ -83,7 +83,7 @@ struct SplitGather {
                                                                         << shift};
 #pragma unroll
     for (int i = 0; i < kStrips; ++i) {
-      const char* row = base + ((ids_rows[min(i, count - 1) * 4] * inputs.ids_stride) << shift);
+      const char* row = base + ((ids_rows[i * 4] * inputs.ids_stride) << shift);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         if (is_int64)
@@ -140,7 +140,7 @@ __device__ void gather_x0(const RunInputs& inputs, const ForwardSplitArguments& 
                           int first, int count, float4* own, float (&values)[kTile / 2],
                           float (&tops)[2]) {
   const ForwardThread thread;
-  const int part = first * 4 + thread.lane % 4;
+  const int part = static_cast<int>(kept(first * 4 + thread.lane % 4));  // for this tile alone
   constexpr int kStrips = SplitGather<kTile>::kStrips;
   float4 fours[kStrips][2];
   SplitGather<kTile>{inputs, a.parts + part, a.ids_rows + part, count,

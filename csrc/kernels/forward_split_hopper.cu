@@ -80,14 +80,15 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kSplitThreads, 1)
   const SplitPlaces places{a.shared, shared_address(shared)};
   const int rank = static_cast<int>(cluster_rank());
   const int warp = threadIdx.x / 32;
-  if (threadIdx.x == 0) init_barriers(places, kEachLeaves);
-  __syncthreads();
-  cluster_arrive();
-  if (warp < kRingUsers) {
+  if (warp < kRingUsers) [[likely]] {
+    cluster_arrive();  // before barriers are there: the lookup needs none
     asm volatile("setmaxnreg.inc.sync.aligned.u32 208;");
-    SplitProducts<kCrossTile, kDeepTile, kEachLeaves>{inputs, a, places, rank, shared}.run(tiles);
+    SplitProducts<kCrossTile, kDeepTile, kEachLeaves>{inputs, a, places, rank}.run(tiles);
   } else {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 48;");
+    if (threadIdx.x == 32 * kRingUsers) init_barriers(places, kEachLeaves);
+    __syncwarp();
+    cluster_arrive();
     cluster_wait();
     if (warp == kRingUsers)
       SplitScores{inputs, a, places, rank}.run(tiles);

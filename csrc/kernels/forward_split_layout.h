@@ -6,8 +6,8 @@
 // `strips` strips has those from forward_split_first(strips, q) on; quarters 0 and 1 are block 0's.
 // An activation is two float16, large and small, times a power of two of its own for each row of a
 // quarter. A quarter of activations lies in shared memory as its strips, each [large or small, 2
-// chunks of 8 columns, 64 rows, 8], then the exponents, a byte each, of the 64 rows' inverse powers
-// of two.
+// chunks of 8 columns, 64 rows, 8], the strip's columns permuted (forward_split_column), then the
+// exponents, a byte each, of the 64 rows' inverse powers of two.
 //
 // Order: the first deep level, whose output waits in global memory; the cross layers, each in the
 // place of the one before; the other deep levels, whose quarters lie where those of x were: a
@@ -26,7 +26,8 @@ constexpr int kSplitStrip = 16;     // columns
 constexpr int kSplitMaxLevels = 4;  // of either kind
 constexpr int kSplitMaxStrips = 40;
 constexpr int kSplitBarriers = 15;  // beside those of pieces
-constexpr int kSplitStripBytes = 2 * 2 * kForwardRows * 16;
+constexpr int kSplitChunkBytes = kForwardRows * 16;
+constexpr int kSplitStripBytes = 2 * 2 * kSplitChunkBytes;
 constexpr int kSplitScaleBytes = kForwardRows;
 constexpr int kSplitWordBytes = 128 * 16;  // 16 bytes of each thread of a warpgroup
 constexpr int kSplitPieceStrips = 4;       // of x0 and a cross layer's vectors
@@ -63,10 +64,11 @@ struct alignas(16) ForwardSplitField {
 // What a block's pieces are, of the ring of forward_ring.h; a source's upper two bits say which,
 // and so what the others count from.
 //   weights: 16 columns of k of one product's, large, small or both, of the block's; [2 chunks of 8
-//     columns of k, 2 tile, 8] float16 each; of both tiles' columns those of each 16 permuted
-//     (forward_split_column)
+//     columns of k, 2 tile, 8] float16 each; those of k, and of both tiles' columns those of each
+//     16, permuted (forward_split_column)
 //   vectors: of the block's, of a few strips of a product: [3, 2, columns] float32, for both tiles
-//     biases, inverse powers of two and the head
+//     biases (of a cross layer with those of the layers before), inverse powers of two, and of the
+//     last level the head, of other cross layers what leads to the next one's powers of two
 //   own: of the block's scratch, x0 of one warpgroup: a few words of each thread
 // Each product's weights are followed by its vectors and, of a cross layer, x0: for the same strips
 // vectors, then x0 of either warpgroup, and so on.
@@ -87,7 +89,7 @@ struct ForwardSplitArguments {
   ForwardSplitShared shared;
   const void* weights;            // of block 0, then of block 1, in the order of their use
   const float* vectors;           // of block 0, then of block 1: of each product, as pieces
-  const ForwardSplitPart* parts;  // of x0's columns, whole strips
+  const ForwardSplitPart* parts;  // of x0's columns, then some of no rows
   const ForwardSplitField* fields;
   const RingPiece* pieces;  // of a tile of rows, in the order of their use
   unsigned* tickets;        // 0 between launches
@@ -110,8 +112,8 @@ DPIF_EVERYWHERE constexpr int forward_split_first(int strips, int quarter) {
 DPIF_EVERYWHERE constexpr int forward_split_count(int strips, int quarter) {
   return forward_split_first(strips, quarter + 1) - forward_split_first(strips, quarter);
 }
-// The column of a strip whose weights are row `place` of the 16 that a wgmma has: so a thread's
-// sums (2 t + {0, 1} of either 8) are four neighbours.
+// The column of a strip at `place` of the 16 that a wgmma has of n or of k: so a thread's sums
+// (2 t + {0, 1} of either 8) are four neighbours, and it keeps them as words of its own.
 DPIF_EVERYWHERE constexpr int forward_split_column(int place) {
   return place % 8 / 2 * 4 + place / 8 * 2 + place % 2;
 }

@@ -24,51 +24,28 @@ __device__ inline float4 load_four(std::uint32_t address) {
           __uint_as_float(words.w)};
 }
 
-// From the start of a quarter to the thread's first four numbers' large parts of its first row.
+// From the start of a quarter to the large parts of the thread's first two numbers of its first
+// row; the other two lie a chunk behind. A warp's are 128 bytes in a row, of either chunk.
 __device__ inline int split_offset(const ForwardThread& thread) {
-  const int four = thread.lane % 4;
-  return four / 2 * 1024 + thread.first_row() * 16 + four % 2 * 8;
-}
-
-// Two words' four numbers, large + small over their power of two.
-__device__ inline float4 joined(const uint2& large, const uint2& small, float inverse) {
-  const auto pair = [&](const std::uint32_t& l, const std::uint32_t& s) {
-    const float2 a = __half22float2(reinterpret_cast<const __half2&>(l));
-    const float2 b = __half22float2(reinterpret_cast<const __half2&>(s));
-    return float2{(a.x + b.x) * inverse, (a.y + b.y) * inverse};
-  };
-  const float2 low = pair(large.x, small.x);
-  const float2 high = pair(large.y, small.y);
-  return {low.x, low.y, high.x, high.y};
-}
-__device__ inline uint2 load_two(std::uint32_t address) {
-  uint2 two;
-  asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];"
-               : "=r"(two.x), "=r"(two.y)
-               : "r"(address)
-               : "memory");
-  return two;
+  return thread.first_row() * 16 + thread.lane % 4 * 4;
 }
 
 struct ToShared {
   std::uint32_t place;
 
-  __device__ void two(int offset, std::uint32_t x, std::uint32_t y) const {
-    asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(place + offset), "r"(x), "r"(y)
-                 : "memory");
-  }
+  __device__ void word(int offset, std::uint32_t word) const { store_word(place + offset, word); }
   __device__ void one(int offset, std::uint32_t byte) const {
     asm volatile("st.shared.u8 [%0], %1;" ::"r"(place + offset), "r"(byte) : "memory");
   }
 };
-struct ToEither {  // shared or global memory
+struct ToGlobal {
   char* place;
 
-  __device__ void two(int offset, std::uint32_t x, std::uint32_t y) const {
-    asm volatile("st.v2.b32 [%0], {%1, %2};" ::"l"(place + offset), "r"(x), "r"(y) : "memory");
+  __device__ void word(int offset, std::uint32_t word) const {
+    asm volatile("st.global.b32 [%0], %1;" ::"l"(place + offset), "r"(word) : "memory");
   }
   __device__ void one(int offset, std::uint32_t byte) const {
-    asm volatile("st.u8 [%0], %1;" ::"l"(place + offset), "r"(byte) : "memory");
+    asm volatile("st.global.u8 [%0], %1;" ::"l"(place + offset), "r"(byte) : "memory");
   }
 };
 
@@ -79,7 +56,7 @@ __device__ void store_quarter(const float (&values)[kTile / 2], const float (&to
                               const To& to) {
   const ForwardThread thread;
   const RowPowers powers(tops[0], tops[1]);
-  const int offset = split_offset(thread);
+  const int offset = static_cast<int>(kept(split_offset(thread)));
 #pragma unroll
   for (int i = 0; i < kTile / kSplitStrip; ++i)
 #pragma unroll
@@ -91,8 +68,10 @@ __device__ void store_quarter(const float (&values)[kTile / 2], const float (&to
                            values[8 * i + split_sum(r, 3)] * by);
       if (i >= count) continue;
       const int at = offset + i * kSplitStripBytes + r * 128;
-      to.two(at, low.large, high.large);
-      to.two(at + kSplitStripBytes / 2, low.small, high.small);
+      to.word(at, low.large);
+      to.word(at + kSplitChunkBytes, high.large);
+      to.word(at + kSplitStripBytes / 2, low.small);
+      to.word(at + kSplitStripBytes / 2 + kSplitChunkBytes, high.small);
     }
   if (thread.lane % 4 == 0)
 #pragma unroll
@@ -112,8 +91,7 @@ __device__ inline float load_inverse(std::uint32_t quarter, int count, int row) 
   return __uint_as_float(exponent << 23);
 }
 
-// Biases, inverse powers of two and head of the thread's columns of `kColumns` of either tile, a
-// strip at a time.
+// Vectors of the thread's columns of `kColumns` of either tile, a strip at a time.
 template <int kColumns>
 struct SplitVectors {
   std::uint32_t place;
@@ -122,51 +100,33 @@ struct SplitVectors {
       : place(kept(vectors + threadIdx.x / 128 * kColumns * 4 + threadIdx.x % 4 * 16)) {}
   __device__ float4 bias(int i) const { return load_four(place + i * 64); }
   __device__ float4 inverse(int i) const { return load_four(place + 2 * kColumns * 4 + i * 64); }
-  __device__ float4 head(int i) const { return load_four(place + 4 * kColumns * 4 + i * 64); }
+  // The head, or what leads to the next cross layer's powers of two.
+  __device__ float4 last(int i) const { return load_four(place + 4 * kColumns * 4 + i * 64); }
 };
 
 __device__ inline float in_four(const float4& four, int i) {
   return i == 0 ? four.x : i == 1 ? four.y : i == 2 ? four.z : four.w;
 }
 
-// What a cross layer's end has of a row's four columns.
-struct SplitCross {
-  float4 x0;
-  float4 xl;
-  float4 bias;
-  float4 inverse;
-  float4 head;
-
-  // value: a sum that becomes x0 * (sum + bias) + xl. dot += the head's; top: the largest
-  // magnitude.
-  __device__ void end(float& value, int k, float& dot, float& top) const {
-    const float sum = fmaf(value, in_four(inverse, k), in_four(bias, k));
-    value = fmaf(in_four(x0, k), sum, in_four(xl, k));
-    dot = fmaf(value, in_four(head, k), dot);
-    top = fmaxf(top, fabsf(value));
-  }
-};
-
-// The end of a cross layer of a warpgroup's quarter: values = x0 * (sums + bias) + x_l. tops: the
-// largest magnitudes. dots += the head's, of zeros but for the last level: its instructions are
-// fewer than those of a form of its own, which would have to come from L2.
+// The end of a cross layer of a warpgroup's quarter. As x_{l+1} is x_l + x0 * (W_l x_l + b_l), it
+// is x0 + x0 * (all layers' products so far + all their biases): values = that. products: in the
+// powers of two of this layer's w, then of the next one's. tops: the largest magnitudes. The last
+// layer's dots += the head's.
 template <int kTile, bool kEachLeaves>
 struct SplitCrossEnd {
   SplitStream<kEachLeaves>& stream;
-  std::uint32_t xl;  // the quarter, of
-  int count;         // strips
+  bool is_last;
   ForwardThread thread{};
 
-  __device__ void run(float (&values)[kTile / 2], float (&dots)[2], float (&tops)[2]) {
-    const float inverse[] = {load_inverse(xl, count, thread.first_row()),
-                             load_inverse(xl, count, thread.first_row() + 8)};
-    strips<0>(values, inverse, dots, tops);
+  __device__ void run(float (&products)[kTile / 2], float (&values)[kTile / 2], float (&dots)[2],
+                      float (&tops)[2]) {
+    strips<0>(products, values, dots, tops);
   }
 
  private:
   // Those from kFirst on, a piece of vectors and x0 after the other.
   template <int kFirst>
-  __device__ void strips(float (&values)[kTile / 2], const float (&inverse)[2], float (&dots)[2],
+  __device__ void strips(float (&products)[kTile / 2], float (&values)[kTile / 2], float (&dots)[2],
                          float (&tops)[2]) {
     constexpr int kEnd = forward_split_strips_end(kTile, kFirst);
     constexpr int kColumns = (kEnd - kFirst) * kSplitStrip;
@@ -177,46 +137,68 @@ struct SplitCrossEnd {
     std::uint32_t x0 = stream.take(kWordsBytes, barriers[1]);
     if (thread.group == 1) x0 = stream.take(kWordsBytes, barriers[2]);
     x0 += threadIdx.x % 128 * 16;
-    const std::uint32_t own = xl + split_offset(thread);
 #pragma unroll
-    for (int i = kFirst; i < kEnd; ++i)
+    for (int i = kFirst; i < kEnd; ++i) {
+      const float4 bias = vectors.bias(i - kFirst);
+      const float4 inverse = vectors.inverse(i - kFirst);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        const std::uint32_t place = own + min(i, count - 1) * kSplitStripBytes + r * 128;
-        const SplitCross four{load_four(x0 + (2 * (i - kFirst) + r) * kSplitWordBytes),
-                              joined(load_two(place), load_two(place + kSplitStripBytes / 2),
-                                     i < count ? inverse[r] : 0.0f),
-                              vectors.bias(i - kFirst), vectors.inverse(i - kFirst),
-                              vectors.head(i - kFirst)};
+        const float4 first = load_four(x0 + (2 * (i - kFirst) + r) * kSplitWordBytes);
 #pragma unroll
-        for (int k = 0; k < 4; ++k) four.end(values[8 * i + split_sum(r, k)], k, dots[r], tops[r]);
+        for (int k = 0; k < 4; ++k) {
+          const int at = 8 * i + split_sum(r, k);
+          const float factor = fmaf(products[at], in_four(inverse, k), in_four(bias, k));
+          values[at] = fmaf(in_four(first, k), factor, in_four(first, k));
+          tops[r] = fmaxf(tops[r], fabsf(values[at]));
+        }
       }
+    }
+#pragma unroll
+    for (int i = kFirst; i < kEnd; ++i) {
+      const float4 last = vectors.last(i - kFirst);
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+        const int at = 8 * i + split_sum(j / 4, j % 4);
+        if (is_last)
+          dots[j / 4] = fmaf(values[at], in_four(last, j % 4), dots[j / 4]);
+        else
+          products[at] *= in_four(last, j % 4);
+      }
+    }
     stream.leave(barriers[0]);
     stream.leave(barriers[1]);
     if (thread.group == 0) stream.take(kWordsBytes, barriers[2]);
     stream.leave(barriers[2]);
-    if constexpr (kEnd < kTile / kSplitStrip) strips<kEnd>(values, inverse, dots, tops);
+    if constexpr (kEnd < kTile / kSplitStrip) strips<kEnd>(products, values, dots, tops);
   }
 };
 
-// values = max(sums + bias, 0); dots as above.
+// values = max(sums + bias, 0); the rest as above.
 template <int kTile>
 __device__ void end_deep(float (&values)[kTile / 2], const SplitVectors<kTile>& vectors,
-                         float (&dots)[2], float (&tops)[2]) {
+                         bool is_last, float (&dots)[2], float (&tops)[2]) {
 #pragma unroll
   for (int i = 0; i < kTile / kSplitStrip; ++i) {
     const float4 bias = vectors.bias(i);
     const float4 scale = vectors.inverse(i);
-    const float4 head = vectors.head(i);
 #pragma unroll
     for (int r = 0; r < 2; ++r)
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
         float& value = values[8 * i + split_sum(r, k)];
         value = at_least(fmaf(value, in_four(scale, k), in_four(bias, k)), 0.0f);
-        dots[r] = fmaf(value, in_four(head, k), dots[r]);
         tops[r] = fmaxf(tops[r], value);
       }
+  }
+  if (!is_last) return;
+#pragma unroll
+  for (int i = 0; i < kTile / kSplitStrip; ++i) {
+    const float4 head = vectors.last(i);
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+#pragma unroll
+      for (int k = 0; k < 4; ++k)
+        dots[r] = fmaf(values[8 * i + split_sum(r, k)], in_four(head, k), dots[r]);
   }
 }
 

@@ -25,14 +25,23 @@ std::uint32_t largest_exponent(const float* row, int k) {
   return exponent;
 }
 
-// As split_kernel (linear_prepare.cu): a row's largest number is brought into [2^14, 2^15).
-SplitWeights split(const ForwardLevel& level) {
+// Of each row of a level.
+std::vector<std::uint32_t> exponents_of(const ForwardLevel& level) {
+  std::vector<std::uint32_t> exponents;
+  for (int row = 0; row < level.n; ++row)
+    exponents.push_back(
+        largest_exponent(level.w.data() + static_cast<std::size_t>(row) * level.k, level.k));
+  return exponents;
+}
+
+// As split_kernel (linear_prepare.cu): numbers of 2^(exponent - 127) come into [2^14, 2^15).
+SplitWeights split(const ForwardLevel& level, const std::vector<std::uint32_t>& exponents) {
   SplitWeights found;
   found.large.reserve(level.w.size());
   found.small.reserve(level.w.size());
   for (int row = 0; row < level.n; ++row) {
     const float* w = level.w.data() + static_cast<std::size_t>(row) * level.k;
-    const std::uint32_t exponent = largest_exponent(w, level.k);
+    const std::uint32_t exponent = exponents[row];
     const auto factor = std::bit_cast<float>((127 + 14 + 127 - exponent) << 23);
     found.inverses.push_back(std::bit_cast<float>((exponent - 14) << 23));
     for (int c = 0; c < level.k; ++c) {
@@ -58,14 +67,16 @@ int column_at(const ForwardSplitProduct& product, int n, int block, int place) {
 void append_piece(const ForwardSplitProduct& product, const ForwardLevel& level, int block,
                   int strip, const std::vector<std::uint16_t>& values,
                   std::vector<std::uint16_t>& weights) {
-  for (int k = strip * kSplitStrip; k < (strip + 1) * kSplitStrip; k += 8)
+  for (int chunk = 0; chunk < kSplitStrip; chunk += 8)
     for (int row = 0; row < 2 * product.tile; ++row) {
       const int within = row % kSplitStrip;
       const int place = row - within + forward_split_column(within);
       const int column = column_at(product, level.n, block, place);
       const auto* w = values.data() + static_cast<std::size_t>(std::max(column, 0)) * level.k;
-      for (int i = k; i < k + 8; ++i)
-        weights.push_back(column >= 0 && i < level.k ? w[i] : std::uint16_t{0});
+      for (int i = chunk; i < chunk + 8; ++i) {
+        const int k = strip * kSplitStrip + forward_split_column(i);
+        weights.push_back(column >= 0 && k < level.k ? w[k] : std::uint16_t{0});
+      }
     }
 }
 
@@ -81,25 +92,73 @@ void append_weights(const ForwardSplitProduct& product, const ForwardLevel& leve
       }
 }
 
-// One product's biases, inverse powers of two and head for one block, as its pieces have them.
-void append_vectors(const ForwardSplitProduct& product, const ForwardLevel& level, int block,
-                    const std::vector<float>& inverses, const std::vector<float>& head,
+// What follows a product, of each of its columns; empty: zeros.
+struct SplitLevelVectors {
+  std::vector<float> biases;
+  std::vector<float> inverses;
+  std::vector<float> last;
+};
+
+// For one block, as its pieces have them.
+void append_vectors(const ForwardSplitProduct& product, const SplitLevelVectors& level, int block,
                     std::vector<float>& vectors) {
+  const auto n = static_cast<int>(level.inverses.size());
   const int strips = product.tile / kSplitStrip;
   for (int first = 0; first < strips;) {
     const int end = product.is_cross ? forward_split_strips_end(product.tile, first) : strips;
-    for (const auto& values : {level.bias, inverses, head})
+    for (const auto* values : {&level.biases, &level.inverses, &level.last})
       for (int group = 0; group < 2; ++group)
         for (int c = first * kSplitStrip; c < end * kSplitStrip; ++c) {
-          const int column = column_at(product, level.n, block, group * product.tile + c);
-          vectors.push_back(column < 0 || values.empty() ? 0.0f : values[column]);
+          const int column = column_at(product, n, block, group * product.tile + c);
+          vectors.push_back(column < 0 || values->empty() ? 0.0f : (*values)[column]);
         }
     first = end;
   }
 }
 
+// The exponents that each cross layer's rows are split by. Products of all layers are summed, so
+// they go from each layer's powers of two to the next one's, and these may not differ by so much
+// that sums overflow: rows below 2^-kApart of the largest of all layers are split as if they were
+// that large, and lose bits 17 powers of two below it.
+std::vector<std::vector<std::uint32_t>> cross_exponents(const ForwardCrossModel& model) {
+  constexpr std::uint32_t kApart = 30;
+  std::vector<std::vector<std::uint32_t>> found;
+  std::vector<std::uint32_t> largest(model.cross.front().n, 0);
+  for (const ForwardLevel& level : model.cross) {
+    found.push_back(exponents_of(level));
+    for (int row = 0; row < level.n; ++row)
+      largest[row] = std::max(largest[row], found.back()[row]);
+  }
+  for (std::vector<std::uint32_t>& exponents : found)
+    for (std::size_t row = 0; row < exponents.size(); ++row)
+      exponents[row] = std::max(exponents[row] + kApart, largest[row]) - kApart;
+  return found;
+}
+
+// For each cross layer the sum of its bias and those before.
+std::vector<std::vector<float>> cross_biases(const ForwardCrossModel& model) {
+  std::vector<std::vector<float>> found;
+  std::vector<double> sums(model.cross.front().n, 0.0);
+  for (const ForwardLevel& level : model.cross) {
+    for (std::size_t row = 0; row < level.bias.size(); ++row) sums[row] += level.bias[row];
+    found.emplace_back(sums.begin(), sums.end());
+  }
+  return found;
+}
+
+// From each row's powers of two to those of the next layer.
+std::vector<float> ratios(const std::vector<std::uint32_t>& from,
+                          const std::vector<std::uint32_t>& to) {
+  std::vector<float> found;
+  for (std::size_t row = 0; row < from.size(); ++row)
+    found.push_back(std::bit_cast<float>((127 + from[row] - to[row]) << 23));
+  return found;
+}
+
 // For each block, one product behind the other.
 void place_levels(const ForwardCrossModel& model, ForwardSplitPlan& plan) {
+  const auto exponents = cross_exponents(model);
+  const auto biases = cross_biases(model);
   std::vector<std::uint16_t> weights[2];
   std::vector<float> vectors[2];
   for (const ForwardSplitProduct& product : forward_split_products(plan.arguments.form)) {
@@ -107,11 +166,15 @@ void place_levels(const ForwardCrossModel& model, ForwardSplitPlan& plan) {
     const ForwardLevel& level = levels[product.level];
     const bool is_last = product.level + 1 == static_cast<int>(levels.size());
     const auto& head = product.is_cross ? model.cross_head : model.deep_head;
-    const SplitWeights values = split(level);
+    const SplitWeights values =
+        split(level, product.is_cross ? exponents[product.level] : exponents_of(level));
+    SplitLevelVectors after{product.is_cross ? biases[product.level] : level.bias, values.inverses,
+                            is_last ? head : std::vector<float>{}};
+    if (product.is_cross && !is_last)
+      after.last = ratios(exponents[product.level], exponents[product.level + 1]);
     for (int block = 0; block < 2; ++block) {
       append_weights(product, level, block, values, weights[block]);
-      append_vectors(product, level, block, values.inverses, is_last ? head : std::vector<float>{},
-                     vectors[block]);
+      append_vectors(product, after, block, vectors[block]);
     }
   }
   for (int block = 0; block < 2; ++block) {
@@ -122,10 +185,11 @@ void place_levels(const ForwardCrossModel& model, ForwardSplitPlan& plan) {
   plan.arguments.vector_floats = static_cast<int>(plan.vectors.size() / 2);
 }
 
-// x0's columns in fours, whole strips of them.
-std::vector<ForwardSplitPart> parts_of(const ForwardCrossModel& model, int x_strips) {
+// x0's columns in fours, and as many more of no rows as a tile of the last quarter's may reach.
+std::vector<ForwardSplitPart> parts_of(const ForwardCrossModel& model) {
   constexpr int kColumns = 4;
-  std::vector<ForwardSplitPart> parts(x_strips * kSplitStrip / kColumns, {nullptr, 0, 0, -1, 0});
+  std::vector<ForwardSplitPart> parts(kSplitMaxStrips * kSplitStrip / kColumns,
+                                      {nullptr, 0, 0, -1, 0});
   std::int64_t end = 0;
   for (const DeviceLookupField& field : model.fields) end += field.dim;
   for (const DeviceLookupField& field : model.fields) {
@@ -177,7 +241,7 @@ ForwardSplitPlan plan_forward_split(const ForwardCrossModel& model) {
   a.num_fields = static_cast<int>(model.fields.size());
   a.scratch_bytes = forward_split_scratch_bytes(a.form);
   a.bias = model.bias;
-  plan.parts = parts_of(model, a.form.x_strips);
+  plan.parts = parts_of(model);
   for (std::size_t i = 0; i < plan.parts.size(); ++i)
     a.ids_rows[i] = static_cast<std::uint16_t>(plan.parts[i].ids_row);
   plan.fields = fields_of(model);

@@ -18,7 +18,6 @@ struct SplitProducts {
   const ForwardSplitArguments& a;
   const SplitPlaces& places;
   int rank;
-  char* shared;
   SplitStream<kEachLeaves> stream{RingWalk(places.ring())};
   ForwardThread thread{};
   int came = 0;  // inputs of which the other block's quarters came
@@ -38,17 +37,15 @@ struct SplitProducts {
     return a.scratch + static_cast<std::size_t>(blockIdx.x) * a.scratch_bytes;
   }
 
-  // totals = an input of `strips` strips by the next weights; own quarters first. of_h: the input
+  // totals += an input of `strips` strips by the next weights; own quarters first. of_h: the input
   // is h; comes: the other block's quarters still do; is_loaded: own ones still come, too. Each
   // quarter's sums are of their own, to be added over its powers of two.
   template <int kTile>
   __device__ void multiply(int strips, bool of_h, bool comes, bool is_loaded, int n,
                            float (&totals)[kTile / 2]) {
     float sums[kTile / 2] = {};  // else their registers are taken from one product to the next
-#pragma unroll
-    for (float& total : totals) total = 0.0f;
     both_barrier();
-    stream.template start<kTile>(strips);
+    stream.start();
 #pragma unroll 1
     for (int turn = 0; turn < 4; ++turn) {
       const int q = (rank * 2 + turn) % 4;
@@ -92,7 +89,7 @@ struct SplitProducts {
 
   __device__ void deep_level(int level, int n, bool is_end, float (&dots)[2]) {
     const bool is_last = level + 1 == a.form.num_deep;
-    float values[kDeepTile / 2];
+    float values[kDeepTile / 2] = {};
     float tops[2] = {};
     multiply<kDeepTile>(level == 0 ? a.form.x_strips : a.form.h_strips[level - 1], level > 0, true,
                         level == 1, n, values);
@@ -101,40 +98,68 @@ struct SplitProducts {
     std::uint32_t vectors_barrier;
     const std::uint32_t vectors =
         stream.take(forward_split_vector_bytes(kDeepTile), vectors_barrier);
-    end_deep<kDeepTile>(values, SplitVectors<kDeepTile>(vectors), dots, tops);
+    end_deep<kDeepTile>(values, SplitVectors<kDeepTile>(vectors), is_last, dots, tops);
     stream.leave(vectors_barrier);
     if (level > 0) wait_until_taken(level > 1);
     if (is_last) return;
-    char* own = level == 0 ? scratch() + forward_split_h_place(a.form, thread.group)
-                           : shared + (h_place(quarter()) - places.base);
-    store_quarter<kDeepTile>(values, tops, forward_split_count(a.form.h_strips[level], quarter()),
-                             ToEither{own});
-    if (level > 0) tell_written();
+    const int strips = forward_split_count(a.form.h_strips[level], quarter());
+    if (level == 0) {
+      char* own = scratch() + forward_split_h_place(a.form, thread.group);
+      store_quarter<kDeepTile>(values, tops, strips, ToGlobal{own});
+      return;
+    }
+    store_quarter<kDeepTile>(values, tops, strips, ToShared{h_place(quarter())});
+    tell_written();
   }
 
-  // x_0 at level -1, else a cross layer.
-  __device__ void x_level(int level, int tile, int n, bool is_end, float (&dots)[2]) {
+  __device__ void gather(int tile, float (&values)[kCrossTile / 2], float (&tops)[2]) const {
+    auto* own = reinterpret_cast<float4*>(scratch()) +
+                thread.group * forward_split_words(kCrossTile) * 128 + threadIdx.x % 128;
+    gather_x0<kCrossTile>(inputs, a, tile, forward_split_first(a.form.x_strips, quarter()),
+                          x_count(), own, values, tops);
+  }
+
+  // products: see SplitCrossEnd.
+  __device__ void cross_layer(int level, int n, bool is_end, float (&products)[kCrossTile / 2],
+                              float (&values)[kCrossTile / 2], float (&dots)[2], float (&tops)[2]) {
     const bool is_last = level + 1 == a.form.num_cross;
     const bool has_h = a.form.num_deep > 1;
-    float values[kCrossTile / 2];
-    float tops[2] = {};
-    if (level < 0) {
-      auto* own = reinterpret_cast<float4*>(scratch()) +
-                  thread.group * forward_split_words(kCrossTile) * 128 + threadIdx.x % 128;
-      gather_x0<kCrossTile>(inputs, a, tile, forward_split_first(a.form.x_strips, quarter()),
-                            x_count(), own, values, tops);
-    } else {
-      multiply<kCrossTile>(a.form.x_strips, false, level > 0, false, n, values);
-      if (level == 0 && has_h) tell_stored(places.h_stored());
-      __syncwarp();
-      if (is_last && has_h && is_first_lane()) barrier_arrive(places.x_done());
-      if (!is_last || (!has_h && !is_end)) tell_ready();
-      SplitCrossEnd<kCrossTile, kEachLeaves>{stream, place(quarter()), x_count()}.run(values, dots,
-                                                                                      tops);
-      wait_until_taken(true);
+    multiply<kCrossTile>(a.form.x_strips, false, level > 0, false, n, products);
+    if (level == 0 && has_h) tell_stored(places.h_stored());
+    __syncwarp();
+    if (is_last && has_h && is_first_lane()) barrier_arrive(places.x_done());
+    if (!is_last || (!has_h && !is_end)) tell_ready();
+    SplitCrossEnd<kCrossTile, kEachLeaves>{stream, is_last}.run(products, values, dots, tops);
+    wait_until_taken(true);
+  }
+
+  // x_0 and the cross layers; the first deep level behind the former, the others behind the latter.
+  // Each kind of level is called from one place: what runs once a tile comes from L2 as code.
+  __device__ void levels(int tile, int n, bool is_end, float (&dots)[2]) {
+    const int num_deep = a.form.num_deep;
+    float products[kCrossTile / 2];
+#pragma unroll 1
+    for (int level = -1;; ++level) {
+      const bool is_first = level < 0;
+      const bool is_last = level + 1 == a.form.num_cross;
+      float values[kCrossTile / 2];
+      float tops[2] = {};
+      if (is_first) {
+        gather(tile, values, tops);
+        if (n == 0) cluster_wait();  // the other block's barriers are there
+      } else {
+        cross_layer(level, n, is_end, products, values, dots, tops);
+      }
+      if (!is_last) store_quarter<kCrossTile>(values, tops, x_count(), ToShared{place(quarter())});
+      if (!is_last || num_deep > 1) tell_written();
+      if (!is_first && !is_last) continue;
+#pragma unroll 1
+      for (int deep = is_first ? 0 : 1; deep < (is_first ? 1 : num_deep); ++deep)
+        deep_level(deep, n, is_end, dots);
+      if (is_last) return;
+#pragma unroll
+      for (float& product : products) product = 0.0f;
     }
-    if (!is_last) store_quarter<kCrossTile>(values, tops, x_count(), ToShared{place(quarter())});
-    if (!is_last || has_h) tell_written();
   }
 
   // The thread's part of its rows' dots to the block that scores them.
@@ -153,22 +178,13 @@ struct SplitProducts {
     __syncwarp();
   }
 
-  // Each kind of level is called from one place: what runs once a tile comes from L2 as code.
   __device__ void run(const SplitTiles& tiles) {
     int n = 0;
 #pragma unroll 1
     for (int tile = tiles.first; tile < tiles.end; tile += tiles.stride, ++n) {
-      const bool is_end = tile + tiles.stride >= tiles.end;
       float dots[2] = {};
       stream.ring.piece = stream.ring.begin;
-#pragma unroll 1
-      for (int i = -1; i < a.form.num_deep + a.form.num_cross; ++i) {
-        if (i == 0 || i > a.form.num_cross)
-          deep_level(i == 0 ? 0 : i - a.form.num_cross, n, is_end, dots);
-        else
-          x_level(i < 0 ? i : i - 1, tile, n, is_end, dots);
-        if (i < 0 && n == 0) cluster_wait();  // the other block's barriers are there
-      }
+      levels(tile, n, tile + tiles.stride >= tiles.end, dots);
       send_dots(n, dots);
     }
   }

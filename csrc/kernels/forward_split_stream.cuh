@@ -66,17 +66,10 @@ template <bool kEachLeaves>
 struct SplitStream {
   RingWalk ring;
   std::uint32_t pending = 0;  // barrier of the piece whose products may be under way
-  int left = 0;               // pieces of the product
-  int is_there = 0;           // the next one
-  int singly = 0;             // of its pieces, so many are left by each thread, if kEachLeaves
+  int singly = 0;             // pieces of the product that each thread leaves, if kEachLeaves
 
-  // The product of an input of `strips` strips begins.
-  template <int kTile>
-  __device__ void start(int strips) {
-    left = strips * 2 / forward_split_parts(kTile);
-    singly = kSplitFillers;
-    look_ahead<kTile>();
-  }
+  // A product begins.
+  __device__ void start() { singly = kSplitFillers; }
 
   // sums = `strips` strips of activations from x on by the next weights.
   template <int kTile>
@@ -135,15 +128,6 @@ struct SplitStream {
                                   float (&sums)[kTile / 2]) {
     Wgmma<kTile>::template shared<__half>(sums, x, w, add);
   }
-  template <int kTile>
-  static constexpr int kPieceBytes = forward_split_parts(kTile) * forward_split_part_bytes(kTile);
-  // Whether the next piece is there, if the product has one.
-  template <int kTile>
-  __device__ void look_ahead() {
-    if (left == 0) return;
-    ring.start(kPieceBytes<kTile>);
-    is_there = __all_sync(0xffffffffu, barrier_is_over(ring.full, ring.phase));
-  }
   // Of a piece that no thread has read.
   __device__ void release() {
     const bool is_first = threadIdx.x % 32 == 0;
@@ -154,27 +138,21 @@ struct SplitStream {
       if (is_single || is_first) barrier_arrive(pending + 8, is_single ? 1 : 32);
     }
   }
-  __device__ void wait_for_piece() {
-    if (__all_sync(0xffffffffu, barrier_is_over(ring.full, ring.phase))) return;
-    wgmma_wait<0>();  // what is used need not wait
-    release();
-    pending = 0;
-    barrier_wait(ring.full, ring.phase);
-  }
-  // Gives the products by the next piece to the tensor cores; those before are done, then. All that
-  // can be is worked out while these run: what lies between a wait and the next products is idle.
+  // Gives the products by the next piece to the tensor cores; those but the last before are done,
+  // then. With no branch but the wait's own: one that could leave a piece early, or a look at the
+  // next piece, takes longer than it saves.
   template <int kTile, class Give>
   __device__ __forceinline__ void with_piece(const Give& give) {
     constexpr int kGroupBytes = kTile / 8 * 128;
-    if (!is_there) wait_for_piece();
+    constexpr int kPieceBytes = forward_split_parts(kTile) * forward_split_part_bytes(kTile);
+    ring.start(kPieceBytes);
     const RingOperand w(ring.piece + threadIdx.x / 128 * kGroupBytes, 2 * kGroupBytes);
+    barrier_wait(ring.full, ring.phase);
     wgmma_fence();
     give(w);
     wgmma_commit();
     const std::uint32_t used = ring.full;
-    ring.advance(kPieceBytes<kTile>);
-    --left;
-    look_ahead<kTile>();
+    ring.advance(kPieceBytes);
     wgmma_wait<1>();
     release();
     pending = used;

@@ -112,7 +112,24 @@ def test_fields_are_those_of_the_slots():
         dim = case.dims[f]
         assert (address, row_bytes) == ((f + 1) << 32 if dim else 0, 4 * dim)
         assert (rows, oov_row, ids_row) == (case.rows[f], f % 3 - 1, 98 - f)
-    assert len(case.plan["parts"]) == 4 * case.plan["x_strips"]
+    parts = case.plan["parts"]  # as many as a tile of the last quarter's may reach
+    assert len(parts) == 160
+    assert all(part == (0, 0, 0, -1, 0) for part in parts[4 * case.plan["x_strips"] :])
+
+
+@pytest.mark.parametrize("largest", [1.0, 1e6])
+@pytest.mark.parametrize("apart", [0.0, 1e-30, 1e-14, 1e-8, 1e-3])
+@pytest.mark.parametrize("small", [0, 1, 2, 3])
+def test_products_of_cross_layers_of_unlike_magnitude_are_summed(small, apart, largest):
+    """One layer's weights, and of another some rows, are smaller; zeros among them."""
+    case = Case("few columns")
+    case.cross[small][0][:] *= np.float32(apart)
+    case.cross[(small + 1) % 4][0][::3] *= np.float32(apart)
+    kernel = SplitKernel(_core.forward_split_plan(case.model(), case.slots()), case.num_cross)
+    x0 = case.normal(ROWS, 16 * case.plan["x_strips"]) * np.float32(largest)
+    expected = case.expected(x0)
+    error = np.abs(kernel.dots(x0) - expected).max() / max(1, np.median(np.abs(expected)))
+    assert error < 3e-6
 
 
 @pytest.mark.parametrize("scale", [1e-44, 1e-30, 1.0, 1e30])

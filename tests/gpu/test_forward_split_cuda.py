@@ -178,6 +178,25 @@ def test_rows_of_very_different_magnitudes(name):
     engine.close()
 
 
+@pytest.mark.parametrize("name", ["criteo", "four of each"])
+def test_cross_layers_of_unlike_magnitudes(name):
+    """Their products are summed, each layer's in powers of two of its own."""
+    model = model_of(name)
+    weights = {
+        key: value
+        for key, value in model.state_dict().items()
+        if key.startswith("cross/") and value.ndim == 2
+    }
+    assert len(weights) == FORMS[name][1]
+    for number, key in enumerate(sorted(weights)):
+        weights[key].mul_((1e-9, 1.0, 0.0, 3e-4)[number])
+        weights[key][::3].mul_((1.0, 1e-14, 1.0, 1e-3)[number])
+    engine = engine_of(model)
+    for batch in batches(model, (65, 4097)):
+        check(engine, batch, batch)
+    engine.close()
+
+
 def test_the_same_bits_every_time():
     """Among batches of other sizes, with and without graphs and delays."""
     model, made = criteo()

@@ -109,13 +109,21 @@ class SplitKernel:
         x = h = x0
         scratch = self.stored(x0)
         total = np.zeros(len(x0))
+        products = np.zeros_like(x0)  # of all cross layers so far
         for number, shape in enumerate(self.shapes):
-            y, head = self.multiply(number, x if shape.is_cross or number == 0 else h)
+            sums = self.multiply(number, x if shape.is_cross or number == 0 else h)
+            bias, inverse, last = self.vectors(number)
             if shape.is_cross:
-                made = x = self.loaded(number, scratch) * y + self.kept(x)
+                products = products + sums
+                own = self.loaded(number, scratch)
+                made = x = own + own * (products * inverse + bias)
+                assert np.isfinite(products).all()
             else:
-                made = h = np.maximum(y, 0)
-            total += (made.astype(np.float64) * head).sum(1)
+                made = h = np.maximum(sums * inverse + bias, 0)
+            if shape.is_cross and number < self.num_cross:  # behind the first deep level
+                products = products * last
+            else:
+                total += (made.astype(np.float64) * last).sum(1)
         return total
 
     def quarters(self, x: np.ndarray) -> list[np.ndarray]:
@@ -139,18 +147,20 @@ class SplitKernel:
             found.append(own[:, :width])
         return np.concatenate(found, 1)
 
-    def kept(self, x: np.ndarray) -> np.ndarray:
-        """x_l as it lies in shared memory."""
-        found = []
-        for quarter in self.quarters(x):
-            large, small, inverse = split(quarter)
-            found.append((large.astype(np.float32) + small.astype(np.float32)) * inverse[:, None])
+    def vectors(self, number: int) -> np.ndarray:
+        """Those of a product's columns [3, 16 out_strips]."""
+        shape, found = self.shapes[number], []
+        for block in range(2):
+            vectors = self.blocks[block][number].vectors
+            for group in range(2):
+                width = STRIP * count(shape.out_strips, 2 * block + group)
+                found.append(vectors[:, group * shape.tile :][:, :width])
         return np.concatenate(found, 1)
 
-    def multiply(self, number: int, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """x w^T + bias [B, 16 out_strips] as float32 sums, and the head of these columns."""
+    def multiply(self, number: int, x: np.ndarray) -> np.ndarray:
+        """x w^T [B, 16 out_strips] as float32 sums, in w's powers of two."""
         shape = self.shapes[number]
-        out, heads = [], []
+        out = []
         for block in range(2):
             product = self.blocks[block][number]
             sums = np.zeros((len(x), 2 * shape.tile), np.float32)
@@ -160,12 +170,9 @@ class SplitKernel:
                 large, small, inverse = (v.astype(np.float64) for v in split(own))
                 w, v = (part.astype(np.float64) for part in parts)
                 sums += ((large @ (w + v).T + small @ w.T) * inverse[:, None]).astype(np.float32)
-            bias, inverse, head = product.vectors
-            y = sums * inverse + bias
             for group in range(2):
                 width = STRIP * count(shape.out_strips, 2 * block + group)
-                own = y[:, group * shape.tile :][:, : shape.tile]
+                own = sums[:, group * shape.tile :][:, : shape.tile]
                 assert not own[:, width:].any()
                 out.append(own[:, :width])
-                heads.append(head[group * shape.tile :][:width])
-        return np.concatenate(out, 1), np.concatenate(heads)
+        return np.concatenate(out, 1)

@@ -88,14 +88,14 @@ class Pieces:
         return source % 2**30
 
     def strip(self, shape: Shape) -> np.ndarray:
-        """16 columns of k [large or small, 2 tile, 16], the output's columns in their order."""
+        """16 columns of k [large or small, 2 tile, 16], all columns in their order."""
         made = []
         for _ in range(2 // shape.parts):
             begin = self.next(Source.WEIGHTS, shape.weight_bytes) // 2
             made.append(self.weights[begin : begin + shape.weight_bytes // 2])
         stored = np.concatenate(made).reshape(2, 2, 2 * shape.tile // STRIP, STRIP, 8)
         own = stored[:, :, :, LOGICAL].reshape(2, 2, 2 * shape.tile, 8)
-        return own.transpose(0, 2, 1, 3).reshape(2, 2 * shape.tile, STRIP)
+        return own.transpose(0, 2, 1, 3).reshape(2, 2 * shape.tile, STRIP)[:, :, LOGICAL]
 
     def columns(self, strips: int) -> np.ndarray:
         """Vectors [3, 2, columns]."""

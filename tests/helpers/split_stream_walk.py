@@ -137,16 +137,11 @@ class StreamWalk:
                 yield from end(warp, shape)
 
     def multiply(self, warp: Warp, shape: Shape) -> Agent:
-        """A piece is left when the next one's products are given, or where that is not there."""
+        """A piece is left when the next one's products are given."""
         pending: list[Piece] = []
-        is_there = self.is_there(warp)
-        for left in reversed(range(2 * shape.in_strips // shape.parts)):
+        for _ in range(2 * shape.in_strips // shape.parts):
             piece = warp.next(shape.weight_bytes)
-            must_wait = not is_there
-            is_there = left > 0 and self.is_there(warp)
-            if must_wait:
-                yield from self.leave(pending)
-                yield self.passed(piece)
+            yield self.passed(piece)
             self.check(piece)
             if self.meets:
                 yield from meet(self.given[warp.group], warp.turn, WARPS // 2)
@@ -184,9 +179,6 @@ class StreamWalk:
             self.check(piece)
             self.empty[piece.number % MOST_PIECES].arrive()
         pieces.clear()
-
-    def is_there(self, warp: Warp) -> bool:
-        return self.full[warp.number % MOST_PIECES].passed(warp.number // MOST_PIECES % 2)()
 
     def passed(self, piece: Piece) -> Callable[[], bool]:
         return self.full[piece.number % MOST_PIECES].passed(piece.number // MOST_PIECES % 2)
