@@ -89,7 +89,7 @@ struct ForwardSplitArguments {
   ForwardSplitShared shared;
   const void* weights;            // of block 0, then of block 1, in the order of their use
   const float* vectors;           // of block 0, then of block 1: of each product, as pieces
-  const ForwardSplitPart* parts;  // of x0's columns, then some of no rows
+  const ForwardSplitPart* parts;  // of x0's columns, then some of which nothing is read
   const ForwardSplitField* fields;
   const RingPiece* pieces;  // of a tile of rows, in the order of their use
   unsigned* tickets;        // 0 between launches

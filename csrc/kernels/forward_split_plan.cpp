@@ -185,11 +185,12 @@ void place_levels(const ForwardCrossModel& model, ForwardSplitPlan& plan) {
   plan.arguments.vector_floats = static_cast<int>(plan.vectors.size() / 2);
 }
 
-// x0's columns in fours, and as many more of no rows as a tile of the last quarter's may reach.
-std::vector<ForwardSplitPart> parts_of(const ForwardCrossModel& model) {
+// x0's columns in fours, and as many more as a tile of the last quarter's may reach: of these
+// nothing is read, and every id is good.
+std::vector<ForwardSplitPart> parts_of(const ForwardCrossModel& model, int x_strips) {
   constexpr int kColumns = 4;
-  std::vector<ForwardSplitPart> parts(kSplitMaxStrips * kSplitStrip / kColumns,
-                                      {nullptr, 0, 0, -1, 0});
+  std::vector<ForwardSplitPart> parts(x_strips * kSplitStrip / kColumns, {nullptr, 0, 0, -1, 0});
+  parts.resize(kSplitMaxStrips * kSplitStrip / kColumns, {nullptr, ~0u, 0, -1, 0});
   std::int64_t end = 0;
   for (const DeviceLookupField& field : model.fields) end += field.dim;
   for (const DeviceLookupField& field : model.fields) {
@@ -241,7 +242,7 @@ ForwardSplitPlan plan_forward_split(const ForwardCrossModel& model) {
   a.num_fields = static_cast<int>(model.fields.size());
   a.scratch_bytes = forward_split_scratch_bytes(a.form);
   a.bias = model.bias;
-  plan.parts = parts_of(model);
+  plan.parts = parts_of(model, a.form.x_strips);
   for (std::size_t i = 0; i < plan.parts.size(); ++i)
     a.ids_rows[i] = static_cast<std::uint16_t>(plan.parts[i].ids_row);
   plan.fields = fields_of(model);

@@ -74,7 +74,7 @@ struct SplitSender {
             barrier);
   }
   // Own quarters go to where the other block's of x were, which are free when the last product of x
-  // is done; the other's to where own ones were, once what follows that product has read them.
+  // is done; the other's to where own ones were, once the other block has taken them, too.
   __device__ void load_all_h(int n) {
     barrier_wait(places.x_done(), n & 1);
     barrier_wait(places.h_stored(), n & 1);

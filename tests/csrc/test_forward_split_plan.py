@@ -114,7 +114,8 @@ def test_fields_are_those_of_the_slots():
         assert (rows, oov_row, ids_row) == (case.rows[f], f % 3 - 1, 98 - f)
     parts = case.plan["parts"]  # as many as a tile of the last quarter's may reach
     assert len(parts) == 160
-    assert all(part == (0, 0, 0, -1, 0) for part in parts[4 * case.plan["x_strips"] :])
+    every_id_is_good = (0, 2**32 - 1, 0, -1, 0)
+    assert all(part == every_id_is_good for part in parts[4 * case.plan["x_strips"] :])
 
 
 @pytest.mark.parametrize("largest", [1.0, 1e6])

@@ -90,7 +90,8 @@ class SplitKernel:
     ) -> np.ndarray:
         """x0 [B, 16 x_strips] of ids [F, B]; a slot's table by its made-up address."""
         x0 = np.zeros((ids.shape[1], STRIP * self.plan["x_strips"]), np.float32)
-        for i, (address, rows, row_bytes, oov_row, ids_row) in enumerate(self.plan["parts"]):
+        own = self.plan["parts"][: 4 * self.plan["x_strips"]]
+        for i, (address, rows, row_bytes, oov_row, ids_row) in enumerate(own):
             if address == 0:
                 assert (rows, oov_row, ids_row) == (0, -1, 0)
                 continue
