@@ -75,36 +75,24 @@ struct TallProduct {
 
   // sums += `steps` steps of activations from x on by the next weights, for both of the block's
   // tiles of columns. Next to nothing may lie between the products of two steps: tensor cores take
-  // one ahead. So the next piece is looked for before they are given, its place worked out behind.
+  // one ahead. A look at the next piece before the wait for it takes longer than it saves.
   template <class T, int kTile>
   __device__ void multiply_half(std::uint32_t x_address, int steps, bool add,
                                 float (&sums)[2][kTile / 2]) {
     constexpr int kGroupBytes = kTile / 8 * 128;
     constexpr int kBytes = forward_step_bytes(kTile);
-    ring.start(kBytes);
     RingOperand x(x_address, kChunkStride);
-    int is_there = barrier_is_over(ring.full, ring.phase);
 #pragma unroll 1
     for (; steps > 0; --steps) {
+      ring.start(kBytes);
       const RingOperand w(ring.piece, 2 * kGroupBytes);
-      const std::uint32_t used = ring.full;
-      const int phase = ring.phase;
-      const bool must_wait = !__all_sync(0xffffffffu, is_there);
-      ring.advance(kBytes);
-      if (steps > 1) {
-        ring.start(kBytes);
-        is_there = barrier_is_over(ring.full, ring.phase);
-      }
-      if (must_wait) {  // then what is used need not wait for it
-        wgmma_wait<0>();
-        release();
-        pending = 0;
-        barrier_wait(used, phase);
-      }
+      barrier_wait(ring.full, ring.phase);
       wgmma_fence();
       Wgmma<kTile>::template shared<T>(sums[0], x.behind(0), w.behind(0), add);
       Wgmma<kTile>::template shared<T>(sums[1], x.behind(0), w.behind(kGroupBytes), add);
       wgmma_commit();
+      const std::uint32_t used = ring.full;
+      ring.advance(kBytes);
       add = true;
       x.low = kept(x.low + 2 * kChunkStride / 16);
       wgmma_wait<1>();
