@@ -39,6 +39,9 @@ struct ForwardCrossModel {
 ForwardCrossShape forward_cross_shape(const ForwardCrossModel& model);
 // Whether its levels and heads belong together: std::invalid_argument where they do not.
 void check_forward_cross(const ForwardCrossModel& model);
+// Of each cross layer the sum of its biases and those of the layers before, as x_{l+1} is made of
+// x_0 and all layers' products: forward_cross_levels.cuh.
+std::vector<std::vector<float>> forward_cross_biases(const ForwardCrossModel& model);
 
 // What a model's launches have in common, but for its place in device memory.
 struct ForwardCrossPlan {

@@ -94,28 +94,23 @@ __device__ void add_deep_head(const float (&sums)[kTile / 2], std::uint32_t bias
     }
 }
 
-// What a chunk's numbers of x_{l+1} are made of but for the sums and x0.
+// What a chunk's numbers of x_{l+1} are made of but for the sums and x0. As x_{l+1} is
+// x_l + x0 * (W_l x_l + b_l), it is x0 + x0 * (all layers' products so far + all their biases).
 struct CrossChunk {
   float2 add;
   float2 head;  // where there is one
-  std::uint32_t xl[2];
 };
 
-// Calls take(j, row, x0 * (sum + bias) + xl, head's pair) for each chunk and row; xl 0: x0; head 0:
-// none. A chunk's numbers are loaded two chunks before they are used.
+// Calls take(j, row, x0 * (sum + bias) + x0, head's pair) for each chunk and row; head 0: none. A
+// chunk's numbers are loaded two chunks before they are used.
 template <class T, int kTile, bool kHasHead, class Take>
 __device__ void cross_each(const float (&sums)[kTile / 2], const std::uint32_t (&x0)[kTile / 4],
-                           std::uint32_t bias, std::uint32_t head, std::uint32_t xl, int count,
-                           const Take& take) {
+                           std::uint32_t bias, std::uint32_t head, int count, const Take& take) {
   CrossChunk chunks[3];
   const auto load = [&](int j) {
     CrossChunk& chunk = chunks[j % 3];
     chunk.add = load_pair(bias + j * 32);
     if constexpr (kHasHead) chunk.head = load_pair(head + j * 32);
-#pragma unroll
-    for (int r = 0; r < 2; ++r)
-      chunk.xl[r] =
-          xl != 0 && j < count ? load_word(xl + j * kChunkStride + r * 128) : x0[2 * j + r];
   };
   load(0);
   load(1);
@@ -128,20 +123,19 @@ __device__ void cross_each(const float (&sums)[kTile / 2], const std::uint32_t (
       std::uint32_t word = x0[2 * j + r];
       asm volatile("" : "+r"(word));  // else float numbers are made for all levels at once
       const float2 by = to_floats<T>(word);
-      const float2 add = to_floats<T>(chunk.xl[r]);
-      const float2 x{fmaf(by.x, sums[4 * j + 2 * r] + chunk.add.x, add.x),
-                     fmaf(by.y, sums[4 * j + 2 * r + 1] + chunk.add.y, add.y)};
+      const float2 x{fmaf(by.x, sums[4 * j + 2 * r] + chunk.add.x, by.x),
+                     fmaf(by.y, sums[4 * j + 2 * r + 1] + chunk.add.y, by.y)};
       if (j < count) take(j, r, x, chunk.head);
     }
   }
 }
 
-// x_{l+1} in the place of x_l, at `place`; xl 0: x_l is x0.
+// x_{l+1} in the place of x_l, at `place`.
 template <class T, int kTile>
 __device__ void store_cross(const float (&sums)[kTile / 2], const std::uint32_t (&x0)[kTile / 4],
-                            std::uint32_t bias, std::uint32_t xl, std::uint32_t place, int count) {
+                            std::uint32_t bias, std::uint32_t place, int count) {
   cross_each<T, kTile, false>(
-      sums, x0, bias, 0, xl, count, [&](int j, int r, const float2& x, const float2&) {
+      sums, x0, bias, 0, count, [&](int j, int r, const float2& x, const float2&) {
         store_word(place + j * kChunkStride + r * 128, to_word<T>(x.x, x.y));
       });
 }
@@ -149,9 +143,9 @@ __device__ void store_cross(const float (&sums)[kTile / 2], const std::uint32_t 
 // The thread's part of the head's dot with the last x_l, for its two rows.
 template <class T, int kTile>
 __device__ void add_cross_head(const float (&sums)[kTile / 2], const std::uint32_t (&x0)[kTile / 4],
-                               std::uint32_t bias, std::uint32_t head, std::uint32_t xl, int count,
+                               std::uint32_t bias, std::uint32_t head, int count,
                                float (&dots)[2]) {
-  cross_each<T, kTile, true>(sums, x0, bias, head, xl, count,
+  cross_each<T, kTile, true>(sums, x0, bias, head, count,
                              [&](int, int r, const float2& x, const float2& weight) {
                                dots[r] = fmaf(x.y, weight.y, fmaf(x.x, weight.x, dots[r]));
                              });

@@ -57,7 +57,7 @@ void place_weights(const ForwardCrossModel& model, DataType type, ForwardCrossPl
   plan.arguments.weight_bytes = static_cast<int>(plan.weights.size());  // a half's bytes
 }
 
-// For each block the cross layers' biases and head, then the deep levels'.
+// For each block the cross layers' biases, each with those before, and head, then the deep levels'.
 void place_vectors(const ForwardCrossModel& model, ForwardCrossPlan& plan) {
   const auto deep = forward_vectors(plan.arguments.common, model.deep, model.deep_head);
   const auto half = static_cast<std::ptrdiff_t>(deep.size() / 2);
@@ -68,7 +68,7 @@ void place_vectors(const ForwardCrossModel& model, ForwardCrossPlan& plan) {
         plan.vectors.push_back(column < 0 || values.empty() ? 0.0f : values[column]);
       }
     };
-    for (const ForwardLevel& level : model.cross) append(level.bias);
+    for (const std::vector<float>& biases : forward_cross_biases(model)) append(biases);
     append(model.cross_head);
     plan.vectors.insert(plan.vectors.end(), deep.begin() + block * half,
                         deep.begin() + (block + 1) * half);
@@ -101,6 +101,16 @@ void check_forward_cross(const ForwardCrossModel& model) {
                  static_cast<int>(model.deep_head.size()) == k,
              "the heads must have ", columns, " and ", k, " weights, got ", model.cross_head.size(),
              " and ", model.deep_head.size());
+}
+
+std::vector<std::vector<float>> forward_cross_biases(const ForwardCrossModel& model) {
+  std::vector<std::vector<float>> found;
+  std::vector<double> sums(model.cross.front().n, 0.0);
+  for (const ForwardLevel& level : model.cross) {
+    for (std::size_t row = 0; row < level.bias.size(); ++row) sums[row] += level.bias[row];
+    found.emplace_back(sums.begin(), sums.end());
+  }
+  return found;
 }
 
 ForwardCrossPlan plan_forward_cross(const ForwardCrossModel& model, DataType type) {

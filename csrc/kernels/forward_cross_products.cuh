@@ -59,10 +59,10 @@ struct CrossProducts {
     block_barrier();
   }
 
-  // sums = the activations at `x` by the next pieces, own half first. The other comes by
-  // `exchange`.
+  // sums = the activations at `x` by the next pieces, or are added to; own half first. The other
+  // comes by `exchange`.
   template <int kTile>
-  __device__ void multiply(std::uint32_t x, const ForwardHalves& halves, int exchange,
+  __device__ void multiply(std::uint32_t x, const ForwardHalves& halves, int exchange, bool adds,
                            float (&sums)[kTile / 2]) {
     const unsigned first_piece = stream.next;
 #pragma unroll 1
@@ -70,7 +70,7 @@ struct CrossProducts {
       const int half = rank ^ turn;
       if (turn == 1) barrier_wait(places.received(exchange), 0);
       stream.multiply_half<T, kTile>(chunk_operand(x + halves.offset(half), kChunkStride),
-                                     halves.chunks(half) / 2, first_piece, sums);
+                                     halves.chunks(half) / 2, first_piece, adds || turn > 0, sums);
     }
     wgmma_wait<0>();
     wgmma_settle(sums);
@@ -98,7 +98,7 @@ struct CrossProducts {
     float sums[kDeepTile / 2];
     leave_unset(sums);
     multiply<kDeepTile>(level == 0 ? places.base : deep, level == 0 ? halves_of_x() : own, level,
-                        sums);
+                        false, sums);
     finish(level, is_last ? -1 : level + 1);
     if (is_last) return add_deep_head<kDeepTile>(sums, bias, bias + 2 * kDeepTile * 4, width, dots);
     const std::uint32_t target =
@@ -108,25 +108,24 @@ struct CrossProducts {
     publish();
   }
 
-  __device__ void cross_level(int level, const std::uint32_t (&x0)[kCrossTile / 4]) {
+  // products: of all layers so far.
+  __device__ __forceinline__ void cross_level(int level, const std::uint32_t (&x0)[kCrossTile / 4],
+                                              float (&products)[kCrossTile / 2]) {
     const ForwardThread thread;
     const CrossShare share(a.common, rank, thread.group);
     const int sent = a.form.num_deep - 1 + level;
     const bool is_last = level + 1 == a.form.num_cross;
     const std::uint32_t cross = places.base + places.offsets.cross;
     const std::uint32_t place = cross + share.offset(thread);
-    const std::uint32_t xl = level == 0 ? 0 : place;
     const std::uint32_t bias =
         vectors() + (level * 2 + thread.group) * kCrossTile * 4 + thread.own() * 4;
-    float sums[kCrossTile / 2];
-    leave_unset(sums);
     multiply<kCrossTile>(level == 0 ? places.base : cross, halves_of_x(), level == 0 ? 0 : sent,
-                         sums);
+                         level > 0, products);
     if (is_last)
-      return add_cross_head<T, kCrossTile>(sums, x0, bias, bias + 2 * kCrossTile * 4, xl,
+      return add_cross_head<T, kCrossTile>(products, x0, bias, bias + 2 * kCrossTile * 4,
                                            share.count, dots);
     finish(sent, sent + 1);
-    store_cross<T, kCrossTile>(sums, x0, bias, xl, place, share.count);
+    store_cross<T, kCrossTile>(products, x0, bias, place, share.count);
     if (a.common.zero_chunk[rank] >= 0 && threadIdx.x < kForwardRows)
       store_words(cross + a.common.zero_chunk[rank] * kChunkStride + threadIdx.x * 16, {});
     publish();
@@ -144,8 +143,9 @@ struct CrossProducts {
     const CrossShare share(a.common, rank, thread.group);
     std::uint32_t x0[kCrossTile / 4];
     load_own<kCrossTile>(places.base + share.offset(thread), share.count, x0);
+    float products[kCrossTile / 2] = {};
 #pragma unroll 1
-    for (int level = 0; level < a.form.num_cross; ++level) cross_level(level, x0);
+    for (int level = 0; level < a.form.num_cross; ++level) cross_level(level, x0, products);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       float dot = dots[r];

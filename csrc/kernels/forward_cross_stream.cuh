@@ -72,19 +72,6 @@ __device__ inline void copy_pieces(const ForwardCrossArguments& a, const CrossPl
   }
 }
 
-// Whether a barrier's phase has passed, without a wait for it.
-__device__ inline bool has_passed(std::uint32_t barrier, unsigned parity) {
-  std::uint32_t passed;
-  asm volatile(
-      "{.reg .pred p;\n"
-      "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-      "selp.u32 %0, 1, 0, p;}"
-      : "=r"(passed)
-      : "r"(barrier), "r"(parity)
-      : "memory");
-  return passed != 0;
-}
-
 // What the first product overwrites: to the compiler, numbers.
 template <int kCount>
 __device__ void leave_unset(float (&sums)[kCount]) {
@@ -96,14 +83,14 @@ __device__ void leave_unset(float (&sums)[kCount]) {
 //
 // Two pieces' products are given to the tensor cores, which multiply by the second while the warp
 // waits for the first's end. From then on until the third is given there is no time to lose: where
-// it lies and whether it is there is asked for before that wait.
+// it lies is asked for before that wait; whether it is there is not, which takes longer than it
+// saves.
 struct PieceStream {
   const CrossPlaces& places;
   std::uint32_t barriers = 0;
   std::uint32_t table = 0;  // of places: that of the piece behind `next`
   unsigned next = 0;
   std::uint32_t place = 0;  // of `next`
-  bool there = false;       // `next` was found to be
 
   __device__ std::uint32_t full(unsigned piece) const {
     return barriers + 16 * (piece % kCrossPiecesAhead);
@@ -122,27 +109,26 @@ struct PieceStream {
   __device__ void look_ahead() {
     place = places.base + load_word(table);
     table += sizeof(ForwardCrossPiece);
-    there = has_passed(full(next), parity_of(next));
   }
 
-  // sums += `steps` steps of activations from x on by the next pieces.
+  // sums = `steps` steps of activations from x on by the next pieces, or are added to.
   template <class T, int kTile>
-  __device__ void multiply_half(std::uint64_t x, int steps, unsigned first_piece,
+  __device__ void multiply_half(std::uint64_t x, int steps, unsigned first_piece, bool add,
                                 float (&sums)[kTile / 2]) {
     constexpr int kSteps = forward_cross_piece_steps(kTile);
     constexpr int kGroupBytes = kTile / 8 * 128;
     const int group = threadIdx.x / 128;
 #pragma unroll 1
     for (int left = steps; left > 0; left -= kSteps) {
-      if (!there) barrier_wait(full(next), parity_of(next));
       const std::uint64_t w = chunk_operand(place + group * kGroupBytes, 2 * kGroupBytes);
-      const bool add = next > first_piece;
+      barrier_wait(full(next), parity_of(next));
       if (left >= kSteps)
         multiply_steps<T, kTile, kSteps>(x, w, add, sums);
       else if (left == kSteps - 1)
         multiply_steps<T, kTile, kSteps - 1>(x, w, add, sums);
       else
         multiply_steps<T, kTile, 1>(x, w, add, sums);
+      add = true;
       x += kSteps * (2 * kChunkStride / 16);
       ++next;
       look_ahead();

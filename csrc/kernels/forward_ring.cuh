@@ -73,18 +73,6 @@ __device__ inline std::uint32_t kept(std::uint32_t value) {
   return value;
 }
 
-__device__ inline int barrier_is_over(std::uint32_t barrier, int parity) {
-  int is_over;
-  asm volatile(
-      "{.reg .pred p;\n"
-      "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-      "selp.b32 %0, 1, 0, p;}"
-      : "=r"(is_over)
-      : "r"(barrier), "r"(parity)
-      : "memory");
-  return is_over;
-}
-
 // A warp's way through the ring: the next piece's address and its barriers.
 struct RingWalk {
   std::uint32_t begin;

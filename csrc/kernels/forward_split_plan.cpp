@@ -135,17 +135,6 @@ std::vector<std::vector<std::uint32_t>> cross_exponents(const ForwardCrossModel&
   return found;
 }
 
-// For each cross layer the sum of its bias and those before.
-std::vector<std::vector<float>> cross_biases(const ForwardCrossModel& model) {
-  std::vector<std::vector<float>> found;
-  std::vector<double> sums(model.cross.front().n, 0.0);
-  for (const ForwardLevel& level : model.cross) {
-    for (std::size_t row = 0; row < level.bias.size(); ++row) sums[row] += level.bias[row];
-    found.emplace_back(sums.begin(), sums.end());
-  }
-  return found;
-}
-
 // From each row's powers of two to those of the next layer.
 std::vector<float> ratios(const std::vector<std::uint32_t>& from,
                           const std::vector<std::uint32_t>& to) {
@@ -158,7 +147,7 @@ std::vector<float> ratios(const std::vector<std::uint32_t>& from,
 // For each block, one product behind the other.
 void place_levels(const ForwardCrossModel& model, ForwardSplitPlan& plan) {
   const auto exponents = cross_exponents(model);
-  const auto biases = cross_biases(model);
+  const auto biases = forward_cross_biases(model);
   std::vector<std::uint16_t> weights[2];
   std::vector<float> vectors[2];
   for (const ForwardSplitProduct& product : forward_split_products(plan.arguments.form)) {

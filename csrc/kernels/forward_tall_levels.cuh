@@ -75,18 +75,17 @@ __device__ inline std::uint32_t matrix_row(std::uint32_t place, int i, int count
 // Where a level stands among those of its kind.
 enum class TallLevel { kOnly, kFirst, kMiddle, kLast };
 
-// x0 * (sum + bias) + xl of the pair in a word.
+// x0 * (sum + bias) + x0 of the pair in a word.
 template <class T>
-__device__ float2 cross_pair(const float* sums, const float2& bias, std::uint32_t x0,
-                             std::uint32_t xl) {
+__device__ float2 cross_pair(const float* sums, const float2& bias, std::uint32_t x0) {
   const float2 by = to_floats<T>(x0);
-  const float2 add = to_floats<T>(xl);
-  return {fmaf(by.x, sums[0] + bias.x, add.x), fmaf(by.y, sums[1] + bias.y, add.y)};
+  return {fmaf(by.x, sums[0] + bias.x, by.x), fmaf(by.y, sums[1] + bias.y, by.y)};
 }
 
-// A tile of a cross layer, of which `count` chunks are the block's: x0 * (sum + bias) + xl to the
-// place of x_l, or the head's dots with it. In the first level x_l is x0, which is kept. `place`:
-// of the row that the thread gives of the tile's first chunk. `vectors`: the thread's first bias.
+// A tile of a cross layer, of which `count` chunks are the block's: x0 * (sum + bias) + x0 to the
+// place of x_l, or the head's dots with it; sums and biases are all layers' so far. In the first
+// level x_l is x0, which is kept. `place`: of the row that the thread gives of the tile's first
+// chunk. `vectors`: the thread's first bias.
 template <class T, int kTile, TallLevel kLevel>
 __device__ void cross_tile(const float (&sums)[kTile / 2], TallX0<kTile>& x0, int q,
                            std::uint32_t place, std::uint32_t vectors, int count,
@@ -94,18 +93,18 @@ __device__ void cross_tile(const float (&sums)[kTile / 2], TallX0<kTile>& x0, in
   constexpr bool kIsFirst = kLevel == TallLevel::kFirst || kLevel == TallLevel::kOnly;
   constexpr bool kIsLast = kLevel == TallLevel::kLast || kLevel == TallLevel::kOnly;
   constexpr int kWords = TallX0<kTile>::kWords;
-  uint4 next = load_matrices(matrix_row(place, 0, count));
+  uint4 next{};
+  if constexpr (kIsFirst) next = load_matrices(matrix_row(place, 0, count));
 #pragma unroll
   for (int i = 0; i < kWords; ++i) {
-    const uint4 xl = next;
-    if (i + 1 < kWords) next = load_matrices(matrix_row(place, i + 1, count));
     const int word = q * kWords + i;
-    uint4 by = xl;
+    uint4 by = next;
     if constexpr (!kIsFirst) {
       x0.load_one(word + kX0Ahead);
       by = x0.words[word];
-    } else if constexpr (!kIsLast) {
-      store_own_words(x0.place + word * 128, by);
+    } else {
+      if (i + 1 < kWords) next = load_matrices(matrix_row(place, i + 1, count));
+      if constexpr (!kIsLast) store_own_words(x0.place + word * 128, by);
     }
     uint4 out{};
 #pragma unroll
@@ -113,10 +112,8 @@ __device__ void cross_tile(const float (&sums)[kTile / 2], TallX0<kTile>& x0, in
       const int j = 2 * i + k;
       if (j >= kTile / 8) break;
       const float2 bias = load_pair(vectors + 32 * j);
-      const float2 first =
-          cross_pair<T>(&sums[4 * j], bias, k == 0 ? by.x : by.z, k == 0 ? xl.x : xl.z);
-      const float2 second =
-          cross_pair<T>(&sums[4 * j + 2], bias, k == 0 ? by.y : by.w, k == 0 ? xl.y : xl.w);
+      const float2 first = cross_pair<T>(&sums[4 * j], bias, k == 0 ? by.x : by.z);
+      const float2 second = cross_pair<T>(&sums[4 * j + 2], bias, k == 0 ? by.y : by.w);
       if constexpr (kIsLast) {
         const float2 head = load_pair(vectors + 2 * kTile * 4 + 32 * j);
         const bool is_own = j < count;

@@ -12,10 +12,16 @@ namespace dpiframe {
 
 #ifdef DPIF_HOPPER
 
-// Where the halves of an input lie in a panel, and their chunks.
+// Where the halves of an input lie in a panel, and their chunks. By choice, not as arrays: these
+// would lie in local memory, for which there is next to no cache.
 struct TallHalves {
-  int chunks[2];
-  int offset[2];
+  int first_chunks;
+  int second_chunks;
+  int first_offset;
+  int second_offset;
+
+  __device__ int chunks(int half) const { return half == 0 ? first_chunks : second_chunks; }
+  __device__ int offset(int half) const { return half == 0 ? first_offset : second_offset; }
 };
 
 struct TallPanel {
@@ -39,11 +45,11 @@ struct TallPanel {
     return half == 0 ? 0 : a.form.x_chunks[0] * kChunkStride;
   }
   __device__ TallHalves x_halves() const {
-    return {{a.form.x_chunks[0], a.form.x_chunks[1]}, {x_offset(0), x_offset(1)}};
+    return {a.form.x_chunks[0], a.form.x_chunks[1], x_offset(0), x_offset(1)};
   }
   __device__ TallHalves h_halves() const {
     const int half = forward_chunks(a.form.deep_tile) / 2;
-    return {{half, half}, {x_offset(1), x_offset(0)}};
+    return {half, half, x_offset(1), x_offset(0)};
   }
 
   __device__ char* scratch_of(unsigned block) const {
@@ -68,8 +74,8 @@ struct TallPanel {
   }
   // By one thread.
   __device__ void send_half(const TallHalves& halves) const {
-    const std::uint32_t half = panel() + halves.offset[rank];
-    copy_to_peer(address_in(half, 1 - rank), half, halves.chunks[rank] * kChunkStride,
+    const std::uint32_t half = panel() + halves.offset(rank);
+    copy_to_peer(address_in(half, 1 - rank), half, halves.chunks(rank) * kChunkStride,
                  address_in(places.received(group), 1 - rank));
   }
   __device__ void send(const TallHalves& halves) {
@@ -133,7 +139,7 @@ struct TallPanel {
   // A half of h from global memory, to where x is read no more.
   __device__ void load_h(int half, std::uint32_t barrier) const {
     const unsigned block = half == rank ? blockIdx.x : blockIdx.x ^ 1u;
-    copy_in(panel() + h_halves().offset[half], h_of(block), forward_tall_h_bytes(a.form), barrier);
+    copy_in(panel() + h_halves().offset(half), h_of(block), forward_tall_h_bytes(a.form), barrier);
   }
 };
 

@@ -14,21 +14,22 @@ struct TallProducts : TallPanel {
   int products = 0;  // made so far
   TallProduct product{RingWalk(places.ring())};
 
-  // sums = the panel's input by the next weights; own half first. comes: the other half still does;
-  // from_peer: from the other block. before_end: called when all is on its way to the tensor cores.
+  // sums = the panel's input by the next weights, or are added to; own half first. comes: the other
+  // half still does; from_peer: from the other block. before_end: called when all is on its way to
+  // the tensor cores.
   template <int kTile, class BeforeEnd>
-  __device__ void multiply(const TallHalves& halves, bool comes, bool from_peer,
+  __device__ void multiply(const TallHalves& halves, bool adds, bool comes, bool from_peer,
                            float (&sums)[2][kTile / 2], const BeforeEnd& before_end) {
     keep_step();
     const int other = 1 - rank;
     if (comes && is_leader())
-      barrier_expect(places.received(group), halves.chunks[other] * kChunkStride);
-    const std::uint32_t own_half = panel() + halves.offset[rank];
-    product.template multiply_half<T, kTile>(own_half, halves.chunks[rank] / 2, false, sums);
+      barrier_expect(places.received(group), halves.chunks(other) * kChunkStride);
+    const std::uint32_t own_half = panel() + halves.offset(rank);
+    product.template multiply_half<T, kTile>(own_half, halves.chunks(rank) / 2, adds, sums);
     if (comes) barrier_wait(places.received(group), came++ & 1);
     if (from_peer && is_leader()) arrive_in(address_in(places.taken(group), other));
-    const std::uint32_t other_half = panel() + halves.offset[other];
-    product.template multiply_half<T, kTile>(other_half, halves.chunks[other] / 2, true, sums);
+    const std::uint32_t other_half = panel() + halves.offset(other);
+    product.template multiply_half<T, kTile>(other_half, halves.chunks(other) / 2, true, sums);
     before_end();
     product.template finish<kTile>(sums);
   }
@@ -61,7 +62,7 @@ struct TallProducts : TallPanel {
     const ForwardThread thread;
     constexpr int kTileBytes = kDeepTile / 8 * kChunkStride;
     const std::uint32_t vectors = kept(wait_for_vectors());
-    const std::uint32_t place = kept(panel() + h_halves().offset[rank] + matrix_row_offset(thread));
+    const std::uint32_t place = kept(panel() + h_halves().offset(rank) + matrix_row_offset(thread));
     char* const stored = h_of(blockIdx.x) + thread.warp * 256 + thread.lane * 4;
 #pragma unroll
     for (int q = 0; q < 2; ++q)
@@ -87,7 +88,7 @@ struct TallProducts : TallPanel {
     const bool is_last = level + 1 == a.form.num_deep;
     float sums[2][kDeepTile / 2] = {};
     fetch_vectors(false, level);
-    multiply<kDeepTile>(level == 0 ? x_halves() : h_halves(), true, level != 1, sums, [] {});
+    multiply<kDeepTile>(level == 0 ? x_halves() : h_halves(), false, true, level != 1, sums, [] {});
     if (level > 0) {
       tell_ready();
       wait_until_taken(level > 1);
@@ -102,13 +103,14 @@ struct TallProducts : TallPanel {
     if (level > 0 && !is_last) send(h_halves());
   }
 
-  __device__ void cross_level(int level, int n, bool is_end, float (&dots)[2]) {
+  // products: of all layers so far.
+  __device__ void cross_level(int level, int n, bool is_end, float (&products)[2][kCrossTile / 2],
+                              float (&dots)[2]) {
     const bool is_last = level + 1 == a.form.num_cross;
     const bool has_h = a.form.num_deep > 1;
     TallX0<kCrossTile> x0{own_x0()};
-    float sums[2][kCrossTile / 2] = {};
     fetch_vectors(true, level);
-    multiply<kCrossTile>(x_halves(), level > 0, level > 0, sums, [&] {
+    multiply<kCrossTile>(x_halves(), level > 0, level > 0, level > 0, products, [&] {
       if (level == 0 && has_h) tell_stored();
       if (level == 0) return;
 #pragma unroll
@@ -125,18 +127,25 @@ struct TallProducts : TallPanel {
       __syncwarp();
     }
     if (level == 0 && is_last)
-      end_cross<TallLevel::kOnly>(sums, x0, dots);
+      end_cross<TallLevel::kOnly>(products, x0, dots);
     else if (level == 0)
-      end_cross<TallLevel::kFirst>(sums, x0, dots);
+      end_cross<TallLevel::kFirst>(products, x0, dots);
     else if (is_last)
-      end_cross<TallLevel::kLast>(sums, x0, dots);
+      end_cross<TallLevel::kLast>(products, x0, dots);
     else
-      end_cross<TallLevel::kMiddle>(sums, x0, dots);
+      end_cross<TallLevel::kMiddle>(products, x0, dots);
     if (!is_last) return send(x_halves());
     if (!has_h) return fetch_rows(n + 1, !is_end);
     panel_barrier();
     if (is_leader()) load_h(1 - rank, places.received(group));
     __syncwarp();
+  }
+
+  __device__ void cross_levels(int n, bool is_end, float (&dots)[2]) {
+    float products[2][kCrossTile / 2] = {};
+#pragma unroll 1
+    for (int level = 0; level < a.form.num_cross; ++level)
+      cross_level(level, n, is_end, products, dots);
   }
 
   __device__ void send_dots(int turn, float (&dots)[2]) const {
@@ -163,8 +172,7 @@ struct TallProducts : TallPanel {
       take_rows(n);
       product.ring.piece = product.ring.begin;
       deep_level(0, n, is_end, dots);
-#pragma unroll 1
-      for (int level = 0; level < a.form.num_cross; ++level) cross_level(level, n, is_end, dots);
+      cross_levels(n, is_end, dots);
       if (a.form.num_deep > 1) barrier_wait(places.loaded(group), n & 1);
 #pragma unroll 1
       for (int level = 1; level < a.form.num_deep; ++level) deep_level(level, n, is_end, dots);

@@ -207,15 +207,16 @@ class Warp:
     def release(self, piece: int) -> None:
         self.block.empty[piece % AHEAD].arrive()
 
-    def multiply(self, x: int, chunks: tuple[int, int], exchange: int, tile: int) -> Agent:
-        self.sums = np.zeros((16, tile))
+    def multiply(
+        self, x: int, chunks: tuple[int, int], exchange: int, tile: int, sums: np.ndarray
+    ) -> Agent:
         self.first = self.next
         for turn in range(2):
             half = self.rank ^ turn
             if turn == 1:
                 yield self.block.received[exchange].passed(0)
             start = x + (chunks[0] * STRIDE if half else 0)
-            yield from self.multiply_half(start, chunks[half] // 2, tile, self.sums)
+            yield from self.multiply_half(start, chunks[half] // 2, tile, sums)
         yield lambda: not self.issued
 
     def finish(self, sent: int, output: int) -> Agent:
@@ -236,9 +237,10 @@ class Warp:
         is_last = level + 1 == shape.num_deep
         begin = (shape.num_cross + 1) * 2 * shape.cross_tile + level * 2 * tile
         x = (0, tuple(shape.chunks)) if level == 0 else (deep, own)
-        yield from self.multiply(*x, level, tile)
+        sums = np.zeros((16, tile))
+        yield from self.multiply(*x, level, tile, sums)
         yield from self.finish(level, -1 if is_last else level + 1)
-        h = np.maximum(self.sums + self.vector(begin, tile), 0)[:, :width]
+        h = np.maximum(sums + self.vector(begin, tile), 0)[:, :width]
         if is_last:
             self.add_dots(h @ self.vector(begin + 2 * tile, tile)[:width])
             return
@@ -250,20 +252,19 @@ class Warp:
             yield None
         yield from self.publish()
 
-    def cross_level(self, level: int, x0: np.ndarray) -> Agent:
+    def cross_level(self, level: int, x0: np.ndarray, products: np.ndarray) -> Agent:
         shape, tile = self.shape, self.shape.cross_tile
         cross, chunks = shape.plan["places"]["cross"], tuple(shape.chunks)
         first, count = shape.share(self.rank, self.group)
         sent = shape.num_deep - 1 + level
         is_last = level + 1 == shape.num_cross
         x, exchange = (0, 0) if level == 0 else (cross, sent)
-        yield from self.multiply(x, chunks, exchange, tile)
+        yield from self.multiply(x, chunks, exchange, tile, products)
         if not is_last:
             yield from self.finish(sent, sent + 1)
         places = [cross + (first + j) * STRIDE for j in range(count)]
-        sums = (self.sums + self.vector(level * 2 * tile, tile))[:, : 8 * count]
-        xl = x0 if level == 0 else self.own(places)
-        made = x0 * sums + xl
+        sums = (products + self.vector(level * 2 * tile, tile))[:, : 8 * count]
+        made = x0 * sums + x0
         if is_last:
             head = self.vector((level + 1) * 2 * tile, tile)[: 8 * count]
             self.add_dots(made @ head)
@@ -296,5 +297,6 @@ class Warp:
             yield from self.deep_level(level)
         first, count = shape.share(self.rank, self.group)
         x0 = self.own([(first + j) * STRIDE for j in range(count)])
+        products = np.zeros((16, shape.cross_tile))  # of all layers so far
         for level in range(shape.num_cross):
-            yield from self.cross_level(level, x0)
+            yield from self.cross_level(level, x0, products)
