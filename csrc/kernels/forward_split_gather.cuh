@@ -133,12 +133,10 @@ struct SplitGather {
 };
 
 // A tile's numbers of x0 of the warpgroup's quarter, `count` strips from `first` on, to `values` as
-// sums, their largest magnitudes to `tops`, and to `own` for later. Rows behind the batch are
-// zeros.
+// sums, their largest magnitudes to `tops`. Rows behind the batch are zeros.
 template <int kTile>
 __device__ void gather_x0(const RunInputs& inputs, const ForwardSplitArguments& a, int tile,
-                          int first, int count, float4* own, float (&values)[kTile / 2],
-                          float (&tops)[2]) {
+                          int first, int count, float (&values)[kTile / 2], float (&tops)[2]) {
   const ForwardThread thread;
   const int part = static_cast<int>(kept(first * 4 + thread.lane % 4));  // for this tile alone
   constexpr int kStrips = SplitGather<kTile>::kStrips;
@@ -149,15 +147,26 @@ __device__ void gather_x0(const RunInputs& inputs, const ForwardSplitArguments& 
 #pragma unroll
   for (int i = 0; i < kStrips; ++i)
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      __stcg(own + (2 * i + r) * 128, fours[i][r]);
+    for (int r = 0; r < 2; ++r)
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
         const float value = in_four(fours[i][r], k);
         values[8 * i + split_sum(r, k)] = value;
         tops[r] = fmaxf(tops[r], fabsf(value));
       }
-    }
+}
+
+// They are kept in the block's scratch.
+template <int kTile>
+__device__ void keep_x0(const float (&values)[kTile / 2], char* scratch) {
+  auto* own = reinterpret_cast<float4*>(scratch) + threadIdx.x / 128 * 2 * 128 + threadIdx.x % 128;
+#pragma unroll
+  for (int i = 0; i < kTile / kSplitStrip; ++i)
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+      __stcg(own + (4 * i + r) * 128,
+             float4{values[8 * i + split_sum(r, 0)], values[8 * i + split_sum(r, 1)],
+                    values[8 * i + split_sum(r, 2)], values[8 * i + split_sum(r, 3)]});
 }
 
 #endif  // DPIF_HOPPER

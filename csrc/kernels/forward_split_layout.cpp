@@ -24,11 +24,8 @@ void append_cross_end(int tile, int vectors, std::vector<RingPiece>& pieces) {
     const int bytes = forward_split_vector_bytes(strips * kSplitStrip);
     pieces.push_back({source_of(SplitSource::kVectors, vectors), 0, bytes, 0});
     vectors += bytes;
-    for (int group = 0; group < 2; ++group) {
-      const int word = group * forward_split_words(tile) + 2 * first;
-      pieces.push_back({source_of(SplitSource::kOwn, word * kSplitWordBytes), 0,
-                        2 * strips * kSplitWordBytes, 0});
-    }
+    pieces.push_back(
+        {source_of(SplitSource::kOwn, first * kSplitX0Bytes), 0, strips * kSplitX0Bytes, 0});
   }
 }
 

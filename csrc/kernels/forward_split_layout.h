@@ -29,8 +29,9 @@ constexpr int kSplitBarriers = 15;  // beside those of pieces
 constexpr int kSplitChunkBytes = kForwardRows * 16;
 constexpr int kSplitStripBytes = 2 * 2 * kSplitChunkBytes;
 constexpr int kSplitScaleBytes = kForwardRows;
-constexpr int kSplitWordBytes = 128 * 16;  // 16 bytes of each thread of a warpgroup
-constexpr int kSplitPieceStrips = 4;       // of x0 and a cross layer's vectors
+constexpr int kSplitWordBytes = 128 * 16;               // 16 bytes of each thread of a warpgroup
+constexpr int kSplitX0Bytes = 2 * 2 * kSplitWordBytes;  // a block's numbers of a strip of x0
+constexpr int kSplitPieceStrips = 4;                    // of x0 and a cross layer's vectors
 
 // What all else follows from.
 struct ForwardSplitForm {
@@ -69,9 +70,10 @@ struct alignas(16) ForwardSplitField {
 //   vectors: of the block's, of a few strips of a product: [3, 2, columns] float32, for both tiles
 //     biases (of a cross layer with those of the layers before), inverse powers of two, and of the
 //     last level the head, of other cross layers what leads to the next one's powers of two
-//   own: of the block's scratch, x0 of one warpgroup: a few words of each thread
+//   own: of the block's scratch, x0 of a few strips: of each a word of each thread of either
+//     warpgroup for either of its rows
 // Each product's weights are followed by its vectors and, of a cross layer, x0: for the same strips
-// vectors, then x0 of either warpgroup, and so on.
+// vectors, then x0, and so on.
 enum class SplitSource : std::uint32_t { kWeights, kVectors, kOwn };
 constexpr int kSplitSourceBits = 30;
 
@@ -140,14 +142,11 @@ DPIF_EVERYWHERE constexpr int forward_split_strips_end(int tile, int first) {
   const int end = first + kSplitPieceStrips;
   return end < tile / kSplitStrip ? end : tile / kSplitStrip;
 }
-// 16 bytes of x0 of a thread: four columns of either of its two rows of each strip.
-DPIF_EVERYWHERE constexpr int forward_split_words(int cross_tile) {
-  return cross_tile / kSplitStrip * 2;
-}
-// Of a block's scratch: each thread's own x0, 16 bytes at a time; then its quarters of the first
-// deep level's output, as in shared memory.
+// Of a block's scratch: each thread's own x0, four columns at a time: [strips, 2 warpgroups, a
+// thread's 2 rows, 128, 4] float32; then its quarters of the first deep level's output, as in
+// shared memory.
 DPIF_EVERYWHERE constexpr int forward_split_x0_bytes(int cross_tile) {
-  return 2 * forward_split_words(cross_tile) * kSplitWordBytes;
+  return cross_tile / kSplitStrip * kSplitX0Bytes;
 }
 DPIF_EVERYWHERE constexpr int forward_split_h_place(const ForwardSplitForm& form, int group) {
   return forward_split_x0_bytes(form.cross_tile) +

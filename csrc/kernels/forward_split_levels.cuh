@@ -116,7 +116,6 @@ template <int kTile, bool kEachLeaves>
 struct SplitCrossEnd {
   SplitStream<kEachLeaves>& stream;
   bool is_last;
-  ForwardThread thread{};
 
   __device__ void run(float (&products)[kTile / 2], float (&values)[kTile / 2], float (&dots)[2],
                       float (&tops)[2]) {
@@ -130,20 +129,18 @@ struct SplitCrossEnd {
                          float (&tops)[2]) {
     constexpr int kEnd = forward_split_strips_end(kTile, kFirst);
     constexpr int kColumns = (kEnd - kFirst) * kSplitStrip;
-    constexpr int kWordsBytes = 2 * (kEnd - kFirst) * kSplitWordBytes;
-    std::uint32_t barriers[3];
+    std::uint32_t barriers[2];
     const SplitVectors<kColumns> vectors(
         stream.take(forward_split_vector_bytes(kColumns), barriers[0]));
-    std::uint32_t x0 = stream.take(kWordsBytes, barriers[1]);
-    if (thread.group == 1) x0 = stream.take(kWordsBytes, barriers[2]);
-    x0 += threadIdx.x % 128 * 16;
+    const std::uint32_t x0 = stream.take((kEnd - kFirst) * kSplitX0Bytes, barriers[1]) +
+                             threadIdx.x / 128 * 2 * kSplitWordBytes + threadIdx.x % 128 * 16;
 #pragma unroll
     for (int i = kFirst; i < kEnd; ++i) {
       const float4 bias = vectors.bias(i - kFirst);
       const float4 inverse = vectors.inverse(i - kFirst);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        const float4 first = load_four(x0 + (2 * (i - kFirst) + r) * kSplitWordBytes);
+        const float4 first = load_four(x0 + (i - kFirst) * kSplitX0Bytes + r * kSplitWordBytes);
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
           const int at = 8 * i + split_sum(r, k);
@@ -167,8 +164,6 @@ struct SplitCrossEnd {
     }
     stream.leave(barriers[0]);
     stream.leave(barriers[1]);
-    if (thread.group == 0) stream.take(kWordsBytes, barriers[2]);
-    stream.leave(barriers[2]);
     if constexpr (kEnd < kTile / kSplitStrip) strips<kEnd>(products, values, dots, tops);
   }
 };

@@ -112,13 +112,6 @@ struct SplitProducts {
     tell_written();
   }
 
-  __device__ void gather(int tile, float (&values)[kCrossTile / 2], float (&tops)[2]) const {
-    auto* own = reinterpret_cast<float4*>(scratch()) +
-                thread.group * forward_split_words(kCrossTile) * 128 + threadIdx.x % 128;
-    gather_x0<kCrossTile>(inputs, a, tile, forward_split_first(a.form.x_strips, quarter()),
-                          x_count(), own, values, tops);
-  }
-
   // products: see SplitCrossEnd.
   __device__ void cross_layer(int level, int n, bool is_end, float (&products)[kCrossTile / 2],
                               float (&values)[kCrossTile / 2], float (&dots)[2], float (&tops)[2]) {
@@ -145,7 +138,8 @@ struct SplitProducts {
       float values[kCrossTile / 2];
       float tops[2] = {};
       if (is_first) {
-        gather(tile, values, tops);
+        gather_x0<kCrossTile>(inputs, a, tile, forward_split_first(a.form.x_strips, quarter()),
+                              x_count(), values, tops);
         if (n == 0) cluster_wait();  // the other block's barriers are there
       } else {
         cross_layer(level, n, is_end, products, values, dots, tops);
@@ -153,6 +147,7 @@ struct SplitProducts {
       if (!is_last) store_quarter<kCrossTile>(values, tops, x_count(), ToShared{place(quarter())});
       if (!is_last || num_deep > 1) tell_written();
       if (!is_first && !is_last) continue;
+      if (is_first) keep_x0<kCrossTile>(values, scratch());  // late: what is stored behind waits
 #pragma unroll 1
       for (int deep = is_first ? 0 : 1; deep < (is_first ? 1 : num_deep); ++deep)
         deep_level(deep, n, is_end, dots);

@@ -30,18 +30,20 @@ def _byte(exponent: np.ndarray) -> np.ndarray:
     return exponent.astype(np.uint8)
 
 
-def to_words(quarter: np.ndarray, tile: int) -> np.ndarray:
-    """A warpgroup's [64, columns] of x0 as its threads store them: [words, 128, 4]. The axes of
-    either form: warp, which of a thread's two rows, row, strip, four columns, column.
+def to_words(quarters: Sequence[np.ndarray], tile: int) -> np.ndarray:
+    """x0 of both warpgroups, [64, columns] each, as their threads store it: [strips, 4, 128, 4].
+
+    The axes of either form: group, warp, which of a thread's two rows, row, strip, four columns,
+    column.
     """
-    x = np.pad(quarter, ((0, 0), (0, tile - quarter.shape[1])))
-    x = x.reshape(4, 2, 8, tile // STRIP, 4, PART).transpose(3, 1, 0, 2, 4, 5)
-    return x.reshape(-1, 128, PART)
+    x = np.stack([np.pad(q, ((0, 0), (0, tile - q.shape[1]))) for q in quarters])
+    x = x.reshape(2, 4, 2, 8, tile // STRIP, 4, PART).transpose(4, 0, 2, 1, 3, 5, 6)
+    return x.reshape(-1, 4, 128, PART)
 
 
-def from_words(words: np.ndarray) -> np.ndarray:
-    """As they are read: [64, columns] of the strips that `words` are of."""
-    x = words.reshape(-1, 2, 4, 8, 4, PART).transpose(2, 1, 3, 0, 4, 5)
+def from_words(words: np.ndarray, group: int) -> np.ndarray:
+    """As one of them reads it: [64, columns] of the strips that `words` are of."""
+    x = words.reshape(-1, 2, 2, 4, 8, 4, PART)[:, group].transpose(2, 1, 3, 0, 4, 5)
     return x.reshape(64, -1)
 
 
@@ -49,12 +51,12 @@ def from_words(words: np.ndarray) -> np.ndarray:
 class Product:
     """Of one block: a quarter of k to its large and small weights [2 tile, columns], in the order
     of the output's columns; bias, inverse powers of two and head [3, 2 tile]; of a cross layer what
-    each warpgroup reads of x0, a slice of the block's scratch after the other.
+    is read of x0, a slice of the block's scratch after the other.
     """
 
     weights: dict[int, tuple[np.ndarray, np.ndarray]]
     vectors: np.ndarray
-    x0: tuple[list[slice], list[slice]]
+    x0: list[slice]
 
 
 class SplitKernel:
@@ -74,12 +76,11 @@ class SplitKernel:
                 none = np.zeros((2, 2 * shape.tile, 0), np.float16)
                 large, small = np.concatenate([none, *strips], 2)
                 weights[quarter] = large, small
-            vectors, x0 = [], ([], [])
+            vectors, x0 = [], []
             if shape.is_cross:
                 for _, strips in shape.ends():
                     vectors.append(pieces.columns(strips))
-                    for own in x0:
-                        own.append(pieces.words(strips))
+                    x0.append(pieces.words(strips))
             else:
                 vectors.append(pieces.columns(shape.tile // STRIP))
             yield Product(weights, np.concatenate(vectors, 2).reshape(3, 2 * shape.tile), x0)
@@ -132,17 +133,17 @@ class SplitKernel:
         return np.split(x, cuts, 1)
 
     def stored(self, x0: np.ndarray) -> list[np.ndarray]:
-        """x0 in either block's scratch: [words of both warpgroups, 128, 4]."""
-        words = [to_words(quarter, self.plan["cross_tile"]) for quarter in self.quarters(x0)]
-        return [np.concatenate(words[:2]), np.concatenate(words[2:])]
+        """x0 in either block's scratch, as `to_words`."""
+        quarters = self.quarters(x0)
+        return [to_words(pair, self.plan["cross_tile"]) for pair in (quarters[:2], quarters[2:])]
 
     def loaded(self, number: int, scratch: list[np.ndarray]) -> np.ndarray:
         """x0 by the pieces of a cross layer."""
         found = []
         for quarter in range(4):
             block, group = divmod(quarter, 2)
-            places = self.blocks[block][number].x0[group]
-            own = np.concatenate([from_words(scratch[block][place]) for place in places], 1)
+            places = self.blocks[block][number].x0
+            own = np.concatenate([from_words(scratch[block][place], group) for place in places], 1)
             width = STRIP * count(self.plan["x_strips"], quarter)
             assert not own[:, width:].any()
             found.append(own[:, :width])

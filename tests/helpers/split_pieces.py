@@ -13,7 +13,7 @@ import numpy as np
 
 STRIP = 16  # columns
 PIECE_STRIPS = 4  # of x0 and a cross layer's vectors
-WORD_BYTES = 128 * 16
+X0_BYTES = 2 * 2 * 128 * 16  # of a strip
 VECTOR_BYTES = 3 * 2 * 4  # a column
 
 
@@ -103,5 +103,6 @@ class Pieces:
         return self.vectors[begin : begin + 6 * strips * STRIP].reshape(3, 2, -1)
 
     def words(self, strips: int) -> slice:
-        begin = self.next(Source.OWN, 2 * strips * WORD_BYTES)
-        return slice(begin // WORD_BYTES, begin // WORD_BYTES + 2 * strips)
+        """Of x0 of so many strips."""
+        begin = self.next(Source.OWN, strips * X0_BYTES)
+        return slice(begin // X0_BYTES, begin // X0_BYTES + strips)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 import numpy as np
-from split_pieces import STRIP, VECTOR_BYTES, WORD_BYTES, Shape, Source, shapes
+from split_pieces import STRIP, VECTOR_BYTES, X0_BYTES, Shape, Source, shapes
 from walked_memory import Agent, Barrier, meet
 
 MOST_PIECES, WARPS, UNIT = 8, 8, 128
@@ -156,14 +156,10 @@ class StreamWalk:
         yield from self.leave(vectors)
 
     def end_cross(self, warp: Warp, shape: Shape) -> Agent:
-        """Warpgroup 1 has x0 of warpgroup 0 taken, too, while it uses its own."""
         for _, strips in shape.ends():
             pieces: list[Piece] = []
             yield from self.take(warp, VECTOR_BYTES * strips * STRIP, pieces)
-            yield from self.take(warp, 2 * strips * WORD_BYTES, pieces)
-            if warp.group == 0:
-                yield from self.leave(pieces)
-            yield from self.take(warp, 2 * strips * WORD_BYTES, pieces)
+            yield from self.take(warp, strips * X0_BYTES, pieces)
             yield from self.leave(pieces)
 
     def take(self, warp: Warp, size: int, pieces: list[Piece]) -> Agent:
