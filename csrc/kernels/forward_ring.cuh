@@ -32,35 +32,37 @@ struct RingPlaces {
   }
 };
 
-// By copying thread `filler` of `fillers`: its pieces of all tiles, one in `fillers`, as soon as
-// what lay in their place is used. from(source, tile): where a piece is to be read, and now can be.
+// By copying thread `filler` of kFillers: its pieces of all tiles, one in kFillers, as soon as what
+// lay in their place is used. from(source, tile): where a piece is to be read, and now can be.
 // The wait for the piece whose barriers it takes also tells that none before is in use; only so can
-// later ones be waited for by parity. waits_for_each: not only for the last of these that lay
-// there.
-template <class From>
-__device__ void fill_ring(const RingPiece* pieces, int num_pieces, const RingPlaces& ring,
-                          int filler, int fillers, int tiles, bool waits_for_each,
-                          const From& from) {
+// later ones be waited for by parity. kWaitsForEach: not only for the last of these that lay there.
+template <int kFillers, bool kWaitsForEach, class From>
+__device__ void fill_ring(const RingPiece* pieces, unsigned num_pieces, const RingPlaces& ring,
+                          unsigned filler, unsigned tiles, const From& from) {
   const auto* words = reinterpret_cast<const int4*>(pieces);
-  int at = filler;  // in the tile
+  const auto wait_for = [&](unsigned piece) {
+    barrier_wait(ring.empty(piece % kRingMostPieces), piece / kRingMostPieces & 1);
+  };
+  unsigned at = filler;  // in the tile
   int tile = 0;
   int4 next = __ldg(words + at);
 #pragma unroll 1
-  for (int i = filler; i < tiles * num_pieces; i += fillers) {
+  for (unsigned i = filler; i < tiles * num_pieces; i += kFillers) {
     const int4 piece = next;  // source, place, bytes, behind
     const char* source = from(static_cast<std::uint32_t>(piece.x), tile);
-    at += fillers;
+    at += kFillers;
     if (at >= num_pieces) {
       at -= num_pieces;
       ++tile;
     }
     next = __ldg(words + at);
-    const int step = waits_for_each ? 1 : max(kRingMostPieces - piece.w, 1);
+    const auto behind = static_cast<unsigned>(piece.w);
+    if (i >= kRingMostPieces) wait_for(i - kRingMostPieces);
+    if constexpr (kWaitsForEach)
 #pragma unroll 1
-    for (int behind = kRingMostPieces; behind >= piece.w; behind -= step)
-      if (i >= behind)
-        barrier_wait(ring.empty((i - behind) % kRingMostPieces),
-                     (i - behind) / kRingMostPieces & 1);
+      for (unsigned before = kRingMostPieces - 1; before > behind; --before)
+        if (i >= before) wait_for(i - before);
+    if (i >= behind) wait_for(i - behind);
     const std::uint32_t full = ring.full(i % kRingMostPieces);
     barrier_expect(full, piece.z);
     copy_in(ring.begin + piece.y, source, piece.z, full);

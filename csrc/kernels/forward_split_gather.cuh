@@ -114,7 +114,7 @@ struct SplitGather {
         fours[i][r] =
             load_row(table + std::uint64_t{ids[i][r].x} * static_cast<std::uint32_t>(tables[i].w),
                      is_there(i, r) && is_row);
-        bad |= (is_row ? 0u : 1u) << (2 * i + r);
+        bad |= (is_row || tables[i].z == 0 ? 0u : 1u) << (2 * i + r);  // no rows: nothing is there
       }
     if (inputs.use_oov != 0 && bad != 0) [[unlikely]]
       replace(bad, fours);

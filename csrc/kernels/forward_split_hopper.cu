@@ -50,8 +50,9 @@ __device__ void init_barriers(const SplitPlaces& places, bool each_thread_leaves
 }
 
 // By one thread of kSplitFillers.
+template <bool kWaitsForEach>
 __device__ void stream(const ForwardSplitArguments& a, const SplitPlaces& places, int rank,
-                       int filler, const SplitTiles& tiles, bool waits_for_each) {
+                       int filler, const SplitTiles& tiles) {
   const auto* weights = static_cast<const char*>(a.weights) + std::int64_t{rank} * a.weight_bytes;
   const auto* vectors = reinterpret_cast<const char*>(a.vectors + rank * a.vector_floats);
   const char* own = a.scratch + static_cast<std::size_t>(blockIdx.x) * a.scratch_bytes;
@@ -63,8 +64,8 @@ __device__ void stream(const ForwardSplitArguments& a, const SplitPlaces& places
     barrier_wait(places.x0_stored(), tile & 1);
     return own + offset;
   };
-  fill_ring(a.pieces, a.num_pieces, places.ring(), filler, kSplitFillers, tiles.count(),
-            waits_for_each, from);
+  fill_ring<kSplitFillers, kWaitsForEach>(a.pieces, a.num_pieces, places.ring(), filler,
+                                          tiles.count(), from);
 }
 
 #endif  // DPIF_HOPPER
@@ -95,7 +96,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kSplitThreads, 1)
     else if (threadIdx.x % 32 == 0 && warp == kRingUsers + 1)
       SplitSender{a, places, rank}.run(tiles);
     else if (threadIdx.x % 32 == 0)
-      stream(a, places, rank, warp - kRingUsers - 2, tiles, kEachLeaves);
+      stream<kEachLeaves>(a, places, rank, warp - kRingUsers - 2, tiles);
     __syncwarp();
   }
   cluster_sync();  // nobody leaves while the other block may still write here

@@ -140,6 +140,7 @@ struct SplitProducts {
       if (is_first) {
         gather_x0<kCrossTile>(inputs, a, tile, forward_split_first(a.form.x_strips, quarter()),
                               x_count(), values, tops);
+        __syncwarp();                // who had bad ids may have parted
         if (n == 0) cluster_wait();  // the other block's barriers are there
       } else {
         cross_layer(level, n, is_end, products, values, dots, tops);

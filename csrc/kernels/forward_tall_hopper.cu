@@ -108,8 +108,8 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kTallThreads, 1)
     if (warp < 10)
       look_up_and_score(gather, tiles);
     else if (threadIdx.x % 32 == 0)
-      fill_ring(a.pieces, a.num_pieces, places.ring(), warp - 10, 2, tiles.count(), false,
-                [&](std::uint32_t source, int) { return block_weights + source; });
+      fill_ring<2, false>(a.pieces, a.num_pieces, places.ring(), warp - 10, tiles.count(),
+                          [&](std::uint32_t source, int) { return block_weights + source; });
     __syncwarp();
   }
   cluster_sync();  // nobody leaves while the other block may still write here
