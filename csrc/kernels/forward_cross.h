@@ -6,7 +6,9 @@
 //   h_0      = x_0, h_{l+1} = max(h_l v_l^T + c_l, 0)
 //   logit    = bias + head . (the last x) + deep_head . (the last h) + wide
 //
-// x_l and h_l are rounded to 16 bits, but for the last ones, as by the steps.
+// What products read, x_l and h_l, is rounded to 16 bits, as by the steps. x_{l+1} is made as
+// x_0 + x_0 * (all layers' products so far + all their biases), so that of x_l nothing rounded is
+// added.
 #pragma once
 
 #include <cuda_runtime_api.h>

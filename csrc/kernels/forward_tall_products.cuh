@@ -11,7 +11,7 @@ namespace dpiframe {
 
 template <class T, int kCrossTile, int kDeepTile>
 struct TallProducts : TallPanel {
-  int products = 0;  // made so far
+  int turn = 0;  // products made so far
   TallProduct product{RingWalk(places.ring())};
 
   // sums = the panel's input by the next weights, or are added to; own half first. comes: the other
@@ -42,19 +42,19 @@ struct TallProducts : TallPanel {
     const int first = is_cross ? 0 : (a.form.num_cross + 1) * 2 * kCrossTile;
     const int bytes = (level + 1 == levels ? 4 : 2) * tile * 4;
     if (threadIdx.x == 0) {
-      const std::uint32_t barrier = places.vectors_there(products & 1);
+      const std::uint32_t barrier = places.vectors_there(turn & 1);
       barrier_expect(barrier, bytes);
-      copy_in(places.vectors(products & 1),
+      copy_in(places.vectors(turn & 1),
               a.common.vectors + rank * a.vector_floats + first + level * 2 * tile, bytes, barrier);
     }
     __syncwarp();
   }
   // The thread's first number of them; head_bytes behind it that of the head.
   __device__ std::uint32_t wait_for_vectors() {
-    const int turn = products & 1;
-    barrier_wait(places.vectors_there(turn), products >> 1 & 1);
-    ++products;
-    return places.vectors(turn) + ForwardThread().own() * 4;
+    const std::uint32_t vectors = places.vectors(turn & 1);
+    barrier_wait(places.vectors_there(turn & 1), turn >> 1 & 1);
+    ++turn;
+    return vectors + ForwardThread().own() * 4;
   }
 
   template <TallLevel kLevel>

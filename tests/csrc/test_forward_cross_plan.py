@@ -40,6 +40,7 @@ class Case:
         width = sum(self.dims)
         self.x = self.random.integers(-1, 2, (ROWS, width)).astype(np.float16)
         self.cross = [self.level(width, width) for _ in range(self.num_cross)]
+        self.cross[1:2] = [(w, None) for w, _ in self.cross[1:2]]
         widths = (width, *self.columns)
         self.deep = [self.level(n, k) for k, n in pairwise(widths)]
         self.heads = [
@@ -55,7 +56,7 @@ class Case:
         ]
         self.plan = model.plan(slots, "fp16")
 
-    def level(self, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+    def level(self, n: int, k: int) -> tuple[np.ndarray, np.ndarray | None]:
         """A few entries of 1 and -1 a row."""
         w = np.zeros((n, k), np.float32)
         np.put_along_axis(w, self.random.integers(0, k, (n, 2)), 1.0, 1)
@@ -66,7 +67,7 @@ class Case:
         """The heads' dots of both chains [64]."""
         x0 = xl = h = self.x.astype(np.float64)
         for w, bias in self.cross:
-            xl = x0 * (xl @ w.T + bias) + xl
+            xl = x0 * (xl @ w.T + (0 if bias is None else bias)) + xl
         for w, bias in self.deep:
             h = np.maximum(h @ w.T + bias, 0)
         return xl @ self.heads[0] + h @ self.heads[1]

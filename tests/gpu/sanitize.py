@@ -42,7 +42,7 @@ ONE_KERNEL = (
     Shape("deepfm", 7, (16,), (40, 24), None, 1, "parallel"),
     Shape("dcnv2", 3, (16,), (40,), None, 3, "parallel"),
 )
-LARGE = Shape("dcnv2", 39, (16,), (400, 400, 400), None, 2, "parallel")
+LARGE = Shape("dcnv2", 39, (16,), (400, 400, 400), None, 3, "parallel")
 LARGE_SIZES = (4300, 8600)  # fewer tiles than clusters, then two for some
 SPLIT = Shape("dcnv2", 39, (12, 16, 20), (400, 33, 400), None, 2, "parallel")
 SPLIT_SIZES = (2100, 4300)  # buckets beyond those of steps: fewer tiles than clusters, then more
