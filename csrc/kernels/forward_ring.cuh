@@ -33,39 +33,50 @@ struct RingPlaces {
 };
 
 // By copying thread `filler` of kFillers: its pieces of all tiles, one in kFillers, as soon as what
-// lay in their place is used. from(source, tile): where a piece is to be read, and now can be.
+// lay in their place is used. from(source, tile): where a piece is to be read; called then. Pieces
+// are looked up kAhead of the thread's own before they are wanted.
 // The wait for the piece whose barriers it takes also tells that none before is in use; only so can
 // later ones be waited for by parity. kWaitsForEach: not only for the last of these that lay there.
-template <int kFillers, bool kWaitsForEach, class From>
+template <int kFillers, int kAhead, bool kWaitsForEach, class From>
 __device__ void fill_ring(const RingPiece* pieces, unsigned num_pieces, const RingPlaces& ring,
                           unsigned filler, unsigned tiles, const From& from) {
   const auto* words = reinterpret_cast<const int4*>(pieces);
+  const unsigned all = tiles * num_pieces;
+  unsigned at = filler;  // in the tile
+  int tile = 0;
+  const auto look_up = [&](unsigned piece) {
+    return __ldg(words + (piece < num_pieces ? piece : piece - num_pieces));
+  };
   const auto wait_for = [&](unsigned piece) {
     barrier_wait(ring.empty(piece % kRingMostPieces), piece / kRingMostPieces & 1);
   };
-  unsigned at = filler;  // in the tile
-  int tile = 0;
-  int4 next = __ldg(words + at);
+  int4 next[kAhead];  // source, place, bytes, behind
+#pragma unroll
+  for (int u = 0; u < kAhead; ++u) next[u] = look_up(filler + u * kFillers);
 #pragma unroll 1
-  for (unsigned i = filler; i < tiles * num_pieces; i += kFillers) {
-    const int4 piece = next;  // source, place, bytes, behind
-    const char* source = from(static_cast<std::uint32_t>(piece.x), tile);
-    at += kFillers;
-    if (at >= num_pieces) {
-      at -= num_pieces;
-      ++tile;
+  for (unsigned round = filler; round < all; round += kAhead * kFillers) {
+#pragma unroll
+    for (int u = 0; u < kAhead; ++u) {
+      const unsigned i = round + u * kFillers;
+      if (i >= all) return;
+      const auto behind = static_cast<unsigned>(next[u].w);
+      if (i >= kRingMostPieces) wait_for(i - kRingMostPieces);
+      if constexpr (kWaitsForEach)
+#pragma unroll 1
+        for (unsigned before = kRingMostPieces - 1; before > behind; --before)
+          if (i >= before) wait_for(i - before);
+      if (i >= behind) wait_for(i - behind);
+      const char* source = from(static_cast<std::uint32_t>(next[u].x), tile);
+      const std::uint32_t full = ring.full(i % kRingMostPieces);
+      barrier_expect(full, next[u].z);
+      copy_in(ring.begin + next[u].y, source, next[u].z, full);
+      at += kFillers;
+      if (at >= num_pieces) {
+        at -= num_pieces;
+        ++tile;
+      }
+      next[u] = look_up(at + (kAhead - 1) * kFillers);
     }
-    next = __ldg(words + at);
-    const auto behind = static_cast<unsigned>(piece.w);
-    if (i >= kRingMostPieces) wait_for(i - kRingMostPieces);
-    if constexpr (kWaitsForEach)
-#pragma unroll 1
-      for (unsigned before = kRingMostPieces - 1; before > behind; --before)
-        if (i >= before) wait_for(i - before);
-    if (i >= behind) wait_for(i - behind);
-    const std::uint32_t full = ring.full(i % kRingMostPieces);
-    barrier_expect(full, piece.z);
-    copy_in(ring.begin + piece.y, source, piece.z, full);
   }
 }
 

@@ -64,8 +64,8 @@ __device__ void stream(const ForwardSplitArguments& a, const SplitPlaces& places
     barrier_wait(places.x0_stored(), tile & 1);
     return own + offset;
   };
-  fill_ring<kSplitFillers, kWaitsForEach>(a.pieces, a.num_pieces, places.ring(), filler,
-                                          tiles.count(), from);
+  fill_ring<kSplitFillers, 2, kWaitsForEach>(a.pieces, a.num_pieces, places.ring(), filler,
+                                             tiles.count(), from);
 }
 
 #endif  // DPIF_HOPPER

@@ -3,7 +3,8 @@
 //
 // Rows of tables come from memory in no order, as many a clock as the memory gives. So a tile's are
 // gathered all the while that the one before is multiplied, into global memory as x0 is to lie in
-// shared memory (they stay in L2); when a panel is free, one bulk copy brings its half.
+// shared memory (they stay in L2); when a panel is free, one bulk copy brings its half. It is kept
+// until the tile is done, for the cross layers: so there are two places, used by turns.
 #pragma once
 
 #include "kernels/forward_tall_stream.cuh"
@@ -30,7 +31,7 @@ struct TallGather {
   const ForwardTallArguments& a;
   const TallPlaces& places;
   const ForwardField* fields;  // of the block, in shared memory
-  char* rows;                  // the half of x0 that is gathered next, of the first panel
+  char* rows;                  // where halves of x0 are gathered, of the first panel and turn
   int rank;
   int thread;  // of 64
   int begin;   // the first field's number
@@ -97,10 +98,10 @@ struct TallGather {
     return wide;
   }
   // Where row `row` of panel g begins in its half, from the start of all of x0 on.
-  __device__ char* target(int g, int row) const {
+  __device__ char* target(int turn, int g, int row) const {
     const int half_bytes = a.form.x_chunks[rank] * kChunkStride;
     const int before = rank == 0 ? 0 : a.form.x_chunks[0] * kChunkStride;
-    return rows + g * half_bytes - before + row * 16;
+    return rows + (2 * turn + g) * half_bytes - before + row * 16;
   }
 
   // The cluster's first tile, by kFirstThreads threads: every other field of a sample a thread. Of
@@ -112,7 +113,7 @@ struct TallGather {
     float wide = 0.0f;
 #pragma unroll 1
     for (int first = begin + part; first < end; first += 2 * kFirstAtOnce)
-      wide += gather<kFirstAtOnce, 2>(first, b, target(row / kForwardRows, row % kForwardRows));
+      wide += gather<kFirstAtOnce, 2>(first, b, target(0, row / kForwardRows, row % kForwardRows));
     publish_global();
     store_word(first_wide(part, row), __float_as_uint(wide));
   }
@@ -120,15 +121,15 @@ struct TallGather {
     return places.value(1, 0, 0) + (part * kTallRows + row) * 4;
   }
 
-  // A tile's rows; the wide sums of the thread's samples.
-  __device__ void look_up(int tile, float (&wide)[2]) const {
+  // A tile's rows, to the places of `turn`; the wide sums of the thread's samples.
+  __device__ void look_up(int tile, int turn, float (&wide)[2]) const {
 #pragma unroll
     for (int g = 0; g < 2; ++g) {
       const std::int64_t b = std::int64_t{tile} * kTallRows + g * kForwardRows + thread;
       wide[g] = 0.0f;
 #pragma unroll 1
       for (int first = begin; first < end; first += kAskedAtOnce)
-        wide[g] += gather<kAskedAtOnce, 1>(first, b, target(g, thread));
+        wide[g] += gather<kAskedAtOnce, 1>(first, b, target(turn, g, thread));
     }
     publish_global();
     barrier_arrive(places.rows_there());
@@ -139,8 +140,8 @@ struct TallGather {
     if (zero < 0) return;
     const int chunk = zero - (rank == 0 ? 0 : a.form.x_chunks[0]);
 #pragma unroll
-    for (int g = 0; g < 2; ++g)
-      __stcg(reinterpret_cast<uint4*>(rows + (g * a.form.x_chunks[rank] + chunk) * kChunkStride +
+    for (int i = 0; i < 4; ++i)  // both panels', by turns
+      __stcg(reinterpret_cast<uint4*>(rows + (i * a.form.x_chunks[rank] + chunk) * kChunkStride +
                                       thread * 16),
              uint4{});
   }
@@ -190,7 +191,7 @@ struct TallGather {
       if (n > 0) score(n - 1, tile - tiles.stride, before);
       before[0] = wide[0];
       before[1] = wide[1];
-      if (tile + tiles.stride < tiles.end) look_up(tile + tiles.stride, wide);
+      if (tile + tiles.stride < tiles.end) look_up(tile + tiles.stride, (n + 1) & 1, wide);
     }
     barrier_wait(places.finished(), 0);
     score(n - 1, tiles.first + (n - 1) * tiles.stride, before);

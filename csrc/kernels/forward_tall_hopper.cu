@@ -7,7 +7,7 @@
 // 4-7 multiply a panel of 64 rows each, warps 8 and 9 look up and score, 10 and 11 stream weights.
 //
 // Bytes a tile: ids and rows of its samples once; all weights once, from L2; x0 and half of h to L2
-// and back.
+// and back, x0 once for each cross layer.
 #include "common/kernel_end.cuh"
 #include "kernels/forward_end.cuh"
 #include "kernels/forward_launch.cuh"
@@ -32,6 +32,8 @@ __device__ void init_barriers(const TallPlaces& places) {
     barrier_init(places.taken(i), 1);
     barrier_init(places.ready(i), 4);
     barrier_init(places.stored(i), 8);
+    barrier_init(places.x0_back(i), 1);
+    barrier_init(places.multiplied(i), 4);
     barrier_init(places.vectors_there(i), 1);
     barrier_init(places.to_score(i), 1);
     barrier_expect(places.to_score(i), 4 * kForwardRows * 4);
@@ -83,8 +85,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kTallThreads, 1)
   const auto* block_weights =
       static_cast<const char*>(a.common.weights) + std::int64_t{rank} * a.weight_bytes;
   const ForwardField* fields = copy_fields(a, rank, shared);
-  char* rows = a.scratch + static_cast<std::size_t>(blockIdx.x) * a.scratch_bytes +
-               forward_tall_rows_place(a.form, rank, 0);
+  char* rows = forward_tall_scratch(a, blockIdx.x) + forward_tall_rows_place(a.form, rank, 0, 0);
   const TallGather gather{inputs,
                           a,
                           places,
@@ -108,8 +109,8 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kTallThreads, 1)
     if (warp < 10)
       look_up_and_score(gather, tiles);
     else if (threadIdx.x % 32 == 0)
-      fill_ring<2, false>(a.pieces, a.num_pieces, places.ring(), warp - 10, tiles.count(),
-                          [&](std::uint32_t source, int) { return block_weights + source; });
+      fill_ring<2, 4, false>(a.pieces, a.num_pieces, places.ring(), warp - 10, tiles.count(),
+                             [&](std::uint32_t source, int) { return block_weights + source; });
     __syncwarp();
   }
   cluster_sync();  // nobody leaves while the other block may still write here

@@ -51,7 +51,7 @@ ForwardTallShared forward_tall_shared(const ForwardCrossForm& form, int most_par
 }
 
 int forward_tall_scratch_bytes(const ForwardCrossForm& form) {
-  return std::max(forward_tall_rows_place(form, 0, 2), forward_tall_rows_place(form, 1, 2));
+  return std::max(forward_tall_rows_place(form, 0, 2, 0), forward_tall_rows_place(form, 1, 2, 0));
 }
 
 int forward_tall_parts(const ForwardCrossShape& shape) {

@@ -16,7 +16,7 @@
 namespace dpiframe {
 
 constexpr int kTallRows = 2 * kForwardRows;       // of a cluster at a time
-constexpr int kTallBarriers = 6 * 2 + 2 * 2 + 3;  // of each panel; by turns; of rows, the end
+constexpr int kTallBarriers = 8 * 2 + 2 * 2 + 3;  // of each panel; by turns; of rows, the end
 
 // Bytes from the start of a block's shared memory; panel g is at g * panel.
 struct ForwardTallShared {
@@ -47,24 +47,14 @@ struct ForwardTallArguments {
 DPIF_EVERYWHERE constexpr int forward_tall_steps(const ForwardCrossForm& form, bool of_x) {
   return of_x ? (form.x_chunks[0] + form.x_chunks[1]) / 2 : forward_chunks(form.deep_tile) / 2;
 }
-// A thread's numbers of x0, 16 bytes at a time, of one of its two tiles.
-DPIF_EVERYWHERE constexpr int forward_tall_words(int cross_tile) {
-  return (cross_tile / 8 + 1) / 2;
-}
-// Of a block's scratch: each thread's x0 of both panels; a half of h of both, as it lies in shared
-// memory; and so the half of x0 that is gathered next.
-DPIF_EVERYWHERE constexpr int forward_tall_x0_bytes(const ForwardCrossForm& form) {
-  return 2 * forward_tall_words(form.cross_tile) * 128 * 16;
-}
+// Of a block's scratch, as they lie in shared memory: a half of h of both panels; by turns, the
+// half of x0 of both that a tile needs, and of the tile that is gathered meanwhile.
 DPIF_EVERYWHERE constexpr int forward_tall_h_bytes(const ForwardCrossForm& form) {
   return forward_chunks(form.deep_tile) / 2 * kChunkStride;
 }
-DPIF_EVERYWHERE constexpr int forward_tall_h_place(const ForwardCrossForm& form, int panel) {
-  return 2 * forward_tall_x0_bytes(form) + panel * forward_tall_h_bytes(form);
-}
 DPIF_EVERYWHERE constexpr int forward_tall_rows_place(const ForwardCrossForm& form, int rank,
-                                                      int panel) {
-  return forward_tall_h_place(form, 2) + panel * form.x_chunks[rank] * kChunkStride;
+                                                      int turn, int panel) {
+  return 2 * forward_tall_h_bytes(form) + (2 * turn + panel) * form.x_chunks[rank] * kChunkStride;
 }
 int forward_tall_scratch_bytes(const ForwardCrossForm& form);
 

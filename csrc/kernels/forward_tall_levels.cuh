@@ -1,8 +1,7 @@
 // What follows the products of the one-kernel forward pass for large batches.
 //
 // A thread has two rows of its panel and, of each of the block's two tiles of columns, a pair in
-// every chunk. Its numbers of x0 are its own in global memory from the first cross layer on: nobody
-// else reads them.
+// every chunk. Its numbers of x0 lie where those of x_{l+1} go.
 #pragma once
 
 #include "kernels/forward_cross_levels.cuh"
@@ -11,35 +10,6 @@
 namespace dpiframe {
 
 #ifdef DPIF_HOPPER
-
-__device__ inline uint4 load_own_words(const uint4* place) {
-  uint4 words;
-  asm volatile("ld.global.cg.v4.b32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
-               : "l"(place)
-               : "memory");
-  return words;
-}
-__device__ inline void store_own_words(uint4* place, const uint4& words) {
-  asm volatile("st.global.cg.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(place), "r"(words.x),
-               "r"(words.y), "r"(words.z), "r"(words.w)
-               : "memory");
-}
-
-// The thread's numbers of x0, four words at a time: two chunks' pairs of both rows. So many are on
-// their way to registers at a time.
-constexpr int kX0Ahead = 4;
-
-template <int kTile>
-struct TallX0 {
-  static constexpr int kWords = forward_tall_words(kTile);  // of a tile
-  uint4* place;                                             // of the first; others 128 behind
-  uint4 words[2 * kWords];
-
-  __device__ void load_one(int i) {
-    if (i < 2 * kWords) words[i] = load_own_words(place + i * 128);
-  }
-};
 
 // Four 8 x 8 matrices of 16-bit numbers, rows of 16 bytes: a thread has a pair of a row of each, as
 // it has of wgmma's sums. `address`: of row lane % 8 of matrix lane / 8.
@@ -72,8 +42,8 @@ __device__ inline std::uint32_t matrix_row(std::uint32_t place, int i, int count
   return place + chunk * kChunkStride;
 }
 
-// Where a level stands among those of its kind.
-enum class TallLevel { kOnly, kFirst, kMiddle, kLast };
+// Where a deep level stands among them.
+enum class TallLevel { kFirst, kMiddle, kLast };
 
 // x0 * (sum + bias) + x0 of the pair in a word.
 template <class T>
@@ -83,29 +53,17 @@ __device__ float2 cross_pair(const float* sums, const float2& bias, std::uint32_
 }
 
 // A tile of a cross layer, of which `count` chunks are the block's: x0 * (sum + bias) + x0 to the
-// place of x_l, or the head's dots with it; sums and biases are all layers' so far. In the first
-// level x_l is x0, which is kept. `place`: of the row that the thread gives of the tile's first
-// chunk. `vectors`: the thread's first bias.
-template <class T, int kTile, TallLevel kLevel>
-__device__ void cross_tile(const float (&sums)[kTile / 2], TallX0<kTile>& x0, int q,
-                           std::uint32_t place, std::uint32_t vectors, int count,
-                           float (&dots)[2]) {
-  constexpr bool kIsFirst = kLevel == TallLevel::kFirst || kLevel == TallLevel::kOnly;
-  constexpr bool kIsLast = kLevel == TallLevel::kLast || kLevel == TallLevel::kOnly;
-  constexpr int kWords = TallX0<kTile>::kWords;
-  uint4 next{};
-  if constexpr (kIsFirst) next = load_matrices(matrix_row(place, 0, count));
+// place of x0, or the head's dots with it; sums and biases are all layers' so far. `place`: of the
+// row that the thread gives of the tile's first chunk. `vectors`: the thread's first bias.
+template <class T, int kTile, bool kIsLast>
+__device__ void cross_tile(const float (&sums)[kTile / 2], std::uint32_t place,
+                           std::uint32_t vectors, int count, float (&dots)[2]) {
+  constexpr int kWords = (kTile / 8 + 1) / 2;
+  uint4 next = load_matrices(matrix_row(place, 0, count));
 #pragma unroll
   for (int i = 0; i < kWords; ++i) {
-    const int word = q * kWords + i;
-    uint4 by = next;
-    if constexpr (!kIsFirst) {
-      x0.load_one(word + kX0Ahead);
-      by = x0.words[word];
-    } else {
-      if (i + 1 < kWords) next = load_matrices(matrix_row(place, i + 1, count));
-      if constexpr (!kIsLast) store_own_words(x0.place + word * 128, by);
-    }
+    const uint4 by = next;
+    if (i + 1 < kWords) next = load_matrices(matrix_row(place, i + 1, count));
     uint4 out{};
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
@@ -138,7 +96,7 @@ __device__ void cross_tile(const float (&sums)[kTile / 2], TallX0<kTile>& x0, in
 template <class T, int kTile, TallLevel kLevel>
 __device__ void deep_tile(const float (&sums)[kTile / 2], char* stored, std::uint32_t place,
                           std::uint32_t vectors, int width, float (&dots)[2]) {
-  constexpr bool kIsLast = kLevel == TallLevel::kLast || kLevel == TallLevel::kOnly;
+  constexpr bool kIsLast = kLevel == TallLevel::kLast;
   const int left = width - ForwardThread().own();
 #pragma unroll
   for (int j = 0; j < kTile / 8; ++j) {

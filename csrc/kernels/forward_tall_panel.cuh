@@ -32,6 +32,7 @@ struct TallPanel {
   int came = 0;   // halves of the other block, and of h
   int asked = 0;  // how often the other block had to be ready
   int sent = 0;   // halves that the other block took
+  int back = 0;   // halves of x0 that came again
 
   __device__ void panel_barrier() const {
     asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory");
@@ -52,15 +53,13 @@ struct TallPanel {
     return {half, half, x_offset(1), x_offset(0)};
   }
 
-  __device__ char* scratch_of(unsigned block) const {
-    return a.scratch + static_cast<std::size_t>(block) * a.scratch_bytes;
-  }
-  __device__ uint4* own_x0() const {
-    return reinterpret_cast<uint4*>(scratch_of(blockIdx.x)) +
-           group * 2 * forward_tall_words(a.form.cross_tile) * 128 + threadIdx.x % 128;
-  }
   __device__ char* h_of(unsigned block) const {
-    return scratch_of(block) + forward_tall_h_place(a.form, group);
+    return forward_tall_scratch(a, block) + group * forward_tall_h_bytes(a.form);
+  }
+
+  __device__ const char* rows_of(int n) const {
+    return forward_tall_scratch(a, blockIdx.x) +
+           forward_tall_rows_place(a.form, rank, n & 1, group);
   }
 
   // Behind a product: its input may be written over, for the other block.
@@ -73,20 +72,34 @@ struct TallPanel {
     if (was_sent) barrier_wait(places.taken(group), sent++ & 1);
   }
   // By one thread.
-  __device__ void send_half(const TallHalves& halves) const {
-    const std::uint32_t half = panel() + halves.offset(rank);
-    copy_to_peer(address_in(half, 1 - rank), half, halves.chunks(rank) * kChunkStride,
+  __device__ void send_chunks(const TallHalves& halves, int begin, int end) const {
+    const std::uint32_t first = panel() + halves.offset(rank) + begin * kChunkStride;
+    copy_to_peer(address_in(first, 1 - rank), first, (end - begin) * kChunkStride,
                  address_in(places.received(group), 1 - rank));
   }
-  __device__ void send(const TallHalves& halves) {
+  // Chunks of the block's half, from the first on; the last ones where is_last.
+  __device__ void send(const TallHalves& halves, int begin, int end, bool is_last) {
     publish_to_async();
     panel_barrier();
     if (is_leader()) {
-      barrier_wait(places.ready(group), asked & 1);
-      send_half(halves);
+      if (begin == 0) barrier_wait(places.ready(group), asked & 1);
+      send_chunks(halves, begin, end);
     }
     __syncwarp();
-    ++asked;
+    if (is_last) ++asked;
+  }
+
+  // Behind a few steps by the other half: x0 of tile n again, to where the block's half of x_l was.
+  __device__ void bring_x0(int n) const {
+    if (is_first_lane()) barrier_arrive(places.multiplied(group));
+    if (is_leader()) {
+      const int bytes = a.form.x_chunks[rank] * kChunkStride;
+      barrier_wait(places.multiplied(group), back & 1);
+      barrier_wait(places.taken(group), sent & 1);
+      barrier_expect(places.x0_back(group), bytes);
+      copy_in(panel() + x_offset(rank), rows_of(n), bytes, places.x0_back(group));
+    }
+    __syncwarp();
   }
 
   // Behind a panel's last product, and before its first: brings the block's half of tile n's x0.
@@ -96,9 +109,7 @@ struct TallPanel {
       barrier_wait(places.rows_there(), n & 1);
       const int bytes = a.form.x_chunks[rank] * kChunkStride;
       barrier_expect(places.gathered(group), bytes);
-      copy_in(panel() + x_offset(rank),
-              scratch_of(blockIdx.x) + forward_tall_rows_place(a.form, rank, group), bytes,
-              places.gathered(group));
+      copy_in(panel() + x_offset(rank), rows_of(n), bytes, places.gathered(group));
     }
     __syncwarp();
   }
@@ -111,7 +122,7 @@ struct TallPanel {
     tell_taken();
     if (is_leader()) {
       if (n > 0) barrier_wait(places.ready(group), asked & 1);
-      send_half(x_halves());
+      send_chunks(x_halves(), 0, x_halves().chunks(rank));
     }
     __syncwarp();
     if (n > 0) ++asked;

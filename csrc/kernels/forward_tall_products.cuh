@@ -9,17 +9,26 @@ namespace dpiframe {
 
 #ifdef DPIF_HOPPER
 
+struct Nothing {
+  __device__ void operator()() const {}
+};
+
+// Steps by the other half of x_l before x0 is asked for, and twice as many by the second
+// warpgroup: weights come meanwhile, too.
+constexpr int kTallFewSteps = 4;
+
 template <class T, int kCrossTile, int kDeepTile>
 struct TallProducts : TallPanel {
   int turn = 0;  // products made so far
   TallProduct product{RingWalk(places.ring())};
 
   // sums = the panel's input by the next weights, or are added to; own half first. comes: the other
-  // half still does; from_peer: from the other block. before_end: called when all is on its way to
-  // the tensor cores.
-  template <int kTile, class BeforeEnd>
+  // half still does; from_peer: from the other block. between: called when the own half is
+  // multiplied and some of the other is on its way to the tensor cores; before_end: when all is.
+  template <int kTile, class Between, class BeforeEnd>
   __device__ void multiply(const TallHalves& halves, bool adds, bool comes, bool from_peer,
-                           float (&sums)[2][kTile / 2], const BeforeEnd& before_end) {
+                           float (&sums)[2][kTile / 2], const Between& between,
+                           const BeforeEnd& before_end) {
     keep_step();
     const int other = 1 - rank;
     if (comes && is_leader())
@@ -29,7 +38,15 @@ struct TallProducts : TallPanel {
     if (comes) barrier_wait(places.received(group), came++ & 1);
     if (from_peer && is_leader()) arrive_in(address_in(places.taken(group), other));
     const std::uint32_t other_half = panel() + halves.offset(other);
-    product.template multiply_half<T, kTile>(other_half, halves.chunks(other) / 2, true, sums);
+    const int steps = halves.chunks(other) / 2;
+    int some = 0;
+    if constexpr (!std::is_same_v<Between, Nothing>) {
+      some = max(1, min(kTallFewSteps * (1 + group), steps / 2));
+      product.template multiply_half<T, kTile>(other_half, some, true, sums);
+      between();
+    }
+    product.template multiply_half<T, kTile>(other_half + some * 2 * kChunkStride, steps - some,
+                                             true, sums);
     before_end();
     product.template finish<kTile>(sums);
   }
@@ -65,22 +82,28 @@ struct TallProducts : TallPanel {
     const std::uint32_t place = kept(panel() + h_halves().offset(rank) + matrix_row_offset(thread));
     char* const stored = h_of(blockIdx.x) + thread.warp * 256 + thread.lane * 4;
 #pragma unroll
-    for (int q = 0; q < 2; ++q)
+    for (int q = 0; q < 2; ++q) {
       deep_tile<T, kDeepTile, kLevel>(sums[q], stored + q * kTileBytes, place + q * kTileBytes,
                                       vectors + q * kDeepTile * 4,
                                       quarter_width(a.common.columns[level], rank * 2 + q), dots);
+      if constexpr (kLevel == TallLevel::kMiddle)
+        send(h_halves(), q * (kDeepTile / 8), (q + 1) * (kDeepTile / 8), q == 1);
+    }
   }
-  template <TallLevel kLevel>
-  __device__ void end_cross(const float (&sums)[2][kCrossTile / 2], TallX0<kCrossTile>& x0,
-                            float (&dots)[2]) {
+  template <bool kIsLast>
+  __device__ void end_cross(const float (&sums)[2][kCrossTile / 2], float (&dots)[2]) {
     const std::uint32_t vectors = kept(wait_for_vectors());
 #pragma unroll
     for (int q = 0; q < 2; ++q) {
       const CrossShare share(a.common, rank, q);
-      cross_tile<T, kCrossTile, kLevel>(
-          sums[q], x0, q,
-          kept(panel() + share.first * kChunkStride + matrix_row_offset(ForwardThread())),
+      cross_tile<T, kCrossTile, kIsLast>(
+          sums[q], kept(panel() + share.first * kChunkStride + matrix_row_offset(ForwardThread())),
           vectors + q * kCrossTile * 4, share.count, dots);
+      if constexpr (!kIsLast) {
+        const TallHalves halves = x_halves();
+        send(halves, q == 0 ? 0 : CrossShare(a.common, rank, 0).count,
+             q == 0 ? share.count : halves.chunks(rank), q == 1);
+      }
     }
   }
 
@@ -88,7 +111,8 @@ struct TallProducts : TallPanel {
     const bool is_last = level + 1 == a.form.num_deep;
     float sums[2][kDeepTile / 2] = {};
     fetch_vectors(false, level);
-    multiply<kDeepTile>(level == 0 ? x_halves() : h_halves(), false, true, level != 1, sums, [] {});
+    multiply<kDeepTile>(level == 0 ? x_halves() : h_halves(), false, true, level != 1, sums,
+                        Nothing{}, Nothing{});
     if (level > 0) {
       tell_ready();
       wait_until_taken(level > 1);
@@ -100,7 +124,6 @@ struct TallProducts : TallPanel {
       end_deep<TallLevel::kFirst>(sums, level, dots);
     else
       end_deep<TallLevel::kMiddle>(sums, level, dots);
-    if (level > 0 && !is_last) send(h_halves());
   }
 
   // products: of all layers so far.
@@ -108,16 +131,18 @@ struct TallProducts : TallPanel {
                               float (&dots)[2]) {
     const bool is_last = level + 1 == a.form.num_cross;
     const bool has_h = a.form.num_deep > 1;
-    TallX0<kCrossTile> x0{own_x0()};
     fetch_vectors(true, level);
-    multiply<kCrossTile>(x_halves(), level > 0, level > 0, level > 0, products, [&] {
-      if (level == 0 && has_h) tell_stored();
-      if (level == 0) return;
-#pragma unroll
-      for (int i = 0; i < kX0Ahead; ++i) x0.load_one(i);
-    });
+    multiply<kCrossTile>(
+        x_halves(), level > 0, level > 0, level > 0, products,
+        [&] {
+          if (level > 0) bring_x0(n);
+        },
+        [&] {
+          if (level == 0 && has_h) tell_stored();
+        });
     if (!is_last || !has_h) tell_ready();
     wait_until_taken(true);
+    if (level > 0) barrier_wait(places.x0_back(group), back++ & 1);
     if (is_last && has_h) {
       if (is_leader()) {
         wait_until_stored(n);
@@ -126,15 +151,11 @@ struct TallProducts : TallPanel {
       }
       __syncwarp();
     }
-    if (level == 0 && is_last)
-      end_cross<TallLevel::kOnly>(products, x0, dots);
-    else if (level == 0)
-      end_cross<TallLevel::kFirst>(products, x0, dots);
-    else if (is_last)
-      end_cross<TallLevel::kLast>(products, x0, dots);
+    if (is_last)
+      end_cross<true>(products, dots);
     else
-      end_cross<TallLevel::kMiddle>(products, x0, dots);
-    if (!is_last) return send(x_halves());
+      end_cross<false>(products, dots);
+    if (!is_last) return;
     if (!has_h) return fetch_rows(n + 1, !is_end);
     panel_barrier();
     if (is_leader()) load_h(1 - rank, places.received(group));

@@ -15,6 +15,10 @@ __device__ inline void publish_global() {
   asm volatile("fence.proxy.async.global;" ::: "memory");
 }
 
+__device__ inline char* forward_tall_scratch(const ForwardTallArguments& a, unsigned block) {
+  return a.scratch + static_cast<std::size_t>(block) * a.scratch_bytes;
+}
+
 // A block's shared memory by address.
 struct TallPlaces {
   const ForwardTallShared& offsets;
@@ -34,20 +38,22 @@ struct TallPlaces {
   __device__ std::uint32_t barrier(int i) const { return ring().full(kRingMostPieces) + 8 * i; }
   // Of panel g: its half of x0 is here, and its own half of h. The other half of x_l or h_l is
   // here; what we sent is taken; the other block is done with what that lay over; h of the first
-  // deep level is stored, by both blocks.
+  // deep level is stored, by both blocks; x0 is back; its half of x_l is multiplied.
   __device__ std::uint32_t gathered(int g) const { return barrier(g); }
   __device__ std::uint32_t loaded(int g) const { return barrier(2 + g); }
   __device__ std::uint32_t received(int g) const { return barrier(4 + g); }
   __device__ std::uint32_t taken(int g) const { return barrier(6 + g); }
   __device__ std::uint32_t ready(int g) const { return barrier(8 + g); }
   __device__ std::uint32_t stored(int g) const { return barrier(10 + g); }
+  __device__ std::uint32_t x0_back(int g) const { return barrier(12 + g); }
+  __device__ std::uint32_t multiplied(int g) const { return barrier(14 + g); }
   // By turns: a product's vectors are here; all that belongs to a tile's scores is.
-  __device__ std::uint32_t vectors_there(int turn) const { return barrier(12 + turn); }
-  __device__ std::uint32_t to_score(int turn) const { return barrier(14 + turn); }
+  __device__ std::uint32_t vectors_there(int turn) const { return barrier(16 + turn); }
+  __device__ std::uint32_t to_score(int turn) const { return barrier(18 + turn); }
   // A tile's rows are in global memory; they are here, and the tile before is multiplied.
-  __device__ std::uint32_t rows_there() const { return barrier(16); }
-  __device__ std::uint32_t rows_taken() const { return barrier(17); }
-  __device__ std::uint32_t finished() const { return barrier(18); }  // with the last tile
+  __device__ std::uint32_t rows_there() const { return barrier(20); }
+  __device__ std::uint32_t rows_taken() const { return barrier(21); }
+  __device__ std::uint32_t finished() const { return barrier(22); }  // with the last tile
 };
 
 // The tiles of a cluster.

@@ -23,6 +23,7 @@ SHAPES = {
     "the widest": {"dims": [16] * 40, "num_cross": 4, "columns": [512] * 4},
     "odd chunks": {"dims": [8, 16, 24] * 9, "columns": [33, 20]},
     "few fields": {"dims": [16] * 9, "columns": [40]},
+    "unequal halves": {"dims": [8] * 12 + [16] * 28},
 }
 MOST_PIECES = 8
 SHARED_BYTES = 227 * 1024
