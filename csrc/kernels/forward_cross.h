@@ -8,7 +8,8 @@
 //
 // What products read, x_l and h_l, is rounded to 16 bits, as by the steps. x_{l+1} is made as
 // x_0 + x_0 * (all layers' products so far + all their biases), so that of x_l nothing rounded is
-// added.
+// added. Where such sums are not finite, steps may have infinity for what is not a number here, or
+// the other way round.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,5 +1,7 @@
 #include "kernels/forward_ring.h"
 
+#include "common/check.h"
+
 namespace dpiframe {
 namespace {
 
@@ -11,6 +13,8 @@ bool overlap(const RingPiece& a, const RingPiece& b) {
 
 void place_in_ring(std::vector<RingPiece>& pieces, int ring_bytes) {
   const auto count = static_cast<int>(pieces.size());
+  DPIF_CHECK(count >= kRingMostPieces, "a ring is for at least ", kRingMostPieces, " pieces, got ",
+             count);
   int place = 0;
   for (RingPiece& piece : pieces) {
     if (place + piece.bytes > ring_bytes) place = 0;

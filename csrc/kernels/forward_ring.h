@@ -19,7 +19,7 @@ struct alignas(16) RingPiece {
 
 // Their places: one behind the other, one that would reach beyond the ring at its start; and
 // `behind`, where the same pieces follow again and again, each time from the ring's start, and are
-// done with in their order.
+// done with in their order. At least kRingMostPieces.
 void place_in_ring(std::vector<RingPiece>& pieces, int ring_bytes);
 
 }  // namespace dpiframe

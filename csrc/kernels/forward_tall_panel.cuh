@@ -4,6 +4,7 @@
 // An output takes the place of its product's input. A warpgroup writes its block's half once all of
 // it is done with the product and the other block has what was sent from there (`taken`), and sends
 // it once the other block's warpgroup of the same panel is done with the product, too (`ready`).
+// Only x0 comes there before: once the block's half is multiplied and taken (bring_x0).
 #pragma once
 
 #include "kernels/forward_tall_stream.cuh"

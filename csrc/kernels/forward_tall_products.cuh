@@ -169,7 +169,7 @@ struct TallProducts : TallPanel {
       cross_level(level, n, is_end, products, dots);
   }
 
-  __device__ void send_dots(int turn, float (&dots)[2]) const {
+  __device__ void send_dots(int tile_turn, float (&dots)[2]) const {
     const ForwardThread thread;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -177,8 +177,8 @@ struct TallProducts : TallPanel {
       dot += __shfl_xor_sync(0xffffffffu, dot, 1);
       dot += __shfl_xor_sync(0xffffffffu, dot, 2);
       if (thread.lane % 4 == 0)
-        store_in(address_in(places.value(turn, 2 + rank, thread.first_row() + 8 * r), group), dot,
-                 address_in(places.to_score(turn), group));
+        store_in(address_in(places.value(tile_turn, 2 + rank, thread.first_row() + 8 * r), group),
+                 dot, address_in(places.to_score(tile_turn), group));
     }
     __syncwarp();
   }

@@ -79,9 +79,10 @@ struct TallProduct {
     if (pending != 0 && threadIdx.x % 32 == 0) barrier_arrive(pending + 8);
   }
 
-  // sums += `steps` steps of activations from x on by the next weights, for both of the block's
-  // tiles of columns. Next to nothing may lie between the products of two steps: tensor cores take
-  // one ahead. A look at the next piece before the wait for it takes longer than it saves.
+  // sums = `steps` steps of activations from x on by the next weights, or are added to, for both of
+  // the block's tiles of columns. Next to nothing may lie between the products of two steps: tensor
+  // cores take one ahead. A look at the next piece before the wait for it takes longer than it
+  // saves.
   template <class T, int kTile>
   __device__ void multiply_half(std::uint32_t x_address, int steps, bool add,
                                 float (&sums)[2][kTile / 2]) {

@@ -106,11 +106,12 @@ class StreamWalk:
         for number in range(filler, tiles * len(pieces), self.fillers):
             tile, at = divmod(number, len(pieces))
             source, place, size, behind = pieces[at]
-            if source >> 30 == Source.OWN:
-                yield self.x0_stored.passed(tile % 2)
             for used in (number - MOST_PIECES, number - behind):
                 if used >= 0:
                     yield self.empty[used % MOST_PIECES].passed(used // MOST_PIECES % 2)
+            if source >> 30 == Source.OWN:
+                yield self.x0_stored.passed(tile % 2)
+                assert self.x0_stored.phase == tile + 1
             full = self.full[number % MOST_PIECES]
             full.arrive(expected=size)
             self.units(place, size)[:] = -1
