@@ -117,16 +117,10 @@ struct SplitCrossEnd {
   SplitStream<kEachLeaves>& stream;
   bool is_last;
 
+  // Of the strips from kFirst on, a piece of vectors and x0 after the other.
+  template <int kFirst = 0>
   __device__ void run(float (&products)[kTile / 2], float (&values)[kTile / 2], float (&dots)[2],
                       float (&tops)[2]) {
-    strips<0>(products, values, dots, tops);
-  }
-
- private:
-  // Those from kFirst on, a piece of vectors and x0 after the other.
-  template <int kFirst>
-  __device__ void strips(float (&products)[kTile / 2], float (&values)[kTile / 2], float (&dots)[2],
-                         float (&tops)[2]) {
     constexpr int kEnd = forward_split_strips_end(kTile, kFirst);
     constexpr int kColumns = (kEnd - kFirst) * kSplitStrip;
     std::uint32_t barriers[2];
@@ -164,7 +158,7 @@ struct SplitCrossEnd {
     }
     stream.leave(barriers[0]);
     stream.leave(barriers[1]);
-    if constexpr (kEnd < kTile / kSplitStrip) strips<kEnd>(products, values, dots, tops);
+    if constexpr (kEnd < kTile / kSplitStrip) run<kEnd>(products, values, dots, tops);
   }
 };
 
