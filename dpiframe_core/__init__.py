@@ -8,26 +8,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dpiframe_core.bundle import Bundle, open_bundle
-    from dpiframe_core.bundle_writing import save_bundle
-    from dpiframe_core.engine import Engine
+    from dpiframe_core.bundle.reading import Bundle, open_bundle
+    from dpiframe_core.bundle.writing import save_bundle
+    from dpiframe_core.engine.engine import Engine
+    from dpiframe_core.engine.loading import load_engine
     from dpiframe_core.errors import BadIdError, BundleError, SpecError
-    from dpiframe_core.loading import load_engine
-    from dpiframe_core.spec import FieldSpec, ModelSpec
-    from dpiframe_core.torch_model import CTRModel
+    from dpiframe_core.model.spec import FieldSpec, ModelSpec
+    from dpiframe_core.model.torch_module import CTRModel
 
 _MODULES = {
     "BadIdError": "errors",
-    "Bundle": "bundle",
+    "Bundle": "bundle.reading",
     "BundleError": "errors",
-    "CTRModel": "torch_model",
-    "Engine": "engine",
-    "FieldSpec": "spec",
-    "ModelSpec": "spec",
+    "CTRModel": "model.torch_module",
+    "Engine": "engine.engine",
+    "FieldSpec": "model.spec",
+    "ModelSpec": "model.spec",
     "SpecError": "errors",
-    "load_engine": "loading",
-    "open_bundle": "bundle",
-    "save_bundle": "bundle_writing",
+    "load_engine": "engine.loading",
+    "open_bundle": "bundle.reading",
+    "save_bundle": "bundle.writing",
 }
 
 __all__ = [

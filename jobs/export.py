@@ -22,7 +22,7 @@ def command(
 
     The weights are those of `dpiframe_core.CTRModel(spec).state_dict()`, by the same names.
     """
-    from pipeline.export import export
+    from pipeline.models.export import export
 
     bundle = export(spec, weights, schema, vocabularies, output)
     click.echo(f"bundle {bundle.path} ({bundle.digest[:16]})")

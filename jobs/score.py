@@ -20,7 +20,7 @@ def command(config: str, overrides: tuple[str, ...], dry_run: bool, verbose: boo
     5 output locked by another job.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # exit code 4 from the start on
-    from pipeline.config import load_config
+    from pipeline.config.job import load_config
 
     job = load_config(config, overrides)
     if dry_run:

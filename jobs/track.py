@@ -13,7 +13,7 @@ def command(output: str, mlflow_uri: str | None, timeout: float) -> None:
     """Send the tracking records that wait in OUTPUT. What was sent before is not sent again."""
     from pathlib import Path
 
-    from pipeline.tracking.replay import replay
+    from pipeline.tracking.mlflow_store.replay import replay
 
     result = replay(Path(output), mlflow_uri, timeout)
     click.echo(str(result))

@@ -46,7 +46,7 @@ def command(**options: object) -> None:
     Small and plain: the encoded rows are held in memory. A large model is trained elsewhere and
     brought in by `dpiframe export`.
     """
-    from pipeline.training import TrainOptions, train
+    from pipeline.models.training import TrainOptions, train
 
     result = train(TrainOptions.model_validate(options), click.echo)
     click.echo(

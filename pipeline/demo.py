@@ -7,14 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from pipeline.config import JobConfig
+from pipeline.config.job import JobConfig
 from pipeline.data.synth import SynthOptions, synth
 from pipeline.errors import ConfigError, DpiframeError
-from pipeline.evaluate import auc, logloss
+from pipeline.evaluation.metrics import auc, logloss
+from pipeline.models.training import TrainOptions, train
 from pipeline.publishing.scores import open_scores
 from pipeline.publishing.verify import verify_output
 from pipeline.scoring.job import JobResult, run_job
-from pipeline.training import TrainOptions, train
 
 SHARD_ROWS = 100_000
 MARK = ".dpiframe-demo"  # in a folder that a demo made, and may empty

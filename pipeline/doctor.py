@@ -74,9 +74,9 @@ def _cpu(name: str) -> Check:
     import torch
 
     from dpiframe_core import CTRModel, FieldSpec
-    from dpiframe_core.cpu_engine import CpuEngine
+    from dpiframe_core.engine.cpu import CpuEngine
     from dpiframe_core.lowering import lower
-    from dpiframe_core.models import Deep, Features, deepfm
+    from dpiframe_core.model.builtin import Deep, Features, deepfm
 
     spec = deepfm(Features([FieldSpec(name="a", rows=3, dim=4)]), Deep((8,)))
     model = CTRModel(spec).eval()
@@ -94,7 +94,7 @@ def _cuda(name: str) -> Check:
     import torch
 
     from dpiframe_core import _core
-    from dpiframe_core.loading import DEVICES
+    from dpiframe_core.engine.loading import DEVICES
 
     if not _core.build_info()["cuda"]:
         advice = "to use a GPU, install the CUDA toolkit (nvcc) and then this package again"

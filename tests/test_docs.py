@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from jobs.cli import COMMANDS
-from pipeline.config import JobConfig
+from pipeline.config.job import JobConfig
 from pipeline.planning.identity import IDENTITY_KEYS
 
 ROOT = Path(__file__).resolve().parent.parent

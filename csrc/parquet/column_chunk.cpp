@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "common/copy_past_caches.h"
-#include "parquet/crc32.h"
-#include "parquet/decompress.h"
+#include "codec/crc32.h"
+#include "codec/decompress.h"
+#include "common/streaming_copy.h"
 
 namespace dpiframe::parquet {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "parquet/decompress.h"
+#include "codec/decompress.h"
 
 namespace dpiframe::parquet {
 namespace {

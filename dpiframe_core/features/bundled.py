@@ -10,7 +10,7 @@ import safetensors.numpy
 from pydantic import ValidationError
 from safetensors import SafetensorError
 
-from dpiframe_core.bundle_files import MODEL, VOCABULARY, check_file, read_manifest, read_model
+from dpiframe_core.bundle.files import MODEL, VOCABULARY, check_file, read_manifest, read_model
 from dpiframe_core.errors import BundleError
 from dpiframe_core.features.encoder import Encoder
 from dpiframe_core.features.errors import SchemaError

@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpiframe_core.lowering.align_columns import align_columns
-from dpiframe_core.lowering.builder import ProgramBuilder
 from dpiframe_core.lowering.collapse_cross_v1 import collapse_cross_v1
-from dpiframe_core.lowering.end_in_head import end_in_head
+from dpiframe_core.lowering.device.align_columns import align_columns
+from dpiframe_core.lowering.device.end_in_head import end_in_head
+from dpiframe_core.lowering.device.fuse_cross import fuse_cross
+from dpiframe_core.lowering.device.fuse_dot import fuse_dot
+from dpiframe_core.lowering.device.load_dense import load_dense
+from dpiframe_core.lowering.device.separate_scalars import separate_scalars
 from dpiframe_core.lowering.fold_batch_norm import fold_batch_norm
 from dpiframe_core.lowering.fuse_activation import fuse_activation
-from dpiframe_core.lowering.fuse_cross import fuse_cross
-from dpiframe_core.lowering.fuse_dot import fuse_dot
 from dpiframe_core.lowering.fuse_head import fuse_head
 from dpiframe_core.lowering.fuse_lookup import fuse_lookup
-from dpiframe_core.lowering.load_dense import load_dense
 from dpiframe_core.lowering.merge_siblings import merge_siblings
 from dpiframe_core.lowering.place_concat import place_concat
-from dpiframe_core.lowering.separate_scalars import separate_scalars
-from dpiframe_core.program import Program
-from dpiframe_core.spec import ModelSpec
+from dpiframe_core.model.spec import ModelSpec
+from dpiframe_core.program.builder import ProgramBuilder
+from dpiframe_core.program.steps import Program
 
 if TYPE_CHECKING:
     from torch import Tensor

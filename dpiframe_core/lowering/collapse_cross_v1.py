@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpiframe_core.lowering.rewrite import only_reader
-from dpiframe_core.program import (
+from dpiframe_core.program.rewrite import only_reader
+from dpiframe_core.program.steps import (
     CrossScalar,
     CrossV1,
     Linear,

@@ -11,8 +11,8 @@ from dataclasses import replace
 import numpy as np
 
 from dpiframe_core.errors import SpecError
-from dpiframe_core.lowering.rewrite import only_reader, producers
-from dpiframe_core.program import BatchNorm, Linear, Program, Weight, changed
+from dpiframe_core.program.rewrite import only_reader, producers
+from dpiframe_core.program.steps import BatchNorm, Linear, Program, Weight, changed
 
 
 def fold_batch_norm(program: Program) -> Program:

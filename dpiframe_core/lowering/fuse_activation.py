@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dpiframe_core.lowering.rewrite import only_reader, producers
-from dpiframe_core.program import Linear, Program, Relu, changed
+from dpiframe_core.program.rewrite import only_reader, producers
+from dpiframe_core.program.steps import Linear, Program, Relu, changed
 
 
 def fuse_activation(program: Program) -> Program:

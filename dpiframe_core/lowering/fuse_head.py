@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dpiframe_core.lowering.rewrite import producers
-from dpiframe_core.program import (
+from dpiframe_core.program.rewrite import producers
+from dpiframe_core.program.steps import (
     Add,
     Copy,
     Head,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dpiframe_core.program import FM, Lookup, Program, Slot, Step, changed
+from dpiframe_core.program.steps import FM, Lookup, Program, Slot, Step, changed
 
 
 def fuse_lookup(program: Program) -> Program:

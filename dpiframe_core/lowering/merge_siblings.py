@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpiframe_core.program import Linear, Program, Step, View, Weight, changed
+from dpiframe_core.program.steps import Linear, Program, Step, View, Weight, changed
 
 
 def merge_siblings(program: Program) -> Program:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dpiframe_core.modules import DENSE
-from dpiframe_core.program import Copy, Program, View, changed
+from dpiframe_core.model.modules import DENSE
+from dpiframe_core.program.steps import Copy, Program, View, changed
 
 
 def place_concat(program: Program) -> Program:

@@ -10,11 +10,11 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
 from dpiframe_core.features.schema import FeatureSchema
-from pipeline.config import SCORE_COLUMN, JobConfig
+from pipeline.config.job import SCORE_COLUMN, JobConfig
 from pipeline.errors import ConfigError
 
 if TYPE_CHECKING:  # it would bring torch into every read task
-    from dpiframe_core.spec import ModelSpec
+    from dpiframe_core.model.spec import ModelSpec
 
 
 class Columns(BaseModel):

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from dpiframe_core.features.schema import FeatureSchema
-from dpiframe_core.spec import ModelSpec
-from pipeline.config import JobConfig
+from dpiframe_core.model.spec import ModelSpec
+from pipeline.config.job import JobConfig
 from pipeline.errors import ConfigError, ContractError
 from pipeline.planning.columns import Columns, choose_columns
-from pipeline.planning.footer import Limits, StatisticsProblem
+from pipeline.planning.footers.footer import Limits, StatisticsProblem
 from pipeline.planning.inputs import InputFile
 from pipeline.planning.problems import ProblemList
 

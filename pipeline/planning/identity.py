@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from pipeline.config import JobConfig
+from pipeline.config.job import JobConfig
 from pipeline.planning.inputs import InputFile
 
 # Goes up when the same input and configuration would be cut or scored in another way.

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from pipeline.config import JobConfig
+from pipeline.config.job import JobConfig
 from pipeline.errors import ConfigError, ContractError
-from pipeline.planning.footer import Footer, Limits, StatisticsProblem
-from pipeline.planning.footer_pool import Unreadable, read_footers
+from pipeline.planning.footers.footer import Footer, Limits, StatisticsProblem
+from pipeline.planning.footers.pool import Unreadable, read_footers
 from pipeline.planning.problems import ProblemList
 from pipeline.publishing.records import Quarantined
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
-from pipeline.config import JobConfig
+from pipeline.config.job import JobConfig
 from pipeline.planning.columns import Columns
 from pipeline.planning.inputs import InputFile
 from pipeline.planning.row_cost import ModelCost

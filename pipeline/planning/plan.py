@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from dpiframe_core.bundle import Bundle, open_bundle
-from pipeline.config import JobConfig
+from dpiframe_core.bundle.reading import Bundle, open_bundle
+from pipeline.config.job import JobConfig
 from pipeline.errors import ConfigError
 from pipeline.planning.contract import check_contract, column_limits
 from pipeline.planning.describe import describe_plan

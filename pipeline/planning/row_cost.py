@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
-from dpiframe_core.spec import ModelSpec
+from dpiframe_core.model.spec import ModelSpec
 from pipeline.planning.columns import Columns
 from pipeline.planning.inputs import InputFile
 

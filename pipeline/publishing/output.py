@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Container, Iterator
 from typing import Any
 
-from pipeline.config import resolved_yaml
+from pipeline.config.job import resolved_yaml
 from pipeline.errors import ConfigError, ResumableError
 from pipeline.planning.plan import JobPlan
 from pipeline.publishing.atomic import remove_temporaries, sync_folder, write_atomic

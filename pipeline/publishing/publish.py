@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.config import SCORE_COLUMN
+from pipeline.config.job import SCORE_COLUMN
 from pipeline.publishing.atomic import commit, temp_path, write_synced
 from pipeline.publishing.records import IdentityFile, OutputLayout, UnitRecord, has_files, read_json
 

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict
 
-from pipeline.config import SCORE_COLUMN
+from pipeline.config.job import SCORE_COLUMN
 from pipeline.errors import ConfigError
 from pipeline.publishing.coverage import coverage_problems
 from pipeline.publishing.records import Manifest, OutputLayout, Success, UnitRecord, read_json
-from pipeline.scoring.bad_rows import REJECTED_SCHEMA
+from pipeline.reading.bad_rows import REJECTED_SCHEMA
 
 THREADS = 4
 

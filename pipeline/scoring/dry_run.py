@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pipeline.cluster.machine import Machine, local_machine
+from pipeline.cluster.ray_cluster import running_cluster
 from pipeline.errors import ConfigError
 from pipeline.planning.describe import describe_plan, output_state
 from pipeline.planning.job_plan import JobPlan
-from pipeline.scoring.cluster import running_cluster
-from pipeline.scoring.estimate import Estimate, estimate
-from pipeline.scoring.machine import Machine, local_machine
-from pipeline.scoring.sizes import Sizes, Work, work_of
-from pipeline.scoring.sizing import choose_sizes
+from pipeline.sizing.estimate import Estimate, estimate
+from pipeline.sizing.job_sizes import choose_sizes
+from pipeline.sizing.sizes import Sizes, Work, work_of
 from pipeline.words import counted, size
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from dpiframe_core.errors import DeviceMemoryError
 
 if TYPE_CHECKING:
-    from dpiframe_core.stored_scorer import StoredScorer
+    from dpiframe_core.engine.cuda.stored_scorer import StoredScorer
 
 MIN_BATCH = 1024
 

@@ -24,12 +24,12 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from pipeline.errors import DpiframeError, ResumableError
 from pipeline.planning.units import Unit
 from pipeline.publishing.records import Outcome
-from pipeline.scoring.memory_fit import STORE_SHARE
-from pipeline.scoring.read import read_unit
+from pipeline.reading.unit_reader import read_unit
 from pipeline.scoring.scorer import Scorer, decode
 from pipeline.scoring.scorer_settings import ScorerSettings
-from pipeline.scoring.sizes import Sizes
 from pipeline.scoring.unit_groups import group_table, group_units
+from pipeline.sizing.memory_fit import STORE_SHARE
+from pipeline.sizing.sizes import Sizes
 
 # How many scorers may die over one unit before the job gives up; Ray starts new ones meanwhile.
 SCORER_DEATHS = 8

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from pipeline.config import JobConfig
+from pipeline.cluster.ray_cluster import import_meanwhile
+from pipeline.cluster.ray_watch import RayWatch
+from pipeline.cluster.signals import StopRequestedError, StopSignals
+from pipeline.config.job import JobConfig
 from pipeline.errors import (
     ConfigError,
     ContractError,
@@ -36,10 +39,7 @@ from pipeline.publishing.records import (
     completed,
     is_whole,
 )
-from pipeline.scoring.cluster import import_meanwhile
 from pipeline.scoring.progress import Progress
-from pipeline.scoring.ray_watch import RayWatch
-from pipeline.scoring.signals import StopRequestedError, StopSignals
 from pipeline.scoring.tracked import start_tracker
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class Job:
         return finish_output(self.layout, self.plan, self.quarantined)
 
     def _score(self, pending: Sequence[Unit], tracker: Tracker, lock: OutputLock) -> Manifest:
-        from pipeline.scoring.session import open_session
+        from pipeline.cluster.session import open_session
 
         with contextlib.ExitStack() as stack:
             with self.signals.waiting():

@@ -18,11 +18,11 @@ import numpy as np
 from dpiframe_core import open_bundle
 from dpiframe_core.errors import BadIdError, BundleError
 from pipeline.publishing.records import ErrorKind
-from pipeline.scoring.bad_rows import Finding, harmless, id_findings
+from pipeline.reading.bad_rows import Finding, harmless, id_findings
+from pipeline.reading.read_stored import StoredUnit
+from pipeline.reading.unit_block import UnitBlock
 from pipeline.scoring.engine_loading import LoadedEngine, MemoryShortError
-from pipeline.scoring.read_stored import StoredUnit
 from pipeline.scoring.scorer_settings import ScorerSettings
-from pipeline.scoring.unit_block import UnitBlock
 
 if TYPE_CHECKING:
     from dpiframe_core import Engine
@@ -211,7 +211,7 @@ class JobEngine:
 def _load_engine_for(device: str) -> Callable[..., Engine]:
     """`load_engine`, with all that it imports: for the CPU also torch, which takes seconds."""
     if device == "cpu":
-        import_module("dpiframe_core.cpu_engine")
-    from dpiframe_core.loading import load_engine
+        import_module("dpiframe_core.engine.cpu")
+    from dpiframe_core.engine.loading import load_engine
 
     return load_engine

@@ -16,20 +16,20 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from pipeline.config import SCORE_COLUMN
+from pipeline.config.job import SCORE_COLUMN
 from pipeline.planning.units import Unit
 from pipeline.publishing.publish import Publisher, SupersededError
 from pipeline.publishing.records import ErrorKind, Outcome, UnitError, UnitRecord
-from pipeline.scoring.bad_rows import Finding, first_bad_row, rejected_table
+from pipeline.reading.bad_rows import Finding, first_bad_row, rejected_table
+from pipeline.reading.read_stored import read_stored
+from pipeline.reading.unit_block import ReadFacts, open_block, unit_in
+from pipeline.reading.unit_memory import Piece, UnitMemory
+from pipeline.reading.unit_reader import read_unit
 from pipeline.scoring.engine_loading import MemoryShortError
 from pipeline.scoring.job_engine import JobEngine, Refused, Scored, UnitFailedError
-from pipeline.scoring.read import read_unit
-from pipeline.scoring.read_stored import read_stored
 from pipeline.scoring.score_stats import score_stats
 from pipeline.scoring.scorer_settings import ScorerSettings
-from pipeline.scoring.unit_block import ReadFacts, open_block, unit_in
 from pipeline.scoring.unit_groups import units_of
-from pipeline.scoring.unit_memory import Piece, UnitMemory
 
 T = TypeVar("T")
 

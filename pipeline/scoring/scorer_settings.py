@@ -6,9 +6,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from pipeline.config import JobConfig
+from pipeline.config.job import JobConfig
 from pipeline.planning.columns import Columns
-from pipeline.scoring.read import ReadSettings
+from pipeline.reading.unit_reader import ReadSettings
 
 
 class ScorerSettings(BaseModel):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.tracking.drift import NUM_BINS, Counts
+from pipeline.tracking.comparison.drift import NUM_BINS, Counts
 
 if TYPE_CHECKING:
     from pipeline.publishing.records import UnitRecord

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.tracking.drift import HISTOGRAM_FILE, Counts, histogram_document
+from pipeline.tracking.comparison.drift import HISTOGRAM_FILE, Counts, histogram_document
 from pipeline.tracking.spool import Event
 from pipeline.tracking.unit_table import ARTIFACT_NAME
 

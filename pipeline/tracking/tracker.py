@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
-from pipeline.tracking.courier import Courier
 from pipeline.tracking.environment import environment_tags
 from pipeline.tracking.metrics import Attempt, sum_histograms, summarise
+from pipeline.tracking.mlflow_store.courier import Courier
 from pipeline.tracking.series import Progress
 from pipeline.tracking.settings import (
     DatasetInfo,

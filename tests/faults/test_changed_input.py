@@ -18,7 +18,7 @@ from job_cases import (
     write_shards,
 )
 
-from pipeline.config import JobConfig
+from pipeline.config.job import JobConfig
 from pipeline.errors import ConfigError
 from pipeline.planning.plan import make_plan
 from pipeline.publishing.records import UnitError, UnitRecord

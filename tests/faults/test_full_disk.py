@@ -20,7 +20,7 @@ from job_cases import (
     write_shards,
 )
 
-from pipeline.config import JobConfig
+from pipeline.config.job import JobConfig
 from pipeline.errors import ResumableError
 from pipeline.planning.plan import JobPlan, make_plan
 from pipeline.publishing.atomic import TEMP_MARK

@@ -14,8 +14,8 @@ import psutil
 import pytest
 from running_job import ROOT, Case
 
-from pipeline.scoring.ray_watch import gcs_answers, raylet_answers
-from pipeline.scoring.signals import StopRequestedError, StopSignals
+from pipeline.cluster.ray_watch import gcs_answers, raylet_answers
+from pipeline.cluster.signals import StopRequestedError, StopSignals
 
 
 @pytest.mark.usefixtures("ray_session")
@@ -62,7 +62,7 @@ def test_a_stop_from_another_thread_ends_a_wait() -> None:
 
 HANGS = """
 import os, time
-from pipeline.scoring import signals
+from pipeline.cluster import signals
 signals.STOP_SECONDS = 0.5
 with signals.StopSignals(own_process=True):
     os.kill(os.getpid(), signals.SIGNALS[0])

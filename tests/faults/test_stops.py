@@ -14,7 +14,7 @@ import pytest
 import yaml
 from running_job import Case, RunningJob, ray_workers, wait_for
 
-from pipeline.config import load_config
+from pipeline.config.job import load_config
 from pipeline.errors import LockedError, ResumableError
 from pipeline.publishing.records import OutputLayout, UnitRecord, read_json
 from pipeline.scoring.job import run_job

@@ -27,7 +27,7 @@ from cuda_cases import PRECISIONS, Batch, check, cuda_engine, even_model
 from odd_models import MIXED, Shape
 
 from dpiframe_core import _core
-from dpiframe_core.cuda_engine import CudaEngine, Faults
+from dpiframe_core.engine.cuda.engine import CudaEngine, Faults
 from dpiframe_core.lowering import DEVICE_FORM
 
 SHAPES = (

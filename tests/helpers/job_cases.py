@@ -14,14 +14,14 @@ import yaml
 from model_zoo import fields, random_inputs, random_model
 
 from dpiframe_core import CTRModel, ModelSpec, save_bundle
-from dpiframe_core.models import Deep, Features, deepfm
-from pipeline.config import JobConfig
+from dpiframe_core.model.builtin import Deep, Features, deepfm
+from pipeline.config.job import JobConfig
 from pipeline.planning.plan import JobPlan, make_plan
 from pipeline.planning.units import Unit
 from pipeline.publishing.finish import finish_output
 from pipeline.publishing.output import claim, tidy
 from pipeline.publishing.records import Manifest, Outcome, OutputLayout, UnitRecord
-from pipeline.scoring.read import ReadSettings, read_unit
+from pipeline.reading.unit_reader import ReadSettings, read_unit
 from pipeline.scoring.scorer import Scorer, decode
 from pipeline.scoring.scorer_settings import ScorerSettings
 

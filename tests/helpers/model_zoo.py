@@ -7,9 +7,9 @@ import itertools
 import numpy as np
 import torch
 
-from dpiframe_core.models import Deep, Features, dcn, dcnv2, deepfm, wdl
-from dpiframe_core.spec import FieldSpec, ModelSpec
-from dpiframe_core.torch_model import CTRModel
+from dpiframe_core.model.builtin import Deep, Features, dcn, dcnv2, deepfm, wdl
+from dpiframe_core.model.spec import FieldSpec, ModelSpec
+from dpiframe_core.model.torch_module import CTRModel
 
 ROWS = (1, 2, 7, 19, 111, 1000, 3)
 

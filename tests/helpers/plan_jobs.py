@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 
 from dpiframe_core import CTRModel, FieldSpec, ModelSpec, save_bundle
 from dpiframe_core.features import FeatureSchema, criteo_schema
-from dpiframe_core.models import Deep, Features, deepfm
-from pipeline.config import JobConfig
+from dpiframe_core.model.builtin import Deep, Features, deepfm
+from pipeline.config.job import JobConfig
 
 _NOBODY = 65534
 ROWS = {"C1": 11, "C2": 19}  # tables of the encoded model

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from job_cases import job_keys, outcomes
 
-from pipeline.config import JobConfig
+from pipeline.config.job import JobConfig
 from pipeline.errors import DpiframeError
 from pipeline.planning.plan import make_plan
 from pipeline.publishing.finish import finish_output

@@ -23,7 +23,7 @@ from job_cases import (
     write_shards,
 )
 
-from pipeline.config import load_config
+from pipeline.config.job import load_config
 from pipeline.publishing.records import OutputLayout, UnitRecord, read_json
 from pipeline.publishing.verify import verify_output
 from pipeline.scoring.job import run_job

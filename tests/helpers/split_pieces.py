@@ -1,6 +1,6 @@
 """Products of the float32 one-kernel pass with cross layers, and the pieces that they stream.
 
-Names are those of csrc/kernels/forward_split_layout.h.
+Names are those of csrc/kernels/fused/cross_fp16x3/smem_layout.h.
 """
 
 from __future__ import annotations

@@ -12,13 +12,13 @@ import torch
 
 from dpiframe_core import CTRModel
 from dpiframe_core.features import Encoder
-from pipeline.config import JobConfig
+from pipeline.config.job import JobConfig
 from pipeline.data.convert import ConvertOptions, convert
-from pipeline.evaluate import auc
+from pipeline.evaluation.metrics import auc
+from pipeline.models.training import TrainOptions, train
 from pipeline.publishing.scores import open_scores
 from pipeline.publishing.verify import verify_output
 from pipeline.scoring.job import run_job
-from pipeline.training import TrainOptions, train
 
 # data set -> key, label, what to train, rows a shard (at least 8 shards)
 CASES = {

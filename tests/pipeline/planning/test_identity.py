@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.config import JobConfig
+from pipeline.config.job import JobConfig
 from pipeline.planning.identity import IDENTITY_KEYS, job_identity
 from pipeline.planning.inputs import InputFile
 

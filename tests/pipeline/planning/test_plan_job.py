@@ -18,7 +18,7 @@ from plan_jobs import (
     write,
 )
 
-from pipeline.config import JobConfig
+from pipeline.config.job import JobConfig
 from pipeline.errors import ConfigError, ContractError, DpiframeError
 from pipeline.planning import plan as planning
 from pipeline.planning.plan import JobPlan, describe_plan, make_plan

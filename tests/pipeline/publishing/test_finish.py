@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from job_cases import job_keys, tiny_bundle, write_shards
 
-from pipeline.config import JobConfig
+from pipeline.config.job import JobConfig
 from pipeline.errors import ContractError
 from pipeline.planning.plan import make_plan
 from pipeline.publishing.finish import check_rejected

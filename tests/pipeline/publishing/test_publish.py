@@ -13,7 +13,7 @@ from unit_records import UNIT, record
 
 from pipeline.publishing.publish import Publisher, SupersededError, parquet_bytes
 from pipeline.publishing.records import IdentityFile, OutputLayout, write_json
-from pipeline.scoring.bad_rows import REJECTED_SCHEMA
+from pipeline.reading.bad_rows import REJECTED_SCHEMA
 
 NO_ROWS = REJECTED_SCHEMA.empty_table()
 

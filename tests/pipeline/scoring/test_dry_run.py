@@ -9,11 +9,11 @@ import pytest
 import ray
 from job_cases import job_keys, tiny_bundle, write_shards
 
-from pipeline.config import JobConfig
+from pipeline.config.job import JobConfig
 from pipeline.errors import ConfigError
 from pipeline.planning.plan import make_plan
 from pipeline.scoring.dry_run import dry_run
-from pipeline.scoring.sizing import KEYS
+from pipeline.sizing.job_sizes import KEYS
 
 
 @pytest.fixture

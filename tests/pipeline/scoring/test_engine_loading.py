@@ -19,14 +19,15 @@ from job_cases import (
     write_shards,
 )
 
-from dpiframe_core import Engine, load_engine, loading
+from dpiframe_core import Engine, load_engine
+from dpiframe_core.engine import loading
 from dpiframe_core.errors import DeviceMemoryError
-from pipeline.config import JobConfig
+from pipeline.cluster.signals import StopSignals
+from pipeline.config.job import JobConfig
 from pipeline.planning.plan import make_plan
 from pipeline.publishing.records import Manifest, UnitError, UnitRecord
 from pipeline.scoring.engine_loading import MIN_BATCH, LoadedEngine, MemoryShortError
 from pipeline.scoring.job import Job, error_of
-from pipeline.scoring.signals import StopSignals
 
 
 class Card:

@@ -12,18 +12,18 @@ import pytest
 import ray.data
 from job_cases import job_keys, tiny_bundle, write_shards
 
-from pipeline.config import JobConfig
+from pipeline.cluster.machine import cluster_machine
+from pipeline.config.job import JobConfig
 from pipeline.errors import ResumableError
 from pipeline.planning.plan import make_plan
 from pipeline.publishing.output import claim
 from pipeline.publishing.records import Outcome, OutputLayout, UnitRecord
 from pipeline.scoring import flow
 from pipeline.scoring.flow import stream_outcomes
-from pipeline.scoring.machine import cluster_machine
-from pipeline.scoring.memory_fit import CPU_READS
 from pipeline.scoring.scorer_settings import ScorerSettings
-from pipeline.scoring.sizes import work_of
-from pipeline.scoring.sizing import choose_sizes
+from pipeline.sizing.job_sizes import choose_sizes
+from pipeline.sizing.memory_fit import CPU_READS
+from pipeline.sizing.sizes import work_of
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 

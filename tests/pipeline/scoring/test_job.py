@@ -24,14 +24,14 @@ from job_cases import (
 )
 
 from dpiframe_core import CTRModel
-from pipeline.config import JobConfig
+from pipeline.cluster.signals import StopSignals
+from pipeline.config.job import JobConfig
 from pipeline.errors import ConfigError, ContractError, DpiframeError, ResumableError
 from pipeline.planning.plan import describe_plan, make_plan
 from pipeline.publishing.output import claim
 from pipeline.publishing.records import OutputLayout
 from pipeline.publishing.verify import verify_output
 from pipeline.scoring.job import Job, JobResult, run_job
-from pipeline.scoring.signals import StopSignals
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 

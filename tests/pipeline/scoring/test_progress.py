@@ -8,8 +8,8 @@ import signal
 
 import pytest
 
+from pipeline.cluster.signals import StopRequestedError, StopSignals
 from pipeline.scoring.progress import Progress, clock
-from pipeline.scoring.signals import StopRequestedError, StopSignals
 
 
 def test_a_line_says_what_is_done_and_what_is_left() -> None:

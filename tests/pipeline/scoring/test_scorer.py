@@ -25,8 +25,8 @@ from model_zoo import random_model
 from dpiframe_core import FieldSpec, save_bundle
 from dpiframe_core.features import Encoder, FeatureSchema
 from dpiframe_core.features.schema import CategoricalFeature, DenseFeature, HashEncoding
-from dpiframe_core.models import Deep, Features, wdl
-from pipeline.config import JobConfig
+from dpiframe_core.model.builtin import Deep, Features, wdl
+from pipeline.config.job import JobConfig
 from pipeline.planning.plan import make_plan
 from pipeline.publishing.records import Manifest, UnitError
 

@@ -16,7 +16,7 @@ from tracking_records import make_record, start_job, track_job
 
 from jobs.track import command as track
 from pipeline.errors import ConfigError, ResumableError
-from pipeline.tracking.replay import replay
+from pipeline.tracking.mlflow_store.replay import replay
 from pipeline.tracking.settings import TrackingSettings
 from pipeline.tracking.spool import read_run
 from pipeline.tracking.tracker import open_tracker

@@ -1,0 +1,120 @@
+#include "runtime/cuda_program.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "bindings/families.h"
+#include "bindings/numpy_args.h"
+
+namespace dpiframe {
+namespace {
+
+using OptionalView = std::optional<ArenaView>;
+
+WeightKind parse_kind(const std::string& name) {
+  if (name == "numbers") return WeightKind::kNumbers;
+  if (name == "table") return WeightKind::kTable;
+  DPIF_CHECK(name == "product", "a weight is numbers, table or product, got ", name);
+  return WeightKind::kProduct;
+}
+
+std::int64_t weight_bytes(const std::string& precision, const std::string& kind, std::int64_t rows,
+                          std::int64_t columns) {
+  return static_cast<std::int64_t>(
+      CudaProgram::bytes_of_weight(parse_precision(precision), parse_kind(kind), rows, columns));
+}
+
+// The most parts that the head of a product of n columns is summed in, over all batch sizes.
+int max_head_partials(const std::string& precision, std::int64_t max_rows, int n) {
+  int most = 0;
+  for (const std::int64_t rows : batch_buckets(max_rows))
+    most = std::max(most, head_partials(parse_precision(precision), rows, n));
+  return most;
+}
+
+int add_weight(CudaProgram& program, const std::string& kind, const py::array& values) {
+  const auto array = contiguous_argument<float>(values, "values", 2);
+  const float* data = array.data();
+  const std::int64_t rows = array.shape(0);
+  const std::int64_t columns = array.shape(1);
+  const py::gil_scoped_release release;
+  return program.add_weight(parse_kind(kind), data, rows, columns);
+}
+
+void bind_views(py::module_& module) {
+  py::class_<ArenaView>(module, "ArenaView")
+      .def(py::init<std::int64_t, std::int64_t, int, bool>(), py::arg("offset"),
+           py::arg("row_stride"), py::arg("width"), py::arg("is_float"));
+  py::class_<LookupSlot>(module, "CudaSlot")
+      .def(py::init<int, int, int, std::int64_t, std::int64_t, std::int64_t, std::int64_t, bool>(),
+           py::arg("field"), py::arg("table"), py::arg("wide"), py::arg("rows"), py::arg("dim"),
+           py::arg("column"), py::arg("oov_row"), py::arg("in_fm"));
+  py::class_<HeadPart>(module, "HeadPart")
+      .def(py::init<ArenaView, OptionalView, int, int>(), py::arg("a"), py::arg("b") = py::none(),
+           py::arg("weight") = -1, py::arg("partial_n") = 0);
+  py::class_<ProductStep>(module, "ProductStep")
+      .def(py::init<ArenaView, int, int, int, OptionalView, std::vector<std::pair<int, int>>, int,
+                    OptionalView, OptionalView, int, int, int, std::optional<std::int64_t>>(),
+           py::arg("x"), py::arg("n"), py::arg("weight"), py::arg("bias"), py::arg("out"),
+           py::arg("relu"), py::arg("cross_begin"), py::arg("x0"), py::arg("xl"),
+           py::arg("head_begin"), py::arg("head_width"), py::arg("head"), py::arg("partial"));
+}
+
+void build(CudaProgram& program, const Plan& plan, bool graphs, unsigned delay_seed,
+           int refused_step) {
+  const py::gil_scoped_release release;
+  program.build(plan, {program.max_rows(), graphs, delay_seed, refused_step});
+}
+
+}  // namespace
+
+void bind_cuda_program(py::module_& module) {
+  bind_views(module);
+  module.def("weight_bytes", &weight_bytes, py::arg("precision"), py::arg("kind"), py::arg("rows"),
+             py::arg("columns"));
+  module.def("max_head_partials", &max_head_partials, py::arg("precision"), py::arg("max_rows"),
+             py::arg("n"));
+  module.def("batch_buckets", &batch_buckets, py::arg("max_rows"));
+  py::class_<CudaProgram>(module, "CudaProgram")
+      .def(py::init([](int device, const std::string& precision, std::int64_t max_rows,
+                       std::int64_t weights, std::int64_t arena) {
+             return std::make_unique<CudaProgram>(device, parse_precision(precision), max_rows,
+                                                  weights, arena);
+           }),
+           py::arg("device"), py::arg("precision"), py::arg("max_rows"), py::arg("weight_bytes"),
+           py::arg("arena_bytes"))
+      .def("add_weight", &add_weight, py::arg("kind"), py::arg("values"))
+      .def("add_lookup", &CudaProgram::add_lookup, py::arg("slots"), py::arg("out"), py::arg("fm"),
+           py::arg("wide"))
+      .def("add_load_dense", &CudaProgram::add_load_dense, py::arg("out"))
+      .def("add_copy", &CudaProgram::add_copy, py::arg("x"), py::arg("out"))
+      .def("add_relu", &CudaProgram::add_relu, py::arg("x"), py::arg("out"))
+      .def("add_outer", &CudaProgram::add_outer, py::arg("x"), py::arg("weight"), py::arg("dim"),
+           py::arg("out"))
+      .def("add_batch_norm", &CudaProgram::add_batch_norm, py::arg("x"), py::arg("scale"),
+           py::arg("shift"), py::arg("out"))
+      .def("add_cross_combine", &CudaProgram::add_cross_combine, py::arg("x0"), py::arg("wx"),
+           py::arg("xl"), py::arg("out"))
+      .def("add_cross_v1", &CudaProgram::add_cross_v1, py::arg("x0"), py::arg("xl"),
+           py::arg("weight"), py::arg("bias"), py::arg("out"))
+      .def("add_cross_scalar", &CudaProgram::add_cross_scalar, py::arg("dots"), py::arg("shift"),
+           py::arg("out"))
+      .def("add_scale_shift", &CudaProgram::add_scale_shift, py::arg("x"), py::arg("alpha"),
+           py::arg("beta"), py::arg("out"))
+      .def("add_add", &CudaProgram::add_add, py::arg("xs"), py::arg("bias"), py::arg("out"))
+      .def("add_fm", &CudaProgram::add_fm, py::arg("xs"), py::arg("dim"), py::arg("out"))
+      .def("add_product", &CudaProgram::add_product, py::arg("step"))
+      .def("add_head", &CudaProgram::add_head, py::arg("parts"), py::arg("bias"), py::arg("out"))
+      .def("add_forward", &CudaProgram::add_forward, py::arg("slots"), py::arg("model"))
+      .def("add_forward_cross", &CudaProgram::add_forward_cross, py::arg("slots"), py::arg("model"),
+           py::arg("beyond") = 0, py::arg("each_thread_leaves") = false)
+      .def("build", &build, py::arg("plan"), py::arg("graphs") = true, py::arg("delay_seed") = 0,
+           py::arg("refused_step") = -1)
+      .def("poison", &CudaProgram::poison)
+      .def_property_readonly("forward_beyond", &CudaProgram::forward_beyond)
+      .def_property_readonly("forward_rows", &CudaProgram::forward_rows)
+      .def_property_readonly("device_bytes", &CudaProgram::device_bytes);
+}
+
+}  // namespace dpiframe

@@ -1,0 +1,59 @@
+#include <string>
+
+#include "bindings/families.h"
+#include "bindings/numpy_args.h"
+#include "cuda/device_memory_error.h"
+#include "kernels/embedding/gather_rows_cpu.h"
+
+#ifdef DPIFRAME_WITH_CUDA
+#include <cuda_runtime_api.h>
+#endif
+
+namespace dpiframe {
+namespace {
+
+py::dict build_info() {
+  using py::literals::operator""_a;
+  py::list archs;
+#ifdef DPIFRAME_WITH_CUDA
+  constexpr bool kCuda = true;
+  for (const py::handle arch : py::str(DPIFRAME_CUDA_ARCHS).attr("split")())
+    archs.append("sm_" + arch.cast<std::string>());
+#else
+  constexpr bool kCuda = false;
+#endif
+  return py::dict("version"_a = DPIFRAME_VERSION, "compiler"_a = __VERSION__, "cuda"_a = kCuda,
+                  "cuda_archs"_a = archs, "simd"_a = gather_rows_simd());
+}
+
+int cuda_device_count() {
+#ifdef DPIFRAME_WITH_CUDA
+  int count = 0;
+  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+  (void)cudaGetLastError();
+#endif
+  return 0;
+}
+
+}  // namespace
+}  // namespace dpiframe
+
+PYBIND11_MODULE(_core, module) {
+  using namespace dpiframe;
+  module.doc() = "Compiled part of dpiframe_core; _core.pyi holds the signatures.";
+  py::register_exception<DeviceMemoryError>(module, "DeviceMemoryError", PyExc_RuntimeError);
+  module.def("build_info", &build_info);
+  module.def("cuda_device_count", &cuda_device_count);
+  bind_device_tensors(module);
+  bind_encode(module);
+  bind_host_memory(module);
+  bind_lookup(module);
+  bind_parquet(module);
+  bind_scheduler(module);
+  bind_score_statistics(module);
+  bind_stored_columns(module);
+  bind_zstd(module);
+#ifdef DPIFRAME_WITH_CUDA
+  bind_cuda(module);
+#endif
+}

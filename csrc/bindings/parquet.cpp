@@ -1,0 +1,74 @@
+#include <cerrno>
+
+#include "bindings/families.h"
+#include "bindings/numpy_args.h"
+#include "parquet/file.h"
+
+namespace dpiframe {
+namespace {
+
+using parquet::File;
+using parquet::PhysicalType;
+
+std::optional<std::string> number_type(const File& file, const std::string& name, std::size_t first,
+                                       std::size_t stop) {
+  const auto type = file.readable(name, first, stop);
+  if (!type.has_value()) return {};
+  switch (*type) {
+    case PhysicalType::kInt32:
+      return "<i4";
+    case PhysicalType::kInt64:
+      return "<i8";
+    case PhysicalType::kFloat:
+      return "<f4";
+    case PhysicalType::kDouble:
+      return "<f8";
+  }
+  return {};
+}
+
+void* memory_of(const std::string& name, const std::string& type, const py::array& out,
+                py::ssize_t rows) {
+  DPIF_CHECK((out.flags() & py::detail::npy_api::NPY_ARRAY_ALIGNED_) != 0, name,
+             " must be aligned");
+  if (type == "<i4") return writable_argument<std::int32_t>(out, name, rows);
+  if (type == "<i8") return writable_argument<std::int64_t>(out, name, rows);
+  if (type == "<f4") return writable_argument<float>(out, name, rows);
+  return writable_argument<double>(out, name, rows);
+}
+
+void read(const File& file, const std::vector<std::string>& names, std::size_t first,
+          std::size_t stop, const std::vector<py::array>& outs) {
+  DPIF_CHECK(names.size() == outs.size(), names.size(), " names, but ", outs.size(), " arrays");
+  const py::ssize_t rows = file.rows(first, stop);
+  std::vector<parquet::Target> targets;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const auto type = number_type(file, names[i], first, stop);
+    DPIF_CHECK(type.has_value(), "column ", names[i], " cannot be read here");
+    const int number_bytes = type->back() - '0';
+    targets.push_back({names[i], number_bytes, memory_of(names[i], *type, outs[i], rows)});
+  }
+  const py::gil_scoped_release release;
+  file.read(targets, first, stop);
+}
+
+}  // namespace
+
+void bind_parquet(py::module_& module) {
+  py::register_exception_translator([](std::exception_ptr thrown) {
+    try {
+      if (thrown) std::rethrow_exception(thrown);
+    } catch (const parquet::FileError& error) {
+      errno = error.code().value();
+      PyErr_SetFromErrnoWithFilename(PyExc_OSError, error.path.c_str());
+    }
+  });
+  py::class_<File>(module, "ParquetFile")
+      .def(py::init<const std::string&>(), py::arg("path"),
+           py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly("group_rows", &File::group_rows)
+      .def("number_type", &number_type, py::arg("name"), py::arg("first"), py::arg("stop"))
+      .def("read", &read, py::arg("names"), py::arg("first"), py::arg("stop"), py::arg("outs"));
+}
+
+}  // namespace dpiframe

@@ -1,0 +1,73 @@
+#include "codec/decompress.h"
+
+#include <dlfcn.h>
+
+#include <cstring>
+#include <memory>
+
+#include "codec/zstd/decompress_cpu.h"
+
+namespace dpiframe::parquet {
+namespace {
+
+// The few functions of libzstd's stable interface (zstd.h) that are needed.
+struct Zstd {
+  using Context = void;
+  Context* (*create_context)();
+  std::size_t (*free_context)(Context*);
+  std::size_t (*decompress)(Context*, void* out, std::size_t room, const void* packed,
+                            std::size_t size);
+
+  static const Zstd* get() {
+    static const Zstd zstd = load();
+    return zstd.decompress != nullptr ? &zstd : nullptr;
+  }
+
+ private:
+  static Zstd load() {
+    void* library = dlopen("libzstd.so.1", RTLD_NOW | RTLD_LOCAL);  // stays for ever
+    if (library == nullptr) return {};
+    Zstd zstd{};
+    const auto find = [&](auto& function, const char* name) {
+      function =
+          reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
+      return function != nullptr;
+    };
+    const bool whole = find(zstd.create_context, "ZSTD_createDCtx") &&
+                       find(zstd.free_context, "ZSTD_freeDCtx") &&
+                       find(zstd.decompress, "ZSTD_decompressDCtx");
+    return whole ? zstd : Zstd{};
+  }
+};
+
+void decompress_zstd(Bytes packed, std::span<std::uint8_t> out) {
+  const Zstd* zstd = Zstd::get();
+  if (zstd == nullptr) return unzstd(packed, out);
+  thread_local const std::unique_ptr<Zstd::Context, std::size_t (*)(Zstd::Context*)> context(
+      zstd->create_context(), zstd->free_context);
+  const std::size_t got =
+      zstd->decompress(context.get(), out.data(), out.size(), packed.data(), packed.size());
+  DPIF_CHECK(got == out.size(), "a zstd page does not unpack to its ", out.size(), " bytes");
+}
+
+}  // namespace
+
+bool can_decompress(Codec codec) {
+  switch (codec) {
+    case Codec::kNone:
+    case Codec::kSnappy:
+    case Codec::kZstd:
+      return true;
+  }
+  return false;
+}
+
+void decompress(Codec codec, Bytes packed, std::span<std::uint8_t> out) {
+  if (codec == Codec::kZstd) return decompress_zstd(packed, out);
+  if (codec == Codec::kSnappy) return decompress_snappy(packed, out);
+  DPIF_CHECK(codec == Codec::kNone && packed.size() == out.size(), "a page of ", packed.size(),
+             " bytes that is not compressed should have ", out.size());
+  if (!out.empty()) std::memcpy(out.data(), packed.data(), out.size());
+}
+
+}  // namespace dpiframe::parquet

@@ -1,0 +1,146 @@
+// The literals of a block: RFC 8878, 3.1.1.3.1.
+#pragma once
+
+#include "codec/zstd/copy.h"
+#include "codec/zstd/huffman.h"
+
+namespace dpiframe::zstd {
+
+enum class LiteralsKind { kRaw, kRepeated, kHuffman, kSameHuffman };
+
+struct LiteralsSection {
+  LiteralsKind kind;
+  int streams;
+  int size;      // of the literals
+  Input packed;  // what they are stored in
+};
+
+// Passes the section.
+DPIF_EVERYWHERE bool read_literals_section(Input& block, LiteralsSection& section) {
+  if (block.size == 0) return false;
+  const int first = block.at[0];
+  const int form = first >> 2 & 3;
+  section.kind = static_cast<LiteralsKind>(first & 3);
+  std::uint32_t head = 0;
+  section.streams = 1;
+  if (section.kind == LiteralsKind::kRaw || section.kind == LiteralsKind::kRepeated) {
+    const int bytes = form == 1 ? 2 : form == 3 ? 3 : 1;
+    if (!block.read(bytes, head)) return false;
+    section.size = static_cast<int>(bytes == 1 ? head >> 3 : head >> 4);
+    const int stored = section.kind == LiteralsKind::kRaw ? section.size : 1;
+    return block.split(stored, section.packed);
+  }
+  const int bytes = form < 2 ? 3 : form + 2, bits = 4 * bytes - 2;
+  if (block.size < bytes) return false;
+  const std::uint64_t wide = block.peek(4 < bytes ? 4 : bytes) |
+                             (bytes > 4 ? static_cast<std::uint64_t>(block.at[4]) << 32 : 0);
+  block.skip(bytes);
+  section.streams = form == 0 ? 1 : 4;
+  section.size = static_cast<int>(wide >> 4 & ((1u << bits) - 1));
+  return block.split(static_cast<int>(wide >> (4 + bits) & ((1u << bits) - 1)), section.packed);
+}
+
+// Of one lane alone. Symbols are stored 8 at once where they can be.
+class HuffmanStream {
+ public:
+  DPIF_EVERYWHERE HuffmanStream(const std::uint16_t* table, int log) : table_(table), log_(log) {}
+
+  // Whether the stream holds just `size` symbols.
+  DPIF_EVERYWHERE bool decode(const Input& input, std::uint8_t* out, int size) {
+    if (!bits_.start(input)) return false;
+    const Words words(out, size);
+    int i = 0;
+    DPIF_NO_UNROLL
+    while (i < size) {
+      if (i >= words.begin && i < words.end) {
+        store_word(out + i, next_word());
+        i += 8;
+      } else {
+        out[i++] = next_with_refill();
+      }
+    }
+    return bits_.left() == 0;
+  }
+
+ private:
+  DPIF_EVERYWHERE std::uint32_t next() {
+    const std::uint32_t entry = table_[bits_.top() >> (32 - log_)];
+    bits_.skip(static_cast<int>(entry >> 8));
+    return entry & 0xff;
+  }
+  DPIF_EVERYWHERE std::uint8_t next_with_refill() {
+    bits_.refill();
+    return static_cast<std::uint8_t>(next());
+  }
+  // 3 symbols take no more bits than a refill makes ready.
+  DPIF_EVERYWHERE std::uint64_t next_word() {
+    std::uint32_t low = 0, high = 0;
+    DPIF_UNROLL
+    for (int i = 0; i < 8; ++i) {
+      if (i % 3 == 0) bits_.refill();
+      (i < 4 ? low : high) |= next() << (8 * (i % 4));
+    }
+    return low | static_cast<std::uint64_t>(high) << 32;
+  }
+
+  BackwardBits bits_;
+  const std::uint16_t* table_;
+  int log_;
+};
+
+// The 4 streams of equally many symbols, but for the last, follow the sizes of the first 3.
+DPIF_EVERYWHERE bool find_stream(Input packed, int stream, int size, Input& input, int& first,
+                                 int& symbols) {
+  std::uint32_t sizes[3];
+  for (auto& bytes : sizes)
+    if (!packed.read(2, bytes)) return false;
+  const int share = (size + 3) / 4;
+  first = stream * share;
+  symbols = stream < 3 ? share : size - 3 * share;
+  for (int i = 0; i < 3; ++i) {
+    if (!packed.split(static_cast<int>(sizes[i]), input)) return false;
+    if (i == stream) return true;
+  }
+  input = packed;
+  return true;
+}
+
+// A lane does a stream.
+DPIF_EVERYWHERE bool decode_streams(const LiteralsSection& section, Input packed, const Work& work,
+                                    int log, std::uint8_t* out) {
+  if (section.streams == 4 && section.size < 6) return false;  // or the last would have less than 0
+  bool fine = true;
+  for (int i = lanes::index(); i < section.streams; i += lanes::kCount) {
+    Input input = packed;
+    int first = 0, symbols = section.size;
+    if (section.streams == 4) fine &= find_stream(packed, i, section.size, input, first, symbols);
+    if (!fine) break;
+    fine &= HuffmanStream(work.huffman, log).decode(input, out + first, symbols);
+  }
+  fine = lanes::all(fine);
+  lanes::sync();
+  return fine;
+}
+
+// Decodes to `out`, which has room for all.
+DPIF_EVERYWHERE bool decode_literals(const LiteralsSection& section, Work& work, int& huffman_log,
+                                     std::uint8_t* out) {
+  Input packed = section.packed;
+  switch (section.kind) {
+    case LiteralsKind::kRaw:
+      copy_bytes(out, packed.at, section.size);
+      break;
+    case LiteralsKind::kRepeated:
+      fill_bytes(out, packed.at[0], section.size);
+      break;
+    case LiteralsKind::kHuffman:
+    case LiteralsKind::kSameHuffman:
+      if (section.kind == LiteralsKind::kHuffman && !read_huffman(packed, work, huffman_log))
+        return false;
+      return huffman_log > 0 && decode_streams(section, packed, work, huffman_log, out);
+  }
+  lanes::sync();
+  return true;
+}
+
+}  // namespace dpiframe::zstd

@@ -1,0 +1,42 @@
+// Programmatic dependent launch: where kernels follow one another on a stream, the next one is
+// launched while this one still runs. It gets ready and waits until all before it is done and can
+// be read and overwritten. Older GPUs than Hopper launch it when this one is done.
+#pragma once
+
+#include "cuda/cuda_check.h"
+
+namespace dpiframe {
+
+#ifdef __CUDACC__
+
+__device__ inline void launch_dependents() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+__device__ inline void await_predecessor() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+#endif
+
+// Launches a kernel that begins with await_predecessor.
+template <class... Args>
+void launch_early(void (*kernel)(Args...), unsigned blocks, unsigned threads, std::size_t shared,
+                  cudaStream_t stream, const Args&... args) {
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = blocks;
+  config.blockDim = threads;
+  config.dynamicSmemBytes = shared;
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = 1;
+  DPIF_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, args...));
+}
+
+}  // namespace dpiframe

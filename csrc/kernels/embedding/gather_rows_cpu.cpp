@@ -1,0 +1,30 @@
+#include "kernels/embedding/gather_rows_cpu.h"
+
+namespace dpiframe {
+namespace {
+
+constexpr int kMaxWidth = 4;  // 16 bytes: what every x86-64 and 64-bit Arm has
+#include "kernels/embedding/gather_rows_loops.h"
+
+bool has_avx2() {
+#ifdef __x86_64__
+  return __builtin_cpu_supports("avx2");
+#else
+  return false;
+#endif
+}
+
+}  // namespace
+
+const char* gather_rows_simd() {
+  return has_avx2() ? "avx2" : "baseline";
+}
+
+GatherRows gather_rows_for(std::int64_t dim, bool in_fm) {
+#ifdef __x86_64__
+  if (has_avx2()) return gather_rows_for_avx2(dim, in_fm);
+#endif
+  return in_fm ? gather_rows_for_dim<true>(dim) : gather_rows_for_dim<false>(dim);
+}
+
+}  // namespace dpiframe

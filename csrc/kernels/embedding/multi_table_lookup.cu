@@ -1,0 +1,243 @@
+// GPU multi-table lookup: one launch for all tables of a batch, with FM and the wide sum.
+//
+// Why one launch: a table's own launch costs more than its rows, and small tables leave the GPU
+// empty. The work is allotted by output, so every thread has the same whatever the tables' sizes.
+//
+// Shapes: ids [F, B], out [B, W] of the tables' type (fp32, fp16, bf16), fm [B] and wide [B] fp32;
+// multi_table_lookup.h has the formulas.
+// A block owns a tile of samples and all their fields. It first reads their ids, coalesced along B,
+// checks them and keeps where their rows start in shared memory (lookup_rows.cuh). Then a team of
+// at most 32 threads, all of one warp, owns a sample at a time: `lanes` neighbouring threads read
+// one row, the team's `slices` read rows of neighbouring fields, so that a warp writes whole lines
+// of out. kUnroll rows a thread are in flight before the first is written; at 39 fields of 16
+// floats that is all of them. FM's and the wide sums meet by shuffles, in an order that depends on
+// the shape alone. FM cancels, so fp32 adds it up in double.
+//
+// Bytes a sample: F ids, and for each field dim numbers read and dim written, once. Accesses are
+// 16 bytes where every dim and column is a multiple of that and all is aligned, else 2 numbers
+// or 1.
+#include <cuda_pipeline_primitives.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "cuda/completion_flag.cuh"
+#include "cuda/programmatic_launch.cuh"
+#include "kernels/embedding/checked_rows.cuh"
+#include "kernels/embedding/row_vectors.cuh"
+
+namespace dpiframe {
+namespace {
+
+constexpr int kMaxThreads = 256;
+constexpr int kMinBlocks = 4;  // of a multiprocessor: at most 64 registers a thread
+constexpr std::int64_t kMultiprocessors = 132;   // of a large GPU
+constexpr std::size_t kSharedBytes = 48 * 1024;  // what every device gives a block unasked
+
+struct LookupArguments {
+  MultiTableLookupParams params;
+  LookupConfig config;
+  const void* zeros;  // read in place of rows that are not there
+};
+
+// What a block keeps in shared memory; a sample's fields are padded to what a team reads at once.
+struct Shared {
+  LookupColumns* columns;  // [num_places], dim 0 past the fields
+  const char** rows;       // [tile, stride]: where each field's row starts
+  float* weights;          // [tile, stride]: of the wide sum
+  int stride;
+};
+
+__device__ Shared shared_arrays(char* memory, const LookupConfig& config) {
+  const int stride = rows_stride(config.num_places);
+  auto* columns = reinterpret_cast<LookupColumns*>(memory);
+  auto* rows = reinterpret_cast<const char**>(columns + config.num_places);
+  return {columns, rows, reinterpret_cast<float*>(rows + config.tile * stride), stride};
+}
+
+// Keeps where the rows of a sample start.
+struct RowPlaces {
+  const char** rows;
+  const char* zeros;
+  template <class Row>
+  __device__ void found(int f, Row row, const LookupTable& table) const {
+    rows[f] = table.table + std::uint64_t{row} * table.row_bytes;
+  }
+  __device__ void missing(int f) const { rows[f] = zeros; }
+};
+
+// The same, and the wide weights start on their way to shared memory.
+struct RowPlacesAndWeights {
+  RowPlaces places;
+  float* weights;
+  template <class Row>
+  __device__ void found(int f, Row row, const LookupTable& table) const {
+    places.found(f, row, table);
+    if (table.wide != nullptr)
+      __pipeline_memcpy_async(weights + f, table.wide + row, sizeof(float));
+    else
+      weights[f] = 0.0f;
+  }
+  __device__ void missing(int f) const {
+    places.missing(f);
+    weights[f] = 0.0f;
+  }
+};
+
+// Where all rows of the tile lie.
+__device__ void find_rows(const RunInputs& inputs, const LookupArguments& arguments,
+                          std::int64_t first_sample, int num_samples, const Shared& shared) {
+  launch_dependents();
+  const MultiTableLookupParams& params = arguments.params;
+  const LookupConfig& config = arguments.config;
+  const int thread = threadIdx.y * config.team + threadIdx.x;
+  const int num_threads = config.team * config.num_teams;
+  for (int f = thread; f < config.num_places; f += num_threads) {
+    if (f < params.shape.num_fields)
+      __pipeline_memcpy_async(shared.columns + f, &params.fields[f].columns, sizeof(LookupColumns));
+    else
+      shared.columns[f] = {};
+  }
+  __pipeline_commit();
+  const LookupIds lookup{params.fields, params.shape.num_fields, params.shape.first_ids_row,
+                         inputs.report + params.report};
+  const int sample = thread & (config.tile - 1);
+  const RowsShare share{first_sample + sample, sample < num_samples, thread >> config.tile_bits,
+                        num_threads >> config.tile_bits};
+  const int place = sample * shared.stride;
+  const RowPlaces places{shared.rows + place, static_cast<const char*>(arguments.zeros)};
+  if (params.wide == nullptr)
+    for_each_row(inputs, lookup, share, places);
+  else
+    for_each_row(inputs, lookup, share, RowPlacesAndWeights{places, shared.weights + place});
+  __pipeline_commit();
+  __pipeline_wait_prior(1);
+  __syncthreads();
+}
+
+// A block's tile.
+template <class T, int kWidth>
+__device__ void look_up(const RunInputs& inputs, const LookupArguments& arguments) {
+  const MultiTableLookupParams& params = arguments.params;
+  const LookupConfig& config = arguments.config;
+  const std::int64_t first_sample = static_cast<std::int64_t>(blockIdx.x) * config.tile;
+  const std::int64_t left = inputs.batch - first_sample;
+  if (left <= 0) return;
+  const int num_samples = static_cast<int>(min(left, static_cast<std::int64_t>(config.tile)));
+  extern __shared__ __align__(16) char memory[];
+  const Shared shared = shared_arrays(memory, config);
+  find_rows(inputs, arguments, first_sample, num_samples, shared);
+
+  T* block_out = static_cast<T*>(params.out) + first_sample * params.out_stride;
+  const int lane = threadIdx.x & (config.lanes - 1);
+  const int slice = threadIdx.x >> config.lane_bits;
+  for (int sample = threadIdx.y; sample < config.tile; sample += config.num_teams) {
+    const bool writes = params.out != nullptr && sample < num_samples;
+    T* out = block_out + sample * params.out_stride;
+    typename Sums<T, kWidth>::Number fm = 0;
+    for (int v = lane; v - lane < config.num_pieces; v += config.lanes) {
+      Sums<T, kWidth> sums;
+      for (int f = slice; f < config.num_places; f += config.slices * kUnroll)
+        copy_pieces(shared.columns + f, shared.rows + sample * shared.stride + f, config.slices, v,
+                    writes ? out + v * kWidth : nullptr, params.fm != nullptr, sums);
+      if (params.fm != nullptr) fm += fm_of_piece(sums, config.lanes, config.team);
+    }
+    if (params.fm == nullptr) continue;
+    fm = sum_over(fm, 1, config.lanes) / 2;
+    if (threadIdx.x == 0 && sample < num_samples)
+      params.fm[first_sample + sample] = static_cast<float>(fm);
+  }
+  if (params.wide == nullptr) return;
+  __pipeline_wait_prior(0);
+  __syncthreads();
+  for (int sample = threadIdx.y; sample < config.tile; sample += config.num_teams) {
+    float wide = 0.0f;
+    for (int f = threadIdx.x; f < params.shape.num_fields; f += config.team)
+      wide += shared.weights[sample * shared.stride + f];
+    wide = sum_over(wide, 1, config.team);
+    if (threadIdx.x == 0 && sample < num_samples) params.wide[first_sample + sample] = wide;
+  }
+}
+
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kMaxThreads, kMinBlocks)
+    lookup_kernel(const __grid_constant__ RunInputs inputs,
+                  const __grid_constant__ LookupArguments arguments) {
+  look_up<T, kWidth>(inputs, arguments);
+  if (arguments.params.end.word != nullptr) tell_end(arguments.params.end);
+}
+
+template <class T>
+void launch(const LookupArguments& arguments, const RunInputs& inputs, unsigned num_blocks,
+            cudaStream_t stream) {
+  constexpr int kWidest = 16 / sizeof(T);
+  const LookupConfig& config = arguments.config;
+  auto* kernel = lookup_kernel<T, 1>;
+  if (arguments.params.shape.width == 2) kernel = lookup_kernel<T, 2>;
+  if (arguments.params.shape.width == kWidest) kernel = lookup_kernel<T, kWidest>;
+  const auto shared = static_cast<int>(config.shared_bytes);
+  if (config.shared_bytes > kSharedBytes)  // of one sample with thousands of fields
+    DPIF_CUDA_CHECK(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+  kernel<<<num_blocks, dim3(config.team, config.num_teams), shared, stream>>>(inputs, arguments);
+}
+
+int width_of_out(const MultiTableLookupParams& params) {
+  const int width = params.shape.width;
+  const auto address = reinterpret_cast<std::uintptr_t>(params.out);
+  const auto fits = [&](int w) {
+    return address % (w * bytes_of(params.shape.type)) == 0 && params.out_stride % w == 0;
+  };
+  if (fits(width)) return width;
+  return width > 1 && fits(2) ? 2 : 1;
+}
+
+}  // namespace
+
+LookupConfig lookup_config(const LookupShape& shape, std::int64_t rows) {
+  LookupConfig config{};
+  config.num_pieces = (shape.max_dim + shape.width - 1) / shape.width;
+  while (1 << config.lane_bits < std::min(32, config.num_pieces)) ++config.lane_bits;
+  config.lanes = 1 << config.lane_bits;
+  config.slices = 1;
+  while (config.lanes * config.slices < 32 && config.slices * kUnroll < shape.num_fields)
+    config.slices *= 2;
+  config.team = config.lanes * config.slices;
+  config.num_teams = kMaxThreads / config.team;
+  config.tile = config.num_teams;
+  const int at_once = config.slices * kUnroll;
+  config.num_places = (shape.num_fields + at_once - 1) / at_once * at_once;
+  const auto shared_bytes = [&] {
+    return config.num_places * sizeof(LookupColumns) +
+           config.tile * rows_stride(config.num_places) * (sizeof(char*) + sizeof(float));
+  };
+  // Two samples a team share the block's first step, where each multiprocessor still gets a block.
+  if (rows >= 2 * kMultiprocessors * config.tile && 2 * config.tile <= kMaxThreads)
+    config.tile *= 2;
+  while (config.tile > 1 && shared_bytes() > kSharedBytes) config.tile /= 2;
+  while (1 << config.tile_bits < config.tile) ++config.tile_bits;
+  config.num_teams = std::min(config.num_teams, config.tile);
+  config.shared_bytes = shared_bytes();
+  return config;
+}
+
+void multi_table_lookup(std::int64_t rows, const MultiTableLookupParams& params,
+                        const RunInputs& inputs, cudaStream_t stream) {
+  DPIF_CHECK(rows >= 0, "rows must not be negative, got ", rows);
+  if (rows == 0) return;
+  LookupArguments arguments{params, {}, params.fields + params.shape.num_fields};
+  arguments.params.shape.width = width_of_out(params);
+  arguments.config = lookup_config(arguments.params.shape, rows);
+  const int tile = arguments.config.tile;
+  const std::int64_t num_blocks = (rows + tile - 1) / tile;
+  DPIF_CHECK(num_blocks <= std::numeric_limits<int>::max(), "batch must be at most ",
+             std::int64_t{std::numeric_limits<int>::max()} * tile, ", got ", rows);
+  const auto blocks = static_cast<unsigned>(num_blocks);
+  const DataType type = params.shape.type;
+  if (type == DataType::kHalf) launch<__half>(arguments, inputs, blocks, stream);
+  if (type == DataType::kBfloat16) launch<__nv_bfloat16>(arguments, inputs, blocks, stream);
+  if (type == DataType::kFloat) launch<float>(arguments, inputs, blocks, stream);
+  DPIF_CUDA_CHECK(cudaGetLastError());
+}
+
+}  // namespace dpiframe

@@ -1,0 +1,111 @@
+// The GPU side of the multi-table lookup; multi_table_lookup.h has the formulas.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "common/precision.h"
+#include "cuda/completion_flag.h"
+#include "cuda/device_buffer.h"
+#include "kernels/batch_memory.h"
+
+namespace dpiframe {
+
+// One field and where its vectors go. All pointers are device memory.
+struct DeviceLookupField {
+  const void* table;  // [rows, dim] of the lookup's type; null: this field has a wide part only
+  const float* wide;  // [rows] or null
+  std::int64_t rows;  // > 0
+  std::int64_t dim;   // in [1, 4096]; 0 without a table
+  std::int64_t out_column;  // first of its dim columns in out
+  std::int64_t oov_row;     // stands in for ids outside the table; -1: none
+  std::int64_t ids_row;     // which row of the batch's ids
+  bool in_fm;
+};
+
+// A field as kernels read it: what each of its ids needs, and what each of its pieces needs.
+struct alignas(32) LookupTable {
+  const char* table;
+  const float* wide;
+  std::int64_t rows;
+  std::uint32_t row_bytes;
+  std::uint32_t rows_of_int32;  // rows, cut off at 2^31
+};
+struct alignas(8) LookupColumns {
+  std::int32_t first;  // of out
+  std::uint16_t dim;
+  std::uint16_t fm_dim;  // dim, or 0 where the field is not in FM
+};
+struct alignas(64) PackedLookupField {
+  LookupTable table;
+  LookupColumns columns;
+  std::int64_t oov_row;
+  std::int64_t ids_row;
+};
+
+// What the kernel's configuration follows from.
+struct LookupShape {
+  int num_fields;
+  int max_dim;
+  DataType type;               // of tables and of out
+  int width;                   // elements an access: all rows and columns start at a multiple of it
+  std::int64_t first_ids_row;  // where field f's ids_row is first_ids_row + f for all f; else -1
+};
+
+// Fields on the device that is current when this is made.
+class DeviceLookupFields {
+ public:
+  DeviceLookupFields(const std::vector<DeviceLookupField>& fields, DataType type);
+
+  const PackedLookupField* get() const {
+    return static_cast<const PackedLookupField*>(buffer_.get());
+  }
+  const LookupShape& shape() const { return shape_; }
+  std::int64_t out_width() const { return out_width_; }  // columns that out must have
+  bool has_fm() const { return has_fm_; }
+
+ private:
+  DeviceBuffer buffer_;
+  LookupShape shape_{};
+  std::int64_t out_width_ = 0;
+  bool has_fm_ = false;
+};
+
+struct MultiTableLookupParams {
+  const PackedLookupField* fields;  // [F], followed by a row of zeros, [max_dim], for missing rows
+  LookupShape shape;
+  void* out;                // [B, W] or null
+  std::int64_t out_stride;  // elements from one sample to the next, >= W
+  float* fm;                // [B] or null
+  float* wide;              // [B] or null
+  std::int64_t report;      // place of this lookup's F + 1 counters in the batch's report: the bad
+                            // ids of each field are added, and the last takes the minimum of
+                            // itself and row * F + field
+  KernelEnd end;            // told when all is written
+};
+
+struct LookupConfig {
+  int lane_bits;
+  int lanes;      // 2^lane_bits neighbouring threads share a row
+  int slices;     // rows of one sample that are read side by side
+  int team;       // lanes * slices: threads that share a sample, at most 32
+  int num_teams;  // of a block
+  int tile_bits;
+  int tile;        // 2^tile_bits samples a block; all of these are powers of two
+  int num_pieces;  // of the widest row
+  int num_places;  // fields, rounded up to what a team reads at once
+  std::size_t shared_bytes;
+};
+
+// Depends on the shape alone but for tile and num_teams, which change no sum's order.
+LookupConfig lookup_config(const LookupShape& shape, std::int64_t rows);
+
+// Enqueues the lookup of the first `rows` samples or as many as the batch has; never synchronises,
+// never allocates.
+void multi_table_lookup(std::int64_t rows, const MultiTableLookupParams& params,
+                        const RunInputs& inputs, cudaStream_t stream);
+
+}  // namespace dpiframe

@@ -1,0 +1,42 @@
+// What the launcher of a product tells the epilogue.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "kernels/gemm/linear.h"
+
+namespace dpiframe {
+
+// LinearParams and what the launcher found out about them.
+struct EpilogueParams {
+  LinearParams linear;
+  const float* column_scale;  // [n] or null: a factor for the sums, before the bias
+  bool vectors;               // four columns at a time can be read, treated alike and written
+  int boxes_end;              // and boxes of 16 rows x 128 bytes that end before this column too
+  bool xl_is_x0;              // a cross network's first layer: read once
+};
+
+inline bool are_quads(const void* pointer, std::int64_t stride, std::size_t element) {
+  return reinterpret_cast<std::uintptr_t>(pointer) % (4 * element) == 0 && stride % 4 == 0;
+}
+
+inline EpilogueParams epilogue_params(const LinearParams& p, std::size_t element) {
+  const bool cross = p.cross_begin < p.cross_end;
+  const bool vectors =
+      p.n % 4 == 0 && are_quads(p.out, p.ldo, element) &&
+      (!cross || (are_quads(p.x0, p.ldx0, element) && are_quads(p.xl, p.ldxl, element) &&
+                  p.cross_begin % 4 == 0 && p.cross_end % 4 == 0));
+  const auto is_box = [&](const void* pointer, std::int64_t stride) {
+    return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0 && stride * element % 16 == 0;
+  };
+  const bool boxes =
+      vectors && is_box(p.out, p.ldo) && (!cross || (is_box(p.x0, p.ldx0) && is_box(p.xl, p.ldxl)));
+  // A store cuts a box off at the next 16 bytes only.
+  const int boxes_end = p.n * element % 16 == 0 ? std::numeric_limits<int>::max() : p.n;
+  const bool xl_is_x0 = cross && p.x0 == p.xl && p.ldx0 == p.ldxl;
+  return {p, nullptr, vectors, boxes ? boxes_end : 0, xl_is_x0};
+}
+
+}  // namespace dpiframe

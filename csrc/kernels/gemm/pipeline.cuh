@@ -1,0 +1,165 @@
+// Hopper: a ring of stages in shared memory, filled by the bulk tensor copy engine, emptied by
+// warpgroups that multiply. A stage holds one chunk (128 bytes of each row) of a tile's rows of x
+// and of w.
+#pragma once
+
+#include <cuda.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "cuda/cuda_check.h"
+#include "cuda/programmatic_launch.cuh"
+#include "kernels/gemm/sm90_epilogue.cuh"
+#include "kernels/gemm/sm90_linear.h"
+#include "kernels/gemm/tile_config.h"
+#include "ptx/wgmma.cuh"
+
+namespace dpiframe {
+
+constexpr int kChunkBytes = 128;
+constexpr int kXBytes = kTileRows * kChunkBytes;
+constexpr int kConsumerThreads = 256;
+constexpr int kThreads = kConsumerThreads + 128;
+constexpr int kBarrierBytes = 256;
+constexpr int kSharedLimit = 227 * 1024;
+
+// What a block's shared memory holds: stages, a warp's boxes, barriers, a warpgroup's columns.
+template <int kTileN>
+struct Stages {
+  static constexpr int kBytes = kXBytes + kTileN * kChunkBytes;
+  static constexpr int kColumnBytes = ColumnVectors::kVectors * kTileN * 4;
+  static constexpr int kOther = 1024 + kBarrierBytes + 2 * kColumnBytes;  // 1,024 to align
+
+  static constexpr int count(int box_bytes) {
+    const int fit = (kSharedLimit - kOther - kConsumerThreads / 32 * box_bytes) / kBytes;
+    return fit < 8 ? fit : 8;
+  }
+};
+
+// What a kernel walks over: tiles in row order, those that share rows of x beside one another.
+struct TileWalk {
+  std::int64_t num_tiles;
+  int tiles_n;
+  int num_chunks;
+  int num_stages;
+  int box_bytes;  // a warp
+};
+
+template <int kTileN>
+TileWalk tile_walk(const EpilogueParams& e, int num_chunks) {
+  const LinearParams& p = e.linear;
+  const int tiles_n = (p.n + kTileN - 1) / kTileN;
+  const int box_bytes = p.cross_begin < p.cross_end ? 2 * kSlotBytes : 2 * kBoxBytes;
+  return {(p.rows + kTileRows - 1) / kTileRows * tiles_n, tiles_n, num_chunks,
+          Stages<kTileN>::count(box_bytes), box_bytes};
+}
+
+#ifdef DPIF_HOPPER
+
+// One warp's place in the ring.
+template <int kTileN>
+class Ring {
+ public:
+  using Layout = Stages<kTileN>;
+
+  __device__ Ring(unsigned char* shared, const TileWalk& walk)
+      : base_((shared_address(shared) + 1023) & ~1023u),
+        num_stages_(walk.num_stages),
+        box_bytes_(walk.box_bytes),
+        barriers_(boxes_base() + kConsumerThreads / 32 * box_bytes_) {}
+
+  // Once, by one thread: a stage is full when the copies are there, empty when `readers` are done.
+  __device__ void init(int readers) const {
+    for (int i = 0; i < num_stages_; ++i) {
+      barrier_init(full(i), 1);
+      barrier_init(empty(i), readers);
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  // The warp's boxes for the epilogue, behind the stages; their barriers, behind the ring's.
+  __device__ WarpBoxes boxes(const EpilogueMaps& maps, unsigned char* shared) const {
+    const int warp = threadIdx.x / 32;
+    const std::uint32_t offset = boxes_base() - shared_address(shared) + warp * box_bytes_;
+    return {maps, shared + offset, box_bytes_ / 2, barriers_ + 128 + 16 * warp};
+  }
+  // The warpgroup's column vectors, behind both.
+  __device__ ColumnVectors columns(unsigned char* shared) const {
+    const std::uint32_t offset = barriers_ - shared_address(shared) + kBarrierBytes;
+    return {reinterpret_cast<float*>(shared + offset + threadIdx.x / 128 * Layout::kColumnBytes),
+            kTileN};
+  }
+  __device__ std::uint32_t x() const { return base_ + stage_ * Layout::kBytes; }
+  __device__ std::uint32_t w() const { return x() + kXBytes; }
+  __device__ int stage() const { return stage_; }
+  __device__ void wait_full() const { barrier_wait(full(stage_), phase_); }
+  __device__ void release(int stage) const {
+    if (threadIdx.x % 32 == 0) barrier_arrive(empty(stage));
+  }
+  __device__ void advance() {
+    if (++stage_ == num_stages_) {
+      stage_ = 0;
+      phase_ ^= 1;
+    }
+  }
+  __device__ void skip(int steps) {
+    for (int i = 0; i < steps; ++i) advance();
+  }
+
+  // The copying thread: every chunk of every tile of this block, in the order of their use.
+  // x_step, w_step: columns of the two maps a chunk.
+  __device__ void fill(const CUtensorMap* x_map, const CUtensorMap* w_map, const TileWalk& walk,
+                       int x_step, int w_step) {
+    for (std::int64_t tile = blockIdx.x; tile < walk.num_tiles; tile += gridDim.x) {
+      const int row = static_cast<int>(tile / walk.tiles_n) * kTileRows;
+      const int column = static_cast<int>(tile % walk.tiles_n) * kTileN;
+      for (int chunk = 0; chunk < walk.num_chunks; ++chunk, advance()) {
+        barrier_wait(empty(stage_), phase_ ^ 1);
+        barrier_expect(full(stage_), Layout::kBytes);
+        copy_box(x(), x_map, chunk * x_step, row, full(stage_));
+        copy_box(w(), w_map, chunk * w_step, column, full(stage_));
+      }
+    }
+  }
+
+ private:
+  __device__ std::uint32_t boxes_base() const { return base_ + num_stages_ * Layout::kBytes; }
+  __device__ std::uint32_t full(int i) const { return barriers_ + 16 * i; }
+  __device__ std::uint32_t empty(int i) const { return barriers_ + 16 * i + 8; }
+
+  std::uint32_t base_;
+  int num_stages_;
+  int box_bytes_;
+  std::uint32_t barriers_;
+  int stage_ = 0;
+  int phase_ = 0;
+};
+
+// Among the 128 threads of a warpgroup that multiplies.
+__device__ inline void warpgroup_barrier() {
+  asm volatile("bar.sync %0, 128;" ::"r"(3 + threadIdx.x / 128) : "memory");
+}
+
+template <int kCount>
+__device__ void raise_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+template <int kCount>
+__device__ void lower_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+
+#endif  // DPIF_HOPPER
+
+// Launches a block on each multiprocessor, or fewer where there are fewer tiles.
+template <int kTileN, class... Args>
+void launch_walk(void (*kernel)(Args...), const TileWalk& walk, cudaStream_t stream,
+                 const Args&... args) {
+  DPIF_CUDA_CHECK(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedLimit));
+  const auto blocks =
+      static_cast<unsigned>(std::min<std::int64_t>(walk.num_tiles, processor_count()));
+  launch_early(kernel, blocks, kThreads, kSharedLimit, stream, args...);
+}
+
+}  // namespace dpiframe

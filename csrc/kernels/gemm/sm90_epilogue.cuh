@@ -1,0 +1,211 @@
+// What follows a product on Hopper: linear_epilogue.cuh's steps for a tile.
+//
+// A warp owns 16 rows of a tile, a thread two of them (lane / 4 and 8 below). wgmma gives a thread
+// pairs of columns; the rows of a prepared weight are in such an order (physical_row) that two
+// pairs are the four columns 16 g + 4 (lane % 4) + {0..3} of group g: nothing has to be exchanged
+// between threads. Groups that fill a box of 128 bytes go through shared memory (linear_boxes.cuh),
+// the others straight to device memory.
+#pragma once
+
+#include "kernels/gemm/epilogue.cuh"
+#include "kernels/gemm/tma_boxes.cuh"
+
+namespace dpiframe {
+
+#ifdef DPIF_HOPPER
+
+// A thread's two rows of one tile.
+template <class T, int kTileN, bool kScaled>
+class TileEpilogue {
+ public:
+  // `columns` starts at the tile's first, `first_column`.
+  __device__ TileEpilogue(const EpilogueParams& e, const ColumnVectors& columns, WarpBoxes& boxes,
+                          std::int64_t first_row, int first_column)
+      : e_(e),
+        columns_(columns),
+        boxes_(boxes),
+        first_row_(first_row),
+        row_(first_row + threadIdx.x % 32 / 4),
+        own_(threadIdx.x % 4 * 4),
+        first_column_(first_column),
+        num_boxes_(min(kBoxes, max(0, e.boxes_end - first_column) / (kBoxGroups * 16))) {}
+
+  // Asks for the first two boxes of x0 and xl.
+  __device__ void start() {
+    if (!crosses()) return;
+    for (int box = 0; box < 2 && box < num_boxes_; ++box) start_read(box);
+  }
+
+  // sums: wgmma's; `part` is the head's.
+  __device__ __forceinline__ void finish(const float (&sums)[kTileN / 2], int part) {
+    const LinearParams& p = e_.linear;
+    const bool head = p.head_partial != nullptr;
+    if (!e_.vectors)
+      finish_singly(sums);
+    else if (crosses())
+      head ? finish_groups<true, true>(sums) : finish_groups<true, false>(sums);
+    else
+      head ? finish_groups<false, true>(sums) : finish_groups<false, false>(sums);
+    if (!head) return;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float dot = dots_[r];
+      dot += __shfl_xor_sync(0xffffffffu, dot, 1);
+      dot += __shfl_xor_sync(0xffffffffu, dot, 2);
+      const std::int64_t row = row_ + r * 8;
+      if (threadIdx.x % 4 == 0 && row < p.rows) p.head_partial[part * p.ld_partial + row] = dot;
+    }
+  }
+
+ private:
+  static constexpr int kGroups = kTileN / 16;
+  static constexpr int kBoxGroups = 8 / sizeof(T);
+  static constexpr int kBoxes = kGroups / kBoxGroups;
+
+  // What a thread's four columns of a group have in common for its two rows.
+  struct Columns {
+    float4 bias;
+    float4 least;
+    float4 scale;
+    float4 head;
+    bool crossed;
+  };
+
+  __device__ bool crosses() const {
+    const LinearParams& p = e_.linear;
+    return first_column_ < p.cross_end && first_column_ + kTileN > p.cross_begin;
+  }
+  __device__ int box_column(int box) const { return first_column_ + box * kBoxGroups * 16; }
+  __device__ void start_read(int box) const {
+    boxes_.start_read(box % 2, box_column(box) - e_.linear.cross_begin, first_row_, !e_.xl_is_x0);
+  }
+
+  template <bool kCross, bool kHead>
+  __device__ __forceinline__ void finish_groups(const float (&sums)[kTileN / 2]) {
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) {
+      const int box = g / kBoxGroups;
+      const bool boxed = box < kBoxes && box < num_boxes_;
+      if (boxed && g % kBoxGroups == 0) {
+        if (kCross && box > 0 && box + 1 < num_boxes_) start_read(box + 1);
+        if (kCross)
+          boxes_.wait_read(box % 2);
+        else
+          boxes_.wait_free(box == 0);
+      }
+      const float four[2][4] = {
+          {sums[8 * g], sums[8 * g + 1], sums[8 * g + 4], sums[8 * g + 5]},
+          {sums[8 * g + 2], sums[8 * g + 3], sums[8 * g + 6], sums[8 * g + 7]}};
+      if (!boxed) {
+        finish_direct<kCross, kHead>(g, four);
+        continue;
+      }
+      finish_boxed<kCross, kHead>(g, four);
+      if (g % kBoxGroups == kBoxGroups - 1 && e_.linear.out != nullptr)
+        boxes_.store(box % 2, box_column(box), first_row_);
+    }
+  }
+
+  template <bool kCross, bool kHead>
+  __device__ __forceinline__ Columns columns_of(int group) const {
+    const int four = group * 4 + own_ / 4;
+    const int column = first_column_ + group * 16 + own_;
+    const LinearParams& p = e_.linear;
+    return {columns_.bias[four], columns_.least[four], kScaled ? columns_.scale[four] : float4{},
+            kHead ? columns_.head[four] : float4{},
+            kCross && column >= p.cross_begin && column < p.cross_end};
+  }
+
+  // In the warp's slot: x0 gives way to the result.
+  template <bool kCross, bool kHead>
+  __device__ __forceinline__ void finish_boxed(int group, const float (&four)[2][4]) {
+    const int slot = group / kBoxGroups % 2;
+    const int bytes = (group % kBoxGroups * 16 + own_) * static_cast<int>(sizeof(T));
+    const Columns columns = columns_of<kCross, kHead>(group);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      auto* place = reinterpret_cast<Quad<T>*>(boxes_.place(slot, bytes, r));
+      Quad<T> x0;
+      Quad<T> xl;
+      if (kCross) {
+        x0 = *place;
+        xl = e_.xl_is_x0 ? x0 : place[kBoxBytes / sizeof(Quad<T>)];
+      }
+      *place = finish_quad<kCross, kHead>(columns, r, four[r], x0, xl);
+    }
+  }
+
+  // Straight from and to device memory. x0 and xl of both rows are read before any is needed.
+  template <bool kCross, bool kHead>
+  __device__ __forceinline__ void finish_direct(int group, const float (&four)[2][4]) {
+    const LinearParams& p = e_.linear;
+    const int column = first_column_ + group * 16 + own_;
+    const Columns columns = columns_of<kCross, kHead>(group);
+    Quad<T> x0[2];
+    Quad<T> xl[2];
+#pragma unroll
+    for (int r = 0; kCross && r < 2; ++r) {
+      const std::int64_t row = row_ + r * 8;
+      if (!columns.crossed || row >= p.rows) continue;
+      x0[r] = *quad(static_cast<const T*>(p.x0) + row * p.ldx0 + column - p.cross_begin);
+      xl[r] = e_.xl_is_x0
+                  ? x0[r]
+                  : *quad(static_cast<const T*>(p.xl) + row * p.ldxl + column - p.cross_begin);
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const std::int64_t row = row_ + r * 8;
+      const Quad<T> result = finish_quad<kCross, kHead>(columns, r, four[r], x0[r], xl[r]);
+      if (p.out == nullptr || column >= p.n || row >= p.rows) continue;
+      *const_cast<Quad<T>*>(quad(static_cast<T*>(p.out) + row * p.ldo + column)) = result;
+    }
+  }
+  __device__ static const Quad<T>* quad(const T* first) {
+    return reinterpret_cast<const Quad<T>*>(first);
+  }
+
+  // Four columns of one of the two rows; their part of the head is added to its dot.
+  template <bool kCross, bool kHead>
+  __device__ __forceinline__ Quad<T> finish_quad(const Columns& columns, int r,
+                                                 const float (&sums)[4], const Quad<T>& x0,
+                                                 const Quad<T>& xl) {
+    float values[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float sum = kScaled ? fmaf(sums[i], at(columns.scale, i), at(columns.bias, i))
+                                : sums[i] + at(columns.bias, i);
+      values[i] = at_least(sum, at(columns.least, i));
+      if (kCross && columns.crossed)
+        values[i] = fmaf(to_float(x0.values[i]), values[i], to_float(xl.values[i]));
+      if (kHead) dots_[r] = fmaf(values[i], at(columns.head, i), dots_[r]);
+    }
+    return to_quad<T>(values);
+  }
+
+  // Any alignment, one element at a time.
+  __device__ __forceinline__ void finish_singly(const float (&sums)[kTileN / 2]) {
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g)
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const float4 four{sums[8 * g + 2 * r], sums[8 * g + 2 * r + 1], sums[8 * g + 4 + 2 * r],
+                          sums[8 * g + 5 + 2 * r]};
+        dots_[r] += finish_each<T, kScaled>(e_.linear, columns_, row_ + r * 8, first_column_,
+                                            g * 16 + own_, four);
+      }
+  }
+
+  const EpilogueParams& e_;
+  const ColumnVectors& columns_;
+  WarpBoxes& boxes_;
+  std::int64_t first_row_;
+  std::int64_t row_;
+  int own_;  // the thread's place in each group of 16 columns
+  int first_column_;
+  int num_boxes_;
+  float dots_[2] = {};
+};
+
+#endif  // DPIF_HOPPER
+
+}  // namespace dpiframe

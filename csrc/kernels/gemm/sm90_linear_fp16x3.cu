@@ -1,0 +1,202 @@
+// Float32 product on Hopper's float16 tensor cores; linear.h has the formulas.
+//
+// A value times a power of two s is the sum of two float16, v s = large + small, to 22 bits. Three
+// products, large large + large small + small large, summed in float32, give a float32-grade result
+// at a third of the float16 rate, five times what CUDA cores do. float16 has few exponents, so
+// s is chosen for every row of x in every chunk of 32 columns (its largest value comes to lie
+// in [2^14, 2^15)), and for every row of w when it is prepared: rows of any magnitude are as good.
+//
+// A chunk's products start from zero and are then added to the total, over s, in registers: the
+// tensor cores cut their sums off instead of rounding, and so do it on few and small ones.
+//
+// Shapes, blocks and warps are those of linear_hopper.cu with 64 rows of a shared tile for a
+// warpgroup. x goes from shared memory to registers, where it is split (linear_split_rows.cuh), and
+// from there to the tensor cores; a tile's columns are two halves, of which one is multiplied while
+// the other's sums are added and the next chunk is split.
+#include "common/check.h"
+#include "kernels/gemm/fp16x3_rows.cuh"
+#include "kernels/gemm/pipeline.cuh"
+#include "kernels/gemm/sm90_linear.h"
+
+namespace dpiframe {
+namespace {
+
+#ifdef DPIF_HOPPER
+
+// Totals of one tile. The halves of its columns have sums of their own and take turns: while one
+// half's products run, the other's sums are added to the totals and the next chunk is split.
+template <int kTileN>
+class SplitProduct {
+ public:
+  __device__ SplitProduct(Ring<kTileN>& ring, const unsigned char* shared, int first_row,
+                          float (&totals)[kTileN / 2])
+      : ring_(ring),
+        rows_(first_row * kChunkBytes - shared_address(shared)),
+        shared_(shared),
+        totals_(totals) {}
+
+  // Two chunks a turn of the loop, so that each has its registers: a chunk's rows are still being
+  // read when the next ones are split.
+  __device__ __forceinline__ void run(int num_chunks) {
+#pragma unroll
+    for (float& total : totals_) total = 0.0f;
+    ring_.wait_full();
+    SplitRows even = split();
+    SplitRows odd = even;
+    start(left_, even, 0);
+    int more = num_chunks - 1;
+#pragma unroll 1
+    for (; more >= 2; more -= 2) {
+      step(even, odd);
+      step(odd, even);
+    }
+    if (more == 0) return finish(even);
+    step(even, odd);
+    finish(odd);
+  }
+
+ private:
+  static constexpr int kHalf = kTileN / 2;
+  static_assert(kHalf % 8 == 0, "a half is rows of w in whole swizzle atoms");
+  using Sums = float[kHalf / 2];
+
+  // From a chunk whose left half runs to the next one in the same state.
+  __device__ __forceinline__ void step(SplitRows& x, SplitRows& next) {
+    start(right_, x, kHalf);
+    const int used = ring_.stage();
+    ring_.advance();
+    ring_.wait_full();
+    next = split();
+    wgmma_wait<1>();
+    add(left_, x, 0);
+    start(left_, next, 0);
+    wgmma_wait<1>();
+    x.settle();
+    add(right_, x, kHalf);
+    ring_.release(used);
+  }
+  __device__ __forceinline__ void finish(SplitRows& x) {
+    start(right_, x, kHalf);
+    wgmma_wait<1>();
+    add(left_, x, 0);
+    wgmma_wait<0>();
+    x.settle();
+    add(right_, x, kHalf);
+    ring_.release(ring_.stage());
+    ring_.advance();
+  }
+
+  __device__ SplitRows split() const {
+    return SplitRows(shared_ + (ring_.x() + rows_), threadIdx.x % 32);
+  }
+  // The products of a half, that begins at column `first`, from zero: the small ones come first,
+  // so that what the tensor cores cut off is small, too.
+  __device__ __forceinline__ void start(Sums& sums, const SplitRows& x, int first) const {
+    const std::uint64_t large = shared_operand(ring_.w()) + first * kChunkBytes / 16;
+    const std::uint64_t small = large + 4;
+    wgmma_fence();
+    RegisterWgmma<kHalf>::half(sums, x.small[0], large, 0);
+    RegisterWgmma<kHalf>::half(sums, x.small[1], large + 2, 1);
+    RegisterWgmma<kHalf>::half(sums, x.large[0], small, 1);
+    RegisterWgmma<kHalf>::half(sums, x.large[1], small + 2, 1);
+    RegisterWgmma<kHalf>::half(sums, x.large[0], large, 1);
+    RegisterWgmma<kHalf>::half(sums, x.large[1], large + 2, 1);
+    wgmma_commit();
+  }
+  __device__ __forceinline__ void add(Sums& sums, const SplitRows& x, int first) {
+    wgmma_settle(sums);
+#pragma unroll
+    for (int i = 0; i < kHalf / 2; ++i)
+      totals_[first / 2 + i] = fmaf(sums[i], x.inverse[i / 2 % 2], totals_[first / 2 + i]);
+  }
+
+  Ring<kTileN>& ring_;
+  std::uint32_t rows_;
+  const unsigned char* shared_;
+  float (&totals_)[kTileN / 2];
+  Sums left_;
+  Sums right_;
+};
+
+#endif
+
+template <int kTileN>
+__global__ void __launch_bounds__(kThreads, 1)
+    split_kernel(const __grid_constant__ CUtensorMap x_map,
+                 const __grid_constant__ CUtensorMap w_map,
+                 const __grid_constant__ EpilogueMaps maps,
+                 const __grid_constant__ EpilogueParams e, const TileWalk walk) {
+#ifdef DPIF_HOPPER
+  extern __shared__ unsigned char shared[];
+  Ring<kTileN> ring(shared, walk);
+  const int group = threadIdx.x / 128;
+  if (threadIdx.x == 0) ring.init(8);
+  WarpBoxes boxes = ring.boxes(maps, shared);
+  if (threadIdx.x < kConsumerThreads && threadIdx.x % 32 == 0) boxes.init();
+  if (threadIdx.x == kConsumerThreads) {
+    fetch_map(&x_map);
+    fetch_map(&w_map);
+  }
+  __syncthreads();
+  await_predecessor();
+  launch_dependents();
+  if (group == 2) {
+    lower_registers<24>();
+    if (threadIdx.x == kConsumerThreads) ring.fill(&x_map, &w_map, walk, 32, 64);
+  } else {
+    raise_registers<240>();
+    const ColumnVectors columns = ring.columns(shared);
+    const int first = threadIdx.x / 32 * 16;
+    for (std::int64_t tile = blockIdx.x; tile < walk.num_tiles; tile += gridDim.x) {
+      const int part = static_cast<int>(tile % walk.tiles_n);
+      const std::int64_t row = tile / walk.tiles_n * kTileRows + first;
+      columns.start_copies(e, part * kTileN, kTileN, threadIdx.x % 128, 128);
+      TileEpilogue<float, kTileN, true> epilogue(e, columns, boxes, row, part * kTileN);
+      epilogue.start();
+      float totals[kTileN / 2];
+      SplitProduct<kTileN>(ring, shared, first, totals).run(walk.num_chunks);
+      ColumnVectors::wait_copies();
+      warpgroup_barrier();
+      epilogue.finish(totals, part);
+      warpgroup_barrier();
+    }
+    WarpBoxes::finish_stores();
+  }
+#endif
+}
+
+template <int kTileN>
+void launch(const LinearParams& p, cudaStream_t stream) {
+  const WeightLayout layout(Precision::kFp32, p.n, p.k);
+  const CUtensorMap x_map = tensor_map(DataType::kFloat, p.x, p.rows, p.k, p.ldx, kTileRows);
+  const std::int64_t width = std::int64_t{64} * layout.chunks;
+  const CUtensorMap w_map = tensor_map(DataType::kHalf, p.w, layout.rows, width, width, kTileN);
+  EpilogueParams e = epilogue_params(p, sizeof(float));
+  const TileWalk walk = tile_walk<kTileN>(e, layout.chunks);
+  e.column_scale =
+      reinterpret_cast<const float*>(static_cast<const char*>(p.w) + layout.scale_offset);
+  launch_walk<kTileN>(split_kernel<kTileN>, walk, stream, x_map, w_map,
+                      epilogue_maps(DataType::kFloat, e), e, walk);
+}
+
+}  // namespace
+
+void linear_hopper_split(const LinearParams& params, const LinearConfig& config,
+                         cudaStream_t stream) {
+  switch (config.tile_n) {
+    case 64:
+      return launch<64>(params, stream);
+    case 112:
+      return launch<112>(params, stream);
+    case 128:
+      return launch<128>(params, stream);
+    case 144:
+      return launch<144>(params, stream);
+    case 160:
+      return launch<160>(params, stream);
+    default:
+      DPIF_CHECK(false, "no kernel has tiles of ", config.tile_n, " columns");
+  }
+}
+
+}  // namespace dpiframe

@@ -1,0 +1,83 @@
+#include <cuda_runtime_api.h>
+
+#include "cuda/cuda_check.h"
+#include "kernels/gemm/epilogue_params.h"
+#include "kernels/gemm/sm90_linear.h"
+
+namespace dpiframe {
+namespace {
+
+using Encode = decltype(&cuTensorMapEncodeTiled);
+
+// Asked of the runtime, so that nothing links the driver's library.
+Encode find_encode() {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found{};
+  DPIF_CUDA_CHECK(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
+                                                   cudaEnableDefault, &found));
+  if (found != cudaDriverEntryPointSuccess)
+    throw std::runtime_error("the CUDA driver has no cuTensorMapEncodeTiled; it is too old");
+  return reinterpret_cast<Encode>(function);
+}
+
+CUtensorMapDataType map_type(DataType type) {
+  if (type == DataType::kHalf) return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+  return type == DataType::kBfloat16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                     : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+}
+
+int attribute(cudaDeviceAttr name) {
+  int device = 0;
+  int value = 0;
+  DPIF_CUDA_CHECK(cudaGetDevice(&device));
+  DPIF_CUDA_CHECK(cudaDeviceGetAttribute(&value, name, device));
+  return value;
+}
+
+}  // namespace
+
+CUtensorMap tensor_map(DataType type, const void* data, std::int64_t rows, std::int64_t columns,
+                       std::int64_t stride, int box_rows) {
+  static const Encode encode = find_encode();
+  const auto element = static_cast<std::int64_t>(bytes_of(type));
+  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
+  const cuuint64_t strides[] = {static_cast<cuuint64_t>(stride * element)};
+  const cuuint32_t box[] = {static_cast<cuuint32_t>(128 / element),
+                            static_cast<cuuint32_t>(box_rows)};
+  const cuuint32_t steps[] = {1, 1};
+  CUtensorMap map;
+  const CUresult result =
+      encode(&map, map_type(type), 2, const_cast<void*>(data), sizes, strides, box, steps,
+             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result != CUDA_SUCCESS)
+    throw std::runtime_error(join_message("cuTensorMapEncodeTiled failed with ",
+                                          static_cast<int>(result), " for [", rows, ", ", columns,
+                                          "] of stride ", stride));
+  return map;
+}
+
+EpilogueMaps epilogue_maps(DataType type, const EpilogueParams& e) {
+  const LinearParams& p = e.linear;
+  const std::int64_t width = p.cross_end - p.cross_begin;
+  EpilogueMaps maps{};
+  if (e.boxes_end == 0) return maps;
+  if (p.out != nullptr) maps.out = tensor_map(type, p.out, p.rows, p.n, p.ldo, 16);
+  if (width > 0) {
+    maps.x0 = tensor_map(type, p.x0, p.rows, width, p.ldx0, 16);
+    maps.xl = tensor_map(type, p.xl, p.rows, width, p.ldxl, 16);
+  }
+  return maps;
+}
+
+bool hopper_takes(Precision precision, const LinearParams& params) {
+  const auto element = static_cast<std::int64_t>(bytes_of(activation_type(precision)));
+  return attribute(cudaDevAttrComputeCapabilityMajor) == 9 && params.ldx * element % 16 == 0 &&
+         reinterpret_cast<std::uintptr_t>(params.x) % 16 == 0 && params.rows < (1ll << 31) - 256;
+}
+
+int processor_count() {
+  return attribute(cudaDevAttrMultiProcessorCount);
+}
+
+}  // namespace dpiframe

@@ -1,0 +1,98 @@
+// Hopper: how the rows of out, x0 and xl move between device memory and a warp of the epilogue: as
+// boxes of 16 rows x 128 bytes, by the bulk tensor copy engine, so that memory and L2 see whole
+// lines. A warp has two slots of two boxes: x0, in whose place the results go, and xl.
+#pragma once
+
+#include <cuda.h>
+
+#include "kernels/gemm/sm90_linear.h"
+#include "ptx/mbarrier.cuh"
+
+namespace dpiframe {
+
+constexpr int kBoxBytes = 16 * 128;
+constexpr int kSlotBytes = 2 * kBoxBytes;  // where there is no cross, kBoxBytes
+
+#ifdef DPIF_HOPPER
+
+class WarpBoxes {
+ public:
+  // memory: two slots of `slot_bytes`, aligned to 1,024 bytes; barriers: 16 bytes.
+  __device__ WarpBoxes(const EpilogueMaps& maps, unsigned char* memory, int slot_bytes,
+                       std::uint32_t barriers)
+      : maps_(maps), memory_(memory), slot_bytes_(slot_bytes), barriers_(barriers) {}
+
+  // Once, by one thread of each warp.
+  __device__ void init() const {
+    barrier_init(barriers_, 1);
+    barrier_init(barriers_ + 8, 1);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+
+  // Starts the reading of x0 and, if `both`, xl from `column`, `row` on into a slot whose results
+  // have left it.
+  __device__ void start_read(int slot, int column, std::int64_t row, bool both) const {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) {
+      wait_stores<0>();
+      const std::uint32_t target = shared_address(memory_) + slot * slot_bytes_;
+      const std::uint32_t barrier = barriers_ + slot * 8;
+      barrier_expect(barrier, both ? 2 * kBoxBytes : kBoxBytes);
+      copy_box(target, &maps_.x0, column, static_cast<int>(row), barrier);
+      if (both) copy_box(target + kBoxBytes, &maps_.xl, column, static_cast<int>(row), barrier);
+    }
+    __syncwarp();
+  }
+  __device__ void wait_read(int slot) {
+    barrier_wait(barriers_ + slot * 8, phases_ >> slot & 1);
+    phases_ ^= 1 << slot;
+  }
+  // Waits until a slot that is not read into can be written again: all are free for the first box
+  // of a tile, for a later one all but the one before.
+  __device__ void wait_free(bool first) const {
+    if (threadIdx.x % 32 == 0) {
+      if (first)
+        wait_stores<0>();
+      else
+        wait_stores<1>();
+    }
+    __syncwarp();
+  }
+  __device__ void store(int slot, int column, std::int64_t row) const {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) {
+      asm volatile(
+          "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];\n"
+          "cp.async.bulk.commit_group;" ::"l"(&maps_.out),
+          "r"(column), "r"(static_cast<int>(row)), "r"(shared_address(memory_) + slot * slot_bytes_)
+          : "memory");
+    }
+  }
+  __device__ static void finish_stores() {
+    if (threadIdx.x % 32 == 0) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+  }
+
+  // Where `bytes` into the row lane / 4 + 8 below lies, under the 128-byte swizzle.
+  __device__ unsigned char* place(int slot, int bytes, int below) const {
+    const int row = threadIdx.x % 32 / 4;
+    return memory_ + slot * slot_bytes_ + (row + below * 8) * 128 + (bytes ^ row * 16);
+  }
+
+ private:
+  template <int kPending>
+  __device__ static void wait_stores() {
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
+  }
+
+  const EpilogueMaps& maps_;
+  unsigned char* memory_;
+  int slot_bytes_;
+  std::uint32_t barriers_;
+  std::uint32_t phases_ = 0;
+};
+
+#endif  // DPIF_HOPPER
+
+}  // namespace dpiframe

@@ -1,0 +1,190 @@
+// Logits and scores; head.h has the formulas.
+//
+// Two mappings: with dots, a warp owns a row and its lanes share each dot; with narrow terms alone
+// (what is left where the products' epilogues made the dots) a thread owns a row, neighbouring
+// threads read neighbouring rows, and kInFlight loads of a thread wait together. Either way the
+// order of the sums is fixed.
+// The first block also copies the lookups' counters to the caller if there were bad ids, so that no
+// copy of its own is needed for them; every other step comes before the head by the plan.
+// So the last block may tell a waiting host that the batch is done.
+#include <algorithm>
+
+#include "cuda/completion_flag.cuh"
+#include "cuda/programmatic_launch.cuh"
+#include "kernels/elementwise/matrix.cuh"
+#include "kernels/head/head.h"
+
+namespace dpiframe {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kMaxTerms = 16;
+constexpr int kMaxAddends = 32;
+constexpr int kInFlight = 8;
+
+// What every launch has beside its terms.
+struct Ends {
+  std::int64_t rows;
+  float* out;
+  float bias;
+  int num_report;
+  bool first;  // starts from the bias, not from what an earlier launch left in out
+  bool last;   // writes the scores
+};
+
+struct WideParams {
+  HeadTerm terms[kMaxTerms];
+  int num_terms;
+  Ends ends;
+};
+
+// a(r) * b(r) * w of one column each; b and w optional.
+struct Addend {
+  Matrix a;
+  Matrix b;
+  const float* w;
+};
+struct NarrowParams {
+  Addend addends[kMaxAddends];
+  int num_addends;
+  Ends ends;
+};
+
+// The host's copy holds no bad ids unless it is told, and writing to the host takes its time.
+__device__ void copy_report(const RunInputs& inputs, const Ends& ends) {
+  if (!ends.last || blockIdx.x != 0 || inputs.report_copy == nullptr) return;
+  bool any = false;
+  for (int i = threadIdx.x; i < ends.num_report; i += kThreads)
+    any = any || inputs.report[i] != ~0ull;
+  if (__syncthreads_or(any) == 0) return;
+  for (int i = threadIdx.x; i < ends.num_report; i += kThreads)
+    inputs.report_copy[i] = inputs.report[i];
+}
+
+__device__ void finish(const RunInputs& inputs, const Ends& ends, std::int64_t row, float sum) {
+  sum += ends.first ? ends.bias : ends.out[row];
+  ends.out[row] = sum;
+  if (!ends.last || row >= inputs.batch) return;
+  if (inputs.logits != nullptr) inputs.logits[row] = sum;
+  if (inputs.scores != nullptr) inputs.scores[row] = 1.0f / (1.0f + expf(-sum));
+}
+
+__device__ float sum_of_term(const HeadTerm& term, std::int64_t row, int lane) {
+  float sum = 0.0f;
+  for (int c = lane; c < term.a.width; c += 32) {
+    float value = load(term.a, row, c);
+    if (term.b.data != nullptr) value *= load(term.b, row, c);
+    sum = term.w == nullptr ? sum + value : fmaf(value, term.w[c], sum);
+  }
+  return sum;
+}
+
+__device__ void wide_head(const RunInputs& inputs, const WideParams& p) {
+  const std::int64_t row = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) / 32;
+  const int lane = threadIdx.x % 32;
+  if (row >= p.ends.rows) return;
+  float sum = 0.0f;
+  for (int i = 0; i < p.num_terms; ++i) sum += sum_of_term(p.terms[i], row, lane);
+  for (int width = 16; width > 0; width /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, width);
+  if (lane == 0) finish(inputs, p.ends, row, sum);
+}
+
+__device__ void narrow_head(const RunInputs& inputs, const NarrowParams& p) {
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (row >= p.ends.rows) return;
+  float sum = 0.0f;
+  for (int begin = 0; begin < p.num_addends; begin += kInFlight) {
+    float values[kInFlight];
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i) {
+      values[i] = 0.0f;
+      if (begin + i >= p.num_addends) continue;
+      const Addend& addend = p.addends[begin + i];
+      values[i] = load(addend.a, row, 0);
+      if (addend.b.data != nullptr) values[i] *= load(addend.b, row, 0);
+      if (addend.w != nullptr) values[i] *= *addend.w;
+    }
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i) sum += values[i];
+  }
+  finish(inputs, p.ends, row, sum);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    wide_head_kernel(const __grid_constant__ RunInputs inputs,
+                     const __grid_constant__ WideParams p) {
+  await_predecessor();
+  copy_report(inputs, p.ends);
+  wide_head(inputs, p);
+  if (p.ends.last && inputs.end.word != nullptr) tell_end(inputs.end);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    narrow_head_kernel(const __grid_constant__ RunInputs inputs,
+                       const __grid_constant__ NarrowParams p) {
+  await_predecessor();
+  copy_report(inputs, p.ends);
+  narrow_head(inputs, p);
+  if (p.ends.last && inputs.end.word != nullptr) tell_end(inputs.end);
+}
+
+unsigned blocks_for(std::int64_t threads) {
+  return static_cast<unsigned>((threads + kThreads - 1) / kThreads);
+}
+
+// The columns of all terms as addends.
+std::vector<Addend> addends_of(const std::vector<HeadTerm>& terms) {
+  const auto column = [](Matrix matrix, std::int64_t c) {
+    if (matrix.data == nullptr) return matrix;
+    matrix.data =
+        static_cast<char*>(matrix.data) + c * matrix.column_stride * bytes_of(matrix.type);
+    return matrix;
+  };
+  std::vector<Addend> addends;
+  for (const HeadTerm& term : terms)
+    for (int c = 0; c < term.a.width; ++c)
+      addends.push_back(
+          {column(term.a, c), column(term.b, c), term.w == nullptr ? nullptr : term.w + c});
+  return addends;
+}
+
+// Calls launch(begin, end, ends) for pieces of at most `most` of `count` things.
+template <class Launch>
+void in_pieces(int count, int most, Ends ends, const Launch& launch) {
+  for (int begin = 0; begin == 0 || begin < count; begin += most) {
+    const int end = std::min(begin + most, count);
+    ends.first = begin == 0;
+    ends.last = end == count;
+    launch(begin, end, ends);
+  }
+}
+
+}  // namespace
+
+void head(std::int64_t rows, const HeadStep& step, const RunInputs& inputs, cudaStream_t stream) {
+  if (rows == 0) return;
+  const Ends ends{rows, step.out, step.bias, step.num_report, true, true};
+  const bool wide = std::any_of(step.terms.begin(), step.terms.end(), [](const HeadTerm& term) {
+    return term.a.column_stride == 1 && term.a.width > 8;
+  });
+  if (wide) {
+    in_pieces(static_cast<int>(step.terms.size()), kMaxTerms, ends,
+              [&](int begin, int end, const Ends& piece) {
+                WideParams params{{}, end - begin, piece};
+                std::copy(step.terms.begin() + begin, step.terms.begin() + end, params.terms);
+                launch_early(wide_head_kernel, blocks_for(rows * 32), kThreads, 0, stream, inputs,
+                             params);
+              });
+    return;
+  }
+  const std::vector<Addend> addends = addends_of(step.terms);
+  in_pieces(static_cast<int>(addends.size()), kMaxAddends, ends,
+            [&](int begin, int end, const Ends& piece) {
+              NarrowParams params{{}, end - begin, piece};
+              std::copy(addends.begin() + begin, addends.begin() + end, params.addends);
+              launch_early(narrow_head_kernel, blocks_for(rows), kThreads, 0, stream, inputs,
+                           params);
+            });
+}
+
+}  // namespace dpiframe

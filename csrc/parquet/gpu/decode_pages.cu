@@ -1,0 +1,47 @@
+// Unpacked pages become columns of numbers; decode_pages.h, decode_page.cuh.
+//
+// A warp owns a page, a block four of them. Bytes: each page is read once, each number is written
+// once; a dictionary is read number by number, and stays in the caches.
+#include <algorithm>
+
+#include "cuda/cuda_check.h"
+#include "parquet/gpu/decode_page.cuh"
+#include "parquet/gpu/decode_pages.h"
+
+namespace dpiframe {
+namespace {
+
+constexpr int kWarps = 4;
+constexpr int kThreads = kWarps * 32;
+
+template <class Number>
+__global__ void __launch_bounds__(kThreads)
+    decode_pages_kernel(const __grid_constant__ DecodeParams params) {
+  __shared__ pages::Scratch scratch[kWarps];
+  const auto warp = static_cast<int>(threadIdx.x / 32);
+  const std::int64_t p = static_cast<std::int64_t>(blockIdx.x) * kWarps + warp;
+  if (p >= params.num_pages) return;
+  const parquet::StoredPage page = params.pages[p];
+  if (page.kind == parquet::PageKind::kDictionary) return;
+  const pages::Unit unit{params.pages, params.packed, params.unpacked};
+  auto* out = static_cast<Number*>(params.out);
+  const bool good = pages::decode_page(unit, page, params.rows, scratch[warp], out);
+  if (!good && lanes::index() == 0) atomicOr(params.failed, 1u);
+}
+
+}  // namespace
+
+void decode_pages(const DecodeParams& params, cudaStream_t stream) {
+  DPIF_CHECK(params.num_pages >= 0, "num_pages must not be negative, got ", params.num_pages);
+  DPIF_CHECK(params.number_bytes == 4 || params.number_bytes == 8,
+             "number_bytes must be 4 or 8, got ", params.number_bytes);
+  if (params.num_pages == 0) return;
+  const auto num_blocks = static_cast<unsigned>((params.num_pages - 1) / kWarps + 1);
+  if (params.number_bytes == 4)
+    decode_pages_kernel<std::int32_t><<<num_blocks, kThreads, 0, stream>>>(params);
+  else
+    decode_pages_kernel<std::int64_t><<<num_blocks, kThreads, 0, stream>>>(params);
+  DPIF_CUDA_CHECK(cudaGetLastError());
+}
+
+}  // namespace dpiframe

@@ -1,0 +1,139 @@
+#include "runtime/cuda_program.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "cuda/cuda_check.h"
+#include "cuda/device_guard.h"
+#include "kernels/elementwise/convert.h"
+
+namespace dpiframe {
+namespace {
+
+constexpr std::size_t kAlignment = 256;
+constexpr std::size_t kStagingBytes = std::size_t{4} << 20;
+
+std::size_t padded(std::size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+}  // namespace
+
+CudaProgram::CudaProgram(int device, Precision precision, std::int64_t max_rows,
+                         std::size_t weight_bytes, std::size_t arena_bytes)
+    : device_(device), precision_(precision), max_rows_(max_rows) {
+  const DeviceGuard guard(device);
+  weights_ = DeviceBuffer(weight_bytes);
+  arena_ = DeviceBuffer(arena_bytes);
+}
+
+CudaProgram::~CudaProgram() {
+  // Memory must not go while kernels use it; after a failure there is nothing to wait for.
+  if (executor_ != nullptr) (void)cudaStreamSynchronize(executor_->stream().get());
+}
+
+std::size_t CudaProgram::bytes_of_weight(Precision precision, WeightKind kind, std::int64_t rows,
+                                         std::int64_t columns) {
+  if (kind == WeightKind::kProduct)
+    return padded(
+        prepared_weight_bytes(precision, static_cast<int>(rows), static_cast<int>(columns)));
+  const DataType type = kind == WeightKind::kTable ? activation_type(precision) : DataType::kFloat;
+  return padded(bytes_of(type) * static_cast<std::size_t>(rows) * columns);
+}
+
+int CudaProgram::add_weight(WeightKind kind, const float* values, std::int64_t rows,
+                            std::int64_t columns) {
+  const DeviceGuard guard(device_);
+  const std::size_t bytes = bytes_of_weight(precision_, kind, rows, columns);
+  DPIF_CHECK(used_ + bytes <= weights_.bytes(), "the weights need more than the ", weights_.bytes(),
+             " bytes asked for");
+  char* target = static_cast<char*>(weights_.get()) + used_;
+  used_ += bytes;
+  places_.push_back(target);
+  if (kind == WeightKind::kProduct) {
+    const std::size_t source_bytes = sizeof(float) * rows * columns;
+    const DeviceBuffer source(source_bytes);
+    DPIF_CUDA_CHECK(cudaMemcpy(source.get(), values, source_bytes, cudaMemcpyHostToDevice));
+    prepare_linear_weight(precision_, static_cast<const float*>(source.get()),
+                          static_cast<int>(rows), static_cast<int>(columns), target, nullptr);
+    DPIF_CUDA_CHECK(cudaStreamSynchronize(nullptr));
+  } else {
+    upload(kind, values, rows * columns, target);
+  }
+  return static_cast<int>(places_.size()) - 1;
+}
+
+void CudaProgram::upload(WeightKind kind, const float* values, std::int64_t size, char* target) {
+  const DataType type = kind == WeightKind::kTable ? activation_type(precision_) : DataType::kFloat;
+  if (type == DataType::kFloat) {
+    DPIF_CUDA_CHECK(cudaMemcpy(target, values, sizeof(float) * size, cudaMemcpyHostToDevice));
+    return;
+  }
+  if (staging_.bytes() == 0) staging_ = DeviceBuffer(kStagingBytes);
+  auto* staging = static_cast<float*>(staging_.get());
+  const std::int64_t piece = kStagingBytes / sizeof(float);
+  for (std::int64_t begin = 0; begin < size; begin += piece) {
+    const std::int64_t length = std::min(piece, size - begin);
+    DPIF_CUDA_CHECK(
+        cudaMemcpy(staging, values + begin, sizeof(float) * length, cudaMemcpyHostToDevice));
+    convert(length, staging, target + begin * bytes_of(type), type, nullptr);
+  }
+  DPIF_CUDA_CHECK(cudaStreamSynchronize(nullptr));
+}
+
+void CudaProgram::build(const Plan& plan, const ExecutorOptions& options) {
+  const DeviceGuard guard(device_);
+  staging_ = DeviceBuffer();
+  executor_ = std::make_unique<Executor>(
+      plan, std::move(steps_), WholePlan{{forward_, true}, forward_beyond_, forward_rows_},
+      options);
+}
+
+void CudaProgram::run(const RunInputs& inputs, cudaStream_t stream) {
+  const DeviceGuard guard(device_);
+  DPIF_CHECK(executor_ != nullptr, "the program is not built");
+  if (!failure_.empty()) {
+    const std::string text = "the engine failed before and cannot be used any more: " + failure_;
+    if (memory_was_short_) throw DeviceMemoryError(text);  // a smaller one may do
+    throw std::runtime_error(text);
+  }
+  try {
+    executor_->run(inputs, stream);
+  } catch (const std::runtime_error& error) {
+    failure_ = error.what();
+    memory_was_short_ = dynamic_cast<const DeviceMemoryError*>(&error) != nullptr;
+    throw;
+  }
+}
+
+void CudaProgram::poison() {
+  const DeviceGuard guard(device_);
+  DPIF_CUDA_CHECK(cudaMemsetAsync(arena_.get(), 0xff, arena_.bytes(), stream().get()));
+  stream().synchronize();  // the next batch may be on another stream
+}
+
+Matrix CudaProgram::matrix(const ArenaView& view) const {
+  const DataType type = view.is_float ? DataType::kFloat : activation_type(precision_);
+  const std::size_t last = view.offset + bytes_of(type) * ((max_rows_ - 1) * view.row_stride +
+                                                           static_cast<std::size_t>(view.width));
+  DPIF_CHECK(view.offset >= 0 && last <= arena_.bytes(), "a view ends at byte ", last,
+             " of an arena of ", arena_.bytes());
+  return {static_cast<char*>(arena_.get()) + view.offset, view.row_stride, 1, view.width, type};
+}
+
+std::vector<Matrix> CudaProgram::matrices(const std::vector<ArenaView>& views) const {
+  std::vector<Matrix> matrices;
+  for (const ArenaView& view : views) matrices.push_back(matrix(view));
+  return matrices;
+}
+
+const float* CudaProgram::numbers(int weight) const {
+  return weight < 0 ? nullptr : reinterpret_cast<const float*>(places_.at(weight));
+}
+
+void CudaProgram::add_step(std::function<void(std::int64_t, const RunInputs&, cudaStream_t)> launch,
+                           bool takes_inputs) {
+  steps_.push_back({std::move(launch), takes_inputs});
+}
+
+}  // namespace dpiframe

@@ -1,0 +1,165 @@
+// A program on one GPU: its weights, its arena, its steps, and the executor that runs them.
+//
+// Made in this order: construction takes all memory, add_* of weights, add_* of steps (each gives
+// its place in the plan's graph), build. Weights are given as float32 host memory and named by the
+// number that adding them returned; -1 is no weight. Views are places in the arena.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/precision.h"
+#include "cuda/device_buffer.h"
+#include "kernels/embedding/multi_table_lookup_cuda.h"
+#include "kernels/fused/cross/fused_cross.h"
+#include "kernels/fused/cross_fp16x3/fused_cross_fp16x3.h"
+#include "kernels/fused/mlp/fused_mlp.h"
+#include "kernels/gemm/linear.h"
+#include "kernels/head/head.h"
+#include "runtime/executor.h"
+
+namespace dpiframe {
+
+enum class WeightKind { kNumbers, kTable, kProduct };  // float32; activation type; prepared
+
+// Columns of a buffer of the arena: a row-major matrix, of float32 or of the activation type.
+struct ArenaView {
+  std::int64_t offset;  // bytes
+  std::int64_t row_stride;
+  int width;
+  bool is_float;
+};
+
+struct LookupSlot {
+  int field;
+  int table;  // a table, or -1
+  int wide;   // numbers, or -1
+  std::int64_t rows;
+  std::int64_t dim;
+  std::int64_t column;
+  std::int64_t oov_row;
+  bool in_fm;
+};
+
+// A product with its epilogue; linear.h has the formula. Ranges of columns are of out.
+struct ProductStep {
+  ArenaView x;
+  int n;
+  int weight;
+  int bias;
+  std::optional<ArenaView> out;
+  std::vector<std::pair<int, int>> relu;
+  int cross_begin;
+  std::optional<ArenaView> x0;
+  std::optional<ArenaView> xl;
+  int head_begin;
+  int head_width;
+  int head;                             // numbers, or -1
+  std::optional<std::int64_t> partial;  // offset of float32 [head_partials, max_rows]
+};
+
+struct HeadPart {
+  ArenaView a;
+  std::optional<ArenaView> b;
+  int weight;     // numbers, or -1
+  int partial_n;  // not 0: a is what a product of so many columns left as partial sums
+};
+
+class CudaProgram {
+ public:
+  CudaProgram(int device, Precision precision, std::int64_t max_rows, std::size_t weight_bytes,
+              std::size_t arena_bytes);
+  ~CudaProgram();
+
+  // Bytes that a weight takes of weight_bytes.
+  static std::size_t bytes_of_weight(Precision precision, WeightKind kind, std::int64_t rows,
+                                     std::int64_t columns);
+  int add_weight(WeightKind kind, const float* values, std::int64_t rows, std::int64_t columns);
+
+  // The lookup's place in the report, where it has one counter a slot and one more.
+  int add_lookup(const std::vector<LookupSlot>& slots, const std::optional<ArenaView>& out,
+                 const std::optional<ArenaView>& fm, const std::optional<ArenaView>& wide);
+  void add_load_dense(const ArenaView& out);
+  void add_copy(const ArenaView& x, const ArenaView& out);
+  void add_relu(const ArenaView& x, const ArenaView& out);
+  void add_outer(const ArenaView& x, int weight, int dim, const ArenaView& out);
+  void add_batch_norm(const ArenaView& x, int scale, int shift, const ArenaView& out);
+  void add_cross_combine(const ArenaView& x0, const ArenaView& wx, const ArenaView& xl,
+                         const ArenaView& out);
+  void add_cross_v1(const ArenaView& x0, const ArenaView& xl, int weight, int bias,
+                    const ArenaView& out);
+  void add_cross_scalar(const ArenaView& dots, int shift, const ArenaView& out);
+  void add_scale_shift(const ArenaView& x, const ArenaView& alpha, int beta, const ArenaView& out);
+  void add_add(const std::vector<ArenaView>& xs, int bias, const ArenaView& out);
+  void add_fm(const std::vector<ArenaView>& xs, int dim, const ArenaView& out);
+  void add_product(const ProductStep& step);
+  // The last step: it writes the scores.
+  void add_head(const std::vector<HeadPart>& parts, float bias, const ArenaView& out);
+  // One kernel that does what all steps do, for small batches; after them. `model` is all but its
+  // fields and its place in the report. Nothing happens on a GPU that has no such kernel.
+  void add_forward(const std::vector<LookupSlot>& slots, const ForwardModel& model);
+  // For buckets of more than `beyond` rows, since it takes as long for few rows as for many; for
+  // large ones too, where the model fits and the arena is large enough to work in. In fp32 one
+  // kernel for all of them, or nothing where the arena is too small; each_thread_leaves: of that
+  // one (forward_split.h).
+  void add_forward_cross(const std::vector<LookupSlot>& slots, const ForwardCrossModel& model,
+                         std::int64_t beyond, bool each_thread_leaves);
+
+  void build(const Plan& plan, const ExecutorOptions& options);
+
+  // Enqueues a batch on `stream`, of which any may come but one at a time (executor.h). After an
+  // error of CUDA the program refuses to run again.
+  void run(const RunInputs& inputs, cudaStream_t stream);
+  void poison();  // for tests: fills the arena with NaN
+
+  int device() const { return device_; }
+  std::int64_t max_rows() const { return max_rows_; }
+  int num_report() const { return num_report_; }
+  const Stream& stream() const { return executor_->stream(); }
+  // Batches beyond so many rows and up to so many run as one kernel.
+  std::int64_t forward_beyond() const { return forward_beyond_; }
+  std::int64_t forward_rows() const { return forward_rows_; }
+  std::size_t device_bytes() const { return weights_.bytes() + arena_.bytes() + forward_bytes_; }
+
+ private:
+  using Launch = std::function<void(std::int64_t rows, const RunInputs&, cudaStream_t)>;
+
+  std::span<std::byte> arena() const {
+    return {static_cast<std::byte*>(arena_.get()), arena_.bytes()};
+  }
+  Matrix matrix(const ArenaView& view) const;
+  std::vector<Matrix> matrices(const std::vector<ArenaView>& views) const;
+  const float* numbers(int weight) const;
+  std::vector<DeviceLookupField> fields(const std::vector<LookupSlot>& slots) const;
+  void upload(WeightKind kind, const float* values, std::int64_t size, char* target);
+  void add_step(Launch launch, bool takes_inputs = false);
+  template <class Model, class Make>
+  void add_whole(const std::vector<LookupSlot>& slots, Model model, const Make& make);
+  void add_forward_split(const std::vector<LookupSlot>& slots, const ForwardCrossModel& model,
+                         bool each_thread_leaves);
+
+  int device_;
+  Precision precision_;
+  std::int64_t max_rows_;
+  DeviceBuffer weights_;
+  DeviceBuffer arena_;
+  DeviceBuffer staging_;  // while weights are added
+  std::size_t used_ = 0;
+  std::vector<char*> places_;  // of weights
+  std::vector<std::unique_ptr<DeviceLookupFields>> lookups_;
+  Launch forward_;  // what add_forward or add_forward_cross added
+  std::size_t forward_bytes_ = 0;
+  std::int64_t forward_beyond_ = 0;
+  std::int64_t forward_rows_ = 0;
+  int num_report_ = 0;
+  std::vector<LaunchStep> steps_;
+  std::unique_ptr<Executor> executor_;
+  std::string failure_;            // of a run; empty: none
+  bool memory_was_short_ = false;  // the failure was that
+};
+
+}  // namespace dpiframe

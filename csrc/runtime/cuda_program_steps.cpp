@@ -1,0 +1,256 @@
+// How each step of a program is launched: views and weights become the kernels' parameters.
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "common/check.h"
+#include "cuda/device_guard.h"
+#include "kernels/elementwise/load_dense.h"
+#include "kernels/elementwise/steps.h"
+#include "runtime/cuda_program.h"
+
+namespace dpiframe {
+
+std::vector<DeviceLookupField> CudaProgram::fields(const std::vector<LookupSlot>& slots) const {
+  std::vector<DeviceLookupField> fields;
+  for (const LookupSlot& slot : slots) {
+    const void* table = slot.table < 0 ? nullptr : places_.at(slot.table);
+    fields.push_back({table, numbers(slot.wide), slot.rows, slot.dim, slot.column, slot.oov_row,
+                      slot.field, slot.in_fm});
+  }
+  return fields;
+}
+
+int CudaProgram::add_lookup(const std::vector<LookupSlot>& slots,
+                            const std::optional<ArenaView>& out, const std::optional<ArenaView>& fm,
+                            const std::optional<ArenaView>& wide) {
+  const DeviceGuard guard(device_);
+  lookups_.push_back(
+      std::make_unique<DeviceLookupFields>(fields(slots), activation_type(precision_)));
+  MultiTableLookupParams params{};
+  params.fields = lookups_.back()->get();
+  params.shape = lookups_.back()->shape();
+  params.report = num_report_;
+  if (out.has_value()) {
+    DPIF_CHECK(!out->is_float || precision_ == Precision::kFp32 || precision_ == Precision::kTf32,
+               "a lookup writes the activation type");
+    params.out = matrix(*out).data;
+    params.out_stride = out->row_stride;
+  }
+  if (fm.has_value()) params.fm = static_cast<float*>(matrix(*fm).data);
+  if (wide.has_value()) params.wide = static_cast<float*>(matrix(*wide).data);
+  for (const auto& scalar : {fm, wide})
+    DPIF_CHECK(!scalar.has_value() || (scalar->is_float && scalar->row_stride == 1),
+               "a lookup writes its sums as float32 [B]");
+  num_report_ += static_cast<int>(slots.size()) + 1;
+  add_step([params](std::int64_t rows, const RunInputs& inputs,
+                    cudaStream_t stream) { multi_table_lookup(rows, params, inputs, stream); },
+           true);
+  return static_cast<int>(params.report);
+}
+
+void CudaProgram::add_load_dense(const ArenaView& out) {
+  add_step([out = matrix(out)](std::int64_t rows, const RunInputs& inputs,
+                               cudaStream_t stream) { load_dense(rows, out, inputs, stream); },
+           true);
+}
+
+void CudaProgram::add_copy(const ArenaView& x, const ArenaView& out) {
+  add_step([x = matrix(x), out = matrix(out)](std::int64_t rows, const RunInputs&,
+                                              cudaStream_t stream) { copy(rows, x, out, stream); });
+}
+
+void CudaProgram::add_relu(const ArenaView& x, const ArenaView& out) {
+  add_step([x = matrix(x), out = matrix(out)](std::int64_t rows, const RunInputs&,
+                                              cudaStream_t stream) { relu(rows, x, out, stream); });
+}
+
+void CudaProgram::add_outer(const ArenaView& x, int weight, int dim, const ArenaView& out) {
+  DPIF_CHECK(out.width == x.width * dim, "outer needs an output of ", x.width * dim,
+             " columns, got ", out.width);
+  add_step([x = matrix(x), weight = numbers(weight), dim, out = matrix(out)](
+               std::int64_t rows, const RunInputs&, cudaStream_t stream) {
+    outer(rows, x, weight, dim, out, stream);
+  });
+}
+
+void CudaProgram::add_batch_norm(const ArenaView& x, int scale, int shift, const ArenaView& out) {
+  add_step([x = matrix(x), scale = numbers(scale), shift = numbers(shift), out = matrix(out)](
+               std::int64_t rows, const RunInputs&, cudaStream_t stream) {
+    batch_norm(rows, x, scale, shift, out, stream);
+  });
+}
+
+void CudaProgram::add_cross_combine(const ArenaView& x0, const ArenaView& wx, const ArenaView& xl,
+                                    const ArenaView& out) {
+  add_step([x0 = matrix(x0), wx = matrix(wx), xl = matrix(xl), out = matrix(out)](
+               std::int64_t rows, const RunInputs&, cudaStream_t stream) {
+    cross_combine(rows, x0, wx, xl, out, stream);
+  });
+}
+
+void CudaProgram::add_cross_v1(const ArenaView& x0, const ArenaView& xl, int weight, int bias,
+                               const ArenaView& out) {
+  add_step([x0 = matrix(x0), xl = matrix(xl), weight = numbers(weight), bias = numbers(bias),
+            out = matrix(out)](std::int64_t rows, const RunInputs&, cudaStream_t stream) {
+    cross_v1(rows, x0, xl, weight, bias, out, stream);
+  });
+}
+
+void CudaProgram::add_cross_scalar(const ArenaView& dots, int shift, const ArenaView& out) {
+  add_step([dots = matrix(dots), shift = numbers(shift), out = matrix(out)](
+               std::int64_t rows, const RunInputs&, cudaStream_t stream) {
+    cross_scalar(rows, dots, shift, out, stream);
+  });
+}
+
+void CudaProgram::add_scale_shift(const ArenaView& x, const ArenaView& alpha, int beta,
+                                  const ArenaView& out) {
+  add_step([x = matrix(x), alpha = matrix(alpha), beta = numbers(beta), out = matrix(out)](
+               std::int64_t rows, const RunInputs&, cudaStream_t stream) {
+    scale_shift(rows, x, alpha, beta, out, stream);
+  });
+}
+
+void CudaProgram::add_add(const std::vector<ArenaView>& xs, int bias, const ArenaView& out) {
+  add_step([xs = matrices(xs), bias = numbers(bias), out = matrix(out)](
+               std::int64_t rows, const RunInputs&, cudaStream_t stream) {
+    add(rows, xs, bias, out, stream);
+  });
+}
+
+void CudaProgram::add_fm(const std::vector<ArenaView>& xs, int dim, const ArenaView& out) {
+  add_step([xs = matrices(xs), dim, out = matrix(out)](std::int64_t rows, const RunInputs&,
+                                                       cudaStream_t stream) {
+    fm(rows, xs, dim, out, stream);
+  });
+}
+
+void CudaProgram::add_product(const ProductStep& step) {
+  LinearParams params{};
+  params.n = step.n;
+  params.k = step.x.width;
+  params.x = matrix(step.x).data;
+  params.ldx = step.x.row_stride;
+  params.w = places_.at(step.weight);
+  params.bias = numbers(step.bias);
+  if (step.out.has_value()) {
+    params.out = matrix(*step.out).data;
+    params.ldo = step.out->row_stride;
+  }
+  if (!step.relu.empty()) std::tie(params.relu_begin, params.relu_end) = step.relu.front();
+  if (step.x0.has_value()) {
+    params.cross_begin = step.cross_begin;
+    params.cross_end = step.cross_begin + step.x0->width;
+    params.x0 = matrix(*step.x0).data;
+    params.ldx0 = step.x0->row_stride;
+    params.xl = matrix(step.xl.value()).data;
+    params.ldxl = step.xl->row_stride;
+  }
+  if (step.partial.has_value()) {
+    params.head_begin = step.head_begin;
+    params.head_end = step.head_begin + step.head_width;
+    params.head = numbers(step.head);
+    params.head_partial =
+        reinterpret_cast<float*>(static_cast<char*>(arena_.get()) + *step.partial);
+    params.ld_partial = max_rows_;
+  }
+  // The epilogue takes one range of columns for ReLU; further ones are applied where they lie.
+  std::vector<Matrix> more;
+  for (std::size_t i = 1; i < step.relu.size(); ++i) {
+    ArenaView view = step.out.value();
+    const DataType type = activation_type(precision_);
+    view.offset += static_cast<std::int64_t>(bytes_of(type)) * step.relu[i].first;
+    view.width = step.relu[i].second - step.relu[i].first;
+    more.push_back(matrix(view));
+  }
+  add_step([params, more, precision = precision_](std::int64_t rows, const RunInputs&,
+                                                  cudaStream_t stream) mutable {
+    params.rows = rows;
+    linear(precision, params, stream);
+    for (const Matrix& view : more) relu(rows, view, view, stream);
+  });
+}
+
+void CudaProgram::add_head(const std::vector<HeadPart>& parts, float bias, const ArenaView& out) {
+  DPIF_CHECK(out.is_float && out.row_stride == 1, "the logits must be float32 [B]");
+  HeadStep step{{}, bias, static_cast<float*>(matrix(out).data), num_report_};
+  std::vector<int> partial_n;
+  for (const HeadPart& part : parts) {
+    HeadTerm term{matrix(part.a), {}, numbers(part.weight)};
+    if (part.b.has_value()) term.b = matrix(*part.b);
+    if (part.partial_n > 0) term.a.column_stride = max_rows_;
+    partial_n.push_back(part.partial_n);
+    step.terms.push_back(term);
+  }
+  add_step(
+      [step, partial_n, precision = precision_](std::int64_t rows, const RunInputs& inputs,
+                                                cudaStream_t stream) mutable {
+        for (std::size_t i = 0; i < partial_n.size(); ++i)
+          if (partial_n[i] > 0)
+            step.terms[i].a.width = head_partials(precision, rows, partial_n[i]);
+        head(rows, step, inputs, stream);
+      },
+      true);
+}
+
+// make(model, multiprocessors): what runs it, or null.
+template <class Model, class Make>
+void CudaProgram::add_whole(const std::vector<LookupSlot>& slots, Model model, const Make& make) {
+  const DeviceGuard guard(device_);
+  int major = 0;
+  int multiprocessors = 0;
+  DPIF_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device_));
+  DPIF_CUDA_CHECK(
+      cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device_));
+  forward_rows_ = forward_max_rows(major, multiprocessors);
+  if (forward_rows_ == 0) return;
+  model.fields = fields(slots);
+  model.report = 0;
+  model.num_report = num_report_;
+  const auto made = make(model, multiprocessors);
+  if (made == nullptr) {
+    forward_rows_ = 0;
+    return;
+  }
+  forward_bytes_ = made->bytes();
+  forward_ = [made](std::int64_t rows, const RunInputs& inputs, cudaStream_t stream) {
+    made->run(rows, inputs, stream);
+  };
+}
+
+void CudaProgram::add_forward(const std::vector<LookupSlot>& slots, const ForwardModel& model) {
+  add_whole(slots, model, [this](const ForwardModel& placed, int) {
+    return std::make_shared<DeviceForward>(placed, activation_type(precision_));
+  });
+}
+
+void CudaProgram::add_forward_cross(const std::vector<LookupSlot>& slots,
+                                    const ForwardCrossModel& model, std::int64_t beyond,
+                                    bool each_thread_leaves) {
+  forward_beyond_ = 0;  // a batch runs in a bucket: the largest of those that run in steps
+  for (const std::int64_t rows : batch_buckets(max_rows_))
+    if (rows <= beyond) forward_beyond_ = rows;
+  if (precision_ == Precision::kFp32) return add_forward_split(slots, model, each_thread_leaves);
+  add_whole(slots, model, [this](const ForwardCrossModel& placed, int multiprocessors) {
+    const auto made = std::make_shared<DeviceForwardCross>(placed, activation_type(precision_),
+                                                           forward_rows_, multiprocessors, arena());
+    if (made->takes_large()) forward_rows_ = std::max(forward_rows_, max_rows_);
+    return made;
+  });
+}
+
+void CudaProgram::add_forward_split(const std::vector<LookupSlot>& slots,
+                                    const ForwardCrossModel& model, bool each_thread_leaves) {
+  if (forward_beyond_ >= max_rows_) return;
+  add_whole(slots, model,
+            [this, each_thread_leaves](const ForwardCrossModel& placed, int multiprocessors) {
+              const std::size_t needed = DeviceForwardSplit::scratch_bytes(placed, multiprocessors);
+              if (needed > arena_.bytes()) return std::shared_ptr<DeviceForwardSplit>();
+              forward_rows_ = max_rows_;
+              return std::make_shared<DeviceForwardSplit>(placed, multiprocessors, arena(),
+                                                          each_thread_leaves);
+            });
+}
+
+}  // namespace dpiframe

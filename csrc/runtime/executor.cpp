@@ -1,0 +1,114 @@
+#include "runtime/executor.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "cuda/cuda_check.h"
+#include "kernels/testing/delay.h"
+
+namespace dpiframe {
+namespace {
+
+constexpr std::int64_t kFirstBucket = 512;
+constexpr unsigned kMaxDelay = 50'000;  // nanoseconds: more than most steps take
+
+// The node that the last launch on a capturing stream made.
+cudaGraphNode_t last_node(cudaStream_t stream) {
+  cudaStreamCaptureStatus status{};
+  const cudaGraphNode_t* nodes = nullptr;
+  std::size_t num_nodes = 0;
+#if CUDART_VERSION >= 13000
+  DPIF_CUDA_CHECK(
+      cudaStreamGetCaptureInfo(stream, &status, nullptr, nullptr, &nodes, nullptr, &num_nodes));
+#else
+  DPIF_CUDA_CHECK(
+      cudaStreamGetCaptureInfo_v2(stream, &status, nullptr, nullptr, &nodes, &num_nodes));
+#endif
+  if (num_nodes != 1) throw std::runtime_error("a step that takes inputs launched no kernel");
+  return nodes[0];
+}
+
+}  // namespace
+
+std::vector<std::int64_t> batch_buckets(std::int64_t max_rows) {
+  std::vector<std::int64_t> buckets;
+  for (std::int64_t rows = kFirstBucket; rows < max_rows; rows *= 2) buckets.push_back(rows);
+  buckets.push_back(max_rows);
+  return buckets;
+}
+
+Executor::Executor(Plan plan, std::vector<LaunchStep> steps, WholePlan whole,
+                   const ExecutorOptions& options)
+    : plan_(std::move(plan)),
+      steps_(std::move(steps)),
+      whole_(std::move(whole)),
+      options_(options),
+      buckets_(batch_buckets(options.max_rows)),
+      streams_(plan_.num_streams()),
+      used_(plan_.num_streams(), false),
+      events_(plan_.num_events()),
+      ends_(plan_.num_streams()),
+      random_(options.delay_seed) {
+  DPIF_CHECK(plan_.steps().size() == steps_.size(), "the plan has ", plan_.steps().size(),
+             " steps, there are ", steps_.size());
+  DPIF_CHECK(options.max_rows >= 1, "max_rows must be at least 1, got ", options.max_rows);
+  for (const PlannedStep& planned : plan_.steps()) used_[planned.stream] = true;
+  for (const std::int64_t rows : buckets_) {
+    enqueue({rows, RunInputs{}, stream().get(), nullptr});
+    DPIF_CUDA_CHECK(cudaStreamSynchronize(stream().get()));
+    if (options_.graphs) graphs_.push_back(capture(rows));
+  }
+  warm_ = true;
+}
+
+void Executor::run(const RunInputs& inputs, cudaStream_t stream) {
+  DPIF_CHECK(inputs.batch >= 1 && inputs.batch <= options_.max_rows, "a batch must have 1 to ",
+             options_.max_rows, " rows, got ", inputs.batch);
+  const auto bucket = std::lower_bound(buckets_.begin(), buckets_.end(), inputs.batch);
+  if (options_.graphs)
+    graphs_[bucket - buckets_.begin()].launch(inputs, stream);
+  else
+    enqueue({*bucket, inputs, stream, nullptr});
+}
+
+void Executor::enqueue(const Launches& launches) {
+  if (launches.rows > whole_.beyond && launches.rows <= whole_.rows)
+    return launch(whole_.step, options_.refused_step >= 0, launches.first, launches);
+  start_.record(launches.first);
+  for (std::size_t s = 1; s < streams_.size(); ++s)
+    if (used_[s]) streams_[s].wait_for(start_.get());
+  for (const PlannedStep& planned : plan_.steps()) enqueue_step(planned, launches);
+  for (std::size_t s = 1; s < streams_.size(); ++s) {
+    if (!used_[s]) continue;
+    ends_[s].record(streams_[s]);
+    ends_[s].hold(launches.first);
+  }
+}
+
+void Executor::enqueue_step(const PlannedStep& planned, const Launches& launches) {
+  const cudaStream_t stream = planned.stream == 0 ? launches.first : streams_[planned.stream].get();
+  for (const int event : planned.waits) events_[event].hold(stream);
+  launch(steps_[planned.step], planned.step == options_.refused_step, stream, launches);
+  if (planned.record >= 0) events_[planned.record].record(stream);
+}
+
+void Executor::launch(const LaunchStep& step, bool refused, cudaStream_t stream,
+                      const Launches& launches) {
+  if (options_.delay_seed != 0) {
+    random_ = random_ * 1664525u + 1013904223u;
+    delay((random_ >> 8) % kMaxDelay, stream);
+  }
+  if (warm_ && refused) refused_launch(stream);
+  step.launch(launches.rows, launches.inputs, stream);
+  if (launches.nodes != nullptr && step.takes_inputs) launches.nodes->push_back(last_node(stream));
+}
+
+CapturedGraph Executor::capture(std::int64_t rows) {
+  std::vector<cudaGraphNode_t> nodes;
+  const RunInputs inputs{};
+  cudaGraph_t graph =
+      capture_graph(stream(), [&] { enqueue({rows, inputs, stream().get(), &nodes}); });
+  return CapturedGraph(graph, std::move(nodes), inputs);
+}
+
+}  // namespace dpiframe

@@ -1,0 +1,101 @@
+// Units whose ids come as a parquet file stores them: unpacked, decoded and scored on the device.
+//
+// Each unit has a slot with memory and a stream of its own: its stored bytes are copied in and
+// decoded there while the program computes another unit's batches. Then its batches follow those on
+// the program's stream, all enqueued at once. Callers wait asleep; several threads may call.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "cuda/device_buffer.h"
+#include "cuda/stream.h"
+#include "parquet/stored_chunks.h"
+#include "runtime/batch_report.h"
+#include "runtime/batch_ring.h"
+
+namespace dpiframe {
+
+// Memory of the device that grows to what is asked for.
+class GrowingBuffer {
+ public:
+  // At least so many bytes, which may be others than before. DeviceMemoryError.
+  void* take(std::size_t bytes);
+  std::size_t bytes() const { return buffer_.bytes(); }
+
+ private:
+  DeviceBuffer buffer_;
+};
+
+// The same of page-locked memory of the host.
+class GrowingPinnedBuffer {
+ public:
+  void* take(std::size_t bytes);
+
+ private:
+  PinnedBuffer buffer_;
+  std::size_t bytes_ = 0;
+};
+
+struct StoredUnit {
+  const parquet::StoredColumns& ids;
+  std::span<const std::uint8_t>
+      bytes;           // where its pages lie; page-locked, or the copy takes longer
+  const float* dense;  // [num_dense, dense_stride]
+  std::int64_t num_dense;
+  std::int64_t dense_stride;
+  bool use_oov;
+};
+
+struct UnitSeconds {
+  double copy_in = 0;
+  double unpack = 0;
+  double compute = 0;
+  double copy_out = 0;
+};
+
+struct ScoredUnit {
+  bool readable = false;             // no page was corrupt; else nothing was scored
+  std::vector<std::int64_t> report;  // counters as `BatchRing::collect` gives; empty: no bad ids
+  std::vector<double> batch_seconds;
+  UnitSeconds seconds;
+};
+
+class PageScorer {
+ public:
+  // For units of `num_fields` columns of ids and `num_dense` dense features, `num_slots` of them on
+  // the device at a time.
+  PageScorer(CudaProgram& program, BatchRing& ring, int num_fields, int num_dense, int num_slots);
+  ~PageScorer();
+
+  // Writes the scores of a unit, out [rows]. DeviceMemoryError where the device has no room for it:
+  // nothing else is hurt.
+  ScoredUnit score(const StoredUnit& unit, std::span<float> out);
+
+  std::size_t device_bytes() const;
+
+ private:
+  struct Slot;
+  class Turn;
+
+  void check(const StoredUnit& unit, std::size_t out_size) const;
+  void send(const StoredUnit& unit, Slot& slot);
+  void decode(const StoredUnit& unit, Slot& slot);
+  void compute(const StoredUnit& unit, Slot& slot);
+  ScoredUnit finish(const StoredUnit& unit, Slot& slot, std::span<float> out);
+
+  CudaProgram& program_;
+  BatchRing& ring_;
+  int num_fields_;
+  int num_dense_;
+  std::vector<std::unique_ptr<Slot>> slots_;
+  std::vector<Slot*> free_;
+  std::mutex guard_;  // of free_
+  std::condition_variable freed_;
+};
+
+}  // namespace dpiframe

@@ -1,0 +1,224 @@
+"""The CPU engine: a program run tile by tile, so that activations stay in the last-level cache.
+
+Lookups go through the compiled multi-table lookup, products through oneDNN with weights packed
+once where torch has it; every other step is the interpreter's.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpiframe_core import _core
+from dpiframe_core.engine.host_inputs import Columns, cut
+from dpiframe_core.engine.one_caller import OneCaller
+from dpiframe_core.model.modules import DENSE
+from dpiframe_core.program import interpreter
+from dpiframe_core.program import steps as p
+from dpiframe_core.program.schedule import Schedule, schedule
+from dpiframe_core.program.steps import Program, View
+
+TILE = 4096  # rows; larger ones gain nothing, smaller ones pay more per step
+
+HUGE_TABLE_BYTES = 2**21  # one huge page
+
+
+class CpuEngine:
+    """Runs one program; float32, one caller at a time.
+
+    `threads` becomes torch's number of threads, which is one for the whole process.
+    """
+
+    device = "cpu"
+
+    def __init__(self, program: Program, max_batch: int, threads: int | None) -> None:
+        self.program, self.max_batch = program, max_batch
+        self.tile = min(max_batch, TILE)
+        self._turn = OneCaller()
+        if threads is not None:
+            torch.set_num_threads(threads)
+        self.threads = torch.get_num_threads()
+        weights = {n: interpreter.as_tensor(w, np.float32) for n, w in program.weights.items()}
+        self._whole = _whole_products(program)
+        self.schedule: Schedule = schedule(program, self.tile, 1, "serial", self._whole)
+        self._steps = [program.steps[planned.step] for planned in self.schedule.plan.steps]
+        self._arena = torch.empty(self.schedule.arena_bytes, dtype=torch.uint8)
+        self._state = interpreter.State({}, weights, torch.empty(0))
+        self._lookups = {
+            step.name: _CompiledLookup(step, program, weights, self.threads)
+            for step in self._steps
+            if isinstance(step, p.Lookup)
+        }
+        self._products = {
+            step.name: _PackedProduct(step, weights, self.tile, _exact_columns(program, step.out))
+            for step in self._steps
+            if isinstance(step, p.Linear) and step.out.buffer in self._whole
+        }
+
+    def run(
+        self,
+        ids: Columns,
+        dense: Columns,
+        use_oov: bool,
+        out: np.ndarray,
+        scores: bool = False,
+    ) -> np.ndarray:
+        """Write logits [B], or scores, of ids [F, B] and dense [N, B].
+
+        Returns the counts [F] of ids outside their tables. RuntimeError in a second thread at the
+        same time, and in a fork of the loading process.
+        """
+        with self._turn:
+            counts = self._run_tiles(ids, dense, use_oov, out)
+        if scores:
+            with np.errstate(over="ignore"):
+                np.divide(np.float32(1), np.float32(1) + np.exp(-out), out=out)
+        return counts
+
+    def _run_tiles(
+        self, ids: Columns, dense: Columns, use_oov: bool, out: np.ndarray
+    ) -> np.ndarray:
+        counts = np.zeros(len(self.program.field_names), np.int64)
+        for start in range(0, len(out), self.tile):
+            rows = slice(start, min(start + self.tile, len(out)))
+            counts += self._run_tile(cut(ids, rows), cut(dense, rows), use_oov, out[rows])
+        return counts
+
+    def _run_tile(
+        self, ids: Columns, dense: Columns, use_oov: bool, logits: np.ndarray
+    ) -> np.ndarray:
+        batch = len(logits)
+        self._state.buffers = self._buffers(batch)
+        rows = np.stack(list(dense), axis=1) if len(dense) else np.empty((batch, 0), np.float32)
+        self._state.buffers[DENSE] = torch.from_numpy(rows)
+        counts = np.zeros(len(self.program.field_names), np.int64)
+        for step in self._steps:
+            if isinstance(step, p.Lookup):
+                found = self._lookups[step.name].run(ids, self._state, use_oov)
+                counts = np.maximum(counts, found)
+            elif step.name in self._products:
+                self._products[step.name].run(self._state)
+            else:
+                interpreter.run_step(step, self._state)
+        logits[:] = self._state[self.program.output].squeeze(1).numpy()
+        return counts
+
+    def _buffers(self, batch: int) -> dict[str, Tensor]:
+        """The arena cut into buffers of `batch` rows."""
+        views = {}
+        for name, offset in self.schedule.offsets.items():
+            width = self.program.buffers[name]
+            flat = self._arena[offset : offset + 4 * width * batch].view(torch.float32)
+            views[name] = flat.view(batch, width)
+        return views
+
+    def describe(self) -> str:
+        """The plan, in words."""
+        return (
+            f"cpu, float32, {self.threads} threads, tiles of {self.tile} rows, "
+            f"arena {self.schedule.arena_bytes} bytes\n{self.program}\n{self.schedule.plan}"
+        )
+
+
+def _whole_products(program: Program) -> frozenset[str]:
+    """Buffers that one packed product makes by itself, so that it may bring its own memory."""
+    if not torch.backends.mkldnn.is_available():
+        return frozenset()
+    return frozenset(
+        s.out.buffer
+        for s in program.steps
+        if isinstance(s, p.Linear) and s.out.width == program.buffers[s.out.buffer]
+    )
+
+
+def _exact_columns(program: Program, out: View) -> list[int]:
+    """Columns of a product that are multiplied with one another later: the dots of a cross network.
+
+    Their rounding errors multiply too, so they are summed in double.
+    """
+    factors = [s.dots for s in program.steps if isinstance(s, p.CrossScalar)]
+    factors += [x for s in program.steps if isinstance(s, p.Head) for _, x in s.products]
+    inside = [view for view in factors if view.overlaps(out)]
+    return [view.start + i - out.start for view in inside for i in range(view.width)]
+
+
+class _PackedProduct:
+    """One Linear through oneDNN: weights in its blocked layout, bias and ReLU in its epilogue."""
+
+    def __init__(
+        self, step: p.Linear, weights: dict[str, Tensor], rows: int, exact: list[int]
+    ) -> None:
+        self.step, self.exact = step, exact
+        self.exact_weight = weights[step.weight][exact].double().T.contiguous()
+        self.weight = torch.ops.mkldnn._reorder_linear_weight(weights[step.weight], rows)
+        self.bias = weights[step.bias] if step.bias else None
+        self.fused = step.relu == ((0, step.out.width),)
+
+    def run(self, state: interpreter.State) -> None:
+        """Compute the product; its result becomes the buffer."""
+        x = state[self.step.x]
+        activation = "relu" if self.fused else "none"
+        out = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, activation, [], "")
+        for start, stop in () if self.fused else self.step.relu:
+            out[:, start:stop].relu_()
+        if self.exact:  # never behind a ReLU, and without a bias of their own
+            out[:, self.exact] = (x.double() @ self.exact_weight).float()
+        state.buffers[self.step.out.buffer] = out
+
+
+class _CompiledLookup:
+    """One Lookup through the compiled multi-table lookup."""
+
+    def __init__(
+        self, step: p.Lookup, program: Program, weights: dict[str, Tensor], threads: int
+    ) -> None:
+        self.step, self.num_fields = step, len(program.field_names)
+        self.fields = [slot.field for slot in step.slots]
+        self.columns = sum(max(slot.dim, 1) for slot in step.slots)
+        made = []
+        for i, slot in enumerate(step.slots):
+            wide = _fast_table(weights[slot.wide]).reshape(-1) if slot.wide else None
+            # A wide weight without an embedding is a table of width 1 into a scratch column.
+            table = _fast_table(weights[slot.table or slot.wide or ""])
+            made.append(
+                _core.LookupField(
+                    table,
+                    slot.column if slot.table else i,
+                    wide,
+                    slot.in_fm,
+                    program.oov_rows[slot.field],
+                )
+            )
+        self.lookup = _core.MultiTableLookup(made, threads)
+
+    def run(self, ids: Columns, state: interpreter.State, use_oov: bool) -> np.ndarray:
+        """Look up; returns the counts [F] of ids outside their tables."""
+        batch = len(ids[0])
+        out = _array(state, self.step.out)
+        if out is None:
+            out = np.empty((batch, self.columns), np.float32)
+        fm, wide = _array(state, self.step.fm_out), _array(state, self.step.wide_out)
+        report = self.lookup.run(
+            [ids[field] for field in self.fields],
+            out,
+            use_oov,
+            None if fm is None else fm[:, 0],
+            None if wide is None else wide[:, 0],
+        )
+        counts = np.zeros(self.num_fields, np.int64)
+        counts[self.fields] = report.bad_counts
+        return counts
+
+
+def _fast_table(weight: Tensor) -> np.ndarray:
+    """The table [rows, D]; a large one copied to huge pages, where lookups are twice as fast."""
+    if weight.nbytes < HUGE_TABLE_BYTES:
+        return weight.numpy()
+    table = _core.empty_table(*weight.shape)
+    torch.from_numpy(table).copy_(weight)
+    return table
+
+
+def _array(state: interpreter.State, view: View | None) -> np.ndarray | None:
+    return None if view is None else state[view].numpy()

@@ -1,0 +1,108 @@
+"""Opening a bundle on a device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal, get_args
+
+from dpiframe_core import _core
+from dpiframe_core.bundle.reading import Bundle, open_bundle
+from dpiframe_core.engine.cuda.engine import CudaEngine, CudaOptions
+from dpiframe_core.engine.engine import Engine
+from dpiframe_core.errors import DeviceMemoryError
+from dpiframe_core.lowering import DEVICE_PASSES, lower
+from dpiframe_core.program.number_bounds import arithmetic
+from dpiframe_core.program.schedule import Policy
+
+Precision = Literal["fp32", "tf32", "fp16", "bf16"]
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
+# What this build has an engine for; whether the machine has such a device is another matter.
+DEVICES = ("cpu", "cuda") if _core.build_info()["cuda"] else ("cpu",)
+
+
+def load_engine(  # noqa: PLR0913 - the one call that users make: keywords read best
+    bundle: str | Path | Bundle,
+    *,
+    device: str = "auto",
+    precision: Precision = "fp32",
+    max_batch: int = 65536,
+    streams: int = 4,
+    policy: Policy = "breadth_first",
+    graphs: bool = True,
+    on_bad_id: Literal["fail", "oov"] = "fail",
+    threads: int | None = None,
+) -> Engine:
+    """Open a bundle and make it ready to score.
+
+    `device`: "cpu", "cuda", "cuda:1" for one of several GPUs, or "auto": a GPU where this build and
+    the machine have one. `max_batch`: rows a device batch (larger inputs are cut); `streams`,
+    `policy` (the order of launches: "serial", "depth_first", "breadth_first") and `graphs`: how a
+    GPU runs the plan, without effect on the CPU; `threads`: CPU threads, on the CPU set for the
+    whole process (default: torch's setting), for a GPU those that pack batches (default: up to 16).
+    `precision` "bf16" computes in fp16 where the weights show that fp16 holds all numbers, dense
+    features as the bundle's schema makes them. With
+    `on_bad_id="oov"` every field needs an `oov_row`. The CPU computes in float32 whatever
+    the precision, which is within the bound of each. DeviceMemoryError where the GPU has too little
+    memory: all that was taken is given back, and a smaller `max_batch` may fit.
+    """
+    gpu = _chosen_gpu(device)
+    _check_choice("precision", precision, PRECISIONS)
+    _check_choice("policy", policy, get_args(Policy))
+    _check_choice("on_bad_id", on_bad_id, ("fail", "oov"))
+    _check_positive(max_batch=max_batch, streams=streams, threads=threads)
+    opened = _opened(bundle, on_bad_id)
+    if gpu is None:
+        from dpiframe_core.engine.cpu import CpuEngine  # brings torch, which a GPU does without
+
+        cpu = CpuEngine(lower(opened.spec, opened.arrays()), max_batch, threads)
+        return Engine(opened, cpu, precision, on_bad_id)
+    options = CudaOptions(precision, max_batch, streams, graphs, policy, gpu, threads)
+    return Engine(opened, _on_gpu(opened, options), precision, on_bad_id)
+
+
+def _on_gpu(opened: Bundle, options: CudaOptions) -> CudaEngine:
+    program = lower(opened.spec, opened.arrays(), DEVICE_PASSES)
+    kept = arithmetic(options.precision, program, opened.schema)
+    try:
+        return CudaEngine(program, replace(options, precision=kept))
+    except DeviceMemoryError as error:
+        # Without the frames, which would hold what was taken while the caller handles the error.
+        raise error.with_traceback(None) from None
+
+
+def _opened(bundle: str | Path | Bundle, on_bad_id: str) -> Bundle:
+    opened = bundle if isinstance(bundle, Bundle) else open_bundle(bundle)
+    if on_bad_id == "oov":
+        without = [field.name for field in opened.spec.fields if field.oov_row is None]
+        if without:
+            raise ValueError(f"on_bad_id='oov' needs an oov_row in every field; none in {without}")
+    return opened
+
+
+def _chosen_gpu(device: str) -> int | None:
+    """The number of the GPU, or None for the CPU."""
+    count = _core.cuda_device_count() if "cuda" in DEVICES else 0
+    if device == "cpu":
+        return None
+    if device == "auto":
+        return 0 if count else None
+    kind, _, number = device.partition(":")
+    if kind != "cuda" or (number and not number.isdecimal()) or device.endswith(":"):
+        raise ValueError(f"device must be one of auto, cpu, cuda, cuda:<number>, got {device!r}")
+    if "cuda" not in DEVICES:
+        raise ValueError(f"device {device}: this build has no CUDA part; install one built by nvcc")
+    if int(number or 0) >= count:
+        raise ValueError(f"device {device}: this machine has {count} CUDA devices that can be used")
+    return int(number or 0)
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+
+
+def _check_positive(**values: int | None) -> None:
+    for name, value in values.items():
+        if value is not None and value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")

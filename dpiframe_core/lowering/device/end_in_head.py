@@ -1,0 +1,15 @@
+"""Pass for a device: the last step is a Head, since it is a Head that hands out the scores."""
+
+from __future__ import annotations
+
+from dpiframe_core.program.steps import Head, Program, View, changed
+
+
+def end_in_head(program: Program) -> Program:
+    """Append a Head over the logit where something else makes it."""
+    if isinstance(program.steps[-1], Head) and program.steps[-1].out == program.output:
+        return program
+    out = View("head.logit", 0, 1)
+    head = Head("head.logit", (), (program.output,), (), None, out)
+    buffers = {**program.buffers, out.buffer: 1}
+    return changed(program, steps=(*program.steps, head), buffers=buffers, output=out)

@@ -1,0 +1,30 @@
+"""Pass for a device: dense features, which arrive as columns [N, B], become rows in one step."""
+
+from __future__ import annotations
+
+from dpiframe_core.engine.cuda.steps import LoadDense
+from dpiframe_core.model.modules import DENSE
+from dpiframe_core.program.steps import Program, View, changed
+
+ROWS = "dense.rows"
+
+
+def load_dense(program: Program) -> Program:
+    """Put a LoadDense first; all others read its output."""
+    if not program.num_dense or not any(
+        v.buffer == DENSE for s in program.steps for v in s.reads()
+    ):
+        return program
+
+    def place(view: View) -> View:
+        return View(ROWS, view.start, view.width) if view.buffer == DENSE else view
+
+    width = program.num_dense
+    load = LoadDense("load_dense", View(DENSE, 0, width), View(ROWS, 0, width))
+    steps = (load, *(step.map_views(place) for step in program.steps))
+    return changed(
+        program,
+        steps=steps,
+        buffers={**program.buffers, ROWS: width},
+        output=place(program.output),
+    )

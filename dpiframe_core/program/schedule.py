@@ -1,0 +1,62 @@
+"""Scheduling: a program's steps as the scheduler's graph, in bytes of one arena."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from dpiframe_core import _core
+from dpiframe_core.model.modules import DENSE
+from dpiframe_core.program.steps import Program, Step, View
+
+Policy = Literal["serial", "depth_first", "breadth_first"]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """When and where each step runs, and where each buffer lies in the arena [bytes]."""
+
+    plan: _core.Plan
+    offsets: dict[str, int]
+    arena_bytes: int
+
+
+def schedule(
+    program: Program,
+    batch: int,
+    streams: int,
+    policy: Policy,
+    external: frozenset[str] = frozenset(),
+    row_bytes: Mapping[str, int] | None = None,
+    cost: Callable[[Step], float] | None = None,
+) -> Schedule:
+    """Plan a program for batches of up to `batch` rows.
+
+    Buffers named in `external`, and the dense features, are left out of the arena. `row_bytes`: the
+    bytes of a row of each buffer (default: float32, no padding); `cost` of a step in any unit
+    (default: the columns it writes).
+    """
+    graph, ids = _core.Graph(), {}
+    outside = external | {DENSE}
+    bytes_of = {n: 4 * width for n, width in program.buffers.items()} | dict(row_bytes or {})
+    cost = cost or (lambda step: float(sum(v.width for v in step.writes())))
+    for name in program.buffers:
+        ids[name] = graph.add_buffer(name, bytes_of[name] * batch, external=name in outside)
+    views: dict[View, int] = {}
+
+    def handle(view: View) -> int:
+        # A column range is no byte range of a row-major buffer; for hazards, which compare
+        # ranges only, columns scaled by the batch stand for it.
+        if view not in views:
+            size = bytes_of[view.buffer] // max(program.buffers[view.buffer], 1) * batch
+            views[view] = graph.add_view(ids[view.buffer], view.start * size, view.width * size)
+        return views[view]
+
+    for step in program.steps:
+        reads, writes = ([handle(v) for v in views] for views in (step.reads(), step.writes()))
+        graph.add_step(step.name, reads, writes, cost(step))
+    plan = _core.plan(graph, streams, policy)
+    buffers = _core.plan_buffers(graph, plan)
+    offsets = {n: buffers.offsets[i] for n, i in ids.items() if n not in outside}
+    return Schedule(plan, offsets, buffers.arena_bytes)

@@ -1,0 +1,130 @@
+"""What is measured: a model of the Criteo Kaggle shape or a user's own, and its inputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+from dpiframe_core import FieldSpec, ModelSpec, open_bundle
+from dpiframe_core.errors import BundleError
+from dpiframe_core.lowering import DEVICE_FORM, DEVICE_PASSES, PASSES, Pass
+from dpiframe_core.lowering.fuse_lookup import fuse_lookup
+from dpiframe_core.model.builtin import MODELS, Deep, Features
+from pipeline.bench.engine.ablation import NO_FUSION, split_lookup
+from pipeline.bench.engine.data import IdDistribution, draw_dense, draw_ids, random_weights
+from pipeline.bench.timing import ROTATED_INPUTS
+from pipeline.data.cardinalities import CRITEO_CARDINALITIES
+from pipeline.errors import ConfigError
+
+INTEGER_BUCKETS = 100
+CRITEO_ROWS = {f"I{i + 1}": INTEGER_BUCKETS for i in range(13)} | CRITEO_CARDINALITIES
+CRITEO_FIELDS = len(CRITEO_ROWS)
+CONFIG = ConfigDict(frozen=True, extra="forbid")
+
+
+class Batch(NamedTuple):
+    """Inputs in host memory."""
+
+    ids: np.ndarray  # [F, B] int32 or int64
+    dense: np.ndarray  # [N, B] float32
+
+
+def criteo_fields(num: int, dim: int, scale: float = 1.0) -> list[FieldSpec]:
+    """The first fields of Criteo Kaggle: 13 bucketed integers, 26 of the published cardinalities.
+
+    More than 39 are these again, each with tables of its own.
+    """
+    names = list(CRITEO_ROWS)
+    fields = []
+    for i in range(num):
+        turn, place = divmod(i, CRITEO_FIELDS)
+        rows = CRITEO_ROWS[names[place]]
+        if names[place] in CRITEO_CARDINALITIES:
+            rows = max(2, round(rows * scale))
+        name = f"{names[place]}_{turn + 1}" if turn else names[place]
+        fields.append(FieldSpec(name=name, rows=rows, dim=dim))
+    return fields
+
+
+class EngineCase(BaseModel):
+    """One benchmark case. `scale` shrinks the published cardinalities.
+
+    With `bundle` the model is a user's own, and what describes a model here is not looked at.
+    `peers`: those that run here; "plain" are the quick ones, in torch without a compiler.
+    """
+
+    model_config = CONFIG
+
+    model: Literal["wdl", "deepfm", "dcn", "dcnv2"] = "dcnv2"
+    bundle: Path | None = None
+    batch: int = Field(default=4096, ge=1)
+    fields: int = Field(default=CRITEO_FIELDS, ge=1, le=4096)
+    dense: int = Field(default=0, ge=0, le=4096)
+    dim: int = Field(default=16, ge=1)
+    hidden: tuple[int, ...] = (400, 400, 400)
+    ids: IdDistribution = "zipf"
+    zipf_exponent: float = Field(default=1.05, gt=0)
+    id_type: Literal["int32", "int64"] = "int64"
+    scale: float = Field(default=1.0, gt=0, le=1)
+    device: Literal["cpu", "cuda"] = "cpu"
+    precision: Literal["fp32", "tf32", "fp16", "bf16"] = "fp32"
+    policy: Literal["serial", "depth_first", "breadth_first"] = "breadth_first"
+    streams: int = Field(default=4, ge=1, le=64)
+    graphs: bool = True
+    one_kernel: bool = True
+    lookup: Literal["fused", "by_table"] = "fused"
+    fusion: bool = True
+    peers: Literal["all", "plain", "none"] = "all"
+    threads: int | None = Field(default=None, ge=1)
+    repeats: int = Field(default=24, ge=3)
+    seed: int = 0
+
+    def load(self) -> tuple[ModelSpec, dict[str, Tensor]]:
+        """The spec and its weights."""
+        if self.bundle:
+            try:
+                opened = open_bundle(self.bundle)
+            except BundleError as error:
+                raise ConfigError(str(error)) from None
+            return opened.spec, opened.weights()
+        spec = self.spec()
+        return spec, random_weights(spec, self.seed)
+
+    def spec(self) -> ModelSpec:
+        """The built-in model."""
+        fields = criteo_fields(self.fields, self.dim, self.scale)
+        features = Features(fields, [f"x{n + 1}" for n in range(self.dense)])
+        return MODELS[self.model](features, Deep(self.hidden))
+
+    def passes(self) -> tuple[Pass, ...]:
+        """The lowering that the case asks for (ablation)."""
+        passes = DEVICE_PASSES if self.device == "cuda" else PASSES
+        if not self.fusion:
+            passes = (*NO_FUSION, *(DEVICE_FORM if self.device == "cuda" else ()))
+        if self.lookup == "fused":
+            return passes
+        return (split_lookup, *(p for p in passes if p is not fuse_lookup))
+
+    def draw(self, spec: ModelSpec) -> list[Batch]:
+        """Several batches, so that no repeat meets its own rows in a cache."""
+        rows = tuple(field.rows for field in spec.fields)
+        ids = draw_ids(rows, self.batch, self.ids, self.zipf_exponent, ROTATED_INPUTS, self.seed)
+        dense = draw_dense(len(spec.dense), self.batch, ROTATED_INPUTS, self.seed)
+        kind = np.dtype(self.id_type)
+        return [Batch(i.astype(kind, copy=False), d) for i, d in zip(ids, dense, strict=True)]
+
+    def describe(self, spec: ModelSpec) -> str:
+        """The case in one line."""
+        rows = sum(field.rows for field in spec.fields)
+        dims = sorted({field.dim for field in spec.fields})
+        dim = f"{dims[0]} to {dims[-1]}" if len(dims) > 1 else "".join(map(str, dims))
+        deep = "" if self.bundle else f", MLP {'-'.join(map(str, self.hidden))}"
+        dense = f" + {len(spec.dense)} dense" if spec.dense else ""
+        return (
+            f"{self.bundle or self.model}, batch {self.batch:,}, {len(spec.fields)} fields{dense}, "
+            f"{rows:,} rows x dim {dim}{deep}, {self.ids} {self.id_type} ids, {self.precision}"
+        )

@@ -1,0 +1,87 @@
+"""What a run on a GPU leaves: one JSON file of parts, each with its own commit, time and machine.
+
+A part that is measured anew replaces the old one whole, so no part holds results of two runs.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, Field, ValidationError
+
+from pipeline.bench.engine.ablation_rows import AblationRow, TimeOfABatch
+from pipeline.bench.engine.command import EngineReport
+from pipeline.bench.engine.lookup_command import LookupReport
+from pipeline.bench.engine.memory import MemoryReport
+from pipeline.bench.engine.stream_command import StreamReport
+
+FORMAT = 2
+Report = EngineReport | LookupReport | StreamReport | AblationRow | TimeOfABatch | MemoryReport
+AnyReport = TypeVar("AnyReport", bound=BaseModel)
+CEILINGS = "ceilings"
+
+
+class Part(BaseModel):
+    """The results of one part of the check. `failed`: what could not be measured, and why."""
+
+    commit: str
+    time: str
+    machine: dict[str, str]
+    ceilings: dict[str, float] = Field(default_factory=dict)  # of the run that this part is of
+    seconds: float = 0.0
+    results: list[dict[str, Any]] = Field(default_factory=list)
+    failed: dict[str, str] = Field(default_factory=dict)
+
+    def add(self, report: Report, **derived: float | None) -> None:
+        """Take a report, with numbers that follow from it for those who read the JSON."""
+        found = {name: x for name, x in derived.items() if x is not None and math.isfinite(x)}
+        values = report.model_dump(mode="json", exclude={"machine"})
+        self.results.append({"report": type(report).__name__, **values, "derived": found})
+
+    def reports(self, kind: type[AnyReport]) -> list[AnyReport]:
+        """The reports of one kind."""
+        return [
+            kind.model_validate({**result, "machine": self.machine})
+            for result in self.results
+            if result["report"] == kind.__name__
+        ]
+
+
+class Evidence(BaseModel):
+    """All parts that there are, by name."""
+
+    format: int = FORMAT
+    parts: dict[str, Part] = Field(default_factory=dict)
+
+    @classmethod
+    def read(cls, path: Path) -> Evidence:
+        """What a file holds; nothing where there is none, or one of another format."""
+        try:
+            data = json.loads(path.read_text())
+            return cls.model_validate(data) if data.get("format") == FORMAT else cls()
+        except (OSError, json.JSONDecodeError, ValidationError):
+            return cls()
+
+    def write(self, path: Path) -> None:
+        """Write the file whole or not at all."""
+        scratch = path.with_suffix(".tmp")
+        scratch.write_text(json.dumps(self.model_dump(mode="json"), indent=1) + "\n")
+        scratch.rename(path)
+
+    def reports(self, part: str, kind: type[AnyReport]) -> Sequence[AnyReport]:
+        """The reports of one kind in a part; none where the part is not there."""
+        return self.parts[part].reports(kind) if part in self.parts else []
+
+    def commits(self) -> list[str]:
+        """The commits that the parts were measured at."""
+        return sorted({part.commit for part in self.parts.values()})
+
+
+def now() -> str:
+    """The time as it is written into a part."""
+    return datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -1,0 +1,145 @@
+"""What `dpiframe bench job` measures, and the folder in which it does."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from dpiframe_core import ModelSpec
+from dpiframe_core.features import FeatureSchema
+from dpiframe_core.features.datasets import CRITEO_CATEGORICALS, criteo_schema
+from dpiframe_core.features.schema import FIRST_VALUE_ROW
+from dpiframe_core.model.builtin import MODELS, Deep, Features
+from pipeline.config.job import known_keys
+from pipeline.data.layouts import Form
+from pipeline.data.synth import SynthOptions, field_rows
+from pipeline.errors import ConfigError
+
+MEMORY_FOLDER = Path("/dev/shm")
+MOST_DISTINCT_ROWS = 20_000_000
+MOST_PEER_ROWS = 20_000_000
+# Of a row: its compressed input, its published key and score, rounded up. For the room only.
+INPUT_BYTES, OUTPUT_BYTES = 70, 8
+# Keys of the job that the benchmark sets itself.
+OWN_KEYS = {"bundle", "input", "output", "form", "device", "precision", "num_scorers"}
+
+
+class JobCase(BaseModel):
+    """One benchmark of the job. `scale` shrinks the published cardinalities of Criteo.
+
+    `keys` are further `key=value` of the job. `gpus`: a run for each number of GPUs, each with
+    `cores_per_gpu` cores a GPU; on the CPU there is one run, with all cores.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rows: int = Field(default=1_000_000, ge=1)
+    distinct_rows: int = Field(default=MOST_DISTINCT_ROWS, ge=1)
+    repeat_at: int | None = Field(default=None, ge=1)
+    rows_per_file: int = Field(default=1_000_000, ge=1)
+    row_group_rows: int = Field(default=100_000, ge=1)
+    form: Form = "encoded"
+    model: Literal["wdl", "deepfm", "dcn", "dcnv2"] = "dcnv2"
+    dim: int = Field(default=16, ge=1)
+    hidden: tuple[int, ...] = (400, 400, 400)
+    scale: float = Field(default=1.0, gt=0, le=1)
+    device: Literal["cpu", "cuda"] = "cpu"
+    precision: Literal["fp32", "tf32", "fp16", "bf16"] = "fp32"
+    gpus: tuple[int, ...] = (1,)
+    cores_per_gpu: int = Field(default=16, ge=1)
+    peer: bool = True
+    peer_rows: int = Field(default=MOST_PEER_ROWS, ge=1)
+    peer_batch: int = Field(default=65536, ge=1)
+    experiment: str = "dpiframe-bench"
+    mlflow_uri: str | None = None
+    keys: tuple[str, ...] = ()
+    seed: int = 0
+
+    @model_validator(mode="after")
+    def _keys_are_the_job_s_and_free(self) -> Self:
+        for item in self.keys:
+            key, equals, _ = item.partition("=")
+            if not equals or key not in known_keys() or key in OWN_KEYS:
+                raise ConfigError(
+                    f"{item!r} is not key=value with a key of the job (docs/job.md) that the "
+                    f"benchmark leaves free; it sets {', '.join(sorted(OWN_KEYS))} itself"
+                )
+        return self
+
+    @property
+    def has_peer(self) -> bool:
+        """Whether the peer runs: it has no encoder, so raw rows are ours alone."""
+        return self.peer and self.form == "encoded"
+
+    def data(self, output: Path) -> SynthOptions:
+        """The distinct rows: not more of them than one run reads, the last file full."""
+        most = max(self.rows, self.repeat_at or 0)
+        per_file = min(self.rows_per_file, most)
+        num_files = -(-min(self.distinct_rows, most) // per_file)
+        return SynthOptions(
+            dataset="criteo",
+            form=self.form,
+            output=output,
+            rows=num_files * per_file,
+            rows_per_shard=per_file,
+            row_group_rows=self.row_group_rows,
+            seed=self.seed,
+            cardinality_scale=self.scale,
+        )
+
+    def features(self) -> FeatureSchema:
+        """The schema of the rows: its tables are those that the synthetic ids are made for."""
+        rows = field_rows(self.data(Path()))
+        modulus = {name: rows[name] - FIRST_VALUE_ROW for name in CRITEO_CATEGORICALS}
+        return criteo_schema(modulus=modulus)
+
+    def spec(self) -> ModelSpec:
+        """The model: 39 one-hot fields, 33.8 million rows at scale 1."""
+        features = Features.of_schema(self.features(), self.dim)
+        return MODELS[self.model](features, Deep(self.hidden))
+
+    def room(self) -> int:
+        """About the bytes that the folder will hold."""
+        tables = sum(field.rows for field in self.spec().fields) * self.dim * 4
+        most = max(self.rows, self.repeat_at or 0)
+        return tables + self.data(Path()).rows * INPUT_BYTES + most * OUTPUT_BYTES
+
+
+@contextlib.contextmanager
+def bench_folder(
+    wanted: Path | None, room: int, keep: bool, say: Callable[[str], None]
+) -> Iterator[Path]:
+    """A fresh folder: `wanted`, else in memory where twice the room is free, else on the disk.
+
+    It is removed at the end unless `keep`. ConfigError when `wanted` holds something.
+    """
+    if wanted is None:
+        in_memory = MEMORY_FOLDER.is_dir() and shutil.disk_usage(MEMORY_FOLDER).free > 2 * room
+        folder = Path(
+            tempfile.mkdtemp(prefix="dpiframe-bench-", dir=MEMORY_FOLDER if in_memory else None)
+        )
+    else:
+        folder = wanted.absolute()
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise ConfigError(f"--folder {folder} is not empty; choose another one")
+        folder.mkdir(parents=True, exist_ok=True)
+    say(f"folder  {folder} ({where(folder)}), about {room / 1e9:.1f} GB")
+    try:
+        yield folder
+    finally:
+        if keep:
+            say(f"kept    {folder}")
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def where(folder: Path) -> str:
+    """Whether a folder lies in memory or on a disk."""
+    in_memory = MEMORY_FOLDER in folder.absolute().parents
+    return "memory-backed" if in_memory else "on the file system"

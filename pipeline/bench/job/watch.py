@@ -1,0 +1,207 @@
+"""Running a command and watching it: memory and CPU of its processes, the GPUs, the object store.
+
+Processes are told apart by the titles that Ray gives them. Private memory is resident memory
+without what is shared, so the object store, which every worker maps, is counted once, apart.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import psutil
+from pydantic import BaseModel
+
+from pipeline.bench.job.case import MEMORY_FOLDER
+from pipeline.bench.job.gpu_samples import GpuSample, watch_gpus
+from pipeline.errors import DpiframeError
+
+SAMPLE_SECONDS = 0.5
+STOP_SECONDS = 15.0
+LOG_LINES = 15
+
+Kind = Literal["driver", "helpers", "ray", "readers", "scorers"]
+
+
+class Sample(BaseModel):
+    """The processes at one moment, by kind. `cpu_s` has been used so far, by dead ones too.
+
+    `stolen_s`: that this machine's processors waited so far for their host to run them.
+    """
+
+    time: float  # epoch seconds
+    processes: dict[Kind, int]
+    private_bytes: dict[Kind, int]
+    cpu_s: dict[Kind, float]
+    store_bytes: int  # of shared memory, files of the benchmark left out
+    stolen_s: float = 0.0
+
+
+class Watched(BaseModel):
+    """A command that ended well; times are epoch seconds."""
+
+    began: float
+    ended: float
+    samples: list[Sample]
+    gpus: list[GpuSample]  # none without nvidia-smi
+
+
+def run_watched(
+    command: Sequence[str],
+    env: Mapping[str, str],
+    cores: set[int],
+    log: Path,
+    files: Path,
+) -> Watched:
+    """Run a command on some cores; what it says goes into `log`; `files` is its output folder.
+
+    Raises DpiframeError with the end of the log when it fails.
+    """
+    with log.open("wb") as said, watch_gpus() as gpus:
+        store = SharedMemory(files)
+        began = time.time()
+        with _pinned(cores):
+            process = subprocess.Popen(command, stdout=said, stderr=said, env=dict(env))
+        try:
+            samples = _watch(process, store)
+        finally:
+            _stop(process)
+        ended = time.time()
+    if process.returncode:
+        tail = "\n".join(log.read_text(errors="replace").splitlines()[-LOG_LINES:])
+        raise DpiframeError(f"{' '.join(command[:6])} ended with {process.returncode}:\n{tail}")
+    return Watched(began=began, ended=ended, samples=samples, gpus=gpus)
+
+
+def environment() -> dict[str, str]:
+    """The environment for a command of this project: its packages are found from anywhere."""
+    root = str(Path(__file__).resolve().parents[3])
+    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+class SharedMemory:
+    """Bytes used in /dev/shm since it was made, but for a folder's files: the object store."""
+
+    def __init__(self, files: Path) -> None:
+        self.files = files if MEMORY_FOLDER in files.absolute().parents else None
+        self.before = self._used()
+
+    def used(self) -> int:
+        """Bytes now; 0 where /dev/shm holds less than before."""
+        return max(0, self._used() - self.before)
+
+    def _used(self) -> int:
+        stat = os.statvfs(MEMORY_FOLDER if MEMORY_FOLDER.is_dir() else "/")
+        used = (stat.f_blocks - stat.f_bfree) * stat.f_frsize
+        return used - (folder_bytes(self.files) if self.files else 0)
+
+
+def folder_bytes(folder: Path) -> int:
+    """Bytes of the files in a folder and below it, those left out that vanish meanwhile."""
+    total = 0
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):
+                if entry.is_dir(follow_symlinks=False):
+                    total += folder_bytes(Path(entry.path))
+                else:
+                    total += entry.stat(follow_symlinks=False).st_size
+    return total
+
+
+def _watch(process: subprocess.Popen[bytes], store: SharedMemory) -> list[Sample]:
+    watch = ProcessWatch(process.pid)
+    samples = []
+    while process.poll() is None:
+        samples.append(watch.sample(store.used()))
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(SAMPLE_SECONDS)
+    return samples
+
+
+class ProcessWatch:
+    """A process and all that descend from it."""
+
+    def __init__(self, root: int) -> None:
+        self.root = root
+        self.kinds: dict[int, Kind] = {}
+        self.cpu_s: dict[int, float] = {}
+
+    def sample(self, store_bytes: int) -> Sample:
+        """The state of now."""
+        processes: dict[Kind, int] = defaultdict(int)
+        private: dict[Kind, int] = defaultdict(int)
+        for process in self._family():
+            with contextlib.suppress(psutil.Error), process.oneshot():
+                memory, cpu = process.memory_info(), process.cpu_times()
+                kind = self._kind(process)
+                self.cpu_s[process.pid] = cpu.user + cpu.system
+                processes[kind] += 1
+                private[kind] += max(0, memory.rss - memory.shared)
+        used: dict[Kind, float] = defaultdict(float)
+        for pid, seconds in self.cpu_s.items():
+            used[self.kinds[pid]] += seconds
+        return Sample(
+            time=time.time(),
+            processes=processes,
+            private_bytes=private,
+            cpu_s=used,
+            store_bytes=store_bytes,
+            stolen_s=getattr(psutil.cpu_times(), "steal", 0.0),
+        )
+
+    def _family(self) -> list[psutil.Process]:
+        try:
+            root = psutil.Process(self.root)
+            return [root, *root.children(recursive=True)]
+        except psutil.Error:
+            return []
+
+    def _kind(self, process: psutil.Process) -> Kind:
+        if process.pid == self.root:
+            kind: Kind = "driver"
+        else:
+            kind = kind_of(" ".join(process.cmdline()), self.kinds.get(process.pid))
+        self.kinds[process.pid] = kind
+        return kind
+
+
+def kind_of(command: str, before: Kind | None) -> Kind:
+    """The kind of a process below the driver, of its command line or its title from Ray."""
+    if command.startswith("ray::"):
+        if "Scorer" in command:
+            return "scorers"
+        if "IDLE" in command:  # a worker for tasks; actors keep their names
+            return before or "readers"
+        return "readers" if command.startswith(("ray::Read", "ray::Write")) else "ray"
+    return "ray" if "/ray/" in command else "helpers"
+
+
+@contextlib.contextmanager
+def _pinned(cores: set[int]) -> Iterator[None]:
+    """Processes that are started inside the block run on these cores."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """End a process that still runs, because this one is interrupted."""
+    if process.poll() is not None:
+        return
+    process.terminate()
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

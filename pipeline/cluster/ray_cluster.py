@@ -1,0 +1,163 @@
+"""Ray: attach to the running cluster, or start a local one for the job alone."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Any
+
+from pipeline.cluster.machine import Machine, cluster_machine, local_machine
+from pipeline.cluster.quick_ray import SYSTEM_CONFIG, quick_start
+from pipeline.cluster.signals import kept_from_ray
+from pipeline.errors import DpiframeError, ResumableError
+from pipeline.sizing.sizes import Sizes
+
+CONNECT_SECONDS = 10.0
+HELPERS = 3  # actors of Ray Data itself
+
+
+def import_meanwhile() -> None:
+    """Begin to import Ray, which takes half a second, beside what the caller does next.
+
+    Not Ray Data, which takes a second more: workers need that long to start, too.
+    """
+    threading.Thread(target=import_module, args=("ray",), name="import-ray").start()
+
+
+@contextlib.contextmanager
+def ray_cluster(
+    address: str | None, choose: Callable[[Machine], Sizes], verbose: bool
+) -> Iterator[Sizes]:
+    """Be connected to Ray inside the block; shut down afterwards only what was started here.
+
+    `address`: of a running cluster, "local" to always start one, or None: RAY_ADDRESS, else the
+    cluster that `ray start` left on this machine, else a local one. `choose` settles the sizes for
+    the running cluster, or for this machine before Ray starts. ResumableError if Ray does not.
+    """
+    import ray
+
+    if ray.is_initialized():
+        yield choose(cluster_machine())
+        return
+    sizes = None
+    with contextlib.ExitStack() as stack:
+        stack.callback(ray.shutdown)  # also of a start that a signal cut short
+        try:
+            with kept_from_ray(), contextlib.nullcontext() if verbose else quiet_start():
+                found = running_cluster(address)
+                if found is None:
+                    machine = local_machine()
+                    sizes = choose(machine)
+                    start(machine.cores, sizes.store_bytes, first_workers(sizes), verbose)
+                else:
+                    ray.init(address=found, **_options(verbose))
+        except DpiframeError:
+            raise
+        except Exception as error:  # Ray raises nothing less for a node that is slow to start
+            where = address or os.environ.get("RAY_ADDRESS") or "a local cluster"
+            raise ResumableError(f"Ray did not start or answer ({where}): {error}") from error
+        yield sizes or choose(cluster_machine())
+
+
+def first_workers(sizes: Sizes) -> int:
+    """Processes that a job needs at once."""
+    readers = sizes.read_tasks if sizes.read_in == "tasks" else 0
+    return sizes.scorers + readers + HELPERS
+
+
+def start(cores: float, store_bytes: int, workers: int, verbose: bool) -> None:
+    """Start a local cluster, with so many workers at first, and connect to it."""
+    import ray
+
+    # A secret of this cluster's own: Ray would keep one in the home folder, shared by all.
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    # Workers keep the pages of freed columns for the next unit: threads that give pages back and
+    # fault them in again may spend as much time on that as on reading.
+    os.environ.setdefault("MIMALLOC_PURGE_DELAY", "-1")
+    with quick_start(workers, logs=verbose):
+        ray.init(
+            address="local",
+            num_cpus=int(cores),
+            object_store_memory=store_bytes,
+            _system_config=SYSTEM_CONFIG,
+            **_options(verbose),
+        )
+
+
+def _options(verbose: bool) -> dict[str, Any]:
+    return {
+        "include_dashboard": False,
+        "log_to_driver": verbose,
+        "logging_level": logging.INFO if verbose else logging.ERROR,
+    }
+
+
+def running_cluster(address: str | None) -> str | None:
+    """Address of the cluster to attach to, None to start a local one."""
+    from ray._private import services
+
+    wanted = address or os.environ.get("RAY_ADDRESS")
+    if wanted == "local":
+        return None
+    if wanted and wanted != "auto":
+        if "://" not in wanted and not listens(wanted):
+            raise ConnectionError(
+                "nothing answers there; start that cluster, or set ray_address to local"
+            )
+        return wanted
+    found: str | None = services.find_bootstrap_address(None)
+    if found is not None and not listens(found):  # a cluster that died leaves its address
+        found = None
+    if found is None and wanted == "auto":
+        raise ConnectionError("no running Ray cluster on this machine")
+    return found
+
+
+def listens(address: str) -> bool:
+    """Whether host:port takes a connection; Ray itself would try for minutes, and print of it."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS):
+            return True
+    except (OSError, ValueError, OverflowError):
+        return False
+
+
+@contextlib.contextmanager
+def quiet_start() -> Iterator[None]:
+    """Keep Ray's notices out of a job's log, also those that its C++ part writes while it starts.
+
+    What was kept back appears after all when the start fails.
+    """
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
+    sys.stderr.flush()
+    before = os.dup(2)
+    with tempfile.TemporaryFile() as kept:
+        os.dup2(kept.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            kept.seek(0)
+            os.write(before, kept.read())
+            raise
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
+
+
+def quiet_data() -> None:
+    """Keep the notices of Ray Data out of a job's log."""
+    import ray.data  # noqa: F401  # its import sets the loggers up
+
+    for handler in logging.getLogger("ray.data").handlers:
+        if type(handler).__name__ == "PlainRayHandler":  # its own one to the terminal
+            handler.setLevel(logging.CRITICAL)  # errors come as exceptions, too

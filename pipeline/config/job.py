@@ -1,0 +1,250 @@
+"""JobConfig: everything a user can say about a job, in one flat YAML file.
+
+A key that does not exist, a value out of range or a key given twice is an error, never ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
+
+from pipeline.config.strict_yaml import StrictLoader
+from pipeline.config.types import (
+    AutoBatch,
+    AutoBytes,
+    AutoCount,
+    AutoRows,
+    AutoScorers,
+    Between,
+    Column,
+    Flag,
+    LocalPath,
+    Paths,
+    Whole,
+)
+from pipeline.errors import ConfigError
+
+SCORE_COLUMN = "score"
+
+
+class JobConfig(BaseModel):
+    """One scoring job. Relative paths are relative to the current directory."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", coerce_numbers_to_str=True)
+
+    bundle: LocalPath = Field(description="folder of the model bundle")
+    input: Paths = Field(
+        description="parquet file, folder (searched in depth) or glob, or a list of these; "
+        "a file that is listed twice is scored twice"
+    )
+    output: LocalPath = Field(description="folder for the scores; one job at a time writes it")
+    form: Literal["auto", "raw", "encoded"] = Field(
+        default="auto",
+        description="raw: as published, encoded by the bundle's schema; encoded: columns hold "
+        "ids; auto: looks at the files",
+    )
+    key_columns: list[Column] = Field(
+        default=[],
+        description="columns copied beside each score, never null; default: the schema's",
+    )
+    carry_columns: list[Column] = Field(
+        default=[],
+        description="more columns to copy beside each score, nulls allowed, such as a label",
+    )
+    field_columns: dict[str, Column] = Field(
+        default={},
+        description="encoded form: field or dense feature -> its column, where names differ",
+    )
+    unit_rows: AutoRows = Field(
+        default="auto",
+        description="rows scored and published as one file, cut at row groups; auto: by the input "
+        "alone, so that any machine goes on where another stopped",
+    )
+    on_bad_row: Literal["fail", "reject"] = Field(
+        default="fail",
+        description="a row that breaks the contract stops the job, or has a null score and is "
+        "listed in _rejected",
+    )
+    max_rejected_fraction: Annotated[float, AfterValidator(Between(0, 1))] = Field(
+        default=0.01, description="fraction of the rows that may be rejected before the job fails"
+    )
+    on_bad_id: Literal["bad_row", "oov"] = Field(
+        default="bad_row",
+        description="an id outside its table makes a bad row, or is scored as the declared "
+        "out-of-vocabulary row of that table",
+    )
+    on_corrupt_file: Literal["fail", "quarantine"] = Field(
+        default="fail", description="a file that is not whole parquet stops the job, or is left out"
+    )
+    overwrite: Flag = Field(
+        default=False, description="replace what another job identity left in the output folder"
+    )
+    device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="where models run")
+    precision: Literal["fp32", "tf32", "fp16", "bf16"] = Field(
+        default="fp32",
+        description="arithmetic of the model on a GPU, bf16 in fp16 where that holds all numbers; "
+        "the CPU computes in float32",
+    )
+    max_batch: AutoBatch = Field(
+        default="auto",
+        description="rows in one call of the engine; auto: 65536, or what the GPU's memory leaves",
+    )
+    streams: Annotated[Whole, AfterValidator(Between(1, 64))] = Field(
+        default=4, description="CUDA streams an engine"
+    )
+    graphs: Flag = Field(default=True, description="replay captured CUDA graphs")
+    threads: AutoCount = Field(
+        default="auto", description="CPU threads a scorer; auto: by its share of the cores"
+    )
+    ray_address: str | None = Field(
+        default=None,
+        description="Ray cluster to attach to; default: the running one, else a local one",
+    )
+    num_scorers: AutoScorers = Field(
+        default="auto",
+        description="scorer actors; auto: one a GPU, or one for 8 cores where there is none",
+    )
+    read_in: Literal["auto", "scorer", "tasks"] = Field(
+        default="auto",
+        description="where units are read: by threads of the scorers, or by tasks on any CPU of "
+        "the cluster; auto: tasks where machines without a GPU can help",
+    )
+    max_tasks_in_flight: AutoCount = Field(
+        default="auto",
+        description="calls queued or running at one scorer; auto: enough that it never waits",
+    )
+    max_read_tasks: AutoCount = Field(
+        default="auto",
+        description="units read at one time; auto: by the cores, fewer when memory is short",
+    )
+    object_store_bytes: AutoBytes = Field(
+        default="auto",
+        description="object store of a local Ray; auto: what units read, waiting and scored need",
+    )
+    tracking: Flag = Field(default=True, description="record the job in MLflow")
+    mlflow_uri: str | None = Field(
+        default=None, description="MLflow tracking server; default: sqlite:///mlflow.db"
+    )
+    experiment: str = Field(default="dpiframe", min_length=1, description="MLflow experiment")
+    run_name: str | None = Field(
+        default=None, description="name of the MLflow run; default: made up"
+    )
+    baseline_run: str | None = Field(
+        default=None, description="id of the MLflow run whose scores the drift is measured against"
+    )
+    price_per_hour: Annotated[float, AfterValidator(Between(0, 1e6))] | None = Field(
+        default=None,
+        description="price of one GPU (one machine without GPUs) an hour, for the cost",
+    )
+
+    @model_validator(mode="after")
+    def _columns_are_distinct(self) -> Self:
+        copied = [*self.key_columns, *self.carry_columns]
+        twice = sorted({name for name in copied if copied.count(name) > 1})
+        if twice:
+            raise ValueError(f"key_columns and carry_columns name {twice[0]!r} twice")
+        if SCORE_COLUMN in copied:
+            raise ValueError(
+                f"key_columns and carry_columns must not name {SCORE_COLUMN!r}: "
+                "the output has a column of that name; rename the input's column"
+            )
+        return self
+
+    def with_absolute_paths(self) -> JobConfig:
+        """The same job, whatever directory it is read from."""
+        inputs = self.input if isinstance(self.input, list) else [self.input]
+        update = {
+            "bundle": _absolute(self.bundle),
+            "output": _absolute(self.output),
+            "input": [_absolute(item) for item in inputs],
+        }
+        return self.model_copy(update=update)
+
+
+def load_config(path: str | Path, overrides: Sequence[str] = ()) -> JobConfig:
+    """Read a YAML file and then `key=value` overrides (values are YAML: a scalar or a list).
+
+    Raises ConfigError that lists every problem, with the file or override it comes from.
+    """
+    data = _read_yaml(Path(path))
+    origin = dict.fromkeys(data, str(path))
+    for override in overrides:
+        key, value = _parse_override(override)
+        data[key] = value
+        origin[key] = f"override {override!r}"
+    try:
+        return JobConfig.model_validate(data)
+    except ValidationError as error:
+        problems = [_problem(detail, origin, str(path)) for detail in error.errors()]
+    lines = "".join(f"\n  - {problem}" for problem in problems)
+    raise ConfigError(f"the job's configuration is not valid:{lines}")
+
+
+def resolved_yaml(config: JobConfig) -> str:
+    """The whole configuration as YAML, defaults included, paths absolute."""
+    data = config.with_absolute_paths().model_dump(mode="json")
+    return yaml.safe_dump(data, sort_keys=False, default_flow_style=None, width=100)
+
+
+def _absolute(path: str) -> str:
+    """Make a path absolute; symbolic links in it stay, as they may be moved on purpose."""
+    return str(Path(path).expanduser().absolute())
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        data = yaml.load(path.read_text(encoding="utf-8"), Loader=StrictLoader)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ConfigError(f"cannot read the job's configuration {path}: {reason}") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is not valid YAML: {error}") from None
+    if not isinstance(data, dict):
+        found = "nothing" if data is None else type(data).__name__
+        raise ConfigError(f"{path} must hold `key: value` lines, but holds {found}")
+    return {str(key): value for key, value in data.items()}
+
+
+def _parse_override(override: str) -> tuple[str, Any]:
+    key, equals, value = override.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"an override must look like key=value, got {override!r}")
+    try:
+        return key.strip(), yaml.load(value, Loader=StrictLoader)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"the value of override {override!r} is not YAML: {error}") from None
+
+
+def _problem(detail: ErrorDetails, origin: dict[str, str], path: str) -> str:
+    if not detail["loc"]:  # a rule about several keys
+        return f"{_text(detail)} ({path})"
+    key, *inner = (str(part) for part in detail["loc"])
+    where = origin.get(key, path)
+    if detail["type"] == "extra_forbidden" and not inner:
+        close = get_close_matches(key.replace("-", "_").lower(), JobConfig.model_fields, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else "known: " + ", ".join(known_keys())
+        return f"unknown key {key!r} in {where}; {hint}"
+    if detail["type"] == "missing":
+        return f"{key!r} is missing in {where}: {JobConfig.model_fields[key].description}"
+    return f"{'.'.join([key, *inner])} {_text(detail)} ({where})"
+
+
+def _text(detail: ErrorDetails) -> str:
+    context = detail.get("ctx", {})
+    if detail["type"] == "value_error":  # raised above: it holds the value already
+        return str(context["error"])
+    if detail["type"] == "literal_error":
+        return f"must be one of {context['expected']}, got {detail['input']!r}"
+    message = detail["msg"].replace("Input should be", "must be")
+    return f"{message[:1].lower()}{message[1:]}, got {detail['input']!r}"
+
+
+def known_keys() -> list[str]:
+    """Names of all keys, in the order of the documentation."""
+    return list(JobConfig.model_fields)

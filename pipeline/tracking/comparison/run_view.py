@@ -1,0 +1,119 @@
+"""One tracked run as it is compared: from MLflow, or from an output folder without MLflow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import ConfigError
+from pipeline.publishing.records import Manifest, OutputLayout, read_json
+from pipeline.tracking.metrics import count_metrics, latency_metrics, stage_metrics
+from pipeline.tracking.mlflow_store.environment import quiet_mlflow
+from pipeline.tracking.settings import resolve_uri, sqlite_path, text_of, without_credentials
+from pipeline.tracking.spool import StoreState, read_run, run_dirs
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+
+@dataclass
+class RunView:
+    """Label, parameters, metrics and tags of a run."""
+
+    label: str
+    status: str
+    params: dict[str, str] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+
+
+def load_runs(names: list[str], uri: str | None) -> list[RunView]:
+    """The runs that `names` mean: output folders, else MLflow run ids, else MLflow run names.
+
+    Raises ConfigError that says which one is not found and where was looked.
+    """
+    if all(Path(name).is_dir() for name in names):
+        return [run_of_output(Path(name)) for name in names]
+    with quiet_mlflow():
+        client = _open_client(resolve_uri(uri))
+        return [
+            run_of_output(Path(name)) if Path(name).is_dir() else _run_of_store(name, client)
+            for name in names
+        ]
+
+
+def run_of_output(output: Path) -> RunView:
+    """The last run tracked in an output folder, or what its manifest tells."""
+    runs = run_dirs(OutputLayout(output).tracking)
+    if runs:
+        return _run_of_spool(output, runs[-1])
+    manifest = read_json(OutputLayout(output).manifest, Manifest)
+    if manifest is None:
+        raise ConfigError(f"{output} holds neither tracking records nor a _manifest.json")
+    units = manifest.units
+    metrics = {**count_metrics(units), **stage_metrics(units), **latency_metrics(units)}
+    tags = {"identity": manifest.identity, "bundle_digest": manifest.bundle_digest}
+    params = {key: text_of(value) for key, value in manifest.config.items()}
+    return RunView(str(output), "FINISHED", params, metrics, tags)
+
+
+def _run_of_spool(output: Path, run_dir: Path) -> RunView:
+    view = RunView(str(output), "RUNNING")
+    for event in read_run(run_dir):
+        if event["kind"] == "start":
+            view.status = "RUNNING"
+            view.params = {**event["params"], **view.params}
+            view.tags |= event["tags"]
+        elif event["kind"] == "finish":
+            view.status = event["status"]
+            view.metrics |= event["metrics"]
+            view.tags |= event["tags"]
+    for path in run_dir.glob("store-*.json"):
+        view.metrics |= StoreState.load(path, "").derived
+    return view
+
+
+def _open_client(uri: str) -> MlflowClient:
+    database = sqlite_path(uri)
+    if database is not None and not database.exists():
+        raise ConfigError(f"there is no MLflow database {database}; name one with --mlflow-uri")
+    from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
+
+    client = MlflowClient(tracking_uri=uri)
+    try:
+        client.search_experiments(max_results=1)
+    except MlflowException as error:
+        raise ConfigError(f"MLflow at {without_credentials(uri)} fails: {error}") from error
+    return client
+
+
+def _run_of_store(name: str, client: MlflowClient) -> RunView:
+    run = _find_run(name, client)
+    if run is None:
+        raise ConfigError(
+            f"no run {name!r}: it is no output folder, and no run of the MLflow store at "
+            f"{without_credentials(client.tracking_uri)} has that id or name"
+        )
+    tags = {key: value for key, value in run.data.tags.items() if not key.startswith("mlflow.")}
+    label = f"{run.info.run_name} ({run.info.run_id[:8]})"
+    return RunView(label, run.info.status, dict(run.data.params), dict(run.data.metrics), tags)
+
+
+def _find_run(name: str, client: MlflowClient) -> Any:
+    """The run with this id, else the newest with this name, else None."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return client.get_run(name)
+    except MlflowException:
+        experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+        quoted = name.replace("'", "")
+        found = client.search_runs(
+            experiments,
+            f"attributes.run_name = '{quoted}'",
+            max_results=1,
+            order_by=["attributes.start_time DESC"],
+        )
+        return found[0] if found else None

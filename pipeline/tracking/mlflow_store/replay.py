@@ -1,0 +1,54 @@
+"""Send what waits in an output's tracking folder: the work of `dpiframe track`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.errors import ConfigError, ResumableError
+from pipeline.tracking.mlflow_store.courier import LOG_FILE, Courier
+from pipeline.tracking.settings import resolve_uri, store_name, without_credentials
+from pipeline.tracking.spool import StoreState, read_run, run_dirs
+
+TRACKING_FOLDER = "_tracking"
+
+
+@dataclass
+class Replayed:
+    """What was sent, and which run the last records belong to."""
+
+    sent: int
+    uri: str
+    run_id: str | None
+    run_url: str | None
+    warnings: list[str]
+
+    def __str__(self) -> str:
+        what = f"sent {self.sent} records" if self.sent else "nothing left to send"
+        lines = [f"{what} to {self.uri}", f"run {self.run_url or self.run_id}"]
+        return "\n".join([*lines, *(f"warning: {warning}" for warning in self.warnings)])
+
+
+def replay(output: Path, uri: str | None, timeout_s: float) -> Replayed:
+    """Send to `uri`, or to the store that the last job in `output` was told, for `timeout_s`.
+
+    Raises ConfigError when nothing was ever tracked there, ResumableError when records are left.
+    """
+    folder = output / TRACKING_FOLDER
+    runs = run_dirs(folder)
+    starts = [e for run in runs for e in read_run(run) if e["kind"] == "start"]
+    if not starts:
+        raise ConfigError(f"{output} holds no tracking records ({folder} has no start of a job)")
+    store = resolve_uri(uri or starts[-1]["uri"])
+    courier = Courier(folder, store, live=None)
+    courier.finish(timeout_s)
+    shown = without_credentials(store)
+    if courier.left is None and courier.error is None:
+        courier.error = f"the sender ended early, see {folder / LOG_FILE}"
+    if courier.left != 0:
+        raise ResumableError(
+            f"{len(courier.sent)} records were sent to {shown}, the rest waits in {folder}: "
+            f"{courier.error}; run the same command again, or name another --mlflow-uri"
+        )
+    state = StoreState.load(runs[-1] / f"store-{store_name(store)}.json", shown)
+    return Replayed(len(courier.sent), shown, state.run_id, state.url, courier.warnings)

@@ -1,0 +1,17 @@
+"""The pages of GPUs in docs/gpu are what their records say, read by the code of today."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.bench.gpu.evidence import Evidence
+from pipeline.bench.gpu.tables import page
+
+RECORDS = sorted((Path(__file__).parents[3] / "docs" / "gpu").glob("nvidia_*.json"))
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda path: path.stem)
+def test_a_page_is_its_record(record: Path) -> None:
+    assert page(Evidence.read(record)) == record.with_suffix(".md").read_text()
