@@ -32,8 +32,7 @@ def test_the_keys_of_the_identity_are_documented():
     assert named == {*IDENTITY_KEYS, "field_columns"}
 
 
-def test_the_readme_is_short_and_its_links_lead_somewhere():
-    assert len(README.splitlines()) < 150
+def test_the_readme_s_links_lead_somewhere():
     for link in re.findall(r"\]\(((?:docs|configs)/[^)]+)\)", README):
         assert (ROOT / link).is_file(), link
 
