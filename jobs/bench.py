@@ -113,7 +113,7 @@ def engine(json_path: Path | None, **options: object) -> None:
     CUDA graph and, where fbgemm_gpu is installed, its table-batched lookup.
     """
     from pipeline.bench.engine.cases import EngineCase
-    from pipeline.bench.engine.command import bench_engine, show
+    from pipeline.bench.engine.latency import bench_engine, show
 
     report = bench_engine(EngineCase.model_validate(options))
     if json_path:
@@ -133,7 +133,7 @@ def lookup(json_path: Path | None, **options: object) -> None:
     call, then synchronise); gpu: the GPU's own time, of a graph of 20 lookups; ratios are over
     ours.
     """
-    from pipeline.bench.engine.lookup_command import LookupCase, bench_lookup, show
+    from pipeline.bench.engine.lookup import LookupCase, bench_lookup, show
 
     report = bench_lookup(LookupCase.model_validate(options))
     if json_path:
@@ -153,7 +153,7 @@ def stream(json_path: Path | None, **options: object) -> None:
 
     Beside it what bounds it, measured in the same run: copying alone and computing alone.
     """
-    from pipeline.bench.engine.stream_command import StreamCase, bench_stream, show
+    from pipeline.bench.engine.stream import StreamCase, bench_stream, show
 
     report = bench_stream(StreamCase.model_validate(options))
     if json_path:

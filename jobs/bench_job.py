@@ -56,8 +56,8 @@ def command(folder: Path | None, keep: bool, json_path: Path | None, **options: 
     _SUCCESS. KEY=VALUE are further keys of the job. See docs/bench_job.md.
     """
     from pipeline.bench.job.case import JobCase
-    from pipeline.bench.job.command import bench_job
-    from pipeline.bench.job.page import show
+    from pipeline.bench.job.measure import bench_job
+    from pipeline.bench.job.report import show
 
     report = bench_job(JobCase.model_validate(options), folder, keep, click.echo)
     if json_path:
@@ -70,7 +70,6 @@ def command(folder: Path | None, keep: bool, json_path: Path | None, **options: 
 @click.option("--output", "-o", required=True, type=click.Path(path_type=Path), help="Markdown.")
 def page_command(reports: tuple[Path, ...], output: Path) -> None:
     """Make a page of the JSON that `bench job` wrote."""
-    from pipeline.bench.job.page import page
-    from pipeline.bench.job.report import JobReport
+    from pipeline.bench.job.report import JobReport, page
 
     output.write_text(page([JobReport.model_validate_json(p.read_text()) for p in reports]))

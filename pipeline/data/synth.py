@@ -18,7 +18,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
 from dpiframe_core.features.schema import MISSING_ROW, UNSEEN_ROW
-from pipeline.data.layouts import (
+from pipeline.data.parquet_layouts import (
     KEY_COLUMNS,
     LABEL_COLUMNS,
     Dataset,
@@ -27,9 +27,9 @@ from pipeline.data.layouts import (
     raw_schema,
     with_layout,
 )
-from pipeline.data.rows import Drawn, RowSource, SynthField, encoded_ids
 from pipeline.data.shards import Compression, ShardFolder, open_shard, sync_file
-from pipeline.data.values import avazu_keys, hex_strings
+from pipeline.data.synth_rows import Drawn, RowSource, SynthField, encoded_ids
+from pipeline.data.synth_values import avazu_keys, hex_strings
 
 # Columns with more distinct values are written plain: their dictionaries would be no smaller.
 _MAX_DICTIONARY = 1 << 14

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from pipeline.tracking.comparison.drift import BIN_WIDTH, LOWEST_LOGIT, NUM_BINS, Counts
+from pipeline.tracking.drift import BIN_WIDTH, LOWEST_LOGIT, NUM_BINS, Counts
 from pipeline.tracking.metrics import STAGES
 
 Floats = NDArray[np.float64]

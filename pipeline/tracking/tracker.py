@@ -14,10 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
-from pipeline.tracking.environment import environment_tags
-from pipeline.tracking.metrics import Attempt, sum_histograms, summarise
-from pipeline.tracking.mlflow_store.courier import Courier
-from pipeline.tracking.series import Progress
+from pipeline.tracking.metrics import Attempt, Progress, sum_histograms, summarise
+from pipeline.tracking.mlflow_store.sender_process import Courier
 from pipeline.tracking.settings import (
     DatasetInfo,
     Knob,
@@ -28,6 +26,7 @@ from pipeline.tracking.settings import (
     without_credentials,
 )
 from pipeline.tracking.spool import SpoolWriter, open_attempt
+from pipeline.tracking.tags import environment_tags
 
 if TYPE_CHECKING:
     from pipeline.publishing.records import UnitRecord
@@ -201,7 +200,7 @@ class Tracker:
         self._courier.send(numbered)
 
     def _write_units(self, writer: SpoolWriter, records: Sequence[UnitRecord]) -> str | None:
-        from pipeline.tracking.unit_table import unit_table, write_unit_table
+        from pipeline.tracking.artifacts import unit_table, write_unit_table
 
         assert self._attempt is not None
         path = writer.path.with_name(f"{writer.path.stem}-units.parquet")

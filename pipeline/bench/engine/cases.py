@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -12,10 +13,11 @@ from torch import Tensor
 from dpiframe_core import FieldSpec, ModelSpec, open_bundle
 from dpiframe_core.errors import BundleError
 from dpiframe_core.lowering import DEVICE_FORM, DEVICE_PASSES, PASSES, Pass
+from dpiframe_core.lowering.fold_batch_norm import fold_batch_norm
 from dpiframe_core.lowering.fuse_lookup import fuse_lookup
 from dpiframe_core.model.builtin import MODELS, Deep, Features
-from pipeline.bench.engine.ablation import NO_FUSION, split_lookup
-from pipeline.bench.engine.data import IdDistribution, draw_dense, draw_ids, random_weights
+from dpiframe_core.program.steps import Lookup, Program, Step, changed
+from pipeline.bench.engine.random_data import IdDistribution, draw_dense, draw_ids, random_weights
 from pipeline.bench.timing import ROTATED_INPUTS
 from pipeline.data.cardinalities import CRITEO_CARDINALITIES
 from pipeline.errors import ConfigError
@@ -128,3 +130,21 @@ class EngineCase(BaseModel):
             f"{self.bundle or self.model}, batch {self.batch:,}, {len(spec.fields)} fields{dense}, "
             f"{rows:,} rows x dim {dim}{deep}, {self.ids} {self.id_type} ids, {self.precision}"
         )
+
+
+# No fusion of lookup, head, siblings, concat, activations or cross layers: a kernel an operation.
+NO_FUSION: tuple[Pass, ...] = (fold_batch_norm,)
+
+
+def split_lookup(program: Program) -> Program:
+    """One step a table instead of one for all; FM and the wide sum must not be fused into it."""
+    steps: list[Step] = []
+    for step in program.steps:
+        if not isinstance(step, Lookup) or step.out is None or step.fm_out or step.wide_out:
+            steps.append(step)
+            continue
+        for i, slot in enumerate(step.slots):
+            out = step.out.columns(slot.column, slot.dim)
+            name = f"{step.name}.{i}"
+            steps.append(Lookup(name, (replace(slot, column=0),), out))
+    return changed(program, steps=tuple(steps))

@@ -10,7 +10,7 @@ import torch
 
 from dpiframe_core import _core
 from pipeline.bench.engine.cases import EngineCase
-from pipeline.bench.engine.contenders import reason
+from pipeline.bench.engine.implementations import reason
 from pipeline.bench.timing import Timing, capture, seconds, time_on_gpu
 
 COPY_BYTES = 2**31

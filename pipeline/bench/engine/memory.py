@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from dpiframe_core import ModelSpec
 from pipeline.bench.engine.cases import EngineCase
-from pipeline.bench.engine.ours import open_engine, require_gpu
+from pipeline.bench.engine.cuda_engine import open_engine, require_gpu
 
 NARROW = {"fp16", "bf16"}
 SMALL = {"scale": 1e-5}

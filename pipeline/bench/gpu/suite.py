@@ -13,19 +13,19 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from pipeline.bench.engine.ablation_rows import ROWS, AblationRow, bench_row, time_of_a_batch
+from pipeline.bench.engine.ablation import ROWS, AblationRow, bench_row, time_of_a_batch
 from pipeline.bench.engine.cases import EngineCase
 from pipeline.bench.engine.ceilings import ceilings, floor_ms
-from pipeline.bench.engine.command import EngineReport, bench_engine, show
-from pipeline.bench.engine.contenders import OURS, reason
-from pipeline.bench.engine.lookup_command import LookupCase, LookupReport, bench_lookup
-from pipeline.bench.engine.lookup_command import show as show_lookup
+from pipeline.bench.engine.cuda_engine import require_gpu
+from pipeline.bench.engine.implementations import OURS, reason
+from pipeline.bench.engine.latency import EngineReport, bench_engine, show
+from pipeline.bench.engine.lookup import LookupCase, LookupReport, bench_lookup
+from pipeline.bench.engine.lookup import show as show_lookup
 from pipeline.bench.engine.memory import MemoryReport, measure_memory
-from pipeline.bench.engine.ours import require_gpu
-from pipeline.bench.engine.stream_command import StreamCase, StreamReport, bench_stream
-from pipeline.bench.engine.stream_command import show as show_stream
-from pipeline.bench.gpu.evidence import CEILINGS, Evidence, Part, Report, now
-from pipeline.bench.gpu.tables import page
+from pipeline.bench.engine.stream import StreamCase, StreamReport, bench_stream
+from pipeline.bench.engine.stream import show as show_stream
+from pipeline.bench.gpu.page import page
+from pipeline.bench.gpu.results import CEILINGS, Evidence, Part, Report, now
 from pipeline.bench.machine import commit, machine
 from pipeline.errors import ConfigError
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pipeline.bench.engine.command import EngineReport
-from pipeline.bench.engine.contenders import EAGER, OURS
-from pipeline.bench.engine.lookup_command import LookupReport
-from pipeline.bench.engine.lookup_contenders import GATHER, PER_FIELD
+from pipeline.bench.engine.implementations import EAGER, OURS
+from pipeline.bench.engine.latency import EngineReport
+from pipeline.bench.engine.lookup import GATHER, PER_FIELD, LookupReport
 from pipeline.bench.engine.memory import MemoryReport
-from pipeline.bench.engine.stream_command import StreamReport
-from pipeline.bench.gpu.evidence import Evidence
+from pipeline.bench.engine.stream import StreamReport
+from pipeline.bench.gpu.results import Evidence
 
 SMALL, LARGE = 4096, 65536
 OF_GATHER = 0.80  # of the plain gather's rate, uniform ids

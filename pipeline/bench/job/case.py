@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from dpiframe_core import ModelSpec
+from dpiframe_core import ModelSpec, save_bundle
 from dpiframe_core.features import FeatureSchema
 from dpiframe_core.features.datasets import CRITEO_CATEGORICALS, criteo_schema
 from dpiframe_core.features.schema import FIRST_VALUE_ROW
 from dpiframe_core.model.builtin import MODELS, Deep, Features
+from pipeline.bench.engine.random_data import random_weights
 from pipeline.config.job import known_keys
-from pipeline.data.layouts import Form
-from pipeline.data.synth import SynthOptions, field_rows
+from pipeline.data.parquet_layouts import Form
+from pipeline.data.synth import SynthOptions, field_rows, synth
 from pipeline.errors import ConfigError
 
 MEMORY_FOLDER = Path("/dev/shm")
@@ -143,3 +148,44 @@ def where(folder: Path) -> str:
     """Whether a folder lies in memory or on a disk."""
     in_memory = MEMORY_FOLDER in folder.absolute().parents
     return "memory-backed" if in_memory else "on the file system"
+
+
+class Inputs(BaseModel):
+    """What was made: distinct files, their rows, the bundle; bytes and seconds of each."""
+
+    files: list[str]
+    rows: int
+    rows_per_file: int
+    data_bytes: int
+    data_s: float
+    bundle: str
+    table_rows: int
+    bundle_s: float
+
+    def listed(self, rows: int) -> list[str]:
+        """Whole files of `rows` rows or a little more: the files again and again."""
+        return list(itertools.islice(itertools.cycle(self.files), -(-rows // self.rows_per_file)))
+
+
+def make_inputs(case: JobCase, folder: Path) -> Inputs:
+    """Write `folder`/rows and `folder`/bundle; memory and GPU are free again afterwards."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        return process.submit(make_here, case, folder).result()
+
+
+def make_here(case: JobCase, folder: Path) -> Inputs:
+    """The same in this process, which keeps the memory that torch takes for large tables."""
+    data = synth(case.data(folder / "rows"))
+    began = time.perf_counter()
+    spec = case.spec()
+    save_bundle(folder / "bundle", spec, random_weights(spec, case.seed), case.features())
+    return Inputs(
+        files=[str(path) for path in sorted((folder / "rows").glob("*.parquet"))],
+        rows=data.rows,
+        rows_per_file=data.rows // data.shards,
+        data_bytes=data.bytes,
+        data_s=data.seconds,
+        bundle=str(folder / "bundle"),
+        table_rows=sum(field.rows for field in spec.fields),
+        bundle_s=time.perf_counter() - began,
+    )

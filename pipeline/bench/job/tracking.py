@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from pipeline.bench.job.case import JobCase
-from pipeline.bench.job.peer_run import PeerRun
-from pipeline.bench.job.run import JobRun
-from pipeline.tracking.mlflow_store.environment import quiet_mlflow
+from pipeline.bench.job.runs import JobRun, PeerRun
+from pipeline.tracking.mlflow_store.quiet import quiet_mlflow
 from pipeline.tracking.settings import text_of
 
 PEER = "ray data + torch"

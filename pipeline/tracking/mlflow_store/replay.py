@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.errors import ConfigError, ResumableError
-from pipeline.tracking.mlflow_store.courier import LOG_FILE, Courier
+from pipeline.tracking.mlflow_store.sender_process import LOG_FILE, Courier
 from pipeline.tracking.settings import resolve_uri, store_name, without_credentials
 from pipeline.tracking.spool import StoreState, read_run, run_dirs
 

@@ -1,6 +1,6 @@
 """The sender: a process of its own that brings spooled events into one MLflow store.
 
-    python -m pipeline.tracking.mlflow_store.sender FOLDER [--live RUN_DIR]      (store in MLFLOW_TRACKING_URI)
+    python -m pipeline.tracking.mlflow_store.sender FOLDER [--live RUN_DIR]  (store in MLFLOW_TRACKING_URI)
 
 It is no part of the job's process, so that MLflow's import, waits, log lines, and locks are not
 either: it can be killed at any moment and nothing but the sending is late. With --live it also

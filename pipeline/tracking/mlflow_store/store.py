@@ -29,8 +29,8 @@ from mlflow.entities import (
     RunTag,
 )
 
-from pipeline.tracking.comparison.baseline import measure_drift
-from pipeline.tracking.report import write_report
+from pipeline.tracking.artifacts import write_report
+from pipeline.tracking.drift import measure_drift
 from pipeline.tracking.settings import DATASET_DIGEST_LENGTH, sqlite_path, without_credentials
 from pipeline.tracking.spool import Event, StoreState
 

@@ -11,12 +11,12 @@ from dpiframe_core.lowering import lower
 from dpiframe_core.program.interpreter import run_program
 from dpiframe_core.program.steps import Lookup
 from pipeline.bench.engine import command as bench
-from pipeline.bench.engine.ablation_rows import ROWS
+from pipeline.bench.engine.ablation import ROWS
 from pipeline.bench.engine.cases import EngineCase, criteo_fields
-from pipeline.bench.engine.command import bench_engine, show
-from pipeline.bench.engine.contenders import OURS, Contender
-from pipeline.bench.engine.data import flat_table
+from pipeline.bench.engine.implementations import OURS, Contender
+from pipeline.bench.engine.latency import bench_engine, show
 from pipeline.bench.engine.peers import Dense, OneTable, Peer, PerField
+from pipeline.bench.engine.random_data import flat_table
 from pipeline.bench.timing import ROTATED_INPUTS, time_side_by_side
 from pipeline.errors import ConfigError, DpiframeError
 

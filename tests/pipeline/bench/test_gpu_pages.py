@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.bench.gpu.evidence import Evidence
-from pipeline.bench.gpu.tables import page
+from pipeline.bench.gpu.page import page
+from pipeline.bench.gpu.results import Evidence
 
 RECORDS = sorted((Path(__file__).parents[3] / "docs" / "gpu").glob("nvidia_*.json"))
 

@@ -14,20 +14,15 @@ from unit_records import record
 
 from dpiframe_core import load_engine
 from jobs.bench import command
-from pipeline.bench.job.case import JobCase, bench_folder
-from pipeline.bench.job.command import sizes
-from pipeline.bench.job.gpu_samples import parse_samples
-from pipeline.bench.job.inputs import make_here
-from pipeline.bench.job.page import page
-from pipeline.bench.job.peer import TorchScorer
-from pipeline.bench.job.peer_run import agreement, peer_settings
-from pipeline.bench.job.rates import Event, rates
-from pipeline.bench.job.report import JobReport
-from pipeline.bench.job.run import on_gpus, use_cores
-from pipeline.bench.job.stages import Stage, limit, stages
-from pipeline.bench.job.watch import kind_of
+from pipeline.bench.job.case import JobCase, bench_folder, make_here
+from pipeline.bench.job.measure import sizes
+from pipeline.bench.job.monitor import kind_of, parse_samples
+from pipeline.bench.job.ray_data_peer import TorchScorer
+from pipeline.bench.job.report import JobReport, page
+from pipeline.bench.job.runs import agreement, on_gpus, peer_settings, use_cores
+from pipeline.bench.job.throughput import Event, Stage, limit, rates, stages
 from pipeline.errors import ConfigError, DpiframeError
-from pipeline.tracking.comparison.run_view import load_runs
+from pipeline.tracking.compare import load_runs
 
 TINY = ["--scale", "1e-4", "--hidden", "8", "--rows-per-file", "1000", "--row-group-rows", "500"]
 

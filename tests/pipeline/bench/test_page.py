@@ -10,18 +10,17 @@ from pathlib import Path
 import pytest
 
 from pipeline.bench import machine
-from pipeline.bench.engine.ablation_rows import AblationRow, TimeOfABatch
+from pipeline.bench.engine.ablation import AblationRow, TimeOfABatch
 from pipeline.bench.engine.cases import EngineCase
 from pipeline.bench.engine.ceilings import floor_ms
-from pipeline.bench.engine.command import EngineReport
-from pipeline.bench.engine.contenders import OURS
-from pipeline.bench.engine.lookup_command import LookupCase, LookupReport
-from pipeline.bench.engine.lookup_contenders import GATHER, PER_FIELD
+from pipeline.bench.engine.implementations import OURS
+from pipeline.bench.engine.latency import EngineReport
+from pipeline.bench.engine.lookup import GATHER, PER_FIELD, LookupCase, LookupReport
 from pipeline.bench.engine.memory import MemoryReport, table_bytes
-from pipeline.bench.engine.stream_command import StreamCase, StreamReport, copied_bytes
-from pipeline.bench.gpu.evidence import Evidence, Part
+from pipeline.bench.engine.stream import StreamCase, StreamReport, copied_bytes
+from pipeline.bench.gpu.page import page
+from pipeline.bench.gpu.results import Evidence, Part
 from pipeline.bench.gpu.suite import run_checks
-from pipeline.bench.gpu.tables import page
 from pipeline.bench.gpu.targets import targets
 from pipeline.bench.timing import Timing
 from pipeline.errors import ConfigError

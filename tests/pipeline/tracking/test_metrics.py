@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from tracking_records import make_record
 
-from pipeline.tracking.metrics import METRICS, Attempt, steady_rate, summarise
-from pipeline.tracking.series import Progress
+from pipeline.tracking.metrics import METRICS, Attempt, Progress, steady_rate, summarise
 
 
 def test_the_names_are_few():

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from pipeline.bench.engine.ablation_rows import AblationRow, TimeOfABatch
-from pipeline.bench.engine.command import EngineReport
-from pipeline.bench.engine.contenders import EAGER, OURS
-from pipeline.bench.engine.lookup_command import LookupReport
+from pipeline.bench.engine.ablation import AblationRow, TimeOfABatch
+from pipeline.bench.engine.implementations import EAGER, OURS
+from pipeline.bench.engine.latency import EngineReport
+from pipeline.bench.engine.lookup import LookupReport
 from pipeline.bench.engine.memory import MemoryReport
-from pipeline.bench.engine.stream_command import StreamReport
-from pipeline.bench.gpu.evidence import CEILINGS, Evidence, Part
+from pipeline.bench.engine.stream import StreamReport
+from pipeline.bench.gpu.results import CEILINGS, Evidence, Part
 from pipeline.bench.gpu.targets import engine_targets, targets
 from pipeline.bench.timing import Timing
 

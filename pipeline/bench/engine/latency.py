@@ -6,10 +6,17 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from pipeline.bench.engine.cases import EngineCase
-from pipeline.bench.engine.contenders import EAGER, OURS, Contender, close_all, make_all, reason
-from pipeline.bench.engine.cpu_contenders import cpu_contenders
-from pipeline.bench.engine.cuda_contenders import cuda_contenders
-from pipeline.bench.engine.ours import require_gpu
+from pipeline.bench.engine.cuda_engine import require_gpu
+from pipeline.bench.engine.implementations import (
+    EAGER,
+    OURS,
+    Contender,
+    close_all,
+    cpu_contenders,
+    cuda_contenders,
+    make_all,
+    reason,
+)
 from pipeline.bench.machine import machine
 from pipeline.bench.timing import Timing, time_side_by_side
 from pipeline.errors import ConfigError, DpiframeError

@@ -18,10 +18,10 @@ from pipeline.data.cardinalities import (
     CRITEO_COUNTS,
     CRITEO_MISSING,
 )
-from pipeline.data.clicks import ClickModel
-from pipeline.data.layouts import Dataset, feature_columns
-from pipeline.data.sampling import QuantileTable, counts_table, missing_mask, zipf_table
-from pipeline.data.values import integer_values, scatter
+from pipeline.data.click_model import ClickModel
+from pipeline.data.parquet_layouts import Dataset, feature_columns
+from pipeline.data.quantile_tables import QuantileTable, counts_table, missing_mask, zipf_table
+from pipeline.data.synth_values import integer_values, scatter
 
 COUNT_BUCKETS = LogBucketEncoding()
 _CALIBRATION_ROWS = 1 << 16

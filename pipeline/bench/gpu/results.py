@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 
-from pipeline.bench.engine.ablation_rows import AblationRow, TimeOfABatch
-from pipeline.bench.engine.command import EngineReport
-from pipeline.bench.engine.lookup_command import LookupReport
+from pipeline.bench.engine.ablation import AblationRow, TimeOfABatch
+from pipeline.bench.engine.latency import EngineReport
+from pipeline.bench.engine.lookup import LookupReport
 from pipeline.bench.engine.memory import MemoryReport
-from pipeline.bench.engine.stream_command import StreamReport
+from pipeline.bench.engine.stream import StreamReport
 
 FORMAT = 2
 Report = EngineReport | LookupReport | StreamReport | AblationRow | TimeOfABatch | MemoryReport

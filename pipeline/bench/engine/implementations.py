@@ -1,31 +1,125 @@
-"""The contenders on a GPU: ours and every peer that this machine can run; ids in GPU memory."""
+"""What a contender is: ours or a peer, made ready on a case; one that fails ends no run."""
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dpiframe_core import ModelSpec
+from dpiframe_core import CTRModel, ModelSpec
+from dpiframe_core.engine.cpu import CpuEngine
+from dpiframe_core.lowering import lower
 from pipeline.bench.engine.cases import Batch, EngineCase
-from pipeline.bench.engine.contenders import (
-    EAGER,
-    OURS,
-    Contender,
-    Makers,
-    UsersModel,
-    compile_module,
-)
-from pipeline.bench.engine.data import flat_table
-from pipeline.bench.engine.ours import on_device, open_engine
+from pipeline.bench.engine.cuda_engine import on_device, open_engine
 from pipeline.bench.engine.peers import Dense, OneTable, Peer, PerField, Tbe, Weights
+from pipeline.bench.engine.random_data import TABLE_MARK, flat_table
 from pipeline.bench.timing import capture
 from pipeline.errors import DpiframeError
+
+OURS, EAGER = "dpiframe", "eager"
+
+
+class Contender(NamedTuple):
+    """`run(i)` scores input i and returns when the scores are there; `logits(i)` are [B] float."""
+
+    run: Callable[[int], object]
+    logits: Callable[[int], np.ndarray]
+    close: Callable[[], None] = lambda: None
+
+
+Makers = dict[str, Callable[[], Contender]]
+
+
+class UsersModel(nn.Module):
+    """The model of a bundle in plain torch."""
+
+    def __init__(self, spec: ModelSpec, weights: Weights) -> None:
+        super().__init__()
+        self.model = CTRModel.from_weights(spec, weights)
+
+    def forward(self, dense: Tensor, ids: Tensor) -> Tensor:
+        """Logits [B] of dense features [B, N] and ids [F, B]."""
+        logits: Tensor = self.model(ids, dense.T)
+        return logits
+
+
+def compile_module(module: nn.Module, mode: str | None) -> nn.Module:
+    """torch.compile for one shape."""
+    compiled = torch.compile(module, mode=mode, dynamic=False)
+    assert isinstance(compiled, nn.Module)
+    return compiled
+
+
+def make_all(makers: Makers) -> tuple[dict[str, Contender], dict[str, str]]:
+    """The contenders, and why those that are not there could not be made. Ours must be there."""
+    made: dict[str, Contender] = {}
+    failed: dict[str, str] = {}
+    for name, make in makers.items():
+        try:
+            made[name] = make()
+            made[name].run(0)
+        except Exception as error:
+            if name == OURS:
+                raise
+            made.pop(name, None)
+            failed[name] = reason(error)
+    return made, failed
+
+
+def reason(error: Exception) -> str:
+    """An error in one line."""
+    first = (str(error).strip().splitlines() or [""])[0][:300]
+    return first if isinstance(error, DpiframeError) else f"{type(error).__name__}: {first}"
+
+
+def close_all(made: Mapping[str, Contender]) -> None:
+    """Free what the contenders hold beyond Python's reach."""
+    for contender in made.values():
+        contender.close()
+
+
+def cpu_contenders(spec: ModelSpec, weights: Weights, case: EngineCase) -> Makers:
+    """What makes each contender of the case; ours is the first."""
+    batches = case.draw(spec)
+    inputs = [(torch.from_numpy(b.dense.T), torch.from_numpy(b.ids)) for b in batches]
+
+    def ours() -> Contender:
+        engine = CpuEngine(lower(spec, weights, case.passes()), case.batch, case.threads)
+
+        def run(i: int) -> np.ndarray:
+            logits = np.empty(case.batch, np.float32)
+            engine.run(list(batches[i].ids), batches[i].dense, False, logits)
+            return logits
+
+        return Contender(run, run)
+
+    def peer(compiled: bool) -> Contender:
+        model = UsersModel(spec, weights) if case.bundle else _host_peer(spec, weights)
+        module = compile_module(model, None) if compiled else model.eval()
+
+        @torch.no_grad()
+        def run(i: int) -> np.ndarray:
+            logits: np.ndarray = module(*inputs[i]).numpy()
+            return logits
+
+        return Contender(run, run)
+
+    makers: Makers = {OURS: ours, EAGER: partial(peer, False), "compile": partial(peer, True)}
+    chosen = {"all": 3, "plain": 2, "none": 1}[case.peers]
+    return dict(list(makers.items())[:chosen])
+
+
+def _host_peer(spec: ModelSpec, weights: Weights) -> nn.Module:
+    """A peer of a built-in model on the CPU, on the tables as they are."""
+    names = {m: [f"{m}{TABLE_MARK}{f.table}" for f in spec.fields] for m in ("embedding", "wide")}
+    tables, wide = ([weights[n] for n in names[m] if n in weights] for m in names)
+    return Peer(PerField(tables, wide), Dense(spec, weights)).eval()
+
 
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
 DTYPES = {

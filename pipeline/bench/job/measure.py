@@ -9,12 +9,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipeline.bench.gpu.evidence import now
-from pipeline.bench.job.case import JobCase, bench_folder, where
-from pipeline.bench.job.inputs import Inputs, make_inputs
-from pipeline.bench.job.peer_run import PeerRun, peer_files, run_peer, sample_scores
+from pipeline.bench.gpu.results import now
+from pipeline.bench.job.case import Inputs, JobCase, bench_folder, make_inputs, where
 from pipeline.bench.job.report import JobReport
-from pipeline.bench.job.run import JobRun, run_ours
+from pipeline.bench.job.runs import JobRun, PeerRun, peer_files, run_ours, run_peer, sample_scores
 from pipeline.bench.job.tracking import log_ours, log_peer
 from pipeline.bench.machine import commit, machine
 from pipeline.publishing.records import OutputLayout

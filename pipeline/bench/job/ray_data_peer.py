@@ -21,8 +21,8 @@ from torch import Tensor
 
 from dpiframe_core import ModelSpec
 from dpiframe_core.bundle.files import WEIGHTS
-from pipeline.bench.engine.data import ALIGNMENT, TABLE_MARK, FlatTable
 from pipeline.bench.engine.peers import Dense, OneTable, Peer
+from pipeline.bench.engine.random_data import ALIGNMENT, TABLE_MARK, FlatTable
 
 DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16}
 DTYPES["bf16"] = torch.bfloat16

@@ -14,10 +14,10 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
-from pipeline.tracking.environment import PROJECT_ROOT
-from pipeline.tracking.mlflow_store.environment import MLFLOW_ENV
+from pipeline.tracking.mlflow_store.quiet import MLFLOW_ENV
 from pipeline.tracking.settings import without_credentials
 from pipeline.tracking.spool import Event
+from pipeline.tracking.tags import PROJECT_ROOT
 
 LOG_FILE = "sender.log"
 LOG_LIMIT = 1 << 20

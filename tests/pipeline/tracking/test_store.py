@@ -15,7 +15,7 @@ import pytest
 from tracking_records import MODEL, make_record, start_job, track_job
 
 from pipeline.tracking.metrics import METRICS
-from pipeline.tracking.mlflow_store.environment import quiet_mlflow
+from pipeline.tracking.mlflow_store.quiet import quiet_mlflow
 from pipeline.tracking.mlflow_store.replay import replay
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from dpiframe_core import ModelSpec
-from pipeline.data.sampling import zipf_table
-from pipeline.data.values import scatter
+from pipeline.data.quantile_tables import zipf_table
+from pipeline.data.synth_values import scatter
 
 IdDistribution = Literal["zipf", "uniform"]
 

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 from tracking_records import make_record
 
+from pipeline.tracking.artifacts import unit_table, write_unit_table
 from pipeline.tracking.figures import UnitColumns, draw_all
 from pipeline.tracking.metrics import sum_histograms
-from pipeline.tracking.unit_table import unit_table, write_unit_table
 
 ALL = {"batch_latency", "score_histogram", "stage_timeline", "throughput"}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.tracking.comparison.drift import (
+from pipeline.tracking.drift import (
     NUM_BINS,
     bin_edges,
     decile_starts,
