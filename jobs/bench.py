@@ -170,11 +170,11 @@ def stream(json_path: Path | None, **options: object) -> None:
 @click.option("--quick", is_flag=True, help="Batch 4,096 and few cases.")
 @click.option("--match", default="", help="Only cases of this in their name; for a new folder.")
 def gpu(output: Path, only: str | None, quick: bool, match: str) -> None:
-    """All evidence of a GPU: every case against every peer, as JSON and as a page.
+    """All results of a GPU: every case against every peer, as JSON and as a page.
 
     Exit code 1 where something could not be measured; the rest is written all the same.
     """
-    from pipeline.bench.gpu.suite import run_checks
+    from pipeline.bench.gpu.suite import run_suite
 
-    if not run_checks(output, only, quick, click.echo, match):
+    if not run_suite(output, only, quick, click.echo, match):
         raise SystemExit(1)

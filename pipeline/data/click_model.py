@@ -1,7 +1,7 @@
 """The planted click model: a hidden logistic model with a few products of fields.
 
 logit = intercept + scale * (sum_f w_f[h(v_f)] + sum_(a, b) u_a[h(v_a)] u_b[h(v_b)]), where v_f is
-the number of the field's value and h hashes it to 4,096 places. The weights depend on the field's
+the number of the field's value and h hashes it to 4,096 buckets. The weights depend on the field's
 name only, so all data sets of a shape share one model. Fields with few values weigh more: theirs
 are the weights that can be learnt from few rows.
 """
@@ -13,8 +13,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-_PLACES = 1 << 12
-_MISSING = _PLACES  # an extra last place
+_BUCKETS = 1 << 12
+_MISSING = _BUCKETS  # an extra last bucket
 _SPREAD = 1.3  # standard deviation of the logits
 # Products between fields that exist in Criteo, then in Avazu.
 _PAIRS = (
@@ -46,18 +46,18 @@ class ClickModel:
     ) -> np.ndarray:
         """The unscaled sums [n] float32 for the values' numbers [n] of each field."""
         total: np.ndarray | None = None
-        places = {}
+        buckets = {}
         for name, weights in self._weights.items():
-            place = _place(numbers[name])
+            bucket = _bucket(numbers[name])
             if name in absent:
-                place[absent[name]] = _MISSING
+                bucket[absent[name]] = _MISSING
             if name in self._factors:
-                places[name] = place
-            part = weights.take(place)
+                buckets[name] = bucket
+            part = weights.take(bucket)
             total = part if total is None else np.add(total, part, out=total)
         assert total is not None
         for a, b in self._pairs:
-            total += self._factors[a].take(places[a]) * self._factors[b].take(places[b])
+            total += self._factors[a].take(buckets[a]) * self._factors[b].take(buckets[b])
         return total
 
     def calibrate(self, raw_scores: np.ndarray) -> None:
@@ -78,7 +78,7 @@ class ClickModel:
         return (uniform < _sigmoid(logits)).astype(np.int8)
 
 
-def _place(numbers: np.ndarray) -> np.ndarray:
+def _bucket(numbers: np.ndarray) -> np.ndarray:
     words = numbers.astype(np.uint32) * np.uint32(0x9E3779B1)
     return (words >> np.uint32(20)).astype(np.int64)
 
@@ -91,7 +91,7 @@ def _weights(name: str, size: int) -> np.ndarray:
 def _normal(name: str) -> np.ndarray:
     generator = np.random.default_rng(zlib.crc32(name.encode()))
     spread = _PAIR_WEIGHT**0.5 if name.endswith("factor") else 1.0
-    return (generator.standard_normal(_PLACES + 1) * spread).astype(np.float32)
+    return (generator.standard_normal(_BUCKETS + 1) * spread).astype(np.float32)
 
 
 def _sigmoid(logits: np.ndarray) -> np.ndarray:

@@ -21,7 +21,7 @@ from pipeline.data.cardinalities import (
 from pipeline.data.click_model import ClickModel
 from pipeline.data.parquet_layouts import Dataset, feature_columns
 from pipeline.data.quantile_tables import QuantileTable, counts_table, missing_mask, zipf_table
-from pipeline.data.synth_values import integer_values, scatter
+from pipeline.data.synth_values import integer_values, permute_ranks
 
 COUNT_BUCKETS = LogBucketEncoding()
 _CALIBRATION_ROWS = 1 << 16
@@ -82,7 +82,7 @@ class RowSource:
                 continue
             words = generator.integers(0, 2**64, len(progress), dtype=np.uint64)
             drawn = field.table.draw(words)
-            values[field.name] = scatter(drawn, field.size) if field.is_text else drawn
+            values[field.name] = permute_ranks(drawn, field.size) if field.is_text else drawn
             if field.missing_share:
                 absent[field.name] = missing_mask(words, field.missing_share)
         return values, absent

@@ -36,7 +36,7 @@ _HOURS_A_DAY = 24
 _SCATTER_FROM = 64
 
 
-def scatter(ranks: np.ndarray, size: int) -> np.ndarray:
+def permute_ranks(ranks: np.ndarray, size: int) -> np.ndarray:
     """Numbers [n] int32 of the values with these ranks: popular ones lie all over the range.
 
     A bijection of 0 .. size-1, so that hot rows of a table are not neighbours.

@@ -80,7 +80,7 @@ def claim(layout: OutputLayout, plan: JobPlan) -> tuple[str, dict[str, UnitRecor
     write_atomic(layout.config, resolved_yaml(plan.config).encode())
     reopen(layout, plan.identity)
     finished = finished_units(layout, (unit.name for unit in plan.units))
-    forget_others(layout, finished)
+    drop_unfinished_records(layout, finished)
     return attempt, finished
 
 
@@ -98,7 +98,7 @@ def reopen(layout: OutputLayout, identity: str) -> None:
     layout.manifest.unlink(missing_ok=True)
 
 
-def forget_others(layout: OutputLayout, finished: Container[str]) -> None:
+def drop_unfinished_records(layout: OutputLayout, finished: Container[str]) -> None:
     """Remove records whose files are lost, before the units are scored again.
 
     Else a crash between a new part and its record would leave the new part with the old record.

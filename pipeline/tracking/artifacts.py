@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("dpiframe.tracking")
 
 
-def write_report(folder: Path, event: Event, run_dir: Path, baseline: Counts | None) -> str | None:
+def write_artifacts(
+    folder: Path, event: Event, run_dir: Path, baseline: Counts | None
+) -> str | None:
     """Write all artifacts of a finish event into `folder`; returns what could not be drawn.
 
     Raises OSError when the disk does not take them; a figure that fails is left out.

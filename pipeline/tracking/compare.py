@@ -11,7 +11,7 @@ from pipeline.errors import ConfigError
 from pipeline.publishing.records import Manifest, OutputLayout, read_json
 from pipeline.tracking.metrics import METRICS, count_metrics, latency_metrics, stage_metrics
 from pipeline.tracking.mlflow_store.quiet import quiet_mlflow
-from pipeline.tracking.settings import resolve_uri, sqlite_path, text_of, without_credentials
+from pipeline.tracking.settings import param_text, resolve_uri, sqlite_path, without_credentials
 from pipeline.tracking.spool import StoreState, read_run, run_dirs
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def run_of_output(output: Path) -> RunView:
     units = manifest.units
     metrics = {**count_metrics(units), **stage_metrics(units), **latency_metrics(units)}
     tags = {"identity": manifest.identity, "bundle_digest": manifest.bundle_digest}
-    params = {key: text_of(value) for key, value in manifest.config.items()}
+    params = {key: param_text(value) for key, value in manifest.config.items()}
     return RunView(str(output), "FINISHED", params, metrics, tags)
 
 

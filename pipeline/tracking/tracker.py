@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from pipeline.tracking.metrics import Attempt, Progress, sum_histograms, summarise
-from pipeline.tracking.mlflow_store.sender_process import Courier
+from pipeline.tracking.mlflow_store.sender_process import SenderProcess
 from pipeline.tracking.settings import (
     DatasetInfo,
-    Knob,
     ModelInfo,
+    ParamValue,
     TrackingSettings,
+    param_text,
     resolve_uri,
-    text_of,
     without_credentials,
 )
 from pipeline.tracking.spool import SpoolWriter, open_attempt
@@ -60,7 +60,7 @@ class Tracker:
         self._attempt: Attempt | None = None
         self._warned: set[str] = set()
         self._writer: SpoolWriter | None = None
-        self._courier: Courier | None = None
+        self._sender: SenderProcess | None = None
         self._finished = False
         self._epoch = time.time() - time.monotonic()
 
@@ -71,17 +71,17 @@ class Tracker:
     @property
     def run_id(self) -> str | None:
         """MLflow's id of the run, None until the store has given one."""
-        return None if self._courier is None else self._courier.run_id
+        return None if self._sender is None else self._sender.run_id
 
     @property
     def run_url(self) -> str | None:
         """The run's page, None until it is known and for stores without a server."""
-        return None if self._courier is None else self._courier.run_url
+        return None if self._sender is None else self._sender.run_url
 
     @_never_raises
     def start(
         self,
-        params: Mapping[str, Knob],
+        params: Mapping[str, ParamValue],
         tags: Mapping[str, str],
         dataset: DatasetInfo,
         model: ModelInfo,
@@ -96,7 +96,7 @@ class Tracker:
         identity = tags.get("identity", dataset.digest)
         self._bundle_digest = model.digest
         writer = self._writer = open_attempt(self.folder, identity)
-        model_params = {key: text_of(value) for key, value in model.params.items()}
+        model_params = {key: param_text(value) for key, value in model.params.items()}
         self._put(
             writer,
             "start",
@@ -165,11 +165,11 @@ class Tracker:
             self._put(writer, "finish", **_unknown_end(self._bundle_digest))
         reason: str | None = None
         sent = 0
-        if self._courier is not None:
-            self._courier.finish(max(deadline - time.monotonic(), 0))
-            reason = self._courier.error
-            sent = self._courier.count_sent(writer.run_dir.name, writer.attempt)
-            for warning in self._courier.warnings:
+        if self._sender is not None:
+            self._sender.finish(max(deadline - time.monotonic(), 0))
+            reason = self._sender.error
+            sent = self._sender.count_sent(writer.run_dir.name, writer.attempt)
+            for warning in self._sender.warnings:
                 self.warn(warning)
         if not writer.flush():
             self.warn(f"{writer.path} cannot be written: {writer.error}")
@@ -191,13 +191,13 @@ class Tracker:
         numbered = writer.append(event)
         if writer.error:
             self.warn(f"the disk does not take tracking records: {writer.error}")
-        if self._courier is None:
+        if self._sender is None:
             try:
-                self._courier = Courier(self.folder, self.uri, writer.run_dir)
+                self._sender = SenderProcess(self.folder, self.uri, writer.run_dir)
             except OSError as error:
                 self.warn(f"no process for sending: {error}")
                 return
-        self._courier.send(numbered)
+        self._sender.send(numbered)
 
     def _write_units(self, writer: SpoolWriter, records: Sequence[UnitRecord]) -> str | None:
         from pipeline.tracking.artifacts import unit_table, write_unit_table
@@ -220,7 +220,7 @@ def open_tracker(settings: TrackingSettings, folder: Path) -> Tracker:
 
 def _parameter(value: object) -> str:
     if isinstance(value, str | int | float | bool | None):
-        return without_credentials(text_of(value))
+        return without_credentials(param_text(value))
     return json.dumps(value, default=str)
 
 

@@ -1,4 +1,4 @@
-"""The ablation: each idea left out or added alone, and where the time of a batch goes."""
+"""Ablation: what each optimisation is worth, and where the time of a batch goes."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from pipeline.bench.engine.cases import Batch, EngineCase
 from pipeline.bench.engine.ceilings import time_copy
 from pipeline.bench.engine.cuda_engine import DeviceInput, on_device, open_engine, time_back_to_back
 from pipeline.bench.engine.stream import SKIPPED, copied_bytes, in_memory, stream_gaps
-from pipeline.bench.timing import Timing, time_side_by_side
+from pipeline.bench.timing import Timing, time_interleaved
 
-ONE_STREAM: dict[str, Any] = {"policy": "serial", "streams": 1}
-LAUNCHES: dict[str, Any] = {"graphs": False}
-STEPS: dict[str, Any] = {"one_kernel": False}
+SERIAL: dict[str, Any] = {"policy": "serial", "streams": 1}
+NO_GRAPHS: dict[str, Any] = {"graphs": False}
+NO_FUSED_KERNEL: dict[str, Any] = {"one_kernel": False}
 
-# What a row is called -> the options of its engine. The first six each add one idea; the sixth is
-# what an engine does by default, the others change one or two things about the fifth.
-ROWS: dict[str, dict[str, Any]] = {
+# Label -> options of the engine. The first six each add one optimisation; the sixth is the default
+# engine; the others change one or two options of the fifth.
+VARIANTS: dict[str, dict[str, Any]] = {
     "a kernel an operation, a lookup a table": {
-        **ONE_STREAM,
-        **LAUNCHES,
+        **SERIAL,
+        **NO_GRAPHS,
         "fusion": False,
         "lookup": "by_table",
     },
-    "+ one lookup for all tables": {**ONE_STREAM, **LAUNCHES, "fusion": False},
-    "+ fusion": {**STEPS, **ONE_STREAM, **LAUNCHES},
-    "+ graphs": {**STEPS, **ONE_STREAM},
-    "+ streams, breadth first": STEPS,
+    "+ one lookup for all tables": {**SERIAL, **NO_GRAPHS, "fusion": False},
+    "+ fusion": {**NO_FUSED_KERNEL, **SERIAL, **NO_GRAPHS},
+    "+ graphs": {**NO_FUSED_KERNEL, **SERIAL},
+    "+ streams, breadth first": NO_FUSED_KERNEL,
     "+ one kernel": {},
-    "depth first": {**STEPS, "policy": "depth_first"},
-    "breadth first, no graphs": {**STEPS, **LAUNCHES},
-    "depth first, no graphs": {**STEPS, **LAUNCHES, "policy": "depth_first"},
+    "depth first": {**NO_FUSED_KERNEL, "policy": "depth_first"},
+    "breadth first, no graphs": {**NO_FUSED_KERNEL, **NO_GRAPHS},
+    "depth first, no graphs": {**NO_FUSED_KERNEL, **NO_GRAPHS, "policy": "depth_first"},
     "breadth first, no fusion": {"fusion": False},
     "breadth first, a lookup a table": {"lookup": "by_table"},
 }
 
 
 class AblationRow(BaseModel):
-    """One engine, one batch size: milliseconds of a synchronised call, and of a batch on the GPU
-    where many follow one another; the difference is what launching and waiting cost."""
+    """Milliseconds of one variant at one batch size: a synchronised call, and a batch of many that
+    run back to back on the GPU. The difference is launch and synchronisation overhead."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -53,36 +53,36 @@ class AblationRow(BaseModel):
     back_to_back: Timing
 
     def waiting(self) -> float:
-        """The share of a call that is launching and waiting."""
+        """Launch and synchronisation overhead, as a share of a call."""
         return 1 - self.back_to_back.median / self.call.median
 
 
 class TimeOfABatch(BaseModel):
-    """Milliseconds of a batch from the host, whole and in parts that were measured alone."""
+    """Milliseconds of a batch from host memory: the whole call, and each part measured alone."""
 
     model_config = ConfigDict(frozen=True)
 
     case: EngineCase
     from_host: Timing  # one synchronised call with arrays in host memory
     on_device: Timing  # one synchronised call with arrays on the GPU
-    compute: Timing  # a batch on the GPU where many follow one another
+    compute: Timing  # a batch of many that run back to back on the GPU
     copy_in: Timing
     copy_out: Timing
     streamed: float  # a batch of a stream from the host, in steady state
 
     def launch_and_wait(self) -> float:
-        """What a synchronised call on the device takes beyond computing."""
+        """Launch and synchronisation overhead of a call with arrays on the GPU."""
         return self.on_device.median - self.compute.median
 
     def packing(self) -> float:
-        """What is left of a call from the host: packing into pinned memory, and waits."""
+        """The rest of a call from the host: packing into pinned memory, and waits."""
         copies = self.copy_in.median + self.copy_out.median
         return self.from_host.median - self.on_device.median - copies
 
 
-def bench_row(label: str, case: EngineCase, batches: Sequence[int]) -> list[AblationRow]:
-    """A row of the table at each batch size; one engine, made for the largest, serves all."""
-    case = case.model_copy(update=ROWS[label])
+def bench_variant(label: str, case: EngineCase, batches: Sequence[int]) -> list[AblationRow]:
+    """Time one variant at each batch size; one engine, made for the largest, serves all."""
+    case = case.model_copy(update=VARIANTS[label])
     spec, weights = case.load()
     engine, runner = open_engine(spec, weights, case, max(batches))
     found = []
@@ -90,9 +90,9 @@ def bench_row(label: str, case: EngineCase, batches: Sequence[int]) -> list[Abla
         for size in batches:
             sized = case.model_copy(update={"batch": size})
             given = on_device(sized.draw(spec))
-            call = time_side_by_side({"": partial(_score, engine, given)}, case.repeats)
-            apart = time_back_to_back(runner, given, 8)
-            found.append(AblationRow(label=label, case=sized, call=call[""], back_to_back=apart))
+            call = time_interleaved({"": partial(_score, engine, given)}, case.repeats)
+            gpu = time_back_to_back(runner, given, 8)
+            found.append(AblationRow(label=label, case=sized, call=call[""], back_to_back=gpu))
     finally:
         engine.close()
     return found
@@ -109,7 +109,7 @@ def time_of_a_batch(case: EngineCase) -> TimeOfABatch:
     try:
         batches: list[Batch] = [in_memory(batch, "pinned") for batch in case.draw(spec)]
         given = on_device(batches)
-        times = time_side_by_side(
+        times = time_interleaved(
             {
                 "host": lambda i: engine.score(batches[i].ids, batches[i].dense),
                 "device": lambda i: engine.score(*given[i]),

@@ -1,4 +1,4 @@
-"""Our engine on a GPU with the options of a case, and how its batches are timed."""
+"""The CUDA engine with the options of a case, and the time of its batches back to back."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from pipeline.bench.engine.peers import Weights
 from pipeline.bench.timing import Timing
 from pipeline.errors import ConfigError
 
-BACK_TO_BACK = 40  # batches behind one another that are timed as a whole
+BACK_TO_BACK = 40  # batches that are enqueued without a wait and timed as a whole
 
-DeviceInput = tuple[Tensor, Tensor | None]  # ids [F, B]; dense [N, B], None where there is none
+DeviceInput = tuple[Tensor, Tensor | None]  # ids [F, B]; dense [N, B], None without dense features
 
 
 def open_engine(
     spec: ModelSpec, weights: Weights, case: EngineCase, max_batch: int | None = None
 ) -> tuple[Engine, CudaEngine]:
-    """The engine of a case and what runs it, ready for batches of `max_batch` (the case's)."""
+    """The engine of a case and its CUDA backend; `max_batch` is the case's batch by default."""
     options = CudaOptions(
         precision=case.precision,
         max_batch=max_batch or case.batch,
@@ -54,10 +54,10 @@ def on_device(batches: Sequence[Batch]) -> list[DeviceInput]:
 
 
 def time_back_to_back(runner: CudaEngine, inputs: Sequence[DeviceInput], repeats: int) -> Timing:
-    """Milliseconds of a batch on the GPU where many follow one another and none is waited for."""
+    """Milliseconds of a batch on the GPU where many run back to back and none is waited for."""
     batch = inputs[0][0].shape[1]
     outs = [torch.empty(batch, device="cuda") for _ in inputs]
-    torch.cuda.synchronize()  # all inputs are there
+    torch.cuda.synchronize()  # the copies of the inputs are done
     taken = []
     for repeat in range(-1, repeats):
         began = time.perf_counter()

@@ -1,4 +1,7 @@
-"""What a contender is: ours or a peer, made ready on a case; one that fails ends no run."""
+"""The implementations that are timed on a case: the engine and its peers, on the CPU or a GPU.
+
+A peer that cannot be built, or fails, is reported as failed; the others are still timed.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +19,18 @@ from dpiframe_core.engine.cpu import CpuEngine
 from dpiframe_core.lowering import lower
 from pipeline.bench.engine.cases import Batch, EngineCase
 from pipeline.bench.engine.cuda_engine import on_device, open_engine
-from pipeline.bench.engine.peers import Dense, OneTable, Peer, PerField, Tbe, Weights
+from pipeline.bench.engine.peers import DTYPES, Dense, OneTable, Peer, PerField, Tbe, Weights
 from pipeline.bench.engine.random_data import TABLE_MARK, flat_table
 from pipeline.bench.timing import capture
 from pipeline.errors import DpiframeError
 
 OURS, EAGER = "dpiframe", "eager"
+SCORES_AGREE = 1e-5  # of arrays on the host and on the device
+AnyModule = TypeVar("AnyModule", bound=nn.Module)
+Prepared = Sequence[tuple[Tensor, ...]]  # the inputs of a peer, by batch
 
 
-class Contender(NamedTuple):
+class Implementation(NamedTuple):
     """`run(i)` scores input i and returns when the scores are there; `logits(i)` are [B] float."""
 
     run: Callable[[int], object]
@@ -32,11 +38,11 @@ class Contender(NamedTuple):
     close: Callable[[], None] = lambda: None
 
 
-Makers = dict[str, Callable[[], Contender]]
+Factories = dict[str, Callable[[], Implementation]]  # by name; ours is the first
 
 
-class UsersModel(nn.Module):
-    """The model of a bundle in plain torch."""
+class BundleModel(nn.Module):
+    """The model of a user's bundle in plain torch, called as the peers are."""
 
     def __init__(self, spec: ModelSpec, weights: Weights) -> None:
         super().__init__()
@@ -55,11 +61,11 @@ def compile_module(module: nn.Module, mode: str | None) -> nn.Module:
     return compiled
 
 
-def make_all(makers: Makers) -> tuple[dict[str, Contender], dict[str, str]]:
-    """The contenders, and why those that are not there could not be made. Ours must be there."""
-    made: dict[str, Contender] = {}
+def build_all(factories: Factories) -> tuple[dict[str, Implementation], dict[str, str]]:
+    """Build and run each once; returns what works, and why the others failed. Ours must work."""
+    made: dict[str, Implementation] = {}
     failed: dict[str, str] = {}
-    for name, make in makers.items():
+    for name, make in factories.items():
         try:
             made[name] = make()
             made[name].run(0)
@@ -77,18 +83,18 @@ def reason(error: Exception) -> str:
     return first if isinstance(error, DpiframeError) else f"{type(error).__name__}: {first}"
 
 
-def close_all(made: Mapping[str, Contender]) -> None:
-    """Free what the contenders hold beyond Python's reach."""
-    for contender in made.values():
-        contender.close()
+def close_all(made: Mapping[str, Implementation]) -> None:
+    """Free what the implementations hold beyond Python's reach."""
+    for implementation in made.values():
+        implementation.close()
 
 
-def cpu_contenders(spec: ModelSpec, weights: Weights, case: EngineCase) -> Makers:
-    """What makes each contender of the case; ours is the first."""
+def cpu_implementations(spec: ModelSpec, weights: Weights, case: EngineCase) -> Factories:
+    """The engine, torch eager, torch.compile on the CPU; ids in host memory."""
     batches = case.draw(spec)
     inputs = [(torch.from_numpy(b.dense.T), torch.from_numpy(b.ids)) for b in batches]
 
-    def ours() -> Contender:
+    def ours() -> Implementation:
         engine = CpuEngine(lower(spec, weights, case.passes()), case.batch, case.threads)
 
         def run(i: int) -> np.ndarray:
@@ -96,10 +102,10 @@ def cpu_contenders(spec: ModelSpec, weights: Weights, case: EngineCase) -> Maker
             engine.run(list(batches[i].ids), batches[i].dense, False, logits)
             return logits
 
-        return Contender(run, run)
+        return Implementation(run, run)
 
-    def peer(compiled: bool) -> Contender:
-        model = UsersModel(spec, weights) if case.bundle else _host_peer(spec, weights)
+    def peer(compiled: bool) -> Implementation:
+        model = BundleModel(spec, weights) if case.bundle else _host_peer(spec, weights)
         module = compile_module(model, None) if compiled else model.eval()
 
         @torch.no_grad()
@@ -107,60 +113,51 @@ def cpu_contenders(spec: ModelSpec, weights: Weights, case: EngineCase) -> Maker
             logits: np.ndarray = module(*inputs[i]).numpy()
             return logits
 
-        return Contender(run, run)
+        return Implementation(run, run)
 
-    makers: Makers = {OURS: ours, EAGER: partial(peer, False), "compile": partial(peer, True)}
+    factories: Factories = {OURS: ours, EAGER: partial(peer, False), "compile": partial(peer, True)}
     chosen = {"all": 3, "plain": 2, "none": 1}[case.peers]
-    return dict(list(makers.items())[:chosen])
+    return dict(list(factories.items())[:chosen])
 
 
 def _host_peer(spec: ModelSpec, weights: Weights) -> nn.Module:
-    """A peer of a built-in model on the CPU, on the tables as they are."""
+    """A built-in model in plain torch on the CPU; shares the tables' memory."""
     names = {m: [f"{m}{TABLE_MARK}{f.table}" for f in spec.fields] for m in ("embedding", "wide")}
     tables, wide = ([weights[n] for n in names[m] if n in weights] for m in names)
     return Peer(PerField(tables, wide), Dense(spec, weights)).eval()
 
 
-AnyModule = TypeVar("AnyModule", bound=nn.Module)
-DTYPES = {
-    "fp32": torch.float32,
-    "tf32": torch.float32,
-    "fp16": torch.float16,
-    "bf16": torch.bfloat16,
-}
-PATHS_AGREE = 1e-5  # scores of arrays on the host and on the device
-Prepared = Sequence[tuple[Tensor, ...]]  # the inputs of a peer, by batch
-
-
-def cuda_contenders(spec: ModelSpec, weights: Weights, case: EngineCase) -> Makers:
-    """What makes each contender of the case; ours is the first."""
+def cuda_implementations(spec: ModelSpec, weights: Weights, case: EngineCase) -> Factories:
+    """The engine and every peer that the case asks for on a GPU; inputs in GPU memory."""
     batches = case.draw(spec)
     return {
-        OURS: lambda: _ours(spec, weights, batches, case),
-        **_peers(spec, weights, batches, case),
+        OURS: lambda: _cuda_ours(spec, weights, batches, case),
+        **_cuda_peers(spec, weights, batches, case),
     }
 
 
-def _ours(
+def _cuda_ours(
     spec: ModelSpec, weights: Weights, batches: Sequence[Batch], case: EngineCase
-) -> Contender:
-    """The CUDA engine with the case's options, on device arrays."""
+) -> Implementation:
+    """The CUDA engine with the case's options; its scores of host and device arrays must agree."""
     engine, _ = open_engine(spec, weights, case)
     inputs = on_device(batches)
 
     def logits(i: int) -> np.ndarray:
         found = engine.logits(list(batches[i].ids), batches[i].dense)
         scores = engine.score(*inputs[i]).cpu().numpy()
-        apart = np.abs(scores - 1 / (1 + np.exp(-found.astype(np.float64)))).max()
-        if not apart <= PATHS_AGREE:
-            raise DpiframeError(f"scores of arrays on host and device differ by {apart:.1e}")
+        difference = np.abs(scores - 1 / (1 + np.exp(-found.astype(np.float64)))).max()
+        if not difference <= SCORES_AGREE:
+            raise DpiframeError(f"scores of arrays on host and device differ by {difference:.1e}")
         return found
 
-    return Contender(lambda i: engine.score(*inputs[i]), logits, engine.close)
+    return Implementation(lambda i: engine.score(*inputs[i]), logits, engine.close)
 
 
-def _peers(spec: ModelSpec, weights: Weights, batches: Sequence[Batch], case: EngineCase) -> Makers:
-    """Peers on the GPU; ids in its memory, in the best layout of each."""
+def _cuda_peers(
+    spec: ModelSpec, weights: Weights, batches: Sequence[Batch], case: EngineCase
+) -> Factories:
+    """Peers on the GPU; each gets its ids in the layout that it likes best."""
     if case.peers == "none":
         return {}
     torch.backends.cuda.matmul.allow_tf32 = case.precision == "tf32"
@@ -171,37 +168,37 @@ def _peers(spec: ModelSpec, weights: Weights, batches: Sequence[Batch], case: En
         return [(d, *kind.prepare(i)) for d, i in zip(dense, ids, strict=True)]
 
     if case.bundle:
-        users = _typed(UsersModel(spec, weights), case)
+        model = _typed(BundleModel(spec, weights), case)
         return {
-            EAGER: lambda: _stream_peer(users, prepared(PerField)),
-            "eager, graph": lambda: _graph_peer(users, prepared(PerField)),
+            EAGER: lambda: _launched(model, prepared(PerField)),
+            "eager, graph": lambda: _captured(model, prepared(PerField)),
         }
-    tail = _typed(Dense(spec, weights), case)
-    device_peer = partial(_device_peer, case, spec)
-    per_field = partial(device_peer, PerField, tail)
-    plain: Makers = {
-        EAGER: lambda: _stream_peer(per_field(), prepared(PerField)),
-        "one-table, graph": lambda: _graph_peer(device_peer(OneTable, tail), prepared(OneTable)),
+    dense_part = _typed(Dense(spec, weights), case)
+    cuda_peer = partial(_cuda_peer, case, spec)
+    per_field = partial(cuda_peer, PerField, dense_part)
+    plain: Factories = {
+        EAGER: lambda: _launched(per_field(), prepared(PerField)),
+        "one-table, graph": lambda: _captured(cuda_peer(OneTable, dense_part), prepared(OneTable)),
     }
     if case.peers == "plain":
         return plain
     mode = "max-autotune-no-cudagraphs" if case.precision == "fp16" else "default"
     return {
         **plain,
-        "compile": lambda: _stream_peer(
+        "compile": lambda: _launched(
             compile_module(per_field(), "reduce-overhead"), prepared(PerField)
         ),
-        "TBE, graph": lambda: _graph_peer(device_peer(Tbe, tail), prepared(Tbe)),
-        "TBE + Inductor, graph": lambda: _graph_peer(
-            device_peer(Tbe, compile_module(tail, mode)), prepared(Tbe)
+        "TBE, graph": lambda: _captured(cuda_peer(Tbe, dense_part), prepared(Tbe)),
+        "TBE + Inductor, graph": lambda: _captured(
+            cuda_peer(Tbe, compile_module(dense_part, mode)), prepared(Tbe)
         ),
     }
 
 
-def _device_peer(
-    case: EngineCase, spec: ModelSpec, kind: type[PerField | OneTable | Tbe], tail: nn.Module
+def _cuda_peer(
+    case: EngineCase, spec: ModelSpec, kind: type[PerField | OneTable | Tbe], dense_part: nn.Module
 ) -> Peer:
-    """A peer of a built-in model on the GPU, on tables that it shares with the others."""
+    """A built-in model in torch on the GPU; all peers share the tables."""
     if kind is Tbe:
         if importlib.util.find_spec("fbgemm_gpu") is None:
             raise DpiframeError("fbgemm_gpu is not installed")
@@ -216,7 +213,7 @@ def _device_peer(
         lookup: nn.Module = PerField(tables.tables(), wide.tables() if wide else [])
     else:
         lookup = OneTable(tables, wide) if kind is OneTable else Tbe(tables, wide)
-    return Peer(lookup.cuda(), tail).eval()
+    return Peer(lookup.cuda(), dense_part).eval()
 
 
 def _dense_input(batch: Batch, case: EngineCase) -> Tensor:
@@ -225,12 +222,12 @@ def _dense_input(batch: Batch, case: EngineCase) -> Tensor:
 
 
 def _typed(module: AnyModule, case: EngineCase) -> AnyModule:
-    """On the GPU, floating weights in the case's type."""
+    """The module on the GPU in the case's dtype."""
     return module.to("cuda", DTYPES[case.precision]).eval()
 
 
-def _stream_peer(module: nn.Module, prepared: Prepared) -> Contender:
-    """Called as it is, then synchronised."""
+def _launched(module: nn.Module, prepared: Prepared) -> Implementation:
+    """The module called as it is, then synchronised."""
 
     @torch.no_grad()
     def run(i: int) -> Tensor:
@@ -244,13 +241,13 @@ def _stream_peer(module: nn.Module, prepared: Prepared) -> Contender:
         out: np.ndarray = module(*prepared[i]).float().cpu().numpy()
         return out
 
-    return Contender(run, logits)
+    return Implementation(run, logits)
 
 
-def _graph_peer(module: nn.Module, prepared: Prepared) -> Contender:
-    """Captured once for each input, so that no input has to be copied; replayed, synchronised."""
+def _captured(module: nn.Module, prepared: Prepared) -> Implementation:
+    """A CUDA graph for each input, so that no input has to be copied; replayed, synchronised."""
     graphs, outputs = [], []
-    kept = (module, prepared)  # a graph does not keep the memory that it reads
+    kept = (module, prepared)  # a graph holds no reference to the memory that it reads
 
     def launch(inputs: tuple[Tensor, ...]) -> Tensor:
         logits: Tensor = module(*inputs).float()
@@ -272,4 +269,4 @@ def _graph_peer(module: nn.Module, prepared: Prepared) -> Contender:
         out: np.ndarray = outputs[i].cpu().numpy()
         return out
 
-    return Contender(run, read)
+    return Implementation(run, read)

@@ -1,4 +1,4 @@
-"""`dpiframe bench engine`: the engine against torch on one machine, one model, one batch size."""
+"""`dpiframe bench engine`: latency of a batch, the engine against its peers, on one machine."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from pipeline.bench.engine.cuda_engine import require_gpu
 from pipeline.bench.engine.implementations import (
     EAGER,
     OURS,
-    Contender,
+    Implementation,
+    build_all,
     close_all,
-    cpu_contenders,
-    cuda_contenders,
-    make_all,
+    cpu_implementations,
+    cuda_implementations,
     reason,
 )
 from pipeline.bench.machine import machine
-from pipeline.bench.timing import Timing, time_side_by_side
+from pipeline.bench.timing import Timing, time_interleaved
 from pipeline.errors import ConfigError, DpiframeError
 
-# Largest difference of two contenders' logits, scaled by max(1, |logit|).
+# Largest tolerated difference of two implementations' logits, scaled by max(1, |logit|).
 TOLERANCES = {"fp32": 1e-4, "tf32": 1e-2, "fp16": 2e-2, "bf16": 2e-1}
 
 
 class EngineReport(BaseModel):
-    """The result of a case: milliseconds a batch for each contender, and where it was measured."""
+    """Milliseconds a batch of each implementation on a case, and the machine."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -34,7 +34,9 @@ class EngineReport(BaseModel):
     title: str
     rows: int  # of all tables
     milliseconds: dict[str, Timing]
-    failed: dict[str, str] = Field(default_factory=dict)  # contenders that were not timed, and why
+    failed: dict[str, str] = Field(
+        default_factory=dict
+    )  # implementations that were not timed, and why
     largest_difference: float
     machine: dict[str, str]
 
@@ -49,9 +51,9 @@ class EngineReport(BaseModel):
 
 
 def bench_engine(case: EngineCase) -> EngineReport:
-    """Build ours and the peers on the same weights, compare their logits, time them.
+    """Build the engine and its peers on the same weights, compare their logits, time them.
 
-    A peer that fails, or whose logits are others, is not timed; the report says why.
+    A peer that fails, or whose logits differ, is not timed; the report says why.
     """
     if case.device == "cuda":
         require_gpu()
@@ -59,11 +61,11 @@ def bench_engine(case: EngineCase) -> EngineReport:
         spec, weights = case.load()
     except RuntimeError as error:
         raise ConfigError(f"the tables do not fit into memory: {error}; use --scale") from None
-    make = cuda_contenders if case.device == "cuda" else cpu_contenders
-    made, failed = make_all(make(spec, weights, case))
+    make = cuda_implementations if case.device == "cuda" else cpu_implementations
+    made, failed = build_all(make(spec, weights, case))
     try:
         difference = _agree(made, failed, case)
-        milliseconds = time_side_by_side({n: c.run for n, c in made.items()}, case.repeats)
+        milliseconds = time_interleaved({n: c.run for n, c in made.items()}, case.repeats)
     finally:
         close_all(made)
     return EngineReport(
@@ -92,15 +94,15 @@ def show(report: EngineReport) -> str:
     return "\n".join(lines)
 
 
-def _agree(made: dict[str, Contender], failed: dict[str, str], case: EngineCase) -> float:
+def _agree(made: dict[str, Implementation], failed: dict[str, str], case: EngineCase) -> float:
     """The largest scaled difference between ours and a peer; peers above the tolerance go from
-    `made` to `failed`. DpiframeError where plain torch is among them: then ours is wrong."""
+    `made` to `failed`. DpiframeError where torch eager differs: then ours is wrong."""
     ours = made[OURS].logits(0)
     largest = 0.0
     for name in [name for name in made if name != OURS]:
         try:
-            apart = np.abs(made[name].logits(0) - ours) / np.maximum(1, np.abs(ours))
-            difference = float(apart.max())
+            differences = np.abs(made[name].logits(0) - ours) / np.maximum(1, np.abs(ours))
+            difference = float(differences.max())
             if not difference <= TOLERANCES[case.precision]:
                 raise DpiframeError(f"the logits of {name} differ from ours by {difference:.1e}")
             largest = max(largest, difference)

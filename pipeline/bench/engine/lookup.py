@@ -1,4 +1,4 @@
-"""Who looks embeddings up: ours, the plain gather, and the peers, on the same tables and ids."""
+"""`dpiframe bench lookup`: the multi-table lookup alone, a plain gather, the peers, on a GPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dpiframe_core.model.builtin import Deep, Features, dcn
 from pipeline.bench.engine.cases import CONFIG, CRITEO_FIELDS, criteo_fields
 from pipeline.bench.engine.cuda_engine import require_gpu
 from pipeline.bench.engine.implementations import OURS, reason
-from pipeline.bench.engine.peers import OneTable, PerField, Tbe
+from pipeline.bench.engine.peers import DTYPES, OneTable, PerField, Tbe
 from pipeline.bench.engine.random_data import FlatTable, IdDistribution, draw_ids, flat_table
 from pipeline.bench.machine import machine
 from pipeline.bench.timing import (
@@ -26,7 +26,7 @@ from pipeline.bench.timing import (
     Timing,
     capture,
     time_graphs,
-    time_side_by_side,
+    time_interleaved,
 )
 from pipeline.errors import DpiframeError
 
@@ -34,16 +34,17 @@ CHECKED = "dpiframe, checked each call"
 GATHER = "plain gather"
 PER_FIELD = "nn.Embedding a field"
 TBE = "TBE"
-NONE_BAD = 2**63 - 1
-DTYPES = {"fp32": torch.float32, "fp16": torch.float16}
+NONE_BAD = 2**63 - 1  # the report's "first bad id" of a run that met none
+# Embeddings are copied, not computed: only a peer that converts its weights may differ at all.
+TOLERANCES = {"fp32": 1e-6, "fp16": 1e-3}
 
 
-class LookupContender(NamedTuple):
+class LookupImplementation(NamedTuple):
     """`launch(i, stream)` enqueues input i and returns embeddings [B, F*D].
 
-    Ours and the gather run on the given stream, peers on torch's current one, which must be that.
-    `as_graph`: its users call it as a graph of one lookup, else directly.
-    `run_and_wait(i, stream)`: launch and wait in one call, where it offers that.
+    Ours and the gather run on `stream`, peers on torch's current stream, which must be the same.
+    `as_graph`: timed as a CUDA graph of one lookup, else called directly.
+    `run_and_wait(i, stream)`: launch and wait in one call, where the implementation has that.
     """
 
     launch: Callable[[int, int], Tensor]
@@ -51,10 +52,10 @@ class LookupContender(NamedTuple):
     run_and_wait: Callable[[int, int], None] | None = None
 
 
-def lookup_contenders(
+def lookup_implementations(
     tables: FlatTable, ids: Sequence[Tensor]
-) -> dict[str, Callable[[], LookupContender]]:
-    """What makes each; `ids`: batches [F, B] on the GPU."""
+) -> dict[str, Callable[[], LookupImplementation]]:
+    """By name; `ids`: batches [F, B] on the GPU."""
     return {
         OURS: lambda: _ours(tables, ids),
         CHECKED: lambda: _checked(tables, ids),
@@ -76,8 +77,8 @@ def _output(tables: FlatTable, ids: Tensor) -> Tensor:
     return torch.empty(ids.shape[1], width, dtype=tables.weight.dtype, device=ids.device)
 
 
-def _ours(tables: FlatTable, ids: Sequence[Tensor]) -> LookupContender:
-    """The compiled lookup, prepared: a call replays a graph of its one launch."""
+def _ours(tables: FlatTable, ids: Sequence[Tensor]) -> LookupImplementation:
+    """The compiled lookup, prepared: a call replays a CUDA graph of its one launch."""
     lookup, out, report = _compiled(tables, ids[0])
     calls = [lookup.prepare(batch, out, report) for batch in ids]
 
@@ -88,22 +89,22 @@ def _ours(tables: FlatTable, ids: Sequence[Tensor]) -> LookupContender:
     def run_and_wait(i: int, stream: int) -> None:
         calls[i].run_and_wait(stream)
 
-    return LookupContender(launch, run_and_wait=run_and_wait)
+    return LookupImplementation(launch, run_and_wait=run_and_wait)
 
 
-def _checked(tables: FlatTable, ids: Sequence[Tensor]) -> LookupContender:
-    """The compiled lookup, its arguments checked and its kernel launched by each call."""
+def _checked(tables: FlatTable, ids: Sequence[Tensor]) -> LookupImplementation:
+    """The compiled lookup; each call checks the arguments and launches the kernel."""
     lookup, out, report = _compiled(tables, ids[0])
 
     def launch(i: int, stream: int) -> Tensor:
         lookup.run(ids[i], out, report, stream=stream)
         return out
 
-    return LookupContender(launch)
+    return LookupImplementation(launch)
 
 
 def _compiled(tables: FlatTable, ids: Tensor) -> tuple[_core.CudaMultiTableLookup, Tensor, Tensor]:
-    """The compiled lookup, and the output and the report of its runs."""
+    """The compiled lookup, its output and its report of bad ids."""
     dim = tables.weight.shape[1]
     fields = [_core.CudaLookupField(table, f * dim) for f, table in enumerate(tables.tables())]
     lookup = _core.CudaMultiTableLookup(fields)
@@ -113,8 +114,8 @@ def _compiled(tables: FlatTable, ids: Tensor) -> tuple[_core.CudaMultiTableLooku
     return lookup, out, report
 
 
-def _gather(tables: FlatTable, ids: Sequence[Tensor]) -> LookupContender:
-    """A thread a 16-byte piece, row numbers given ready: what the memory allows."""
+def _gather(tables: FlatTable, ids: Sequence[Tensor]) -> LookupImplementation:
+    """One thread per 16-byte chunk of precomputed rows, no checks: the memory's ceiling."""
     starts = torch.tensor(tables.starts, device=ids[0].device)
     rows = [(batch.T + starts).contiguous() for batch in ids]  # [B, F] int64
     out = _output(tables, ids[0])
@@ -126,7 +127,7 @@ def _gather(tables: FlatTable, ids: Sequence[Tensor]) -> LookupContender:
         _core.plain_gather(table, rows[i].data_ptr(), numbers, row_bytes, target, stream)
         return out
 
-    return LookupContender(launch)
+    return LookupImplementation(launch)
 
 
 def _tbe(tables: FlatTable) -> Any:
@@ -137,7 +138,7 @@ def _tbe(tables: FlatTable) -> Any:
 
 def _peer(
     module: Any, kind: type[PerField | OneTable | Tbe], ids: Sequence[Tensor], as_graph: bool
-) -> LookupContender:
+) -> LookupImplementation:
     """A peer's lookup, its inputs in its own best layout."""
     prepared = [kind.prepare(batch) for batch in ids]
 
@@ -146,15 +147,11 @@ def _peer(
         out: Tensor = module(*prepared[i])[0]
         return out
 
-    return LookupContender(launch, as_graph)
-
-
-# Rows are copied, not computed with: only a peer that rounds in another place may differ at all.
-TOLERANCES = {"fp32": 1e-6, "fp16": 1e-3}
+    return LookupImplementation(launch, as_graph)
 
 
 class LookupCase(BaseModel):
-    """One case of the lookup alone: F fields of the Criteo Kaggle tables, embeddings [B, F*D]."""
+    """A case of the lookup alone: F fields of the Criteo Kaggle tables, embeddings [B, F*D]."""
 
     model_config = CONFIG
 
@@ -174,7 +171,7 @@ class LookupCase(BaseModel):
         return criteo_fields(self.fields, self.dim, self.scale)
 
     def spec(self) -> ModelSpec:
-        """A model that begins with this lookup: it names the tables."""
+        """A model with this lookup; it names the tables."""
         return dcn(Features(self.field_specs()), Deep((1,)))
 
     def draw(self) -> list[Tensor]:
@@ -197,11 +194,11 @@ class LookupReport(BaseModel):
     machine: dict[str, str]
 
     def rate(self, name: str) -> float:
-        """Rows gathered on the GPU, in 10^9 a second."""
+        """Embedding rows gathered on the GPU, in 10^9 a second."""
         return self.case.batch * self.case.fields / self.gpu[name].median / 1e6
 
     def of_gather(self, name: str) -> float:
-        """The plain gather's time over this one's; not a number where it was not timed."""
+        """The plain gather's time over this one's; NaN where the gather was not timed."""
         if GATHER not in self.gpu:
             return float("nan")
         return self.gpu[GATHER].median / self.gpu[name].median
@@ -215,38 +212,38 @@ class LookupReport(BaseModel):
         return self.gpu[name].median / self.gpu[OURS].median
 
 
-class Ready(NamedTuple):
-    """A contender that is ready: a synchronised call of input i, and a graph of many lookups."""
+class TimedLookup(NamedTuple):
+    """What is timed of an implementation: a synchronised call, and a graph of many lookups."""
 
-    contender: LookupContender  # a graph does not keep the memory that it reads
+    implementation: LookupImplementation  # kept: a graph holds no reference to what it reads
     call: Callable[[int], object]
     graph: torch.cuda.CUDAGraph
     out: Tensor  # what the last lookup of the graph writes
 
 
 def bench_lookup(case: LookupCase) -> LookupReport:
-    """Make the contenders on the same tables and ids, compare what they write, time them."""
+    """Run every implementation on the same tables and ids, compare their outputs, time them."""
     require_gpu()
     spec, ids = case.spec(), case.draw()
     tables = flat_table(spec, "embedding", case.seed, DTYPES[case.precision], "cuda")
     assert tables is not None
-    ready: dict[str, Ready] = {}
+    timed: dict[str, TimedLookup] = {}
     failed: dict[str, str] = {}
-    for name, make in lookup_contenders(tables, ids).items():
+    for name, make in lookup_implementations(tables, ids).items():
         try:
-            contender = make()
-            _check(contender.launch(0, _stream()), tables, ids[0], case)
-            ready[name] = _make_ready(contender)
-            _check_graph(ready[name], tables, ids[-1], case)
+            implementation = make()
+            _check(implementation.launch(0, _stream()), tables, ids[0], case)
+            timed[name] = _prepare_timing(implementation)
+            _check_graph(timed[name], tables, ids[-1], case)
         except Exception as error:
             if name == OURS:
                 raise
-            ready.pop(name, None)
+            timed.pop(name, None)
             failed[name] = reason(error)
     return LookupReport(
         case=case,
-        call=time_side_by_side({n: r.call for n, r in ready.items()}, case.repeats),
-        gpu=time_graphs({n: r.graph for n, r in ready.items()}, GRAPH_LAUNCHES, case.repeats),
+        call=time_interleaved({n: r.call for n, r in timed.items()}, case.repeats),
+        gpu=time_graphs({n: r.graph for n, r in timed.items()}, GRAPH_LAUNCHES, case.repeats),
         failed=failed,
         machine=machine("cuda"),
     )
@@ -273,49 +270,49 @@ def show(report: LookupReport) -> str:
     return "\n".join(lines)
 
 
-def _make_ready(contender: LookupContender) -> Ready:
-    """Capture the contender's graph, and make its synchronised call, as its users would."""
+def _prepare_timing(implementation: LookupImplementation) -> TimedLookup:
+    """The graph of many lookups, and a synchronised call as the implementation's users make it."""
 
     def launches() -> Tensor:
         for i in range(GRAPH_LAUNCHES):
-            out = contender.launch(i % GRAPH_INPUTS, _stream())
+            out = implementation.launch(i % GRAPH_INPUTS, _stream())
         return out
 
     graph, out = capture(launches)
     torch_stream = torch.cuda.current_stream()
     stream = torch_stream.cuda_stream
-    run_and_wait = contender.run_and_wait
+    run_and_wait = implementation.run_and_wait
     if run_and_wait is not None:
-        return Ready(contender, lambda i: run_and_wait(i, stream), graph, out)
-    if not contender.as_graph:
+        return TimedLookup(implementation, lambda i: run_and_wait(i, stream), graph, out)
+    if not implementation.as_graph:
 
         def direct(i: int) -> None:
-            contender.launch(i, stream)
+            implementation.launch(i, stream)
             torch_stream.synchronize()
 
-        return Ready(contender, direct, graph, out)
-    singles = [capture(partial(_launch, contender, i)) for i in range(ROTATED_INPUTS)]
+        return TimedLookup(implementation, direct, graph, out)
+
+    def launch(i: int) -> Tensor:
+        return implementation.launch(i, _stream())
+
+    graphs = [capture(partial(launch, i))[0] for i in range(ROTATED_INPUTS)]
 
     def replay(i: int) -> None:
-        singles[i][0].replay()
+        graphs[i].replay()
         torch_stream.synchronize()
 
-    return Ready(contender, replay, graph, out)
-
-
-def _launch(contender: LookupContender, i: int) -> Tensor:
-    return contender.launch(i, _stream())
+    return TimedLookup(implementation, replay, graph, out)
 
 
 def _stream() -> int:
     return int(torch.cuda.current_stream().cuda_stream)
 
 
-def _check_graph(ready: Ready, tables: FlatTable, ids: Tensor, case: LookupCase) -> None:
-    """The graph's last lookup writes what it should, over what stood there."""
-    ready.out.fill_(float("nan"))
-    ready.graph.replay()
-    _check(ready.out, tables, ids, case)
+def _check_graph(timed: TimedLookup, tables: FlatTable, ids: Tensor, case: LookupCase) -> None:
+    """DpiframeError unless the graph's last lookup overwrites the whole output correctly."""
+    timed.out.fill_(float("nan"))
+    timed.graph.replay()
+    _check(timed.out, tables, ids, case)
 
 
 def _check(out: Tensor, tables: FlatTable, ids: Tensor, case: LookupCase) -> None:

@@ -1,8 +1,9 @@
-"""Weights and inputs of a case; what many cases share is made once: tables and ids."""
+"""Random weights and inputs of a case; tables and ids, which many cases share, are cached."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal, NamedTuple
 
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from dpiframe_core import ModelSpec
 from pipeline.data.quantile_tables import zipf_table
-from pipeline.data.synth_values import scatter
+from pipeline.data.synth_values import permute_ranks
 
 IdDistribution = Literal["zipf", "uniform"]
 
@@ -28,6 +29,17 @@ class FlatTable(NamedTuple):
     starts: tuple[int, ...]
     rows: tuple[int, ...]
 
+    @classmethod
+    def of(cls, tables: Sequence[Tensor], dtype: torch.dtype, device: str) -> FlatTable:
+        """Copy tables [rows, D] into one, each at a multiple of ALIGNMENT rows."""
+        rows = [len(table) for table in tables]
+        ends = np.cumsum([-(-n // ALIGNMENT) * ALIGNMENT for n in rows])
+        starts = (0, *ends[:-1].tolist())
+        weight = torch.zeros(int(ends[-1]), tables[0].shape[1], dtype=dtype, device=device)
+        for table, start in zip(tables, starts, strict=True):
+            weight[start : start + len(table)].copy_(table)
+        return cls(weight, starts, tuple(rows))
+
     def tables(self) -> list[Tensor]:
         """Each field's table, a view."""
         return [
@@ -36,7 +48,7 @@ class FlatTable(NamedTuple):
 
 
 def random_weights(spec: ModelSpec, seed: int) -> dict[str, Tensor]:
-    """Weights of a model; tables of a name and a shape are made once for all cases alike."""
+    """Weights of a model; a table of one name and shape is made once for all cases."""
     generator = torch.Generator().manual_seed(seed)
     weights = {}
     parameters = spec.parameters()
@@ -65,7 +77,7 @@ def host_table(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
 
 
 def _host_memory(shape: tuple[int, ...]) -> Tensor:
-    """Pinned where there is a GPU and it can be had: many engines load the same tables."""
+    """Pinned memory where there is a GPU and enough of it: many engines load the same tables."""
     try:
         return torch.empty(shape, pin_memory=torch.cuda.is_available())
     except RuntimeError:
@@ -88,13 +100,7 @@ def flat_table(
 def _flat_table(
     tables: tuple[tuple[str, tuple[int, ...]], ...], seed: int, dtype: torch.dtype, device: str
 ) -> FlatTable:
-    rows = [shape[0] for _, shape in tables]
-    ends = np.cumsum([-(-n // ALIGNMENT) * ALIGNMENT for n in rows])
-    starts = (0, *ends[:-1].tolist())
-    weight = torch.zeros(int(ends[-1]), tables[0][1][1], dtype=dtype, device=device)
-    for (name, shape), start in zip(tables, starts, strict=True):
-        weight[start : start + shape[0]].copy_(host_table(name, shape, seed))
-    return FlatTable(weight, starts, tuple(rows))
+    return FlatTable.of([host_table(name, shape, seed) for name, shape in tables], dtype, device)
 
 
 @functools.lru_cache(maxsize=3)
@@ -106,8 +112,8 @@ def draw_ids(
     count: int,
     seed: int,
 ) -> tuple[np.ndarray, ...]:
-    """`count` batches of ids [F, B] int64, each field's inside its table of `rows`; not to be
-    changed: all who ask for the same get the same arrays."""
+    """`count` batches of ids [F, B] int64, each field's below its table's `rows`. The arrays are
+    cached and shared: do not change them."""
 
     def batch_of(number: int) -> np.ndarray:
         rng = np.random.default_rng([seed, number])
@@ -127,7 +133,7 @@ def _draw(
         return rng.integers(0, rows, batch)
     words = rng.integers(0, 2**64, batch, dtype=np.uint64)
     ranks = zipf_table(rows, exponent).draw(words)
-    return scatter(ranks, rows).astype(np.int64)
+    return permute_ranks(ranks, rows).astype(np.int64)
 
 
 def draw_dense(num_dense: int, batch: int, count: int, seed: int) -> list[np.ndarray]:

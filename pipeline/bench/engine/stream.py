@@ -1,4 +1,4 @@
-"""`dpiframe bench stream`: batches from host memory through `Engine.stream`, in steady state."""
+"""`dpiframe bench stream`: throughput of `Engine.stream` from host memory, in steady state."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from pipeline.bench.engine.cuda_engine import (
     require_gpu,
     time_back_to_back,
 )
+from pipeline.bench.engine.implementations import SCORES_AGREE
 from pipeline.bench.machine import machine
 from pipeline.bench.timing import Timing
 from pipeline.errors import DpiframeError
 
-GROUP = 8  # batches between two looks at the clock
-SKIPPED = 16  # batches until the steady state, and at the end
-AGREE = 1e-5
+GROUP = 8  # batches per time sample
+SKIPPED = 16  # batches at the start and at the end, which are not in steady state
 
 
 class StreamCase(EngineCase):
-    """A case whose batches lie in host memory: `inputs` says in which."""
+    """A case whose batches lie in host memory, pinned or pageable."""
 
     inputs: Literal["pinned", "pageable"] = "pinned"
     batch: int = Field(default=65536, ge=1)
@@ -41,7 +41,7 @@ class StreamCase(EngineCase):
 
 
 class StreamReport(BaseModel):
-    """Milliseconds a batch: streamed, copied to the GPU alone, computed on the GPU alone."""
+    """Milliseconds a batch: streamed; only copied to the GPU; only computed on the GPU."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -55,7 +55,7 @@ class StreamReport(BaseModel):
     machine: dict[str, str]
 
     def share(self) -> float:
-        """The rate reached, of the smaller of the copy rate and the compute rate."""
+        """The rate reached, as a share of the smaller of copy rate and compute rate."""
         return max(self.copy_ms, self.compute.median) / self.stream.median
 
     def million_rows_s(self) -> float:
@@ -64,7 +64,7 @@ class StreamReport(BaseModel):
 
 
 def bench_stream(case: StreamCase) -> StreamReport:
-    """Stream many batches, and measure what bounds them in the same run."""
+    """Stream many batches; also measure the copy and compute rates, which bound the stream."""
     require_gpu()
     spec, weights = case.load()
     engine, runner = open_engine(spec, weights, case)
@@ -108,14 +108,14 @@ def stream_gaps(engine: Engine, batches: Sequence[Batch], count: int) -> list[fl
     ends = []
     for _ in engine.stream((batch.ids, batch.dense) for batch in many):
         ends.append(time.perf_counter())
-    looks = ends[SKIPPED:-SKIPPED:GROUP]
-    return [1e3 * (end - began) / GROUP for began, end in itertools.pairwise(looks)]
+    sampled = ends[SKIPPED:-SKIPPED:GROUP]
+    return [1e3 * (end - began) / GROUP for began, end in itertools.pairwise(sampled)]
 
 
 def copied_bytes(spec: ModelSpec, batch: int, inputs: str, id_type: str) -> int:
     """Bytes of a batch on their way to the GPU.
 
-    Ids are packed into 32 bits where all tables allow; page-locked ones travel as they are.
+    Pageable ids are packed, into 32 bits where all tables allow; pinned ids are copied as they are.
     """
     narrow = all(field.rows <= np.iinfo(np.int32).max for field in spec.fields)
     id_bytes = np.dtype(id_type).itemsize if inputs == "pinned" else 4 if narrow else 8
@@ -123,7 +123,7 @@ def copied_bytes(spec: ModelSpec, batch: int, inputs: str, id_type: str) -> int:
 
 
 def in_memory(batch: Batch, memory: str) -> Batch:
-    """The batch in pinned memory or in pages of its own."""
+    """The batch copied to pinned or pageable memory."""
     if memory == "pageable":
         return Batch(batch.ids.copy(), batch.dense.copy())
     return Batch(*(torch.from_numpy(x).pin_memory().numpy() if len(x) else x for x in batch))
@@ -133,6 +133,8 @@ def _agree(engine: Engine, batches: Sequence[Batch], inputs: Sequence[DeviceInpu
     """DpiframeError unless streamed scores are those of arrays on the device."""
     streamed = list(engine.stream((batch.ids, batch.dense) for batch in batches))
     for scores, given in zip(streamed, inputs, strict=True):
-        apart = np.abs(engine.score(*given).cpu().numpy() - scores).max()
-        if not apart <= AGREE:
-            raise DpiframeError(f"streamed scores differ from those on the device by {apart:.1e}")
+        difference = np.abs(engine.score(*given).cpu().numpy() - scores).max()
+        if not difference <= SCORES_AGREE:
+            raise DpiframeError(
+                f"streamed scores differ from those on the device by {difference:.1e}"
+            )

@@ -1,4 +1,4 @@
-"""The evidence as a page of tables."""
+"""The results of a GPU as a Markdown page of tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipeline.bench.engine.latency import EngineReport
 from pipeline.bench.engine.lookup import LookupReport
 from pipeline.bench.engine.memory import MemoryReport
 from pipeline.bench.engine.stream import StreamReport
-from pipeline.bench.gpu.results import CEILINGS, Evidence, Part
+from pipeline.bench.gpu.results import CEILINGS, Part, Results
 from pipeline.bench.gpu.targets import engine_targets, targets
 from pipeline.bench.timing import Timing
 
@@ -19,16 +19,16 @@ Lines = Iterator[str]
 MIB = 2**20
 
 
-def page(evidence: Evidence) -> str:
-    """Markdown: targets first, then each part with where it comes from."""
-    gpu = next((part.machine["gpu"] for part in evidence.parts.values()), "GPU")
+def page(results: Results) -> str:
+    """Targets first, then each part with its commit and machine."""
+    gpu = next((part.machine["gpu"] for part in results.parts.values()), "GPU")
     lines = [f"# {gpu}", "", "Made by `dpiframe bench gpu`; [how to read it](README.md).", ""]
-    if len(evidence.commits()) > 1:
-        lines += [f"Parts were measured at several commits: {', '.join(evidence.commits())}.", ""]
-    lines += _targets(evidence)
+    if len(results.commits()) > 1:
+        lines += [f"Parts were measured at several commits: {', '.join(results.commits())}.", ""]
+    lines += _targets(results)
     for name, (title, show) in SECTIONS.items():
-        if name in evidence.parts:
-            part = evidence.parts[name]
+        if name in results.parts:
+            part = results.parts[name]
             lines += [f"## {title}", "", _origin(part), "", *show(part), *_failed(part)]
     text = re.sub(r"\n{3,}", "\n\n", "\n".join(lines))
     return text.rstrip() + "\n"
@@ -50,8 +50,8 @@ def _failed(part: Part) -> Lines:
         yield ""
 
 
-def _targets(evidence: Evidence) -> Lines:
-    found = targets(evidence)
+def _targets(results: Results) -> Lines:
+    found = targets(results)
     if not found:
         return
     met = sum(target.met for target in found)
@@ -76,7 +76,7 @@ def _lookup(part: Part) -> Lines:
     yield f"`{OURS}` replays a graph of its one kernel and waits in one call (`run_and_wait`), the"
     yield "others make their own call and then synchronise."
     yield ""
-    head = ("batch", "ids", "precision", "contender", "call", "over ours", "GPU", "over ours")
+    head = ("batch", "ids", "precision", "implementation", "call", "over ours", "GPU", "over ours")
     yield from _head(*head, "G rows/s", "of the plain gather")
     for r in part.reports(LookupReport):
         for name, call in r.call.items():
@@ -113,12 +113,12 @@ def _models(part: Part) -> Lines:
             f"{eager.wanted:.0f}x {'met' if eager.met else 'missed'}" if eager else "",
         )
     yield ""
-    yield from _all_contenders(part.reports(EngineReport))
+    yield from _all_implementations(part.reports(EngineReport))
 
 
-def _all_contenders(reports: Sequence[EngineReport]) -> Lines:
+def _all_implementations(reports: Sequence[EngineReport]) -> Lines:
     names = list(dict.fromkeys(name for r in reports for name in r.milliseconds))
-    yield "Every contender, milliseconds (median):"
+    yield "Every implementation, milliseconds (median):"
     yield ""
     yield from _head("model", "batch", "precision", *names)
     for r in reports:

@@ -1,6 +1,6 @@
-"""What a run on a GPU leaves: one JSON file of parts, each with its own commit, time and machine.
+"""The results file of a GPU: JSON of parts, each with its own commit, time and machine.
 
-A part that is measured anew replaces the old one whole, so no part holds results of two runs.
+A part that is measured again is replaced as a whole, so no part mixes results of two runs.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ CEILINGS = "ceilings"
 
 
 class Part(BaseModel):
-    """The results of one part of the check. `failed`: what could not be measured, and why."""
+    """The results of one part of the suite. `failed`: what could not be measured, and why."""
 
     commit: str
     time: str
     machine: dict[str, str]
-    ceilings: dict[str, float] = Field(default_factory=dict)  # of the run that this part is of
+    ceilings: dict[str, float] = Field(default_factory=dict)  # measured in the same run
     seconds: float = 0.0
     results: list[dict[str, Any]] = Field(default_factory=list)
     failed: dict[str, str] = Field(default_factory=dict)
 
     def add(self, report: Report, **derived: float | None) -> None:
-        """Take a report, with numbers that follow from it for those who read the JSON."""
+        """Add a report, with figures derived from it for readers of the JSON."""
         found = {name: x for name, x in derived.items() if x is not None and math.isfinite(x)}
         values = report.model_dump(mode="json", exclude={"machine"})
         self.results.append({"report": type(report).__name__, **values, "derived": found})
@@ -52,15 +52,15 @@ class Part(BaseModel):
         ]
 
 
-class Evidence(BaseModel):
-    """All parts that there are, by name."""
+class Results(BaseModel):
+    """All parts by name."""
 
     format: int = FORMAT
     parts: dict[str, Part] = Field(default_factory=dict)
 
     @classmethod
-    def read(cls, path: Path) -> Evidence:
-        """What a file holds; nothing where there is none, or one of another format."""
+    def read(cls, path: Path) -> Results:
+        """Read a file; empty where there is none, or one of another format."""
         try:
             data = json.loads(path.read_text())
             return cls.model_validate(data) if data.get("format") == FORMAT else cls()
@@ -68,13 +68,13 @@ class Evidence(BaseModel):
             return cls()
 
     def write(self, path: Path) -> None:
-        """Write the file whole or not at all."""
+        """Write the file atomically."""
         scratch = path.with_suffix(".tmp")
         scratch.write_text(json.dumps(self.model_dump(mode="json"), indent=1) + "\n")
         scratch.rename(path)
 
     def reports(self, part: str, kind: type[AnyReport]) -> Sequence[AnyReport]:
-        """The reports of one kind in a part; none where the part is not there."""
+        """The reports of one kind in a part; none where the part is missing."""
         return self.parts[part].reports(kind) if part in self.parts else []
 
     def commits(self) -> list[str]:
@@ -83,5 +83,5 @@ class Evidence(BaseModel):
 
 
 def now() -> str:
-    """The time as it is written into a part."""
+    """The current time as a part records it."""
     return datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")

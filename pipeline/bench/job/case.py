@@ -1,4 +1,4 @@
-"""What `dpiframe bench job` measures, and the folder in which it does."""
+"""A case of `dpiframe bench job`: its options, its folder, its synthetic rows and its bundle."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from pipeline.errors import ConfigError
 MEMORY_FOLDER = Path("/dev/shm")
 MOST_DISTINCT_ROWS = 20_000_000
 MOST_PEER_ROWS = 20_000_000
-# Of a row: its compressed input, its published key and score, rounded up. For the room only.
+# Bytes of a compressed input row, and of a published key and score, rounded up: for `disk_bytes`.
 INPUT_BYTES, OUTPUT_BYTES = 70, 8
 # Keys of the job that the benchmark sets itself.
 OWN_KEYS = {"bundle", "input", "output", "form", "device", "precision", "num_scorers"}
@@ -83,7 +83,7 @@ class JobCase(BaseModel):
         return self.peer and self.form == "encoded"
 
     def data(self, output: Path) -> SynthOptions:
-        """The distinct rows: not more of them than one run reads, the last file full."""
+        """The distinct rows: at most as many as one run reads, all files of equal size."""
         most = max(self.rows, self.repeat_at or 0)
         per_file = min(self.rows_per_file, most)
         num_files = -(-min(self.distinct_rows, most) // per_file)
@@ -99,7 +99,7 @@ class JobCase(BaseModel):
         )
 
     def features(self) -> FeatureSchema:
-        """The schema of the rows: its tables are those that the synthetic ids are made for."""
+        """The feature schema, with tables of the sizes that the synthetic ids are drawn for."""
         rows = field_rows(self.data(Path()))
         modulus = {name: rows[name] - FIRST_VALUE_ROW for name in CRITEO_CATEGORICALS}
         return criteo_schema(modulus=modulus)
@@ -109,8 +109,8 @@ class JobCase(BaseModel):
         features = Features.of_schema(self.features(), self.dim)
         return MODELS[self.model](features, Deep(self.hidden))
 
-    def room(self) -> int:
-        """About the bytes that the folder will hold."""
+    def disk_bytes(self) -> int:
+        """About how many bytes the folder will hold."""
         tables = sum(field.rows for field in self.spec().fields) * self.dim * 4
         most = max(self.rows, self.repeat_at or 0)
         return tables + self.data(Path()).rows * INPUT_BYTES + most * OUTPUT_BYTES
@@ -120,9 +120,9 @@ class JobCase(BaseModel):
 def bench_folder(
     wanted: Path | None, room: int, keep: bool, say: Callable[[str], None]
 ) -> Iterator[Path]:
-    """A fresh folder: `wanted`, else in memory where twice the room is free, else on the disk.
+    """A fresh folder: `wanted`, else in /dev/shm where twice `room` bytes are free, else in TMPDIR.
 
-    It is removed at the end unless `keep`. ConfigError when `wanted` holds something.
+    It is removed at the end unless `keep`. ConfigError when `wanted` is not empty.
     """
     if wanted is None:
         in_memory = MEMORY_FOLDER.is_dir() and shutil.disk_usage(MEMORY_FOLDER).free > 2 * room
@@ -151,7 +151,7 @@ def where(folder: Path) -> str:
 
 
 class Inputs(BaseModel):
-    """What was made: distinct files, their rows, the bundle; bytes and seconds of each."""
+    """The rows and the bundle that were written, with their sizes and times."""
 
     files: list[str]
     rows: int
@@ -163,18 +163,18 @@ class Inputs(BaseModel):
     bundle_s: float
 
     def listed(self, rows: int) -> list[str]:
-        """Whole files of `rows` rows or a little more: the files again and again."""
+        """Files for at least `rows` rows: the distinct files, listed repeatedly."""
         return list(itertools.islice(itertools.cycle(self.files), -(-rows // self.rows_per_file)))
 
 
 def make_inputs(case: JobCase, folder: Path) -> Inputs:
-    """Write `folder`/rows and `folder`/bundle; memory and GPU are free again afterwards."""
+    """Write `folder`/rows and `folder`/bundle in a child process, which frees its memory."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
         return process.submit(make_here, case, folder).result()
 
 
 def make_here(case: JobCase, folder: Path) -> Inputs:
-    """The same in this process, which keeps the memory that torch takes for large tables."""
+    """The same in this process; torch may keep the memory of large tables."""
     data = synth(case.data(folder / "rows"))
     began = time.perf_counter()
     spec = case.spec()

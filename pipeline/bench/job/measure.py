@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pipeline.bench.gpu.results import now
 from pipeline.bench.job.case import Inputs, JobCase, bench_folder, make_inputs, where
-from pipeline.bench.job.report import JobReport
+from pipeline.bench.job.report import JobReport, hardware
 from pipeline.bench.job.runs import JobRun, PeerRun, peer_files, run_ours, run_peer, sample_scores
 from pipeline.bench.job.tracking import log_ours, log_peer
 from pipeline.bench.machine import commit, machine
@@ -22,14 +22,14 @@ Say = Callable[[str], None]
 
 
 def bench_job(case: JobCase, folder: Path | None, keep: bool, say: Say) -> JobReport:
-    """Measure a case in a folder that is removed afterwards; `say` is told what happens.
+    """Measure a case in a folder that is removed afterwards; `say` prints progress.
 
     ConfigError for a folder that is not empty, DpiframeError for a run that fails, or when the
     peer's scores are not ours.
     """
-    # Both are logged in one store, wherever their processes work.
+    # Resolved here, so that runs in other working directories log into the same store.
     case = case.model_copy(update={"mlflow_uri": resolve_uri(case.mlflow_uri)})
-    with bench_folder(folder, case.room(), keep, say) as made:
+    with bench_folder(folder, case.disk_bytes(), keep, say) as made:
         inputs = make_inputs(case, made)
         say(
             f"data    {inputs.rows:,} distinct rows in {len(inputs.files)} files, "
@@ -55,7 +55,7 @@ def bench_job(case: JobCase, folder: Path | None, keep: bool, say: Say) -> JobRe
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """Their versions; "unknown" of one that lies beside the code, without metadata."""
+    """The packages' versions; "unknown" where a package has no metadata."""
     found = {}
     for package in packages:
         try:
@@ -66,7 +66,7 @@ def versions(*packages: str) -> dict[str, str]:
 
 
 def sizes(case: JobCase) -> list[tuple[int, int]]:
-    """(GPUs, rows) of each run; 0 GPUs is the CPU. The first is also made at `repeat_at` rows."""
+    """(GPUs, rows) of each run; 0 GPUs: the CPU. The first run is repeated at `repeat_at` rows."""
     counts = case.gpus if case.device == "cuda" else (0,)
     again = [(counts[0], case.repeat_at)] if case.repeat_at else []
     return [(counts[0], case.rows), *again, *((count, case.rows) for count in counts[1:])]
@@ -88,13 +88,13 @@ def _peer(case: JobCase, inputs: Inputs, folder: Path, sample: pa.Table, say: Sa
 
 def _tell(name: str, run: JobRun | PeerRun, say: Say) -> None:
     say(
-        f"{name}    {run.rows:,} rows on {f'{run.gpus} GPU' if run.gpus else 'CPU'}: "
+        f"{name}    {run.rows:,} rows on {hardware(run)}: "
         f"{run.rates.seconds:.1f} s, {run.rates.rows_per_s / 1e6:.3f} M rows/s"
     )
 
 
 def _log(log: Callable[[], str | None], say: Say) -> None:
-    """A store that does not answer costs no measurement."""
+    """Log a run in MLflow; a store that fails does not fail the benchmark."""
     try:
         run_id = log()
         say(f"        MLflow run {run_id}" if run_id else "        MLflow has no run of the job")

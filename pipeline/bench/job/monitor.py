@@ -1,7 +1,7 @@
-"""Running a command and watching it: memory and CPU of its processes, the GPUs, the object store.
+"""Runs a command and samples its resources: memory and CPU by process, GPUs, the object store.
 
 Processes are told apart by the titles that Ray gives them. Private memory is resident memory
-without what is shared, so the object store, which every worker maps, is counted once, apart.
+minus shared memory, so the object store, which every worker maps, is counted once, separately.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ Kind = Literal["driver", "helpers", "ray", "readers", "scorers"]
 
 
 class Sample(BaseModel):
-    """The processes at one moment, by kind. `cpu_s` has been used so far, by dead ones too.
+    """The processes at one moment, by kind. `cpu_s`: CPU time so far, of dead processes too.
 
-    `stolen_s`: that this machine's processors waited so far for their host to run them.
+    `stolen_s`: steal time so far, which this virtual machine's host gave to other guests.
     """
 
     time: float  # epoch seconds
@@ -61,7 +61,7 @@ def run_watched(
     log: Path,
     files: Path,
 ) -> Watched:
-    """Run a command on some cores; what it says goes into `log`; `files` is its output folder.
+    """Run a command on some cores; its output goes into `log`; `files` is its output folder.
 
     Raises DpiframeError with the end of the log when it fails.
     """
@@ -82,21 +82,21 @@ def run_watched(
 
 
 def environment() -> dict[str, str]:
-    """The environment for a command of this project: its packages are found from anywhere."""
+    """The environment of a child process, in which this project's packages can be imported."""
     root = str(Path(__file__).resolve().parents[3])
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 class SharedMemory:
-    """Bytes used in /dev/shm since it was made, but for a folder's files: the object store."""
+    """Size of Ray's object store: growth of /dev/shm since construction, without `files`."""
 
     def __init__(self, files: Path) -> None:
         self.files = files if MEMORY_FOLDER in files.absolute().parents else None
         self.before = self._used()
 
     def used(self) -> int:
-        """Bytes now; 0 where /dev/shm holds less than before."""
+        """Bytes now, at least 0."""
         return max(0, self._used() - self.before)
 
     def _used(self) -> int:
@@ -106,7 +106,7 @@ class SharedMemory:
 
 
 def folder_bytes(folder: Path) -> int:
-    """Bytes of the files in a folder and below it, those left out that vanish meanwhile."""
+    """Bytes of all files in a folder tree; files that vanish meanwhile are skipped."""
     total = 0
     with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
         for entry in entries:
@@ -176,7 +176,7 @@ class ProcessWatch:
 
 
 def kind_of(command: str, before: Kind | None) -> Kind:
-    """The kind of a process below the driver, of its command line or its title from Ray."""
+    """The kind of a child of the driver, by its command line or by the title that Ray gave it."""
     if command.startswith("ray::"):
         if "Scorer" in command:
             return "scorers"
@@ -198,7 +198,7 @@ def _pinned(cores: set[int]) -> Iterator[None]:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """End a process that still runs, because this one is interrupted."""
+    """End a process that still runs because this one was interrupted."""
     if process.poll() is not None:
         return
     process.terminate()
@@ -243,7 +243,7 @@ def watch_gpus() -> Iterator[list[GpuSample]]:
 
 
 def parse_samples(text: str) -> list[GpuSample]:
-    """The samples in nvidia-smi's lines; what else it says is left out."""
+    """The samples in nvidia-smi's output; other lines are skipped."""
     samples = []
     for line in text.splitlines():
         with contextlib.suppress(ValueError):
@@ -265,7 +265,7 @@ KINDS: dict[Kind, str] = {
 
 
 class ProcessUsage(BaseModel):
-    """All processes of a kind: how many at most, their private memory, the cores they keep busy."""
+    """All processes of a kind: their largest number, private memory, and busy cores."""
 
     processes: int
     peak_bytes: int
@@ -286,12 +286,12 @@ class Usage(BaseModel):
 
     processes: dict[Kind, ProcessUsage]
     peak_store_bytes: int
-    stolen_cores: float | None = None  # of this machine, which its host gave to others, steady
+    stolen_cores: float | None = None  # mean steal in the steady window
     gpus: list[GpuUsage] | None
     samples: list[Sample]
 
     def peak_bytes(self) -> int:
-        """Private memory of all processes at the worst moment."""
+        """Peak private memory of all processes together."""
         return max((sum(sample.private_bytes.values()) for sample in self.samples), default=0)
 
     def steady_cores(self) -> float | None:

@@ -21,15 +21,12 @@ from torch import Tensor
 
 from dpiframe_core import ModelSpec
 from dpiframe_core.bundle.files import WEIGHTS
-from pipeline.bench.engine.peers import Dense, OneTable, Peer
-from pipeline.bench.engine.random_data import ALIGNMENT, TABLE_MARK, FlatTable
-
-DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16}
-DTYPES["bf16"] = torch.bfloat16
+from pipeline.bench.engine.peers import DTYPES, Dense, OneTable, Peer
+from pipeline.bench.engine.random_data import TABLE_MARK, FlatTable
 
 
 class PeerSettings(BaseModel):
-    """What the peer scores, with what. `actors`: one a GPU; on the CPU one."""
+    """The input, model and resources of the peer. `actors`: one per GPU; one on the CPU."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -77,18 +74,11 @@ class TorchScorer:
 def one_table(
     spec: ModelSpec, weights: Mapping[str, Tensor], module: str, dtype: torch.dtype, device: str
 ) -> FlatTable | None:
-    """The tables of a module, one after another in one [R, D] on the device; None if it has none"""
+    """The tables of a module in one tensor; None where the model has no such module."""
     names = [f"{module}{TABLE_MARK}{field.table}" for field in spec.fields]
     if names[0] not in weights:
         return None
-    parts = [weights[name] for name in names]
-    starts = [0]
-    for part in parts:
-        starts.append(starts[-1] + -(-len(part) // ALIGNMENT) * ALIGNMENT)
-    weight = torch.zeros(starts[-1], parts[0].shape[1], dtype=dtype, device=device)
-    for start, part in zip(starts, parts, strict=False):
-        weight[start : start + len(part)].copy_(part)
-    return FlatTable(weight, tuple(starts[:-1]), tuple(map(len, parts)))
+    return FlatTable.of([weights[name] for name in names], dtype, device)
 
 
 def main(settings_path: str) -> None:

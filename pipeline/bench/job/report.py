@@ -1,4 +1,4 @@
-"""The result of `dpiframe bench job`, and the figures of its tables."""
+"""The report of `dpiframe bench job`: as text for a terminal, and as a Markdown page."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from pipeline.bench.job.runs import JobRun, PeerRun
 from pipeline.bench.job.throughput import STEADY_TEXT
 
 Run = JobRun | PeerRun
+Row = list[str]  # a table's row: its name, then a cell a run; empty where there is no value
+MB = 1e6
+VERSIONS = ("driver", "cuda", "torch", "ray", "pyarrow", "mlflow", "python")
 
 
 class JobReport(BaseModel):
-    """Everything that was measured in one call, and where."""
+    """Everything that one `bench job` measured, and on what machine."""
 
     case: JobCase
     inputs: Inputs
@@ -61,7 +64,7 @@ def speed_up(run: Run, other: Run, steady: bool = False) -> float:
 
 
 def sentences(report: JobReport) -> Iterator[str]:
-    """What follows from the figures."""
+    """Conclusions from the figures: bottlenecks, memory growth, speed-ups, agreement."""
     for run in report.runs:
         yield f"{run_name(run)}, {run.rows:,} rows: {run.limit}"
     for run in [run for run in report.runs[1:] if run.gpus == report.runs[0].gpus]:
@@ -79,25 +82,20 @@ def sentences(report: JobReport) -> Iterator[str]:
 
 
 def peaks(*runs: JobRun) -> str:
-    """Peaks of memory of all processes without what they share, and of the object store."""
+    """Peak private memory of all processes, and peak size of the object store."""
     private = (f"{run.usage.peak_bytes() / 1e6:,.0f}" for run in runs)
     store = (f"{run.usage.peak_store_bytes / 1e6:,.0f}" for run in runs)
     return f"{' and '.join(private)} MB of all processes, {' and '.join(store)} MB of object store"
 
 
 def run_name(run: Run) -> str:
-    """A run in two words."""
-    return f"{'ours' if isinstance(run, JobRun) else 'peer'}, {on(run)}"
+    """Whose run, and on what hardware."""
+    return f"{'ours' if isinstance(run, JobRun) else 'peer'}, {hardware(run)}"
 
 
-def on(run: Run) -> str:
-    """What a run had to compute with."""
+def hardware(run: Run) -> str:
+    """The GPUs of a run, or the CPU."""
     return f"{run.gpus} GPU" if run.gpus else "CPU"
-
-
-Row = list[str]  # a name, then a cell a run; cells that are not there are empty
-MB = 1e6
-VERSIONS = ("driver", "cuda", "torch", "ray", "pyarrow", "mlflow", "python")
 
 
 def show(report: JobReport) -> str:
@@ -120,7 +118,7 @@ def page(reports: Sequence[JobReport]) -> str:
 
 
 def figure_rows(report: JobReport) -> list[Row]:
-    """A row a figure, a column a run, the peer's last; the first row holds the names."""
+    """A row per figure, a column per run, the peer's last; the first row is the heading."""
     ours = report.runs
     runs: list[Run] = [*ours, *([report.peer] if report.peer else [])]
     rates = [run.rates for run in runs]
@@ -155,7 +153,7 @@ def _usage_rows(used: Sequence[Usage]) -> Iterator[Row]:
 
 
 def stage_rows(run: JobRun) -> list[Row]:
-    """A row a stage; the first row holds the names."""
+    """A row per stage; the first row is the heading."""
     rows = [["stage", "s per M rows", "units in it", "of places"]]
     for s in run.stages:
         share = f"{s.share:.0%} of {s.places} {s.where}"
@@ -164,7 +162,7 @@ def stage_rows(run: JobRun) -> list[Row]:
 
 
 def aligned(rows: Sequence[Row]) -> Iterator[str]:
-    """The rows in columns: the first to the left, the others to the right."""
+    """The rows as text in columns: the first left-aligned, the others right-aligned."""
     columns = list(itertools.zip_longest(*rows, fillvalue=""))
     widths = [max(map(len, column)) for column in columns]
     for cells in zip(*columns, strict=True):

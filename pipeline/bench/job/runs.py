@@ -1,4 +1,4 @@
-"""One run of the job as its user starts it: the command line, timed from outside."""
+"""One run of the job and one of the peer, each as its user starts it, timed from outside."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from pipeline.bench.engine.latency import TOLERANCES
 from pipeline.bench.job.case import Inputs, JobCase
 from pipeline.bench.job.monitor import Usage, Watched, environment, run_watched, usage
 from pipeline.bench.job.ray_data_peer import PeerSettings
-from pipeline.bench.job.throughput import Event, Rates, Stage, limit, rates, stages
+from pipeline.bench.job.throughput import Event, Rates, Stage, bottleneck, rates, stages
 from pipeline.config.job import SCORE_COLUMN
 from pipeline.errors import DpiframeError
 from pipeline.publishing.records import Manifest, OutputLayout, read_json
 
 
 class JobRun(BaseModel):
-    """What one run showed. Seconds count from the command."""
+    """The figures of one run of the job. Seconds count from the command."""
 
     identity: str
     rows: int
@@ -48,25 +48,24 @@ def run_ours(case: JobCase, inputs: Inputs, folder: Path, rows: int, gpus: int) 
     files = inputs.listed(rows)
     config = folder / "job.yaml"
     config.write_text(yaml.safe_dump(job_keys(case, inputs, folder, files, gpus)))
-    cores = use_cores(gpus * case.cores_per_gpu)
+    cores = first_cores(gpus * case.cores_per_gpu)
     output = OutputLayout(folder / "scores")
     shutil.rmtree(output.root, ignore_errors=True)
     command = [sys.executable, "-m", "jobs.cli", "score", str(config), *case.keys]
     log = folder / "job.log"
-    watched = run_watched(command, on_gpus(gpus), cores, log, output.root)
+    watched = run_watched(command, gpu_environment(gpus), cores, log, output.root)
     manifest = read_json(output.manifest, Manifest)
     if manifest is None:
         raise DpiframeError(f"the job left no manifest in {output.root}; see {log}")
-    return digest(manifest, output, watched, len(files), gpus, len(cores))
+    return summarise_run(manifest, output, watched, len(files), gpus, len(cores))
 
 
-def digest(
+def summarise_run(
     manifest: Manifest, output: OutputLayout, watched: Watched, files: int, gpus: int, cores: int
 ) -> JobRun:
-    """What the finished output and the samples tell of a run."""
-    # A file's change time is when it got its final name: its scores were published.
-    events = [Event(changed(output.root / unit.part), unit.rows) for unit in manifest.units]
-    found = rates(events, watched.began, changed(output.success))
+    """The figures of a finished run, from its output and the samples of its resources."""
+    events = [Event(rename_time(output.root / unit.part), unit.rows) for unit in manifest.units]
+    found = rates(events, watched.began, rename_time(output.success))
     parts = stages(manifest.units, [e.time for e in events], found.steady_window, cores)
     used = usage(watched, found.steady_window)
     return JobRun(
@@ -77,11 +76,11 @@ def digest(
         gpus=gpus,
         cores=cores,
         rates=found,
-        planned_s=changed(output.identity) - watched.began,
+        planned_s=rename_time(output.identity) - watched.began,
         first_unit_read_s=min(unit.started for unit in manifest.units) - watched.began,
         exit_s=watched.ended - watched.began,
         stages=parts,
-        limit=limit(parts, used.steady_cores(), cores, used.stolen_cores),
+        limit=bottleneck(parts, used.steady_cores(), cores, used.stolen_cores),
         usage=used,
     )
 
@@ -89,7 +88,7 @@ def digest(
 def job_keys(
     case: JobCase, inputs: Inputs, folder: Path, files: Sequence[str], gpus: int
 ) -> dict[str, object]:
-    """The job's configuration; the rest of the keys keep their defaults."""
+    """The job's configuration; all other keys keep their defaults."""
     keys: dict[str, object] = {
         "bundle": inputs.bundle,
         "input": list(files),
@@ -105,14 +104,14 @@ def job_keys(
     return keys | ({"num_scorers": gpus} if gpus else {})
 
 
-def use_cores(wanted: int) -> set[int]:
-    """The first `wanted` cores that this process may use (0: all); fewer where there are fewer."""
+def first_cores(wanted: int) -> set[int]:
+    """The first `wanted` cores of this process's affinity mask (0: all), or as many as it has."""
     usable = sorted(os.sched_getaffinity(0))
     return set(usable[: wanted or None])
 
 
-def on_gpus(gpus: int) -> dict[str, str]:
-    """The environment in which a command finds the first GPUs alone; 0: whatever there is."""
+def gpu_environment(gpus: int) -> dict[str, str]:
+    """The environment of a run that sees only the first `gpus` GPUs; 0 leaves it as it is."""
     env = environment()
     if gpus:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(gpus)))
@@ -120,8 +119,8 @@ def on_gpus(gpus: int) -> dict[str, str]:
     return env
 
 
-def changed(path: Path) -> float:
-    """When a file got its name or its content, in epoch seconds."""
+def rename_time(path: Path) -> float:
+    """A file's change time in epoch seconds: when it was renamed to its final name."""
     return path.stat().st_ctime
 
 
@@ -130,8 +129,8 @@ PROGRAM = "import sys; from pipeline.bench.job.ray_data_peer import main; main(s
 
 
 class Agreement(BaseModel):
-    """Scores of ours and the peer on the same rows: the largest difference of the logits, scaled
-    by max(1, |logit|), and what is tolerated."""
+    """Ours and the peer's logits on the same rows: their largest difference, scaled by
+    max(1, |logit|), and the tolerance."""
 
     rows: int
     largest_difference: float
@@ -139,7 +138,7 @@ class Agreement(BaseModel):
 
 
 class PeerRun(BaseModel):
-    """What the peer showed; figures as in `JobRun`."""
+    """The figures of a run of the peer, as in `JobRun`."""
 
     rows: int
     files: int
@@ -153,24 +152,24 @@ class PeerRun(BaseModel):
 def run_peer(case: JobCase, inputs: Inputs, folder: Path, gpus: int, ours: pa.Table) -> PeerRun:
     """Score the files of `peer_files`; compare with `ours`.
 
-    Raises DpiframeError when it fails, loses rows, or its scores are others.
+    Raises DpiframeError when it fails, loses rows, or its scores differ.
     """
     files = peer_files(case, inputs)
-    cores = use_cores(gpus * case.cores_per_gpu)
+    cores = first_cores(gpus * case.cores_per_gpu)
     output, settings = folder / "peer", folder / "peer.json"
     text = peer_settings(case, inputs, files, output, (gpus, len(cores))).model_dump_json()
     settings.write_text(text)
     command = [sys.executable, "-c", PROGRAM, str(settings)]
     # Ray counts the machine's cores, not those that a process may use.
     resources = json.dumps({"CPU": len(cores), "GPU": gpus})
-    env = on_gpus(gpus) | {"RAY_OVERRIDE_RESOURCES": resources}
+    env = gpu_environment(gpus) | {"RAY_OVERRIDE_RESOURCES": resources}
     watched = run_watched(command, env, cores, folder / "peer.log", output)
     parts = sorted(output.glob("*.parquet"))
-    events = [Event(changed(part), pq.read_metadata(part).num_rows) for part in parts]
+    events = [Event(rename_time(part), pq.read_metadata(part).num_rows) for part in parts]
     rows, expected = sum(event.rows for event in events), len(files) * inputs.rows_per_file
     if rows != expected:
         raise DpiframeError(f"the peer wrote {rows:,} of {expected:,} rows")
-    found = rates(events, watched.began, changed(output / "_SUCCESS"))
+    found = rates(events, watched.began, rename_time(output / "_SUCCESS"))
     return PeerRun(
         rows=rows,
         files=len(files),
@@ -185,7 +184,7 @@ def run_peer(case: JobCase, inputs: Inputs, folder: Path, gpus: int, ours: pa.Ta
 def peer_settings(
     case: JobCase, inputs: Inputs, files: Sequence[str], output: Path, size: tuple[int, int]
 ) -> PeerSettings:
-    """The peer's orders; `size`: GPUs and cores."""
+    """The settings of the peer's process; `size`: GPUs and cores."""
     return PeerSettings(
         files=list(files),
         output=str(output),
@@ -201,12 +200,12 @@ def peer_settings(
 
 
 def peer_files(case: JobCase, inputs: Inputs) -> list[str]:
-    """What the peer reads: each file once, as Ray Data reads one that is listed twice once."""
+    """The peer's input: each file once, because Ray Data reads a file that is listed twice once."""
     return inputs.listed(min(case.peer_rows, case.rows, inputs.rows))
 
 
 def sample_scores(output: OutputLayout, files: Sequence[str]) -> pa.Table:
-    """Keys and scores of a few published units, spread over those that are of these files."""
+    """Keys and scores of a few published units, spread over the units of these files."""
     manifest = read_json(output.manifest, Manifest)
     assert manifest is not None
     units = [unit for unit in manifest.units if unit.path in set(files)]
@@ -216,14 +215,14 @@ def sample_scores(output: OutputLayout, files: Sequence[str]) -> pa.Table:
 
 
 def agreement(ours: pa.Table, parts: Sequence[Path], rows: int, tolerance: float) -> Agreement:
-    """Compare our sample with the peer's files by key; keys are 0 to `rows` - 1."""
+    """Compare our sampled scores with the peer's by key; keys are 0 to `rows` - 1."""
     theirs = np.full(rows, np.nan)
     for part in parts:
         table = pq.read_table(part)
         theirs[table.column(0).to_numpy()] = table.column(1).to_numpy()
-    wanted = logits(ours.column(1).to_numpy())
-    apart = np.abs(logits(theirs[ours.column(0).to_numpy()]) - wanted)
-    largest = float((apart / np.maximum(1, np.abs(wanted))).max())
+    expected = logits(ours.column(1).to_numpy())
+    differences = np.abs(logits(theirs[ours.column(0).to_numpy()]) - expected)
+    largest = float((differences / np.maximum(1, np.abs(expected))).max())
     if not largest <= tolerance:
         raise DpiframeError(
             f"the logits of the peer differ from ours by {largest:.1e}, tolerated is {tolerance}"

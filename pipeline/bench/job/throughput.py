@@ -1,4 +1,7 @@
-"""Speed of a run, from the moments at which its files were complete."""
+"""Throughput of a run, its time by stage, and its bottleneck.
+
+Rates come from the times at which files of scores appeared, stages from the records of units.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,10 @@ from pydantic import BaseModel
 from pipeline.publishing.records import UnitRecord
 from pipeline.tracking.metrics import STAGES
 
+# A scorer's engine scores one unit at a time; its GPU may copy and unpack several meanwhile.
+IN_ENGINE = {"copy_in", "unpack", "score", "copy_out"}
+FULL = 0.75  # a resource that is busy for this share of the time is the bottleneck
+NOTICED = 0.5  # stolen cores that are worth a word
 STEADY_FROM, STEADY_TO = 0.2, 0.9
 STEADY_TEXT = (
     "steady: rows of the files that were complete between the first 20% and 90% of all, over the "
@@ -18,7 +25,7 @@ STEADY_TEXT = (
 
 
 class Event(NamedTuple):
-    """A file of scores that is complete: since when (epoch seconds), its rows."""
+    """A file of scores was published at `time` (epoch seconds)."""
 
     time: float
     rows: int
@@ -36,7 +43,7 @@ class Rates(BaseModel):
 
 
 def rates(events: Sequence[Event], began: float, done: float) -> Rates:
-    """The speed of a run from its command (`began`) to its end (`done`), epoch seconds."""
+    """The rates of a run from its command (`began`) to its end (`done`), epoch seconds."""
     ordered = sorted(events)
     rows = sum(event.rows for event in ordered)
     first, last = round(STEADY_FROM * len(ordered)), round(STEADY_TO * len(ordered))
@@ -54,16 +61,11 @@ def rates(events: Sequence[Event], began: float, done: float) -> Rates:
     )
 
 
-# A scorer's engine scores one unit at a time; several may be copied to its GPU and unpacked there.
-IN_ENGINE = {"copy_in", "unpack", "score", "copy_out"}
-FULL = 0.75  # from this share of its places on a stage is called the limit
-NOTICED = 0.5  # cores
-
-
 class Stage(BaseModel):
-    """A stage: its seconds, and how many units are in it at a time on average.
+    """A stage: its seconds, and its concurrency.
 
-    `busy` is over the steady window; `places` is how many could be: engines, or cores.
+    `busy`: units in it at a time, on average over the steady window; `places`: how many could be,
+    which is the number of engines or of cores.
     """
 
     name: str
@@ -73,12 +75,12 @@ class Stage(BaseModel):
 
     @property
     def where(self) -> str:
-        """What its places are."""
+        """The resource that the stage occupies."""
         return "engines" if self.name in IN_ENGINE else "cores"
 
     @property
     def share(self) -> float:
-        """How full the stage is, 0 to 1."""
+        """Utilisation of the resource by this stage, 0 to 1."""
         return self.busy / self.places
 
 
@@ -88,7 +90,7 @@ def stages(
     window: tuple[float, float],
     cores: int,
 ) -> list[Stage]:
-    """All stages that took time. A unit counts in the window when it was `published` in it."""
+    """All stages that took time; units `published` in the window count towards `busy`."""
     timed = zip(units, published, strict=True)
     inside = [unit for unit, moment in timed if window[0] < moment <= window[1]]
     scorers = len({unit.scorer for unit in units})
@@ -107,13 +109,13 @@ def stages(
     return found
 
 
-def limit(
+def bottleneck(
     found: Sequence[Stage], busy_cores: float | None, cores: int, stolen: float | None = None
 ) -> str:
-    """What limits a run in its steady state, in a sentence; or that nothing is full.
+    """The bottleneck of a run's steady state in a sentence, or that nothing is full.
 
-    `busy_cores`: those of `cores` that its processes kept busy, None where that is not known;
-    `stolen`: those that were not there, as the machine's host ran something else on them.
+    `busy_cores`: of `cores`, those that its processes kept busy, None where unknown; `stolen`:
+    cores that the machine's host gave to others.
     """
     engines = next((stage for stage in found if stage.name == "score"), None)
     others = [stage for stage in found if stage.where == "cores"]

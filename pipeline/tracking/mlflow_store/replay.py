@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.errors import ConfigError, ResumableError
-from pipeline.tracking.mlflow_store.sender_process import LOG_FILE, Courier
+from pipeline.tracking.mlflow_store.sender_process import LOG_FILE, SenderProcess
 from pipeline.tracking.settings import resolve_uri, store_name, without_credentials
 from pipeline.tracking.spool import StoreState, read_run, run_dirs
 
@@ -40,15 +40,15 @@ def replay(output: Path, uri: str | None, timeout_s: float) -> Replayed:
     if not starts:
         raise ConfigError(f"{output} holds no tracking records ({folder} has no start of a job)")
     store = resolve_uri(uri or starts[-1]["uri"])
-    courier = Courier(folder, store, live=None)
-    courier.finish(timeout_s)
+    sender = SenderProcess(folder, store, live=None)
+    sender.finish(timeout_s)
     shown = without_credentials(store)
-    if courier.left is None and courier.error is None:
-        courier.error = f"the sender ended early, see {folder / LOG_FILE}"
-    if courier.left != 0:
+    if sender.left is None and sender.error is None:
+        sender.error = f"the sender ended early, see {folder / LOG_FILE}"
+    if sender.left != 0:
         raise ResumableError(
-            f"{len(courier.sent)} records were sent to {shown}, the rest waits in {folder}: "
-            f"{courier.error}; run the same command again, or name another --mlflow-uri"
+            f"{len(sender.sent)} records were sent to {shown}, the rest waits in {folder}: "
+            f"{sender.error}; run the same command again, or name another --mlflow-uri"
         )
     state = StoreState.load(runs[-1] / f"store-{store_name(store)}.json", shown)
-    return Replayed(len(courier.sent), shown, state.run_id, state.url, courier.warnings)
+    return Replayed(len(sender.sent), shown, state.run_id, state.url, sender.warnings)

@@ -1,11 +1,11 @@
-"""The sender: a process of its own that brings spooled events into one MLflow store.
+"""The sender: a child process that sends spooled events to one MLflow store.
 
-    python -m pipeline.tracking.mlflow_store.sender FOLDER [--live RUN_DIR]  (store in MLFLOW_TRACKING_URI)
+    MLFLOW_TRACKING_URI=... python -m pipeline.tracking.mlflow_store.sender FOLDER [--live RUN_DIR]
 
-It is no part of the job's process, so that MLflow's import, waits, log lines, and locks are not
-either: it can be killed at any moment and nothing but the sending is late. With --live it also
-takes events from standard input, one JSON line each, until a line of kind "close"; when the input
-ends without one, the job's process is dead. It reports in JSON lines on standard output.
+A process of its own keeps MLflow's import, waits, log lines and locks out of the job's process; it
+can be killed at any moment, which only delays the sending. With --live it also reads events from
+standard input, one JSON line each, until a line of kind "close"; an input that ends without one
+means that the job's process died. It reports in JSON lines on standard output.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ KILL_WAIT_S = 1.0
 STACK_WAIT_S = 0.1
 
 
-class Courier:
+class SenderProcess:
     """One sender process. Passing an event never waits; a sender that does not take it is ended."""
 
     def __init__(self, folder: Path, uri: str, live: Path | None) -> None:
@@ -54,7 +54,7 @@ class Courier:
                 start_new_session=True,  # Ctrl-C is for the job
             )
         if self._process.stdin is not None:
-            _make_roomy(self._process.stdin)
+            _enlarge_pipe(self._process.stdin)
         self._reader = threading.Thread(target=self._read, name="tracking-reports", daemon=True)
         self._reader.start()
 
@@ -144,7 +144,7 @@ def _log_file(folder: Path) -> IO[bytes]:
         return Path(os.devnull).open("wb")
 
 
-def _make_roomy(pipe: IO[bytes]) -> None:
+def _enlarge_pipe(pipe: IO[bytes]) -> None:
     os.set_blocking(pipe.fileno(), False)
     if hasattr(fcntl, "F_SETPIPE_SZ"):
         with contextlib.suppress(OSError):

@@ -29,7 +29,7 @@ from mlflow.entities import (
     RunTag,
 )
 
-from pipeline.tracking.artifacts import write_report
+from pipeline.tracking.artifacts import write_artifacts
 from pipeline.tracking.drift import measure_drift
 from pipeline.tracking.settings import DATASET_DIGEST_LENGTH, sqlite_path, without_credentials
 from pipeline.tracking.spool import Event, StoreState
@@ -117,7 +117,7 @@ class MlflowStore:
         self.client.log_batch(state.run_id, metrics=points)
         self._set_tags(state.run_id, {**event["tags"], **drift.tags})
         with tempfile.TemporaryDirectory(prefix="dpiframe-tracking-") as folder:
-            problem = write_report(Path(folder), event, run_dir, drift.baseline)
+            problem = write_artifacts(Path(folder), event, run_dir, drift.baseline)
             self.client.log_artifacts(state.run_id, folder)
         self.client.set_terminated(state.run_id, event["status"], end_time=time_ms)
         return drift.warning or problem
