@@ -1,4 +1,11 @@
-"""The content of a lock file: who holds it, and a counter that shows that the holder lives."""
+"""One writer per output folder: `OutputLock`.
+
+Two mechanisms, because neither is enough alone. `flock` excludes other processes of the same kernel
+(and of most network file systems): the kernel releases it when its holder dies, even if the process
+id is reused. A heartbeat counter in the lock file excludes other hosts whose file system keeps
+`flock` local: the lock of another host counts as alive until its counter has not changed for `ttl`
+seconds of our own monotonic clock, so no two clocks are compared.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +28,22 @@ from typing import Self
 
 from pipeline.errors import ConfigError, LockedError, ResumableError
 
-# The record always fills this many bytes and only the digits of `beats` ever change in place, so
-# that a reader never sees a record that is half written.
+LOCK_NAME = "_lock"
+_TRANSIENT = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ETIMEDOUT}
+_NO_FLOCK = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
+_ATTEMPTS = 100
+_log = logging.getLogger(__name__)
+# The record has a fixed size and only the digits of `beats` change in place, so that a reader never
+# sees a half-written record.
 _RECORD_BYTES = 1024
 
 
 @dataclass(frozen=True)
 class Owner:
-    """A process that holds, or held, a lock. `host_id` tells one running kernel from another."""
+    """Content of a lock file: the process that holds it, and its heartbeat counter `beats`.
+
+    `host_id` tells one running kernel from another.
+    """
 
     host: str
     host_id: str
@@ -43,13 +58,13 @@ class Owner:
 
     @classmethod
     def this_process(cls) -> Owner:
-        """A new owner; two of one process are not the same."""
+        """A new owner; each call gives another `uuid`."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         return cls(socket.gethostname(), _host_id(), os.getpid(), uuid.uuid4().hex, now)
 
     @classmethod
     def read(cls, handle: int) -> Owner | None:
-        """The owner in a file; None when it holds none (yet)."""
+        """The owner in a file; None while it holds none."""
         try:
             return cls(**json.loads(os.pread(handle, _RECORD_BYTES, 0)))
         except (ValueError, TypeError):
@@ -72,13 +87,6 @@ def _host_id() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return socket.gethostname()
-
-
-LOCK_NAME = "_lock"
-_PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ETIMEDOUT}
-_NO_FLOCK = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
-_ATTEMPTS = 100
-_log = logging.getLogger(__name__)
 
 
 class OutputLock:
@@ -153,7 +161,7 @@ class OutputLock:
             self._close()
 
     def _open_locked(self) -> int:
-        """A handle with the flock on the file that is at the path now, not on a removed one."""
+        """A handle that holds the flock of the file at the path now, not of one since removed."""
         for _ in range(_ATTEMPTS):
             try:
                 handle = self._open()
@@ -178,7 +186,7 @@ class OutputLock:
         raise FileNotFoundError(errno.ENOENT, "the lock file keeps being removed")
 
     def _open(self) -> int:
-        # O_CLOEXEC: a started Ray must not keep the lock when this process is gone
+        # O_CLOEXEC: Ray's processes must not inherit the flock and outlive this process with it
         flags = os.O_RDWR | os.O_CLOEXEC
         with suppress(FileExistsError):
             handle = os.open(self.path, flags | os.O_CREAT | os.O_EXCL, 0o644)
@@ -194,17 +202,17 @@ class OutputLock:
             return False
 
     def _take_over(self) -> None:
-        """Write ourselves into the file, once no owner of another host can be alive."""
+        """Write our owner record, once no owner on another host can be alive."""
         found = Owner.read(self._handle)
         mine = Owner.this_process()
-        # An empty file that is not ours may be that of another host, which is about to write it.
+        # An empty file that we did not create may belong to another host that is about to write it.
         foreign = not self._created and (found is None or found.host_id != mine.host_id)
         if foreign:
             self._wait_until_dead(found)
         self._owner = mine
         mine.write(self._handle)
         os.fsync(self._handle)
-        if foreign:  # another waiter may have written at the same time: the last one keeps it
+        if foreign:  # another waiter may have written at the same time: the last writer keeps it
             time.sleep(2 * self._beat)
             self.check()
 
@@ -236,7 +244,7 @@ class OutputLock:
                 self._owner.write(self._handle)
 
     def _read_path(self) -> Owner | None:
-        """Who is in the file at the path; opened anew, so that network caches do not answer."""
+        """The owner in the file at the path, opened again so that no network cache answers."""
         try:
             handle = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -247,7 +255,7 @@ class OutputLock:
             os.close(handle)
 
     def _give_up(self) -> None:
-        if self._created and self._handle >= 0:  # made by us, under our flock: nobody else's
+        if self._created and self._handle >= 0:  # we created it and hold its flock
             with suppress(OSError):
                 self.path.unlink()
         self._owner = None
@@ -266,7 +274,7 @@ class OutputLock:
 
 def _write_error(folder: Path, error: OSError) -> ConfigError | ResumableError:
     reason = error.strerror or str(error)
-    if error.errno in _PASSING:
+    if error.errno in _TRANSIENT:
         return ResumableError(f"cannot write to the output {folder}: {reason}; run again later")
     if error.errno in _NO_FLOCK:
         return ConfigError(

@@ -1,4 +1,4 @@
-"""The output folder of a job: whose it is, what is finished in it, and what may be removed."""
+"""The output folder of a job: claim it for an attempt, finish it with a manifest, clean it up."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import contextlib
 import errno
 import uuid
 from collections.abc import Container, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.config.job import resolved_yaml
 from pipeline.errors import ConfigError, ContractError, ResumableError
-from pipeline.planning.plan import JobPlan
 from pipeline.publishing.atomic import remove_temporaries, sync_folder, write_atomic
 from pipeline.publishing.records import (
     IdentityFile,
@@ -28,8 +27,11 @@ from pipeline.publishing.records import (
     write_json,
 )
 
-# What no rerun cures: names or links that the file system cannot follow.
-NEVER = {errno.ENAMETOOLONG, errno.ELOOP}
+if TYPE_CHECKING:
+    from pipeline.planning.plan import JobPlan
+
+# Errors that no rerun cures: names or links that the file system cannot follow.
+NOT_RESUMABLE = {errno.ENAMETOOLONG, errno.ELOOP}
 
 
 @contextlib.contextmanager
@@ -40,7 +42,7 @@ def storage_errors(layout: OutputLayout) -> Iterator[None]:
     except (NotADirectoryError, FileExistsError) as error:
         raise ConfigError(f"output {layout.root} is not a folder: {error}") from error
     except OSError as error:
-        if error.errno in NEVER:
+        if error.errno in NOT_RESUMABLE:
             reason = f"{error.strerror}; choose another output"
             raise ConfigError(f"cannot write to the output {layout.root}: {reason}") from error
         raise ResumableError(
@@ -50,7 +52,7 @@ def storage_errors(layout: OutputLayout) -> Iterator[None]:
 
 
 def claim(layout: OutputLayout, plan: JobPlan) -> tuple[str, dict[str, UnitRecord]]:
-    """Make the output this job's, and start an attempt; the caller holds the lock.
+    """Make the output this job's and start an attempt; the caller holds the lock.
 
     Returns the attempt's id and the records of the units that are published already. Raises
     ConfigError when the output belongs to another job and `overwrite` is off, or holds part files
@@ -85,9 +87,9 @@ def claim(layout: OutputLayout, plan: JobPlan) -> tuple[str, dict[str, UnitRecor
 
 
 def reopen(layout: OutputLayout, identity: str) -> None:
-    """Make a finished output an unfinished one: units whose files are whole stay published.
+    """Turn a finished output back into an unfinished one; units with intact files stay published.
 
-    The manifest goes last: a crash in here loses no record, as the next start reads it again.
+    The manifest is removed last, so that after a crash in here the next start reads it again.
     """
     manifest = manifest_of(layout, identity)
     for record in manifest.units if manifest else ():
@@ -99,9 +101,9 @@ def reopen(layout: OutputLayout, identity: str) -> None:
 
 
 def drop_unfinished_records(layout: OutputLayout, finished: Container[str]) -> None:
-    """Remove records whose files are lost, before the units are scored again.
+    """Remove records of units that will be scored again because their files are lost.
 
-    Else a crash between a new part and its record would leave the new part with the old record.
+    Otherwise a crash between a new part and its record would pair the new part with the old record.
     """
     for path in layout.units.glob("u*.json"):
         if path.stem not in finished:
@@ -110,13 +112,12 @@ def drop_unfinished_records(layout: OutputLayout, finished: Container[str]) -> N
 
 
 def clear(layout: OutputLayout) -> None:
-    """Remove what jobs wrote, and nothing else. The identity goes last but one, parts last.
+    """Remove the files that jobs wrote, and nothing else.
 
-    The order keeps a crash in here safe: at no moment does a manifest or a record name a part
-    that is gone.
+    Manifest and records go before the parts, so that after a crash in here none of them names a
+    part that is gone.
     """
-    names = (layout.success, layout.manifest)
-    for path in names:
+    for path in (layout.success, layout.manifest):
         path.unlink(missing_ok=True)
     for path in layout.units.glob("u*.json"):
         if is_part_name(f"part-{path.stem}.parquet"):
@@ -131,7 +132,7 @@ def clear(layout: OutputLayout) -> None:
 
 
 def tidy(layout: OutputLayout) -> None:
-    """After success: remove temporary files, and records, which the manifest holds."""
+    """After success: remove temporary files, and the records, which the manifest contains."""
     for folder in (layout.root, layout.units, layout.rejected):
         remove_temporaries(folder)
     for path in layout.units.glob("u*.json"):
@@ -142,9 +143,9 @@ def tidy(layout: OutputLayout) -> None:
 
 
 def _is_ours(layout: OutputLayout, plan: JobPlan) -> bool:
-    """Whether to go on in the output (or start in an empty one); False: clear it first.
+    """True: continue in the output, or start in an empty one. False: clear it first.
 
-    What another job left before it published anything is cleared without being asked.
+    Files of another job that published nothing are cleared without `overwrite`.
     """
     problem = _other_owner(layout, plan)
     if problem is None:
@@ -158,7 +159,7 @@ def _is_ours(layout: OutputLayout, plan: JobPlan) -> bool:
 
 
 def _other_owner(layout: OutputLayout, plan: JobPlan) -> str | None:
-    """Why the output is not this job's to go on with; None if it is, or is empty."""
+    """Why this job cannot continue in the output; None if it can, or if the output is empty."""
     try:
         owner = read_json(layout.identity, IdentityFile)
     except ConfigError as error:

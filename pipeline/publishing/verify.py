@@ -1,4 +1,8 @@
-"""Coverage: the units of a manifest cut every input file into row groups, no gap, no overlap."""
+"""`dpiframe verify`: check a finished output against its manifest, the manifest against the input.
+
+Coverage: the units of a manifest must partition every input file into row groups, without gap or
+overlap.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,7 @@ from pydantic import BaseModel, ConfigDict
 from pipeline.config.job import SCORE_COLUMN
 from pipeline.errors import ConfigError
 from pipeline.publishing.records import (
+    REJECTED_SCHEMA,
     Manifest,
     ManifestFile,
     OutputLayout,
@@ -23,11 +28,12 @@ from pipeline.publishing.records import (
     UnitRecord,
     read_json,
 )
-from pipeline.reading.bad_rows import REJECTED_SCHEMA
+
+THREADS = 4
 
 
 class _Span(NamedTuple):
-    """Row groups [first, stop) of a file, and the rows that they gave."""
+    """Row groups [first, stop) of a file, and their rows."""
 
     first: int
     stop: int
@@ -35,7 +41,7 @@ class _Span(NamedTuple):
 
 
 def coverage_problems(manifest: Manifest) -> Iterator[str]:
-    """What input rows have no outcome, or two; a file listed n times must be covered n times."""
+    """Input rows without an outcome or with two; a file listed n times must be covered n times."""
     spans: dict[str, list[_Span]] = defaultdict(list)
     for record in manifest.units:
         spans[record.path].append(_Span(record.first_row_group, record.stop_row_group, record.rows))
@@ -79,7 +85,7 @@ def file_coverage(file: ManifestFile, spans: list[_Span], times: int) -> Iterato
 
 
 def input_problems(file: ManifestFile) -> Iterator[str]:
-    """An input file that is still as it was must have the rows that the manifest says."""
+    """An input file of unchanged size and time must have the row count of the manifest."""
     path = Path(file.path)
     try:
         found = path.stat()
@@ -88,14 +94,11 @@ def input_problems(file: ManifestFile) -> Iterator[str]:
             if rows != file.rows:
                 yield f"{file.path} has {rows} rows, the manifest says {file.rows}"
     except (OSError, pa.ArrowException):
-        return  # the input may be gone or out of reach by now: the manifest stands for it
-
-
-THREADS = 4
+        return  # the input may be gone or unreachable by now; then only the manifest is checked
 
 
 class Verification(BaseModel):
-    """What was checked, and every problem found, in words; no problems: the output is whole."""
+    """What was checked, and every problem found, in words; without problems the output is whole."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -147,7 +150,7 @@ def verify_output(output: str | Path) -> Verification:
 
 
 def success_problems(manifest: Manifest, success: Success | None) -> Iterator[str]:
-    """`_SUCCESS` is there and speaks of this manifest."""
+    """`_SUCCESS` exists and matches the manifest."""
     if success is None:
         yield "_SUCCESS is missing: the job has not finished; run it again"
     elif (success.identity, success.rows) != (manifest.identity, manifest.rows):
@@ -168,7 +171,7 @@ def total_problems(manifest: Manifest) -> Iterator[str]:
 
 
 def foreign_problems(layout: OutputLayout, manifest: Manifest) -> Iterator[str]:
-    """No file beside the manifest's could be taken for scores or rejected rows."""
+    """No file outside the manifest could be mistaken for scores or rejected rows."""
     known = {record.part for record in manifest.units}
     known |= {record.rejected_part for record in manifest.units if record.rejected_part}
     for pattern in ("*.parquet", f"{layout.rejected.name}/*.parquet"):
@@ -192,7 +195,7 @@ def unit_problems(layout: OutputLayout, manifest: Manifest, record: UnitRecord) 
 
 
 def file_problems(path: Path, sha256: str, size: int | None) -> list[str]:
-    """The file is there with the recorded content."""
+    """The file exists with the recorded content."""
     try:
         found = path.stat().st_size
         if size is not None and found != size:
@@ -207,7 +210,7 @@ def file_problems(path: Path, sha256: str, size: int | None) -> list[str]:
 def part_problems(
     layout: OutputLayout, record: UnitRecord, copied: list[str], keys: list[str]
 ) -> list[str]:
-    """Columns, row count, keys, scores and rejected rows fit the record."""
+    """Columns, row count, keys, scores and rejected rows match the record."""
     with pq.ParquetFile(layout.root / record.part) as file:
         names = file.schema_arrow.names
         if names != [*copied, SCORE_COLUMN]:
@@ -240,7 +243,7 @@ def part_problems(
 def rejected_positions(
     layout: OutputLayout, record: UnitRecord, problems: list[str]
 ) -> list[int] | None:
-    """Positions of the rejected rows by their own file; appends what is wrong with that file."""
+    """Positions of the rejected rows, from their file; appends problems of that file."""
     if record.rejected_part is None or record.rejected_sha256 is None:
         if record.rejected:
             problems.append(f"{record.rejected} rejected rows, but no file lists them")

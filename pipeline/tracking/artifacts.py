@@ -1,4 +1,7 @@
-"""The artifacts of a run: unit table, score histogram, figures."""
+"""The artifacts of a run: unit table (one row per unit), score histogram, figures.
+
+The driver writes the unit table beside the events; the sender writes the rest and logs them all.
+"""
 
 from __future__ import annotations
 
@@ -23,20 +26,21 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger("dpiframe.tracking")
+UNIT_TABLE = "units.parquet"
 
 
 def write_artifacts(
     folder: Path, event: Event, run_dir: Path, baseline: Counts | None
 ) -> str | None:
-    """Write all artifacts of a finish event into `folder`; returns what could not be drawn.
+    """Write all artifacts of a finish event into `folder`; returns why figures failed, or None.
 
-    Raises OSError when the disk does not take them; a figure that fails is left out.
+    Raises OSError when they cannot be written; figures that cannot be drawn are left out.
     """
     from pipeline.tracking import figures  # matplotlib is slow to import
 
     units = run_dir / event["units_file"] if event["units_file"] else None
     if units is not None and units.exists():
-        shutil.copyfile(units, folder / ARTIFACT_NAME)
+        shutil.copyfile(units, folder / UNIT_TABLE)
     counts = None
     if event["histogram"] is not None:
         counts = np.asarray(event["histogram"], np.int64)
@@ -55,9 +59,7 @@ def write_artifacts(
     return None
 
 
-ARTIFACT_NAME = "units.parquet"
-
-SCHEMA = pa.schema(
+UNIT_TABLE_SCHEMA = pa.schema(
     [
         ("unit", pa.string()),
         ("path", pa.string()),
@@ -81,10 +83,10 @@ SCHEMA = pa.schema(
 
 
 def unit_table(records: Sequence[UnitRecord], done: dict[str, float]) -> pa.Table:
-    """The table, with `done_s`: seconds from the attempt's start, null for earlier attempts."""
+    """The unit table; `done_s`: seconds since the attempt's start, null for earlier attempts."""
     columns = {
-        name: pa.array([getattr(record, name) for record in records], SCHEMA.field(name).type)
-        for name in SCHEMA.names
+        field.name: pa.array([getattr(record, field.name) for record in records], field.type)
+        for field in UNIT_TABLE_SCHEMA
     }
     columns["done_s"] = pa.array([done.get(record.unit) for record in records], pa.float64())
     return pa.table(columns)

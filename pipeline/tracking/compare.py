@@ -1,4 +1,4 @@
-"""One tracked run as it is compared: from MLflow, or from an output folder without MLflow."""
+"""`dpiframe compare`: runs side by side, from MLflow or from output folders without MLflow."""
 
 from __future__ import annotations
 
@@ -18,6 +18,26 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 
+# The tags that are compared: what ran, and where. Other tags only name the run.
+COMPARED_TAGS = (
+    "identity",
+    "bundle_digest",
+    "host",
+    "gpu",
+    "git_sha",
+    "dpiframe_version",
+    "python_version",
+    "ray_version",
+    "torch_version",
+    "pyarrow_version",
+    "mlflow_version",
+    "baseline_status",
+    "problems",
+)
+WIDEST_CELL = 44
+MISSING = "-"
+
+
 @dataclass
 class RunView:
     """Label, parameters, metrics and tags of a run."""
@@ -30,9 +50,9 @@ class RunView:
 
 
 def load_runs(names: list[str], uri: str | None) -> list[RunView]:
-    """The runs that `names` mean: output folders, else MLflow run ids, else MLflow run names.
+    """The runs by name: output folder, else MLflow run id, else MLflow run name.
 
-    Raises ConfigError that says which one is not found and where was looked.
+    Raises ConfigError naming the run that was not found and the store that was searched.
     """
     if all(Path(name).is_dir() for name in names):
         return [run_of_output(Path(name)) for name in names]
@@ -45,7 +65,7 @@ def load_runs(names: list[str], uri: str | None) -> list[RunView]:
 
 
 def run_of_output(output: Path) -> RunView:
-    """The last run tracked in an output folder, or what its manifest tells."""
+    """The last run in an output's spool, else the figures of its manifest."""
     runs = run_dirs(OutputLayout(output).tracking)
     if runs:
         return _run_of_spool(output, runs[-1])
@@ -118,26 +138,6 @@ def _find_run(name: str, client: MlflowClient) -> Any:
             order_by=["attributes.start_time DESC"],
         )
         return found[0] if found else None
-
-
-# Tags that say what ran where; the others name the run itself.
-COMPARED_TAGS = (
-    "identity",
-    "bundle_digest",
-    "host",
-    "gpu",
-    "git_sha",
-    "dpiframe_version",
-    "python_version",
-    "ray_version",
-    "torch_version",
-    "pyarrow_version",
-    "mlflow_version",
-    "baseline_status",
-    "problems",
-)
-WIDEST_CELL = 44
-MISSING = "-"
 
 
 def compare(runs: Sequence[RunView]) -> dict[str, Any]:

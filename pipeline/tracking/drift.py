@@ -5,9 +5,9 @@ merged at the baseline's deciles, so that the baseline has about a tenth of its 
 
     PSI = sum over groups of (a - e) * ln(a / e)
 
-where e and a are the shares of baseline and current rows in the group, each raised to at least
-`SHARE_FLOOR` (shares are not rescaled after that), so that an empty group stays finite. By the
-usual rule of thumb below 0.1 is stable and above 0.25 has shifted.
+where e and a are the shares of baseline and current rows in the group, each at least `SHARE_FLOOR`
+(without rescaling), so that an empty group stays finite. By the usual rule of thumb a PSI below 0.1
+is stable and above 0.25 has shifted.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.tracking.spool import Event
-
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
+    from pipeline.tracking.spool import Event
 
 NUM_BINS = 202
 BIN_WIDTH = 0.1
@@ -110,7 +109,7 @@ def histogram_from_path(path: Path) -> Counts:
 
 @dataclass
 class Drift:
-    """What was found: the baseline's histogram, the index, tags for the run, a warning."""
+    """The baseline's histogram, the PSI, tags for the run, a warning."""
 
     baseline: Counts | None = None
     psi: float | None = None
@@ -119,7 +118,7 @@ class Drift:
 
 
 def measure_drift(event: Event, client: MlflowClient) -> Drift:
-    """Drift of a finished job; a baseline that cannot be read gives a warning and a tag."""
+    """The drift of a finished job; an unreadable baseline gives a warning and a tag."""
     name = event["baseline_run"]
     if name is None or event["histogram"] is None:
         return Drift()
@@ -127,7 +126,7 @@ def measure_drift(event: Event, client: MlflowClient) -> Drift:
     try:
         baseline = load_baseline(name, client)
         psi = population_stability_index(baseline, np.asarray(event["histogram"], np.int64))
-    except Exception as error:  # whatever is wrong with another run is no fault of this one
+    except Exception as error:  # a broken baseline must not fail this run
         warning = f"no drift: baseline {name!r} cannot be read: {error}"
         return Drift(tags={**tags, "baseline_status": f"missing: {error}"}, warning=warning)
     status = "ok" if psi is not None else "empty: one of the histograms has no rows"

@@ -1,4 +1,4 @@
-"""The metrics of a job: their fixed names and how each is computed from the unit records."""
+"""The metrics of a job: their names, their computation from unit records, the progress series."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from pipeline.publishing.records import UnitRecord
 
 
-# Every name that a run may have, with its meaning. "This attempt" is the process that logs; what
-# it does not say so about is about the whole job. A name that has no value in a run is left out.
+# All metric names with their meanings. "This attempt" is the process that logs; a metric without
+# that word is about the whole job. A metric without a value is left out.
 METRICS = {
     "rows": "input rows with an outcome: scored + rejected",
     "rows_scored": "rows with a score",
@@ -56,11 +56,13 @@ METRICS = {
 }
 
 STAGES = ("read", "encode", "copy_in", "unpack", "score", "copy_out", "write")
+FIRST_INTERVAL_S = 2.0  # of the progress series
+POINTS_AN_INTERVAL = 128  # then the interval doubles: 10 hours give fewer than 1,000 points
 
 
 @dataclass
 class Attempt:
-    """What the driver saw of one attempt: times in seconds of its own clock."""
+    """What the driver observed of one attempt; times in seconds of the driver's clock."""
 
     started_epoch: float
     wall_s: float = 0.0
@@ -141,7 +143,7 @@ def rate_metrics(own: Sequence[UnitRecord], attempt: Attempt) -> dict[str, float
     if own:
         startup = max(0.0, min(record.started for record in own) - attempt.started_epoch)
         busy = sum(record.score_s for record in own)
-        if startup < attempt.wall_s:  # else the clocks of the hosts differ, or one was set
+        if startup < attempt.wall_s:  # otherwise the hosts' clocks differ, or one was changed
             metrics["startup_seconds"] = startup
             metrics["scorer_busy_fraction"] = busy / (scorers * (attempt.wall_s - startup))
     if attempt.wall_s > 0:
@@ -189,12 +191,8 @@ def sum_histograms(records: Iterable[UnitRecord]) -> Counts:
     return total
 
 
-FIRST_INTERVAL_S = 2.0
-POINTS_AN_INTERVAL = 128  # then the interval doubles: 10 hours give fewer than 1,000 points
-
-
 class Progress:
-    """Rows done over time, thinned to one point an interval. Times are of one monotonic clock."""
+    """The series of rows done over time, one point per interval. Times are of a monotonic clock."""
 
     def __init__(self, begin: float) -> None:
         self.begin = begin
@@ -210,7 +208,7 @@ class Progress:
         return self.last(now) if now - self._last_time >= self._interval else None
 
     def last(self, now: float) -> dict[str, float] | None:
-        """The point of this moment, None when nothing came since the one before."""
+        """The point for `now`; None when no rows were added since the previous point."""
         seconds, rows = now - self._last_time, self.rows - self._last_rows
         if rows == 0 or seconds <= 0:
             return None

@@ -1,7 +1,7 @@
-"""The tracker of a job: what the driver calls. It never raises and never holds the job up.
+"""`Tracker`: the driver's tracking calls. They never raise and never delay the job.
 
-Each event is on the disk before it goes to the sender process; `close` is the only call that waits
-for MLflow, at most as long as it is told.
+Each event is on disk before it goes to the sender process; only `close` waits for MLflow, at most
+for its timeout.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _never_raises(method: Method) -> Method:
 
 
 class Tracker:
-    """One attempt of a job, as MLflow will see it. Use from the driver, one thread at a time."""
+    """One attempt of a job. Use from the driver, one thread at a time."""
 
     def __init__(self, settings: TrackingSettings, folder: Path) -> None:
         """Touch nothing yet; `start` does."""
@@ -65,7 +65,7 @@ class Tracker:
         self._epoch = time.time() - time.monotonic()
 
     def _now(self) -> float:
-        """Epoch seconds, by a clock that does not jump while the job runs."""
+        """Epoch seconds by the monotonic clock, unaffected by changes of the system time."""
         return self._epoch + time.monotonic()
 
     @property
@@ -86,7 +86,7 @@ class Tracker:
         dataset: DatasetInfo,
         model: ModelInfo,
     ) -> None:
-        """Begin or go on with a run; the tag `identity` says which job it is."""
+        """Begin or resume a run; the tag `identity` identifies the job."""
         self._attempt = Attempt(
             self._now(),
             bytes_in=dataset.bytes,
@@ -153,7 +153,7 @@ class Tracker:
         self._finished = True
 
     def close(self, timeout_s: float = 20.0) -> None:
-        """Send what can be sent within `timeout_s`; the rest stays in the folder."""
+        """Send what can be sent within `timeout_s`; the rest stays in the spool."""
         self._close(time.monotonic() + timeout_s)
 
     @_never_raises

@@ -1,7 +1,7 @@
-"""How MLflow is used here: silent, without telemetry, with bounded waits.
+"""MLflow's settings here: no log output, no telemetry, bounded waits.
 
-These are environment variables because MLflow reads nothing else. They are set for the sender's own
-process, and for the span of a `with` where MLflow is used in the calling one.
+MLflow takes them from environment variables only: of the sender process, or of this process for
+the span of `quiet_mlflow`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MLFLOW_ENV = {
 
 @contextmanager
 def quiet_mlflow() -> Iterator[None]:
-    """Set `MLFLOW_ENV`, hold back the log lines of MLflow and alembic, and undo both after."""
+    """Set `MLFLOW_ENV` and silence the loggers of MLflow and alembic; restore both afterwards."""
     before = {name: os.environ.get(name) for name in MLFLOW_ENV}
     loggers = [logging.getLogger(name) for name in ("mlflow", "alembic")]
     levels = [logger.level for logger in loggers]

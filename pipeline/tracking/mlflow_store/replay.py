@@ -1,4 +1,4 @@
-"""Send what waits in an output's tracking folder: the work of `dpiframe track`."""
+"""`dpiframe track`: send the events that wait in an output's spool."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.errors import ConfigError, ResumableError
+from pipeline.publishing.records import OutputLayout
 from pipeline.tracking.mlflow_store.sender_process import LOG_FILE, SenderProcess
 from pipeline.tracking.settings import resolve_uri, store_name, without_credentials
 from pipeline.tracking.spool import StoreState, read_run, run_dirs
 
-TRACKING_FOLDER = "_tracking"
-
 
 @dataclass
 class Replayed:
-    """What was sent, and which run the last records belong to."""
+    """How many records were sent, where to, and the run of the last ones."""
 
     sent: int
     uri: str
@@ -34,7 +33,7 @@ def replay(output: Path, uri: str | None, timeout_s: float) -> Replayed:
 
     Raises ConfigError when nothing was ever tracked there, ResumableError when records are left.
     """
-    folder = output / TRACKING_FOLDER
+    folder = OutputLayout(output).tracking
     runs = run_dirs(folder)
     starts = [e for run in runs for e in read_run(run) if e["kind"] == "start"]
     if not starts:

@@ -1,4 +1,4 @@
-"""The job's side of the sender process: start it, pass it events, end it in time."""
+"""`SenderProcess`: the driver's handle of the sender: start it, pass events, end it in time."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ STACK_WAIT_S = 0.1
 
 
 class SenderProcess:
-    """One sender process. Passing an event never waits; a sender that does not take it is ended."""
+    """One sender process. `send` never blocks; a sender whose pipe is full is killed."""
 
     def __init__(self, folder: Path, uri: str, live: Path | None) -> None:
-        """Start sending what `folder` holds to `uri`, and with `live` what `send` brings for it.
+        """Start to send the spool in `folder` to `uri`; with `live` also events given to `send`.
 
         Raises OSError when no process can be started.
         """
         self.uri = uri
         self.run_id: str | None = None
         self.run_url: str | None = None
-        self.error: str | None = None  # the last one since something was sent
+        self.error: str | None = None  # the last one since the last success
         self.warnings: list[str] = []
         self.sent: list[tuple[str, tuple[int, int]]] = []  # run folder, (attempt, seq)
-        self.left: int | None = None  # what the sender said at its end
+        self.left: int | None = None  # unsent events, as the sender reported at its end
         self._live = None if live is None else live.name
         command = [sys.executable, "-m", "pipeline.tracking.mlflow_store.sender", str(folder)]
         command += [] if live is None else ["--live", str(live)]
@@ -64,7 +64,7 @@ class SenderProcess:
         return self._process.pid
 
     def send(self, event: Event) -> None:
-        """Pass one event on; it is in the spool already, so a dead sender is no reason to fail."""
+        """Pass one event on. It is already in the spool, so a dead sender is not an error."""
         pipe = self._process.stdin
         if pipe is None or pipe.closed:
             return
@@ -82,7 +82,7 @@ class SenderProcess:
         return len({key for name, key in self.sent if name == run and key[0] == attempt})
 
     def finish(self, timeout_s: float) -> None:
-        """Let the sender send what is left, at most for `timeout_s`, then end it."""
+        """Wait up to `timeout_s` for the sender to send everything, then end it."""
         deadline = time.monotonic() + timeout_s
         self.send({"kind": "close"})
         try:
@@ -92,7 +92,7 @@ class SenderProcess:
             where = without_credentials(self.uri)
             self.error = self.error or f"{where} did not answer within {timeout_s:.1f} s"
             with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-                self._process.send_signal(signal.SIGUSR1)  # its stack goes to the log
+                self._process.send_signal(signal.SIGUSR1)  # it writes its stack to the log
                 self._process.wait(STACK_WAIT_S)
             self.kill()
 
@@ -125,10 +125,10 @@ class SenderProcess:
 
 
 def _environment(uri: str) -> dict[str, str]:
-    # In the environment and not in the arguments, as an address may hold a password.
+    # The URI goes into the environment, not the arguments: it may contain a password.
     environment = {**os.environ, **MLFLOW_ENV, "MLFLOW_TRACKING_URI": uri, "MPLBACKEND": "Agg"}
     environment["PYTHONWARNINGS"] = "ignore"
-    environment.pop("PYTEST_CURRENT_TEST", None)  # MLflow behaves otherwise when it is set
+    environment.pop("PYTEST_CURRENT_TEST", None)  # MLflow changes its behaviour under pytest
     paths = [str(PROJECT_ROOT), environment.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     return environment
