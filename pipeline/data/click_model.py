@@ -1,4 +1,4 @@
-"""The planted click model: a hidden logistic model with a few products of fields.
+"""The click model of synthetic rows: a logistic model with a few products of fields.
 
 logit = intercept + scale * (sum_f w_f[h(v_f)] + sum_(a, b) u_a[h(v_a)] u_b[h(v_b)]), where v_f is
 the number of the field's value and h hashes it to 4,096 buckets. The weights depend on the field's

@@ -1,8 +1,8 @@
-"""Drawing values from fixed distributions, one table look-up a value.
+"""Quantile tables: draw from a fixed distribution with one table lookup per value.
 
-A `QuantileTable` cuts a distribution into 65,536 cells of equal probability. The leading 16 bits
-of a random 64-bit word choose the cell, the next 32 a place inside it, and the last 16 are left
-to the caller (here: is the value missing).
+A `QuantileTable` cuts a distribution into 65,536 cells of equal probability. The leading 16 bits of
+a random 64-bit word choose the cell, the next 32 the position inside it, and the last 16 are free
+for the caller (here: is the value missing).
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class QuantileTable(NamedTuple):
         cells = (words >> np.uint64(48)).astype(np.int64)
         values: np.ndarray = self.first.take(cells)
         if self.is_wide:
-            place = (words >> np.uint64(16)) & np.uint64(0xFFFFFFFF)
-            place *= self.width.take(cells)
-            values += (place >> np.uint64(32)).astype(np.int32)
+            offset = (words >> np.uint64(16)) & np.uint64(0xFFFFFFFF)
+            offset *= self.width.take(cells)
+            values += (offset >> np.uint64(32)).astype(np.int32)
         return values
 
 

@@ -1,7 +1,7 @@
 """Writing synthetic data sets: Criteo- or Avazu-shaped parquet of any size, in bounded memory.
 
 The rows depend on the options but for `workers` and `compression`: each row group is drawn from a
-generator of its own, seeded by the seed and the group's place.
+generator of its own, seeded by the seed and the number of the group.
 """
 
 from __future__ import annotations
@@ -179,6 +179,6 @@ def _groups(options: SynthOptions, shard: int) -> Iterator[_Group]:
     start = shard * options.rows_per_shard
     stop = min(start + options.rows_per_shard, options.rows)
     per_shard = -(-options.rows_per_shard // options.row_group_rows)
-    for place, first in enumerate(range(start, stop, options.row_group_rows)):
+    for index, first in enumerate(range(start, stop, options.row_group_rows)):
         rows = min(options.row_group_rows, stop - first)
-        yield _Group(shard * per_shard + place, first, rows)
+        yield _Group(shard * per_shard + index, first, rows)

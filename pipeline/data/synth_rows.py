@@ -1,4 +1,4 @@
-"""Drawing synthetic rows: the values of every field, which are missing, and the clicks."""
+"""Draws synthetic rows: the values of every field, missing values, and clicks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CALIBRATION_ROWS = 1 << 16
 
 @dataclass(frozen=True)
 class SynthField:
-    """How one column is drawn. `size` values, or for counts as many as they have buckets."""
+    """How one column is drawn. `size`: number of values, for counts the number of buckets."""
 
     name: str
     size: int

@@ -1,7 +1,7 @@
-"""The published look of synthetic values: 8-digit hex strings, integers, keys.
+"""Synthetic values in the published formats: 8-digit hex strings, integers, keys.
 
-A field's values are numbered 0 .. size-1; each number always looks the same, whatever the seed of
-the rows, so that a model trained on one synthetic data set fits another.
+A field's values are numbered 0 .. size-1. A number gives the same text for every seed, so that a
+model trained on one synthetic data set fits another.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _SCATTER_FROM = 64
 
 
 def permute_ranks(ranks: np.ndarray, size: int) -> np.ndarray:
-    """Numbers [n] int32 of the values with these ranks: popular ones lie all over the range.
+    """Numbers [n] int32 of the values with these popularity ranks: a bijection of 0 .. size-1.
 
-    A bijection of 0 .. size-1, so that hot rows of a table are not neighbours.
+    It spreads popular values over the range, so that hot embedding rows are not neighbours.
     """
     if size <= _SCATTER_FROM:
         return ranks

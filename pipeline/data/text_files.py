@@ -1,8 +1,11 @@
-"""The published text files: Criteo's tab-separated rows and Avazu's CSV, plain or gzip.
+"""The published text files: Criteo's TSV and Avazu's CSV, plain or gzip; finding a bad line.
 
 Criteo: no header; label (absent in test files), I1..I13, C1..C26. Avazu: a header; id, click
 (absent in test files), then 22 columns, in any order. Fields are never quoted. An integer is
 decimal; a string is exactly 8 hex digits; any of these may be empty. Label and id may not.
+
+The converter parses blocks with pyarrow. Only after it has refused a block does
+`find_broken_line` read line by line, to name the line and the field.
 """
 
 from __future__ import annotations
@@ -25,8 +28,12 @@ from pipeline.errors import ConfigError, ContractError
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _GZIP_MAGIC = b"\x1f\x8b"
-# Longer than any honest line; a first line beyond it is not read on.
+# Longer than any valid line; a longer first line is not read to its end.
 _MAX_LINE = 1 << 16
+_INTEGER = re.compile(r"-?[0-9]+")
+_HEX = re.compile(r"[0-9a-fA-F]{8}")
+_SHOWN = 60
+FieldCheck = Callable[[str], str | None]  # field's text -> what is wrong, or None
 
 
 class TextFile(NamedTuple):
@@ -124,14 +131,6 @@ def _avazu(path: Path, header: str) -> TextFile:
 def never_null(dataset: Dataset) -> set[str]:
     """The columns that every row must fill."""
     return {KEY_COLUMNS[dataset].name, LABEL_COLUMNS[dataset].name}
-
-
-_INTEGER = re.compile(r"-?[0-9]+")
-_HEX = re.compile(r"[0-9a-fA-F]{8}")
-_SHOWN = 60
-
-# Says what is wrong with a field's text, or None.
-FieldCheck = Callable[[str], str | None]
 
 
 def find_broken_line(file: TextFile, rows_before: int) -> str | None:
