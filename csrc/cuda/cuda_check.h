@@ -12,7 +12,7 @@
 #include <string>
 
 #include "common/check.h"
-#include "cuda/device_memory_error.h"
+#include "common/device_memory_error.h"
 
 namespace dpiframe {
 

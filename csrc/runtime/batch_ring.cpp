@@ -17,7 +17,7 @@ constexpr std::int64_t kShortRow = 16384;  // bytes
 // thread sleeps.
 constexpr std::chrono::microseconds kSpin{100};
 // Many blocks take tickets for longer than the end of a stream takes (docs/kernels_lookup.md).
-constexpr std::int64_t kToldRows = 16'384;
+constexpr std::int64_t kMaxPolledRows = 16'384;
 
 std::size_t padded(std::size_t bytes) {
   return (bytes + 15) / 16 * 16;
@@ -123,7 +123,7 @@ int BatchRing::submit(const HostBatch& batch) {
   // The batch before last has read what the copy will overwrite.
   if (number >= kInputs) copy_in_.wait_for(events(number - kInputs).computed.get());
   const BatchEvents& own = events(number);
-  RunInputs run{};
+  BatchMemory run{};
   send(batch, slot, static_cast<char*>(inputs_[number % kInputs].get()), run);
   own.copied.record(copy_in_);
   program_.stream().wait_for(own.copied.get());
@@ -154,7 +154,7 @@ void BatchRing::check(const HostBatch& batch) const {
              " dense features, got ", batch.dense.columns.size());
 }
 
-void BatchRing::send(const HostBatch& batch, Slot& slot, char* inputs, RunInputs& run) {
+void BatchRing::send(const HostBatch& batch, Slot& slot, char* inputs, BatchMemory& run) {
   const bool ids_direct = readable_by_device(batch.ids, batch.size);
   const bool dense_direct = readable_by_device(batch.dense, batch.size);
   const std::size_t id_bytes = ids_direct ? bytes_each(batch.ids) : id_bytes_;
@@ -209,7 +209,7 @@ void BatchRing::count_seconds(std::int64_t number) {
   seconds_.copy_out += seconds.copy_out;
 }
 
-void BatchRing::launch_in_place(RunInputs inputs, cudaStream_t caller) {
+void BatchRing::launch_in_place(BatchMemory inputs, cudaStream_t caller) {
   const DeviceGuard guard(program_.device());
   check_not_captured(caller);
   if (own_busy_) {
@@ -218,10 +218,10 @@ void BatchRing::launch_in_place(RunInputs inputs, cudaStream_t caller) {
   }
   inputs.report = in_place_.device();
   inputs.report_copy = in_place_.host();
-  telling_ = inputs.batch <= kToldRows;
-  if (telling_) {
-    end_.reset();
-    inputs.end = end_.end();
+  polls_flag_ = inputs.batch <= kMaxPolledRows;
+  if (polls_flag_) {
+    completion_.reset();
+    inputs.completion = completion_.get();
   }
   try {
     program_.run(inputs, caller);
@@ -233,14 +233,14 @@ void BatchRing::launch_in_place(RunInputs inputs, cudaStream_t caller) {
 
 bool BatchRing::await_in_place(cudaStream_t caller, std::span<std::int64_t> report) {
   const DeviceGuard guard(program_.device());
-  if (telling_)
-    end_.wait(caller);
+  if (polls_flag_)
+    completion_.wait(caller);
   else
     DPIF_CUDA_CHECK(cudaStreamSynchronize(caller));
   return take_in_place(report);
 }
 
-void BatchRing::start_in_place(RunInputs inputs, cudaStream_t caller) {
+void BatchRing::start_in_place(BatchMemory inputs, cudaStream_t caller) {
   const DeviceGuard guard(program_.device());
   if (cudaStreamQuery(caller) != cudaSuccess) {  // a wait costs the GPU more than this asking
     (void)cudaGetLastError();                    // "not ready" is no failure of the next launch
@@ -253,7 +253,7 @@ void BatchRing::start_in_place(RunInputs inputs, cudaStream_t caller) {
   program_.run(inputs, program_.stream().get());
 }
 
-void BatchRing::enqueue(std::span<const RunInputs> batches, const Event& started,
+void BatchRing::enqueue(std::span<const BatchMemory> batches, const Event& started,
                         std::span<const TimedEvent> ends) {
   const DeviceGuard guard(program_.device());
   const std::lock_guard turn(turn_);

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "cuda/completion_flag_wait.h"
+#include "cuda/completion_flag.h"
 #include "cuda/device_buffer.h"
 #include "cuda/stream.h"
 #include "kernels/embedding/multi_table_lookup.h"
@@ -52,20 +52,20 @@ class BatchRing {
 
   // Runs a batch whose memory lies on the device on `caller` itself, after what that holds so far;
   // any kind of stream but one that is being captured (std::invalid_argument).
-  void launch_in_place(RunInputs inputs, cudaStream_t caller);
+  void launch_in_place(BatchMemory inputs, cudaStream_t caller);
   // Must follow it: waits for the batch, of which all can be read then on any stream, and takes the
   // counters, as collect.
   bool await_in_place(cudaStream_t caller, std::span<std::int64_t> report);
 
   // The same on the program's stream, so that batches may be started one behind the other; finish
   // waits for all of them and takes the counters of all.
-  void start_in_place(RunInputs inputs, cudaStream_t caller);
+  void start_in_place(BatchMemory inputs, cudaStream_t caller);
   bool finish_in_place(std::span<std::int64_t> report);
 
   // Runs batches whose memory lies on the device on the program's stream, one behind the other,
   // with no other thread's between; records `started` before them, and the end of each. Any thread
   // may call this while one other uses the ring; not while a batch in place is under way.
-  void enqueue(std::span<const RunInputs> batches, const Event& started,
+  void enqueue(std::span<const BatchMemory> batches, const Event& started,
                std::span<const TimedEvent> ends);
 
   int num_slots() const { return static_cast<int>(slots_.size()); }
@@ -89,7 +89,7 @@ class BatchRing {
 
   void check(const HostBatch& batch) const;
   // Enqueues the copy of ids and dense features to `inputs`, and says where they lie there.
-  void send(const HostBatch& batch, Slot& slot, char* inputs, RunInputs& run);
+  void send(const HostBatch& batch, Slot& slot, char* inputs, BatchMemory& run);
   // Enqueues the copy of columns as they are, or packed where `packed` is not null.
   void copy_in(const HostColumns& from, std::int64_t size, std::size_t number_bytes,
                const void* packed, void* inputs);
@@ -114,8 +114,8 @@ class BatchRing {
   std::int64_t num_submitted_ = 0;
   BatchSeconds seconds_;
   Report in_place_;
-  KernelEndWait end_;
-  bool telling_ = false;  // the batch in place tells its end
+  PolledCompletion completion_;
+  bool polls_flag_ = false;  // the batch in place tells its end
   Event switch_;          // between the program's stream and the caller's
   // The program's stream may hold work that the next batch on the caller's must come after.
   bool own_busy_ = false;

@@ -22,7 +22,7 @@ cudaGraph_t capture_graph(const Stream& stream, const std::function<void()>& enq
 }
 
 CapturedGraph::CapturedGraph(cudaGraph_t graph, std::vector<cudaGraphNode_t> input_nodes,
-                             const RunInputs& captured_with)
+                             const BatchMemory& captured_with)
     : graph_(graph), input_nodes_(std::move(input_nodes)), inputs_(captured_with) {
   try {
     instantiate();
@@ -53,9 +53,9 @@ void CapturedGraph::instantiate() {
   DPIF_CUDA_CHECK(cudaGraphInstantiate(&executable_, graph_, 0));
 }
 
-void CapturedGraph::launch(const RunInputs& inputs, cudaStream_t stream) {
+void CapturedGraph::launch(const BatchMemory& inputs, cudaStream_t stream) {
   if (inputs != inputs_) {
-    RunInputs changed = inputs;
+    BatchMemory changed = inputs;
     for (std::size_t i = 0; i < input_nodes_.size(); ++i) {
       void* arguments[] = {&changed, params_[i].kernelParams[1]};
       cudaKernelNodeParams params = params_[i];

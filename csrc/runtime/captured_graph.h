@@ -17,14 +17,14 @@ cudaGraph_t capture_graph(const Stream& stream, const std::function<void()>& enq
 // Move-only owner of a graph and its executable form.
 class CapturedGraph {
  public:
-  // `graph` becomes this object's. `input_nodes` are its kernels that take (RunInputs, parameters).
+  // `graph` becomes this object's. `input_nodes` are its kernels that take (BatchMemory, parameters).
   CapturedGraph(cudaGraph_t graph, std::vector<cudaGraphNode_t> input_nodes,
-                const RunInputs& captured_with);
+                const BatchMemory& captured_with);
   ~CapturedGraph();
   CapturedGraph(CapturedGraph&& other) noexcept;
   CapturedGraph& operator=(CapturedGraph&&) = delete;
 
-  void launch(const RunInputs& inputs, cudaStream_t stream);
+  void launch(const BatchMemory& inputs, cudaStream_t stream);
 
  private:
   void instantiate();
@@ -33,7 +33,7 @@ class CapturedGraph {
   cudaGraphExec_t executable_ = nullptr;
   std::vector<cudaGraphNode_t> input_nodes_;
   std::vector<cudaKernelNodeParams> params_;  // of the input nodes
-  RunInputs inputs_;                          // what the executable form holds
+  BatchMemory inputs_;                          // what the executable form holds
 };
 
 }  // namespace dpiframe

@@ -89,7 +89,7 @@ void CudaProgram::build(const Plan& plan, const ExecutorOptions& options) {
       options);
 }
 
-void CudaProgram::run(const RunInputs& inputs, cudaStream_t stream) {
+void CudaProgram::run(const BatchMemory& inputs, cudaStream_t stream) {
   const DeviceGuard guard(device_);
   DPIF_CHECK(executor_ != nullptr, "the program is not built");
   if (!failure_.empty()) {
@@ -131,7 +131,7 @@ const float* CudaProgram::numbers(int weight) const {
   return weight < 0 ? nullptr : reinterpret_cast<const float*>(places_.at(weight));
 }
 
-void CudaProgram::add_step(std::function<void(std::int64_t, const RunInputs&, cudaStream_t)> launch,
+void CudaProgram::add_step(std::function<void(std::int64_t, const BatchMemory&, cudaStream_t)> launch,
                            bool takes_inputs) {
   steps_.push_back({std::move(launch), takes_inputs});
 }

@@ -113,7 +113,7 @@ class CudaProgram {
 
   // Enqueues a batch on `stream`, of which any may come but one at a time (executor.h). After an
   // error of CUDA the program refuses to run again.
-  void run(const RunInputs& inputs, cudaStream_t stream);
+  void run(const BatchMemory& inputs, cudaStream_t stream);
   void poison();  // for tests: fills the arena with NaN
 
   int device() const { return device_; }
@@ -126,7 +126,7 @@ class CudaProgram {
   std::size_t device_bytes() const { return weights_.bytes() + arena_.bytes() + forward_bytes_; }
 
  private:
-  using Launch = std::function<void(std::int64_t rows, const RunInputs&, cudaStream_t)>;
+  using Launch = std::function<void(std::int64_t rows, const BatchMemory&, cudaStream_t)>;
 
   std::span<std::byte> arena() const {
     return {static_cast<std::byte*>(arena_.get()), arena_.bytes()};

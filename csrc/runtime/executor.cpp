@@ -54,14 +54,14 @@ Executor::Executor(Plan plan, std::vector<LaunchStep> steps, WholePlan whole,
   DPIF_CHECK(options.max_rows >= 1, "max_rows must be at least 1, got ", options.max_rows);
   for (const PlannedStep& planned : plan_.steps()) used_[planned.stream] = true;
   for (const std::int64_t rows : buckets_) {
-    enqueue({rows, RunInputs{}, stream().get(), nullptr});
+    enqueue({rows, BatchMemory{}, stream().get(), nullptr});
     DPIF_CUDA_CHECK(cudaStreamSynchronize(stream().get()));
     if (options_.graphs) graphs_.push_back(capture(rows));
   }
   warm_ = true;
 }
 
-void Executor::run(const RunInputs& inputs, cudaStream_t stream) {
+void Executor::run(const BatchMemory& inputs, cudaStream_t stream) {
   DPIF_CHECK(inputs.batch >= 1 && inputs.batch <= options_.max_rows, "a batch must have 1 to ",
              options_.max_rows, " rows, got ", inputs.batch);
   const auto bucket = std::lower_bound(buckets_.begin(), buckets_.end(), inputs.batch);
@@ -105,7 +105,7 @@ void Executor::launch(const LaunchStep& step, bool refused, cudaStream_t stream,
 
 CapturedGraph Executor::capture(std::int64_t rows) {
   std::vector<cudaGraphNode_t> nodes;
-  const RunInputs inputs{};
+  const BatchMemory inputs{};
   cudaGraph_t graph =
       capture_graph(stream(), [&] { enqueue({rows, inputs, stream().get(), &nodes}); });
   return CapturedGraph(graph, std::move(nodes), inputs);

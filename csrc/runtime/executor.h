@@ -18,8 +18,8 @@
 namespace dpiframe {
 
 struct LaunchStep {
-  std::function<void(std::int64_t rows, const RunInputs& inputs, cudaStream_t stream)> launch;
-  bool takes_inputs;  // the last kernel it launches takes (RunInputs, parameters)
+  std::function<void(std::int64_t rows, const BatchMemory& inputs, cudaStream_t stream)> launch;
+  bool takes_inputs;  // the last kernel it launches takes (BatchMemory, parameters)
 };
 
 // Does all that the plan does, in buckets of more than `beyond` and up to `rows` rows.
@@ -46,7 +46,7 @@ class Executor {
 
   // Enqueues a batch of 1 to max_rows rows; its work begins and ends on `stream`, which takes the
   // place of the plan's first one. Batches on different streams must be put in order by the caller.
-  void run(const RunInputs& inputs, cudaStream_t stream);
+  void run(const BatchMemory& inputs, cudaStream_t stream);
 
   const Stream& stream() const { return streams_[0]; }
   const std::vector<std::int64_t>& buckets() const { return buckets_; }
@@ -54,7 +54,7 @@ class Executor {
  private:
   struct Launches {
     std::int64_t rows;
-    const RunInputs& inputs;
+    const BatchMemory& inputs;
     cudaStream_t first;                   // in place of streams_[0]
     std::vector<cudaGraphNode_t>* nodes;  // takes those with inputs; null: nothing is captured
   };

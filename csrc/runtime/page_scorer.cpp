@@ -234,9 +234,9 @@ void PageScorer::compute(const StoredUnit& unit, Slot& slot) {
   const std::int64_t number_bytes = unit.ids.number_bytes;
   auto* scores = static_cast<float*>(slot.scores.take(0));
   const auto* dense = static_cast<const float*>(slot.dense.take(0));
-  std::vector<RunInputs> batches;
+  std::vector<BatchMemory> batches;
   for (std::int64_t row = 0; row < rows; row += most) {
-    RunInputs batch{};
+    BatchMemory batch{};
     batch.ids = static_cast<const char*>(slot.ids.take(0)) + row * number_bytes;
     batch.ids_are_int64 = number_bytes == sizeof(std::int64_t);
     batch.dense = num_dense_ > 0 ? dense + row : nullptr;

@@ -67,7 +67,7 @@ class DeviceForwardCross {
                      int multiprocessors, std::span<std::byte> scratch);
 
   // As DeviceForward's.
-  void run(std::int64_t rows, const RunInputs& inputs, cudaStream_t stream) const;
+  void run(std::int64_t rows, const BatchMemory& inputs, cudaStream_t stream) const;
 
   bool takes_large() const { return tall_blocks_ > 0; }
   std::size_t bytes() const { return memory_.bytes() + tall_memory_.bytes(); }

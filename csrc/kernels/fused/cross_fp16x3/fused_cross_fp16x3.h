@@ -44,7 +44,7 @@ class DeviceForwardSplit {
   static std::size_t scratch_bytes(const ForwardCrossModel& model, int multiprocessors);
 
   // As DeviceForward's.
-  void run(std::int64_t rows, const RunInputs& inputs, cudaStream_t stream) const;
+  void run(std::int64_t rows, const BatchMemory& inputs, cudaStream_t stream) const;
 
   std::size_t bytes() const { return memory_.bytes(); }
 

@@ -64,7 +64,7 @@ class DeviceForward {
 
   // Enqueues the scores of the first `rows` rows or as many as the batch has; never synchronises,
   // never allocates, may be captured in a graph. One launch; not for two streams at a time.
-  void run(std::int64_t rows, const RunInputs& inputs, cudaStream_t stream) const;
+  void run(std::int64_t rows, const BatchMemory& inputs, cudaStream_t stream) const;
 
   std::size_t bytes() const { return memory_.bytes(); }
 
