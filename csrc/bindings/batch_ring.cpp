@@ -8,10 +8,9 @@
 #include "bindings/device_tensors.h"
 #include "bindings/families.h"
 #include "bindings/numpy_args.h"
-#include "cuda/device_guard.h"
+#include "cuda/stream.h"
 #include "runtime/batch_ring.h"
 #include "runtime/cuda_program.h"
-#include "runtime/ring_call.h"
 
 namespace dpiframe {
 namespace {
@@ -93,7 +92,7 @@ struct RingArgument {
     RingCall done;
     {
       const py::gil_scoped_release release;
-      done = run_call(*ring, call, max_rows, values, static_cast<int>(report.size()));
+      done = ring->run(call, max_rows, values);
     }
     py::list reports;
     for (const std::vector<std::int64_t>& found : done.reports) reports.append(to_numpy(found));

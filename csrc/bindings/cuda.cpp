@@ -87,8 +87,8 @@ class CudaLookupCall {
     // Loads the kernel, for a batch of no rows: it reads and writes nothing.
     multi_table_lookup(lookup.inputs.batch, lookup.params, BatchMemory{}, stream.get());
     stream.synchronize();
-    cudaGraph_t graph = capture_graph(stream, [&] { lookup.launch(stream.get()); });
-    return CapturedGraph(graph, {}, lookup.inputs);
+    CudaGraph graph = capture_graph(stream, [&] { lookup.launch(stream.get()); });
+    return CapturedGraph(std::move(graph), {}, lookup.inputs);
   }
 
   CheckedLookup lookup_;

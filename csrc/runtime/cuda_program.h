@@ -136,7 +136,7 @@ class CudaProgram {
   const float* numbers(int weight) const;
   std::vector<DeviceLookupField> fields(const std::vector<LookupSlot>& slots) const;
   void upload(WeightKind kind, const float* values, std::int64_t size, char* target);
-  void add_step(Launch launch, bool takes_inputs = false);
+  void add_step(Launch launch, bool takes_batch = false);
   template <class Model, class Make>
   void add_whole(const std::vector<LookupSlot>& slots, Model model, const Make& make);
   void add_forward_split(const std::vector<LookupSlot>& slots, const ForwardCrossModel& model,

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
-#include "cuda/device_guard.h"
+#include "cuda/stream.h"
 #include "kernels/elementwise/load_dense.h"
 #include "kernels/elementwise/steps.h"
 #include "runtime/cuda_program.h"

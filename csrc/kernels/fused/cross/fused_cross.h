@@ -19,7 +19,7 @@
 #include <span>
 #include <vector>
 
-#include "cuda/device_arrays.h"
+#include "cuda/device_buffer.h"
 #include "kernels/fused/cross/smem_layout.h"
 #include "kernels/fused/cross_persistent/smem_layout.h"
 #include "kernels/fused/mlp/fused_mlp.h"

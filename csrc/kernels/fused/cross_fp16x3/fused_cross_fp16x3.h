@@ -13,7 +13,7 @@
 #include <span>
 #include <vector>
 
-#include "cuda/device_arrays.h"
+#include "cuda/device_buffer.h"
 #include "kernels/fused/cross/fused_cross.h"
 #include "kernels/fused/cross_fp16x3/smem_layout.h"
 

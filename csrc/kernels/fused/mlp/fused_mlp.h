@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "common/precision.h"
-#include "cuda/device_arrays.h"
+#include "cuda/device_buffer.h"
 #include "kernels/batch_memory.h"
 #include "kernels/embedding/multi_table_lookup_cuda.h"
 #include "kernels/fused/gather_plan.h"
