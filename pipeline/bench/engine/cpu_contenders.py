@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from dpiframe_core import ModelSpec
-from dpiframe_core.engine.cpu import CpuEngine
+from dpiframe_core.engine.cpu import CpuBackend
 from dpiframe_core.lowering import lower
 from pipeline.bench.engine.cases import EngineCase
 from pipeline.bench.engine.contenders import (
@@ -30,7 +30,7 @@ def cpu_contenders(spec: ModelSpec, weights: Weights, case: EngineCase) -> Maker
     inputs = [(torch.from_numpy(b.dense.T), torch.from_numpy(b.ids)) for b in batches]
 
     def ours() -> Contender:
-        engine = CpuEngine(lower(spec, weights, case.passes()), case.batch, case.threads)
+        engine = CpuBackend(lower(spec, weights, case.passes()), case.batch, case.threads)
 
         def run(i: int) -> np.ndarray:
             logits = np.empty(case.batch, np.float32)
