@@ -25,9 +25,8 @@ from pipeline.errors import (
 )
 from pipeline.planning.plan import JobPlan, make_plan
 from pipeline.planning.units import Unit
-from pipeline.publishing.finish import check_rejected, finish_output
 from pipeline.publishing.lock import OutputLock
-from pipeline.publishing.output import claim, storage_errors, tidy
+from pipeline.publishing.output import check_rejected, claim, finish_output, storage_errors, tidy
 from pipeline.publishing.records import (
     ErrorKind,
     Manifest,
