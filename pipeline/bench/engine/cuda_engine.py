@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dpiframe_core import Bundle, Engine, ModelSpec
-from dpiframe_core.engine.cuda.engine import CudaEngine, CudaOptions
+from dpiframe_core.engine.cuda.backend import CudaBackend, CudaOptions
 from dpiframe_core.lowering import lower
 from pipeline.bench.engine.cases import Batch, EngineCase
 from pipeline.bench.engine.peers import Weights
@@ -24,7 +24,7 @@ DeviceInput = tuple[Tensor, Tensor | None]  # ids [F, B]; dense [N, B], None wit
 
 def open_engine(
     spec: ModelSpec, weights: Weights, case: EngineCase, max_batch: int | None = None
-) -> tuple[Engine, CudaEngine]:
+) -> tuple[Engine, CudaBackend]:
     """The engine of a case and its CUDA backend; `max_batch` is the case's batch by default."""
     options = CudaOptions(
         precision=case.precision,
@@ -35,7 +35,7 @@ def open_engine(
         policy=case.policy,
         threads=case.threads,
     )
-    runner = CudaEngine(lower(spec, weights, case.passes()), options)
+    runner = CudaBackend(lower(spec, weights, case.passes()), options)
     return Engine(Bundle(Path(), spec, digest=""), runner, case.precision, "fail"), runner
 
 
@@ -53,7 +53,7 @@ def on_device(batches: Sequence[Batch]) -> list[DeviceInput]:
     ]
 
 
-def time_back_to_back(runner: CudaEngine, inputs: Sequence[DeviceInput], repeats: int) -> Timing:
+def time_back_to_back(runner: CudaBackend, inputs: Sequence[DeviceInput], repeats: int) -> Timing:
     """Milliseconds of a batch on the GPU where many run back to back and none is waited for."""
     batch = inputs[0][0].shape[1]
     outs = [torch.empty(batch, device="cuda") for _ in inputs]

@@ -61,7 +61,7 @@ def columns_of(table: pa.Table, names: Sequence[str]) -> np.ndarray:
 
 
 def check(engine: Engine, case: Stored) -> None:
-    scorer = engine.stored_scorer()
+    scorer = engine.page_scorer()
     assert scorer is not None
     found = scorer.score(case.columns, case.memory, case.dense)
     assert found is not None
@@ -109,7 +109,7 @@ def test_ids_outside_their_tables_are_counted(engine: Engine, tmp_path: Path) ->
     values = table.column(NAMES[1]).to_numpy().copy()
     values[[3, 1500, 2499]] = [-1, 10**6, 7000]
     case = stored(tmp_path / "a.parquet", table.set_column(index, NAMES[1], pa.array(values)))
-    scorer = engine.stored_scorer()
+    scorer = engine.page_scorer()
     assert scorer is not None
 
     found = scorer.score(case.columns, case.memory, case.dense)
@@ -124,7 +124,7 @@ def test_corrupt_pages_are_refused_or_harmless(
     engine: Engine, tmp_path: Path, compression: str
 ) -> None:
     case = stored(tmp_path / "a.parquet", encoded_table(5000), 2000, compression=compression)
-    scorer = engine.stored_scorer()
+    scorer = engine.page_scorer()
     assert scorer is not None
     rng = np.random.default_rng(7)
     whole = case.memory[: case.columns.packed_bytes].copy()
@@ -144,7 +144,7 @@ def test_several_threads_at_one_time(engine: Engine, tmp_path: Path) -> None:
         stored(tmp_path / f"{i}.parquet", encoded_table(500 + 977 * i, seed=i)) for i in range(12)
     ]
     expected = [engine.score(case.ids, case.dense) for case in cases]
-    scorer = engine.stored_scorer()
+    scorer = engine.page_scorer()
     assert scorer is not None
 
     def scores(i: int) -> bool:
@@ -162,7 +162,7 @@ def test_several_threads_at_one_time(engine: Engine, tmp_path: Path) -> None:
 def test_memory_grows_with_units_and_goes_with_the_engine(tmp_path: Path) -> None:
     tiny_bundle(tmp_path / "bundle")
     engine = load_engine(tmp_path / "bundle", device="cuda", max_batch=1000)
-    scorer = engine.stored_scorer()
+    scorer = engine.page_scorer()
     assert scorer is not None
     assert scorer.device_bytes == 0
     case = stored(tmp_path / "a.parquet", encoded_table(4097))
@@ -176,7 +176,7 @@ def test_memory_grows_with_units_and_goes_with_the_engine(tmp_path: Path) -> Non
 
 def test_wrong_shapes_are_refused(engine: Engine, tmp_path: Path) -> None:
     case = stored(tmp_path / "a.parquet", encoded_table(111))
-    scorer = engine.stored_scorer()
+    scorer = engine.page_scorer()
     assert scorer is not None
     with pytest.raises(ValueError, match="stored bytes, but memory of 10"):
         scorer.score(case.columns, case.memory[:10].copy(), case.dense)

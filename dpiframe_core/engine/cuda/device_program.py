@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from dpiframe_core import _core
+from dpiframe_core.engine.cuda.device_layout import DeviceLayout
 from dpiframe_core.engine.cuda.fused_cross import OneCrossKernel, one_cross_kernel, steps_up_to
 from dpiframe_core.engine.cuda.fused_mlp import Level, OneKernel, one_kernel
-from dpiframe_core.engine.cuda.layout import DeviceLayout
 from dpiframe_core.engine.cuda.steps import FusedLinear, LoadDense, joined
 from dpiframe_core.program import steps as p
 from dpiframe_core.program.steps import Program, Step, View, Weight

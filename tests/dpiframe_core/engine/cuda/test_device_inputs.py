@@ -7,7 +7,14 @@ import pytest
 import torch
 
 from dpiframe_core import _core
-from dpiframe_core.engine.cuda.inputs import DENSE, IDS, NOTHING, DeviceInputs, matrix_at, on_device
+from dpiframe_core.engine.cuda.device_inputs import (
+    DENSE,
+    IDS,
+    NOTHING,
+    DeviceInputs,
+    matrix_at,
+    on_device,
+)
 
 HERE = -1  # what torch calls the device of a CPU tensor
 

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from dpiframe_core import _core
-from dpiframe_core.engine.cuda.layout import lay_out
-from dpiframe_core.engine.cuda.program import DeviceProgram
-from dpiframe_core.engine.cuda.stored_scorer import SLOTS as SLOTS_OF_UNITS
-from dpiframe_core.engine.cuda.stored_scorer import StoredScorer
+from dpiframe_core.engine.cuda.device_layout import lay_out
+from dpiframe_core.engine.cuda.device_program import DeviceProgram
+from dpiframe_core.engine.cuda.page_scorer import SLOTS as SLOTS_OF_UNITS
+from dpiframe_core.engine.cuda.page_scorer import PageScorer
 from dpiframe_core.engine.host_inputs import Columns
 from dpiframe_core.engine.one_caller import OneCaller
 from dpiframe_core.program.schedule import Policy
 from dpiframe_core.program.steps import Program
 
 if TYPE_CHECKING:
-    from dpiframe_core.engine.cuda.inputs import DeviceInputs, Matrix
+    from dpiframe_core.engine.cuda.device_inputs import DeviceInputs, Matrix
 
 SLOTS = 3  # batches in flight: one copied in, one computed, one copied out
 
@@ -66,7 +66,7 @@ class Faults:
     each_thread_leaves: bool = False
 
 
-class CudaEngine:
+class CudaBackend:
     """Runs one program; one caller at a time.
 
     DeviceMemoryError where the GPU has too little memory; RuntimeError where CUDA fails, in a
@@ -108,7 +108,7 @@ class CudaEngine:
     @cached_property
     def inputs(self) -> DeviceInputs:
         """What finds batches on the device; it brings torch, which the others do without."""
-        from dpiframe_core.engine.cuda.inputs import DeviceInputs
+        from dpiframe_core.engine.cuda.device_inputs import DeviceInputs
 
         program = self.program
         return DeviceInputs(len(program.field_rows), program.num_dense, self.options.device)
@@ -236,7 +236,7 @@ class CudaEngine:
         with self._turn:
             return self._counts(self._ring.finish_in_place())
 
-    def stored_scorer(self, use_oov: bool) -> StoredScorer:
+    def page_scorer(self, use_oov: bool) -> PageScorer:
         """What scores ids as parquet stores them; threads may use it beside the engine's caller.
 
         Not while batches on the device are scored.
@@ -245,7 +245,7 @@ class CudaEngine:
         native = _core.PageScorer(
             self._native, self._ring, len(program.field_rows), program.num_dense, SLOTS_OF_UNITS
         )
-        return StoredScorer(native, self._counts, use_oov)
+        return PageScorer(native, self._counts, use_oov)
 
     def poison(self) -> None:
         """For tests: fill the arena with NaN, so that what nothing wrote shows."""

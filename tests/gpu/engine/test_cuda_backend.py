@@ -24,7 +24,7 @@ from cuda_cases import (
     scaled_error,
 )
 
-from dpiframe_core.engine.cuda.engine import CudaEngine
+from dpiframe_core.engine.cuda.backend import CudaBackend
 from dpiframe_core.lowering import DEVICE_FORM, DEVICE_PASSES, PASSES, lower
 from dpiframe_core.model.builtin import Deep, Features, wdl
 from dpiframe_core.model.spec import FieldSpec, ModelSpec
@@ -133,7 +133,7 @@ def test_a_table_of_more_than_2_31_numbers():
         weights[name] = torch.from_numpy(table)
     program = lower(spec(rows), weights, DEVICE_PASSES)
     ids = np.stack([places[batch.ids[0]], batch.ids[1]])
-    engine = CudaEngine(program, cuda_options(precision="fp16", max_batch=512))
+    engine = CudaBackend(program, cuda_options(precision="fp16", max_batch=512))
     assert scaled_error(logits(engine, ids, batch.dense), batch.logits) < BOUNDS["fp16"]
     beyond = [ids[0] + rows, ids[1]]
     assert engine.run(beyond, batch.dense, False, np.empty(300, "f4")).tolist() == [300, 0]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from cuda_cases import HAS_GPU, POLICIES, PRECISIONS, cuda_engine, inputs, large_model, logits
 
-from dpiframe_core.engine.cuda.engine import Faults
+from dpiframe_core.engine.cuda.backend import Faults
 from dpiframe_core.lowering import DEVICE_FORM
 from dpiframe_core.model.torch_module import CTRModel
 

@@ -25,7 +25,7 @@ from cuda_cases import (
 )
 from odd_models import DENSE, DIMS, FIELDS, HIDDEN, LAYERS, MIXED, odd_shapes
 
-from dpiframe_core.engine.cuda.engine import CudaEngine
+from dpiframe_core.engine.cuda.backend import CudaBackend
 from dpiframe_core.model.builtin import MODELS
 from dpiframe_core.model.torch_module import CTRModel
 
@@ -121,7 +121,7 @@ def with_bad_ids(model: CTRModel, batch: Batch) -> tuple[np.ndarray, np.ndarray,
 
 
 def check_oov(
-    engine: CudaEngine,
+    engine: CudaBackend,
     ids: np.ndarray,
     dense: np.ndarray,
     expected: np.ndarray,
@@ -134,7 +134,7 @@ def check_oov(
 
 
 def check_bad_ids_on_device(
-    engine: CudaEngine, ids: np.ndarray, dense: np.ndarray, counts: np.ndarray
+    engine: CudaBackend, ids: np.ndarray, dense: np.ndarray, counts: np.ndarray
 ) -> None:
     """Counts, the first place and the scores of arrays on the GPU, ids of both types."""
     scores = np.full(ids.shape[1], np.nan, np.float32)
@@ -148,7 +148,7 @@ def check_bad_ids_on_device(
         assert first == first_bad(engine, ids)
 
 
-def first_bad(engine: CudaEngine, ids: np.ndarray) -> tuple[int, int]:
+def first_bad(engine: CudaBackend, ids: np.ndarray) -> tuple[int, int]:
     """The first (row, field) with an id outside its table."""
     rows = np.array(engine.program.field_rows)[:, None]
     places = np.argwhere(((ids < 0) | (ids >= rows)).T)

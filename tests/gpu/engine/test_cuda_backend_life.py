@@ -26,7 +26,7 @@ from cuda_cases import (
     program_of_size,
 )
 
-from dpiframe_core.engine.cuda.engine import CudaEngine
+from dpiframe_core.engine.cuda.backend import CudaBackend
 from dpiframe_core.model.torch_module import CTRModel
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a CUDA device")]
@@ -45,9 +45,9 @@ def host_bytes() -> int:
 def test_memory_is_tables_and_one_arena(alone, name, precision):
     program, rows = program_of_size(name, rows=600_000), 39 * 600_000
     options = cuda_options(precision=precision)
-    CudaEngine(program, options).close()  # CUDA's own memory for kernels is taken here
+    CudaBackend(program, options).close()  # CUDA's own memory for kernels is taken here
     before = free_bytes()
-    engine = CudaEngine(program, options)
+    engine = CudaBackend(program, options)
     taken = before - free_bytes()
     tables = rows * 16 * (4 if precision == "fp32" else 2) + (rows * 4 if name == "wdl" else 0)
     assert taken <= 1.05 * (tables + engine.arena_bytes) + CONSTANT

@@ -1,5 +1,5 @@
-// A device has too little memory: DeviceMemoryError in Python, a RuntimeError. The device stays
-// usable, and less may be asked for.
+// The device has too little memory: DeviceMemoryError in Python, a RuntimeError. The device stays
+// usable: a smaller request may succeed.
 #pragma once
 
 #include <stdexcept>

@@ -14,7 +14,7 @@ from dpiframe_core import _core
 SLOTS = 4
 
 
-class StoredScores(NamedTuple):
+class PageScores(NamedTuple):
     """Scores [B], ids outside their tables a field [F], and what the GPU took, in seconds."""
 
     scores: np.ndarray
@@ -26,7 +26,7 @@ class StoredScores(NamedTuple):
     copy_out: float
 
 
-class StoredScorer:
+class PageScorer:
     """For units of any size, from several threads at one time; its memory grows with them.
 
     `counts`: ids outside their tables [F] of a report of the engine.
@@ -59,7 +59,7 @@ class StoredScorer:
 
     def score(
         self, ids: _core.StoredColumns, memory: np.ndarray, dense: np.ndarray
-    ) -> StoredScores | None:
+    ) -> PageScores | None:
         """Score ids [F, B], whose pages lie in `memory` (uint8), and dense [N, B] float32.
 
         Both should be page-locked. None where a page is corrupt or holds nulls. Ids outside their
@@ -82,4 +82,4 @@ class StoredScorer:
         if found is None:
             return None
         report, batch_seconds, seconds = found
-        return StoredScores(scores, self._counts(report), batch_seconds, *seconds)
+        return PageScores(scores, self._counts(report), batch_seconds, *seconds)

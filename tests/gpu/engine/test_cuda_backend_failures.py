@@ -24,7 +24,7 @@ from cuda_cases import (
 )
 
 from dpiframe_core import load_engine, save_bundle
-from dpiframe_core.engine.cuda.engine import CudaEngine, Faults
+from dpiframe_core.engine.cuda.backend import CudaBackend, Faults
 from dpiframe_core.errors import DeviceMemoryError
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a CUDA device")]
@@ -39,21 +39,21 @@ def test_too_little_memory_is_an_error_with_sizes(alone):
     check(other, *made)  # a graph takes memory when it runs first
     program = program_of_size("wdl", rows=200_000)
     options = cuda_options(precision="fp16", max_batch=2**18)
-    engine = CudaEngine(program, options)
+    engine = CudaBackend(program, options)
     needed = engine.device_bytes
     engine.close()
     before = free_bytes()
     for part in (0.05, 0.5, 0.95):
         filler = torch.empty(before - int(part * needed), dtype=torch.uint8, device=DEVICE)
         with pytest.raises(DeviceMemoryError, match=SIZES) as error:
-            CudaEngine(program, options)
+            CudaBackend(program, options)
         asked, free, _ = map(int, re.search(SIZES, str(error.value)).groups())
         assert free < asked + 2**22  # the driver gives whole pages
         assert asked <= needed
         check(other, *made)
         del filler, error
         assert before - free_bytes() <= 2**21
-    CudaEngine(program, options).close()
+    CudaBackend(program, options).close()
     assert before - free_bytes() <= 2**21
 
 

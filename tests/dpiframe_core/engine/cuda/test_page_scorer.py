@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpiframe_core.engine.cuda.stored_scorer import StoredScorer
+from dpiframe_core.engine.cuda.page_scorer import PageScorer
 
 UNIT: Any = SimpleNamespace(rows=3)
 NOTHING = np.empty(0, np.uint8)
@@ -30,8 +30,8 @@ class Native:
         return None, [0.25], (1.0, 2.0, 3.0, 4.0)
 
 
-def scorer_of(native: Any) -> StoredScorer:
-    return StoredScorer(native, lambda report: np.zeros(2, np.int64), use_oov=False)
+def scorer_of(native: Any) -> PageScorer:
+    return PageScorer(native, lambda report: np.zeros(2, np.int64), use_oov=False)
 
 
 def test_scores_and_times() -> None:
