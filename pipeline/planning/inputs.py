@@ -14,7 +14,6 @@ from pipeline.errors import ConfigError, ContractError
 from pipeline.planning.footers.footer import Footer, Limits, StatisticsProblem
 from pipeline.planning.footers.pool import Unreadable, read_footers
 from pipeline.planning.problems import ProblemList
-from pipeline.publishing.records import Quarantined
 
 _MAGIC_CHARACTERS = frozenset("*?[")
 
@@ -38,6 +37,19 @@ class InputFile(BaseModel):
     def row_groups(self) -> int:
         """Number of row groups."""
         return len(self.row_group_rows)
+
+
+class Quarantined(BaseModel):
+    """Input that was left out because it cannot be read: a whole file, or a unit of one."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    path: str
+    reason: str
+    unit: str | None = None
+    first_row_group: int = 0
+    stop_row_group: int = 0
+    rows: int = 0
 
 
 # One set for all files: pydantic would give each its own.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pipeline.errors import ContractError, ResumableError
-from pipeline.planning.plan import JobPlan
+from pipeline.planning.inputs import Quarantined
+from pipeline.planning.job_plan import JobPlan
 from pipeline.publishing.records import (
     Manifest,
     ManifestFile,
     OutputLayout,
-    Quarantined,
     Success,
     UnitRecord,
     finished_units,

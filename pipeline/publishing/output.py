@@ -10,7 +10,7 @@ from typing import Any
 
 from pipeline.config.job import resolved_yaml
 from pipeline.errors import ConfigError, ResumableError
-from pipeline.planning.plan import JobPlan
+from pipeline.planning.job_plan import JobPlan
 from pipeline.publishing.atomic import remove_temporaries, sync_folder, write_atomic
 from pipeline.publishing.records import (
     IdentityFile,

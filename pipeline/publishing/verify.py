@@ -14,8 +14,14 @@ from pydantic import BaseModel, ConfigDict
 from pipeline.config.job import SCORE_COLUMN
 from pipeline.errors import ConfigError
 from pipeline.publishing.coverage import coverage_problems
-from pipeline.publishing.records import Manifest, OutputLayout, Success, UnitRecord, read_json
-from pipeline.reading.bad_rows import REJECTED_SCHEMA
+from pipeline.publishing.records import (
+    REJECTED_SCHEMA,
+    Manifest,
+    OutputLayout,
+    Success,
+    UnitRecord,
+    read_json,
+)
 
 THREADS = 4
 

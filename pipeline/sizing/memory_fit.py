@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pipeline.cluster.machine import Machine
 from pipeline.config.job import JobConfig
 from pipeline.errors import ConfigError
+from pipeline.sizing.machine import Machine
 from pipeline.sizing.sizes import IN_FLIGHT, LEAST_STORE, Sizes, Work, given
 from pipeline.words import size
 
@@ -29,7 +29,7 @@ QUEUED = 2  # times as many calls as a scorer works on: some wait at it, so that
 # Units in hand a core, some of which wait for the GPU while others are read; and beside one GPU,
 # which more cannot keep busier: where it unpacks nearly all itself, they take a quarter of the
 # cores.
-GPU_READS, MOST_READS, MOST_STORED, NEARLY_ALL = 1.25, 32, 12, 0.95
+GPU_READS, MOST_READS, MOST_PAGE_READS, NEARLY_ALL = 1.25, 32, 12, 0.95
 CPU_READS = 3  # of a scorer without a GPU: one unit is read, one scored, one written
 
 
@@ -66,7 +66,7 @@ def _reading_scorers(sizes: Sizes, machine: Machine, work: Work, config: JobConf
     """Units read in the scorers, as many as cores and memory allow; nothing is in the store."""
     _check_memory(machine, work)
     on_gpu = sizes.device == "cuda"
-    most = MOST_STORED if work.stored >= NEARLY_ALL else MOST_READS
+    most = MOST_PAGE_READS if work.gpu_share >= NEARLY_ALL else MOST_READS
     a_scorer = min(most, GPU_READS * machine.cores / sizes.scorers)
     wanted = int(a_scorer * sizes.scorers) if on_gpu else CPU_READS * sizes.scorers
     readers = max(sizes.scorers, min(wanted, work.units, 1024))
