@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
 
-from pipeline.cluster.ray_private import address_on_this_machine, start_local
+from pipeline.cluster.ray_private import address_on_this_machine, problems, start_local
 from pipeline.cluster.signals import kept_from_ray
 from pipeline.errors import DpiframeError, ResumableError
 from pipeline.sizing.machine import Machine, cluster_machine, local_machine
@@ -22,6 +22,8 @@ from pipeline.sizing.sizes import Sizes
 
 CONNECT_SECONDS = 10.0
 HELPERS = 3  # actors that Ray Data starts itself
+
+log = logging.getLogger("dpiframe.job")
 
 
 def import_meanwhile() -> None:
@@ -64,6 +66,8 @@ def ray_cluster(
         except Exception as error:  # Ray raises nothing less for a node that is slow to start
             where = address or os.environ.get("RAY_ADDRESS") or "a local cluster"
             raise ResumableError(f"Ray did not start or answer ({where}): {error}") from error
+        while problems:
+            log.warning("%s", problems.pop())
         yield sizes or choose(cluster_machine())
 
 

@@ -8,14 +8,11 @@ during the start waits for its end.
 from __future__ import annotations
 
 import contextlib
-import logging
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
-
-log = logging.getLogger("dpiframe.job")
 
 # Settings of Ray's C++ part.
 SYSTEM_CONFIG: dict[str, Any] = {
@@ -36,8 +33,11 @@ AGENT_PORTS = (
     "DASHBOARD_AGENT_LISTEN_PORT_NAME",
     "RUNTIME_ENV_AGENT_PORT_NAME",
 )
-# What a private name raises when it is not, or does not take, what is expected here.
+# What is raised when a private name is missing, or does not take what is passed here.
 MISFITS = (AttributeError, ImportError, TypeError)
+
+# Why a plain way was taken, to be told when Ray's own notices are no longer kept back.
+problems: list[str] = []
 
 
 def private(name: str) -> Any:
@@ -63,7 +63,7 @@ def start_local(workers: int, logs: bool, **options: Any) -> None:
         with _only_what_a_job_needs(workers, logs):
             ray.init(address="local", _system_config=SYSTEM_CONFIG, **options)
     except MISFITS as error:
-        log.warning("this version of Ray starts slowly: %s", error)
+        problems.append(f"Ray starts slowly in this version: {error}")
         ray.shutdown()
         ray.init(address="local", **options)
 
@@ -124,7 +124,7 @@ def address_on_this_machine() -> str | None:
     try:
         found: str | None = private("ray._private.services:find_bootstrap_address")(None)
     except Exception as error:
-        log.warning("set ray_address to attach to a running Ray: it is not looked for: %s", error)
+        problems.append(f"a running Ray is found by ray_address alone in this version: {error}")
         return None
     return found
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -22,7 +23,7 @@ from ray.data.datasource import Datasource, ReadTask
 from ray.data.exceptions import ExecutionTimeoutError
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
-from pipeline.cluster.ray_private import map_whole_blocks
+from pipeline.cluster.ray_private import map_whole_blocks, maps_whole_blocks
 from pipeline.errors import DpiframeError, ResumableError, UnitFailedError
 from pipeline.planning.job_plan import JobPlan, WorkerPlan
 from pipeline.planning.units import Unit
@@ -97,6 +98,8 @@ def stream_outcomes(
     """
     if not units:
         return
+    if sizes.scorer_gpus and not maps_whole_blocks():  # units would be cut apart
+        sizes = replace(sizes, read_in="scorer")
     context = ray.data.DataContext.get_current().copy()
     context.target_max_block_size = None  # a block is a unit, however large
     context.override_object_store_memory_limit_fraction = STORE_SHARE
