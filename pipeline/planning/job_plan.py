@@ -27,8 +27,8 @@ class WorkerPlan(BaseModel):
 class JobPlan(WorkerPlan):
     """What a job will read, and as what.
 
-    `files` come twice when they are listed twice; `total_bytes` counts whole files, `row_bytes`
-    a row on its way to a scorer.
+    A file that is listed twice is twice in `files`; `total_bytes` counts whole files, `row_bytes`
+    one row once read.
     """
 
     identity: str

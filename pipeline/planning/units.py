@@ -40,10 +40,10 @@ MB = 10**6
 # of its input; the fixed cost of a unit (a call, three small files, a record) stays far below the
 # time of its rows.
 UNIT_BYTES = 256 * MB
-# A small input is still cut into so many units that the last ones keep all scorers busy.
+# A small input is still cut into so many units, so that the last ones keep all scorers busy.
 FEW_UNITS, TINY_BYTES = 64, 8 * MB
 
-# One set for all units: pydantic would give each its own, which doubles the memory of a plan.
+# One set for all units, as pydantic would make one for each, which doubles the memory of a plan.
 _ALL_FIELDS = set(Unit.model_fields)
 
 
@@ -108,7 +108,7 @@ def auto_unit_rows(files: Sequence[InputFile], row_bytes: int) -> int:
 
 
 def evenly(file: InputFile, wanted: int) -> int:
-    """About `wanted` rows, such that they cut the file into like parts."""
+    """About `wanted` rows, such that they cut the file into parts of like size."""
     group = max(file.row_group_rows)
     groups = sum(rows > 0 for rows in file.row_group_rows)
     parts = -(-file.rows // max(wanted, group))

@@ -104,7 +104,7 @@ class Job:
         self.not_unpacking: set[str] = set()  # scorers
 
     def run(self) -> JobResult:
-        """Do the whole job under the output's lock."""
+        """Score what is pending and publish the manifest, under the output's lock."""
         with storage_errors(self.layout):
             names = (unit.name for unit in self.plan.units)
             manifest = completed(self.layout, self.plan.identity)
@@ -163,7 +163,7 @@ class Job:
                     progress.unit_done(outcome.rows)
                     tracker.unit_done(outcome)
                     check_rejected(self.plan, self.rejected)
-            return self._finish(lock)  # before Ray ends, which takes a second
+            return self._finish(lock)  # before Ray is shut down, which takes a second
 
     def _next(self, outcomes: Iterator[Outcome]) -> Outcome | None:
         """The next outcome, None at the end; a stop signal raises while waiting for it."""
@@ -171,7 +171,7 @@ class Job:
             return next(outcomes, None)
 
     def _warn_of_memory(self, record: UnitRecord) -> None:
-        """Say once a scorer and size that its batches had to become smaller."""
+        """Say, once for each scorer and size, that batches had to become smaller."""
         if record.reduced_batch is None:
             return
         if (record.scorer, record.reduced_batch) not in self.short_of_memory:
@@ -183,7 +183,7 @@ class Job:
             )
 
     def _warn_of_unpacking(self, record: UnitRecord) -> None:
-        """Say once a scorer that its GPU left units to the CPU, at which unit and why."""
+        """Say, once for each scorer, that the CPU decodes units, from which one on and why."""
         if record.unpack_error and record.scorer not in self.not_unpacking:
             self.not_unpacking.add(record.scorer)
             log.warning(

@@ -18,7 +18,7 @@ START_S = {"cpu": 6.0, "cuda": 7.0}
 # A core decodes parquet (39 columns, zstd) at this many bytes a second of decoded columns: one of
 # 16 that do so at a time on the machine of docs/gpu, about the same on one of 2 of an AMD EPYC.
 READ_BYTES_S = {"encoded": 9.0e8, "raw": 2.7e8}  # raw: 26 of the columns are texts to be hashed
-# A core reads so many bytes of columns that a GPU will decode; it does that at this rate.
+# A core reads pages of so many decoded bytes a second for the GPU, which decodes at this rate.
 PAGE_BYTES_S, GPU_UNPACK_BYTES_S = 5.0e9, 6.0e10
 # An H200 (docs/gpu/nvidia_h200.md): rows of tables fetched, operations in products.
 GPU_LOOKUPS_S = 2.5e10
@@ -28,7 +28,7 @@ CPU_LOOKUPS_S = 2.0e7
 CPU_OPERATIONS_S = 2.5e10
 # One core writes and hashes parts: a key of 8 bytes and a score, snappy.
 PUBLISH_S_A_ROW = 2.5e-8
-# The driver's and Ray's own work for a call of a scorer.
+# What the driver and Ray take for a call of a scorer.
 DRIVER_S_A_CALL = 0.02
 
 
@@ -45,7 +45,7 @@ class Estimate(NamedTuple):
 
 
 def estimate(sizes: Sizes, machine: Machine, work: Work, precision: str) -> Estimate:
-    """The time that the job would take, if nothing else ran there."""
+    """The time that the job takes on an idle machine."""
     gpu_share = work.gpu_share if sizes.device == "cuda" and sizes.read_in == "scorer" else 0.0
     read_s = gpu_share * work.row_bytes / PAGE_BYTES_S
     read_s += (1 - gpu_share) * work.row_bytes / READ_BYTES_S[work.form]
