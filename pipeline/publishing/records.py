@@ -20,6 +20,7 @@ from pipeline.publishing.atomic import write_atomic
 FORMAT = 1
 UNIT_NAME = r"u\d{6,}-[0-9a-f]{8}"
 
+# The schema of `_rejected/part-*.parquet`.
 REJECTED_SCHEMA = pa.schema(
     [
         ("unit", pa.string()),

@@ -10,8 +10,8 @@ import time
 import numpy as np
 import pyarrow as pa
 
+from dpiframe_core.bundle.encoder import bundled_encoder
 from dpiframe_core.errors import BundleError
-from dpiframe_core.features.bundled import bundled_encoder
 from dpiframe_core.features.encoder import Encoder
 from dpiframe_core.features.errors import EncodeError
 from pipeline.errors import UnitFailedError

@@ -21,9 +21,8 @@ from pipeline.planning.inputs import Quarantined
 from pipeline.planning.job_plan import JobPlan
 from pipeline.planning.plan import make_plan
 from pipeline.planning.units import Unit
-from pipeline.publishing.finish import check_rejected, finish_output
 from pipeline.publishing.lock import OutputLock
-from pipeline.publishing.output import claim, storage_errors, tidy
+from pipeline.publishing.output import check_rejected, claim, finish_output, storage_errors, tidy
 from pipeline.publishing.records import (
     Manifest,
     Outcome,

@@ -15,7 +15,7 @@ from pipeline.sizing.sizes import MIN_BATCH
 
 if TYPE_CHECKING:
     from dpiframe_core import Engine
-    from dpiframe_core.engine.cuda.stored_scorer import StoredScorer
+    from dpiframe_core.engine.cuda.page_scorer import PageScorer
 
 
 class ResizingEngine:
@@ -33,7 +33,7 @@ class ResizingEngine:
         self.max_batch = max_batch
         self._engine: Engine | None = None
         self.device = ""  # where the engine runs
-        self.page_scorer: StoredScorer | None = None  # of this engine
+        self.page_scorer: PageScorer | None = None  # of this engine
         self.no_page_scorer = ""  # why a GPU has none
         self._load_fitting()
 
@@ -69,7 +69,7 @@ class ResizingEngine:
                 self._shrink(error)
         self.device = engine.device
         try:
-            self.page_scorer, self.no_page_scorer = engine.stored_scorer(), ""
+            self.page_scorer, self.no_page_scorer = engine.page_scorer(), ""
         except RuntimeError as error:  # no memory, of the GPU or page-locked
             self.page_scorer, self.no_page_scorer = None, str(error)
         self._engine = engine

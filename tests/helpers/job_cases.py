@@ -20,8 +20,7 @@ from pipeline.planning.columns import Columns
 from pipeline.planning.job_plan import JobPlan, WorkerPlan
 from pipeline.planning.plan import make_plan
 from pipeline.planning.units import Unit
-from pipeline.publishing.finish import finish_output
-from pipeline.publishing.output import claim, tidy
+from pipeline.publishing.output import claim, finish_output, tidy
 from pipeline.publishing.records import Manifest, Outcome, OutputLayout, UnitRecord
 from pipeline.scoring.flow import read_task
 from pipeline.scoring.scorer_actor import ScorerActor
