@@ -1,4 +1,4 @@
-"""Read tasks: blocks ready for the engine, rows in order, faults as data."""
+"""Reading: units ready for the engine, rows in order, faults by kind."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from job_cases import unit_of
+from job_cases import unit_of, worker_plan
 from model_zoo import random_model
 
 from dpiframe_core import FieldSpec, save_bundle
 from dpiframe_core.features import CategoricalFeature, DenseFeature, Encoder, FeatureSchema
 from dpiframe_core.features.schema import HashEncoding, VocabularyEncoding
 from dpiframe_core.model.builtin import Deep, Features, wdl
+from pipeline.errors import UnitFailedError
 from pipeline.planning.columns import Columns
 from pipeline.planning.units import Unit
-from pipeline.publishing.records import UnitError
-from pipeline.reading.unit_block import UnitBlock, open_block
-from pipeline.reading.unit_reader import ReadSettings, dictionaries, read_unit
+from pipeline.reading.arrow_file import dictionaries
+from pipeline.reading.reader import read_unit
+from pipeline.reading.unit_buffers import UnitBuffer
+from pipeline.reading.unit_data import UnitColumns
 
 
 def shard(path: Path, rows: int = 111, group: int = 19) -> pa.Table:
@@ -33,23 +35,17 @@ def shard(path: Path, rows: int = 111, group: int = 19) -> pa.Table:
     return table
 
 
-def read(unit: Unit, bundle: str = "", digest: str = "", **columns: Any) -> UnitBlock | UnitError:
+def read(unit: Unit, bundle: str = "", digest: str = "", **columns: Any) -> UnitColumns:
     uses: dict[str, Any] = {"form": "encoded", "key_columns": ("key",), "carry_columns": ()}
-    settings = ReadSettings(columns=Columns(**uses | columns), bundle=bundle, bundle_digest=digest)
-    (table,) = read_unit(unit.model_dump_json(), settings.model_dump_json())
-    return open_block(table)
+    plan = worker_plan(Columns(**uses | columns), bundle, digest)
+    return read_unit(unit, plan, UnitBuffer())
 
 
-def block_of(unit: Unit, **columns: Any) -> UnitBlock:
-    block = read(unit, **columns)
-    assert isinstance(block, UnitBlock), block
-    return block
-
-
-def error_of(unit: Unit, **columns: Any) -> UnitError:
-    error = read(unit, **columns)
-    assert isinstance(error, UnitError)
-    return error
+def error_of(unit: Unit, **columns: Any) -> tuple[str, str]:
+    """Kind and message."""
+    with pytest.raises(UnitFailedError) as error:
+        read(unit, **columns)
+    return error.value.kind, str(error.value)
 
 
 @pytest.mark.parametrize(("first", "stop", "rows"), [(0, 1, 19), (1, 4, 57), (5, 6, 16)])
@@ -57,15 +53,14 @@ def test_a_unit_has_its_rows_in_order(tmp_path: Path, first: int, stop: int, row
     table = shard(tmp_path / "s.parquet")
     unit = unit_of(tmp_path / "s.parquet", first, stop, first * 19, rows)
 
-    block = block_of(unit, id_columns=("key",), dense_columns=("more",), carry_columns=("word",))
+    found = read(unit, id_columns=("key",), dense_columns=("more",), carry_columns=("word",))
 
     expected = table.select(["key", "word"]).slice(first * 19, rows)
-    assert block.copied.equals(expected)
-    assert block.unit == unit
-    assert block.ids[0].tolist() == expected.column("key").to_pylist()
-    assert block.dense[0].dtype == np.float32 and block.dense[0].tolist() == [1.0] * rows
-    assert (len(block.facts.group_rows), sum(block.facts.group_rows)) == (stop - first, rows)
-    assert block.findings == []
+    assert found.published.equals(expected)
+    assert found.ids[0].tolist() == expected.column("key").to_pylist()
+    assert found.dense[0].dtype == np.float32 and found.dense[0].tolist() == [1.0] * rows
+    assert (len(found.facts.group_rows), sum(found.facts.group_rows)) == (stop - first, rows)
+    assert found.findings == []
 
 
 def raw_bundle(folder: Path) -> tuple[FeatureSchema, str]:
@@ -85,12 +80,12 @@ def test_raw_columns_are_encoded_where_they_are_read(tmp_path: Path) -> None:
     unit = unit_of(tmp_path / "s.parquet", 1, 4, 19, 57)
     columns = {"form": "raw", "source_columns": schema.source_columns}
 
-    block = block_of(unit, bundle=str(tmp_path / "bundle"), digest=digest, **columns)
+    found = read(unit, bundle=str(tmp_path / "bundle"), digest=digest, **columns)
 
     expected = Encoder(schema).encode(table.slice(19, 57))
-    np.testing.assert_array_equal(block.ids, expected.ids)
-    np.testing.assert_array_equal(block.dense, expected.dense)
-    assert block.copied.column_names == ["key"]
+    np.testing.assert_array_equal(found.ids, expected.ids)
+    np.testing.assert_array_equal(found.dense, expected.dense)
+    assert found.published.column_names == ["key"]
 
 
 def test_a_bundle_that_is_not_the_planned_one_is_an_outcome(tmp_path: Path) -> None:
@@ -103,8 +98,8 @@ def test_a_bundle_that_is_not_the_planned_one_is_an_outcome(tmp_path: Path) -> N
     (tmp_path / "bundle/model.json").write_text("{}")
     changed = error_of(unit, bundle=str(tmp_path / "bundle"), digest=digest, **columns)
 
-    assert (other.kind, changed.kind) == ("bundle", "bundle")
-    assert f"expected {'0' * 64}" in other.message and "model.json has 2 bytes" in changed.message
+    assert (other[0], changed[0]) == ("bundle", "bundle")
+    assert f"expected {'0' * 64}" in other[1] and "model.json has 2 bytes" in changed[1]
 
 
 def test_a_value_that_no_vocabulary_can_hold_is_a_bad_row(tmp_path: Path) -> None:
@@ -119,9 +114,9 @@ def test_a_value_that_no_vocabulary_can_hold_is_a_bad_row(tmp_path: Path) -> Non
     unit = unit_of(tmp_path / "s.parquet", 0, 1, 0, 2)
 
     where, digest = str(tmp_path / "bundle"), bundle.digest
-    error = error_of(unit, bundle=where, digest=digest, form="raw", source_columns=("key",))
+    kind, message = error_of(unit, bundle=where, digest=digest, form="raw", source_columns=("key",))
 
-    assert error.kind == "bad_row" and "s.parquet: column key: " in error.message
+    assert kind == "bad_row" and "s.parquet: column key: " in message
 
 
 def test_dictionaries_are_kept_where_they_save_work(tmp_path: Path) -> None:
@@ -135,7 +130,7 @@ def test_dictionaries_are_kept_where_they_save_work(tmp_path: Path) -> None:
 
 
 def test_a_read_task_does_not_import_torch() -> None:
-    code = "import sys, pipeline.reading.unit_reader; sys.exit('torch' in sys.modules)"
+    code = "import sys, pipeline.reading.reader; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-P", "-c", code]).returncode == 0
 
 
@@ -144,10 +139,10 @@ def test_a_removed_file_is_an_outcome(tmp_path: Path) -> None:
     unit = unit_of(tmp_path / "s.parquet", 0, 1, 0, 19)
     (tmp_path / "s.parquet").unlink()
 
-    error = error_of(unit)
+    kind, message = error_of(unit)
 
-    assert error.kind == "removed"
-    assert str(tmp_path / "s.parquet") in error.message
+    assert kind == "removed"
+    assert str(tmp_path / "s.parquet") in message
 
 
 def test_a_changed_file_is_an_outcome(tmp_path: Path) -> None:
@@ -155,7 +150,7 @@ def test_a_changed_file_is_an_outcome(tmp_path: Path) -> None:
     unit = unit_of(tmp_path / "s.parquet", 0, 1, 0, 19)
     os.utime(tmp_path / "s.parquet", ns=(1, 1))
 
-    assert error_of(unit).kind == "changed"
+    assert error_of(unit)[0] == "changed"
 
 
 def test_a_corrupt_page_is_an_outcome(tmp_path: Path) -> None:
@@ -166,10 +161,10 @@ def test_a_corrupt_page_is_an_outcome(tmp_path: Path) -> None:
     content[start : start + 40] = b"\xff" * 40
     path.write_bytes(content)
 
-    error = error_of(unit_of(path, 1, 2, 19, 19))
+    kind, message = error_of(unit_of(path, 1, 2, 19, 19))
 
-    assert error.kind == "corrupt"
-    assert "row groups 1 to 1" in error.message
+    assert kind == "corrupt"
+    assert "row groups 1 to 1" in message
 
 
 def test_a_page_that_its_checksum_disproves_is_corrupt(tmp_path: Path) -> None:
@@ -181,7 +176,7 @@ def test_a_page_that_its_checksum_disproves_is_corrupt(tmp_path: Path) -> None:
     content[column.data_page_offset + column.total_compressed_size - 1] ^= 1
     path.write_bytes(content)
 
-    error = error_of(unit_of(path, 0, 1, 0, 111))
+    kind, message = error_of(unit_of(path, 0, 1, 0, 111))
 
-    assert error.kind == "corrupt"
-    assert "CRC" in error.message
+    assert kind == "corrupt"
+    assert "CRC" in message

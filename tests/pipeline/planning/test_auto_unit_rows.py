@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipeline.planning.inputs import InputFile
-from pipeline.planning.unit_size import MB, auto_unit_rows
-from pipeline.planning.units import cut_units
+from pipeline.planning.units import MB, auto_unit_rows, cut_units
 
 CRITEO_BYTES = 164
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.cluster.machine import visible_gpus
+from pipeline.sizing.machine import visible_gpus
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
-"""Units whose ids stay as the file stores them: what is left to the ordinary way, and that both
-publish the same. A host's decoder stands in for the GPU's.
+"""Units whose ids stay pages: which units are decoded instead, and that both publish the same. A
+decoder on the host stands in for the GPU's.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from job_cases import (
     tiny_spec,
     unit_of,
     with_value,
+    worker_plan,
 )
 from unit_records import record
 
@@ -30,16 +31,16 @@ from dpiframe_core.engine.cuda.page_scorer import PageScores
 from dpiframe_core.errors import DeviceMemoryError
 from pipeline.cluster.signals import StopSignals
 from pipeline.config.job import JobConfig
+from pipeline.errors import UnitFailedError
 from pipeline.planning.columns import Columns
 from pipeline.planning.plan import make_plan
 from pipeline.publishing.output import claim
 from pipeline.publishing.records import Outcome, OutputLayout, UnitRecord
-from pipeline.reading.read_stored import read_stored
-from pipeline.reading.unit_memory import Piece
+from pipeline.reading.read_pages import read_pages
+from pipeline.reading.unit_buffers import UnitBuffer
+from pipeline.scoring.engine_thread import MOST_REFUSED, EngineThread
 from pipeline.scoring.job import Job
-from pipeline.scoring.job_engine import MOST_REFUSED, JobEngine
-from pipeline.scoring.scorer import decode
-from pipeline.scoring.unit_groups import group_table
+from pipeline.scoring.transport import outcomes_from_table, units_to_table
 
 SPEC = tiny_spec()
 NAMES, DENSE = [field.name for field in SPEC.fields], list(SPEC.dense)
@@ -50,6 +51,7 @@ COLUMNS = Columns(
     id_columns=tuple(NAMES),
     dense_columns=tuple(DENSE),
 )
+PLAN = worker_plan(COLUMNS)
 
 
 class HostDecoder:
@@ -81,12 +83,12 @@ def decoded(ids: _core.StoredColumns, memory: np.ndarray) -> np.ndarray | None:
 
 @pytest.fixture(name="beside_gpu")
 def _beside_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = JobEngine.unpacks.fget
+    found = EngineThread.takes_pages.fget
 
-    def unpacks(self: JobEngine) -> bool:
+    def takes_pages(self: EngineThread) -> bool:
         return bool(self._engine.result()) and found(self)
 
-    monkeypatch.setattr(JobEngine, "unpacks", property(unpacks))
+    monkeypatch.setattr(EngineThread, "takes_pages", property(takes_pages))
     monkeypatch.setattr(Engine, "page_scorer", lambda self: HostDecoder(self))
 
 
@@ -102,7 +104,7 @@ def write(folder: Path, table: pa.Table, compression: str = "zstd") -> Path:
 def score(folder: Path, **keys: Any) -> list[Outcome]:
     plan = make_plan(JobConfig.model_validate(job_keys(folder, unit_rows=1000, **keys)))
     attempt, _ = claim(OutputLayout(plan.config.output), plan)
-    return list(decode(scorer_of(plan, attempt)(group_table(plan.units))))
+    return list(outcomes_from_table(scorer_of(plan, attempt)(units_to_table(plan.units))))
 
 
 def readers(found: list[Outcome]) -> list[str]:
@@ -114,7 +116,7 @@ def test_ids_dense_features_and_published_columns(tmp_path: Path, compression: s
     table = encoded_table(2500)
     path = write(tmp_path, table, compression)
 
-    found = read_stored(unit_of(path, 1, 3, 1000, 1500), COLUMNS, Piece())
+    found = read_pages(unit_of(path, 1, 3, 1000, 1500), PLAN, UnitBuffer())
 
     assert found is not None
     ids = decoded(found.ids, found.memory)
@@ -124,7 +126,7 @@ def test_ids_dense_features_and_published_columns(tmp_path: Path, compression: s
         assert ids[c].tolist() == rows.column(name).to_pylist()
     for n, name in enumerate(DENSE):
         assert found.dense[n].tolist() == rows.column(name).to_pylist()
-    assert found.copied.equals(rows.select(["row_id", "label"]))
+    assert found.published.equals(rows.select(["row_id", "label"]))
     assert found.facts.group_rows == [1000, 500]
 
 
@@ -256,11 +258,13 @@ def test_the_driver_says_once_a_scorer_that_units_are_left_to_the_cpu(
 
 def test_other_files_are_left_to_the_ordinary_way(tmp_path: Path) -> None:
     table = encoded_table(1000)
-    assert read_stored(unit_of(write(tmp_path, table), 0, 1, 0, 1000), COLUMNS, Piece())
+    assert read_pages(unit_of(write(tmp_path, table), 0, 1, 0, 1000), PLAN, UnitBuffer())
     mixed = table.set_column(2, NAMES[0], table.column(NAMES[0]).cast(pa.int64()))
     unit = unit_of(write(tmp_path, mixed), 0, 1, 0, 1000)
-    assert read_stored(unit, COLUMNS, Piece()) is None
+    assert read_pages(unit, PLAN, UnitBuffer()) is None
     path = write(tmp_path, table, "snappy")
-    assert read_stored(unit_of(path, 0, 1, 0, 1000), COLUMNS, Piece()) is None
+    with pytest.raises(ValueError, match="codec 1"):
+        read_pages(unit_of(path, 0, 1, 0, 1000), PLAN, UnitBuffer())
     path.unlink()
-    assert read_stored(unit, COLUMNS, Piece()) is None
+    with pytest.raises(UnitFailedError):
+        read_pages(unit, PLAN, UnitBuffer())

@@ -1,4 +1,4 @@
-"""Units for scorers that read by themselves: small tables of descriptions, a few units each.
+"""Groups of units for scorers that read by themselves.
 
 A group is one call of a scorer, which costs Ray and the driver some 20 ms whatever it holds.
 """
@@ -9,24 +9,21 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-import pyarrow as pa
-
 from pipeline.planning.units import Unit
 
-COLUMN = "units"
-# Two seconds of a thread beside a GPU: calls are few for what they cost, and progress is seen.
+# About two seconds of a thread: long enough to pay for the call, short enough to show progress.
 GROUP_ROWS = {"cuda": 12_000_000, "cpu": 2_000_000}
 GROUP_UNITS = 64
-# What is left would always make so many groups a call that runs at one time: groups become smaller
-# towards the end, and all calls end at about one time.
+# The remaining rows would make so many groups for each concurrent call: groups become smaller
+# towards the end, so that all calls end at about the same time.
 GROUPS_A_CALL = 2
 
 
 def group_units(
     units: Sequence[Unit], calls: int, device: Literal["cuda", "cpu"]
 ) -> Iterator[list[Unit]]:
-    """Runs of up to GROUP_UNITS units and GROUP_ROWS rows, fewer where few are left for `calls` at
-    a time.
+    """Runs of up to GROUP_UNITS units and GROUP_ROWS rows, fewer when few are left for `calls`
+    concurrent calls.
     """
     left = sum(unit.rows for unit in units)
     group: list[Unit] = []
@@ -41,13 +38,3 @@ def group_units(
         rows += unit.rows
     if group:
         yield group
-
-
-def group_table(group: Sequence[Unit]) -> pa.Table:
-    """The units as a table of their descriptions."""
-    return pa.table({COLUMN: [unit.model_dump_json() for unit in group]})
-
-
-def units_of(table: pa.Table) -> list[str] | None:
-    """The descriptions in a `group_table`; None for any other table."""
-    return table.column(COLUMN).to_pylist() if table.column_names == [COLUMN] else None

@@ -7,13 +7,7 @@ from typing import Literal
 import pytest
 
 from pipeline.planning.units import Unit
-from pipeline.scoring.unit_groups import (
-    GROUP_ROWS,
-    GROUP_UNITS,
-    group_table,
-    group_units,
-    units_of,
-)
+from pipeline.sizing.unit_groups import GROUP_ROWS, GROUP_UNITS, group_units
 
 
 def units(count: int, rows: int) -> list[Unit]:
@@ -46,10 +40,3 @@ def test_groups_are_all_units_in_order_and_none_is_large(
         assert len(group) <= GROUP_UNITS
         assert len(group) == 1 or sum(unit.rows for unit in group) <= GROUP_ROWS[device]
     assert len(groups) >= min(count, calls)
-
-
-def test_a_group_survives_its_table() -> None:
-    given = units(3, 19)
-    table = group_table(given)
-    assert [Unit.model_validate_json(text) for text in units_of(table) or []] == given
-    assert units_of(table.rename_columns(["other"])) is None

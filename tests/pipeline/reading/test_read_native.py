@@ -1,4 +1,4 @@
-"""The quick way to read numbers gives what the general one gives, or leaves the unit to it."""
+"""Our own reader gives what pyarrow gives, or leaves the unit to it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from job_cases import unit_of
+from job_cases import unit_of, worker_plan
 
+from pipeline.errors import UnitFailedError
 from pipeline.planning.columns import Columns
 from pipeline.planning.units import Unit
-from pipeline.publishing.records import UnitError
-from pipeline.reading import unit_reader as reading
-from pipeline.reading.read_numbers import read_numbers
-from pipeline.reading.unit_block import UnitBlock, open_block
-from pipeline.reading.unit_memory import Piece, UnitMemory
-from pipeline.reading.unit_reader import ReadSettings, read_unit
+from pipeline.reading.read_arrow import read_arrow
+from pipeline.reading.read_native import read_native
+from pipeline.reading.reader import read_unit
+from pipeline.reading.unit_buffers import UnitBuffer, UnitBufferPool
+from pipeline.reading.unit_data import UnitColumns, as_matrix
 
 COLUMNS = Columns(
     form="encoded",
@@ -28,6 +28,7 @@ COLUMNS = Columns(
     id_columns=("a", "b", "a"),
     dense_columns=("x",),
 )
+PLAN = worker_plan(COLUMNS)
 
 
 def rows_of(rows: int, ids: Any = np.int32) -> pa.Table:
@@ -51,32 +52,30 @@ def written(path: Path, table: pa.Table, **options: Any) -> Unit:
     return unit_of(path, 1, 3, group, table.num_rows - group)
 
 
-def block_of(unit: Unit, piece: Piece | None = None) -> UnitBlock:
-    settings = ReadSettings(columns=COLUMNS, bundle="", bundle_digest="")
-    (table,) = read_unit(unit.model_dump_json(), settings.model_dump_json(), piece)
-    block = open_block(table)
-    assert isinstance(block, UnitBlock), block
-    return block
+def read(unit: Unit) -> UnitColumns:
+    return read_unit(unit, PLAN, UnitBuffer())
+
+
+def read_quickly(unit: Unit) -> UnitColumns | None:
+    return read_native(unit, PLAN, UnitBuffer())
 
 
 @pytest.mark.parametrize("ids", [np.int32, np.int64])
 @pytest.mark.parametrize("rows", [111, 4096, 65_537])
-def test_it_gives_what_the_general_way_gives(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, ids: Any
-) -> None:
+def test_it_gives_what_pyarrow_gives(tmp_path: Path, rows: int, ids: Any) -> None:
     unit = written(tmp_path / "s.parquet", rows_of(rows, ids), compression="snappy")
-    assert read_numbers(unit, COLUMNS, Piece()) is not None
-    quick = block_of(unit)
-    monkeypatch.setattr(reading, "read_numbers", lambda *_: None)
-    general = block_of(unit)
+    native = read_native(unit, PLAN, UnitBuffer())
+    general = read_arrow(unit, PLAN, UnitBuffer())
 
-    assert isinstance(quick.ids, np.ndarray) and quick.ids.dtype == ids
-    np.testing.assert_array_equal(quick.ids, np.stack(general.ids))
-    np.testing.assert_array_equal(quick.dense, general.dense)
-    assert quick.copied == general.copied
-    assert quick.copied.schema.field("span").type == pa.duration("s")
-    assert quick.facts.group_rows == general.facts.group_rows
-    assert quick.findings == general.findings == []
+    assert native is not None
+    matrix = as_matrix(native.ids)
+    assert isinstance(matrix, np.ndarray) and matrix.dtype == ids
+    np.testing.assert_array_equal(matrix, np.stack(general.ids))
+    np.testing.assert_array_equal(native.dense, general.dense)
+    assert native.published == general.published
+    assert native.published.schema.field("span").type == pa.duration("s")
+    assert native.facts.group_rows == general.facts.group_rows
+    assert native.findings == general.findings == []
 
 
 def test_bad_dense_values_are_found(tmp_path: Path) -> None:
@@ -85,7 +84,7 @@ def test_bad_dense_values_are_found(tmp_path: Path) -> None:
     values[[50, 99]] = np.inf, np.nan
     unit = written(tmp_path / "s.parquet", table.set_column(4, "x", pa.array(values)))
 
-    (finding,) = block_of(unit).findings
+    (finding,) = read(unit).findings
 
     assert (finding.column, finding.rows.tolist()) == ("x", [50 - 37, 99 - 37])
     assert finding.values.to_pylist() == ["inf", "nan"]
@@ -108,19 +107,19 @@ def test_other_columns_are_left_to_the_general_way(
     place = table.column_names.index(column)
     unit = written(tmp_path / "s.parquet", table.set_column(place, column, values))
 
-    assert column == "a" or read_numbers(unit, COLUMNS, Piece()) is None
-    block = block_of(unit)
+    assert column == "a" or read_quickly(unit) is None
+    found = read(unit)
     expected = values.slice(37).fill_null(0)
-    found = block.ids[0] if column == "a" else block.dense[0]
-    np.testing.assert_array_equal(found, expected.to_numpy())
+    values = found.ids[0] if column == "a" else found.dense[0]
+    np.testing.assert_array_equal(values, expected.to_numpy())
 
 
 def test_null_keys_are_found(tmp_path: Path) -> None:
     table = rows_of(111).set_column(0, "key", pa.array([None] * 40 + [*range(71)]))
     unit = written(tmp_path / "s.parquet", table)
-    assert read_numbers(unit, COLUMNS, Piece()) is not None
+    assert read_quickly(unit) is not None
 
-    (finding,) = block_of(unit).findings
+    (finding,) = read(unit).findings
 
     assert (finding.column, finding.rows.tolist()) == ("key", [0, 1, 2])
 
@@ -132,15 +131,19 @@ def test_a_file_with_a_broken_page_is_left_to_the_general_way(tmp_path: Path) ->
     data = bytearray(path.read_bytes())
     data[chunk.data_page_offset + chunk.total_compressed_size // 2] ^= 1
     path.write_bytes(data)
-    assert read_numbers(unit_of(path, 1, 2, 1366, 1366), COLUMNS, Piece()) is None
+    unit = unit_of(path, 1, 2, 1366, 1366)
+    with pytest.raises(ValueError):
+        read_quickly(unit)
+    with pytest.raises(UnitFailedError, match="corrupt parquet"):  # told by pyarrow
+        read(unit)
 
 
-def test_a_piece_is_used_again_and_grows() -> None:
-    memory = UnitMemory(lambda: False)
+def test_a_buffer_is_used_again_and_grows() -> None:
+    pool = UnitBufferPool(lambda: False)
     places = []
     for size in (111, 19, 100_000):
-        with memory.piece() as piece:
-            ids, dense = piece.matrices((3, size, "<i4"), (1, size, "<f4"))
+        with pool.borrow() as buffer:
+            ids, dense = buffer.matrices((3, size, "<i4"), (1, size, "<f4"))
             assert (ids.shape, dense.shape) == ((3, size), (1, size))
             assert ids.strides[0] % 64 == 0 and ids.ctypes.data % 64 == 0
             ids[:], dense[:] = 7, 1.5
@@ -149,9 +152,9 @@ def test_a_piece_is_used_again_and_grows() -> None:
     assert places[0] == places[1]
 
 
-def test_units_in_hand_at_one_time_have_pieces_of_their_own() -> None:
-    memory = UnitMemory(lambda: True)  # where there is no CUDA, pages stay as they are
-    with memory.piece() as one, memory.piece() as other:
+def test_units_in_flight_have_buffers_of_their_own() -> None:
+    pool = UnitBufferPool(lambda: True)  # where there is no CUDA, pages stay as they are
+    with pool.borrow() as one, pool.borrow() as other:
         (a,), (b,) = one.matrices((1, 19, "<i8")), other.matrices((1, 19, "<i8"))
         a[:], b[:] = 1, 2
         assert (a == 1).all() and (b == 2).all()
@@ -161,15 +164,14 @@ def test_a_file_that_was_another_for_a_while_is_not_kept_open(tmp_path: Path) ->
     path, table = tmp_path / "s.parquet", rows_of(111)
     unit = written(path, table)
     planned = path.read_bytes()
-    settings = ReadSettings(columns=COLUMNS, bundle="", bundle_digest="").model_dump_json()
     other = tmp_path / "other"
     pq.write_table(table.take(list(range(110, -1, -1))), other, row_group_size=37)
 
     other.replace(path)
-    (failed,) = read_unit(unit.model_dump_json(), settings)
-    assert isinstance(open_block(failed), UnitError)
+    with pytest.raises(UnitFailedError):
+        read(unit)
 
     path.unlink()
     path.write_bytes(planned)
     os.utime(path, ns=(unit.mtime_ns, unit.mtime_ns))
-    np.testing.assert_array_equal(block_of(unit).ids[0], table.column("a").to_numpy()[37:])
+    np.testing.assert_array_equal(read(unit).ids[0], table.column("a").to_numpy()[37:])

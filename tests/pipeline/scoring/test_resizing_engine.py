@@ -24,10 +24,12 @@ from dpiframe_core.engine import loading
 from dpiframe_core.errors import DeviceMemoryError
 from pipeline.cluster.signals import StopSignals
 from pipeline.config.job import JobConfig
+from pipeline.errors import UnitFailedError
 from pipeline.planning.plan import make_plan
 from pipeline.publishing.records import Manifest, UnitError, UnitRecord
-from pipeline.scoring.engine_loading import MIN_BATCH, LoadedEngine, MemoryShortError
-from pipeline.scoring.job import Job, error_of
+from pipeline.scoring.job import Job, job_error
+from pipeline.scoring.resizing_engine import ResizingEngine
+from pipeline.sizing.sizes import MIN_BATCH
 
 
 class Card:
@@ -61,11 +63,11 @@ def bundle(tmp_path: Path) -> Path:
     return tmp_path / "bundle"
 
 
-def loaded(card: Card, bundle: Path, max_batch: int = 65536) -> LoadedEngine:
-    return LoadedEngine(lambda rows: card.load(bundle, device="cpu", max_batch=rows), max_batch)
+def loaded(card: Card, bundle: Path, max_batch: int = 65536) -> ResizingEngine:
+    return ResizingEngine(lambda rows: card.load(bundle, device="cpu", max_batch=rows), max_batch)
 
 
-def inputs(engine: LoadedEngine) -> tuple[Any, Any]:
+def inputs(engine: ResizingEngine) -> tuple[Any, Any]:
     return np.zeros((7, 111), np.int32), np.zeros((3, 111), np.float32)
 
 
@@ -95,7 +97,7 @@ def test_memory_that_goes_away_while_scoring(bundle: Path) -> None:
 @pytest.mark.parametrize(("max_batch", "tried"), [(3000, [3000, 1500, 1024]), (100, [100])])
 def test_it_ends_at_the_floor(bundle: Path, max_batch: int, tried: list[int]) -> None:
     card = Card(10)
-    with pytest.raises(MemoryShortError, match=rf"batches of {tried[-1]} rows: the GPU gave no"):
+    with pytest.raises(UnitFailedError, match=rf"batches of {tried[-1]} rows: the GPU gave no"):
         loaded(card, bundle, max_batch)
     assert card.loads == tried
     assert tried[-1] <= MIN_BATCH
@@ -106,7 +108,7 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory(bundle: Path) -> None:
         raise RuntimeError("cudaErrorInvalidValue")
 
     with pytest.raises(RuntimeError, match="cudaErrorInvalidValue"):
-        LoadedEngine(refuse, 4096)
+        ResizingEngine(refuse, 4096)
 
 
 Small = Callable[[int], Card]
@@ -146,7 +148,7 @@ def test_a_card_too_small_for_anything_is_a_reason_to_come_again(
 
     assert isinstance(error, UnitError)
     assert error.kind == "memory"
-    assert error_of(error).exit_code == 4
+    assert job_error(error).exit_code == 4
 
 
 def test_the_driver_says_it_once_a_scorer(

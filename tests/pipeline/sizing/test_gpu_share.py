@@ -9,12 +9,12 @@ import pyarrow.parquet as pq
 import pytest
 from job_cases import encoded_table, job_keys, tiny_bundle, tiny_spec
 
-from pipeline.cluster.machine import Machine
 from pipeline.config.job import JobConfig
 from pipeline.planning.job_plan import JobPlan
 from pipeline.planning.plan import make_plan
 from pipeline.scoring import dry_run
-from pipeline.sizing import stored_share
+from pipeline.sizing import gpu_share
+from pipeline.sizing.machine import Machine
 from pipeline.sizing.sizes import work_of
 
 FIELD = tiny_spec().fields[0].name
@@ -36,19 +36,19 @@ def write(path: Path, table: pa.Table, codec: str) -> None:
 def test_all_units_count(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, "zstd", "none", "snappy", "zstd")
     work = work_of(plan, plan.units)
-    assert work.stored == 0.75
-    assert work.not_stored.endswith(
+    assert work.gpu_share == 0.75
+    assert work.gpu_excludes.endswith(
         f"2.parquet: row group 0, column {FIELD}: pages of codec 1 are not unpacked on a GPU"
     )
     assert work_of(plan, plan.units[:4])[-2:] == (1.0, "")
     on_cpu = plan.config.model_copy(update={"device": "cpu"})
-    assert work_of(plan.model_copy(update={"config": on_cpu}), plan.units).stored == 0
+    assert work_of(plan.model_copy(update={"config": on_cpu}), plan.units).gpu_share == 0
 
 
 def test_of_many_units_some_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_of(tmp_path, "zstd", "snappy", "zstd", "snappy")
-    monkeypatch.setattr(stored_share, "MOST_UNITS", 4)
-    assert work_of(plan, plan.units).stored == 0.5
+    monkeypatch.setattr(gpu_share, "MAX_UNITS", 4)
+    assert work_of(plan, plan.units).gpu_share == 0.5
 
 
 def test_files_that_went_or_have_other_types(tmp_path: Path) -> None:
@@ -58,9 +58,9 @@ def test_files_that_went_or_have_other_types(tmp_path: Path) -> None:
     table = encoded_table(1000)
     column = table.schema.get_field_index(FIELD)
     write(paths[1], table.set_column(column, FIELD, table[FIELD].cast(pa.int64())), "zstd")
-    assert work_of(plan, plan.units).stored == 0
-    assert "No such file" in work_of(plan, plan.units).not_stored
-    assert "ids must be all int32 or all int64" in work_of(plan, plan.units[2:]).not_stored
+    assert work_of(plan, plan.units).gpu_share == 0
+    assert "No such file" in work_of(plan, plan.units).gpu_excludes
+    assert "ids must be all int32 or all int64" in work_of(plan, plan.units[2:]).gpu_excludes
 
 
 @pytest.mark.parametrize(
