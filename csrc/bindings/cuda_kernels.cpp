@@ -189,7 +189,7 @@ void run_linear(const std::string& precision, const LinearParams& params, std::u
 
 py::tuple tile_config(const std::string& precision, std::int64_t rows, int n) {
   const LinearConfig chosen = linear_config(parse_precision(precision), rows, n);
-  return py::make_tuple(chosen.tile_n, chosen.alternate);
+  return py::make_tuple(chosen.tile_n, chosen.pingpong);
 }
 
 void plain_gather_argument(std::uintptr_t table, std::uintptr_t rows, std::int64_t num_rows,

@@ -3,7 +3,7 @@
 
 #include "bindings/device_tensors.h"
 #include "bindings/families.h"
-#include "common/host_memory.h"
+#include "cuda/host_memory.h"
 
 namespace dpiframe {
 namespace {
