@@ -58,7 +58,7 @@ def test_no_room_at_all_is_an_error_and_no_loop(tmp_path: Path) -> None:
         with contextlib.suppress(DeviceMemoryError):
             while (
                 True
-            ):  # the driver keeps memory of engines that were closed, and gives it to these
+            ):  # the driver gives memory of closed engines to new ones alone
                 engines.append(load(max_batch=1024))
         with pytest.raises(UnitFailedError, match="batches of 1024 rows"):
             ResizingEngine(lambda rows: load(max_batch=rows), ROWS)
