@@ -9,13 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from cuda_cases import DEVICE, HAS_GPU, free_bytes
+from cuda_cases import DEVICE, free_bytes
 from job_cases import encoded_table, reference_scores, tiny_bundle, tiny_spec
 
 from dpiframe_core import load_engine
 from pipeline.scoring.engine_loading import LoadedEngine, MemoryShortError
-
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a CUDA device")]
 
 ROWS = 2**22  # one batch of the tiny model then takes some hundred MB
 

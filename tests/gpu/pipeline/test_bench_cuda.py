@@ -14,10 +14,6 @@ from pipeline.bench.engine.latency import bench_engine
 from pipeline.bench.engine.lookup import CHECKED, GATHER, PER_FIELD, LookupCase, bench_lookup
 from pipeline.bench.engine.stream import StreamCase, bench_stream
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(_core.cuda_device_count() == 0, reason="needs a CUDA device"),
-]
 SMALL = {"scale": 1e-4, "device": "cuda", "hidden": (40, 24), "repeats": 3}
 
 
