@@ -55,8 +55,8 @@ def ray_session() -> Iterator[str]:
     """A local cluster for all tests, as starting one takes seconds; its address."""
     import ray
 
-    from pipeline.cluster.machine import usable_cores
     from pipeline.cluster.ray_cluster import quiet_start, start
+    from pipeline.sizing.machine import usable_cores
 
     with quiet_start():
         start(usable_cores(), store_bytes=256 << 20, workers=4, verbose=False)
