@@ -693,6 +693,11 @@ class BatchRing:
     @property
     def device_bytes(self) -> int: ...
 
+def inject_cuda_failure(call: int) -> bool:
+    """For tests: the `call`-th checked CUDA call from now on is not made and fails as if memory
+    were short; 0: none. Returns whether the failure injected before is still to come.
+    """
+
 class PageScorer:
     """Scores units whose ids come as a file stores them; any threads may call it at one time."""
 

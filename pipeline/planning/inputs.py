@@ -19,7 +19,6 @@ from pipeline.planning.footers import (
     read_footers,
 )
 from pipeline.planning.problems import ProblemList
-from pipeline.publishing.records import Quarantined
 
 _MAGIC_CHARACTERS = frozenset("*?[")
 
@@ -45,7 +44,20 @@ class InputFile(BaseModel):
         return len(self.row_group_rows)
 
 
-# One set for all files: pydantic would give each its own.
+class Quarantined(BaseModel):
+    """Input that was left out because it cannot be read: a whole file, or a unit of one."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    path: str
+    reason: str
+    unit: str | None = None
+    first_row_group: int = 0
+    stop_row_group: int = 0
+    rows: int = 0
+
+
+# One set for all files, as pydantic would make one for each.
 _ALL_FIELDS = set(InputFile.model_fields)
 
 
@@ -79,7 +91,7 @@ def scan_inputs(config: JobConfig, limits: Limits | None = None) -> InputScan:
 def list_inputs(config: JobConfig) -> list[str]:
     """Absolute paths, links resolved, sorted.
 
-    One entry of the list finds a file once; a file that two entries find comes twice.
+    An entry of the list gives a file once; a file that two entries give comes twice.
     """
     patterns = config.input if isinstance(config.input, list) else [config.input]
     found: list[str] = []
@@ -180,13 +192,13 @@ def _in_folder(folder: Path) -> Iterator[str]:
 
 
 def _check_regular(path: Path) -> None:
-    """Refuse a pipe or a device, which a read would wait for; what is gone is told later."""
+    """Refuse a pipe or a device, whose read would block; a missing file is told later."""
     if not path.is_file() and path.exists():
         raise ConfigError(f"input {path} is not a file; remove it from the input")
 
 
 def _hidden(name: str) -> bool:
-    """Names by which tools mark files that are no data: .part.crc, _SUCCESS, _temporary."""
+    """Whether tools give such names to files without data: .part.crc, _SUCCESS, _temporary."""
     return name.startswith((".", "_"))
 
 

@@ -6,17 +6,18 @@ import contextlib
 import errno
 import uuid
 from collections.abc import Container, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pipeline.config.job import resolved_yaml
 from pipeline.errors import ConfigError, ContractError, ResumableError
+from pipeline.planning.inputs import Quarantined
+from pipeline.planning.job_plan import JobPlan
 from pipeline.publishing.atomic import remove_temporaries, sync_folder, write_atomic
 from pipeline.publishing.records import (
     IdentityFile,
     Manifest,
     ManifestFile,
     OutputLayout,
-    Quarantined,
     Success,
     UnitRecord,
     finished_units,
@@ -26,9 +27,6 @@ from pipeline.publishing.records import (
     read_json,
     write_json,
 )
-
-if TYPE_CHECKING:
-    from pipeline.planning.plan import JobPlan
 
 # Errors that no rerun cures: names or links that the file system cannot follow.
 NOT_RESUMABLE = {errno.ENAMETOOLONG, errno.ELOOP}
