@@ -177,6 +177,7 @@ class PageList {
 
   StoredPage page_of(const PageHeader& header, std::int64_t at, std::int64_t row,
                      std::int64_t values) const {
+    DPIF_CHECK(values >= 0, "a page of ", values, " values");
     DPIF_CHECK(std::max({header.bytes, header.unpacked_bytes, values}) <= kMostOfPage, "a page of ",
                header.bytes, " bytes, unpacked ", header.unpacked_bytes, ", and ", values,
                " values; only up to ", kMostOfPage, " can be unpacked on a GPU");
