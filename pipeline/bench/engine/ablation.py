@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from dpiframe_core.lowering import Pass
 from dpiframe_core.lowering.fold_batch_norm import fold_batch_norm
-from dpiframe_core.program.steps import Lookup, Program, Step, changed
+from dpiframe_core.program.program import Program
+from dpiframe_core.program.steps import Lookup, Step
 
 # No fusion of lookup, head, siblings, concat, activations or cross layers: a kernel an operation.
 NO_FUSION: tuple[Pass, ...] = (fold_batch_norm,)
@@ -23,4 +24,4 @@ def split_lookup(program: Program) -> Program:
             out = step.out.columns(slot.column, slot.dim)
             name = f"{step.name}.{i}"
             steps.append(Lookup(name, (replace(slot, column=0),), out))
-    return changed(program, steps=tuple(steps))
+    return program.changed(steps=tuple(steps))

@@ -13,8 +13,7 @@ from dpiframe_core.features.schema import CategoricalFeature, DenseFeature, Feat
 from dpiframe_core.features.schema import ModuloEncoding as Modulo
 from dpiframe_core.lowering import DEVICE_PASSES, PASSES, lower
 from dpiframe_core.model.builtin import MODELS, Deep, Features
-from dpiframe_core.model.modules import DENSE
-from dpiframe_core.program.interpreter import State, as_tensor, run_step
+from dpiframe_core.program.interpreter import as_tensor
 from dpiframe_core.program.number_bounds import (
     STEPS,
     Bounds,
@@ -22,7 +21,8 @@ from dpiframe_core.program.number_bounds import (
     dense_bounds,
     holds_in_fp16,
 )
-from dpiframe_core.program.steps import Program
+from dpiframe_core.program.program import Program
+from dpiframe_core.program.views import DENSE, State
 
 DENSE_NAMES = ["I1", "I2"]
 

@@ -9,14 +9,15 @@ from functools import lru_cache
 import model_zoo
 import numpy as np
 import pytest
-
-from dpiframe_core import _core
 from dpiframe_core.engine.cuda.fused_cross import OneCrossKernel, one_cross_kernel, steps_up_to
 from dpiframe_core.engine.cuda.fused_mlp import Level, one_kernel
+
+from dpiframe_core import _core
 from dpiframe_core.lowering import DEVICE_FORM, DEVICE_PASSES, lower
 from dpiframe_core.model.builtin import MODELS, Deep, Features
 from dpiframe_core.model.torch_module import CTRModel
-from dpiframe_core.program.steps import Head, Program, changed
+from dpiframe_core.program.program import Program
+from dpiframe_core.program.steps import Head
 
 pytestmark = pytest.mark.skipif(
     not _core.build_info()["cuda"], reason="needs a build with CUDA, though no GPU"
@@ -146,4 +147,4 @@ def test_a_head_with_other_terms_is_another_form(hidden, layers):
     ):
         steps = (*program.steps[:-1], other)
         assert one_cross_kernel(replace(program, steps=steps), "fp16") is None
-    assert one_cross_kernel(changed(program), "fp16") is not None
+    assert one_cross_kernel(program.changed(), "fp16") is not None

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import model_zoo
 import pytest
+from dpiframe_core.engine.cuda.fused_mlp import OneKernel, one_kernel
 
 from dpiframe_core import _core
-from dpiframe_core.engine.cuda.fused_mlp import OneKernel, one_kernel
-from dpiframe_core.engine.cuda.steps import joined
 from dpiframe_core.lowering import DEVICE_FORM, DEVICE_PASSES, lower
 from dpiframe_core.model.builtin import MODELS, Deep, Features
 from dpiframe_core.model.torch_module import CTRModel
-from dpiframe_core.program.steps import Head, Program, changed
+from dpiframe_core.program.program import Program
+from dpiframe_core.program.steps import Head
 
 pytestmark = pytest.mark.skipif(
     not _core.build_info()["cuda"], reason="needs a build with CUDA, though no GPU"
@@ -85,4 +85,4 @@ def test_a_head_with_more_terms_is_another_form():
     ):
         steps = (*made.steps[:-1], other)
         assert one_kernel(replace(made, steps=steps), "fp16") is None
-    assert one_kernel(changed(made), "fp16") is not None
+    assert one_kernel(made.changed(), "fp16") is not None
