@@ -81,8 +81,8 @@ def _cpu(name: str) -> Check:
     spec = deepfm(Features([FieldSpec(name="a", rows=3, dim=4)]), Deep((8,)))
     model = CTRModel(spec).eval()
     ids, logits = np.array([[0, 1, 2]]), np.empty(3, np.float32)
-    runner = CpuBackend(lower(spec, model.state_dict()), 3, None)
-    runner.run(list(ids), np.empty((0, 3), np.float32), False, logits)
+    backend = CpuBackend(lower(spec, model.state_dict()), 3, None)
+    backend.run(list(ids), np.empty((0, 3), np.float32), False, logits)
     with torch.no_grad():
         error = float(np.abs(logits - model(torch.from_numpy(ids)).numpy()).max())
     if error > 1e-5:

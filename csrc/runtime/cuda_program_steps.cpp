@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
-#include "cuda/device_guard.h"
+#include "cuda/stream.h"
 #include "kernels/elementwise/load_dense.h"
 #include "kernels/elementwise/steps.h"
 #include "runtime/cuda_program.h"
@@ -43,14 +43,14 @@ int CudaProgram::add_lookup(const std::vector<LookupSlot>& slots,
     DPIF_CHECK(!scalar.has_value() || (scalar->is_float && scalar->row_stride == 1),
                "a lookup writes its sums as float32 [B]");
   num_report_ += static_cast<int>(slots.size()) + 1;
-  add_step([params](std::int64_t rows, const RunInputs& inputs,
+  add_step([params](std::int64_t rows, const BatchMemory& inputs,
                     cudaStream_t stream) { multi_table_lookup(rows, params, inputs, stream); },
            true);
   return static_cast<int>(params.report);
 }
 
 void CudaProgram::add_load_dense(const ArenaView& out) {
-  add_step([out = matrix(out)](std::int64_t rows, const RunInputs& inputs,
+  add_step([out = matrix(out)](std::int64_t rows, const BatchMemory& inputs,
                                cudaStream_t stream) { load_dense(rows, out, inputs, stream); },
            true);
 }
@@ -61,8 +61,9 @@ void CudaProgram::add_elementwise(const std::string& name, const std::vector<Are
   ElementwiseOperands operands{{}, {}, sizes, matrix(out)};
   for (const ArenaView& view : inputs) operands.inputs.push_back(matrix(view));
   for (const int weight : weights) operands.weights.push_back(numbers(weight));
-  add_step([launch = elementwise_step(name, operands)](
-               std::int64_t rows, const RunInputs&, cudaStream_t stream) { launch(rows, stream); });
+  add_step(
+      [launch = elementwise_step(name, operands)](std::int64_t rows, const BatchMemory&,
+                                                  cudaStream_t stream) { launch(rows, stream); });
 }
 
 void CudaProgram::add_product(const ProductStep& step) {
@@ -103,7 +104,7 @@ void CudaProgram::add_product(const ProductStep& step) {
     view.width = step.relu[i].second - step.relu[i].first;
     more.push_back(elementwise_step("relu", {{matrix(view)}, {}, {}, matrix(view)}));
   }
-  add_step([params, more, precision = precision_](std::int64_t rows, const RunInputs&,
+  add_step([params, more, precision = precision_](std::int64_t rows, const BatchMemory&,
                                                   cudaStream_t stream) mutable {
     params.rows = rows;
     linear(precision, params, stream);
@@ -123,7 +124,7 @@ void CudaProgram::add_head(const std::vector<HeadPart>& parts, float bias, const
     step.terms.push_back(term);
   }
   add_step(
-      [step, partial_n, precision = precision_](std::int64_t rows, const RunInputs& inputs,
+      [step, partial_n, precision = precision_](std::int64_t rows, const BatchMemory& inputs,
                                                 cudaStream_t stream) mutable {
         for (std::size_t i = 0; i < partial_n.size(); ++i)
           if (partial_n[i] > 0)
@@ -153,7 +154,7 @@ void CudaProgram::add_whole(const std::vector<LookupSlot>& slots, Model model, c
     return;
   }
   forward_bytes_ = made->bytes();
-  forward_ = [made](std::int64_t rows, const RunInputs& inputs, cudaStream_t stream) {
+  forward_ = [made](std::int64_t rows, const BatchMemory& inputs, cudaStream_t stream) {
     made->run(rows, inputs, stream);
   };
 }

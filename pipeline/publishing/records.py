@@ -10,26 +10,27 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from pipeline.errors import ConfigError
+from pipeline.errors import ConfigError, ErrorKind
+from pipeline.planning.inputs import Quarantined
 from pipeline.publishing.atomic import write_atomic
 
 FORMAT = 1
 UNIT_NAME = r"u\d{6,}-[0-9a-f]{8}"
 
-ErrorKind = Literal[
-    "removed",
-    "changed",
-    "corrupt",
-    "bad_row",
-    "io",
-    "storage",
-    "memory",
-    "bundle",
-    "superseded",
-    "internal",
-]
+# The schema of `_rejected/part-*.parquet`.
+REJECTED_SCHEMA = pa.schema(
+    [
+        ("unit", pa.string()),
+        ("row", pa.int64()),  # position in the part file
+        ("source_row", pa.int64()),  # position in the input file
+        ("column", pa.string()),
+        ("value", pa.string()),
+        ("reason", pa.string()),
+    ]
+)
 # What decoded a unit's rows: a GPU, the project's own reader, pyarrow.
 Reader = Literal["", "gpu", "cpu", "arrow"]
 Record = TypeVar("Record", bound=BaseModel)
@@ -115,19 +116,6 @@ class ManifestFile(BaseModel):
     mtime_ns: int
     rows: int
     row_groups: int
-
-
-class Quarantined(BaseModel):
-    """Input that was left out because it cannot be read: a whole file, or a unit of one."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    path: str
-    reason: str
-    unit: str | None = None
-    first_row_group: int = 0
-    stop_row_group: int = 0
-    rows: int = 0
 
 
 class Manifest(BaseModel):
