@@ -1,7 +1,7 @@
 """Compiled part of dpiframe_core. Dimension letters: B batch, F fields, W output width."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, type_check_only
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 Ids = NDArray[np.int32] | NDArray[np.int64]
 Policy = Literal["serial", "depth_first", "breadth_first"]
 
+@type_check_only
 class BuildInfo(TypedDict):
     version: str
     compiler: str
@@ -430,6 +431,7 @@ def forward_fits(
 def forward_max_rows(compute_capability_major: int, multiprocessors: int) -> int:
     """The most rows of a batch that runs in one kernel on such a GPU; 0: none does."""
 
+@type_check_only
 class ForwardPlan(TypedDict):
     """How a model lies in its one kernel; forward_plan.cpp and forward_weights.h have the terms."""
 
@@ -464,6 +466,7 @@ def forward_cross_fits(
     columns; the rest as for `forward_fits`.
     """
 
+@type_check_only
 class ForwardTallPlan(TypedDict):
     """How its kernel for large batches lays out one block; forward_tall_layout.h has the terms."""
 
@@ -477,6 +480,7 @@ def forward_tall_plan(
 ) -> ForwardTallPlan | None:
     """For tests; as for `forward_cross_fits`. None where the model does not take that kernel."""
 
+@type_check_only
 class ForwardCrossPlan(TypedDict):
     """How such a model lies in its one kernel; forward_cross_layout.h has the terms."""
 
@@ -512,6 +516,7 @@ def forward_split_fits(
 ) -> bool:
     """Whether one kernel takes a float32 model with cross layers; as for `forward_cross_fits`."""
 
+@type_check_only
 class ForwardSplitPlan(TypedDict):
     """How such a model lies in its one kernel; forward_split_layout.h has the terms. Parts and
     fields: address of a table, rows, bytes of a row, oov row (-1: none), row of the ids.
@@ -789,7 +794,8 @@ def pack_ids(
     """
 
 class LinearParams:
-    """A product with its epilogue, csrc/kernels/gemm/linear.h; arrays are device addresses, 0: none."""
+    """A product with its epilogue (csrc/kernels/gemm/linear.h); arrays are device addresses, 0: none.
+    """
 
     rows: int
     n: int
