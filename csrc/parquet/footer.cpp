@@ -30,6 +30,7 @@ class RequiredFields {
     for (const auto& [id, type] : fields) types_[id] = type, missing_ |= 1u << id;
   }
   void see(std::int64_t id, Type type) {
+    if (type == Type::kFalse) type = Type::kTrue;  // a bool
     if (id > 0 && id < kIds && types_[id] == type) missing_ &= ~(1u << id);
   }
   void check(std::string_view name) const {
@@ -41,6 +42,18 @@ class RequiredFields {
   std::array<Type, kIds> types_{};
   std::uint32_t missing_ = 0;
 };
+
+// Skips a list of structs that have these required fields.
+void skip_structs(CompactReader& reader, std::string_view name, const RequiredFields& fields) {
+  reader.list([&](Type) {
+    RequiredFields required = fields;
+    reader.fields([&](std::int64_t id, Type type) {
+      required.see(id, type);
+      reader.skip(type);
+    });
+    required.check(name);
+  });
+}
 
 struct SchemaElement {
   std::string_view name;
@@ -139,12 +152,25 @@ int integer_bits(const SchemaElement& element) {
   return bits == 8 || bits == 16 || bits == 32 || bits == 64 ? static_cast<int>(bits) : physical;
 }
 
-// Steps over the element at `next` and all below it; returns how many leaves there are.
-std::size_t pass_leaves(const std::vector<SchemaElement>& schema, std::size_t& next) {
-  std::size_t leaves = 0;
-  std::vector<std::int64_t> open{1};  // elements still to come at each depth
+// A column of values, with the numbers of its levels.
+struct Leaf {
+  PhysicalType type;
+  std::int64_t definition_levels;
+  std::int64_t repetition_levels;
+};
+
+// Appends the leaves at or below the element at `next`, and steps over all these elements. The
+// levels count from there.
+void pass_leaves(const std::vector<SchemaElement>& schema, std::size_t& next,
+                 std::vector<Leaf>& leaves) {
+  struct Group {
+    std::int64_t children;  // still to come
+    std::int64_t definition_levels;
+    std::int64_t repetition_levels;
+  };
+  std::vector<Group> open{{1, 1, 1}};
   while (!open.empty()) {
-    if (open.back()-- == 0) {
+    if (open.back().children-- == 0) {
       open.pop_back();
       continue;
     }
@@ -153,34 +179,41 @@ std::size_t pass_leaves(const std::vector<SchemaElement>& schema, std::size_t& n
     DPIF_CHECK(element.children >= 0, "the schema has an element with ", element.children,
                " children");
     DPIF_CHECK(open.size() < kDeepestSchema, "the schema nests deeper than ", kDeepestSchema);
-    leaves += element.is_leaf();
-    open.push_back(element.children);
+    const std::int64_t definition_levels =
+        open.back().definition_levels + (element.repetition != 0);
+    const std::int64_t repetition_levels =
+        open.back().repetition_levels + (element.repetition == kRepeated);
+    if (element.is_leaf())
+      leaves.push_back(
+          {static_cast<PhysicalType>(element.type), definition_levels, repetition_levels});
+    open.push_back({element.children, definition_levels, repetition_levels});
   }
-  return leaves;
 }
 
-// `orders` [leaves].
+// The columns, and all leaves of the schema.
 std::map<std::string_view, Column> top_level_columns(const std::vector<SchemaElement>& schema,
-                                                     const std::vector<ColumnOrder>& orders) {
+                                                     std::vector<Leaf>& leaves) {
   std::map<std::string_view, Column> columns;
-  std::size_t next = 1, leaf = 0;  // the first element is the root
-  while (next < schema.size()) {
+  DPIF_CHECK(!schema.empty(), "the schema is empty");
+  std::size_t next = 1;
+  for (std::int64_t children = schema[0].children; children > 0; --children) {
+    DPIF_CHECK(next < schema.size(), "the schema is cut off");
     const SchemaElement& element = schema[next];
     Column column;
-    column.leaf = leaf;
+    column.leaf = leaves.size();
     column.type = static_cast<PhysicalType>(element.type);
     column.integer_bits = integer_bits(element);
     column.is_signed = is_signed(element);
     column.flat = element.is_leaf() && element.repetition != kRepeated;
     column.plain = column.flat && is_plain(element);
     column.optional = element.repetition == 1;
-    leaf += pass_leaves(schema, next);
-    if (column.flat) column.order = orders[column.leaf];
+    pass_leaves(schema, next, leaves);
     const auto [place, is_new] = columns.emplace(element.name, column);
     if (is_new) continue;
     if (column.flat) place->second = column;
     place->second.plain = false;  // two of one name: not for us to choose
   }
+  DPIF_CHECK(next == schema.size(), "the schema has elements behind its end");
   return columns;
 }
 
@@ -194,6 +227,24 @@ bool known_encoding(std::int64_t encoding) {
       return true;
   }
   return false;
+}
+
+// SizeStatistics: how many values have each of the levels.
+void read_size_statistics(CompactReader& reader, ColumnChunk& chunk) {
+  const auto size_of_list = [&] {
+    std::int64_t size = 0;
+    reader.list([&](Type) { ++size, (void)reader.integer(); });
+    return size;
+  };
+  reader.fields([&](std::int64_t id, Type type) {
+    chunk.counts_text_bytes |= id == 1 && type == Type::kI64;
+    if (id == 2 && type == Type::kList)
+      chunk.repetition_levels = size_of_list();
+    else if (id == 3 && type == Type::kList)
+      chunk.definition_levels = size_of_list();
+    else
+      reader.skip(type);
+  });
 }
 
 void read_column_metadata(CompactReader& reader, ColumnChunk& chunk) {
@@ -228,6 +279,13 @@ void read_column_metadata(CompactReader& reader, ColumnChunk& chunk) {
       const std::size_t from = reader.at();
       chunk.readable &= read_statistics(reader).nulls.value_or(0) == 0;
       chunk.statistics = reader.since(from);
+    } else if (id == 8 && type == Type::kList) {
+      skip_structs(reader, "key-value pair", RequiredFields({{1, Type::kBinary}}));
+    } else if (id == 13 && type == Type::kList) {
+      skip_structs(reader, "page's encoding",
+                   RequiredFields({{1, Type::kI32}, {2, Type::kI32}, {3, Type::kI32}}));
+    } else if (id == 16 && type == Type::kStruct) {
+      read_size_statistics(reader, chunk);
     } else {
       reader.skip(type);
     }
@@ -260,6 +318,9 @@ RowGroup read_row_group(CompactReader& reader) {
       reader.list([&](Type) { group.chunks.push_back(read_column_chunk(reader)); });
     else if (id == 3 && type == Type::kI64)
       group.rows = reader.integer();
+    else if (id == 4 && type == Type::kList)
+      skip_structs(reader, "sorting column",
+                   RequiredFields({{1, Type::kI32}, {2, Type::kTrue}, {3, Type::kTrue}}));
     else
       reader.skip(type);
   });
@@ -295,16 +356,27 @@ bool holds_arrow_schema(CompactReader& reader) {
   return holds;
 }
 
-// Every row group has each leaf of the schema, and all rows together can be counted.
-void check_groups(const std::vector<RowGroup>& groups, std::size_t num_leaves) {
+// Every row group has each leaf of the schema, and all rows together can be counted. Counts of
+// levels fit the schema: Arrow, which reads what this reader does not, would end the process.
+void check_groups(const std::vector<RowGroup>& groups, const std::vector<Leaf>& leaves) {
   std::int64_t rows = 0;
   for (const RowGroup& group : groups) {
     DPIF_CHECK(group.rows >= 0, "a row group of ", group.rows, " rows");
-    DPIF_CHECK(group.chunks.size() == num_leaves, "a row group has ", group.chunks.size(),
-               " columns, the schema has ", num_leaves);
+    DPIF_CHECK(group.chunks.size() == leaves.size(), "a row group has ", group.chunks.size(),
+               " columns, the schema has ", leaves.size());
     DPIF_CHECK(group.rows <= INT64_MAX - rows, "the row groups have more than ", INT64_MAX,
                " rows");
     rows += group.rows;
+    for (std::size_t i = 0; i < leaves.size(); ++i) {
+      const ColumnChunk& chunk = group.chunks[i];
+      const auto fits = [](std::int64_t counts, std::int64_t levels) {
+        return counts == 0 || counts == levels;
+      };
+      DPIF_CHECK(fits(chunk.definition_levels, leaves[i].definition_levels) &&
+                     fits(chunk.repetition_levels, leaves[i].repetition_levels) &&
+                     (!chunk.counts_text_bytes || leaves[i].type == PhysicalType::kByteArray),
+                 "column ", i, " has statistics of the sizes of another column");
+    }
   }
 }
 
@@ -346,14 +418,14 @@ Footer parse_footer(std::vector<std::uint8_t> bytes) {
     }
   });
   required.check("footer");
-  std::size_t next = 0;
-  const std::size_t num_leaves = pass_leaves(schema, next);
-  DPIF_CHECK(next == schema.size(), "the schema has elements behind its end");
-  check_groups(footer.groups, num_leaves);  // only now: fields come in any order
-  if (!orders.has_value()) orders.emplace(num_leaves, ColumnOrder::kUndefined);
-  DPIF_CHECK(orders->size() == num_leaves, "there are orders for ", orders->size(),
-             " columns, the schema has ", num_leaves);
-  footer.columns = top_level_columns(schema, *orders);
+  std::vector<Leaf> leaves;
+  footer.columns = top_level_columns(schema, leaves);
+  check_groups(footer.groups, leaves);  // only now: fields come in any order
+  DPIF_CHECK(!orders.has_value() || orders->size() == leaves.size(), "there are orders for ",
+             orders.value_or(std::vector<ColumnOrder>()).size(), " columns, the schema has ",
+             leaves.size());
+  for (auto& [name, column] : footer.columns)
+    if (column.flat && orders.has_value()) column.order = (*orders)[column.leaf];
   return footer;
 }
 

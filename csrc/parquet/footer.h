@@ -24,6 +24,10 @@ struct ColumnChunk {
   Codec codec{};
   bool readable = false;
   Bytes statistics;  // a Thrift struct; empty where there is none
+  // How many of the levels its statistics count values of; 0: none.
+  std::int64_t definition_levels = 0;
+  std::int64_t repetition_levels = 0;
+  bool counts_text_bytes = false;
 };
 
 struct RowGroup {
