@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pipeline.errors import ContractError, ResumableError
 from pipeline.planning.plan import JobPlan
@@ -19,12 +19,16 @@ from pipeline.publishing.records import (
 
 
 def finish_output(
-    layout: OutputLayout, plan: JobPlan, quarantined: Sequence[Quarantined]
+    layout: OutputLayout,
+    plan: JobPlan,
+    quarantined: Sequence[Quarantined],
+    check: Callable[[], None] = lambda: None,
 ) -> Manifest:
     """Check that every row has its outcome, then publish the manifest and `_SUCCESS`.
 
-    `quarantined`: units left out while scoring; the plan holds the files left out before. Raises
-    ResumableError when a unit is missing, ContractError above the limit of rejected rows.
+    `quarantined`: units left out while scoring; the plan holds the files left out before. `check`
+    raises when the output is another job's by now. Raises ResumableError when a unit is missing,
+    ContractError above the limit of rejected rows.
     """
     left_out = {entry.unit for entry in quarantined}
     names = [unit.name for unit in plan.units if unit.name not in left_out]
@@ -54,8 +58,8 @@ def finish_output(
             for file in plan.files
         ],
     )
-    write_json(layout.manifest, manifest)
-    write_json(layout.success, Success(identity=plan.identity, rows=manifest.rows))
+    write_json(layout.manifest, manifest, check)
+    write_json(layout.success, Success(identity=plan.identity, rows=manifest.rows), check)
     return manifest
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -48,7 +49,7 @@ class Owner:
         """Write at the start of a file, in one call."""
         record = json.dumps(asdict(self)).encode().ljust(_RECORD_BYTES - 1) + b"\n"
         if os.pwrite(handle, record, 0) != len(record):
-            raise OSError("a lock record was written in part only")
+            raise OSError(errno.ENOSPC, "a lock record was written in part only")
 
     def next_beat(self) -> Owner:
         """The same owner, one heartbeat later."""

@@ -4,25 +4,39 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import uuid
-from collections.abc import Container, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from pipeline.config.job import resolved_yaml
-from pipeline.errors import ConfigError, ResumableError
-from pipeline.planning.plan import JobPlan
-from pipeline.publishing.atomic import remove_temporaries, sync_folder, write_atomic
+from pipeline.errors import ConfigError, DpiframeError, ResumableError
+from pipeline.planning.job_plan import JobPlan
+from pipeline.publishing.atomic import (
+    make_folders,
+    remove_temporaries,
+    sync_folder,
+    temporaries,
+    write_atomic,
+)
+from pipeline.publishing.lock import OutputLock
 from pipeline.publishing.records import (
     IdentityFile,
+    Manifest,
     OutputLayout,
+    Success,
     UnitRecord,
     finished_units,
     has_files,
     is_part_name,
     manifest_of,
+    part_name,
     read_json,
     write_json,
 )
+
+log = logging.getLogger("dpiframe.job")
 
 # What no rerun cures: names or links that the file system cannot follow.
 NEVER = {errno.ENAMETOOLONG, errno.ELOOP}
@@ -48,21 +62,17 @@ def storage_errors(layout: OutputLayout) -> Iterator[None]:
 def claim(layout: OutputLayout, plan: JobPlan) -> tuple[str, dict[str, UnitRecord]]:
     """Make the output this job's, and start an attempt; the caller holds the lock.
 
-    Returns the attempt's id and the records of the units that are published already. Raises
-    ConfigError when the output belongs to another job and `overwrite` is off, or holds part files
-    that no job wrote.
+    Returns the attempt's id and the records of the units that are published already. Raises what
+    `check_claim` raises.
+
+    From the new identity on, workers of earlier attempts publish nothing: one that looks at it
+    stops, and one that looked before loses the temporary file that it is about to rename. What they
+    left is removed after that.
     """
-    foreign = layout.foreign_parts()
-    if foreign:
-        raise ConfigError(
-            f"{foreign[0]} ({len(foreign)} such files) was not written by a job, but readers "
-            "would take it for scores; move it away or choose another output"
-        )
-    if not _is_ours(layout, plan):
-        clear(layout)
+    if not check_claim(layout, plan):
+        retract(layout)
     for folder in (layout.root, layout.units, layout.rejected):
-        folder.mkdir(parents=True, exist_ok=True)
-        remove_temporaries(folder)
+        make_folders(folder)
     attempt = uuid.uuid4().hex
     owner = IdentityFile(
         identity=plan.identity,
@@ -74,74 +84,27 @@ def claim(layout: OutputLayout, plan: JobPlan) -> tuple[str, dict[str, UnitRecor
     )
     write_json(layout.identity, owner)
     write_atomic(layout.config, resolved_yaml(plan.config).encode())
+    for folder in (layout.root, layout.units, layout.rejected):
+        remove_temporaries(folder)
     reopen(layout, plan.identity)
     finished = finished_units(layout, (unit.name for unit in plan.units))
-    forget_others(layout, finished)
+    remove_others(layout, finished)
     return attempt, finished
 
 
-def reopen(layout: OutputLayout, identity: str) -> None:
-    """Make a finished output an unfinished one: units whose files are whole stay published.
+def check_claim(layout: OutputLayout, plan: JobPlan) -> bool:
+    """Whether the output is this job's, or nobody's, to go on in; False: its scores are replaced.
 
-    The manifest goes last: a crash in here loses no record, as the next start reads it again.
+    What another job left before it published anything is replaced without being asked. Raises
+    ConfigError when the output belongs to another job and `overwrite` is off, or holds part files
+    that no job wrote. Touches nothing.
     """
-    manifest = manifest_of(layout, identity)
-    for record in manifest.units if manifest else ():
-        path = layout.record(record.unit)
-        if has_files(layout, record) and not path.exists():
-            write_json(path, record)
-    layout.success.unlink(missing_ok=True)
-    layout.manifest.unlink(missing_ok=True)
-
-
-def forget_others(layout: OutputLayout, finished: Container[str]) -> None:
-    """Remove records whose files are lost, before the units are scored again.
-
-    Else a crash between a new part and its record would leave the new part with the old record.
-    """
-    for path in layout.units.glob("u*.json"):
-        if path.stem not in finished:
-            path.unlink()
-    sync_folder(layout.units)
-
-
-def clear(layout: OutputLayout) -> None:
-    """Remove what jobs wrote, and nothing else. The identity goes last but one, parts last.
-
-    The order keeps a crash in here safe: at no moment does a manifest or a record name a part
-    that is gone.
-    """
-    names = (layout.success, layout.manifest)
-    for path in names:
-        path.unlink(missing_ok=True)
-    for path in layout.units.glob("u*.json"):
-        if is_part_name(f"part-{path.stem}.parquet"):
-            path.unlink(missing_ok=True)
-    for path in layout.rejected.glob("part-*.parquet"):
-        if is_part_name(path.name):
-            path.unlink(missing_ok=True)
-    for path in layout.parts():
-        path.unlink(missing_ok=True)
-    for path in (layout.config, layout.identity):
-        path.unlink(missing_ok=True)
-
-
-def tidy(layout: OutputLayout) -> None:
-    """After success: remove temporary files, and records, which the manifest holds."""
-    for folder in (layout.root, layout.units, layout.rejected):
-        remove_temporaries(folder)
-    for path in layout.units.glob("u*.json"):
-        path.unlink(missing_ok=True)
-    for folder in (layout.units, layout.rejected):
-        with contextlib.suppress(OSError):  # not empty: it holds rejected rows, or foreign files
-            folder.rmdir()
-
-
-def _is_ours(layout: OutputLayout, plan: JobPlan) -> bool:
-    """Whether to go on in the output (or start in an empty one); False: clear it first.
-
-    What another job left before it published anything is cleared without being asked.
-    """
+    foreign = layout.foreign_parts()
+    if foreign:
+        raise ConfigError(
+            f"{foreign[0]} ({len(foreign)} such files) was not written by a job, but readers "
+            "would take it for scores; move it away or choose another output"
+        )
     problem = _other_owner(layout, plan)
     if problem is None:
         return True
@@ -151,6 +114,96 @@ def _is_ours(layout: OutputLayout, plan: JobPlan) -> bool:
             "replace the scores in it"
         )
     return False
+
+
+def reopen(layout: OutputLayout, identity: str) -> None:
+    """Make a finished output an unfinished one: units whose files are whole stay published.
+
+    The manifest goes last: a crash in here loses no record, as the next start reads it again. Both
+    are gone for good before a part is replaced, as a reader would take the old ones for its own.
+    """
+    manifest = manifest_of(layout, identity)
+    for record in manifest.units if manifest else ():
+        path = layout.record(record.unit)
+        if has_files(layout, record) and not path.exists():
+            write_json(path, record)
+    retract(layout)
+
+
+def retract(layout: OutputLayout) -> None:
+    """Remove `_SUCCESS` and the manifest, for good also after a power cut."""
+    found = [path for path in (layout.success, layout.manifest) if path.exists()]
+    for path in found:
+        path.unlink(missing_ok=True)
+    if found:
+        sync_folder(layout.root)
+
+
+def remove_others(layout: OutputLayout, finished: Collection[str]) -> None:
+    """Remove what jobs wrote of other units than these, and nothing else.
+
+    Records go first, and for good: else a crash between a new part and its record would leave the
+    new part with the old record, and a power cut might bring a record back without its part.
+    """
+    records = [path for path in layout.units.glob("u*.json") if path.stem not in finished]
+    _remove(records, layout.units)
+    named = {part_name(unit) for unit in finished}
+    for folder in (layout.rejected, layout.root):
+        parts = [path for path in folder.glob("part-*.parquet") if is_part_name(path.name)]
+        _remove([path for path in parts if path.name not in named], folder)
+
+
+def _remove(paths: Iterable[Path], folder: Path) -> None:
+    """Remove files of one folder, for good also after a power cut."""
+    for path in paths:
+        path.unlink(missing_ok=True)
+    sync_folder(folder)
+
+
+def published_names(layout: OutputLayout, plan: JobPlan) -> set[str]:
+    """Units that are published as far as names tell: a record, or a place in the job's manifest."""
+    manifest = manifest_of(layout, plan.identity)
+    records = [record for record in manifest.units if has_files(layout, record)] if manifest else []
+    return {path.stem for path in layout.units.glob("u*.json")} | {r.unit for r in records}
+
+
+def tidy(layout: OutputLayout) -> None:
+    """After success: remove temporary files, and records, which the manifest holds.
+
+    Never raises, as the job has finished: what stays is removed by a later start or `verify`.
+    """
+    try:
+        for folder in (layout.root, layout.units, layout.rejected):
+            remove_temporaries(folder)
+        for path in layout.units.glob("u*.json"):
+            if is_part_name(part_name(path.stem)):
+                path.unlink(missing_ok=True)
+    except OSError as error:
+        log.warning("%s is finished, but not tidy: %s; verify removes the rest", layout.root, error)
+    for folder in (layout.units, layout.rejected):
+        with contextlib.suppress(OSError):  # not empty: it holds rejected rows, or foreign files
+            folder.rmdir()
+
+
+def tidy_finished(layout: OutputLayout, wait: bool) -> None:
+    """Remove what a crash after `_SUCCESS` left: temporary files, records, a dead job's lock.
+
+    Does nothing while a job holds the output; `wait`: for a lock of another host to prove dead. The
+    caller has seen that the output is finished and whole. Never raises.
+    """
+    folders = (layout.root, layout.units, layout.rejected)
+    lock = OutputLock(layout.root, wait=wait)
+    left = layout.units.exists() or lock.path.exists() or any(map(temporaries, folders))
+    if not left:
+        return
+    try:
+        with lock:
+            success = read_json(layout.success, Success)
+            manifest = read_json(layout.manifest, Manifest)
+            if success and manifest and success.identity == manifest.identity:
+                tidy(layout)
+    except (DpiframeError, OSError) as error:
+        log.info("%s is not tidied: %s", layout.root, error)
 
 
 def _other_owner(layout: OutputLayout, plan: JobPlan) -> str | None:

@@ -27,7 +27,14 @@ from pipeline.planning.plan import JobPlan, make_plan
 from pipeline.planning.units import Unit
 from pipeline.publishing.finish import check_rejected, finish_output
 from pipeline.publishing.lock import OutputLock
-from pipeline.publishing.output import claim, storage_errors, tidy
+from pipeline.publishing.output import (
+    check_claim,
+    claim,
+    published_names,
+    storage_errors,
+    tidy,
+    tidy_finished,
+)
 from pipeline.publishing.records import (
     ErrorKind,
     Manifest,
@@ -43,6 +50,7 @@ from pipeline.scoring.progress import Progress
 from pipeline.scoring.tracked import start_tracker
 
 if TYPE_CHECKING:
+    from pipeline.cluster.session import Session
     from pipeline.tracking.tracker import Tracker
 
 TRACKING_SECONDS = 20.0
@@ -114,56 +122,81 @@ class Job:
             names = (unit.name for unit in self.plan.units)
             manifest = completed(self.layout, self.plan.identity)
             if manifest is not None and is_whole(self.layout, manifest, names):
+                tidy_finished(self.layout, wait=True)
                 return self._result(manifest, "complete before", len(manifest.units))
+            tracker = None
             with OutputLock(self.config.output) as lock:
-                self.attempt, self.records = claim(self.layout, self.plan)
-                resumed, self.resumed_rows = len(self.records), rows_of(self.records.values())
-                tracker = start_tracker(self.plan, self.layout, self.resumed_rows)
+                check_claim(self.layout, self.plan)
                 try:
-                    manifest = self._score_and_finish(lock, tracker)
+                    with contextlib.ExitStack() as stack:
+                        session = self._connect(stack, self._unpublished())
+                        self.attempt, self.records = claim(self.layout, self.plan)
+                        resumed = len(self.records)
+                        self.resumed_rows = rows_of(self.records.values())
+                        tracker = start_tracker(self.plan, self.layout, self.resumed_rows)
+                        manifest = self._score_and_finish(lock, tracker, session, stack)
                 except BaseException as error:
-                    self._end_tracking(tracker, error)
+                    if tracker is not None:
+                        self._end_tracking(tracker, error)
                     raise
-                self._end_tracking(tracker, None)
                 tidy(self.layout)
+                self._end_tracking(tracker, None)
         result = self._result(manifest, "scored", resumed)
         return result.model_copy(update={"run_id": tracker.run_id, "run_url": tracker.run_url})
 
-    def _score_and_finish(self, lock: OutputLock, tracker: Tracker) -> Manifest:
+    def _unpublished(self) -> list[Unit]:
+        """Units to score, as far as can be told while the output is not claimed."""
+        known = published_names(self.layout, self.plan)
+        return [unit for unit in self.plan.units if unit.name not in known]
+
+    def _connect(self, stack: contextlib.ExitStack, units: Sequence[Unit]) -> Session | None:
+        """Ray, before the output is touched: its absence must not cost what lies there."""
+        if not units:
+            return None
+        from pipeline.cluster.session import open_session
+
+        with self.signals.waiting():
+            session = stack.enter_context(open_session(self.plan, units, self.verbose))
+        stack.enter_context(RayWatch(self.signals.stop))
+        self.num_gpus = session.num_gpus
+        return session
+
+    def _score_and_finish(
+        self,
+        lock: OutputLock,
+        tracker: Tracker,
+        session: Session | None,
+        stack: contextlib.ExitStack,
+    ) -> Manifest:
         pending = [unit for unit in self.plan.units if unit.name not in self.records]
         self.rejected = sum(record.rejected for record in self.records.values())
         check_rejected(self.plan, self.rejected)
-        if not pending:
-            return self._finish(lock)
-        return self._score(pending, tracker, lock)
+        session = session or self._connect(stack, pending)  # units whose files are lost
+        if session is not None and pending:
+            self._score(session, pending, tracker)
+        return self._finish(lock)  # before Ray ends, which takes a second
 
     def _finish(self, lock: OutputLock) -> Manifest:
         lock.check()
-        return finish_output(self.layout, self.plan, self.quarantined)
+        return finish_output(self.layout, self.plan, self.quarantined, lock.check)
 
-    def _score(self, pending: Sequence[Unit], tracker: Tracker, lock: OutputLock) -> Manifest:
-        from pipeline.cluster.session import open_session
-
-        with contextlib.ExitStack() as stack:
-            with self.signals.waiting():
-                opened = open_session(self.plan, pending, self.attempt, self.verbose)
-                session = stack.enter_context(opened)
-            stack.enter_context(RayWatch(self.signals.stop))
-            self.num_gpus = session.num_gpus
-            done = rows_of(self.records.values())
-            with Progress(self.plan.total_rows, done, len(pending)) as progress:
-                while (outcome := self._next(session.outcomes)) is not None:
-                    if isinstance(outcome, UnitError):
-                        self._failed(outcome)
-                        continue
-                    self.records[outcome.unit] = outcome
-                    self.rejected += outcome.rejected
-                    self._warn_of_memory(outcome)
-                    self._warn_of_unpacking(outcome)
-                    progress.unit_done(outcome.rows)
-                    tracker.unit_done(outcome)
-                    check_rejected(self.plan, self.rejected)
-            return self._finish(lock)  # before Ray ends, which takes a second
+    def _score(self, session: Session, pending: Sequence[Unit], tracker: Tracker) -> None:
+        done = rows_of(self.records.values())
+        with (
+            session.outcomes(pending, self.attempt) as outcomes,
+            Progress(self.plan.total_rows, done, len(pending)) as progress,
+        ):
+            while (outcome := self._next(outcomes)) is not None:
+                if isinstance(outcome, UnitError):
+                    self._failed(outcome)
+                    continue
+                self.records[outcome.unit] = outcome
+                self.rejected += outcome.rejected
+                self._warn_of_memory(outcome)
+                self._warn_of_unpacking(outcome)
+                progress.unit_done(outcome.rows)
+                tracker.unit_done(outcome)
+                check_rejected(self.plan, self.rejected)
 
     def _next(self, outcomes: Iterator[Outcome]) -> Outcome | None:
         """The next outcome, None at the end; a stop signal raises while waiting for it."""
