@@ -38,6 +38,7 @@ from power_loss import MODELS, Disk, random_model  # noqa: E402
 
 from pipeline.errors import ConfigError  # noqa: E402
 from pipeline.planning.plan import JobPlan  # noqa: E402
+from pipeline.publishing import atomic, output  # noqa: E402
 from pipeline.publishing.lock_owner import Owner  # noqa: E402
 from pipeline.publishing.records import Manifest, OutputLayout, read_json  # noqa: E402
 from pipeline.publishing.scores import open_scores  # noqa: E402
@@ -282,7 +283,10 @@ def main() -> int:
     parser.add_argument(
         "--seconds", type=float, default=0, help="0: until every case was tried once"
     )
+    parser.add_argument("--without-sync", action="store_true", help="see that it is found")
     arguments = parser.parse_args()
+    if arguments.without_sync:
+        atomic.sync_folder = output.sync_folder = lambda folder: None
     memory = Path("/dev/shm")
     where = memory if os.access(memory, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="dpiframe-faults-", dir=where) as name:
@@ -297,6 +301,8 @@ def main() -> int:
         for case in cases:
             if arguments.seconds and time.monotonic() > end:
                 break
+            if arguments.without_sync and faults.wrong:
+                return 1
             faults.try_case(case)
         while time.monotonic() < end:
             faults.try_double()
