@@ -74,14 +74,14 @@ def _cpu(name: str) -> Check:
     import torch
 
     from dpiframe_core import CTRModel, FieldSpec
-    from dpiframe_core.engine.cpu import CpuEngine
+    from dpiframe_core.engine.cpu import CpuBackend
     from dpiframe_core.lowering import lower
     from dpiframe_core.model.builtin import Deep, Features, deepfm
 
     spec = deepfm(Features([FieldSpec(name="a", rows=3, dim=4)]), Deep((8,)))
     model = CTRModel(spec).eval()
     ids, logits = np.array([[0, 1, 2]]), np.empty(3, np.float32)
-    runner = CpuEngine(lower(spec, model.state_dict()), 3, None)
+    runner = CpuBackend(lower(spec, model.state_dict()), 3, None)
     runner.run(list(ids), np.empty((0, 3), np.float32), False, logits)
     with torch.no_grad():
         error = float(np.abs(logits - model(torch.from_numpy(ids)).numpy()).max())

@@ -8,10 +8,9 @@
 #include "bindings/device_tensors.h"
 #include "bindings/families.h"
 #include "bindings/numpy_args.h"
-#include "cuda/device_guard.h"
+#include "cuda/stream.h"
 #include "runtime/batch_ring.h"
 #include "runtime/cuda_program.h"
-#include "runtime/ring_call.h"
 
 namespace dpiframe {
 namespace {
@@ -42,10 +41,10 @@ IdColumns float_columns(const py::sequence& dense, py::ssize_t size) {
 }
 
 // Plain numbers, since making objects of them would take as long as the rest of a call.
-RunInputs device_batch(std::uintptr_t ids, std::int64_t ids_stride, bool ids_are_int64,
+BatchMemory device_batch(std::uintptr_t ids, std::int64_t ids_stride, bool ids_are_int64,
                        std::uintptr_t dense, std::int64_t dense_stride, std::uintptr_t out,
                        std::int64_t batch, bool use_oov) {
-  RunInputs inputs{};
+  BatchMemory inputs{};
   inputs.batch = batch;
   inputs.ids = reinterpret_cast<const void*>(ids);
   inputs.ids_stride = ids_stride;
@@ -93,7 +92,7 @@ struct RingArgument {
     RingCall done;
     {
       const py::gil_scoped_release release;
-      done = run_call(*ring, call, max_rows, values, static_cast<int>(report.size()));
+      done = ring->run(call, max_rows, values);
     }
     py::list reports;
     for (const std::vector<std::int64_t>& found : done.reports) reports.append(to_numpy(found));
@@ -117,7 +116,7 @@ struct RingArgument {
                         std::uintptr_t dense, std::int64_t dense_stride, std::uintptr_t out,
                         std::int64_t batch, bool use_oov, std::uintptr_t stream,
                         const py::function& meanwhile) {
-    const RunInputs inputs =
+    const BatchMemory inputs =
         device_batch(ids, ids_stride, ids_are_int64, dense, dense_stride, out, batch, use_oov);
     const auto caller = reinterpret_cast<cudaStream_t>(stream);
     ring->launch_in_place(inputs, caller);
@@ -156,7 +155,7 @@ struct RingArgument {
   void start_in_place(std::uintptr_t ids, std::int64_t ids_stride, bool ids_are_int64,
                       std::uintptr_t dense, std::int64_t dense_stride, std::uintptr_t out,
                       std::int64_t batch, bool use_oov, std::uintptr_t stream) {
-    const RunInputs inputs =
+    const BatchMemory inputs =
         device_batch(ids, ids_stride, ids_are_int64, dense, dense_stride, out, batch, use_oov);
     const py::gil_scoped_release release;
     ring->start_in_place(inputs, reinterpret_cast<cudaStream_t>(stream));

@@ -6,7 +6,7 @@
 #include "bindings/device_args.h"
 #include "bindings/families.h"
 #include "common/check.h"
-#include "cuda/completion_flag_wait.h"
+#include "cuda/completion_flag.h"
 #include "kernels/embedding/multi_table_lookup_cuda.h"
 #include "runtime/captured_graph.h"
 
@@ -44,7 +44,7 @@ struct CheckedLookup {
   }
 
   MultiTableLookupParams params;
-  RunInputs inputs;
+  BatchMemory inputs;
 };
 
 // A checked lookup as a graph of its one launch, which is replayed faster than it is launched; and
@@ -52,10 +52,10 @@ struct CheckedLookup {
 class CudaLookupCall {
  public:
   explicit CudaLookupCall(const CheckedLookup& lookup) : lookup_(lookup), graph_(captured(lookup)) {
-    if (lookup.inputs.batch == 0 || lookup.inputs.batch > kToldRows) return;
-    CheckedLookup telling = lookup;
-    telling.params.end = end_.emplace().end();
-    telling_.emplace(captured(telling));
+    if (lookup.inputs.batch == 0 || lookup.inputs.batch > kMaxPolledRows) return;
+    CheckedLookup polled = lookup;
+    polled.params.completion = completion_.emplace().get();
+    polled_.emplace(captured(polled));
   }
 
   void run(std::uintptr_t address) {
@@ -70,31 +70,31 @@ class CudaLookupCall {
 
   void run_and_wait(std::uintptr_t address) {
     const auto stream = reinterpret_cast<cudaStream_t>(address);
-    if (telling_.has_value()) {
-      end_->reset();
-      telling_->launch(lookup_.inputs, stream);
-      return end_->wait(stream);
+    if (polled_.has_value()) {
+      completion_->reset();
+      polled_->launch(lookup_.inputs, stream);
+      return completion_->wait(stream);
     }
     graph_.launch(lookup_.inputs, stream);
     DPIF_CUDA_CHECK(cudaStreamSynchronize(stream));
   }
 
  private:
-  static constexpr std::int64_t kToldRows = 16'384;
+  static constexpr std::int64_t kMaxPolledRows = 16'384;
 
   static CapturedGraph captured(const CheckedLookup& lookup) {
     const Stream stream;
     // Loads the kernel, for a batch of no rows: it reads and writes nothing.
-    multi_table_lookup(lookup.inputs.batch, lookup.params, RunInputs{}, stream.get());
+    multi_table_lookup(lookup.inputs.batch, lookup.params, BatchMemory{}, stream.get());
     stream.synchronize();
-    cudaGraph_t graph = capture_graph(stream, [&] { lookup.launch(stream.get()); });
-    return CapturedGraph(graph, {}, lookup.inputs);
+    CudaGraph graph = capture_graph(stream, [&] { lookup.launch(stream.get()); });
+    return CapturedGraph(std::move(graph), {}, lookup.inputs);
   }
 
   CheckedLookup lookup_;
   CapturedGraph graph_;
-  std::optional<KernelEndWait> end_;
-  std::optional<CapturedGraph> telling_;
+  std::optional<PolledCompletion> completion_;
+  std::optional<CapturedGraph> polled_;
 };
 
 struct CudaLookupArgument {
@@ -134,7 +134,7 @@ struct CudaLookupArgument {
                "out must be [", batch, ", at least ", fields.out_width(), "], got [",
                out_view.shape[0], ", ", out_view.shape[1], "]");
     DPIF_CHECK(fm.is_none() || fields.has_fm(), "fm was asked for and no field is in FM");
-    RunInputs inputs{};
+    BatchMemory inputs{};
     inputs.report = vector_of(report, "report", "<i8", num_fields + 1).as<unsigned long long>();
     inputs.ids = ids_view.as<void>();
     inputs.ids_stride = ids_view.stride;

@@ -2,7 +2,7 @@
 
 #include "bindings/families.h"
 #include "bindings/numpy_args.h"
-#include "cuda/device_memory_error.h"
+#include "common/device_memory_error.h"
 #include "kernels/embedding/gather_rows_cpu.h"
 
 #ifdef DPIFRAME_WITH_CUDA

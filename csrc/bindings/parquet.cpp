@@ -37,8 +37,8 @@ void* memory_of(const std::string& name, const std::string& type, const py::arra
   return writable_argument<double>(out, name, rows);
 }
 
-void read(const File& file, const std::vector<std::string>& names, std::size_t first,
-          std::size_t stop, const std::vector<py::array>& outs) {
+void read_columns(const File& file, const std::vector<std::string>& names, std::size_t first,
+                  std::size_t stop, const std::vector<py::array>& outs) {
   DPIF_CHECK(names.size() == outs.size(), names.size(), " names, but ", outs.size(), " arrays");
   const py::ssize_t rows = file.rows(first, stop);
   std::vector<parquet::Target> targets;
@@ -68,7 +68,8 @@ void bind_parquet(py::module_& module) {
            py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("group_rows", &File::group_rows)
       .def("number_type", &number_type, py::arg("name"), py::arg("first"), py::arg("stop"))
-      .def("read", &read, py::arg("names"), py::arg("first"), py::arg("stop"), py::arg("outs"));
+      .def("read", &read_columns, py::arg("names"), py::arg("first"), py::arg("stop"),
+           py::arg("outs"));
 }
 
 }  // namespace dpiframe

@@ -2,11 +2,7 @@
 // same code runs and is tested. All of them call the same functions with the same arguments.
 #pragma once
 
-#ifdef __CUDACC__
-#define DPIF_EVERYWHERE __host__ __device__ __forceinline__
-#else
-#define DPIF_EVERYWHERE inline
-#endif
+#include "common/host_device.h"
 
 namespace dpiframe::lanes {
 
@@ -17,7 +13,7 @@ constexpr int kCount = 1;
 #endif
 
 // Which one this is, 0 to kCount - 1.
-DPIF_EVERYWHERE int index() {
+DPIF_HOST_DEVICE int index() {
 #ifdef __CUDA_ARCH__
   return static_cast<int>(threadIdx.x % kCount);
 #else
@@ -26,14 +22,14 @@ DPIF_EVERYWHERE int index() {
 }
 
 // What one of them wrote before, all see behind it.
-DPIF_EVERYWHERE void sync() {
+DPIF_HOST_DEVICE void sync() {
 #ifdef __CUDA_ARCH__
   __syncwarp();
 #endif
 }
 
 // Whether it is so for all of them.
-DPIF_EVERYWHERE bool all(bool one) {
+DPIF_HOST_DEVICE bool all(bool one) {
 #ifdef __CUDA_ARCH__
   return __all_sync(0xffffffffu, one) != 0;
 #else

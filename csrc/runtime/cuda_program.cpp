@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "cuda/cuda_check.h"
-#include "cuda/device_guard.h"
+#include "cuda/stream.h"
 #include "kernels/elementwise/convert.h"
 
 namespace dpiframe {
@@ -28,8 +28,8 @@ CudaProgram::CudaProgram(int device, Precision precision, std::int64_t max_rows,
 }
 
 CudaProgram::~CudaProgram() {
-  // Memory must not go while kernels use it; after a failure there is nothing to wait for.
-  if (executor_ != nullptr) (void)cudaStreamSynchronize(executor_->stream().get());
+  // Kernels must not run while their memory is freed.
+  if (executor_ != nullptr) drain(executor_->stream().get());
 }
 
 std::size_t CudaProgram::bytes_of_weight(Precision precision, WeightKind kind, std::int64_t rows,
@@ -85,11 +85,11 @@ void CudaProgram::build(const Plan& plan, const ExecutorOptions& options) {
   const DeviceGuard guard(device_);
   staging_ = DeviceBuffer();
   executor_ = std::make_unique<Executor>(
-      plan, std::move(steps_), WholePlan{{forward_, true}, forward_beyond_, forward_rows_},
+      plan, std::move(steps_), FusedForward{{forward_, true}, forward_beyond_, forward_rows_},
       options);
 }
 
-void CudaProgram::run(const RunInputs& inputs, cudaStream_t stream) {
+void CudaProgram::run(const BatchMemory& inputs, cudaStream_t stream) {
   const DeviceGuard guard(device_);
   DPIF_CHECK(executor_ != nullptr, "the program is not built");
   if (!failure_.empty()) {
@@ -131,9 +131,9 @@ const float* CudaProgram::numbers(int weight) const {
   return weight < 0 ? nullptr : reinterpret_cast<const float*>(places_.at(weight));
 }
 
-void CudaProgram::add_step(std::function<void(std::int64_t, const RunInputs&, cudaStream_t)> launch,
-                           bool takes_inputs) {
-  steps_.push_back({std::move(launch), takes_inputs});
+void CudaProgram::add_step(std::function<void(std::int64_t, const BatchMemory&, cudaStream_t)> launch,
+                           bool takes_batch) {
+  steps_.push_back({std::move(launch), takes_batch});
 }
 
 }  // namespace dpiframe

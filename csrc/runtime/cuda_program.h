@@ -113,7 +113,7 @@ class CudaProgram {
 
   // Enqueues a batch on `stream`, of which any may come but one at a time (executor.h). After an
   // error of CUDA the program refuses to run again.
-  void run(const RunInputs& inputs, cudaStream_t stream);
+  void run(const BatchMemory& inputs, cudaStream_t stream);
   void poison();  // for tests: fills the arena with NaN
 
   int device() const { return device_; }
@@ -126,7 +126,7 @@ class CudaProgram {
   std::size_t device_bytes() const { return weights_.bytes() + arena_.bytes() + forward_bytes_; }
 
  private:
-  using Launch = std::function<void(std::int64_t rows, const RunInputs&, cudaStream_t)>;
+  using Launch = std::function<void(std::int64_t rows, const BatchMemory&, cudaStream_t)>;
 
   std::span<std::byte> arena() const {
     return {static_cast<std::byte*>(arena_.get()), arena_.bytes()};
@@ -136,7 +136,7 @@ class CudaProgram {
   const float* numbers(int weight) const;
   std::vector<DeviceLookupField> fields(const std::vector<LookupSlot>& slots) const;
   void upload(WeightKind kind, const float* values, std::int64_t size, char* target);
-  void add_step(Launch launch, bool takes_inputs = false);
+  void add_step(Launch launch, bool takes_batch = false);
   template <class Model, class Make>
   void add_whole(const std::vector<LookupSlot>& slots, Model model, const Make& make);
   void add_forward_split(const std::vector<LookupSlot>& slots, const ForwardCrossModel& model,

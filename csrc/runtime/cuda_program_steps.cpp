@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
-#include "cuda/device_guard.h"
+#include "cuda/stream.h"
 #include "kernels/elementwise/load_dense.h"
 #include "kernels/elementwise/steps.h"
 #include "runtime/cuda_program.h"
@@ -43,25 +43,25 @@ int CudaProgram::add_lookup(const std::vector<LookupSlot>& slots,
     DPIF_CHECK(!scalar.has_value() || (scalar->is_float && scalar->row_stride == 1),
                "a lookup writes its sums as float32 [B]");
   num_report_ += static_cast<int>(slots.size()) + 1;
-  add_step([params](std::int64_t rows, const RunInputs& inputs,
+  add_step([params](std::int64_t rows, const BatchMemory& inputs,
                     cudaStream_t stream) { multi_table_lookup(rows, params, inputs, stream); },
            true);
   return static_cast<int>(params.report);
 }
 
 void CudaProgram::add_load_dense(const ArenaView& out) {
-  add_step([out = matrix(out)](std::int64_t rows, const RunInputs& inputs,
+  add_step([out = matrix(out)](std::int64_t rows, const BatchMemory& inputs,
                                cudaStream_t stream) { load_dense(rows, out, inputs, stream); },
            true);
 }
 
 void CudaProgram::add_copy(const ArenaView& x, const ArenaView& out) {
-  add_step([x = matrix(x), out = matrix(out)](std::int64_t rows, const RunInputs&,
+  add_step([x = matrix(x), out = matrix(out)](std::int64_t rows, const BatchMemory&,
                                               cudaStream_t stream) { copy(rows, x, out, stream); });
 }
 
 void CudaProgram::add_relu(const ArenaView& x, const ArenaView& out) {
-  add_step([x = matrix(x), out = matrix(out)](std::int64_t rows, const RunInputs&,
+  add_step([x = matrix(x), out = matrix(out)](std::int64_t rows, const BatchMemory&,
                                               cudaStream_t stream) { relu(rows, x, out, stream); });
 }
 
@@ -69,14 +69,14 @@ void CudaProgram::add_outer(const ArenaView& x, int weight, int dim, const Arena
   DPIF_CHECK(out.width == x.width * dim, "outer needs an output of ", x.width * dim,
              " columns, got ", out.width);
   add_step([x = matrix(x), weight = numbers(weight), dim, out = matrix(out)](
-               std::int64_t rows, const RunInputs&, cudaStream_t stream) {
+               std::int64_t rows, const BatchMemory&, cudaStream_t stream) {
     outer(rows, x, weight, dim, out, stream);
   });
 }
 
 void CudaProgram::add_batch_norm(const ArenaView& x, int scale, int shift, const ArenaView& out) {
   add_step([x = matrix(x), scale = numbers(scale), shift = numbers(shift), out = matrix(out)](
-               std::int64_t rows, const RunInputs&, cudaStream_t stream) {
+               std::int64_t rows, const BatchMemory&, cudaStream_t stream) {
     batch_norm(rows, x, scale, shift, out, stream);
   });
 }
@@ -84,7 +84,7 @@ void CudaProgram::add_batch_norm(const ArenaView& x, int scale, int shift, const
 void CudaProgram::add_cross_combine(const ArenaView& x0, const ArenaView& wx, const ArenaView& xl,
                                     const ArenaView& out) {
   add_step([x0 = matrix(x0), wx = matrix(wx), xl = matrix(xl), out = matrix(out)](
-               std::int64_t rows, const RunInputs&, cudaStream_t stream) {
+               std::int64_t rows, const BatchMemory&, cudaStream_t stream) {
     cross_combine(rows, x0, wx, xl, out, stream);
   });
 }
@@ -92,14 +92,14 @@ void CudaProgram::add_cross_combine(const ArenaView& x0, const ArenaView& wx, co
 void CudaProgram::add_cross_v1(const ArenaView& x0, const ArenaView& xl, int weight, int bias,
                                const ArenaView& out) {
   add_step([x0 = matrix(x0), xl = matrix(xl), weight = numbers(weight), bias = numbers(bias),
-            out = matrix(out)](std::int64_t rows, const RunInputs&, cudaStream_t stream) {
+            out = matrix(out)](std::int64_t rows, const BatchMemory&, cudaStream_t stream) {
     cross_v1(rows, x0, xl, weight, bias, out, stream);
   });
 }
 
 void CudaProgram::add_cross_scalar(const ArenaView& dots, int shift, const ArenaView& out) {
   add_step([dots = matrix(dots), shift = numbers(shift), out = matrix(out)](
-               std::int64_t rows, const RunInputs&, cudaStream_t stream) {
+               std::int64_t rows, const BatchMemory&, cudaStream_t stream) {
     cross_scalar(rows, dots, shift, out, stream);
   });
 }
@@ -107,20 +107,20 @@ void CudaProgram::add_cross_scalar(const ArenaView& dots, int shift, const Arena
 void CudaProgram::add_scale_shift(const ArenaView& x, const ArenaView& alpha, int beta,
                                   const ArenaView& out) {
   add_step([x = matrix(x), alpha = matrix(alpha), beta = numbers(beta), out = matrix(out)](
-               std::int64_t rows, const RunInputs&, cudaStream_t stream) {
+               std::int64_t rows, const BatchMemory&, cudaStream_t stream) {
     scale_shift(rows, x, alpha, beta, out, stream);
   });
 }
 
 void CudaProgram::add_add(const std::vector<ArenaView>& xs, int bias, const ArenaView& out) {
   add_step([xs = matrices(xs), bias = numbers(bias), out = matrix(out)](
-               std::int64_t rows, const RunInputs&, cudaStream_t stream) {
+               std::int64_t rows, const BatchMemory&, cudaStream_t stream) {
     add(rows, xs, bias, out, stream);
   });
 }
 
 void CudaProgram::add_fm(const std::vector<ArenaView>& xs, int dim, const ArenaView& out) {
-  add_step([xs = matrices(xs), dim, out = matrix(out)](std::int64_t rows, const RunInputs&,
+  add_step([xs = matrices(xs), dim, out = matrix(out)](std::int64_t rows, const BatchMemory&,
                                                        cudaStream_t stream) {
     fm(rows, xs, dim, out, stream);
   });
@@ -164,7 +164,7 @@ void CudaProgram::add_product(const ProductStep& step) {
     view.width = step.relu[i].second - step.relu[i].first;
     more.push_back(matrix(view));
   }
-  add_step([params, more, precision = precision_](std::int64_t rows, const RunInputs&,
+  add_step([params, more, precision = precision_](std::int64_t rows, const BatchMemory&,
                                                   cudaStream_t stream) mutable {
     params.rows = rows;
     linear(precision, params, stream);
@@ -184,7 +184,7 @@ void CudaProgram::add_head(const std::vector<HeadPart>& parts, float bias, const
     step.terms.push_back(term);
   }
   add_step(
-      [step, partial_n, precision = precision_](std::int64_t rows, const RunInputs& inputs,
+      [step, partial_n, precision = precision_](std::int64_t rows, const BatchMemory& inputs,
                                                 cudaStream_t stream) mutable {
         for (std::size_t i = 0; i < partial_n.size(); ++i)
           if (partial_n[i] > 0)
@@ -214,7 +214,7 @@ void CudaProgram::add_whole(const std::vector<LookupSlot>& slots, Model model, c
     return;
   }
   forward_bytes_ = made->bytes();
-  forward_ = [made](std::int64_t rows, const RunInputs& inputs, cudaStream_t stream) {
+  forward_ = [made](std::int64_t rows, const BatchMemory& inputs, cudaStream_t stream) {
     made->run(rows, inputs, stream);
   };
 }

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "cuda/cuda_check.h"
-#include "cuda/device_guard.h"
+#include "cuda/stream.h"
 #include "parquet/gpu/decode_pages.h"
 #include "parquet/gpu/unpack_pages.h"
 
@@ -21,12 +21,6 @@ constexpr std::size_t kMoreOf = 8;
 
 std::size_t padded(std::size_t bytes) {
   return (bytes + kLine - 1) / kLine * kLine;
-}
-
-double seconds_between(const Event& begin, const Event& end) {
-  float milliseconds = 0;
-  DPIF_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()));
-  return 1e-3 * milliseconds;
 }
 
 // What the kernels need to know of a unit's pages, one behind the other on host and device.
@@ -81,7 +75,7 @@ struct PageScorer::Slot {
   GrowingBuffer lists, packed, unpacked, literals, ids, dense, scores;
   GrowingPinnedBuffer host_lists, host_scores;
   PinnedBuffer failed{sizeof(unsigned)};
-  Report report;
+  BadIdReport report;
   TimedEvent begun, copied, unpacked_at, started, done;
   std::vector<TimedEvent> batches;  // the end of each
   std::int32_t num_packed = 0;
@@ -106,7 +100,7 @@ class PageScorer::Turn {
   }
   ~Turn() {
     // The caller's memory may go now: after a failure nothing may read it any more.
-    (void)cudaStreamSynchronize(slot_->stream.get());
+    drain(slot_->stream.get());
     {
       const std::lock_guard lock(scorer_.guard_);
       scorer_.free_.push_back(slot_);
@@ -136,7 +130,7 @@ PageScorer::PageScorer(CudaProgram& program, BatchRing& ring, int num_fields, in
 
 PageScorer::~PageScorer() {
   // Memory must not go while the program's stream uses it.
-  (void)cudaStreamSynchronize(program_.stream().get());
+  drain(program_.stream().get());
 }
 
 std::size_t PageScorer::device_bytes() const {
@@ -174,7 +168,7 @@ ScoredUnit PageScorer::score(const StoredUnit& unit, std::span<float> out) {
     compute(unit, slot);
     return finish(unit, slot, out);
   } catch (...) {  // what was enqueued must not use the slot's memory any more
-    (void)cudaStreamSynchronize(program_.stream().get());
+    drain(program_.stream().get());
     throw;
   }
 }
@@ -234,9 +228,9 @@ void PageScorer::compute(const StoredUnit& unit, Slot& slot) {
   const std::int64_t number_bytes = unit.ids.number_bytes;
   auto* scores = static_cast<float*>(slot.scores.take(0));
   const auto* dense = static_cast<const float*>(slot.dense.take(0));
-  std::vector<RunInputs> batches;
+  std::vector<BatchMemory> batches;
   for (std::int64_t row = 0; row < rows; row += most) {
-    RunInputs batch{};
+    BatchMemory batch{};
     batch.ids = static_cast<const char*>(slot.ids.take(0)) + row * number_bytes;
     batch.ids_are_int64 = number_bytes == sizeof(std::int64_t);
     batch.dense = num_dense_ > 0 ? dense + row : nullptr;
@@ -255,7 +249,7 @@ void PageScorer::compute(const StoredUnit& unit, Slot& slot) {
 ScoredUnit PageScorer::finish(const StoredUnit& unit, Slot& slot, std::span<float> out) {
   const std::int64_t most = program_.max_rows();
   const std::size_t num_batches = (unit.ids.rows + most - 1) / most;
-  const Event& computed = slot.batches[num_batches - 1];
+  const TimedEvent& computed = slot.batches[num_batches - 1];
   void* host = slot.host_scores.take(0);
   slot.stream.wait_for(computed.get());
   DPIF_CUDA_CHECK(cudaMemcpyAsync(host, slot.scores.take(0), out.size_bytes(),
@@ -267,7 +261,7 @@ ScoredUnit PageScorer::finish(const StoredUnit& unit, Slot& slot, std::span<floa
   scored.readable = true;
   scored.report.resize(program_.num_report());
   if (!slot.report.take(scored.report, program_.stream())) scored.report.clear();
-  const Event* before = &slot.started;
+  const TimedEvent* before = &slot.started;
   for (std::size_t b = 0; b < num_batches; before = &slot.batches[b++])
     scored.batch_seconds.push_back(seconds_between(*before, slot.batches[b]));
   scored.seconds = {seconds_between(slot.begun, slot.copied),

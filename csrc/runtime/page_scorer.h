@@ -15,7 +15,7 @@
 #include "cuda/device_buffer.h"
 #include "cuda/stream.h"
 #include "parquet/stored_chunks.h"
-#include "runtime/batch_report.h"
+#include "runtime/bad_id_report.h"
 #include "runtime/batch_ring.h"
 
 namespace dpiframe {

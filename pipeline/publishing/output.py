@@ -1,4 +1,4 @@
-"""The output folder of a job: whose it is, what is finished in it, and what may be removed."""
+"""The output folder of a job: claim it for an attempt, finish it with a manifest, clean it up."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import contextlib
 import errno
 import logging
 import uuid
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.config.job import resolved_yaml
-from pipeline.errors import ConfigError, DpiframeError, ResumableError
-from pipeline.planning.job_plan import JobPlan
+from pipeline.errors import ConfigError, ContractError, DpiframeError, ResumableError
 from pipeline.publishing.atomic import (
     make_folders,
     remove_temporaries,
@@ -24,7 +23,9 @@ from pipeline.publishing.lock import OutputLock
 from pipeline.publishing.records import (
     IdentityFile,
     Manifest,
+    ManifestFile,
     OutputLayout,
+    Quarantined,
     Success,
     UnitRecord,
     finished_units,
@@ -36,10 +37,13 @@ from pipeline.publishing.records import (
     write_json,
 )
 
+if TYPE_CHECKING:
+    from pipeline.planning.plan import JobPlan
+
 log = logging.getLogger("dpiframe.job")
 
-# What no rerun cures: names or links that the file system cannot follow.
-NEVER = {errno.ENAMETOOLONG, errno.ELOOP}
+# Errors that no rerun cures: names or links that the file system cannot follow.
+NOT_RESUMABLE = {errno.ENAMETOOLONG, errno.ELOOP}
 
 
 @contextlib.contextmanager
@@ -50,7 +54,7 @@ def storage_errors(layout: OutputLayout) -> Iterator[None]:
     except (NotADirectoryError, FileExistsError) as error:
         raise ConfigError(f"output {layout.root} is not a folder: {error}") from error
     except OSError as error:
-        if error.errno in NEVER:
+        if error.errno in NOT_RESUMABLE:
             reason = f"{error.strerror}; choose another output"
             raise ConfigError(f"cannot write to the output {layout.root}: {reason}") from error
         raise ResumableError(
@@ -60,7 +64,7 @@ def storage_errors(layout: OutputLayout) -> Iterator[None]:
 
 
 def claim(layout: OutputLayout, plan: JobPlan) -> tuple[str, dict[str, UnitRecord]]:
-    """Make the output this job's, and start an attempt; the caller holds the lock.
+    """Make the output this job's and start an attempt; the caller holds the lock.
 
     Returns the attempt's id and the records of the units that are published already. Raises what
     `check_claim` raises.
@@ -207,7 +211,7 @@ def tidy_finished(layout: OutputLayout, wait: bool) -> None:
 
 
 def _other_owner(layout: OutputLayout, plan: JobPlan) -> str | None:
-    """Why the output is not this job's to go on with; None if it is, or is empty."""
+    """Why this job cannot continue in the output; None if it can, or if the output is empty."""
     try:
         owner = read_json(layout.identity, IdentityFile)
     except ConfigError as error:
@@ -232,3 +236,80 @@ def _difference(owner: IdentityFile, plan: JobPlan) -> str:
         key = changed[0]
         return f"its {key} is {owner.config.get(key)!r}, this one's {mine.get(key)!r}"
     return f"its input files were others or have changed: {owner.rows} rows, now {plan.total_rows}"
+
+
+def finish_output(
+    layout: OutputLayout,
+    plan: JobPlan,
+    quarantined: Sequence[Quarantined],
+    check: Callable[[], None] = lambda: None,
+) -> Manifest:
+    """Check that every row has its outcome, then publish the manifest and `_SUCCESS`.
+
+    `quarantined`: units left out while scoring; the plan holds the files left out before. `check`
+    raises when the output belongs to another job by now. Raises ResumableError when a unit is
+    missing, ContractError above the limit of rejected rows.
+    """
+    left_out = {entry.unit for entry in quarantined}
+    names = [unit.name for unit in plan.units if unit.name not in left_out]
+    records = finished_units(layout, names)
+    check_complete(plan, records, quarantined)
+    rejected = sum(record.rejected for record in records.values())
+    check_rejected(plan, rejected)
+    manifest = Manifest(
+        identity=plan.identity,
+        bundle_digest=plan.bundle_digest,
+        config=plan.config.model_dump(mode="json"),
+        key_columns=list(plan.columns.key_columns),
+        carry_columns=list(plan.columns.carry_columns),
+        rows=sum(record.rows for record in records.values()),
+        scored=sum(record.scored for record in records.values()),
+        rejected=rejected,
+        units=[records[name] for name in names],
+        quarantined=[*plan.quarantined, *quarantined],
+        files=[
+            ManifestFile(
+                path=file.path,
+                size=file.size,
+                mtime_ns=file.mtime_ns,
+                rows=file.rows,
+                row_groups=file.row_groups,
+            )
+            for file in plan.files
+        ],
+    )
+    write_json(layout.manifest, manifest, check)
+    write_json(layout.success, Success(identity=plan.identity, rows=manifest.rows), check)
+    return manifest
+
+
+def check_complete(
+    plan: JobPlan, records: Mapping[str, UnitRecord], quarantined: Sequence[Quarantined]
+) -> None:
+    """Every unit is published or quarantined, and rows in = scored + rejected, unit by unit."""
+    left_out = {entry.unit for entry in quarantined}
+    for unit in plan.units:
+        if unit.name in left_out:
+            continue
+        record = records.get(unit.name)
+        if record is None:
+            raise ResumableError(
+                f"unit {unit.name} ({unit.path}) has no record or its part is gone: something "
+                "removed it while the job ran; run the command again to score it"
+            )
+        if not unit.rows == record.rows == record.scored + record.rejected:
+            raise ResumableError(
+                f"unit {unit.name}: {unit.rows} rows in, but its record counts {record.scored} "
+                f"scored and {record.rejected} rejected; remove its record to score it again"
+            )
+
+
+def check_rejected(plan: JobPlan, rejected: int) -> None:
+    """Raise ContractError when more rows are rejected than the job allows."""
+    # The quotient, as 0.29 * 100 is a little less than 29.
+    if plan.total_rows and rejected / plan.total_rows > plan.config.max_rejected_fraction:
+        raise ContractError(
+            f"{rejected} of {plan.total_rows} rows are rejected, more than max_rejected_fraction "
+            f"{plan.config.max_rejected_fraction:g} allows; the reasons are in the output's "
+            "_rejected folder; fix the input, or allow more and run again"
+        )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pipeline.errors import ConfigError
@@ -30,6 +31,17 @@ ErrorKind = Literal[
     "superseded",
     "internal",
 ]
+# The schema of `_rejected/part-*.parquet`.
+REJECTED_SCHEMA = pa.schema(
+    [
+        ("unit", pa.string()),
+        ("row", pa.int64()),  # position in the part file
+        ("source_row", pa.int64()),  # position in the input file
+        ("column", pa.string()),
+        ("value", pa.string()),
+        ("reason", pa.string()),
+    ]
+)
 # What decoded a unit's rows: a GPU, the project's own reader, pyarrow.
 Reader = Literal["", "gpu", "cpu", "arrow"]
 Record = TypeVar("Record", bound=BaseModel)

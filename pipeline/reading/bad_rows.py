@@ -16,6 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.publishing.records import REJECTED_SCHEMA
+
 Rows = npt.NDArray[np.int64]
 Ids = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 Dense = npt.NDArray[np.float32]
@@ -23,17 +25,6 @@ Column = TypeVar("Column", Ids, Dense)
 
 FINDING_SCHEMA = pa.schema([("row", pa.int64()), ("value", pa.string())])
 FINDINGS = b"findings"
-
-REJECTED_SCHEMA = pa.schema(
-    [
-        ("unit", pa.string()),
-        ("row", pa.int64()),  # position in the part file
-        ("source_row", pa.int64()),  # position in the input file
-        ("column", pa.string()),
-        ("value", pa.string()),
-        ("reason", pa.string()),
-    ]
-)
 
 
 @dataclass(frozen=True)

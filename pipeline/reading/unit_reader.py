@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict
 
+from dpiframe_core.bundle.encoder import bundled_encoder
 from dpiframe_core.errors import BundleError
-from dpiframe_core.features.bundled import bundled_encoder
 from dpiframe_core.features.errors import EncodeError
 from pipeline.planning.columns import Columns
 from pipeline.planning.units import Unit

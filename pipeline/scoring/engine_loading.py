@@ -14,7 +14,7 @@ import numpy as np
 from dpiframe_core.errors import DeviceMemoryError
 
 if TYPE_CHECKING:
-    from dpiframe_core.engine.cuda.stored_scorer import StoredScorer
+    from dpiframe_core.engine.cuda.page_scorer import PageScorer
 
 MIN_BATCH = 1024
 
@@ -33,7 +33,7 @@ class ScoringEngine(Protocol):
     def score(self, ids: Any, dense: Any = None) -> Any:
         """Probabilities [B]."""
 
-    def stored_scorer(self) -> StoredScorer | None:
+    def page_scorer(self) -> PageScorer | None:
         """What scores ids as parquet stores them, where the engine can."""
 
     def close(self) -> None:
@@ -56,7 +56,7 @@ class LoadedEngine:
         self.max_batch = max_batch
         self._engine: ScoringEngine | None = None
         self.device = ""  # where the engine runs
-        self.stored: StoredScorer | None = None  # of this engine
+        self.stored: PageScorer | None = None  # of this engine
         self.not_stored = ""  # why a GPU has none
         self._ready()
 
@@ -102,7 +102,7 @@ class LoadedEngine:
                 continue
             self.device = self._engine.device
             try:
-                self.stored, self.not_stored = self._engine.stored_scorer(), ""
+                self.stored, self.not_stored = self._engine.page_scorer(), ""
             except RuntimeError as error:  # no memory, of the GPU or page-locked
                 self.stored, self.not_stored = None, str(error)
         return self._engine

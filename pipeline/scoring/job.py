@@ -25,11 +25,12 @@ from pipeline.errors import (
 )
 from pipeline.planning.plan import JobPlan, make_plan
 from pipeline.planning.units import Unit
-from pipeline.publishing.finish import check_rejected, finish_output
 from pipeline.publishing.lock import OutputLock
 from pipeline.publishing.output import (
     check_claim,
+    check_rejected,
     claim,
+    finish_output,
     published_names,
     storage_errors,
     tidy,

@@ -14,7 +14,7 @@ SQLITE_PREFIX = "sqlite:///"
 # MLflow refuses dataset digests above this length; a sha256 in hex has 64 characters.
 DATASET_DIGEST_LENGTH = 36
 
-Knob = str | int | float | bool | None
+ParamValue = str | int | float | bool | None
 
 
 class TrackingSettings(BaseModel):
@@ -49,7 +49,7 @@ class ModelInfo(BaseModel):
 
     name: str
     digest: str
-    params: dict[str, Knob] = {}
+    params: dict[str, ParamValue] = {}
 
 
 def resolve_uri(uri: str | None) -> str:
@@ -80,7 +80,7 @@ def store_name(uri: str) -> str:
     return hashlib.sha256(without_credentials(uri).encode()).hexdigest()[:8]
 
 
-def text_of(value: object) -> str:
+def param_text(value: object) -> str:
     """A parameter as MLflow keeps it: text, with None as `none` and booleans in lower case."""
     if value is None:
         return "none"

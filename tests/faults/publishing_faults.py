@@ -39,7 +39,7 @@ from power_loss import MODELS, Disk, random_model  # noqa: E402
 from pipeline.errors import ConfigError  # noqa: E402
 from pipeline.planning.plan import JobPlan  # noqa: E402
 from pipeline.publishing import atomic, output  # noqa: E402
-from pipeline.publishing.lock_owner import Owner  # noqa: E402
+from pipeline.publishing.lock import Owner  # noqa: E402
 from pipeline.publishing.records import Manifest, OutputLayout, read_json  # noqa: E402
 from pipeline.publishing.scores import open_scores  # noqa: E402
 from pipeline.publishing.verify import file_problems  # noqa: E402

@@ -24,9 +24,8 @@ from pipeline.config.job import JobConfig
 from pipeline.errors import ResumableError
 from pipeline.planning.plan import JobPlan, make_plan
 from pipeline.publishing.atomic import TEMP_MARK
-from pipeline.publishing.finish import finish_output
 from pipeline.publishing.lock import OutputLock
-from pipeline.publishing.output import storage_errors, tidy
+from pipeline.publishing.output import finish_output, storage_errors, tidy
 from pipeline.publishing.records import OutputLayout, UnitError, UnitRecord, read_json
 from pipeline.publishing.verify import verify_output
 from pipeline.scoring.job import error_of

@@ -18,8 +18,7 @@ from dpiframe_core.model.builtin import Deep, Features, deepfm
 from pipeline.config.job import JobConfig
 from pipeline.planning.plan import JobPlan, make_plan
 from pipeline.planning.units import Unit
-from pipeline.publishing.finish import finish_output
-from pipeline.publishing.output import claim, tidy
+from pipeline.publishing.output import claim, finish_output, tidy
 from pipeline.publishing.records import Manifest, Outcome, OutputLayout, UnitRecord
 from pipeline.reading.unit_reader import ReadSettings, read_unit
 from pipeline.scoring.scorer import Scorer, decode

@@ -26,9 +26,14 @@ from pipeline.planning.row_cost import ModelCost
 from pipeline.planning.units import Unit, cut_units
 from pipeline.publishing.lock import OutputLock
 from pipeline.publishing.publish import Publisher, SupersededError
-from pipeline.publishing.records import Outcome, OutputLayout, UnitError, UnitRecord
+from pipeline.publishing.records import (
+    REJECTED_SCHEMA,
+    Outcome,
+    OutputLayout,
+    UnitError,
+    UnitRecord,
+)
 from pipeline.publishing.verify import verify_output
-from pipeline.reading.bad_rows import REJECTED_SCHEMA
 
 ROWS, GROUP = 60, 10
 BAD_ROW = 25  # has a null score

@@ -14,9 +14,8 @@ from job_cases import job_keys, outcomes
 from pipeline.config.job import JobConfig
 from pipeline.errors import DpiframeError
 from pipeline.planning.plan import make_plan
-from pipeline.publishing.finish import finish_output
 from pipeline.publishing.lock import OutputLock
-from pipeline.publishing.output import storage_errors, tidy
+from pipeline.publishing.output import finish_output, storage_errors, tidy
 from pipeline.publishing.records import OutputLayout, UnitError, completed
 from pipeline.scoring.job import error_of
 

@@ -8,7 +8,7 @@
 namespace dpiframe::zstd {
 
 // 8 bytes from `at`, by aligned words where these are inside [front, end), as the bytes are.
-DPIF_EVERYWHERE std::uint64_t load_unaligned(const std::uint8_t* at, const std::uint8_t* front,
+DPIF_HOST_DEVICE std::uint64_t load_unaligned(const std::uint8_t* at, const std::uint8_t* front,
                                              const std::uint8_t* end) {
   const int skew = offset_in_word(at, 8);
   if (skew == 0) return load_word<std::uint64_t>(at);
@@ -28,12 +28,12 @@ struct Words {
   int begin;
   int end;
 
-  DPIF_EVERYWHERE Words(const std::uint8_t* to, int size)
+  DPIF_HOST_DEVICE Words(const std::uint8_t* to, int size)
       : begin(smaller(size, -offset_in_word(to, 8) & 7)), end(begin + (size - begin) / 8 * 8) {}
 };
 
 // The two do not overlap.
-DPIF_EVERYWHERE void copy_bytes(std::uint8_t* to, const std::uint8_t* from, int size) {
+DPIF_HOST_DEVICE void copy_bytes(std::uint8_t* to, const std::uint8_t* from, int size) {
   constexpr int kFlying = 4, kStep = 8 * lanes::kCount;
   const Words words(to, size);
   for (int i = lanes::index(); i < words.begin; i += lanes::kCount) to[i] = from[i];
@@ -50,7 +50,7 @@ DPIF_EVERYWHERE void copy_bytes(std::uint8_t* to, const std::uint8_t* from, int 
   for (int i = words.end + lanes::index(); i < size; i += lanes::kCount) to[i] = from[i];
 }
 
-DPIF_EVERYWHERE void fill_bytes(std::uint8_t* to, std::uint8_t byte, int size) {
+DPIF_HOST_DEVICE void fill_bytes(std::uint8_t* to, std::uint8_t byte, int size) {
   const Words words(to, size);
   for (int i = lanes::index(); i < words.begin; i += lanes::kCount) to[i] = byte;
   for (int i = words.begin + 8 * lanes::index(); i < words.end; i += 8 * lanes::kCount)
@@ -67,13 +67,13 @@ struct Piece {
   int period;
 };
 
-DPIF_EVERYWHERE Piece from_lane(const Piece& piece, int lane) {
+DPIF_HOST_DEVICE Piece from_lane(const Piece& piece, int lane) {
   return {from_lane(piece.from, lane), from_lane(piece.to, lane), from_lane(piece.size, lane),
           from_lane(piece.period, lane)};
 }
 
 // Each step copies all that there is by then, which is a multiple of the period.
-DPIF_EVERYWHERE void copy_long(std::uint8_t* to, const std::uint8_t* from, const Piece& piece) {
+DPIF_HOST_DEVICE void copy_long(std::uint8_t* to, const std::uint8_t* from, const Piece& piece) {
   int there = piece.period;
   for (int done = 0; done < piece.size;) {
     const int step = smaller(piece.size - done, there);
@@ -91,12 +91,12 @@ constexpr int kTeams = lanes::kCount / kTeam;
 constexpr int kTeamStep = 2 * kTeam;
 constexpr int kShort = 4 * kTeamStep;
 
-DPIF_EVERYWHERE int within(int at, int period) {
+DPIF_HOST_DEVICE int within(int at, int period) {
   return at < period ? at : at % period;
 }
 
 // Bytes [start, start + kTeamStep) of all pieces: all are loaded before any is stored.
-DPIF_EVERYWHERE void copy_step(std::uint8_t* to, const std::uint8_t* from, const Piece& mine,
+DPIF_HOST_DEVICE void copy_step(std::uint8_t* to, const std::uint8_t* from, const Piece& mine,
                                int start) {
   const int team = lanes::index() / kTeam, place = start + lanes::index() % kTeam;
   std::uint8_t held[2 * kTeam] = {};
@@ -120,7 +120,7 @@ DPIF_EVERYWHERE void copy_step(std::uint8_t* to, const std::uint8_t* from, const
 }
 
 // The same piece for all lanes.
-DPIF_EVERYWHERE void copy_one(std::uint8_t* to, const std::uint8_t* from, const Piece& piece) {
+DPIF_HOST_DEVICE void copy_one(std::uint8_t* to, const std::uint8_t* from, const Piece& piece) {
   if (lanes::kCount == 1 || piece.size > kShort) return copy_long(to, from, piece);
   constexpr int kFlying = kShort / lanes::kCount;
   std::uint8_t held[kFlying] = {};
@@ -137,7 +137,7 @@ DPIF_EVERYWHERE void copy_one(std::uint8_t* to, const std::uint8_t* from, const 
 }
 
 // Copies every lane's piece. None reads what another one writes.
-DPIF_EVERYWHERE void copy_pieces(std::uint8_t* to, const std::uint8_t* from, const Piece& mine) {
+DPIF_HOST_DEVICE void copy_pieces(std::uint8_t* to, const std::uint8_t* from, const Piece& mine) {
   constexpr int kFew = 3;
   bool apart = mine.size > kShort;
   const LaneCount small = count_lanes(mine.size > 0 && !apart);

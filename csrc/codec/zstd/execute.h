@@ -20,7 +20,7 @@ struct BlockState {
 
 // For many bytes. Literals first. Then those matches whose source is there: it ends before the
 // first match that is not; and so on until none is left.
-DPIF_EVERYWHERE void execute(const BlockState& block, const Sequence& mine, int taken, int at) {
+DPIF_HOST_DEVICE void execute(const BlockState& block, const Sequence& mine, int taken, int at) {
   const int to = at + mine.literals, offset = static_cast<int>(mine.offset);
   const int from = to - offset;
   const int sure_end = from + smaller(mine.match, offset);
@@ -40,7 +40,7 @@ DPIF_EVERYWHERE void execute(const BlockState& block, const Sequence& mine, int 
 
 // Executes each lane's sequence, one behind the other, and advances; false where one takes or puts
 // what is not there.
-DPIF_EVERYWHERE bool execute_in_order(BlockState& block, const Sequence& mine, Work& work) {
+DPIF_HOST_DEVICE bool execute_in_order(BlockState& block, const Sequence& mine, Work& work) {
   const LaneSum literals = sum_lanes(mine.literals), bytes = sum_lanes(mine.literals + mine.match);
   const int taken = block.taken + literals.before, at = block.at + bytes.before;
   const BlockState before = block;
@@ -61,7 +61,7 @@ DPIF_EVERYWHERE bool execute_in_order(BlockState& block, const Sequence& mine, W
   return true;
 }
 
-DPIF_EVERYWHERE bool execute_all(SequenceReader& reader, int num, LastOffsets& last_offsets,
+DPIF_HOST_DEVICE bool execute_all(SequenceReader& reader, int num, LastOffsets& last_offsets,
                                  BlockState& block, Work& work) {
   for (int done = 0; done < num;) {
     RawSequence raw{};

@@ -28,7 +28,7 @@ struct FrameState {
 };
 
 // Passes the frame's head. What it says of its content must be `size`.
-DPIF_EVERYWHERE bool read_frame_head(Input& packed, int size, int& block_limit) {
+DPIF_HOST_DEVICE bool read_frame_head(Input& packed, int size, int& block_limit) {
   std::uint32_t magic = 0, head = 0, window = 0, dictionary = 0, low = 0, high = 0;
   if (!packed.read(4, magic) || magic != 0xfd2fb528u || !packed.read(1, head)) return false;
   const bool reserved = (head >> 3 & 1) != 0, checksum = (head >> 2 & 1) != 0;
@@ -50,7 +50,7 @@ DPIF_EVERYWHERE bool read_frame_head(Input& packed, int size, int& block_limit) 
   return true;
 }
 
-DPIF_EVERYWHERE bool read_tables(Input& block, FrameState& frame) {
+DPIF_HOST_DEVICE bool read_tables(Input& block, FrameState& frame) {
   std::uint32_t modes = 0;
   if (!block.read(1, modes) || (modes & 3) != 0) return false;
   DPIF_NO_UNROLL
@@ -64,7 +64,7 @@ DPIF_EVERYWHERE bool read_tables(Input& block, FrameState& frame) {
 
 // Literals of a block without sequences are its content. With sequences those that are stored as
 // they are are taken from there.
-DPIF_EVERYWHERE bool decode_block(Input block, FrameState& frame) {
+DPIF_HOST_DEVICE bool decode_block(Input block, FrameState& frame) {
   LiteralsSection section;
   int num = 0;
   if (!read_literals_section(block, section) || !read_num_sequences(block, num)) return false;
@@ -90,7 +90,7 @@ DPIF_EVERYWHERE bool decode_block(Input block, FrameState& frame) {
   return true;
 }
 
-DPIF_EVERYWHERE bool decode_blocks(Input& packed, FrameState& frame) {
+DPIF_HOST_DEVICE bool decode_blocks(Input& packed, FrameState& frame) {
   enum Kind { kRaw, kRepeated, kCompressed };
   for (bool last = false; !last;) {
     std::uint32_t head = 0;
@@ -115,7 +115,7 @@ DPIF_EVERYWHERE bool decode_blocks(Input& packed, FrameState& frame) {
 }
 
 // Fills out[0, size) from a frame; `literals` has as much room. False: out then holds anything.
-DPIF_EVERYWHERE bool decode_frame(Input packed, std::uint8_t* out, int size, std::uint8_t* literals,
+DPIF_HOST_DEVICE bool decode_frame(Input packed, std::uint8_t* out, int size, std::uint8_t* literals,
                                   Work& work) {
   if (packed.size < 0 || packed.size > kMostBytes || size < 0 || size > kMostBytes) return false;
   int block_limit = 0;

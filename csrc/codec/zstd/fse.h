@@ -11,13 +11,13 @@ namespace dpiframe::zstd {
 struct FseEntry {
   std::uint32_t word;
 
-  DPIF_EVERYWHERE static FseEntry of(int symbol, int extra, int bits, int base) {
+  DPIF_HOST_DEVICE static FseEntry of(int symbol, int extra, int bits, int base) {
     return {static_cast<std::uint32_t>(symbol | bits << 8 | extra << 12 | base << 20)};
   }
-  DPIF_EVERYWHERE int symbol() const { return word & 0xff; }
-  DPIF_EVERYWHERE int bits() const { return word >> 8 & 0xf; }
-  DPIF_EVERYWHERE int extra() const { return word >> 12 & 0x1f; }
-  DPIF_EVERYWHERE int base() const { return word >> 20; }
+  DPIF_HOST_DEVICE int symbol() const { return word & 0xff; }
+  DPIF_HOST_DEVICE int bits() const { return word >> 8 & 0xf; }
+  DPIF_HOST_DEVICE int extra() const { return word >> 12 & 0x1f; }
+  DPIF_HOST_DEVICE int base() const { return word >> 20; }
 };
 
 struct FseShape {
@@ -26,7 +26,7 @@ struct FseShape {
 };
 
 // The number that comes next where it is at most `most`: the small ones take a bit less.
-DPIF_EVERYWHERE int read_at_most(ForwardBits& bits, int most) {
+DPIF_HOST_DEVICE int read_at_most(ForwardBits& bits, int most) {
   const int width = highest_bit(most);
   const int short_ones = (2 << width) - 1 - most;
   const int value = static_cast<int>(bits.peek(width + 1));
@@ -38,7 +38,7 @@ DPIF_EVERYWHERE int read_at_most(ForwardBits& bits, int most) {
 
 // Reads how many states each symbol has, -1 for one that is rarer than a state's share, and
 // passes it. All lanes read; one writes.
-DPIF_EVERYWHERE bool read_counts(Input& input, int most_log, int most_symbols, std::int16_t* counts,
+DPIF_HOST_DEVICE bool read_counts(Input& input, int most_log, int most_symbols, std::int16_t* counts,
                                  FseShape& shape) {
   ForwardBits bits(input);
   shape = {5 + static_cast<int>(bits.read(4)), 0};
@@ -67,7 +67,7 @@ DPIF_EVERYWHERE bool read_counts(Input& input, int most_log, int most_symbols, s
 // The symbol of each state, in its entry's first byte. Rare ones have the last states; others
 // are strewn over the rest by a fixed step. Which symbol is the n-th to be strewn is noted in the
 // third bytes, so that all lanes may strew.
-DPIF_EVERYWHERE void spread_symbols(std::uint32_t* table, const std::int16_t* counts,
+DPIF_HOST_DEVICE void spread_symbols(std::uint32_t* table, const std::int16_t* counts,
                                     const FseShape& shape) {
   auto* bytes = reinterpret_cast<std::uint8_t*>(table);
   const int size = 1 << shape.log;
@@ -94,7 +94,7 @@ DPIF_EVERYWHERE void spread_symbols(std::uint32_t* table, const std::int16_t* co
 // A table of 1 << shape.log entries, at least 32, from `counts`, which are used up; extra(symbol)
 // says how many bits follow a symbol.
 template <class Extra>
-DPIF_EVERYWHERE void build_table(std::uint32_t* table, std::int16_t* counts, const FseShape& shape,
+DPIF_HOST_DEVICE void build_table(std::uint32_t* table, std::int16_t* counts, const FseShape& shape,
                                  const Extra& extra) {
   spread_symbols(table, counts, shape);
   for (int i = lanes::index(); i < shape.symbols; i += lanes::kCount)
@@ -116,7 +116,7 @@ DPIF_EVERYWHERE void build_table(std::uint32_t* table, std::int16_t* counts, con
 }
 
 // The table of one symbol alone; its log is 0.
-DPIF_EVERYWHERE void build_table_of_one(std::uint32_t* table, int symbol, int extra) {
+DPIF_HOST_DEVICE void build_table_of_one(std::uint32_t* table, int symbol, int extra) {
   if (lanes::index() == 0) table[0] = FseEntry::of(symbol, extra, 0, 0).word;
   lanes::sync();
 }

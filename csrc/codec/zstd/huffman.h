@@ -7,7 +7,7 @@
 namespace dpiframe::zstd {
 
 // Two states take turns until the bits do not suffice; then the other one's symbol is the last.
-DPIF_EVERYWHERE bool read_packed_weights(Input input, Work& work, int& num) {
+DPIF_HOST_DEVICE bool read_packed_weights(Input input, Work& work, int& num) {
   FseShape shape;
   if (!read_counts(input, kWeightsLog, 256, work.counts, shape)) return false;
   build_table(work.weights_table, work.counts, shape, [](int) { return 0; });
@@ -35,7 +35,7 @@ DPIF_EVERYWHERE bool read_packed_weights(Input input, Work& work, int& num) {
 }
 
 // Passes the weights of all symbols but the last, which follows from them.
-DPIF_EVERYWHERE bool read_weights(Input& input, Work& work, int& num) {
+DPIF_HOST_DEVICE bool read_weights(Input& input, Work& work, int& num) {
   std::uint32_t head = 0;
   Input packed;
   if (!input.read(1, head)) return false;
@@ -60,7 +60,7 @@ DPIF_EVERYWHERE bool read_weights(Input& input, Work& work, int& num) {
 
 // Gives the last symbol its weight: the shares of all, 2^(weight - 1), sum up to a power of 2,
 // whose exponent is `log`.
-DPIF_EVERYWHERE bool complete_weights(Work& work, int& num, int& log) {
+DPIF_HOST_DEVICE bool complete_weights(Work& work, int& num, int& log) {
   for (int rank = 1 + lanes::index(); rank <= kMostWeight; rank += lanes::kCount) {
     int found = 0;
     for (int i = 0; i < num; ++i) found += work.weights[i] == rank;
@@ -86,7 +86,7 @@ DPIF_EVERYWHERE bool complete_weights(Work& work, int& num, int& log) {
 }
 
 // Where each symbol's entries start: the lighter first, then the smaller. A lane does a weight.
-DPIF_EVERYWHERE void place_symbols(Work& work, int num) {
+DPIF_HOST_DEVICE void place_symbols(Work& work, int num) {
   for (int rank = 1 + lanes::index(); rank <= kMostWeight; rank += lanes::kCount) {
     int start = 0;
     for (int lighter = 1; lighter < rank; ++lighter) start += work.ranks[lighter] << (lighter - 1);
@@ -100,7 +100,7 @@ DPIF_EVERYWHERE void place_symbols(Work& work, int num) {
 }
 
 // Reads a code to work.huffman and passes it; its longest word has `log` bits.
-DPIF_EVERYWHERE bool read_huffman(Input& input, Work& work, int& log) {
+DPIF_HOST_DEVICE bool read_huffman(Input& input, Work& work, int& log) {
   int num = 0;
   if (!read_weights(input, work, num) || !complete_weights(work, num, log)) return false;
   place_symbols(work, num);

@@ -16,7 +16,7 @@
 namespace dpiframe::zstd {
 
 // The first for which it is so; -1: none.
-DPIF_EVERYWHERE int first_lane(bool one) {
+DPIF_HOST_DEVICE int first_lane(bool one) {
 #ifdef __CUDA_ARCH__
   return __ffs(static_cast<int>(__ballot_sync(0xffffffffu, one))) - 1;
 #else
@@ -30,7 +30,7 @@ struct LaneCount {
   int all;
 };
 
-DPIF_EVERYWHERE LaneCount count_lanes(bool one) {
+DPIF_HOST_DEVICE LaneCount count_lanes(bool one) {
 #ifdef __CUDA_ARCH__
   const unsigned lanes = __ballot_sync(0xffffffffu, one);
   return {__popc(lanes & ((1u << lanes::index()) - 1)), __popc(lanes)};
@@ -40,7 +40,7 @@ DPIF_EVERYWHERE LaneCount count_lanes(bool one) {
 }
 
 // Of those whose value is the same: how many are before this one, and how many there are.
-DPIF_EVERYWHERE LaneCount count_equals(unsigned value) {
+DPIF_HOST_DEVICE LaneCount count_equals(unsigned value) {
 #ifdef __CUDA_ARCH__
   const unsigned lanes = __match_any_sync(0xffffffffu, value);
   return {__popc(lanes & ((1u << lanes::index()) - 1)), __popc(lanes)};
@@ -51,7 +51,7 @@ DPIF_EVERYWHERE LaneCount count_equals(unsigned value) {
 }
 
 // The value that `lane` has.
-DPIF_EVERYWHERE int from_lane(int value, int lane) {
+DPIF_HOST_DEVICE int from_lane(int value, int lane) {
 #ifdef __CUDA_ARCH__
   return __shfl_sync(0xffffffffu, value, lane);
 #else
@@ -66,7 +66,7 @@ struct LaneSum {
   int all;
 };
 
-DPIF_EVERYWHERE LaneSum sum_lanes(int value) {
+DPIF_HOST_DEVICE LaneSum sum_lanes(int value) {
 #ifdef __CUDA_ARCH__
   int sum = value;
   DPIF_UNROLL

@@ -16,7 +16,7 @@ struct LiteralsSection {
 };
 
 // Passes the section.
-DPIF_EVERYWHERE bool read_literals_section(Input& block, LiteralsSection& section) {
+DPIF_HOST_DEVICE bool read_literals_section(Input& block, LiteralsSection& section) {
   if (block.size == 0) return false;
   const int first = block.at[0];
   const int form = first >> 2 & 3;
@@ -43,10 +43,10 @@ DPIF_EVERYWHERE bool read_literals_section(Input& block, LiteralsSection& sectio
 // Of one lane alone. Symbols are stored 8 at once where they can be.
 class HuffmanStream {
  public:
-  DPIF_EVERYWHERE HuffmanStream(const std::uint16_t* table, int log) : table_(table), log_(log) {}
+  DPIF_HOST_DEVICE HuffmanStream(const std::uint16_t* table, int log) : table_(table), log_(log) {}
 
   // Whether the stream holds just `size` symbols.
-  DPIF_EVERYWHERE bool decode(const Input& input, std::uint8_t* out, int size) {
+  DPIF_HOST_DEVICE bool decode(const Input& input, std::uint8_t* out, int size) {
     if (!bits_.start(input)) return false;
     const Words words(out, size);
     int i = 0;
@@ -63,17 +63,17 @@ class HuffmanStream {
   }
 
  private:
-  DPIF_EVERYWHERE std::uint32_t next() {
+  DPIF_HOST_DEVICE std::uint32_t next() {
     const std::uint32_t entry = table_[bits_.top() >> (32 - log_)];
     bits_.skip(static_cast<int>(entry >> 8));
     return entry & 0xff;
   }
-  DPIF_EVERYWHERE std::uint8_t next_with_refill() {
+  DPIF_HOST_DEVICE std::uint8_t next_with_refill() {
     bits_.refill();
     return static_cast<std::uint8_t>(next());
   }
   // 3 symbols take no more bits than a refill makes ready.
-  DPIF_EVERYWHERE std::uint64_t next_word() {
+  DPIF_HOST_DEVICE std::uint64_t next_word() {
     std::uint32_t low = 0, high = 0;
     DPIF_UNROLL
     for (int i = 0; i < 8; ++i) {
@@ -89,7 +89,7 @@ class HuffmanStream {
 };
 
 // The 4 streams of equally many symbols, but for the last, follow the sizes of the first 3.
-DPIF_EVERYWHERE bool find_stream(Input packed, int stream, int size, Input& input, int& first,
+DPIF_HOST_DEVICE bool find_stream(Input packed, int stream, int size, Input& input, int& first,
                                  int& symbols) {
   std::uint32_t sizes[3];
   for (auto& bytes : sizes)
@@ -106,7 +106,7 @@ DPIF_EVERYWHERE bool find_stream(Input packed, int stream, int size, Input& inpu
 }
 
 // A lane does a stream.
-DPIF_EVERYWHERE bool decode_streams(const LiteralsSection& section, Input packed, const Work& work,
+DPIF_HOST_DEVICE bool decode_streams(const LiteralsSection& section, Input packed, const Work& work,
                                     int log, std::uint8_t* out) {
   if (section.streams == 4 && section.size < 6) return false;  // or the last would have less than 0
   bool fine = true;
@@ -123,7 +123,7 @@ DPIF_EVERYWHERE bool decode_streams(const LiteralsSection& section, Input packed
 }
 
 // Decodes to `out`, which has room for all.
-DPIF_EVERYWHERE bool decode_literals(const LiteralsSection& section, Work& work, int& huffman_log,
+DPIF_HOST_DEVICE bool decode_literals(const LiteralsSection& section, Work& work, int& huffman_log,
                                      std::uint8_t* out) {
   Input packed = section.packed;
   switch (section.kind) {

@@ -20,7 +20,7 @@ struct NearBatch {
 };
 
 // The last lane of which `before`, ascending from 0 on, is not larger than i.
-DPIF_EVERYWHERE int owner(int before, int i) {
+DPIF_HOST_DEVICE int owner(int before, int i) {
   int lane = 0;
   DPIF_UNROLL
   for (int step = lanes::kCount / 2; step > 0; step /= 2)
@@ -30,7 +30,7 @@ DPIF_EVERYWHERE int owner(int before, int i) {
 
 constexpr int kNearFlying = 4;
 
-DPIF_EVERYWHERE void put_literals(const NearBatch& batch, Work& work) {
+DPIF_HOST_DEVICE void put_literals(const NearBatch& batch, Work& work) {
   const int total = batch.num_literals.all;
   for (int start = lanes::index(); start - lanes::index() < total;
        start += kNearFlying * lanes::kCount) {
@@ -51,7 +51,7 @@ DPIF_EVERYWHERE void put_literals(const NearBatch& batch, Work& work) {
 }
 
 // Bytes from before the batch are taken at once; of others it is noted where they come from.
-DPIF_EVERYWHERE void put_matches(const NearBatch& batch, Work& work) {
+DPIF_HOST_DEVICE void put_matches(const NearBatch& batch, Work& work) {
   const int total = batch.num_matched.all;
   for (int start = lanes::index(); start - lanes::index() < total;
        start += kNearFlying * lanes::kCount) {
@@ -78,7 +78,7 @@ DPIF_EVERYWHERE void put_matches(const NearBatch& batch, Work& work) {
 
 // Up to kNear bytes in all. A source is always before what is taken from it, so following them
 // comes to an end.
-DPIF_EVERYWHERE void execute_near(const NearBatch& batch, Work& work) {
+DPIF_HOST_DEVICE void execute_near(const NearBatch& batch, Work& work) {
   put_literals(batch, work);
   put_matches(batch, work);
   lanes::sync();

@@ -15,14 +15,14 @@ struct CodeFacts {
   int symbols;
 };
 
-DPIF_EVERYWHERE CodeFacts code_facts(int code) {
+DPIF_HOST_DEVICE CodeFacts code_facts(int code) {
   if (code == kLiterals) return {0, 9, 36};
   if (code == kOffset) return {512, 8, 32};
   return {512 + 256, 9, 53};
 }
 
 // Bits behind a symbol, whose number is added to what the symbol says.
-DPIF_EVERYWHERE int extra_bits(int code, int symbol) {
+DPIF_HOST_DEVICE int extra_bits(int code, int symbol) {
   static constexpr std::uint8_t kLiteralsBits[20] = {1, 1, 1, 1,  2,  2,  3,  3,  4,  6,
                                                      7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
   static constexpr std::uint8_t kMatchBits[21] = {1, 1, 1, 1,  2,  2,  3,  3,  4,  4, 5,
@@ -32,14 +32,14 @@ DPIF_EVERYWHERE int extra_bits(int code, int symbol) {
   return symbol < 32 ? 0 : kMatchBits[symbol - 32];
 }
 
-DPIF_EVERYWHERE int literals_base(int symbol) {
+DPIF_HOST_DEVICE int literals_base(int symbol) {
   static constexpr std::uint32_t kBases[20] = {16,   18,   20,   22,    24,    28,   32,
                                                40,   48,   64,   128,   256,   512,  1024,
                                                2048, 4096, 8192, 16384, 32768, 65536};
   return symbol < 16 ? symbol : static_cast<int>(kBases[symbol - 16]);
 }
 
-DPIF_EVERYWHERE int match_base(int symbol) {
+DPIF_HOST_DEVICE int match_base(int symbol) {
   static constexpr std::uint32_t kBases[21] = {35,   37,   39,   41,   43,    47,    51,
                                                59,   67,   83,   99,   131,   259,   515,
                                                1027, 2051, 4099, 8195, 16387, 32771, 65539};
@@ -47,7 +47,7 @@ DPIF_EVERYWHERE int match_base(int symbol) {
 }
 
 // The tables that a block need not bring.
-DPIF_EVERYWHERE int predefined_count(int code, int symbol) {
+DPIF_HOST_DEVICE int predefined_count(int code, int symbol) {
   static constexpr std::int8_t kLiteralsCounts[36] = {4, 3, 2, 2, 2, 2, 2, 2, 2,  2,  2,  2,
                                                       2, 1, 1, 1, 2, 2, 2, 2, 2,  2,  2,  2,
                                                       2, 3, 2, 1, 1, 1, 1, 1, -1, -1, -1, -1};
@@ -63,7 +63,7 @@ DPIF_EVERYWHERE int predefined_count(int code, int symbol) {
 enum class TableMode { kPredefined, kOneSymbol, kOwn, kSame };
 
 // Passes what a block says of a table.
-DPIF_EVERYWHERE bool read_table(Input& block, int code, TableMode mode, Work& work, bool had) {
+DPIF_HOST_DEVICE bool read_table(Input& block, int code, TableMode mode, Work& work, bool had) {
   const CodeFacts facts = code_facts(code);
   const auto extra = [code](int symbol) { return extra_bits(code, symbol); };
   std::uint32_t* table = work.tables + facts.at;
@@ -89,7 +89,7 @@ DPIF_EVERYWHERE bool read_table(Input& block, int code, TableMode mode, Work& wo
   return true;
 }
 
-DPIF_EVERYWHERE bool read_num_sequences(Input& block, int& num) {
+DPIF_HOST_DEVICE bool read_num_sequences(Input& block, int& num) {
   std::uint32_t first = 0, more = 0;
   if (!block.read(1, first)) return false;
   num = static_cast<int>(first);
@@ -113,7 +113,7 @@ struct RawSequence {
   std::uint32_t extra;  // the bits behind the match's symbol, then those behind the literals'
   std::uint32_t offset;
 
-  DPIF_EVERYWHERE Sequence unpack() const {
+  DPIF_HOST_DEVICE Sequence unpack() const {
     const int bits = match.extra();
     return {literals_base(literals.symbol()) + first_bits(extra << bits, literals.extra()),
             match_base(match.symbol()) + first_bits(extra, bits), offset};
@@ -125,7 +125,7 @@ struct LastOffsets {
   std::uint32_t first = 1, second = 4, third = 8;
 
   // What a sequence's number stands for; 0: nothing that is allowed.
-  DPIF_EVERYWHERE std::uint32_t resolve(std::uint32_t number, bool no_literals) {
+  DPIF_HOST_DEVICE std::uint32_t resolve(std::uint32_t number, bool no_literals) {
     if (number > 3) {
       third = second, second = first, first = number - 3;
       return first;
@@ -143,7 +143,7 @@ struct LastOffsets {
 // sequence, as the next can be read only when this one has been.
 class SequenceReader {
  public:
-  DPIF_EVERYWHERE bool start(const Input& input, const Work& work) {
+  DPIF_HOST_DEVICE bool start(const Input& input, const Work& work) {
     tables_ = work.tables;
     if (!bits_.start(input)) return false;
     bits_.refill();
@@ -157,7 +157,7 @@ class SequenceReader {
 
   // The states of the next one wait for nothing but their tables and how many bits were used, so
   // that all bits are taken at once where they are ready; else no more than a refill makes ready.
-  DPIF_EVERYWHERE RawSequence next(LastOffsets& last_offsets, bool is_last) {
+  DPIF_HOST_DEVICE RawSequence next(LastOffsets& last_offsets, bool is_last) {
     const FseEntry literals{tables_[code_facts(kLiterals).at + literals_]};
     const FseEntry offset{tables_[code_facts(kOffset).at + offset_]};
     const FseEntry match{tables_[code_facts(kMatch).at + match_]};
@@ -184,11 +184,11 @@ class SequenceReader {
     return {literals, match, extra, last_offsets.resolve(number, no_literals)};
   }
 
-  DPIF_EVERYWHERE bool at_end() const { return bits_.left() == 0; }
+  DPIF_HOST_DEVICE bool at_end() const { return bits_.left() == 0; }
 
  private:
   // `bits` begin with those of the next states.
-  DPIF_EVERYWHERE void go_on(std::uint32_t bits, FseEntry literals, FseEntry match,
+  DPIF_HOST_DEVICE void go_on(std::uint32_t bits, FseEntry literals, FseEntry match,
                              FseEntry offset) {
     literals_ = literals.base() + first_bits(bits, literals.bits());
     match_ = match.base() + first_bits(bits << literals.bits(), match.bits());

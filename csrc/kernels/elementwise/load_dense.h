@@ -8,6 +8,6 @@
 
 namespace dpiframe {
 
-void load_dense(std::int64_t rows, const Matrix& out, const RunInputs& inputs, cudaStream_t stream);
+void load_dense(std::int64_t rows, const Matrix& out, const BatchMemory& inputs, cudaStream_t stream);
 
 }  // namespace dpiframe

@@ -47,7 +47,7 @@ __device__ inline LookupTable load_table(const PackedLookupField& field) {
 // Any ids: counts the bad ones. For ids that do not lie in the order of the fields, and for the bad
 // ones (`only_bad`) of shares that have some, so that good ids need not carry what bad ones need.
 template <class Store>
-__device__ void read_any_rows(const RunInputs& inputs, const LookupIds& lookup,
+__device__ void read_any_rows(const BatchMemory& inputs, const LookupIds& lookup,
                               const RowsShare& share, bool only_bad, const Store& store) {
 #pragma unroll 1
   for (int f = share.first; f < lookup.num_fields; f += share.step) {
@@ -82,7 +82,7 @@ __device__ inline bool is_row(std::int64_t id, const LookupTable& table) {
 
 // Ids in the order of the fields. Returns whether all were good; bad ones are left alone.
 template <class Id, class Store>
-__device__ bool read_good_rows(const RunInputs& inputs, const LookupIds& lookup,
+__device__ bool read_good_rows(const BatchMemory& inputs, const LookupIds& lookup,
                                const RowsShare& share, const Store& store) {
   constexpr int kInFlight = 3;
   const std::int64_t step = share.step * inputs.ids_stride;
@@ -117,7 +117,7 @@ __device__ bool read_good_rows(const RunInputs& inputs, const LookupIds& lookup,
 // For each field f of the thread's share, once: store.found(f, row, table), row being unsigned, or
 // store.missing(f) where zeros are due, past the batch's end too.
 template <class Store>
-__device__ void for_each_row(const RunInputs& inputs, const LookupIds& lookup,
+__device__ void for_each_row(const BatchMemory& inputs, const LookupIds& lookup,
                              const RowsShare& share, const Store& store) {
   const bool in_order = lookup.first_ids_row >= 0;
   bool done = false;
@@ -147,7 +147,7 @@ struct RowStore {
 // rows[s * rows_stride(F) + f] = the row of field f for sample first_sample + s, -1 where zeros are
 // due. `num_samples` divides `num_threads`, of which `thread` does its share; whoever calls
 // synchronises before reading `rows`.
-__device__ inline void read_rows(const RunInputs& inputs, const LookupIds& lookup,
+__device__ inline void read_rows(const BatchMemory& inputs, const LookupIds& lookup,
                                  std::int64_t first_sample, unsigned num_samples, unsigned thread,
                                  unsigned num_threads, std::int64_t* rows) {
   const unsigned sample = thread % num_samples;

@@ -85,7 +85,7 @@ struct RowPlacesAndWeights {
 };
 
 // Where all rows of the tile lie.
-__device__ void find_rows(const RunInputs& inputs, const LookupArguments& arguments,
+__device__ void find_rows(const BatchMemory& inputs, const LookupArguments& arguments,
                           std::int64_t first_sample, int num_samples, const Shared& shared) {
   launch_dependents();
   const MultiTableLookupParams& params = arguments.params;
@@ -117,7 +117,7 @@ __device__ void find_rows(const RunInputs& inputs, const LookupArguments& argume
 
 // A block's tile.
 template <class T, int kWidth>
-__device__ void look_up(const RunInputs& inputs, const LookupArguments& arguments) {
+__device__ void look_up(const BatchMemory& inputs, const LookupArguments& arguments) {
   const MultiTableLookupParams& params = arguments.params;
   const LookupConfig& config = arguments.config;
   const std::int64_t first_sample = static_cast<std::int64_t>(blockIdx.x) * config.tile;
@@ -161,14 +161,14 @@ __device__ void look_up(const RunInputs& inputs, const LookupArguments& argument
 
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kMaxThreads, kMinBlocks)
-    lookup_kernel(const __grid_constant__ RunInputs inputs,
+    lookup_kernel(const __grid_constant__ BatchMemory inputs,
                   const __grid_constant__ LookupArguments arguments) {
   look_up<T, kWidth>(inputs, arguments);
-  if (arguments.params.end.word != nullptr) tell_end(arguments.params.end);
+  if (arguments.params.completion.flag != nullptr) signal_completion(arguments.params.completion);
 }
 
 template <class T>
-void launch(const LookupArguments& arguments, const RunInputs& inputs, unsigned num_blocks,
+void launch(const LookupArguments& arguments, const BatchMemory& inputs, unsigned num_blocks,
             cudaStream_t stream) {
   constexpr int kWidest = 16 / sizeof(T);
   const LookupConfig& config = arguments.config;
@@ -222,7 +222,7 @@ LookupConfig lookup_config(const LookupShape& shape, std::int64_t rows) {
 }
 
 void multi_table_lookup(std::int64_t rows, const MultiTableLookupParams& params,
-                        const RunInputs& inputs, cudaStream_t stream) {
+                        const BatchMemory& inputs, cudaStream_t stream) {
   DPIF_CHECK(rows >= 0, "rows must not be negative, got ", rows);
   if (rows == 0) return;
   LookupArguments arguments{params, {}, params.fields + params.shape.num_fields};

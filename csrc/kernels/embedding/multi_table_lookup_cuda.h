@@ -84,7 +84,7 @@ struct MultiTableLookupParams {
   std::int64_t report;      // place of this lookup's F + 1 counters in the batch's report: the bad
                             // ids of each field are added, and the last takes the minimum of
                             // itself and row * F + field
-  KernelEnd end;            // told when all is written
+  CompletionFlag completion;  // set when all is written
 };
 
 struct LookupConfig {
@@ -106,6 +106,6 @@ LookupConfig lookup_config(const LookupShape& shape, std::int64_t rows);
 // Enqueues the lookup of the first `rows` samples or as many as the batch has; never synchronises,
 // never allocates.
 void multi_table_lookup(std::int64_t rows, const MultiTableLookupParams& params,
-                        const RunInputs& inputs, cudaStream_t stream);
+                        const BatchMemory& inputs, cudaStream_t stream);
 
 }  // namespace dpiframe

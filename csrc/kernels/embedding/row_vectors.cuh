@@ -5,10 +5,15 @@
 #include <type_traits>
 
 #include "cuda/conversions.cuh"
-#include "cuda/vector_access.h"
 #include "kernels/embedding/checked_rows.cuh"
 
 namespace dpiframe {
+
+// kWidth numbers that move as one access: 16 bytes where kWidth is 4 floats or 8 halves.
+template <class T, int kWidth>
+struct alignas(sizeof(T) * kWidth) Vec {
+  T values[kWidth];
+};
 
 constexpr int kUnroll = 5;              // rows a thread has in flight
 constexpr unsigned kAll = 0xffffffffu;  // threads of a warp

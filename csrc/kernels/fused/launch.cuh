@@ -48,8 +48,8 @@ ForwardKernel load_forward_kernel(DataType type, const ForwardCrossForm& form, i
 
 template <class Arguments>
 void launch_forward(const ForwardKernel& kernel, unsigned blocks, int threads,
-                    const RunInputs& inputs, const Arguments& arguments, cudaStream_t stream) {
-  void* both[] = {const_cast<RunInputs*>(&inputs), const_cast<Arguments*>(&arguments)};
+                    const BatchMemory& inputs, const Arguments& arguments, cudaStream_t stream) {
+  void* both[] = {const_cast<BatchMemory*>(&inputs), const_cast<Arguments*>(&arguments)};
   DPIF_CUDA_CHECK(cudaLaunchKernel(kernel.function, blocks, threads, both, kernel.shared, stream));
 }
 

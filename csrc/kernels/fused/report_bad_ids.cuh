@@ -7,13 +7,13 @@
 namespace dpiframe {
 
 // Those that have rows.
-__device__ inline unsigned busy_blocks(const RunInputs& inputs) {
+__device__ inline unsigned busy_blocks(const BatchMemory& inputs) {
   return static_cast<unsigned>((inputs.batch + kForwardRows - 1) / kForwardRows * 2);
 }
 
 // The last of `blocks` blocks whose ids are all counted copies the counters to the host if any is
 // bad.
-__device__ inline void report_bad_ids(const RunInputs& inputs, unsigned* tickets, int num_report,
+__device__ inline void report_bad_ids(const BatchMemory& inputs, unsigned* tickets, int num_report,
                                       unsigned blocks) {
   if (inputs.report_copy == nullptr) return;
   const int lane = threadIdx.x % 32;

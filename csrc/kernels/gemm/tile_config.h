@@ -5,13 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/host_device.h"
 #include "common/precision.h"
-
-#ifdef __CUDACC__
-#define DPIF_BOTH_SIDES __host__ __device__
-#else
-#define DPIF_BOTH_SIDES
-#endif
 
 namespace dpiframe {
 
@@ -43,7 +38,7 @@ struct WeightLayout {
 
 // Where row `row` of w lies: the 4 t + 2 j + i of each 16 at 8 j + 2 t + i, for a thread t of
 // wgmma's sums has columns 2 t + i of both 8.
-DPIF_BOTH_SIDES constexpr int physical_row(int row) {
+DPIF_HOST_DEVICE constexpr int physical_row(int row) {
   return row / 16 * 16 + row % 4 / 2 * 8 + row % 16 / 4 * 2 + row % 2;
 }
 

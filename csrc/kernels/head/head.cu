@@ -51,7 +51,7 @@ struct NarrowParams {
 };
 
 // The host's copy holds no bad ids unless it is told, and writing to the host takes its time.
-__device__ void copy_report(const RunInputs& inputs, const Ends& ends) {
+__device__ void copy_report(const BatchMemory& inputs, const Ends& ends) {
   if (!ends.last || blockIdx.x != 0 || inputs.report_copy == nullptr) return;
   bool any = false;
   for (int i = threadIdx.x; i < ends.num_report; i += kThreads)
@@ -61,7 +61,7 @@ __device__ void copy_report(const RunInputs& inputs, const Ends& ends) {
     inputs.report_copy[i] = inputs.report[i];
 }
 
-__device__ void finish(const RunInputs& inputs, const Ends& ends, std::int64_t row, float sum) {
+__device__ void finish(const BatchMemory& inputs, const Ends& ends, std::int64_t row, float sum) {
   sum += ends.first ? ends.bias : ends.out[row];
   ends.out[row] = sum;
   if (!ends.last || row >= inputs.batch) return;
@@ -79,7 +79,7 @@ __device__ float sum_of_term(const HeadTerm& term, std::int64_t row, int lane) {
   return sum;
 }
 
-__device__ void wide_head(const RunInputs& inputs, const WideParams& p) {
+__device__ void wide_head(const BatchMemory& inputs, const WideParams& p) {
   const std::int64_t row = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) / 32;
   const int lane = threadIdx.x % 32;
   if (row >= p.ends.rows) return;
@@ -89,7 +89,7 @@ __device__ void wide_head(const RunInputs& inputs, const WideParams& p) {
   if (lane == 0) finish(inputs, p.ends, row, sum);
 }
 
-__device__ void narrow_head(const RunInputs& inputs, const NarrowParams& p) {
+__device__ void narrow_head(const BatchMemory& inputs, const NarrowParams& p) {
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (row >= p.ends.rows) return;
   float sum = 0.0f;
@@ -111,21 +111,21 @@ __device__ void narrow_head(const RunInputs& inputs, const NarrowParams& p) {
 }
 
 __global__ void __launch_bounds__(kThreads)
-    wide_head_kernel(const __grid_constant__ RunInputs inputs,
+    wide_head_kernel(const __grid_constant__ BatchMemory inputs,
                      const __grid_constant__ WideParams p) {
   await_predecessor();
   copy_report(inputs, p.ends);
   wide_head(inputs, p);
-  if (p.ends.last && inputs.end.word != nullptr) tell_end(inputs.end);
+  if (p.ends.last && inputs.completion.flag != nullptr) signal_completion(inputs.completion);
 }
 
 __global__ void __launch_bounds__(kThreads)
-    narrow_head_kernel(const __grid_constant__ RunInputs inputs,
+    narrow_head_kernel(const __grid_constant__ BatchMemory inputs,
                        const __grid_constant__ NarrowParams p) {
   await_predecessor();
   copy_report(inputs, p.ends);
   narrow_head(inputs, p);
-  if (p.ends.last && inputs.end.word != nullptr) tell_end(inputs.end);
+  if (p.ends.last && inputs.completion.flag != nullptr) signal_completion(inputs.completion);
 }
 
 unsigned blocks_for(std::int64_t threads) {
@@ -161,7 +161,7 @@ void in_pieces(int count, int most, Ends ends, const Launch& launch) {
 
 }  // namespace
 
-void head(std::int64_t rows, const HeadStep& step, const RunInputs& inputs, cudaStream_t stream) {
+void head(std::int64_t rows, const HeadStep& step, const BatchMemory& inputs, cudaStream_t stream) {
   if (rows == 0) return;
   const Ends ends{rows, step.out, step.bias, step.num_report, true, true};
   const bool wide = std::any_of(step.terms.begin(), step.terms.end(), [](const HeadTerm& term) {

@@ -27,6 +27,6 @@ struct HeadStep {
 };
 
 // Enqueues the head over `rows` rows; the last kernel it launches is the one that takes `inputs`.
-void head(std::int64_t rows, const HeadStep& step, const RunInputs& inputs, cudaStream_t stream);
+void head(std::int64_t rows, const HeadStep& step, const BatchMemory& inputs, cudaStream_t stream);
 
 }  // namespace dpiframe

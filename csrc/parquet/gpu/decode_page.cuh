@@ -23,7 +23,7 @@ struct Unit {
   const std::uint8_t* unpacked;
 };
 
-DPIF_EVERYWHERE PageBytes bytes_of(const Unit& unit, const parquet::StoredPage& page) {
+DPIF_HOST_DEVICE PageBytes bytes_of(const Unit& unit, const parquet::StoredPage& page) {
   return page.compressed ? PageBytes{unit.unpacked + page.unpacked_at, page.unpacked_bytes}
                          : PageBytes{unit.packed + page.packed_at, page.packed_bytes};
 }
@@ -34,13 +34,13 @@ struct Dictionary {
 };
 
 template <class Number>
-DPIF_EVERYWHERE bool is_aligned(const std::uint8_t* numbers) {
+DPIF_HOST_DEVICE bool is_aligned(const std::uint8_t* numbers) {
   return reinterpret_cast<std::uintptr_t>(numbers) % sizeof(Number) == 0;
 }
 
 // Number i of those that lie at `numbers`. As `bits_at`, without branches.
 template <class Number, bool kAligned>
-DPIF_EVERYWHERE Number number_at(const std::uint8_t* numbers, std::uint32_t i) {
+DPIF_HOST_DEVICE Number number_at(const std::uint8_t* numbers, std::uint32_t i) {
   const std::uint8_t* at = numbers + std::int64_t{i} * static_cast<int>(sizeof(Number));
   if constexpr (kAligned) {
     return load<Number>(at);
@@ -59,7 +59,7 @@ DPIF_EVERYWHERE Number number_at(const std::uint8_t* numbers, std::uint32_t i) {
 }
 
 template <class Number, bool kAligned>
-DPIF_EVERYWHERE void copy_numbers(const std::uint8_t* numbers, std::int32_t count, Number* out) {
+DPIF_HOST_DEVICE void copy_numbers(const std::uint8_t* numbers, std::int32_t count, Number* out) {
   constexpr int kStep = 2 * kAtATime;
   for (int i = lanes::index(); i < count; i += lanes::kCount * kStep) {
     Number found[kStep];
@@ -75,7 +75,7 @@ DPIF_EVERYWHERE void copy_numbers(const std::uint8_t* numbers, std::int32_t coun
 // Writes the values [first, last) of the page, which are those of `runs`; returns whether their
 // indices are inside the dictionary.
 template <class Number, bool kAligned>
-DPIF_EVERYWHERE bool gather(const Run* runs, const std::uint8_t* words, std::int32_t first,
+DPIF_HOST_DEVICE bool gather(const Run* runs, const std::uint8_t* words, std::int32_t first,
                             std::int32_t last, const Dictionary& dictionary, Number* out) {
   bool inside = true;
   Run run = *runs;
@@ -104,7 +104,7 @@ DPIF_EVERYWHERE bool gather(const Run* runs, const std::uint8_t* words, std::int
 
 // Values that are indices: the width of one in a byte, then runs.
 template <class Number, bool kAligned>
-DPIF_EVERYWHERE bool look_up(PageBytes bytes, std::int32_t count, const Dictionary& dictionary,
+DPIF_HOST_DEVICE bool look_up(PageBytes bytes, std::int32_t count, const Dictionary& dictionary,
                              Scratch& scratch, Number* out) {
   if (count == 0) return true;
   const std::uint32_t width = bytes.size > 0 ? bytes.begin[0] : 255;
@@ -128,7 +128,7 @@ DPIF_EVERYWHERE bool look_up(PageBytes bytes, std::int32_t count, const Dictiona
 }
 
 // Whether levels of one bit are 1 for `count` values: none is null.
-DPIF_EVERYWHERE bool all_ones(PageBytes levels, std::int32_t count, Scratch& scratch) {
+DPIF_HOST_DEVICE bool all_ones(PageBytes levels, std::int32_t count, Scratch& scratch) {
   RunReader reader(levels, 1, scratch.window);
   bool present = true;
   for (std::int32_t first = 0; first < count;) {
@@ -148,7 +148,7 @@ DPIF_EVERYWHERE bool all_ones(PageBytes levels, std::int32_t count, Scratch& scr
 }
 
 // Steps over the levels: their length in 4 bytes, then they themselves.
-DPIF_EVERYWHERE bool pass_levels(PageBytes& bytes, std::int32_t count, Scratch& scratch) {
+DPIF_HOST_DEVICE bool pass_levels(PageBytes& bytes, std::int32_t count, Scratch& scratch) {
   if (bytes.size < 4) return false;
   std::uint32_t size = 0;
   for (int b = 0; b < 4; ++b) size |= std::uint32_t{bytes.begin[b]} << (8 * b);
@@ -162,7 +162,7 @@ DPIF_EVERYWHERE bool pass_levels(PageBytes& bytes, std::int32_t count, Scratch& 
 // Writes a page of data to out [columns, rows]; false where it is not what it should be, or holds
 // nulls: its rows may then be anything.
 template <class Number>
-DPIF_EVERYWHERE bool decode_page(const Unit& unit, const parquet::StoredPage& page,
+DPIF_HOST_DEVICE bool decode_page(const Unit& unit, const parquet::StoredPage& page,
                                  std::int64_t rows, Scratch& scratch, Number* out) {
   PageBytes bytes = bytes_of(unit, page);
   if (page.levels && !pass_levels(bytes, page.values, scratch)) return false;

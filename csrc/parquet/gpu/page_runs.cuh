@@ -38,13 +38,13 @@ struct Scratch {
   std::uint32_t window[kWindowWords];
 };
 
-DPIF_EVERYWHERE int misalignment(const std::uint8_t* at) {
+DPIF_HOST_DEVICE int misalignment(const std::uint8_t* at) {
   return static_cast<int>(reinterpret_cast<std::uintptr_t>(at) % 4);
 }
 
 // A number at its alignment.
 template <class Number>
-DPIF_EVERYWHERE Number load(const std::uint8_t* at) {
+DPIF_HOST_DEVICE Number load(const std::uint8_t* at) {
 #ifdef __CUDA_ARCH__
   return __ldg(reinterpret_cast<const Number*>(at));
 #else
@@ -55,7 +55,7 @@ DPIF_EVERYWHERE Number load(const std::uint8_t* at) {
 }
 
 // The 32 bits that lie `shift` bits behind the begin of `low`, 0 to 31.
-DPIF_EVERYWHERE std::uint32_t shifted(std::uint32_t low, std::uint32_t high, std::uint32_t shift) {
+DPIF_HOST_DEVICE std::uint32_t shifted(std::uint32_t low, std::uint32_t high, std::uint32_t shift) {
 #ifdef __CUDA_ARCH__
   return __funnelshift_r(low, high, shift);
 #else
@@ -64,7 +64,7 @@ DPIF_EVERYWHERE std::uint32_t shifted(std::uint32_t low, std::uint32_t high, std
 }
 
 // A number of `width` ones, 0 to 32.
-DPIF_EVERYWHERE std::uint32_t ones(std::uint32_t width) {
+DPIF_HOST_DEVICE std::uint32_t ones(std::uint32_t width) {
 #ifdef __CUDA_ARCH__
   return __funnelshift_lc(0xffffffffu, 0, width);
 #else
@@ -74,7 +74,7 @@ DPIF_EVERYWHERE std::uint32_t ones(std::uint32_t width) {
 
 class RunReader {
  public:
-  DPIF_EVERYWHERE RunReader(PageBytes bytes, std::uint32_t width, std::uint32_t* window)
+  DPIF_HOST_DEVICE RunReader(PageBytes bytes, std::uint32_t width, std::uint32_t* window)
       : words_(bytes.begin - misalignment(bytes.begin)),
         at_(misalignment(bytes.begin)),
         end_(at_ + bytes.size),
@@ -82,11 +82,11 @@ class RunReader {
         window_(window) {}
 
   // The first aligned word.
-  DPIF_EVERYWHERE const std::uint8_t* words() const { return words_; }
+  DPIF_HOST_DEVICE const std::uint8_t* words() const { return words_; }
 
   // Takes the run of the indices from `first` on, `count` of the page at most; false where the
   // bytes are not one.
-  DPIF_EVERYWHERE bool next(std::int32_t first, std::int32_t count, Run& run) {
+  DPIF_HOST_DEVICE bool next(std::int32_t first, std::int32_t count, Run& run) {
     std::uint32_t head = 0;
     if (!header(head)) return false;
     const bool packed = (head & 1) != 0;
@@ -107,18 +107,18 @@ class RunReader {
   }
 
  private:
-  DPIF_EVERYWHERE static std::uint32_t smaller(std::uint32_t a, std::uint32_t b) {
+  DPIF_HOST_DEVICE static std::uint32_t smaller(std::uint32_t a, std::uint32_t b) {
     return a < b ? a : b;
   }
 
   // A varint; nearly all are of one byte.
-  DPIF_EVERYWHERE bool header(std::uint32_t& head) {
+  DPIF_HOST_DEVICE bool header(std::uint32_t& head) {
     if (at_ >= end_) return false;
     head = byte();
     return head < 0x80 || long_header(head);
   }
 
-  DPIF_EVERYWHERE bool long_header(std::uint32_t& head) {
+  DPIF_HOST_DEVICE bool long_header(std::uint32_t& head) {
     std::uint64_t value = head & 0x7f;
     for (int shift = 7; shift < 64 && at_ < end_; shift += 7) {
       const std::uint32_t next = byte();
@@ -129,12 +129,12 @@ class RunReader {
     return false;
   }
 
-  DPIF_EVERYWHERE std::uint32_t byte() {
+  DPIF_HOST_DEVICE std::uint32_t byte() {
     if (static_cast<std::uint32_t>(at_ - window_begin_) >= 4 * kWindowWords) fill_window();
     return reinterpret_cast<const std::uint8_t*>(window_)[at_++ - window_begin_];
   }
 
-  DPIF_EVERYWHERE void fill_window() {
+  DPIF_HOST_DEVICE void fill_window() {
     window_begin_ = at_ / 4 * 4;
     lanes::sync();  // all are done with what it held
     for (int word = lanes::index(); word < kWindowWords; word += lanes::kCount) {
@@ -154,7 +154,7 @@ class RunReader {
 
 // The `width` bits from `bit` on, counted from an aligned word; 0 to 32. Without branches, so that
 // several loads are under way at a time.
-DPIF_EVERYWHERE std::uint32_t bits_at(const std::uint8_t* words, std::uint32_t bit,
+DPIF_HOST_DEVICE std::uint32_t bits_at(const std::uint8_t* words, std::uint32_t bit,
                                       std::uint32_t width) {
   // The word of the last bit is the first one or the next.
   const std::uint32_t last = bit + width - (width != 0);

@@ -13,7 +13,7 @@ from cuda_cases import DEVICE, HAS_GPU, cuda_engine, even_model, inputs, logits,
 from odd_models import odd_shapes
 
 from dpiframe_core import _core, load_engine, save_bundle
-from dpiframe_core.engine.cuda.engine import CudaEngine, Faults
+from dpiframe_core.engine.cuda.backend import CudaBackend, Faults
 from dpiframe_core.model.builtin import MODELS
 from dpiframe_core.model.torch_module import CTRModel
 
@@ -33,7 +33,7 @@ def model_of(name: str) -> CTRModel:
 class Outputs:
     """Where scores go: memory of the host, which no copy stands before, and of the device."""
 
-    def __init__(self, engine: CudaEngine, name: str, size: int) -> None:
+    def __init__(self, engine: CudaBackend, name: str, size: int) -> None:
         self.engine, self.size = engine, size
         ids, dense = inputs(model_of(name).spec, size)
         self.expected = logits(engine, ids, dense, scores=True)

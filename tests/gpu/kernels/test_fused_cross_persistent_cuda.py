@@ -24,7 +24,7 @@ from cuda_cases import (
     scaled_error,
 )
 
-from dpiframe_core.engine.cuda.engine import CudaEngine, Faults
+from dpiframe_core.engine.cuda.backend import CudaBackend, Faults
 from dpiframe_core.model.builtin import MODELS, Deep, Features
 from dpiframe_core.model.modules import Add, Wide
 from dpiframe_core.model.spec import FieldSpec, ModelSpec
@@ -84,7 +84,7 @@ def criteo() -> tuple[CTRModel, list[Batch]]:
     return model, batches(model, SIZES)
 
 
-def engine_of(model: CTRModel, **options) -> CudaEngine:
+def engine_of(model: CTRModel, **options) -> CudaBackend:
     return cuda_engine(model, **{"precision": "fp16", "max_batch": MOST, **options})
 
 

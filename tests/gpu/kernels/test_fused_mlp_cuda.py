@@ -24,7 +24,7 @@ from cuda_cases import (
 )
 from odd_models import odd_shapes
 
-from dpiframe_core.engine.cuda.engine import Faults
+from dpiframe_core.engine.cuda.backend import Faults
 from dpiframe_core.model.builtin import MODELS, Deep, Features
 from dpiframe_core.model.spec import FieldSpec
 from dpiframe_core.model.torch_module import CTRModel

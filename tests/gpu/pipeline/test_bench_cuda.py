@@ -8,12 +8,11 @@ import torch
 
 from dpiframe_core import _core
 from pipeline.bench.engine.cases import EngineCase
-from pipeline.bench.engine.command import bench_engine
-from pipeline.bench.engine.contenders import OURS
-from pipeline.bench.engine.lookup_command import LookupCase, bench_lookup
-from pipeline.bench.engine.lookup_contenders import CHECKED, GATHER, PER_FIELD
-from pipeline.bench.engine.ours import on_device, open_engine
-from pipeline.bench.engine.stream_command import StreamCase, bench_stream
+from pipeline.bench.engine.cuda_engine import on_device, open_engine
+from pipeline.bench.engine.implementations import OURS
+from pipeline.bench.engine.latency import bench_engine
+from pipeline.bench.engine.lookup import CHECKED, GATHER, PER_FIELD, LookupCase, bench_lookup
+from pipeline.bench.engine.stream import StreamCase, bench_stream
 
 pytestmark = [
     pytest.mark.gpu,

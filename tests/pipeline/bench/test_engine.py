@@ -1,4 +1,4 @@
-"""The engine benchmark: contenders agree, and its table says what was measured."""
+"""The engine benchmark: implementations agree, and its table says what was measured."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from dpiframe_core import CTRModel, save_bundle
 from dpiframe_core.lowering import lower
 from dpiframe_core.program.interpreter import run_program
 from dpiframe_core.program.steps import Lookup
-from pipeline.bench.engine import command as bench
-from pipeline.bench.engine.ablation_rows import ROWS
+from pipeline.bench.engine import latency as bench
+from pipeline.bench.engine.ablation import VARIANTS
 from pipeline.bench.engine.cases import EngineCase, criteo_fields
-from pipeline.bench.engine.command import bench_engine, show
-from pipeline.bench.engine.contenders import OURS, Contender
-from pipeline.bench.engine.data import flat_table
+from pipeline.bench.engine.implementations import OURS, Implementation
+from pipeline.bench.engine.latency import bench_engine, show
 from pipeline.bench.engine.peers import Dense, OneTable, Peer, PerField
-from pipeline.bench.timing import ROTATED_INPUTS, time_side_by_side
+from pipeline.bench.engine.random_data import flat_table
+from pipeline.bench.timing import ROTATED_INPUTS, time_interleaved
 from pipeline.errors import ConfigError, DpiframeError
 
 SMALL = {"scale": 1e-5, "hidden": (8, 5), "dim": 4}
@@ -36,7 +36,7 @@ def test_a_small_case_runs_and_agrees():
 def test_a_turn_is_every_input_uncounted_and_then_counted():
     calls: list[tuple[str, int]] = []
     runs = {name: lambda i, name=name: calls.append((name, i)) for name in "ab"}
-    assert set(time_side_by_side(runs, ROTATED_INPUTS + 1)) == {"a", "b"}
+    assert set(time_interleaved(runs, ROTATED_INPUTS + 1)) == {"a", "b"}
     turn = [*range(ROTATED_INPUTS)] * 2
     assert calls == [(name, i) for name in "abab" for i in turn]
 
@@ -104,27 +104,27 @@ def test_ablation_changes_no_result(model, fusion):
 
 
 def test_rows_of_the_ablation_are_options_of_a_case():
-    cases = [EngineCase(**options) for options in ROWS.values()]
-    assert len({case.model_dump_json() for case in cases}) == len(ROWS)
+    cases = [EngineCase(**options) for options in VARIANTS.values()]
+    assert len({case.model_dump_json() for case in cases}) == len(VARIANTS)
     assert cases[5] == EngineCase()  # what an engine does by default
 
 
-def _contender(logit: float) -> Contender:
-    return Contender(lambda i: None, lambda i: np.full(7, logit, np.float32))
+def _implementation(logit: float) -> Implementation:
+    return Implementation(lambda i: None, lambda i: np.full(7, logit, np.float32))
 
 
-def _refuses() -> Contender:
+def _refuses() -> Implementation:
     raise RuntimeError("no kernel image\nand more")
 
 
 def test_a_peer_that_fails_ends_no_run(monkeypatch):
     made = {
-        OURS: lambda: _contender(1.0),
-        "eager": lambda: _contender(1.0),
-        "another": lambda: _contender(2.0),
+        OURS: lambda: _implementation(1.0),
+        "eager": lambda: _implementation(1.0),
+        "another": lambda: _implementation(2.0),
         "broken": _refuses,
     }
-    monkeypatch.setattr(bench, "cpu_contenders", lambda *_: made)
+    monkeypatch.setattr(bench, "cpu_implementations", lambda *_: made)
     report = bench_engine(EngineCase(**SMALL, repeats=3))
     assert set(report.milliseconds) == {OURS, "eager"}
     assert report.failed == {
@@ -135,7 +135,7 @@ def test_a_peer_that_fails_ends_no_run(monkeypatch):
 
 
 def test_another_result_than_plain_torch_is_our_fault(monkeypatch):
-    made = {OURS: lambda: _contender(1.0), "eager": lambda: _contender(1.1)}
-    monkeypatch.setattr(bench, "cpu_contenders", lambda *_: made)
+    made = {OURS: lambda: _implementation(1.0), "eager": lambda: _implementation(1.1)}
+    monkeypatch.setattr(bench, "cpu_implementations", lambda *_: made)
     with pytest.raises(DpiframeError, match="the logits of eager differ from ours"):
         bench_engine(EngineCase(**SMALL, repeats=3))

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.bench.gpu.evidence import Evidence
-from pipeline.bench.gpu.tables import page
+from pipeline.bench.gpu.page import page
+from pipeline.bench.gpu.results import Results
 
 RECORDS = sorted((Path(__file__).parents[3] / "docs" / "gpu").glob("nvidia_*.json"))
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda path: path.stem)
 def test_a_page_is_its_record(record: Path) -> None:
-    assert page(Evidence.read(record)) == record.with_suffix(".md").read_text()
+    assert page(Results.read(record)) == record.with_suffix(".md").read_text()

@@ -14,20 +14,15 @@ from unit_records import record
 
 from dpiframe_core import load_engine
 from jobs.bench import command
-from pipeline.bench.job.case import JobCase, bench_folder
-from pipeline.bench.job.command import sizes
-from pipeline.bench.job.gpu_samples import parse_samples
-from pipeline.bench.job.inputs import make_here
-from pipeline.bench.job.page import page
-from pipeline.bench.job.peer import TorchScorer
-from pipeline.bench.job.peer_run import agreement, peer_settings
-from pipeline.bench.job.rates import Event, rates
-from pipeline.bench.job.report import JobReport
-from pipeline.bench.job.run import on_gpus, use_cores
-from pipeline.bench.job.stages import Stage, limit, stages
-from pipeline.bench.job.watch import kind_of
+from pipeline.bench.job.case import JobCase, bench_folder, make_here
+from pipeline.bench.job.measure import sizes
+from pipeline.bench.job.monitor import kind_of, parse_samples
+from pipeline.bench.job.ray_data_peer import TorchScorer
+from pipeline.bench.job.report import JobReport, page
+from pipeline.bench.job.runs import agreement, first_cores, gpu_environment, peer_settings
+from pipeline.bench.job.throughput import Event, Stage, bottleneck, rates, stages
 from pipeline.errors import ConfigError, DpiframeError
-from pipeline.tracking.comparison.run_view import load_runs
+from pipeline.tracking.compare import load_runs
 
 TINY = ["--scale", "1e-4", "--hidden", "8", "--rows-per-file", "1000", "--row-group-rows", "500"]
 
@@ -122,13 +117,15 @@ def test_the_limit_is_what_is_full():
     read = Stage(name="read", seconds_per_million=1, busy=6, places=8)
     score = Stage(name="score", seconds_per_million=1, busy=0.9, places=1)
     idle = score.model_copy(update={"busy": 0.2})
-    assert limit([read, score], 2.0, 8).startswith("the engines limit: engines 90% of the time")
-    assert limit([read, idle], 7.0, 8).startswith("the cores limit: ")
-    assert limit([read, score], 7.0, 8).startswith("the engines and the cores limit: ")
-    assert limit([read, idle], 2.0, 8).startswith("nothing is full: ")
-    stolen = limit([read, idle], 5.0, 8, 2.5)
+    assert bottleneck([read, score], 2.0, 8).startswith(
+        "the engines limit: engines 90% of the time"
+    )
+    assert bottleneck([read, idle], 7.0, 8).startswith("the cores limit: ")
+    assert bottleneck([read, score], 7.0, 8).startswith("the engines and the cores limit: ")
+    assert bottleneck([read, idle], 2.0, 8).startswith("nothing is full: ")
+    stolen = bottleneck([read, idle], 5.0, 8, 2.5)
     assert stolen.startswith("the cores limit: ") and "the host took 2.5 cores away" in stolen
-    assert limit([], None, 8) == "nothing is full"
+    assert bottleneck([], None, 8) == "nothing is full"
 
 
 def test_processes_are_told_apart_by_their_titles():
@@ -186,10 +183,10 @@ def test_a_run_for_each_number_of_gpus_on_its_share_of_the_machine(monkeypatch):
     assert sizes(case) == [(1, 10), (1, 5), (2, 10)]
     assert sizes(case.model_copy(update={"device": "cpu"})) == [(0, 10), (0, 5)]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5,7")
-    assert on_gpus(2)["CUDA_VISIBLE_DEVICES"] == "3,5"
+    assert gpu_environment(2)["CUDA_VISIBLE_DEVICES"] == "3,5"
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    assert on_gpus(2)["CUDA_VISIBLE_DEVICES"] == "0,1"
-    assert use_cores(0) == os.sched_getaffinity(0) and len(use_cores(1)) == 1
+    assert gpu_environment(2)["CUDA_VISIBLE_DEVICES"] == "0,1"
+    assert first_cores(0) == os.sched_getaffinity(0) and len(first_cores(1)) == 1
 
 
 def test_files_are_listed_again_and_data_is_no_more_than_is_read(tmp_path):

@@ -1,4 +1,4 @@
-"""The evidence of a GPU: targets, parts that are measured at several times, the page."""
+"""The results of a GPU: targets, parts that are measured at several times, the page."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from pathlib import Path
 import pytest
 
 from pipeline.bench import machine
-from pipeline.bench.engine.ablation_rows import AblationRow, TimeOfABatch
+from pipeline.bench.engine.ablation import AblationRow, TimeOfABatch
 from pipeline.bench.engine.cases import EngineCase
 from pipeline.bench.engine.ceilings import floor_ms
-from pipeline.bench.engine.command import EngineReport
-from pipeline.bench.engine.contenders import OURS
-from pipeline.bench.engine.lookup_command import LookupCase, LookupReport
-from pipeline.bench.engine.lookup_contenders import GATHER, PER_FIELD
+from pipeline.bench.engine.implementations import OURS
+from pipeline.bench.engine.latency import EngineReport
+from pipeline.bench.engine.lookup import GATHER, PER_FIELD, LookupCase, LookupReport
 from pipeline.bench.engine.memory import MemoryReport, table_bytes
-from pipeline.bench.engine.stream_command import StreamCase, StreamReport, copied_bytes
-from pipeline.bench.gpu.evidence import Evidence, Part
-from pipeline.bench.gpu.suite import run_checks
-from pipeline.bench.gpu.tables import page
+from pipeline.bench.engine.stream import StreamCase, StreamReport, copied_bytes
+from pipeline.bench.gpu.page import page
+from pipeline.bench.gpu.results import Part, Results
+from pipeline.bench.gpu.suite import run_suite
 from pipeline.bench.gpu.targets import targets
 from pipeline.bench.timing import Timing
 from pipeline.errors import ConfigError
@@ -64,7 +63,7 @@ def _part(*reports: object) -> Part:
     return part
 
 
-def _evidence() -> Evidence:
+def _results() -> Results:
     case = EngineCase(device="cuda")
     stream = StreamReport(
         case=StreamCase(),
@@ -90,11 +89,11 @@ def _evidence() -> Evidence:
         lookup.add(_lookup(batch, ids))
     models = _part(_engine(), _engine(batch=65536, precision="fp16"), _engine(precision="tf32"))
     found = dict.fromkeys(("stream", "memory", "ablation"), plain)
-    return Evidence(parts={"lookup": lookup, "models": models, **found})
+    return Results(parts={"lookup": lookup, "models": models, **found})
 
 
 def test_targets_are_judged():
-    met = {t.what: (round(t.got, 2), t.met) for t in targets(_evidence())}
+    met = {t.what: (round(t.got, 2), t.met) for t in targets(_results())}
     assert met == {
         "lookup, batch 4,096, zipf ids: over FBGEMM's TBE, on the GPU": (5.0, True),
         "lookup, batch 4,096, zipf ids: over one nn.Embedding a field, synchronised": (60.0, True),
@@ -111,11 +110,11 @@ def test_targets_are_judged():
 
 
 def test_a_file_read_again_gives_the_same_page(tmp_path):
-    evidence = _evidence()
-    evidence.write(tmp_path / "gpu.json")
-    again = Evidence.read(tmp_path / "gpu.json")
+    results = _results()
+    results.write(tmp_path / "gpu.json")
+    again = Results.read(tmp_path / "gpu.json")
     text = page(again)
-    assert text == page(evidence)
+    assert text == page(results)
     assert "6 of 8 targets met." in text
     assert "| dcnv2 | 4,096 | fp32 | 0.050 (0.045-0.055) |" in text
     assert "- dcnv2, 4,096, fp32: TBE, graph failed: fbgemm_gpu is not installed" in text
@@ -123,27 +122,27 @@ def test_a_file_read_again_gives_the_same_page(tmp_path):
 
 
 def test_a_page_says_where_each_part_is_from(tmp_path):
-    evidence = _evidence()
-    evidence.parts["lookup"] = evidence.parts["lookup"].model_copy(update={"commit": "def"})
-    text = page(evidence)
+    results = _results()
+    results.parts["lookup"] = results.parts["lookup"].model_copy(update={"commit": "def"})
+    text = page(results)
     assert "Parts were measured at several commits: abc, def." in text
     assert "Commit def, now, 0 s" in text
 
 
 def test_files_of_another_format_are_not_mixed_in(tmp_path):
     (tmp_path / "old.json").write_text('{"cases": []}')
-    assert Evidence.read(tmp_path / "old.json").parts == {}
-    assert Evidence.read(tmp_path / "none.json").parts == {}
+    assert Results.read(tmp_path / "old.json").parts == {}
+    assert Results.read(tmp_path / "none.json").parts == {}
 
 
 def test_an_unknown_part_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="no part 'lookups'; there are: lookup, models"):
-        run_checks(tmp_path, "models,lookups", False, print)
+        run_suite(tmp_path, "models,lookups", False, print)
 
 
 def test_a_name_that_no_case_has_is_refused_before_anything_is_lost(tmp_path):
     with pytest.raises(ConfigError, match="part models has no case whose name holds 'fp64'"):
-        run_checks(tmp_path, "models,lookup", False, print, "fp64")
+        run_suite(tmp_path, "models,lookup", False, print, "fp64")
     assert not list(tmp_path.iterdir())
 
 

@@ -10,7 +10,7 @@ from job_cases import job_keys, tiny_bundle, write_shards
 from pipeline.config.job import JobConfig
 from pipeline.errors import ContractError
 from pipeline.planning.plan import make_plan
-from pipeline.publishing.finish import check_rejected
+from pipeline.publishing.output import check_rejected
 
 
 @pytest.mark.parametrize(("allowed", "rejected"), [(0.29, 29), (0.07, 7), (0, 0), (1, 100)])

@@ -14,10 +14,8 @@ from local_job import plan_of, problems_of, publish
 
 from pipeline.planning.plan import JobPlan
 from pipeline.publishing import atomic, output
-from pipeline.publishing.finish import finish_output
-from pipeline.publishing.lock import OutputLock
-from pipeline.publishing.lock_owner import Owner
-from pipeline.publishing.output import claim, tidy, tidy_finished
+from pipeline.publishing.lock import OutputLock, Owner
+from pipeline.publishing.output import claim, finish_output, tidy, tidy_finished
 from pipeline.publishing.publish import Publisher
 from pipeline.publishing.records import OutputLayout, UnitError, UnitRecord
 from pipeline.publishing.verify import verify_output

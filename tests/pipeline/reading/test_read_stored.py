@@ -26,7 +26,7 @@ from job_cases import (
 from unit_records import record
 
 from dpiframe_core import Engine, _core
-from dpiframe_core.engine.cuda.stored_scorer import StoredScores
+from dpiframe_core.engine.cuda.page_scorer import PageScores
 from dpiframe_core.errors import DeviceMemoryError
 from pipeline.cluster.signals import StopSignals
 from pipeline.config.job import JobConfig
@@ -53,21 +53,21 @@ COLUMNS = Columns(
 
 
 class HostDecoder:
-    """What `StoredScorer` does, by the portable form of its kernels and the CPU's engine."""
+    """What `PageScorer` does, by the portable form of its kernels and the CPU's engine."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
 
     def score(
         self, ids: _core.StoredColumns, memory: np.ndarray, dense: np.ndarray
-    ) -> StoredScores | None:
+    ) -> PageScores | None:
         numbers = decoded(ids, memory)
         if numbers is None:
             return None
         tables = [field.rows for field in SPEC.fields]
         bad, counts = _core.find_bad_ids(list(numbers), tables)
         scores = self.engine.score(np.where(bad.astype(bool), 0, numbers), dense)
-        return StoredScores(scores, counts, [0.5], 0.1, 0.2, 0.5, 0.1)
+        return PageScores(scores, counts, [0.5], 0.1, 0.2, 0.5, 0.1)
 
 
 def decoded(ids: _core.StoredColumns, memory: np.ndarray) -> np.ndarray | None:
@@ -87,7 +87,7 @@ def _beside_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         return bool(self._engine.result()) and found(self)
 
     monkeypatch.setattr(JobEngine, "unpacks", property(unpacks))
-    monkeypatch.setattr(Engine, "stored_scorer", lambda self: HostDecoder(self))
+    monkeypatch.setattr(Engine, "page_scorer", lambda self: HostDecoder(self))
 
 
 def write(folder: Path, table: pa.Table, compression: str = "zstd") -> Path:
@@ -189,7 +189,7 @@ def test_what_the_gpu_does_not_unpack_the_host_does(
     calls = []
     works = HostDecoder.score
 
-    def sometimes(*unit: Any) -> StoredScores | None:
+    def sometimes(*unit: Any) -> PageScores | None:
         calls.append(1)
         if len(calls) == 7:
             return works(*unit)
@@ -211,7 +211,7 @@ def test_a_gpu_without_room_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def refuse(engine: Engine) -> HostDecoder:
         raise DeviceMemoryError("full")
 
-    monkeypatch.setattr(Engine, "stored_scorer", refuse)
+    monkeypatch.setattr(Engine, "page_scorer", refuse)
     tiny_bundle(tmp_path / "bundle")
     write(tmp_path, encoded_table(2000))
 

@@ -56,7 +56,7 @@ void DeviceForwardCross::add_tall(const ForwardCrossModel& model, DataType type,
   tall_blocks_ = blocks;
 }
 
-void DeviceForwardCross::run(std::int64_t rows, const RunInputs& inputs,
+void DeviceForwardCross::run(std::int64_t rows, const BatchMemory& inputs,
                              cudaStream_t stream) const {
   if (rows <= small_rows_)
     forward_cross_hopper(kernel_, rows, inputs, arguments_, stream);

@@ -19,7 +19,7 @@
 #include <span>
 #include <vector>
 
-#include "cuda/device_arrays.h"
+#include "cuda/device_buffer.h"
 #include "kernels/fused/cross/smem_layout.h"
 #include "kernels/fused/cross_persistent/smem_layout.h"
 #include "kernels/fused/mlp/fused_mlp.h"
@@ -67,7 +67,7 @@ class DeviceForwardCross {
                      int multiprocessors, std::span<std::byte> scratch);
 
   // As DeviceForward's.
-  void run(std::int64_t rows, const RunInputs& inputs, cudaStream_t stream) const;
+  void run(std::int64_t rows, const BatchMemory& inputs, cudaStream_t stream) const;
 
   bool takes_large() const { return tall_blocks_ > 0; }
   std::size_t bytes() const { return memory_.bytes() + tall_memory_.bytes(); }

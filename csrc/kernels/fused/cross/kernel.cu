@@ -64,7 +64,7 @@ __device__ void stream_weights(const ForwardCrossArguments& a, const CrossPlaces
   copy_pieces(a, places, rank, filler);
 }
 
-__device__ void look_up(const RunInputs& inputs, const ForwardCrossArguments& a,
+__device__ void look_up(const BatchMemory& inputs, const ForwardCrossArguments& a,
                         const CrossPlaces& places, int rank, std::int64_t first_row,
                         ForwardField* fields) {
   const ForwardSample sample(first_row, inputs.batch);
@@ -76,7 +76,7 @@ __device__ void look_up(const RunInputs& inputs, const ForwardCrossArguments& a,
 }
 
 // By one warp, once all that belongs to the block's rows is there: a row a lane.
-__device__ void score_rows(const RunInputs& inputs, const ForwardCrossArguments& a,
+__device__ void score_rows(const BatchMemory& inputs, const ForwardCrossArguments& a,
                            const CrossPlaces& places, std::int64_t first_row) {
   const int lane = threadIdx.x % 32;
   barrier_wait(places.to_score(), 0);
@@ -95,7 +95,7 @@ __device__ void score_rows(const RunInputs& inputs, const ForwardCrossArguments&
 
 template <class T, int kCrossTile, int kDeepTile>
 __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kForwardThreads, 1)
-    forward_cross_kernel(const __grid_constant__ RunInputs inputs,
+    forward_cross_kernel(const __grid_constant__ BatchMemory inputs,
                          const __grid_constant__ ForwardCrossArguments a) {
 #ifdef DPIF_HOPPER
   const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.x / 2) * kForwardRows;
@@ -129,8 +129,8 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kForwardThreads, 1)
   if (warp != 0) return;
   score_rows(inputs, a, places, first_row + rank * 32);
   __syncwarp();
-  if (threadIdx.x == 0 && inputs.end.word != nullptr)
-    tell_end_of_block(inputs.end, busy_blocks(inputs));
+  if (threadIdx.x == 0 && inputs.completion.flag != nullptr)
+    signal_cta_done(inputs.completion, busy_blocks(inputs));
 #endif
 }
 
@@ -143,7 +143,7 @@ ForwardKernel forward_cross_kernel_for(DataType type, const ForwardCrossArgument
   return load_forward_kernel(type, arguments.form, arguments.shared.bytes, kernel_of);
 }
 
-void forward_cross_hopper(const ForwardKernel& kernel, std::int64_t rows, const RunInputs& inputs,
+void forward_cross_hopper(const ForwardKernel& kernel, std::int64_t rows, const BatchMemory& inputs,
                           const ForwardCrossArguments& arguments, cudaStream_t stream) {
   if (rows == 0) return;
   const auto blocks = static_cast<unsigned>((rows + kForwardRows - 1) / kForwardRows * 2);

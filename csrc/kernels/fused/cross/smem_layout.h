@@ -70,7 +70,7 @@ struct ForwardCrossProduct {
 };
 
 // Of a piece: 20 KB to 30. Given to the tensor cores at once, so that there are few gaps between.
-DPIF_EVERYWHERE constexpr int forward_cross_piece_steps(int tile) {
+DPIF_HOST_DEVICE constexpr int forward_cross_piece_steps(int tile) {
   return tile == 128 ? 2 : 3;
 }
 

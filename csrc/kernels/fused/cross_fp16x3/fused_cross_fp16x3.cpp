@@ -42,7 +42,7 @@ std::size_t DeviceForwardSplit::scratch_bytes(const ForwardCrossModel& model, in
   return static_cast<std::size_t>(blocks_of(multiprocessors)) * forward_split_scratch_bytes(form);
 }
 
-void DeviceForwardSplit::run(std::int64_t rows, const RunInputs& inputs,
+void DeviceForwardSplit::run(std::int64_t rows, const BatchMemory& inputs,
                              cudaStream_t stream) const {
   forward_split_hopper(kernel_, rows, inputs, arguments_, blocks_, stream);
 }

@@ -13,7 +13,7 @@
 #include <span>
 #include <vector>
 
-#include "cuda/device_arrays.h"
+#include "cuda/device_buffer.h"
 #include "kernels/fused/cross/fused_cross.h"
 #include "kernels/fused/cross_fp16x3/smem_layout.h"
 
@@ -44,7 +44,7 @@ class DeviceForwardSplit {
   static std::size_t scratch_bytes(const ForwardCrossModel& model, int multiprocessors);
 
   // As DeviceForward's.
-  void run(std::int64_t rows, const RunInputs& inputs, cudaStream_t stream) const;
+  void run(std::int64_t rows, const BatchMemory& inputs, cudaStream_t stream) const;
 
   std::size_t bytes() const { return memory_.bytes(); }
 

@@ -9,7 +9,7 @@ namespace dpiframe {
 
 #ifdef DPIF_HOPPER
 
-__device__ inline std::int64_t id_at(const RunInputs& inputs, int ids_row, std::int64_t b) {
+__device__ inline std::int64_t id_at(const BatchMemory& inputs, int ids_row, std::int64_t b) {
   const std::int64_t place = ids_row * inputs.ids_stride + b;
   return inputs.ids_are_int64 != 0
              ? __ldg(static_cast<const long long*>(inputs.ids) + place)
@@ -17,7 +17,7 @@ __device__ inline std::int64_t id_at(const RunInputs& inputs, int ids_row, std::
 }
 
 // The row of a table for an id, or what stands in for it; -1: none.
-__device__ inline std::int64_t row_for(const RunInputs& inputs, std::int64_t id, std::uint32_t rows,
+__device__ inline std::int64_t row_for(const BatchMemory& inputs, std::int64_t id, std::uint32_t rows,
                                        std::int64_t oov_row) {
   if (static_cast<std::uint64_t>(id) < rows) return id;
   return inputs.use_oov != 0 ? oov_row : -1;
@@ -64,7 +64,7 @@ struct SplitGather {
   static constexpr int kStrips = kTile / kSplitStrip;
   using Fours = float4[kStrips][2];
 
-  const RunInputs& inputs;
+  const BatchMemory& inputs;
   const ForwardSplitPart* parts;  // the thread's of the quarter's first strip
   const std::uint16_t* ids_rows;  // of these
   int count;
@@ -135,7 +135,7 @@ struct SplitGather {
 // A tile's numbers of x0 of the warpgroup's quarter, `count` strips from `first` on, to `values` as
 // sums, their largest magnitudes to `tops`. Rows behind the batch are zeros.
 template <int kTile>
-__device__ void gather_x0(const RunInputs& inputs, const ForwardSplitArguments& a, int tile,
+__device__ void gather_x0(const BatchMemory& inputs, const ForwardSplitArguments& a, int tile,
                           int first, int count, float (&values)[kTile / 2], float (&tops)[2]) {
   const ForwardThread thread;
   const int part = static_cast<int>(kept(first * 4 + thread.lane % 4));  // for this tile alone

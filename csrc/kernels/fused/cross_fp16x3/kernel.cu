@@ -72,7 +72,7 @@ __device__ void stream(const ForwardSplitArguments& a, const SplitPlaces& places
 
 template <int kCrossTile, int kDeepTile, bool kEachLeaves>
 __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kSplitThreads, 1)
-    forward_split_kernel(const __grid_constant__ RunInputs inputs,
+    forward_split_kernel(const __grid_constant__ BatchMemory inputs,
                          const __grid_constant__ ForwardSplitArguments a) {
 #ifdef DPIF_HOPPER
   const SplitTiles tiles(inputs.batch);
@@ -130,7 +130,7 @@ ForwardKernel forward_split_kernel_for(const ForwardSplitArguments& arguments,
                              arguments.shared.bytes);
 }
 
-void forward_split_hopper(const ForwardKernel& kernel, std::int64_t rows, const RunInputs& inputs,
+void forward_split_hopper(const ForwardKernel& kernel, std::int64_t rows, const BatchMemory& inputs,
                           const ForwardSplitArguments& arguments, int blocks, cudaStream_t stream) {
   if (rows == 0) return;
   const auto needed = static_cast<unsigned>((rows + kForwardRows - 1) / kForwardRows * 2);

@@ -12,7 +12,7 @@ ForwardKernel forward_split_kernel_for(const ForwardSplitArguments& arguments,
                                        bool each_thread_leaves);
 
 // By at most `blocks` blocks.
-void forward_split_hopper(const ForwardKernel& kernel, std::int64_t rows, const RunInputs& inputs,
+void forward_split_hopper(const ForwardKernel& kernel, std::int64_t rows, const BatchMemory& inputs,
                           const ForwardSplitArguments& arguments, int blocks, cudaStream_t stream);
 
 }  // namespace dpiframe

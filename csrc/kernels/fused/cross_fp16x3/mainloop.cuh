@@ -14,7 +14,7 @@ namespace dpiframe {
 
 template <int kCrossTile, int kDeepTile, bool kEachLeaves>
 struct SplitProducts {
-  const RunInputs& inputs;
+  const BatchMemory& inputs;
   const ForwardSplitArguments& a;
   const SplitPlaces& places;
   int rank;

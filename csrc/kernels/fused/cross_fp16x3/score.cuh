@@ -13,7 +13,7 @@ namespace dpiframe {
 constexpr int kSplitValueBytes = 4 * 32 * 4;
 
 struct SplitScores {
-  const RunInputs& inputs;
+  const BatchMemory& inputs;
   const ForwardSplitArguments& a;
   const SplitPlaces& places;
   int rank;
@@ -83,7 +83,7 @@ struct SplitScores {
       score(tile, n, wide);
       wide = next_wide;
     }
-    if (lane == 0 && inputs.end.word != nullptr) tell_end_of_block(inputs.end, busy);
+    if (lane == 0 && inputs.completion.flag != nullptr) signal_cta_done(inputs.completion, busy);
     __syncwarp();
   }
 };

@@ -108,51 +108,51 @@ struct ForwardSplitArguments {
 };
 
 // The first strip of a quarter of `strips`; of the fifth: `strips`.
-DPIF_EVERYWHERE constexpr int forward_split_first(int strips, int quarter) {
+DPIF_HOST_DEVICE constexpr int forward_split_first(int strips, int quarter) {
   return (strips * quarter + 3) / 4;
 }
-DPIF_EVERYWHERE constexpr int forward_split_count(int strips, int quarter) {
+DPIF_HOST_DEVICE constexpr int forward_split_count(int strips, int quarter) {
   return forward_split_first(strips, quarter + 1) - forward_split_first(strips, quarter);
 }
 // The column of a strip at `place` of the 16 that a wgmma has of n or of k: so a thread's sums
 // (2 t + {0, 1} of either 8) are four neighbours, and it keeps them as words of its own.
-DPIF_EVERYWHERE constexpr int forward_split_column(int place) {
+DPIF_HOST_DEVICE constexpr int forward_split_column(int place) {
   return place % 8 / 2 * 4 + place / 8 * 2 + place % 2;
 }
 // From the start of activations to a quarter of x; quarter q of h lies where (q + 2) % 4 of x does.
-DPIF_EVERYWHERE constexpr int forward_split_place(int x_strips, int quarter) {
+DPIF_HOST_DEVICE constexpr int forward_split_place(int x_strips, int quarter) {
   return forward_split_first(x_strips, quarter) * kSplitStripBytes + quarter * kSplitScaleBytes;
 }
-DPIF_EVERYWHERE constexpr int forward_split_quarter_bytes(int strips, int quarter) {
+DPIF_HOST_DEVICE constexpr int forward_split_quarter_bytes(int strips, int quarter) {
   return forward_split_count(strips, quarter) * kSplitStripBytes + kSplitScaleBytes;
 }
 // Large or small weights of 16 columns of k for both of a block's tiles.
-DPIF_EVERYWHERE constexpr int forward_split_part_bytes(int tile) {
+DPIF_HOST_DEVICE constexpr int forward_split_part_bytes(int tile) {
   return 2 * tile * kSplitStrip * 2;
 }
 // A piece has both, where that is no more than the ring can have on its way beside what is in use.
-DPIF_EVERYWHERE constexpr int forward_split_parts(int tile) {
+DPIF_HOST_DEVICE constexpr int forward_split_parts(int tile) {
   return tile > 128 ? 1 : 2;
 }
-DPIF_EVERYWHERE constexpr int forward_split_vector_bytes(int columns) {
+DPIF_HOST_DEVICE constexpr int forward_split_vector_bytes(int columns) {
   return 3 * 2 * columns * 4;
 }
 // The strips that a piece of a tile's vectors begins with, and one behind its last.
-DPIF_EVERYWHERE constexpr int forward_split_strips_end(int tile, int first) {
+DPIF_HOST_DEVICE constexpr int forward_split_strips_end(int tile, int first) {
   const int end = first + kSplitPieceStrips;
   return end < tile / kSplitStrip ? end : tile / kSplitStrip;
 }
 // Of a block's scratch: each thread's own x0, four columns at a time: [strips, 2 warpgroups, a
 // thread's 2 rows, 128, 4] float32; then its quarters of the first deep level's output, as in
 // shared memory.
-DPIF_EVERYWHERE constexpr int forward_split_x0_bytes(int cross_tile) {
+DPIF_HOST_DEVICE constexpr int forward_split_x0_bytes(int cross_tile) {
   return cross_tile / kSplitStrip * kSplitX0Bytes;
 }
-DPIF_EVERYWHERE constexpr int forward_split_h_place(const ForwardSplitForm& form, int group) {
+DPIF_HOST_DEVICE constexpr int forward_split_h_place(const ForwardSplitForm& form, int group) {
   return forward_split_x0_bytes(form.cross_tile) +
          group * (form.deep_tile / kSplitStrip * kSplitStripBytes + kSplitScaleBytes);
 }
-DPIF_EVERYWHERE constexpr int forward_split_scratch_bytes(const ForwardSplitForm& form) {
+DPIF_HOST_DEVICE constexpr int forward_split_scratch_bytes(const ForwardSplitForm& form) {
   return forward_split_h_place(form, 2);
 }
 

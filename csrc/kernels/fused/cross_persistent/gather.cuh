@@ -27,7 +27,7 @@ __device__ inline void gather_barrier() {
 }
 
 struct TallGather {
-  const RunInputs& inputs;
+  const BatchMemory& inputs;
   const ForwardTallArguments& a;
   const TallPlaces& places;
   const ForwardField* fields;  // of the block, in shared memory

@@ -58,14 +58,14 @@ __device__ ForwardField* copy_fields(const ForwardTallArguments& a, int rank,
 }
 
 __device__ void look_up_and_score(const TallGather& gather, const TallTiles& tiles) {
-  const RunInputs& inputs = gather.inputs;
+  const BatchMemory& inputs = gather.inputs;
   gather.run(tiles);
   gather_barrier();
   if (gather.thread >= 32) return;
   const auto busy = static_cast<unsigned>(min(tiles.end, tiles.stride)) * 2;
   report_bad_ids(inputs, gather.a.common.tickets, gather.a.common.num_report, busy);
   __syncwarp();
-  if (gather.thread == 0 && inputs.end.word != nullptr) tell_end_of_block(inputs.end, busy);
+  if (gather.thread == 0 && inputs.completion.flag != nullptr) signal_cta_done(inputs.completion, busy);
   __syncwarp();
 }
 
@@ -73,7 +73,7 @@ __device__ void look_up_and_score(const TallGather& gather, const TallTiles& til
 
 template <class T, int kCrossTile, int kDeepTile>
 __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kTallThreads, 1)
-    forward_tall_kernel(const __grid_constant__ RunInputs inputs,
+    forward_tall_kernel(const __grid_constant__ BatchMemory inputs,
                         const __grid_constant__ ForwardTallArguments a) {
 #ifdef DPIF_HOPPER
   const TallTiles tiles(inputs.batch);
@@ -126,7 +126,7 @@ ForwardKernel forward_tall_kernel_for(DataType type, const ForwardTallArguments&
   return load_forward_kernel(type, arguments.form, arguments.shared.bytes, kernel_of);
 }
 
-void forward_tall_hopper(const ForwardKernel& kernel, std::int64_t rows, const RunInputs& inputs,
+void forward_tall_hopper(const ForwardKernel& kernel, std::int64_t rows, const BatchMemory& inputs,
                          const ForwardTallArguments& arguments, int blocks, cudaStream_t stream) {
   if (rows == 0) return;
   const auto needed = static_cast<unsigned>((rows + kTallRows - 1) / kTallRows * 2);

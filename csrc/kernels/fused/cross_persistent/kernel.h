@@ -10,7 +10,7 @@ namespace dpiframe {
 ForwardKernel forward_tall_kernel_for(DataType type, const ForwardTallArguments& arguments);
 
 // blocks: as many as the GPU runs at a time, even.
-void forward_tall_hopper(const ForwardKernel& kernel, std::int64_t rows, const RunInputs& inputs,
+void forward_tall_hopper(const ForwardKernel& kernel, std::int64_t rows, const BatchMemory& inputs,
                          const ForwardTallArguments& arguments, int blocks, cudaStream_t stream);
 
 }  // namespace dpiframe

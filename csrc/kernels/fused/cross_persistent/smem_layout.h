@@ -44,15 +44,15 @@ struct ForwardTallArguments {
 };
 
 // Steps of 16 columns of k of a product.
-DPIF_EVERYWHERE constexpr int forward_tall_steps(const ForwardCrossForm& form, bool of_x) {
+DPIF_HOST_DEVICE constexpr int forward_tall_steps(const ForwardCrossForm& form, bool of_x) {
   return of_x ? (form.x_chunks[0] + form.x_chunks[1]) / 2 : forward_chunks(form.deep_tile) / 2;
 }
 // Of a block's scratch, as they lie in shared memory: a half of h of both panels; by turns, the
 // half of x0 of both that a tile needs, and of the tile that is gathered meanwhile.
-DPIF_EVERYWHERE constexpr int forward_tall_h_bytes(const ForwardCrossForm& form) {
+DPIF_HOST_DEVICE constexpr int forward_tall_h_bytes(const ForwardCrossForm& form) {
   return forward_chunks(form.deep_tile) / 2 * kChunkStride;
 }
-DPIF_EVERYWHERE constexpr int forward_tall_rows_place(const ForwardCrossForm& form, int rank,
+DPIF_HOST_DEVICE constexpr int forward_tall_rows_place(const ForwardCrossForm& form, int rank,
                                                       int turn, int panel) {
   return 2 * forward_tall_h_bytes(form) + (2 * turn + panel) * form.x_chunks[rank] * kChunkStride;
 }

@@ -18,7 +18,7 @@ DeviceForward::DeviceForward(const ForwardModel& model, DataType type) {
   kernel_ = forward_kernel_for(type, arguments_);
 }
 
-void DeviceForward::run(std::int64_t rows, const RunInputs& inputs, cudaStream_t stream) const {
+void DeviceForward::run(std::int64_t rows, const BatchMemory& inputs, cudaStream_t stream) const {
   forward_hopper(kernel_, rows, inputs, arguments_, stream);
 }
 

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "common/precision.h"
-#include "cuda/device_arrays.h"
+#include "cuda/device_buffer.h"
 #include "kernels/batch_memory.h"
 #include "kernels/embedding/multi_table_lookup_cuda.h"
 #include "kernels/fused/gather_plan.h"
@@ -64,7 +64,7 @@ class DeviceForward {
 
   // Enqueues the scores of the first `rows` rows or as many as the batch has; never synchronises,
   // never allocates, may be captured in a graph. One launch; not for two streams at a time.
-  void run(std::int64_t rows, const RunInputs& inputs, cudaStream_t stream) const;
+  void run(std::int64_t rows, const BatchMemory& inputs, cudaStream_t stream) const;
 
   std::size_t bytes() const { return memory_.bytes(); }
 

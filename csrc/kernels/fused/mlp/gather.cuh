@@ -40,7 +40,7 @@ using ForwardIds = uint2[kInFlight];
 
 // Fields of the block, among the first 256 threads.
 struct ForwardGather {
-  const RunInputs& inputs;
+  const BatchMemory& inputs;
   const ForwardArguments& a;
   const ForwardSample& sample;
   const ForwardField* fields;  // of the block, in shared memory
@@ -137,7 +137,7 @@ struct ForwardGather {
 // The block's half of x0, at `x`; `fields`: shared memory for them. Returns the pair's share of the
 // wide sum. Gather: how ids and rows are loaded.
 template <class Gather = ForwardGather>
-__device__ float gather_half(const RunInputs& inputs, const ForwardArguments& a, int rank,
+__device__ float gather_half(const BatchMemory& inputs, const ForwardArguments& a, int rank,
                              const ForwardSample& sample, ForwardField* fields, std::uint32_t x) {
   const int begin = rank == 0 ? 0 : a.fields_end[0];
   const Gather own{ForwardGather{inputs, a, sample, fields, begin, a.fields_end[rank],

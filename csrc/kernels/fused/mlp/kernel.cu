@@ -65,7 +65,7 @@ __device__ void stream_weights(const ForwardPlaces& places, const ForwardArgumen
 }
 
 // By one warp, once all that belongs to the block's rows is there: a row a lane.
-__device__ void score_rows(const RunInputs& inputs, const ForwardArguments& a,
+__device__ void score_rows(const BatchMemory& inputs, const ForwardArguments& a,
                            const ForwardPlaces& places, std::int64_t first_row) {
   const int lane = threadIdx.x % 32;
   const std::uint32_t extras =
@@ -99,7 +99,7 @@ __device__ void store_for_row(const ForwardPlaces& places, int array, int part, 
            address_in(places.to_score(), row / 32));
 }
 
-__device__ void look_up(const RunInputs& inputs, const ForwardArguments& a,
+__device__ void look_up(const BatchMemory& inputs, const ForwardArguments& a,
                         const ForwardPlaces& places, int rank, std::int64_t first_row,
                         ForwardField* fields) {
   const ForwardSample sample(first_row, inputs.batch);
@@ -185,7 +185,7 @@ __device__ void run_levels(const ForwardArguments& a, const ForwardPlaces& place
 
 template <class T, int kTile>
 __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kForwardThreads, 1)
-    forward_kernel(const __grid_constant__ RunInputs inputs,
+    forward_kernel(const __grid_constant__ BatchMemory inputs,
                    const __grid_constant__ ForwardArguments a) {
 #ifdef DPIF_HOPPER
   const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.x / 2) * kForwardRows;
@@ -221,8 +221,8 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kForwardThreads, 1)
   if (warp != 0) return;
   score_rows(inputs, a, places, first_row + rank * 32);
   __syncwarp();
-  if (threadIdx.x == 0 && inputs.end.word != nullptr)
-    tell_end_of_block(inputs.end, busy_blocks(inputs));
+  if (threadIdx.x == 0 && inputs.completion.flag != nullptr)
+    signal_cta_done(inputs.completion, busy_blocks(inputs));
 #endif
 }
 
@@ -251,7 +251,7 @@ ForwardKernel forward_kernel_for(DataType type, const ForwardArguments& argument
       forward_shared(arguments.tile, arguments.num_levels, chunks, arguments.first_extra[4]).bytes);
 }
 
-void forward_hopper(const ForwardKernel& kernel, std::int64_t rows, const RunInputs& inputs,
+void forward_hopper(const ForwardKernel& kernel, std::int64_t rows, const BatchMemory& inputs,
                     const ForwardArguments& arguments, cudaStream_t stream) {
   if (rows == 0) return;
   const auto blocks = static_cast<unsigned>((rows + kForwardRows - 1) / kForwardRows * 2);

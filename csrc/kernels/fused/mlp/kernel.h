@@ -18,7 +18,7 @@ struct ForwardKernel {
 // Loads the kernel for a model on the current device. type: half or bfloat16.
 ForwardKernel forward_kernel_for(DataType type, const ForwardArguments& arguments);
 
-void forward_hopper(const ForwardKernel& kernel, std::int64_t rows, const RunInputs& inputs,
+void forward_hopper(const ForwardKernel& kernel, std::int64_t rows, const BatchMemory& inputs,
                     const ForwardArguments& arguments, cudaStream_t stream);
 
 }  // namespace dpiframe

@@ -10,11 +10,7 @@
 #include <cstdint>
 #include <vector>
 
-#ifdef __CUDACC__
-#define DPIF_EVERYWHERE __host__ __device__
-#else
-#define DPIF_EVERYWHERE
-#endif
+#include "common/host_device.h"
 
 namespace dpiframe {
 
@@ -82,18 +78,18 @@ struct ForwardShared {
 };
 
 // A block's weights for 16 columns of k: one step.
-DPIF_EVERYWHERE constexpr int forward_step_bytes(int tile) {
+DPIF_HOST_DEVICE constexpr int forward_step_bytes(int tile) {
   return 2 * tile * 32;
 }
 // Steps that are copied at once: about 16 KiB, as much as L2 gives in the time that any copy takes.
-DPIF_EVERYWHERE constexpr int forward_slot_steps(int tile) {
+DPIF_HOST_DEVICE constexpr int forward_slot_steps(int tile) {
   return tile == 64 ? 4 : 2;
 }
-DPIF_EVERYWHERE constexpr int forward_chunks(int tile) {
+DPIF_HOST_DEVICE constexpr int forward_chunks(int tile) {
   return 4 * tile / 8;
 }
 
-DPIF_EVERYWHERE constexpr ForwardShared forward_shared(int tile, int num_levels, int x_chunks,
+DPIF_HOST_DEVICE constexpr ForwardShared forward_shared(int tile, int num_levels, int x_chunks,
                                                        int num_extras) {
   ForwardShared s{};
   const int h_chunks = num_levels > 1 ? forward_chunks(tile) : 0;
@@ -119,7 +115,7 @@ DPIF_EVERYWHERE constexpr ForwardShared forward_shared(int tile, int num_levels,
 }
 
 // The columns of a level that quarter `quarter` makes: [first, next quarter's first).
-DPIF_EVERYWHERE constexpr int forward_first_column(int columns, int quarter) {
+DPIF_HOST_DEVICE constexpr int forward_first_column(int columns, int quarter) {
   return columns * quarter / 4;
 }
 
