@@ -18,6 +18,7 @@ from pipeline.cluster.machine import Machine, cluster_machine, local_machine
 from pipeline.cluster.quick_ray import SYSTEM_CONFIG, quick_start
 from pipeline.cluster.signals import kept_from_ray
 from pipeline.errors import DpiframeError, ResumableError
+from pipeline.redaction import redacted
 from pipeline.sizing.sizes import Sizes
 
 CONNECT_SECONDS = 10.0
@@ -63,7 +64,8 @@ def ray_cluster(
             raise
         except Exception as error:  # Ray raises nothing less for a node that is slow to start
             where = address or os.environ.get("RAY_ADDRESS") or "a local cluster"
-            raise ResumableError(f"Ray did not start or answer ({where}): {error}") from error
+            text = redacted(f"Ray did not start or answer ({where}): {error}")
+            raise ResumableError(text) from error
         yield sizes or choose(cluster_machine())
 
 

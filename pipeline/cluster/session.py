@@ -34,7 +34,7 @@ class Session:
         from pipeline.scoring.scorer_settings import ScorerSettings
 
         settings = ScorerSettings(
-            config=self.plan.config,
+            config=self.plan.config.model_copy(update={"mlflow_uri": None}),  # the driver tracks
             columns=self.plan.columns,
             bundle_digest=self.plan.bundle_digest,
             attempt=attempt,

@@ -82,7 +82,7 @@ def claim(layout: OutputLayout, plan: JobPlan) -> tuple[str, dict[str, UnitRecor
         identity=plan.identity,
         attempt=attempt,
         bundle_digest=plan.bundle_digest,
-        config=plan.config.model_dump(mode="json"),
+        config=plan.config.public(),
         units=len(plan.units),
         rows=plan.total_rows,
     )
@@ -228,7 +228,7 @@ def _difference(owner: IdentityFile, plan: JobPlan) -> str:
     """What differs between two jobs, in words."""
     if owner.bundle_digest != plan.bundle_digest:
         return f"its bundle is {owner.bundle_digest[:12]}, this one {plan.bundle_digest[:12]}"
-    mine: dict[str, Any] = plan.config.model_dump(mode="json")
+    mine: dict[str, Any] = plan.config.public()
     keys = ["form", "key_columns", "carry_columns", "field_columns", "unit_rows", "on_bad_row"]
     keys += ["on_bad_id", "on_corrupt_file", "precision", "input"]
     changed = [k for k in keys if owner.config.get(k) != mine.get(k)]
@@ -259,7 +259,7 @@ def finish_output(
     manifest = Manifest(
         identity=plan.identity,
         bundle_digest=plan.bundle_digest,
-        config=plan.config.model_dump(mode="json"),
+        config=plan.config.public(),
         key_columns=list(plan.columns.key_columns),
         carry_columns=list(plan.columns.carry_columns),
         rows=sum(record.rows for record in records.values()),
