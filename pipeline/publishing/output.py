@@ -8,10 +8,12 @@ import logging
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pipeline.config.job import resolved_yaml
 from pipeline.errors import ConfigError, ContractError, DpiframeError, ResumableError
+from pipeline.planning.inputs import Quarantined
+from pipeline.planning.job_plan import JobPlan
 from pipeline.publishing.atomic import (
     make_folders,
     remove_temporaries,
@@ -25,7 +27,6 @@ from pipeline.publishing.records import (
     Manifest,
     ManifestFile,
     OutputLayout,
-    Quarantined,
     Success,
     UnitRecord,
     finished_units,
@@ -36,9 +37,6 @@ from pipeline.publishing.records import (
     read_json,
     write_json,
 )
-
-if TYPE_CHECKING:
-    from pipeline.planning.plan import JobPlan
 
 log = logging.getLogger("dpiframe.job")
 

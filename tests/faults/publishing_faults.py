@@ -37,7 +37,7 @@ import local_job  # noqa: E402
 from power_loss import MODELS, Disk, random_model  # noqa: E402
 
 from pipeline.errors import ConfigError  # noqa: E402
-from pipeline.planning.plan import JobPlan  # noqa: E402
+from pipeline.planning.job_plan import JobPlan  # noqa: E402
 from pipeline.publishing import atomic, output  # noqa: E402
 from pipeline.publishing.lock import Owner  # noqa: E402
 from pipeline.publishing.records import Manifest, OutputLayout, read_json  # noqa: E402

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import types
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-import pipeline.cluster.session
 import pipeline.publishing.output as output_module
 import pipeline.scoring.job as job_module
 from pipeline.cluster.signals import StopSignals
@@ -21,7 +21,7 @@ from pipeline.errors import DpiframeError
 from pipeline.planning.columns import Columns
 from pipeline.planning.identity import job_identity
 from pipeline.planning.inputs import scan_inputs
-from pipeline.planning.plan import JobPlan
+from pipeline.planning.job_plan import JobPlan
 from pipeline.planning.row_cost import ModelCost
 from pipeline.planning.units import Unit, cut_units
 from pipeline.publishing.lock import OutputLock
@@ -34,8 +34,10 @@ from pipeline.publishing.records import (
     UnitRecord,
 )
 from pipeline.publishing.verify import verify_output
+from pipeline.sizing.sizes import Sizes
 
 ROWS, GROUP = 60, 10
+SIZES = types.SimpleNamespace(scorers=1, scorer_gpus=0.0)  # all that a job itself looks at
 BAD_ROW = 25  # has a null score
 
 
@@ -65,7 +67,6 @@ def plan_of(folder: Path, output: Path, unit_rows: int, **keys: Any) -> JobPlan:
     return JobPlan(
         identity=identity,
         config=config,
-        bundle_path=config.bundle,
         bundle_digest="0" * 64,
         columns=Columns(
             form="encoded", key_columns=("row_id",), carry_columns=(), id_columns=("C1",)
@@ -120,25 +121,13 @@ def publish(publisher: Publisher, unit: Unit) -> Outcome:
         return UnitError(unit=unit.name, kind="superseded", message=str(error))
 
 
-class LocalSession:
-    """A session whose scorer is this thread."""
-
-    num_gpus = 0
-
-    def __init__(self, plan: JobPlan) -> None:
-        self._plan = plan
-
-    @contextlib.contextmanager
-    def outcomes(self, units: Sequence[Unit], attempt: str) -> Iterator[Iterator[Outcome]]:
-        """One outcome a unit."""
-        publisher = Publisher(self._plan.config.output, attempt)
-        yield (publish(publisher, unit) for unit in units)
-
-
-@contextlib.contextmanager
-def local_session(plan: JobPlan, *_: object) -> Iterator[LocalSession]:
-    """In place of Ray."""
-    yield LocalSession(plan)
+def stream_outcomes(
+    plan: JobPlan, units: Sequence[Unit], sizes: Sizes, attempt: str
+) -> Iterator[Outcome]:
+    """One outcome a unit, in this thread."""
+    publisher = Publisher(plan.config.output, attempt)
+    for unit in units:
+        yield publish(publisher, unit)
 
 
 class QuickLock(OutputLock):
@@ -156,8 +145,12 @@ class QuickLock(OutputLock):
 def without_ray() -> None:
     """From here on jobs of this process need no Ray, and no waits."""
     job_module.OutputLock = output_module.OutputLock = QuickLock  # type: ignore[misc]
-    pipeline.cluster.session.open_session = local_session  # type: ignore[assignment]
+    flow = types.ModuleType("pipeline.scoring.flow")
+    flow.stream_outcomes = stream_outcomes  # type: ignore[attr-defined]
+    sys.modules[flow.__name__] = flow  # the true one imports Ray
+    job_module.ray_cluster = lambda *_: contextlib.nullcontext(SIZES)  # type: ignore
     job_module.RayWatch = lambda lost: contextlib.nullcontext()  # type: ignore
+    job_module.quiet_data = lambda: None
 
 
 def run(plan: JobPlan) -> int:

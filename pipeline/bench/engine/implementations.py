@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from dpiframe_core import CTRModel, ModelSpec
-from dpiframe_core.engine.cpu import CpuEngine
+from dpiframe_core.engine.cpu import CpuBackend
 from dpiframe_core.lowering import lower
 from pipeline.bench.engine.cases import Batch, EngineCase
 from pipeline.bench.engine.cuda_engine import on_device, open_engine
@@ -95,7 +95,7 @@ def cpu_implementations(spec: ModelSpec, weights: Weights, case: EngineCase) -> 
     inputs = [(torch.from_numpy(b.dense.T), torch.from_numpy(b.ids)) for b in batches]
 
     def ours() -> Implementation:
-        engine = CpuEngine(lower(spec, weights, case.passes()), case.batch, case.threads)
+        engine = CpuBackend(lower(spec, weights, case.passes()), case.batch, case.threads)
 
         def run(i: int) -> np.ndarray:
             logits = np.empty(case.batch, np.float32)

@@ -10,14 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pytest
-from cuda_cases import HAS_GPU
 from job_cases import encoded_table, tiny_bundle, tiny_spec
 from parquet_files import required, write
 
 from dpiframe_core import Engine, _core, load_engine
-from pipeline.reading.unit_memory import Piece
-
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a CUDA device")]
+from pipeline.reading.unit_buffers import UnitBuffer
 
 NAMES = [field.name for field in tiny_spec().fields]
 DENSE = list(tiny_spec().dense)
@@ -47,8 +44,8 @@ def stored(path: Path, table: pa.Table, group: int = 1 << 30, **options: Any) ->
     groups = [table.slice(i, group) for i in range(0, max(1, table.num_rows), group)]
     file = _core.ParquetFile(str(write(path, groups, **options)))
     stop = len(file.group_rows)
-    piece = Piece(lock=True)
-    (memory,), dense = piece.matrices(
+    buffer = UnitBuffer(lock=True)
+    (memory,), dense = buffer.matrices(
         (1, file.stored_bytes(NAMES, 0, stop), "<u1"), (len(DENSE), table.num_rows, "<f4")
     )
     columns = file.read_stored(NAMES, 0, stop, memory)

@@ -1,4 +1,4 @@
-"""The output folder: claimed whatever late workers do, replaced for good, tidied after the end."""
+"""The output folder: claimed whatever late workers do, replaced for good, ended, tidied."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ from pathlib import Path
 
 import local_job
 import pytest
+from job_cases import job_keys, tiny_bundle, write_shards
 from local_job import plan_of, problems_of, publish
 
-from pipeline.planning.plan import JobPlan
+from pipeline.config.job import JobConfig
+from pipeline.errors import ContractError
+from pipeline.planning.job_plan import JobPlan
+from pipeline.planning.plan import make_plan
 from pipeline.publishing import atomic, output
 from pipeline.publishing.lock import OutputLock, Owner
-from pipeline.publishing.output import claim, finish_output, tidy, tidy_finished
+from pipeline.publishing.output import check_rejected, claim, finish_output, tidy, tidy_finished
 from pipeline.publishing.publish import Publisher
 from pipeline.publishing.records import OutputLayout, UnitError, UnitRecord
 from pipeline.publishing.verify import verify_output
@@ -196,3 +200,17 @@ def test_verify_removes_nothing_of_an_output_that_is_not_whole(folder: Path) -> 
     layout.parts()[0].unlink()
     assert verify_output(layout.root).problems
     assert hidden(layout) and list(layout.units.iterdir())
+
+
+@pytest.mark.parametrize(("allowed", "rejected"), [(0.29, 29), (0.07, 7), (0, 0), (1, 100)])
+def test_exactly_the_allowed_fraction_may_be_rejected(
+    tmp_path: Path, allowed: float, rejected: int
+) -> None:
+    tiny_bundle(tmp_path / "bundle")
+    write_shards(tmp_path / "input", 1, 100, 100)
+    keys = job_keys(tmp_path, max_rejected_fraction=allowed)
+    plan = make_plan(JobConfig.model_validate(keys))
+
+    check_rejected(plan, rejected)
+    with pytest.raises(ContractError, match=f"{rejected + 1} of 100 rows are rejected"):
+        check_rejected(plan, rejected + 1)
