@@ -23,7 +23,7 @@ def start_tracker(plan: JobPlan, layout: OutputLayout, resumed_rows: int) -> Tra
         enabled=config.tracking,
     )
     tracker = open_tracker(settings, folder=layout.tracking)
-    params: dict[str, Any] = config.model_dump(mode="json")
+    params: dict[str, Any] = config.public()
     sizes = {"units": len(plan.units), "files": len(plan.files), "rows": plan.total_rows}
     tags = {"identity": plan.identity, "form": plan.columns.form, "output": str(layout.root)}
     tracker.start(
