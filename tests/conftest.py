@@ -10,6 +10,15 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Folders whose tests are all of one kind."""
+    for item in items:
+        if ROOT / "tests/gpu" in item.path.parents:
+            item.add_marker("gpu")
+        if ROOT / "tests/faults" in item.path.parents:
+            item.add_marker("slow")
+
+
 def _shared(name: str) -> Path:
     path = ROOT.parent / "shared" / name
     if not path.exists():

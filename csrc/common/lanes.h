@@ -1,5 +1,6 @@
-// The threads that work on one thing together: a warp on a GPU; one thread on a host, where the
-// same code runs and is tested. All of them call the same functions with the same arguments.
+// The lanes that run one piece of code together: a warp on a GPU; a single thread on the host,
+// where the same code runs and is tested. All lanes call the same functions with the same
+// arguments.
 #pragma once
 
 #include "common/host_device.h"
@@ -12,7 +13,7 @@ constexpr int kCount = 32;
 constexpr int kCount = 1;
 #endif
 
-// Which one this is, 0 to kCount - 1.
+// This lane, 0 to kCount - 1.
 DPIF_HOST_DEVICE int index() {
 #ifdef __CUDA_ARCH__
   return static_cast<int>(threadIdx.x % kCount);
@@ -21,14 +22,14 @@ DPIF_HOST_DEVICE int index() {
 #endif
 }
 
-// What one of them wrote before, all see behind it.
+// Makes what a lane wrote before visible to all lanes after.
 DPIF_HOST_DEVICE void sync() {
 #ifdef __CUDA_ARCH__
   __syncwarp();
 #endif
 }
 
-// Whether it is so for all of them.
+// Whether `one` is true in all lanes.
 DPIF_HOST_DEVICE bool all(bool one) {
 #ifdef __CUDA_ARCH__
   return __all_sync(0xffffffffu, one) != 0;

@@ -6,6 +6,7 @@
 #include <cuda_runtime_api.h>
 
 #include <atomic>
+#include <cstdint>
 
 #include "cuda/cuda_check.h"
 #include "cuda/device_buffer.h"
@@ -19,6 +20,10 @@ struct CompletionFlag {
 
   bool operator==(const CompletionFlag&) const = default;
 };
+
+// For batches of more rows the tickets of all CTAs take longer than waiting for the stream
+// (docs/kernels_lookup.md).
+constexpr std::int64_t kMaxPolledRows = 16'384;
 
 // A flag with its memory, on the device that is current when it is made. For one kernel at a time,
 // on one stream.

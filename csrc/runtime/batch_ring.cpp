@@ -18,9 +18,6 @@ constexpr std::int64_t kShortRow = 16384;  // bytes
 // Longer than a small batch takes. After a large one more work is queued, so that sleeping costs
 // nothing.
 constexpr std::chrono::microseconds kSpin{100};
-// Beyond, the tickets of many CTAs take longer than waiting for the stream
-// (docs/kernels_lookup.md).
-constexpr std::int64_t kMaxPolledRows = 16'384;
 
 std::size_t padded(std::size_t bytes) {
   return (bytes + 15) / 16 * 16;

@@ -13,17 +13,17 @@
 namespace dpiframe {
 namespace {
 
-// A unit takes milliseconds, and other threads need the cores.
+// Short, because a unit takes milliseconds and other threads need the cores.
 constexpr std::chrono::microseconds kSpin{20};
 constexpr std::size_t kLine = 256;
-// Units are of about one size: what the first one needs and a little more is enough for all.
-constexpr std::size_t kMoreOf = 8;
+// Units have about one size: an eighth more than the first one needs is enough for nearly all.
+constexpr std::size_t kSpareOf = 8;
 
 std::size_t padded(std::size_t bytes) {
   return (bytes + kLine - 1) / kLine * kLine;
 }
 
-// What the kernels need to know of a unit's pages, one behind the other on host and device.
+// The lists that kernels need of a unit's pages, one after the other on host and device.
 struct PageLists {
   std::size_t pages;  // bytes of each part, padded
   std::size_t order;
@@ -37,7 +37,7 @@ struct PageLists {
   std::size_t bytes() const { return pages + order + words; }
 };
 
-// Pages that are compressed, the longest first: a long one that begins last would be waited for.
+// Compressed pages, the longest first: a long one that begins last would delay all.
 std::int32_t write_order(const std::vector<parquet::StoredPage>& pages, std::int32_t* order) {
   std::int32_t num_packed = 0;
   for (std::size_t p = 0; p < pages.size(); ++p)
@@ -52,18 +52,16 @@ std::int32_t write_order(const std::vector<parquet::StoredPage>& pages, std::int
 
 void* GrowingBuffer::take(std::size_t bytes) {
   if (bytes > buffer_.bytes()) {
-    buffer_ = DeviceBuffer();  // given back before more is taken
-    buffer_ = DeviceBuffer(padded(bytes + bytes / kMoreOf));
+    buffer_ = DeviceBuffer();  // freed before more is taken
+    buffer_ = DeviceBuffer(padded(bytes + bytes / kSpareOf));
   }
   return buffer_.get();
 }
 
 void* GrowingPinnedBuffer::take(std::size_t bytes) {
-  if (bytes > bytes_) {
-    bytes_ = 0;
+  if (bytes > buffer_.bytes()) {
     buffer_ = PinnedBuffer();
-    buffer_ = PinnedBuffer(padded(bytes + bytes / kMoreOf));
-    bytes_ = padded(bytes + bytes / kMoreOf);
+    buffer_ = PinnedBuffer(padded(bytes + bytes / kSpareOf));
   }
   return buffer_.get();
 }
@@ -89,7 +87,7 @@ struct PageScorer::Slot {
   }
 };
 
-// Holds a slot for as long as a call takes, whatever becomes of it.
+// Holds a slot for the duration of a call.
 class PageScorer::Turn {
  public:
   explicit Turn(PageScorer& scorer) : scorer_(scorer) {
@@ -99,7 +97,7 @@ class PageScorer::Turn {
     scorer.free_.pop_back();
   }
   ~Turn() {
-    // The caller's memory may go now: after a failure nothing may read it any more.
+    // The caller may free its memory after a failed call: nothing may read it any more.
     drain(slot_->stream.get());
     {
       const std::lock_guard lock(scorer_.guard_);
@@ -129,7 +127,7 @@ PageScorer::PageScorer(CudaProgram& program, BatchRing& ring, int num_fields, in
 }
 
 PageScorer::~PageScorer() {
-  // Memory must not go while the program's stream uses it.
+  // The program's stream must not use the memory while it is freed.
   drain(program_.stream().get());
 }
 
@@ -139,7 +137,7 @@ std::size_t PageScorer::device_bytes() const {
       [](std::size_t bytes, const auto& slot) { return bytes + slot->device_bytes(); });
 }
 
-void PageScorer::check(const StoredUnit& unit, std::size_t out_size) const {
+void PageScorer::check(const UnitPages& unit, std::size_t out_size) const {
   const parquet::StoredColumns& ids = unit.ids;
   DPIF_CHECK(ids.columns == num_fields_, "expected ids of ", num_fields_, " fields, got ",
              ids.columns);
@@ -154,7 +152,7 @@ void PageScorer::check(const StoredUnit& unit, std::size_t out_size) const {
              unit.dense_stride, " rows, expected ", ids.rows);
 }
 
-ScoredUnit PageScorer::score(const StoredUnit& unit, std::span<float> out) {
+ScoredUnit PageScorer::score(const UnitPages& unit, std::span<float> out) {
   check(unit, out.size());
   if (out.empty()) return {.readable = true, .report = {}, .batch_seconds = {}, .seconds = {}};
   const DeviceGuard guard(program_.device());
@@ -167,13 +165,13 @@ ScoredUnit PageScorer::score(const StoredUnit& unit, std::span<float> out) {
   try {
     compute(unit, slot);
     return finish(unit, slot, out);
-  } catch (...) {  // what was enqueued must not use the slot's memory any more
+  } catch (...) {  // what was enqueued must not use the slot's memory after this call
     drain(program_.stream().get());
     throw;
   }
 }
 
-void PageScorer::send(const StoredUnit& unit, Slot& slot) {
+void PageScorer::send(const UnitPages& unit, Slot& slot) {
   const parquet::StoredColumns& ids = unit.ids;
   const PageLists lists(ids.pages.size());
   auto* host = static_cast<char*>(slot.host_lists.take(lists.bytes()));
@@ -198,7 +196,7 @@ void PageScorer::send(const StoredUnit& unit, Slot& slot) {
   slot.copied.record(slot.stream);
 }
 
-void PageScorer::decode(const StoredUnit& unit, Slot& slot) {
+void PageScorer::decode(const UnitPages& unit, Slot& slot) {
   const parquet::StoredColumns& ids = unit.ids;
   const PageLists parts(ids.pages.size());
   auto* lists = static_cast<char*>(slot.lists.take(parts.bytes()));
@@ -222,7 +220,7 @@ void PageScorer::decode(const StoredUnit& unit, Slot& slot) {
   slot.unpacked_at.record(slot.stream);
 }
 
-void PageScorer::compute(const StoredUnit& unit, Slot& slot) {
+void PageScorer::compute(const UnitPages& unit, Slot& slot) {
   const std::int64_t rows = unit.ids.rows;
   const std::int64_t most = program_.max_rows();
   const std::int64_t number_bytes = unit.ids.number_bytes;
@@ -246,7 +244,7 @@ void PageScorer::compute(const StoredUnit& unit, Slot& slot) {
   ring_.enqueue(batches, slot.started, slot.batches);
 }
 
-ScoredUnit PageScorer::finish(const StoredUnit& unit, Slot& slot, std::span<float> out) {
+ScoredUnit PageScorer::finish(const UnitPages& unit, Slot& slot, std::span<float> out) {
   const std::int64_t most = program_.max_rows();
   const std::size_t num_batches = (unit.ids.rows + most - 1) / most;
   const TimedEvent& computed = slot.batches[num_batches - 1];

@@ -14,7 +14,7 @@ from dpiframe_core.model.spec import ModelSpec
 from pipeline.config.job import JobConfig
 from pipeline.errors import ConfigError, ContractError
 from pipeline.planning.columns import Columns, choose_columns
-from pipeline.planning.footers.footer import Limits, StatisticsProblem
+from pipeline.planning.footers import Limits, StatisticsProblem
 from pipeline.planning.inputs import InputFile
 from pipeline.planning.problems import ProblemList
 

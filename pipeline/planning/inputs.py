@@ -11,8 +11,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pipeline.config.job import JobConfig
 from pipeline.errors import ConfigError, ContractError
-from pipeline.planning.footers.footer import Footer, Limits, StatisticsProblem
-from pipeline.planning.footers.pool import Unreadable, read_footers
+from pipeline.planning.footers import (
+    Footer,
+    Limits,
+    StatisticsProblem,
+    Unreadable,
+    read_footers,
+)
 from pipeline.planning.problems import ProblemList
 
 _MAGIC_CHARACTERS = frozenset("*?[")
@@ -67,8 +72,7 @@ def scan_inputs(config: JobConfig, limits: Limits | None = None) -> InputScan:
     """Find the input and read every footer once; `limits`: see `FooterReader`.
 
     Raises ConfigError when a path or pattern finds nothing; ContractError naming the files that
-    cannot be read, or are corrupt under the policy `fail`; DpiframeError when the processes that
-    read footers do not run.
+    cannot be read, or are corrupt under the policy `fail`.
     """
     paths = list_inputs(config)
     footers = read_footers(list(dict.fromkeys(paths)), limits or {})

@@ -84,14 +84,14 @@ def bench_variant(label: str, case: EngineCase, batches: Sequence[int]) -> list[
     """Time one variant at each batch size; one engine, made for the largest, serves all."""
     case = case.model_copy(update=VARIANTS[label])
     spec, weights = case.load()
-    engine, runner = open_engine(spec, weights, case, max(batches))
+    engine, backend = open_engine(spec, weights, case, max(batches))
     found = []
     try:
         for size in batches:
             sized = case.model_copy(update={"batch": size})
             given = on_device(sized.draw(spec))
             call = time_interleaved({"": partial(_score, engine, given)}, case.repeats)
-            gpu = time_back_to_back(runner, given, 8)
+            gpu = time_back_to_back(backend, given, 8)
             found.append(AblationRow(label=label, case=sized, call=call[""], back_to_back=gpu))
     finally:
         engine.close()
@@ -105,7 +105,7 @@ def _score(engine: Engine, inputs: list[DeviceInput], i: int) -> None:
 def time_of_a_batch(case: EngineCase) -> TimeOfABatch:
     """Measure the whole and its parts on one engine."""
     spec, weights = case.load()
-    engine, runner = open_engine(spec, weights, case)
+    engine, backend = open_engine(spec, weights, case)
     try:
         batches: list[Batch] = [in_memory(batch, "pinned") for batch in case.draw(spec)]
         given = on_device(batches)
@@ -120,7 +120,7 @@ def time_of_a_batch(case: EngineCase) -> TimeOfABatch:
             case=case,
             from_host=times["host"],
             on_device=times["device"],
-            compute=time_back_to_back(runner, given, 8),
+            compute=time_back_to_back(backend, given, 8),
             copy_in=time_copy(
                 copied_bytes(spec, case.batch, "pinned", case.id_type), to_device=True
             ),

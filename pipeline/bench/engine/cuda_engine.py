@@ -35,8 +35,8 @@ def open_engine(
         policy=case.policy,
         threads=case.threads,
     )
-    runner = CudaBackend(lower(spec, weights, case.passes()), options)
-    return Engine(Bundle(Path(), spec, digest=""), runner, case.precision, "fail"), runner
+    backend = CudaBackend(lower(spec, weights, case.passes()), options)
+    return Engine(Bundle(Path(), spec, digest=""), backend, case.precision, "fail"), backend
 
 
 def require_gpu() -> None:
@@ -53,7 +53,7 @@ def on_device(batches: Sequence[Batch]) -> list[DeviceInput]:
     ]
 
 
-def time_back_to_back(runner: CudaBackend, inputs: Sequence[DeviceInput], repeats: int) -> Timing:
+def time_back_to_back(backend: CudaBackend, inputs: Sequence[DeviceInput], repeats: int) -> Timing:
     """Milliseconds of a batch on the GPU where many run back to back and none is waited for."""
     batch = inputs[0][0].shape[1]
     outs = [torch.empty(batch, device="cuda") for _ in inputs]
@@ -63,8 +63,8 @@ def time_back_to_back(runner: CudaBackend, inputs: Sequence[DeviceInput], repeat
         began = time.perf_counter()
         for call in range(BACK_TO_BACK):
             i = call % len(inputs)
-            runner.start_on_device(*inputs[i], outs[i].data_ptr(), batch, False)
-        runner.finish_on_device()
+            backend.start_on_device(*inputs[i], outs[i].data_ptr(), batch, False)
+        backend.finish_on_device()
         if repeat >= 0:
             taken.append(1e3 * (time.perf_counter() - began) / BACK_TO_BACK)
     return Timing.of(taken)

@@ -39,14 +39,14 @@ def measure_memory(case: EngineCase) -> MemoryReport:
     open_engine(*small.load(), small)[0].close()  # loads the kernels' code
     spec, weights = case.load()
     before = _free()
-    engine, runner = open_engine(spec, weights, case)
+    engine, backend = open_engine(spec, weights, case)
     try:
         used = before - _free()
         return MemoryReport(
             case=case,
             tables=table_bytes(spec, case.precision),
-            arena=runner.arena_bytes,
-            counted=runner.device_bytes,
+            arena=backend.arena_bytes,
+            counted=backend.device_bytes,
             used=used,
         )
     finally:

@@ -67,13 +67,13 @@ def bench_stream(case: StreamCase) -> StreamReport:
     """Stream many batches; also measure the copy and compute rates, which bound the stream."""
     require_gpu()
     spec, weights = case.load()
-    engine, runner = open_engine(spec, weights, case)
+    engine, backend = open_engine(spec, weights, case)
     try:
         batches = [in_memory(batch, case.inputs) for batch in case.draw(spec)]
         inputs = on_device(batches)
         _agree(engine, batches, inputs)
         stream = Timing.of(stream_gaps(engine, batches, case.batches))
-        compute = time_back_to_back(runner, inputs, 10)
+        compute = time_back_to_back(backend, inputs, 10)
     finally:
         engine.close()
     rate = host_to_device_rate(pinned=True)

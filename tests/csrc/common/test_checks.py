@@ -113,7 +113,7 @@ def test_import_needs_no_gpu_library() -> None:
 
 PROGRAM = """
 #include <iostream>
-#include "common/cuda_check.h"
+#include "cuda/cuda_check.h"
 struct Owner { ~Owner() { DPIF_CUDA_WARN(cudaErrorInvalidValue); } };
 int main() {
   { const Owner owner; }

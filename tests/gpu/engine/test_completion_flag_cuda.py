@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 import pytest
 import torch
-from cuda_cases import DEVICE, HAS_GPU, cuda_engine, even_model, inputs, logits, on_device
+from cuda_cases import DEVICE, cuda_engine, even_model, inputs, logits, on_device
 from odd_models import odd_shapes
 
 from dpiframe_core import _core, load_engine, save_bundle
@@ -17,7 +17,6 @@ from dpiframe_core.engine.cuda.backend import CudaBackend, Faults
 from dpiframe_core.model.builtin import MODELS
 from dpiframe_core.model.torch_module import CTRModel
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a CUDA device")]
 SIZES = (1, 19, 111, 4096, 8193)
 TOLD_ROWS = 16384  # batches of up to so many rows tell their end themselves
 CALLS = 50  # of each size

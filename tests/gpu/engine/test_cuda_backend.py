@@ -10,7 +10,6 @@ import pytest
 import torch
 from cuda_cases import (
     BOUNDS,
-    HAS_GPU,
     POLICIES,
     PRECISIONS,
     Batch,
@@ -30,7 +29,6 @@ from dpiframe_core.model.builtin import Deep, Features, wdl
 from dpiframe_core.model.spec import FieldSpec, ModelSpec
 from dpiframe_core.model.torch_module import CTRModel
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a CUDA device")]
 SPECS = model_zoo.all_specs()
 FORMS = (DEVICE_PASSES, DEVICE_FORM, (*PASSES, *DEVICE_FORM))
 MODELS = ("wdl", "deepfm", "dcn", "dcnv2")

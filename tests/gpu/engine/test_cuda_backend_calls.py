@@ -8,12 +8,11 @@ import re
 import numpy as np
 import pytest
 import torch
-from cuda_cases import DEVICE, HAS_GPU, cuda_engine, even_model, on_device
+from cuda_cases import DEVICE, cuda_engine, even_model, on_device
 from model_zoo import random_inputs
 from odd_models import odd_shapes
 from torch.profiler import ProfilerActivity, profile, record_function
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a CUDA device")]
 # cudaMemcpy and cudaMemset without Async wait for the device.
 FORBIDDEN = re.compile(
     r"Alloc|Free|HostRegister|DeviceSynchronize|CtxSynchronize|Create|Destroy|Instantiate"

@@ -9,7 +9,6 @@ import pytest
 import torch
 from cuda_cases import (
     DEVICE,
-    HAS_GPU,
     batches,
     check,
     cuda_engine,
@@ -27,7 +26,6 @@ from dpiframe_core import load_engine, save_bundle
 from dpiframe_core.engine.cuda.backend import CudaBackend, Faults
 from dpiframe_core.errors import DeviceMemoryError
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a CUDA device")]
 SIZES = r"the GPU gave no (\d+) bytes \((\d+) of (\d+) bytes are free\)"
 
 

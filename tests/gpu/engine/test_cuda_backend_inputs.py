@@ -6,12 +6,9 @@ import model_zoo
 import numpy as np
 import pytest
 import torch
-from cuda_cases import HAS_GPU
 
 from dpiframe_core import BadIdError, load_engine, save_bundle
 from dpiframe_core.model.builtin import Deep, Features, dcnv2
-
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a CUDA device")]
 
 
 @pytest.fixture(scope="module")

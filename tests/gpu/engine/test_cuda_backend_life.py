@@ -12,7 +12,6 @@ import pytest
 import torch
 from cuda_cases import (
     DEVICE,
-    HAS_GPU,
     Batch,
     batches,
     check,
@@ -29,7 +28,6 @@ from cuda_cases import (
 from dpiframe_core.engine.cuda.backend import CudaBackend
 from dpiframe_core.model.torch_module import CTRModel
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a CUDA device")]
 PAGE = 2**21  # the driver's own unit
 CONSTANT = 2**24  # graphs and what else the driver keeps for an engine
 

@@ -6,13 +6,12 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
-from cuda_cases import HAS_GPU, POLICIES, PRECISIONS, cuda_engine, inputs, large_model, logits
+from cuda_cases import POLICIES, PRECISIONS, cuda_engine, inputs, large_model, logits
 
 from dpiframe_core.engine.cuda.backend import Faults
 from dpiframe_core.lowering import DEVICE_FORM
 from dpiframe_core.model.torch_module import CTRModel
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a CUDA device")]
 ROWS = 1111
 MAX_BATCH = 400  # three parts that overlap in the ring
 

@@ -10,7 +10,6 @@ import torch
 from cuda_cases import (
     BOUNDS,
     DEVICE,
-    HAS_GPU,
     PRECISIONS,
     Batch,
     batches,
@@ -29,8 +28,6 @@ from dpiframe_core.engine.cuda.backend import CudaBackend
 from dpiframe_core.model.builtin import MODELS
 from dpiframe_core.model.torch_module import CTRModel
 
-pytestmark = pytest.mark.gpu
-needs_gpu = pytest.mark.skipif(not HAS_GPU, reason="needs a CUDA device")
 SHAPES = {str(shape): shape for model in MODELS for shape in odd_shapes(model)}
 # A tile of products has 128 rows; 20,000 rows have more tiles than an H200 has multiprocessors, so
 # that a block has more than one.
@@ -55,7 +52,6 @@ def test_every_choice_occurs(model):
     assert {s.layers for s in shapes} == set(LAYERS)
 
 
-@needs_gpu
 @pytest.mark.parametrize("name", SHAPES)
 def test_odd_shapes_are_within_their_bounds(name):
     model, made = odd_case(name)
@@ -68,7 +64,6 @@ def test_odd_shapes_are_within_their_bounds(name):
         engine.close()
 
 
-@needs_gpu
 @pytest.mark.parametrize("model", MODELS)
 def test_an_engine_as_small_as_its_batch(model):
     """max_batch 1, and one below and above a whole tile: no row outside is written or read."""
@@ -82,7 +77,6 @@ def test_an_engine_as_small_as_its_batch(model):
             engine.close()
 
 
-@needs_gpu
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("model", MODELS)
 def test_ids_outside_their_tables(model, precision):

@@ -7,13 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
-from cuda_cases import BOUNDS, HAS_GPU, cuda_engine, even_model, reference, scaled_error
+from cuda_cases import BOUNDS, cuda_engine, even_model, reference, scaled_error
 from model_zoo import random_inputs
 from odd_models import Shape
 
 from dpiframe_core.engine.cuda.backend import CudaBackend, Faults
-
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a CUDA device")]
 
 SIZES = (1, 19, 111, 4097, 65537)
 MAX_BATCH = 65_536

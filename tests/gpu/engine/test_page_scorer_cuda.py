@@ -10,14 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pytest
-from cuda_cases import HAS_GPU
 from job_cases import encoded_table, tiny_bundle, tiny_spec
 from parquet_files import required, write
 
 from dpiframe_core import Engine, _core, load_engine
 from pipeline.reading.unit_buffers import UnitBuffer
-
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a CUDA device")]
 
 NAMES = [field.name for field in tiny_spec().fields]
 DENSE = list(tiny_spec().dense)

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from cuda_cases import BOUNDS, HAS_GPU, PRECISIONS, cuda_options, logits, scaled_error
+from cuda_cases import BOUNDS, PRECISIONS, cuda_options, logits, scaled_error
 
 from dpiframe_core import CTRModel, load_engine
 from dpiframe_core.engine.cuda.backend import CudaBackend
@@ -17,8 +17,6 @@ from dpiframe_core.lowering import DEVICE_PASSES, lower
 from pipeline.data.convert import ConvertOptions, convert
 from pipeline.evaluation.metrics import auc
 from pipeline.models.training import TrainOptions, train
-
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a CUDA device")]
 
 # data set -> label, how its features are trained
 DATA = {

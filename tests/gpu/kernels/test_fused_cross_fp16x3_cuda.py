@@ -10,7 +10,6 @@ import pytest
 import torch
 from cuda_cases import (
     BOUNDS,
-    HAS_GPU,
     Batch,
     batches,
     check,
@@ -29,7 +28,6 @@ from dpiframe_core.model.builtin import MODELS, Add, Concat, CrossV2, Deep, Feat
 from dpiframe_core.model.spec import FieldSpec, ModelSpec
 from dpiframe_core.model.torch_module import CTRModel
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a CUDA device")]
 MOST = 30_000  # rows of a batch: an arena that is large enough for the narrowest model
 # Rows of one tile and around, some of the clusters, each of them once and twice, one more
 SIZES = (1, 63, 64, 65, 4096, 4097, 8448, 8449, 20_000)

@@ -10,7 +10,6 @@ import pytest
 import torch
 from cuda_cases import (
     BOUNDS,
-    HAS_GPU,
     Batch,
     batches,
     check,
@@ -30,7 +29,6 @@ from dpiframe_core.model.modules import Add, Wide
 from dpiframe_core.model.spec import FieldSpec, ModelSpec
 from dpiframe_core.model.torch_module import CTRModel
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a CUDA device")]
 MOST = 26_016
 # One tile a cluster, not all of them; as many as clusters; one more; up to four, the last a row
 SIZES = (4097, 8448, 8449, MOST - 31, MOST)

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
-from cuda_cases import HAS_GPU
 from job_cases import (
     damage,
     encoded_table,
@@ -29,8 +27,6 @@ from pipeline.planning.plan import make_plan
 from pipeline.publishing.output import claim
 from pipeline.publishing.records import Outcome, OutputLayout, UnitRecord
 from pipeline.scoring.transport import outcomes_from_table, units_to_table
-
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a CUDA device")]
 
 
 def write(folder: Path, table: pa.Table) -> None:

@@ -62,9 +62,9 @@ __device__ void store_quarter(const float (&values)[kTile / 2], const float (&to
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const float by = powers.factor[r];
-      const SplitPair low(values[8 * i + split_sum(r, 0)] * by,
+      const Fp16x3Pair low(values[8 * i + split_sum(r, 0)] * by,
                           values[8 * i + split_sum(r, 1)] * by);
-      const SplitPair high(values[8 * i + split_sum(r, 2)] * by,
+      const Fp16x3Pair high(values[8 * i + split_sum(r, 2)] * by,
                            values[8 * i + split_sum(r, 3)] * by);
       if (i >= count) continue;
       const int at = offset + i * kSplitStripBytes + r * 128;

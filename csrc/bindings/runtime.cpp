@@ -1,5 +1,4 @@
-#include "bindings/batch_ring.h"
-
+// Batches and units on the device.
 #include <exception>
 #include <memory>
 #include <optional>
@@ -8,9 +7,11 @@
 #include "bindings/device_tensors.h"
 #include "bindings/families.h"
 #include "bindings/numpy_args.h"
+#include "cuda/cuda_check.h"
 #include "cuda/stream.h"
 #include "runtime/batch_ring.h"
 #include "runtime/cuda_program.h"
+#include "runtime/page_scorer.h"
 
 namespace dpiframe {
 namespace {
@@ -42,8 +43,8 @@ IdColumns float_columns(const py::sequence& dense, py::ssize_t size) {
 
 // Plain numbers, since making objects of them would take as long as the rest of a call.
 BatchMemory device_batch(std::uintptr_t ids, std::int64_t ids_stride, bool ids_are_int64,
-                       std::uintptr_t dense, std::int64_t dense_stride, std::uintptr_t out,
-                       std::int64_t batch, bool use_oov) {
+                         std::uintptr_t dense, std::int64_t dense_stride, std::uintptr_t out,
+                         std::int64_t batch, bool use_oov) {
   BatchMemory inputs{};
   inputs.batch = batch;
   inputs.ids = reinterpret_cast<const void*>(ids);
@@ -196,13 +197,56 @@ struct CudaVector {
   DeviceBuffer data;
 };
 
-}  // namespace
+using parquet::StoredColumns;
 
-BatchRing& ring_of(const py::object& ring) {
-  return *ring.cast<RingArgument&>().ring;
+// Dense features [N, B], whose rows may lie apart.
+void take_dense(const py::array& dense, UnitPages& unit) {
+  if (dense.size() == 0) return;
+  DPIF_CHECK(py::isinstance<Array<float>>(dense) && dense.ndim() == 2 &&
+                 dense.shape(1) == unit.ids.rows && dense.strides(1) == sizeof(float) &&
+                 dense.strides(0) > 0 && dense.strides(0) % sizeof(float) == 0,
+             "dense must be float32 [N, ", unit.ids.rows, "] with whole rows, got ",
+             describe(dense));
+  unit.dense = static_cast<const float*>(dense.data());
+  unit.num_dense = dense.shape(0);
+  unit.dense_stride = dense.strides(0) / static_cast<std::int64_t>(sizeof(float));
 }
 
-void bind_batch_ring(py::module_& module) {
+// None where a page is corrupt; else the counters (None: no bad ids), seconds of each batch,
+// seconds of copying in, unpacking, computing, copying out.
+py::object score_pages(PageScorer& scorer, const StoredColumns& ids, const py::array& memory,
+                       const py::array& dense, const py::array& out, bool use_oov) {
+  const auto bytes = contiguous_argument<std::uint8_t>(memory, "memory", 1);
+  UnitPages unit{ids,    {bytes.data(), static_cast<std::size_t>(bytes.size())}, nullptr, 0, 0,
+                  use_oov};
+  take_dense(dense, unit);
+  float* scores = writable_argument<float>(out, "out", ids.rows);
+  ScoredUnit scored;
+  {
+    const py::gil_scoped_release release;
+    scored = scorer.score(unit, {scores, static_cast<std::size_t>(ids.rows)});
+  }
+  if (!scored.readable) return py::none();
+  const UnitSeconds& seconds = scored.seconds;
+  const py::object report =
+      scored.report.empty() ? py::none() : py::object(to_numpy(scored.report));
+  return py::make_tuple(
+      report, scored.batch_seconds,
+      py::make_tuple(seconds.copy_in, seconds.unpack, seconds.compute, seconds.copy_out));
+}
+
+std::unique_ptr<PageScorer> make_page_scorer(CudaProgram& program, RingArgument& ring,
+                                             int num_fields, int num_dense, int num_slots) {
+  return std::make_unique<PageScorer>(program, *ring.ring, num_fields, num_dense, num_slots);
+}
+
+bool inject_cuda_failure(std::int64_t call) {
+  return calls_until_failure.exchange(call) > 0;
+}
+
+}  // namespace
+
+void bind_runtime(py::module_& module) {
   py::class_<CudaVector>(module, "CudaVector")
       .def(py::init<std::int64_t, int>(), py::arg("length"), py::arg("device"))
       .def_property_readonly("__cuda_array_interface__", &CudaVector::interface);
@@ -231,6 +275,14 @@ void bind_batch_ring(py::module_& module) {
            })
       .def_property_readonly("device_bytes",
                              [](const RingArgument& self) { return self.ring->device_bytes(); });
+  py::class_<PageScorer>(module, "PageScorer")
+      .def(py::init(&make_page_scorer), py::arg("program"), py::arg("ring"), py::arg("num_fields"),
+           py::arg("num_dense"), py::arg("num_slots"), py::keep_alive<1, 2>(),
+           py::keep_alive<1, 3>())
+      .def("score", &score_pages, py::arg("ids"), py::arg("memory"), py::arg("dense"),
+           py::arg("out"), py::arg("use_oov"))
+      .def_property_readonly("device_bytes", &PageScorer::device_bytes);
+  module.def("inject_cuda_failure", &inject_cuda_failure, py::arg("call"));
 }
 
 }  // namespace dpiframe

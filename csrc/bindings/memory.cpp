@@ -1,8 +1,9 @@
-#include "bindings/device_tensors.h"
-
+// Memory that Python holds: of the host, and where tensors on a GPU lie.
 #include <tuple>
 
+#include "bindings/device_tensors.h"
 #include "bindings/families.h"
+#include "cuda/host_memory.h"
 
 namespace dpiframe {
 namespace {
@@ -20,7 +21,14 @@ py::object places(const DeviceTensors& tensors, const py::object& ids, const py:
 
 }  // namespace
 
-void bind_device_tensors(py::module_& module) {
+void bind_memory(py::module_& module) {
+  py::class_<HostMemory>(module, "HostMemory", py::buffer_protocol())
+      .def(py::init<std::size_t>(), py::arg("bytes"))
+      .def_buffer([](HostMemory& memory) {
+        return py::buffer_info(static_cast<std::uint8_t*>(memory.get()),
+                               static_cast<py::ssize_t>(memory.bytes()));
+      })
+      .def("lock", &HostMemory::lock, py::call_guard<py::gil_scoped_release>());
   py::class_<DeviceTensors>(module, "DeviceTensors")
       .def(py::init<const py::type&, int, int, int>(), py::arg("type"), py::arg("num_fields"),
            py::arg("num_dense"), py::arg("device"))

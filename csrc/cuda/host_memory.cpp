@@ -1,4 +1,4 @@
-#include "common/host_memory.h"
+#include "cuda/host_memory.h"
 
 #include <sys/mman.h>
 

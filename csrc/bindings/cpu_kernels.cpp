@@ -1,3 +1,5 @@
+// Kernels over host arrays: lookup, ids outside their tables, packing, statistics of scores.
+#include <algorithm>
 #include <utility>
 
 #include "bindings/families.h"
@@ -5,6 +7,8 @@
 #include "common/table_memory.h"
 #include "kernels/embedding/find_bad_ids.h"
 #include "kernels/embedding/multi_table_lookup.h"
+#include "kernels/head/score_statistics.h"
+#include "runtime/batch_packer.h"
 
 namespace dpiframe {
 namespace {
@@ -89,9 +93,37 @@ py::tuple find_bad_ids_argument(const py::sequence& ids, const std::vector<std::
   return py::make_tuple(mask, counts);
 }
 
+template <class Number>
+py::array_t<Number> packed(const IdColumns& from, int num_threads) {
+  py::array_t<Number> target({static_cast<py::ssize_t>(from.columns.size()), from.size});
+  void* data = target.mutable_data();
+  const py::gil_scoped_release release;
+  BatchPacker(num_threads).pack(from.columns, from.size, sizeof(Number), data);
+  return target;
+}
+
+py::array pack_ids(const py::sequence& ids, bool to_int64, int num_threads) {
+  const IdColumns columns = id_columns(ids);
+  if (to_int64) return packed<std::int64_t>(columns, num_threads);
+  return packed<std::int32_t>(columns, num_threads);
+}
+
+py::tuple score_statistics_argument(const py::array& scores) {
+  const auto checked = contiguous_argument<float>(scores, "scores", 1);
+  py::array_t<std::int64_t> histogram(kScoreBins);
+  std::int64_t* bins = histogram.mutable_data();
+  ScoreStatistics found;
+  {
+    const py::gil_scoped_release release;
+    found = score_statistics(checked.data(), checked.size());
+    std::copy(found.histogram.begin(), found.histogram.end(), bins);
+  }
+  return py::make_tuple(found.min, found.max, found.sum, histogram);
+}
+
 }  // namespace
 
-void bind_lookup(py::module_& module) {
+void bind_cpu_kernels(py::module_& module) {
   py::class_<FieldArgument>(module, "LookupField")
       .def(py::init<const py::array&, std::int64_t, const std::optional<py::array>&, bool,
                     std::int64_t>(),
@@ -118,6 +150,9 @@ void bind_lookup(py::module_& module) {
            py::arg("fm") = py::none(), py::arg("wide") = py::none());
   module.def("empty_table", &empty_table, py::arg("rows"), py::arg("dim"));
   module.def("find_bad_ids", &find_bad_ids_argument, py::arg("ids"), py::arg("rows"));
+  module.def("pack_ids", &pack_ids, py::arg("ids"), py::arg("to_int64") = false,
+             py::arg("num_threads") = 0);
+  module.def("score_statistics", &score_statistics_argument, py::arg("scores"));
 }
 
 }  // namespace dpiframe
