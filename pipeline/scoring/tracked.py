@@ -1,4 +1,4 @@
-"""What a job tells its tracker, in the tracker's words."""
+"""What a job reports to its tracker before the first row."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipeline.tracking.tracker import Tracker, open_tracker
 
 
 def start_tracker(plan: JobPlan, layout: OutputLayout, resumed_rows: int) -> Tracker:
-    """Open the job's tracker and tell it everything known before the first row."""
+    """Open the job's tracker and report what is known: parameters, tags, data set, model."""
     config = plan.config
     settings = TrackingSettings(
         uri=config.mlflow_uri,
