@@ -122,6 +122,8 @@ class HostMemory:
         """Lock the pages; whether they are. False without CUDA, or where the system refuses."""
     def __buffer__(self, flags: int) -> memoryview: ...
 
+ColumnLimits = tuple[str, tuple[float, float] | None]
+
 class ParquetFile:
     """Reads columns of numbers of a parquet file straight into given arrays; many threads may.
 
@@ -131,8 +133,26 @@ class ParquetFile:
 
     def __init__(self, path: str) -> None: ...
     @property
+    def size(self) -> int: ...
+    @property
+    def mtime_ns(self) -> int:
+        """Time of the last modification when it was opened."""
+    @property
+    def footer(self) -> bytes:
+        """The footer as it is in the file (Thrift)."""
+    @property
     def group_rows(self) -> list[int]:
         """Rows of each row group."""
+    def empty(self) -> bytes:
+        """A parquet file without rows of the same schema."""
+    def statistics_problems(
+        self, limits: Sequence[ColumnLimits]
+    ) -> list[tuple[str, Literal["null", "range"], int, int | float, int]]:
+        """What statistics show to be wrong with flat columns: nulls, numbers outside of limits.
+
+        (column, kind, first row group that shows it, number of nulls or an end that is outside,
+        row groups that show it). ValueError: statistics that are not of such a column.
+        """
     def number_type(self, name: str, first: int, stop: int) -> str | None:
         """numpy's name of the type in row groups [first, stop); None: not for `read`."""
     def read(

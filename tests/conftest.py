@@ -10,6 +10,15 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Folders whose tests are all of one kind."""
+    for item in items:
+        if ROOT / "tests/gpu" in item.path.parents:
+            item.add_marker("gpu")
+        if ROOT / "tests/faults" in item.path.parents:
+            item.add_marker("slow")
+
+
 def _shared(name: str) -> Path:
     path = ROOT.parent / "shared" / name
     if not path.exists():
@@ -46,8 +55,8 @@ def ray_session() -> Iterator[str]:
     """A local cluster for all tests, as starting one takes seconds; its address."""
     import ray
 
-    from pipeline.cluster.machine import usable_cores
     from pipeline.cluster.ray_cluster import quiet_start, start
+    from pipeline.sizing.machine import usable_cores
 
     with quiet_start():
         start(usable_cores(), store_bytes=256 << 20, workers=4, verbose=False)

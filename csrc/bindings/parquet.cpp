@@ -3,6 +3,7 @@
 #include "bindings/families.h"
 #include "bindings/numpy_args.h"
 #include "parquet/file.h"
+#include "parquet/statistics.h"
 
 namespace dpiframe {
 namespace {
@@ -23,6 +24,8 @@ std::optional<std::string> number_type(const File& file, const std::string& name
       return "<f4";
     case PhysicalType::kDouble:
       return "<f8";
+    default:
+      break;
   }
   return {};
 }
@@ -37,8 +40,8 @@ void* memory_of(const std::string& name, const std::string& type, const py::arra
   return writable_argument<double>(out, name, rows);
 }
 
-void read(const File& file, const std::vector<std::string>& names, std::size_t first,
-          std::size_t stop, const std::vector<py::array>& outs) {
+void read_columns(const File& file, const std::vector<std::string>& names, std::size_t first,
+                  std::size_t stop, const std::vector<py::array>& outs) {
   DPIF_CHECK(names.size() == outs.size(), names.size(), " names, but ", outs.size(), " arrays");
   const py::ssize_t rows = file.rows(first, stop);
   std::vector<parquet::Target> targets;
@@ -50,6 +53,17 @@ void read(const File& file, const std::vector<std::string>& names, std::size_t f
   }
   const py::gil_scoped_release release;
   file.read(targets, first, stop);
+}
+
+py::bytes bytes_of(const std::vector<std::uint8_t>& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+py::list problems(const File& file, const parquet::Limits& limits) {
+  py::list found;
+  for (const parquet::StatisticsProblem& p : parquet::statistics_problems(file.footer(), limits))
+    found.append(py::make_tuple(p.column, p.kind, p.row_group, p.value, p.row_groups));
+  return found;
 }
 
 }  // namespace
@@ -66,9 +80,15 @@ void bind_parquet(py::module_& module) {
   py::class_<File>(module, "ParquetFile")
       .def(py::init<const std::string&>(), py::arg("path"),
            py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly("size", [](const File& file) { return file.bytes().size(); })
+      .def_property_readonly("mtime_ns", [](const File& file) { return file.bytes().mtime_ns(); })
+      .def_property_readonly("footer", [](const File& f) { return bytes_of(f.footer().bytes); })
       .def_property_readonly("group_rows", &File::group_rows)
+      .def("empty", [](const File& f) { return py::bytes(parquet::empty_file(f.footer())); })
+      .def("statistics_problems", &problems, py::arg("limits"))
       .def("number_type", &number_type, py::arg("name"), py::arg("first"), py::arg("stop"))
-      .def("read", &read, py::arg("names"), py::arg("first"), py::arg("stop"), py::arg("outs"));
+      .def("read", &read_columns, py::arg("names"), py::arg("first"), py::arg("stop"),
+           py::arg("outs"));
 }
 
 }  // namespace dpiframe

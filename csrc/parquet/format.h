@@ -5,7 +5,16 @@
 
 namespace dpiframe::parquet {
 
-enum class PhysicalType : std::int32_t { kInt32 = 1, kInt64 = 2, kFloat = 4, kDouble = 5 };
+enum class PhysicalType : std::int32_t {
+  kBoolean = 0,
+  kInt32 = 1,
+  kInt64 = 2,
+  kInt96 = 3,
+  kFloat = 4,
+  kDouble = 5,
+  kByteArray = 6,
+  kFixedLenByteArray = 7
+};
 
 enum class Codec : std::int32_t { kNone = 0, kSnappy = 1, kZstd = 6 };
 

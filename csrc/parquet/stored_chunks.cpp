@@ -19,7 +19,7 @@ constexpr std::int64_t kMostOfValue = 16, kMostBeside = 4096;
 
 // A chunk, and where it goes.
 struct Piece {
-  const Chunk* chunk;
+  const ColumnChunk* chunk;
   std::size_t group;
   std::size_t name;
   bool optional;
@@ -52,15 +52,15 @@ void check_places(const std::vector<Piece>& pieces, const std::vector<std::strin
                   std::int64_t size) {
   std::vector<const Piece*> by_place;
   for (const Piece& piece : pieces) {
-    const Chunk& chunk = *piece.chunk;
+    const ColumnChunk& chunk = *piece.chunk;
     DPIF_CHECK(chunk.begin <= size && chunk.bytes <= size - chunk.begin, place_of(piece, names),
                "it lies behind the end of the file");
     by_place.push_back(&piece);
   }
   std::ranges::sort(by_place, {}, [](const Piece* piece) { return piece->chunk->begin; });
   for (std::size_t i = 1; i < by_place.size(); ++i) {
-    const Chunk& before = *by_place[i - 1]->chunk;
-    const Chunk& chunk = *by_place[i]->chunk;
+    const ColumnChunk& before = *by_place[i - 1]->chunk;
+    const ColumnChunk& chunk = *by_place[i]->chunk;
     if (&chunk == &before) continue;  // a column that is asked for twice
     DPIF_CHECK(chunk.begin - before.begin >= before.bytes, place_of(*by_place[i], names),
                "it shares bytes with column ", names[by_place[i - 1]->name], " of row group ",
@@ -86,7 +86,7 @@ std::vector<Piece> pieces_of(const File& file, const std::vector<std::string>& n
   }
   check_places(pieces, names, file.bytes().size());
   for (Piece& piece : pieces) {
-    const Chunk& chunk = *piece.chunk;
+    const ColumnChunk& chunk = *piece.chunk;
     DPIF_CHECK(chunk.codec == Codec::kNone || chunk.codec == Codec::kZstd, place_of(piece, names),
                "pages of codec ", static_cast<int>(chunk.codec), " are not unpacked on a GPU");
     DPIF_CHECK(chunk.bytes <= INT64_MAX / 2 - at, place_of(piece, names), "too many bytes");

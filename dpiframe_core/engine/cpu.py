@@ -24,7 +24,7 @@ TILE = 4096  # rows; larger ones gain nothing, smaller ones pay more per step
 HUGE_TABLE_BYTES = 2**21  # one huge page
 
 
-class CpuEngine:
+class CpuBackend:
     """Runs one program; float32, one caller at a time.
 
     `threads` becomes torch's number of threads, which is one for the whole process.

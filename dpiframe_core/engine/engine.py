@@ -13,14 +13,14 @@ import numpy as np
 
 from dpiframe_core import _core
 from dpiframe_core.bundle.reading import Bundle
-from dpiframe_core.engine.cuda.engine import BadIds, CudaEngine, DeviceSeconds, HostPart
-from dpiframe_core.engine.cuda.stored_scorer import StoredScorer
+from dpiframe_core.engine.cuda.backend import BadIds, CudaBackend, DeviceSeconds, HostPart
+from dpiframe_core.engine.cuda.page_scorer import PageScorer
 from dpiframe_core.engine.host_inputs import Columns, Ids, checked_inputs, cut, on_device
 from dpiframe_core.errors import BadIdError
 
 if TYPE_CHECKING:  # both bring torch, which takes seconds to import
-    from dpiframe_core.engine.cpu import CpuEngine
-    from dpiframe_core.engine.cuda.inputs import Matrix
+    from dpiframe_core.engine.cpu import CpuBackend
+    from dpiframe_core.engine.cuda.device_inputs import Matrix
 
 NO_SECONDS = DeviceSeconds()
 
@@ -44,11 +44,11 @@ class Engine:
     """
 
     def __init__(
-        self, bundle: Bundle, runner: CpuEngine | CudaEngine, precision: str, on_bad_id: str
+        self, bundle: Bundle, runner: CpuBackend | CudaBackend, precision: str, on_bad_id: str
     ) -> None:
         self.bundle, self.spec, self.precision = bundle, bundle.spec, precision
         self.device, self.max_batch = runner.device, runner.max_batch
-        self._runner: CpuEngine | CudaEngine | None = runner
+        self._runner: CpuBackend | CudaBackend | None = runner
         self._use_oov = on_bad_id == "oov"
         self._bad_ids: np.ndarray | None = None  # None: there were none
         self.batch_seconds: list[float] = []
@@ -90,22 +90,22 @@ class Engine:
         until the stream has ended.
         """
         runner = self._ready()
-        if isinstance(runner, CudaEngine):
+        if isinstance(runner, CudaBackend):
             yield from self._overlapped(runner, batches)
         else:
             for ids, dense in batches:
                 yield self._run(ids, dense, scores=True)
 
-    def stored_scorer(self) -> StoredScorer | None:
+    def page_scorer(self) -> PageScorer | None:
         """What scores ids as parquet files store them, from any threads; None on a CPU.
 
         It may work while one other thread scores arrays of the host, not of the device. It keeps
         the GPU's memory of a closed engine for as long as it lives.
         """
         runner = self._ready()
-        return runner.stored_scorer(self._use_oov) if isinstance(runner, CudaEngine) else None
+        return runner.page_scorer(self._use_oov) if isinstance(runner, CudaBackend) else None
 
-    def _ready(self) -> CpuEngine | CudaEngine:
+    def _ready(self) -> CpuBackend | CudaBackend:
         if self._runner is None:
             raise RuntimeError("the engine is closed")
         return self._runner
@@ -116,7 +116,7 @@ class Engine:
         out = np.empty(batch, np.float32)
         total = self._bad_ids = np.zeros(len(self.spec.fields), np.int64)
         self.batch_seconds, self.device_seconds = [], DeviceSeconds()
-        if isinstance(runner, CudaEngine):
+        if isinstance(runner, CudaBackend):
             runner.take_seconds()  # those of streams
             total += runner.run(columns, values, self._use_oov, out, scores)
             self.batch_seconds, self.device_seconds = runner.batch_seconds, runner.take_seconds()
@@ -139,7 +139,7 @@ class Engine:
             yield cut(columns, rows), cut(values, rows), out[rows]
 
     def _overlapped(
-        self, runner: CudaEngine, batches: Iterable[tuple[Ids, Any]]
+        self, runner: CudaBackend, batches: Iterable[tuple[Ids, Any]]
     ) -> Iterator[np.ndarray]:
         waiting: deque[_Streamed] = deque()
 
@@ -169,7 +169,7 @@ class Engine:
 
     def _score_on_device(self, ids: Any, dense: Any) -> Any:
         runner = self._ready()
-        if not isinstance(runner, CudaEngine):
+        if not isinstance(runner, CudaBackend):
             raise ValueError(f"the arrays are on a CUDA device, the engine runs on {self.device}")
         began = time.perf_counter()
         found = runner.score_tensors(ids, dense, self._use_oov)
@@ -182,7 +182,7 @@ class Engine:
             self._count_on_device(bad, 0, ids)
         return out
 
-    def _score_arrays(self, runner: CudaEngine, ids: Any, dense: Any) -> Any:
+    def _score_arrays(self, runner: CudaBackend, ids: Any, dense: Any) -> Any:
         """Arrays of any library on the device, in parts of `max_batch` rows."""
         began = time.perf_counter()
         inputs = runner.inputs
@@ -227,7 +227,7 @@ class Engine:
 
     def close(self) -> None:
         """Free the engine's memory; it cannot score any more."""
-        if isinstance(self._runner, CudaEngine):
+        if isinstance(self._runner, CudaBackend):
             self._runner.close()
         self._runner = None
 

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from dpiframe_core import _core
 from dpiframe_core.bundle.reading import Bundle, open_bundle
-from dpiframe_core.engine.cuda.engine import CudaEngine, CudaOptions
+from dpiframe_core.engine.cuda.backend import CudaBackend, CudaOptions
 from dpiframe_core.engine.engine import Engine
 from dpiframe_core.errors import DeviceMemoryError
 from dpiframe_core.lowering import DEVICE_PASSES, lower
@@ -53,19 +53,19 @@ def load_engine(  # noqa: PLR0913 - the one call that users make: keywords read 
     _check_positive(max_batch=max_batch, streams=streams, threads=threads)
     opened = _opened(bundle, on_bad_id)
     if gpu is None:
-        from dpiframe_core.engine.cpu import CpuEngine  # brings torch, which a GPU does without
+        from dpiframe_core.engine.cpu import CpuBackend  # brings torch, which a GPU does without
 
-        cpu = CpuEngine(lower(opened.spec, opened.arrays()), max_batch, threads)
+        cpu = CpuBackend(lower(opened.spec, opened.arrays()), max_batch, threads)
         return Engine(opened, cpu, precision, on_bad_id)
     options = CudaOptions(precision, max_batch, streams, graphs, policy, gpu, threads)
     return Engine(opened, _on_gpu(opened, options), precision, on_bad_id)
 
 
-def _on_gpu(opened: Bundle, options: CudaOptions) -> CudaEngine:
+def _on_gpu(opened: Bundle, options: CudaOptions) -> CudaBackend:
     program = lower(opened.spec, opened.arrays(), DEVICE_PASSES)
     kept = arithmetic(options.precision, program, opened.schema)
     try:
-        return CudaEngine(program, replace(options, precision=kept))
+        return CudaBackend(program, replace(options, precision=kept))
     except DeviceMemoryError as error:
         # Without the frames, which would hold what was taken while the caller handles the error.
         raise error.with_traceback(None) from None

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from dpiframe_core.engine.cuda.layout import float_buffers
+from dpiframe_core.engine.cuda.device_layout import float_buffers
 from dpiframe_core.engine.cuda.steps import FusedLinear, LoadDense
 from dpiframe_core.features.schema import FeatureSchema
 from dpiframe_core.model.modules import DENSE

@@ -1,4 +1,4 @@
-"""YAML as people mean it: see `StrictLoader`."""
+"""A YAML loader without surprises: see `StrictLoader`."""
 
 from __future__ import annotations
 

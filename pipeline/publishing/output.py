@@ -1,20 +1,24 @@
-"""The output folder of a job: whose it is, what is finished in it, and what may be removed."""
+"""The output folder of a job: claim it for an attempt, finish it with a manifest, clean it up."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import uuid
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 from pipeline.config.job import resolved_yaml
-from pipeline.errors import ConfigError, ResumableError
-from pipeline.planning.plan import JobPlan
+from pipeline.errors import ConfigError, ContractError, ResumableError
+from pipeline.planning.inputs import Quarantined
+from pipeline.planning.job_plan import JobPlan
 from pipeline.publishing.atomic import remove_temporaries, sync_folder, write_atomic
 from pipeline.publishing.records import (
     IdentityFile,
+    Manifest,
+    ManifestFile,
     OutputLayout,
+    Success,
     UnitRecord,
     finished_units,
     has_files,
@@ -24,8 +28,8 @@ from pipeline.publishing.records import (
     write_json,
 )
 
-# What no rerun cures: names or links that the file system cannot follow.
-NEVER = {errno.ENAMETOOLONG, errno.ELOOP}
+# Errors that no rerun cures: names or links that the file system cannot follow.
+NOT_RESUMABLE = {errno.ENAMETOOLONG, errno.ELOOP}
 
 
 @contextlib.contextmanager
@@ -36,7 +40,7 @@ def storage_errors(layout: OutputLayout) -> Iterator[None]:
     except (NotADirectoryError, FileExistsError) as error:
         raise ConfigError(f"output {layout.root} is not a folder: {error}") from error
     except OSError as error:
-        if error.errno in NEVER:
+        if error.errno in NOT_RESUMABLE:
             reason = f"{error.strerror}; choose another output"
             raise ConfigError(f"cannot write to the output {layout.root}: {reason}") from error
         raise ResumableError(
@@ -46,7 +50,7 @@ def storage_errors(layout: OutputLayout) -> Iterator[None]:
 
 
 def claim(layout: OutputLayout, plan: JobPlan) -> tuple[str, dict[str, UnitRecord]]:
-    """Make the output this job's, and start an attempt; the caller holds the lock.
+    """Make the output this job's and start an attempt; the caller holds the lock.
 
     Returns the attempt's id and the records of the units that are published already. Raises
     ConfigError when the output belongs to another job and `overwrite` is off, or holds part files
@@ -76,14 +80,14 @@ def claim(layout: OutputLayout, plan: JobPlan) -> tuple[str, dict[str, UnitRecor
     write_atomic(layout.config, resolved_yaml(plan.config).encode())
     reopen(layout, plan.identity)
     finished = finished_units(layout, (unit.name for unit in plan.units))
-    forget_others(layout, finished)
+    drop_unfinished_records(layout, finished)
     return attempt, finished
 
 
 def reopen(layout: OutputLayout, identity: str) -> None:
-    """Make a finished output an unfinished one: units whose files are whole stay published.
+    """Turn a finished output back into an unfinished one; units with intact files stay published.
 
-    The manifest goes last: a crash in here loses no record, as the next start reads it again.
+    The manifest is removed last, so that after a crash in here the next start reads it again.
     """
     manifest = manifest_of(layout, identity)
     for record in manifest.units if manifest else ():
@@ -94,10 +98,10 @@ def reopen(layout: OutputLayout, identity: str) -> None:
     layout.manifest.unlink(missing_ok=True)
 
 
-def forget_others(layout: OutputLayout, finished: Container[str]) -> None:
-    """Remove records whose files are lost, before the units are scored again.
+def drop_unfinished_records(layout: OutputLayout, finished: Container[str]) -> None:
+    """Remove records of units that will be scored again because their files are lost.
 
-    Else a crash between a new part and its record would leave the new part with the old record.
+    Otherwise a crash between a new part and its record would pair the new part with the old record.
     """
     for path in layout.units.glob("u*.json"):
         if path.stem not in finished:
@@ -106,13 +110,12 @@ def forget_others(layout: OutputLayout, finished: Container[str]) -> None:
 
 
 def clear(layout: OutputLayout) -> None:
-    """Remove what jobs wrote, and nothing else. The identity goes last but one, parts last.
+    """Remove the files that jobs wrote, and nothing else.
 
-    The order keeps a crash in here safe: at no moment does a manifest or a record name a part
-    that is gone.
+    Manifest and records go before the parts, so that after a crash in here none of them names a
+    part that is gone.
     """
-    names = (layout.success, layout.manifest)
-    for path in names:
+    for path in (layout.success, layout.manifest):
         path.unlink(missing_ok=True)
     for path in layout.units.glob("u*.json"):
         if is_part_name(f"part-{path.stem}.parquet"):
@@ -127,7 +130,7 @@ def clear(layout: OutputLayout) -> None:
 
 
 def tidy(layout: OutputLayout) -> None:
-    """After success: remove temporary files, and records, which the manifest holds."""
+    """After success: remove temporary files, and the records, which the manifest contains."""
     for folder in (layout.root, layout.units, layout.rejected):
         remove_temporaries(folder)
     for path in layout.units.glob("u*.json"):
@@ -138,9 +141,9 @@ def tidy(layout: OutputLayout) -> None:
 
 
 def _is_ours(layout: OutputLayout, plan: JobPlan) -> bool:
-    """Whether to go on in the output (or start in an empty one); False: clear it first.
+    """True: continue in the output, or start in an empty one. False: clear it first.
 
-    What another job left before it published anything is cleared without being asked.
+    Files of another job that published nothing are cleared without `overwrite`.
     """
     problem = _other_owner(layout, plan)
     if problem is None:
@@ -154,7 +157,7 @@ def _is_ours(layout: OutputLayout, plan: JobPlan) -> bool:
 
 
 def _other_owner(layout: OutputLayout, plan: JobPlan) -> str | None:
-    """Why the output is not this job's to go on with; None if it is, or is empty."""
+    """Why this job cannot continue in the output; None if it can, or if the output is empty."""
     try:
         owner = read_json(layout.identity, IdentityFile)
     except ConfigError as error:
@@ -179,3 +182,76 @@ def _difference(owner: IdentityFile, plan: JobPlan) -> str:
         key = changed[0]
         return f"its {key} is {owner.config.get(key)!r}, this one's {mine.get(key)!r}"
     return f"its input files were others or have changed: {owner.rows} rows, now {plan.total_rows}"
+
+
+def finish_output(
+    layout: OutputLayout, plan: JobPlan, quarantined: Sequence[Quarantined]
+) -> Manifest:
+    """Check that every row has its outcome, then publish the manifest and `_SUCCESS`.
+
+    `quarantined`: units left out while scoring; the plan holds the files left out before. Raises
+    ResumableError when a unit is missing, ContractError above the limit of rejected rows.
+    """
+    left_out = {entry.unit for entry in quarantined}
+    names = [unit.name for unit in plan.units if unit.name not in left_out]
+    records = finished_units(layout, names)
+    check_complete(plan, records, quarantined)
+    rejected = sum(record.rejected for record in records.values())
+    check_rejected(plan, rejected)
+    manifest = Manifest(
+        identity=plan.identity,
+        bundle_digest=plan.bundle_digest,
+        config=plan.config.model_dump(mode="json"),
+        key_columns=list(plan.columns.key_columns),
+        carry_columns=list(plan.columns.carry_columns),
+        rows=sum(record.rows for record in records.values()),
+        scored=sum(record.scored for record in records.values()),
+        rejected=rejected,
+        units=[records[name] for name in names],
+        quarantined=[*plan.quarantined, *quarantined],
+        files=[
+            ManifestFile(
+                path=file.path,
+                size=file.size,
+                mtime_ns=file.mtime_ns,
+                rows=file.rows,
+                row_groups=file.row_groups,
+            )
+            for file in plan.files
+        ],
+    )
+    write_json(layout.manifest, manifest)
+    write_json(layout.success, Success(identity=plan.identity, rows=manifest.rows))
+    return manifest
+
+
+def check_complete(
+    plan: JobPlan, records: Mapping[str, UnitRecord], quarantined: Sequence[Quarantined]
+) -> None:
+    """Every unit is published or quarantined, and rows in = scored + rejected, unit by unit."""
+    left_out = {entry.unit for entry in quarantined}
+    for unit in plan.units:
+        if unit.name in left_out:
+            continue
+        record = records.get(unit.name)
+        if record is None:
+            raise ResumableError(
+                f"unit {unit.name} ({unit.path}) has no record or its part is gone: something "
+                "removed it while the job ran; run the command again to score it"
+            )
+        if not unit.rows == record.rows == record.scored + record.rejected:
+            raise ResumableError(
+                f"unit {unit.name}: {unit.rows} rows in, but its record counts {record.scored} "
+                f"scored and {record.rejected} rejected; remove its record to score it again"
+            )
+
+
+def check_rejected(plan: JobPlan, rejected: int) -> None:
+    """Raise ContractError when more rows are rejected than the job allows."""
+    # The quotient, as 0.29 * 100 is a little less than 29.
+    if plan.total_rows and rejected / plan.total_rows > plan.config.max_rejected_fraction:
+        raise ContractError(
+            f"{rejected} of {plan.total_rows} rows are rejected, more than max_rejected_fraction "
+            f"{plan.config.max_rejected_fraction:g} allows; the reasons are in the output's "
+            "_rejected folder; fix the input, or allow more and run again"
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pipeline.planning.plan import JobPlan
+from pipeline.planning.job_plan import JobPlan
 from pipeline.publishing.records import OutputLayout
 from pipeline.tracking.settings import DatasetInfo, ModelInfo, TrackingSettings
 from pipeline.tracking.tracker import Tracker, open_tracker
@@ -36,7 +36,7 @@ def start_tracker(plan: JobPlan, layout: OutputLayout, resumed_rows: int) -> Tra
             rows=plan.total_rows,
             bytes=plan.total_bytes,
         ),
-        model=ModelInfo(name=Path(plan.bundle_path).name, digest=plan.bundle_digest),
+        model=ModelInfo(name=Path(config.bundle).name, digest=plan.bundle_digest),
     )
     return tracker
 

@@ -19,8 +19,8 @@ import sys
 import numpy as np
 import dpiframe_core.engine.engine, dpiframe_core.engine.loading
 from dpiframe_core import open_bundle
-from dpiframe_core.engine.cuda.layout import lay_out
-from dpiframe_core.engine.cuda.program import _matrix
+from dpiframe_core.engine.cuda.device_layout import lay_out
+from dpiframe_core.engine.cuda.device_program import _matrix
 from dpiframe_core.engine.host_inputs import checked_inputs, on_device
 from dpiframe_core.lowering import DEVICE_PASSES, lower
 from dpiframe_core.engine.cuda.fused_mlp import one_kernel

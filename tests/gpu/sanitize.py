@@ -27,7 +27,7 @@ from cuda_cases import PRECISIONS, Batch, check, cuda_engine, even_model
 from odd_models import MIXED, Shape
 
 from dpiframe_core import _core
-from dpiframe_core.engine.cuda.engine import CudaEngine, Faults
+from dpiframe_core.engine.cuda.backend import CudaBackend, Faults
 from dpiframe_core.lowering import DEVICE_FORM
 
 SHAPES = (
@@ -82,7 +82,7 @@ class OnDevice:
             raise RuntimeError(f"{name} returned {status}")
 
 
-def run(engine: CudaEngine, batches: list[Batch]) -> None:
+def run(engine: CudaBackend, batches: list[Batch]) -> None:
     """Host and device inputs, ids outside their tables among them."""
     for batch in batches:
         check(engine, batch, batches[0])
@@ -144,7 +144,7 @@ def stored_case(shape: Shape, rows: int, **options: Any) -> None:
         stop = len(file.group_rows)
         memory = np.zeros(file.stored_bytes(names, 0, stop), np.uint8)
         stored = file.read_stored(names, 0, stop, memory)
-    scorer = engine.stored_scorer(use_oov=False)
+    scorer = engine.page_scorer(use_oov=False)
     found = scorer.score(stored, memory, dense)
     assert found is not None
     np.testing.assert_array_equal(found.scores, scores)

@@ -11,13 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from dpiframe_core import BadIdError, _core, load_engine, save_bundle
+from dpiframe_core import BadIdError, load_engine, save_bundle
 from dpiframe_core.model.builtin import Deep, Features, dcnv2
-
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(_core.cuda_device_count() == 0, reason="needs a CUDA device"),
-]
 
 BATCH = 20_000  # rows of ids are long enough for the GPU to read them from a larger array
 

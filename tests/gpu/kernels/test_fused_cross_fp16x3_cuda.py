@@ -10,7 +10,6 @@ import pytest
 import torch
 from cuda_cases import (
     BOUNDS,
-    HAS_GPU,
     Batch,
     batches,
     check,
@@ -24,12 +23,11 @@ from cuda_cases import (
     scaled_error,
 )
 
-from dpiframe_core.engine.cuda.engine import CudaEngine, Faults
+from dpiframe_core.engine.cuda.backend import CudaBackend, Faults
 from dpiframe_core.model.builtin import MODELS, Add, Concat, CrossV2, Deep, Features, Linear
 from dpiframe_core.model.spec import FieldSpec, ModelSpec
 from dpiframe_core.model.torch_module import CTRModel
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a CUDA device")]
 MOST = 30_000  # rows of a batch: an arena that is large enough for the narrowest model
 # Rows of one tile and around, some of the clusters, each of them once and twice, one more
 SIZES = (1, 63, 64, 65, 4096, 4097, 8448, 8449, 20_000)
@@ -96,7 +94,7 @@ def criteo() -> tuple[CTRModel, list[Batch]]:
     return model, batches(model, SIZES)
 
 
-def engine_of(model: CTRModel, **options) -> CudaEngine:
+def engine_of(model: CTRModel, **options) -> CudaBackend:
     return cuda_engine(model, **{"precision": "fp32", "max_batch": MOST, **options})
 
 
@@ -212,7 +210,7 @@ def test_the_same_bits_every_time():
 
 
 def score(
-    engine: CudaEngine, there: list[torch.Tensor], number: int, firsts: dict[int, torch.Tensor]
+    engine: CudaBackend, there: list[torch.Tensor], number: int, firsts: dict[int, torch.Tensor]
 ) -> None:
     """The bits of a batch are those of its first time."""
     ids = there[number]

@@ -10,7 +10,6 @@ import pytest
 import torch
 from cuda_cases import (
     BOUNDS,
-    HAS_GPU,
     Batch,
     batches,
     check,
@@ -24,13 +23,12 @@ from cuda_cases import (
     scaled_error,
 )
 
-from dpiframe_core.engine.cuda.engine import CudaEngine, Faults
+from dpiframe_core.engine.cuda.backend import CudaBackend, Faults
 from dpiframe_core.model.builtin import MODELS, Deep, Features
 from dpiframe_core.model.modules import Add, Wide
 from dpiframe_core.model.spec import FieldSpec, ModelSpec
 from dpiframe_core.model.torch_module import CTRModel
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a CUDA device")]
 MOST = 26_016
 # One tile a cluster, not all of them; as many as clusters; one more; up to four, the last a row
 SIZES = (4097, 8448, 8449, MOST - 31, MOST)
@@ -84,7 +82,7 @@ def criteo() -> tuple[CTRModel, list[Batch]]:
     return model, batches(model, SIZES)
 
 
-def engine_of(model: CTRModel, **options) -> CudaEngine:
+def engine_of(model: CTRModel, **options) -> CudaBackend:
     return cuda_engine(model, **{"precision": "fp16", "max_batch": MOST, **options})
 
 

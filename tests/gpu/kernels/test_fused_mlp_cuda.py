@@ -10,7 +10,6 @@ import pytest
 import torch
 from cuda_cases import (
     BOUNDS,
-    HAS_GPU,
     Batch,
     batches,
     check,
@@ -24,12 +23,11 @@ from cuda_cases import (
 )
 from odd_models import odd_shapes
 
-from dpiframe_core.engine.cuda.engine import Faults
+from dpiframe_core.engine.cuda.backend import Faults
 from dpiframe_core.model.builtin import MODELS, Deep, Features
 from dpiframe_core.model.spec import FieldSpec
 from dpiframe_core.model.torch_module import CTRModel
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a CUDA device")]
 NAMES = ("wdl", "deepfm", "dcn", "dcnv2")
 PRECISIONS = ("fp16", "bf16")
 ROWS = 4096  # the most that one wave of clusters has

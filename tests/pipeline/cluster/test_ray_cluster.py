@@ -8,9 +8,9 @@ import sys
 import psutil
 import pytest
 
-from pipeline.cluster.machine import Machine, cluster_machine, local_machine
-from pipeline.cluster.quick_ray import IDLE, SYSTEM_CONFIG
 from pipeline.cluster.ray_cluster import running_cluster
+from pipeline.cluster.ray_private import IDLE, SYSTEM_CONFIG
+from pipeline.sizing.machine import Machine, cluster_machine, local_machine
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere", "localhost:99999"])

@@ -12,7 +12,7 @@ import pytest
 from plan_jobs import encoded_table, job, write
 
 from pipeline.errors import ConfigError, ContractError
-from pipeline.planning.footers.footer import CorruptFileError, FooterReader
+from pipeline.planning.footers import CorruptFileError, FooterReader
 from pipeline.planning.inputs import InputFile, list_inputs, scan_inputs
 
 

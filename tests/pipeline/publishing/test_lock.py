@@ -16,8 +16,7 @@ import pytest
 from plan_jobs import ordinary_user
 
 from pipeline.errors import ConfigError, LockedError, ResumableError
-from pipeline.publishing.lock import OutputLock
-from pipeline.publishing.lock_owner import Owner
+from pipeline.publishing.lock import OutputLock, Owner
 
 ROOT = Path(__file__).resolve().parents[3]
 WAIT = 30.0  # seconds: far more than a start of Python takes

@@ -27,10 +27,11 @@ from dpiframe_core import CTRModel
 from pipeline.cluster.signals import StopSignals
 from pipeline.config.job import JobConfig
 from pipeline.errors import ConfigError, ContractError, DpiframeError, ResumableError
-from pipeline.planning.plan import describe_plan, make_plan
+from pipeline.planning.plan import make_plan
 from pipeline.publishing.output import claim
 from pipeline.publishing.records import OutputLayout
 from pipeline.publishing.verify import verify_output
+from pipeline.scoring.dry_run import describe_plan, output_state
 from pipeline.scoring.job import Job, JobResult, run_job
 
 pytestmark = pytest.mark.usefixtures("ray_session")
@@ -134,7 +135,8 @@ def test_a_finished_job_that_lost_a_part_scores_that_unit_again(
     lost = next(case.output.glob("part-u000003-*"))
     before = {name: stamp for name, stamp in stamps(case.output).items() if name != lost.name}
     damage(lost)
-    described = describe_plan(make_plan(case.config()))
+    plan = make_plan(case.config())
+    described = describe_plan(plan, output_state(plan))
 
     result = case.run()
 
