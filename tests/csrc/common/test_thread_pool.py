@@ -1,4 +1,4 @@
-"""The thread pool throws where threads cannot be started or tasks fail; it never ends the process."""
+"""The thread pool throws where threads do not start or tasks fail; it never ends the process."""
 
 from __future__ import annotations
 
