@@ -14,7 +14,7 @@
 
 #include "cuda/device_buffer.h"
 #include "cuda/stream.h"
-#include "parquet/stored_chunks.h"
+#include "parquet/column_pages.h"
 #include "runtime/bad_id_report.h"
 #include "runtime/batch_ring.h"
 
@@ -42,7 +42,7 @@ class GrowingPinnedBuffer {
 };
 
 struct StoredUnit {
-  const parquet::StoredColumns& ids;
+  const parquet::ColumnPages& ids;
   std::span<const std::uint8_t>
       bytes;           // where its pages lie; page-locked, or the copy takes longer
   const float* dense;  // [num_dense, dense_stride]
