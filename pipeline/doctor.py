@@ -1,4 +1,4 @@
-"""Doctor: what is installed here, which backends work, and what to do about what does not."""
+"""Doctor: what is installed, which backends work, and how to fix what does not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PACKAGES = ("dpiframe", "torch", "ray", "pyarrow", "numpy", "mlflow", "pydantic"
 
 
 class Check(NamedTuple):
-    """One line of the report: `ok` is None for a mere fact; `advice` says what to do."""
+    """One line of the report: `ok` None for a plain fact; `advice` says what to do."""
 
     name: str
     ok: bool | None
@@ -56,7 +56,7 @@ def _package(name: str) -> Check:
 def _guarded(name: str, look: Callable[[str], Check]) -> Check:
     try:
         return look(name)
-    except Exception as error:  # a report on a broken machine must still come out
+    except Exception as error:  # the report must be complete on a broken machine, too
         return Check(name, False, f"{type(error).__name__}: {error}", "install the package again")
 
 

@@ -49,6 +49,23 @@ def test_links_lead_somewhere(page):
             assert not anchor or anchor in _anchors(target), link
 
 
+def _expanded(path: str) -> list[str]:
+    """`a.{h,cpp}` -> `a.h`, `a.cpp`."""
+    braces = re.search(r"\{([^}]*)\}", path)
+    if braces is None:
+        return [path]
+    head, tail = path[: braces.start()], path[braces.end() :]
+    return [p for part in braces[1].split(",") for p in _expanded(head + part + tail)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_named_files_exist(page):
+    tops = "csrc|dpiframe_core|pipeline|jobs|tests|docs|configs"
+    for name in re.findall(rf"`((?:{tops})/[a-z][\w./*{{}},-]*)`", page.read_text()):
+        for path in _expanded(name):
+            assert list(ROOT.glob(path)), path
+
+
 def _folders(*tops: str) -> set[str]:
     """Folders with files in them, at and below these, caches left out."""
     files = [p for top in tops for p in (ROOT / top).rglob("*") if p.is_file()]

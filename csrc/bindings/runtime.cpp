@@ -200,7 +200,7 @@ struct CudaVector {
 using parquet::ColumnPages;
 
 // Dense features [N, B], whose rows may lie apart.
-void take_dense(const py::array& dense, StoredUnit& unit) {
+void take_dense(const py::array& dense, UnitPages& unit) {
   if (dense.size() == 0) return;
   DPIF_CHECK(py::isinstance<Array<float>>(dense) && dense.ndim() == 2 &&
                  dense.shape(1) == unit.ids.rows && dense.strides(1) == sizeof(float) &&
@@ -217,7 +217,7 @@ void take_dense(const py::array& dense, StoredUnit& unit) {
 py::object score_pages(PageScorer& scorer, const ColumnPages& ids, const py::array& memory,
                        const py::array& dense, const py::array& out, bool use_oov) {
   const auto bytes = contiguous_argument<std::uint8_t>(memory, "memory", 1);
-  StoredUnit unit{ids,    {bytes.data(), static_cast<std::size_t>(bytes.size())}, nullptr, 0, 0,
+  UnitPages unit{ids,    {bytes.data(), static_cast<std::size_t>(bytes.size())}, nullptr, 0, 0,
                   use_oov};
   take_dense(dense, unit);
   float* scores = writable_argument<float>(out, "out", ids.rows);

@@ -1,4 +1,4 @@
-// Memory of the host for large arrays, which a GPU reads by itself once its pages are locked.
+// Host memory for large arrays, which a GPU reads by itself once its pages are locked.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@ class HostMemory {
   HostMemory(const HostMemory&) = delete;
   HostMemory& operator=(const HostMemory&) = delete;
 
-  // Locks the pages for every CUDA device; returns whether they are. Not where there is no CUDA, or
-  // the system locks no more memory: a copy then goes through memory that is locked.
+  // Locks the pages for every CUDA device; returns whether they are locked. They are not without
+  // CUDA, or where the system locks no more memory; CUDA then copies through a buffer of its own.
   bool lock();
 
   void* get() const { return data_; }

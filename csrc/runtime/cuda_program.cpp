@@ -131,8 +131,8 @@ const float* CudaProgram::numbers(int weight) const {
   return weight < 0 ? nullptr : reinterpret_cast<const float*>(places_.at(weight));
 }
 
-void CudaProgram::add_step(std::function<void(std::int64_t, const BatchMemory&, cudaStream_t)> launch,
-                           bool takes_batch) {
+void CudaProgram::add_step(
+    std::function<void(std::int64_t, const BatchMemory&, cudaStream_t)> launch, bool takes_batch) {
   steps_.push_back({std::move(launch), takes_batch});
 }
 

@@ -175,20 +175,20 @@ class ShardWriter:
         self.num_rows = 0
 
     def write(self, table: pa.Table) -> None:
-        """Take a table of any size; write the row groups that are complete."""
+        """Add a table of any size; write complete row groups."""
         self._waiting.append(table)
         self._num_waiting += table.num_rows
         while self._num_waiting >= self._next_group():
             self._write_group(self._next_group())
 
     def close(self) -> None:
-        """Write what is left, and close the last shard."""
+        """Write the remaining rows and close the last shard."""
         if self._num_waiting:
             self._write_group(self._num_waiting)
         self._close_shard()
 
     def abandon(self) -> None:
-        """Close the open file without writing what is left."""
+        """Close the open file without writing the remaining rows."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all: temporary name, fsync, rename, fsync of the folder."""
+"""Atomic files: temporary name, fsync, rename, fsync of the folder."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import os
 import uuid
 from pathlib import Path
 
-# Temporary files carry this mark, so that those of a killed process are recognised later.
+# The mark in the names of temporary files, by which those of a killed process are found later.
 TEMP_MARK = ".dpiframe-tmp-"
 
 
 def write_atomic(path: Path, data: bytes | memoryview) -> None:
-    """Write `data` under `path`: a reader sees the old file, the new file, never a part of it.
+    """Write `data` to `path` so that a reader sees the old file or the new one, never a part.
 
-    Raises OSError (disk full, permission, ...) and leaves no temporary file behind when it can.
+    Raises OSError (disk full, permission, ...) and removes its temporary file if it can.
     """
     temporary = temp_path(path)
     try:
@@ -25,12 +25,12 @@ def write_atomic(path: Path, data: bytes | memoryview) -> None:
 
 
 def temp_path(path: Path) -> Path:
-    """A hidden name in the folder of `path` that no other attempt uses."""
+    """A unique hidden name in the folder of `path`."""
     return path.with_name(f".{path.name}{TEMP_MARK}{uuid.uuid4().hex[:12]}")
 
 
 def write_synced(path: Path, data: bytes | memoryview) -> None:
-    """Write a new file and push it to the disk before returning."""
+    """Write a new file and fsync it."""
     with path.open("xb") as file:
         file.write(data)
         file.flush()
@@ -38,13 +38,13 @@ def write_synced(path: Path, data: bytes | memoryview) -> None:
 
 
 def commit(temporary: Path, path: Path) -> None:
-    """Give a synced temporary file its final name, and push the folder's entry to the disk."""
+    """Rename a synced temporary file to its final name, and fsync the folder."""
     temporary.replace(path)
     sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:
-    """Push a folder's entries to the disk, so that a rename outlives a power cut."""
+    """Fsync a folder, so that a rename in it survives a power failure."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -53,7 +53,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def remove_temporaries(folder: Path) -> int:
-    """Remove what killed attempts left in `folder` (not below it); returns how many files."""
+    """Remove temporary files of killed attempts from `folder` (not below it); returns how many."""
     found = list(folder.glob(f".*{TEMP_MARK}*")) if folder.is_dir() else []
     for path in found:
         path.unlink(missing_ok=True)

@@ -1,6 +1,6 @@
-"""What a job writes beside the scores: unit records, identity, manifest, and where they lie.
+"""The files of an output beside the scores (unit records, identity, manifest), and its layout.
 
-A unit counts as published from the moment its record exists: the record is written last.
+A unit is published when its record exists: the record is written last.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class OutputLayout:
         return any([*made, *self.parts(), *self.units.glob("u*.json")])
 
     def foreign_parts(self) -> list[Path]:
-        """Parquet files that a reader would take for scores, though no job gives such names."""
+        """Parquet files that a reader would mistake for scores, by names that no job gives."""
         return sorted(p for p in self.root.glob("*.parquet") if not is_part_name(p.name))
 
 
@@ -216,26 +216,26 @@ def read_json(path: Path, kind: type[Record]) -> Record | None:
 
 
 def completed(layout: OutputLayout, identity: str) -> Manifest | None:
-    """The manifest if this very job has finished before; its files may be lost, see `is_whole`."""
+    """The manifest if this job has finished before; its files may be lost, see `is_whole`."""
     success = read_json(layout.success, Success)
     return manifest_of(layout, identity) if success and success.identity == identity else None
 
 
 def manifest_of(layout: OutputLayout, identity: str) -> Manifest | None:
-    """The manifest if it is of this job; without `_SUCCESS` the job may have ended at it."""
+    """The manifest if it is this job's; `_SUCCESS` may still be missing."""
     manifest = read_json(layout.manifest, Manifest)
     return manifest if manifest is not None and manifest.identity == identity else None
 
 
 def is_whole(layout: OutputLayout, manifest: Manifest, units: Iterable[str]) -> bool:
-    """Whether a finished job still has these units and no others, and their files by size."""
+    """Whether a finished job has exactly these units, and their files with the recorded sizes."""
     found = [record.unit for record in manifest.units]
     found += [entry.unit for entry in manifest.quarantined if entry.unit is not None]
     return sorted(found) == sorted(units) and all(has_files(layout, r) for r in manifest.units)
 
 
 def finished_units(layout: OutputLayout, units: Iterable[str]) -> dict[str, UnitRecord]:
-    """Records of the units that are published: the record is there, and the files it names are.
+    """Records of the published units: the record exists, and so do the files that it names.
 
     A part that is missing or has another size makes its unit pending again.
     """

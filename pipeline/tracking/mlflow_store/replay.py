@@ -29,7 +29,7 @@ class Replayed:
 
 
 def replay(output: Path, uri: str | None, timeout_s: float) -> Replayed:
-    """Send to `uri`, or to the store that the last job in `output` was told, for `timeout_s`.
+    """Send to `uri`, or to the store of the last job in `output`, for at most `timeout_s`.
 
     Raises ConfigError when nothing was ever tracked there, ResumableError when records are left.
     """

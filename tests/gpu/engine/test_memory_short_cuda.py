@@ -13,6 +13,7 @@ from cuda_cases import DEVICE, free_bytes
 from job_cases import encoded_table, reference_scores, tiny_bundle, tiny_spec
 
 from dpiframe_core import load_engine
+from dpiframe_core.errors import DeviceMemoryError
 from pipeline.errors import UnitFailedError
 from pipeline.scoring.resizing_engine import ResizingEngine
 
@@ -52,11 +53,16 @@ def test_no_room_at_all_is_an_error_and_no_loop(tmp_path: Path) -> None:
     tiny_bundle(tmp_path / "bundle")
     load = partial(load_engine, tmp_path / "bundle", device="cuda")
     load(max_batch=64).close()  # the context and the kernels are there already
-    filler = [leave(2**21)]
-    with contextlib.suppress(torch.OutOfMemoryError):
-        while True:  # what the allocator rounded away, of which it takes 2 MiB for small tensors
-            filler.append(torch.empty(2**20, dtype=torch.uint8, device=DEVICE))
-
-    with pytest.raises(UnitFailedError, match="batches of 1024 rows"):
-        ResizingEngine(lambda rows: load(max_batch=rows), ROWS)
-    del filler
+    filler, engines = leave(2**21), []
+    try:
+        with contextlib.suppress(DeviceMemoryError):
+            while (
+                True
+            ):  # the driver gives memory of closed engines to new ones alone
+                engines.append(load(max_batch=1024))
+        with pytest.raises(UnitFailedError, match="batches of 1024 rows"):
+            ResizingEngine(lambda rows: load(max_batch=rows), ROWS)
+    finally:  # the frames of a failure would keep the GPU full for all tests that follow
+        for engine in engines:
+            engine.close()
+        del filler

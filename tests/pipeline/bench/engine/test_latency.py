@@ -1,4 +1,4 @@
-"""The engine benchmark: implementations agree, and its table says what was measured."""
+"""The latency benchmark: implementations agree, and its table says what was measured."""
 
 from __future__ import annotations
 

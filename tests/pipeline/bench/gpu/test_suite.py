@@ -1,4 +1,4 @@
-"""The results of a GPU: targets, parts that are measured at several times, the page."""
+"""The suite of a GPU: targets, parts that are measured at several times, the page."""
 
 from __future__ import annotations
 

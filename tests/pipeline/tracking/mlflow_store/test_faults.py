@@ -21,7 +21,7 @@ from pipeline.tracking.settings import TrackingSettings
 from pipeline.tracking.spool import read_run
 from pipeline.tracking.tracker import open_tracker
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 SOON_S = 10.0  # for what needs no answer of MLflow
 
 

@@ -1,4 +1,4 @@
-"""The pages of GPUs in docs/gpu are what their records say, read by the code of today."""
+"""The pages in docs/gpu are what the code makes of their JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from pipeline.bench.gpu.page import page
 from pipeline.bench.gpu.results import Results
 
-RECORDS = sorted((Path(__file__).parents[3] / "docs" / "gpu").glob("nvidia_*.json"))
+RECORDS = sorted((Path(__file__).parents[4] / "docs" / "gpu").glob("nvidia_*.json"))
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda path: path.stem)

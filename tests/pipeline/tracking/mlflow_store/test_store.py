@@ -18,7 +18,7 @@ from pipeline.tracking.metrics import METRICS
 from pipeline.tracking.mlflow_store.quiet import quiet_mlflow
 from pipeline.tracking.mlflow_store.replay import replay
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 
 @pytest.fixture(scope="module")
