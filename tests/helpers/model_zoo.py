@@ -8,8 +8,8 @@ import itertools
 import numpy as np
 import torch
 
+from dpiframe_core import FieldSpec, ModelSpec
 from dpiframe_core.model.builtin import Deep, Features, dcn, dcnv2, deepfm, wdl
-from dpiframe_core.model.spec import FieldSpec, ModelSpec
 from dpiframe_core.model.torch_module import CTRModel
 
 ROWS = (1, 2, 7, 19, 111, 1000, 3)
