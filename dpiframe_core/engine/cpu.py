@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from dpiframe_core import _core
-from dpiframe_core.engine.backend import BadIds, DeviceSeconds, HostPart
+from dpiframe_core.engine.batches import BadIds, DeviceSeconds, HostPart
 from dpiframe_core.engine.host_inputs import Columns, cut
 from dpiframe_core.engine.one_caller import OneCaller
 from dpiframe_core.program import steps as p

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpiframe_core import _core
-from dpiframe_core.engine.backend import BadIds, DeviceSeconds, HostPart
+from dpiframe_core.engine.batches import BadIds, DeviceSeconds, HostPart
 from dpiframe_core.engine.cuda.device_layout import lay_out
 from dpiframe_core.engine.cuda.device_program import DeviceProgram
 from dpiframe_core.engine.cuda.page_scorer import SLOTS as UNIT_SLOTS
