@@ -344,7 +344,7 @@ class DeviceTensors:
     """
 
     def __init__(self, type: type, num_fields: int, num_dense: int, device: int) -> None: ...
-    def places(
+    def matrices(
         self, ids: Any, dense: Any
     ) -> tuple[tuple[int, int, int], tuple[int, int, int], int] | None:
         """Address, stride in numbers and bytes of a number of ids [F, B] and of dense [N, B], zeros
@@ -794,7 +794,7 @@ def pack_ids(
     """
 
 class LinearParams:
-    """A product with its epilogue (csrc/kernels/gemm/linear.h); arrays are device addresses, 0: none."""
+    """A product with its epilogue (csrc/kernels/gemm/linear.h): device addresses, 0 for none."""
 
     rows: int
     n: int

@@ -101,7 +101,7 @@ class Engine:
         `ids`: [F, B] int32 or int64, field-major, or F columns [B] (no copy is made of either);
         `dense`: [N, B] float32 or N columns, None where the model has none. Any B >= 0. Dense
         values must be finite, which is not checked: the score of any other means nothing.
-        Arrays on the engine's GPU (`__cuda_array_interface__` or DLPack) are read where they lie,
+        Arrays on the engine's GPU (`__cuda_array_interface__` or DLPack) are read in place,
         and the result is an array there too; the call returns when it is complete.
         ValueError for wrong shapes or types, BadIdError for an id outside its table with the
         policy `fail`; with `oov` such an id scores as its field's `oov_row`.
@@ -131,8 +131,8 @@ class Engine:
                 scores = np.empty(batch, np.float32)
                 waiting.append(_Streamed(columns, scores, np.zeros(len(columns), np.int64)))
                 for start in range(0, batch, self.max_batch):
-                    rows = slice(start, start + self.max_batch)
-                    yield cut(columns, rows), cut(values, rows), scores[rows]
+                    part = slice(start, start + self.max_batch)
+                    yield cut(columns, part), cut(values, part), scores[part]
 
         with closing(self._ready().stream(parts(), self._use_oov)) as found:
             for counts in found:

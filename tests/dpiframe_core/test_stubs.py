@@ -16,7 +16,10 @@ ALLOWED = ROOT / "tests/stubtest_allowlist.txt"
 
 # pybind11 gives every class its own metaclass, and a class that Python cannot make an __init__ that
 # raises.
-PYBIND = ("metaclass differs", '__init__ is inconsistent, stub does not have *args parameter "args"')
+PYBIND = (
+    "metaclass differs",
+    '__init__ is inconsistent, stub does not have *args parameter "args"',
+)
 
 
 def bound_with_cuda() -> set[str]:
