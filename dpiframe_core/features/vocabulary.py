@@ -1,4 +1,5 @@
-"""Vocabularies: the distinct values of a field, in the order of their ids, and finding values among them.
+"""Vocabularies: the distinct values of a field, in the order of their ids, and finding values among
+them.
 
 A vocabulary is a plain Arrow array without nulls or repeats, of strings or of int64; the value at
 position p has row 2 + p. As numpy tensors (for safetensors) a vocabulary of strings is its utf-8

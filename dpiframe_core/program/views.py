@@ -1,7 +1,7 @@
 """Columns of a program's buffers, and what they hold while a program is run or bounded.
 
-A buffer is a matrix [B, width] of activations; a view is a range of its columns. `dense` [B, N], the
-dense features, is the one buffer that comes from outside.
+A buffer is a matrix [B, width] of activations; a view is a range of its columns. `dense` [B, N],
+the dense features, is the one buffer that comes from outside.
 """
 
 from __future__ import annotations

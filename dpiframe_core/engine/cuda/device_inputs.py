@@ -39,8 +39,8 @@ def device_array(value: Any) -> Any:
 def matrix_at(
     array: Any, name: str, num_features: int, types: Types, device: int
 ) -> tuple[Matrix, int]:
-    """The matrix of an array [num_features, B], and B. ValueError where it is of another type, shape,
-    layout or device.
+    """The matrix of an array [num_features, B], and B. ValueError where it is of another type,
+    shape, layout or device.
     """
     kind: Any
     shape: tuple[int, ...]
@@ -93,7 +93,8 @@ class DeviceInputs:
         self._ahead: Tensor | None = None  # what will do when the same are asked for
 
     def matrices(self, ids: Any, dense: Any) -> tuple[Matrix, Matrix, int]:
-        """The matrices of ids [F, B] and dense [N, B], and B; an input that the model lacks is ignored.
+        """The matrices of ids [F, B] and dense [N, B], and B; an input that the model lacks is
+        ignored.
 
         ValueError as `matrix_at`.
         """

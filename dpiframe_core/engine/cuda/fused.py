@@ -1,8 +1,9 @@
 """Which fused forward kernel runs a program as a whole, and for batches of how many samples.
 
-The kernels are csrc/kernels/fused: `mlp` takes an MlpForm in 16 bits; `cross` and `cross_persistent`
-a CrossForm in 16 bits, `cross_fp16x3` one in fp32. The form is what lowering found (find_form); here
-it is asked whether its sizes are within the limits of the kernel for the precision.
+The kernels are csrc/kernels/fused: `mlp` takes an MlpForm in 16 bits; `cross` and
+`cross_persistent` a CrossForm in 16 bits, `cross_fp16x3` one in fp32. The form is what lowering
+found (find_form); here it is asked whether its sizes are within the limits of the kernel for the
+precision.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Which programs are found to have a form that a fused forward kernel can run, and what it holds."""
+"""Which programs are found to have a form that a fused forward kernel can run, and what it holds.
+"""
 
 from __future__ import annotations
 
