@@ -163,11 +163,11 @@ class ParquetFile:
 
         OSError; ValueError: pages are corrupt, hold nulls, or what is not known here.
         """
-    def stored_bytes(self, names: Sequence[str], first: int, stop: int) -> int:
-        """Bytes of memory that `read_stored` needs for these columns. ValueError as there."""
-    def read_stored(
+    def pages_bytes(self, names: Sequence[str], first: int, stop: int) -> int:
+        """Bytes of memory that `read_pages` needs for these columns. ValueError as there."""
+    def read_pages(
         self, names: Sequence[str], first: int, stop: int, memory: NDArray[np.uint8]
-    ) -> StoredColumns:
+    ) -> ColumnPages:
         """Fill `memory` with the columns' pages as they are stored, and list them.
 
         All columns have numbers of 4 bytes, or all of 8; pages are not compressed or by zstd.
@@ -175,7 +175,7 @@ class ParquetFile:
         not unpack. Whether pages are corrupt inside shows when they are unpacked.
         """
 
-class StoredColumns:
+class ColumnPages:
     """Pages of columns of numbers, whose bytes lie in memory that the caller keeps."""
 
     @property
@@ -185,10 +185,10 @@ class StoredColumns:
     @property
     def number_bytes(self) -> int: ...
     @property
-    def packed_bytes(self) -> int:
+    def compressed_bytes(self) -> int:
         """What was read."""
     @property
-    def unpacked_bytes(self) -> int:
+    def uncompressed_bytes(self) -> int:
         """The room that all compressed pages need."""
     @property
     def num_pages(self) -> int: ...
@@ -711,13 +711,13 @@ class PageScorer:
         """`num_slots` units are on the device at a time, whose memory grows to what they need."""
     def score(
         self,
-        ids: StoredColumns,
+        ids: ColumnPages,
         memory: NDArray[np.uint8],
         dense: NDArray[np.float32],
         out: NDArray[np.float32],
         use_oov: bool,
     ) -> tuple[NDArray[np.int64] | None, list[float], tuple[float, float, float, float]] | None:
-        """Fill out [B] from ids [F] as `read_stored` left them in `memory`, and dense [N, B].
+        """Fill out [B] from ids [F] as `read_pages` left them in `memory`, and dense [N, B].
 
         None where a page is corrupt. Else the counters (None: no bad ids), seconds of each batch,
         seconds of copying in, unpacking, computing, copying out. DeviceMemoryError where the device
@@ -794,7 +794,7 @@ def pack_ids(
     """
 
 class LinearParams:
-    """A product with its epilogue (csrc/kernels/gemm/linear.h): device addresses, 0 for none."""
+    """A product with its epilogue (csrc/kernels/gemm/linear.h); device addresses, 0: none."""
 
     rows: int
     n: int

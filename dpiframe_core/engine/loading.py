@@ -40,9 +40,9 @@ def load_engine(  # noqa: PLR0913 - the one call that users make: keywords read 
     whole process (default: torch's setting), for a GPU those that pack batches (default: up to 16).
     `precision` "bf16" computes in fp16 where the weights show that fp16 holds all numbers, dense
     features as the bundle's schema makes them. With `on_bad_id="oov"` every field needs an
-    `oov_row`. The CPU computes in float32 whatever the precision, which is within the bound of
-    each. DeviceMemoryError where the GPU has too little memory: all that was taken is given back,
-    and a smaller `max_batch` may fit.
+    `oov_row`. The CPU computes in float32 whatever the precision, within the bound of each.
+    DeviceMemoryError where the GPU has too little memory: all that was taken is given back, and a
+    smaller `max_batch` may fit.
     """
     gpu = _chosen_gpu(device)
     _check_choice("precision", precision, PRECISIONS)

@@ -142,15 +142,15 @@ def stored_case(shape: Shape, rows: int, **options: Any) -> None:
         pq.write_table(pa.table(columns), path, **options)
         file = _core.ParquetFile(path)
         stop = len(file.group_rows)
-        memory = np.zeros(file.stored_bytes(names, 0, stop), np.uint8)
-        stored = file.read_stored(names, 0, stop, memory)
+        memory = np.zeros(file.pages_bytes(names, 0, stop), np.uint8)
+        stored = file.read_pages(names, 0, stop, memory)
     scorer = engine.page_scorer(use_oov=False)
     found = scorer.score(stored, memory, dense)
     assert found is not None
     np.testing.assert_array_equal(found.scores, scores)
     rng, whole = np.random.default_rng(rows), memory.copy()
     for _ in range(20):
-        memory[rng.integers(0, stored.packed_bytes, 9)] ^= 0x55
+        memory[rng.integers(0, stored.compressed_bytes, 9)] ^= 0x55
         scorer.score(stored, memory, dense)
         memory[:] = whole
     print(f"stored, {options}: {time.monotonic() - began:.1f} s", flush=True)

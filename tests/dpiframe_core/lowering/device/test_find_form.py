@@ -1,5 +1,4 @@
-"""Which programs are found to have a form that a fused forward kernel can run, and what it holds.
-"""
+"""Which programs have a form that a fused forward kernel can run, and what the form holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-// Values of a dictionary-encoded page: parquet's hybrid of runs and bit-packed indices.
+// Decodes parquet's RLE/bit-packed hybrid on the CPU: indices of dictionary pages, levels.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace dpiframe::parquet {
 // This many bytes behind a page must be readable: indices are unpacked eight at a time.
 constexpr std::size_t kPagePadding = 64;
 
-// A piece of bit-packed indices: `count` of `width` bits from `bits` on.
+// A bit-packed run: `count` indices of `width` bits from `bits` on.
 struct PackedIndices {
   const std::uint8_t* bits;
   std::int64_t count;

@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pyarrow as pa
 import pytest
+from column_pages import check_pages, decode, read_pages
 from parquet_by_hand import (
     INDEX,
     RLE_DICTIONARY,
@@ -22,7 +23,6 @@ from parquet_by_hand import (
 )
 from parquet_files import DICTIONARIES, PAGES, required
 from parquet_files import write as write_table
-from stored_columns import check_stored, decode, read_stored
 
 from dpiframe_core import _core
 
@@ -70,11 +70,11 @@ def test_values(tmp_path, kind, codec, version, form, pages):
     for number, columns in enumerate([table, required(table)]):
         path = tmp_path / str(number)
         write_table(path, columns, compression=codec, data_page_version=version, **options)
-        stored = check_stored(path, table.column_names)
+        stored = check_pages(path, table.column_names)
         assert (stored.columns, stored.rows, stored.number_bytes) == (6, 5003, int(kind[2]))
         assert stored.num_pages >= 6
-        assert stored.unpacked_bytes % 16 == 0
-        assert (stored.unpacked_bytes > 0) == (codec == "zstd")
+        assert stored.uncompressed_bytes % 16 == 0
+        assert (stored.uncompressed_bytes > 0) == (codec == "zstd")
 
 
 @pytest.mark.parametrize("form", DICTIONARIES)
@@ -85,7 +85,7 @@ def test_row_groups_of_odd_sizes_and_every_range_of_them(tmp_path, codec, form):
     path = write_table(tmp_path / "f", groups, compression=codec, **DICTIONARIES[form])
     names = ["runs", "unique", "runs", "constant"]  # not as they lie in the file, one twice
     for first, stop in itertools.combinations_with_replacement(range(len(sizes) + 1), 2):
-        check_stored(path, names, first, stop)
+        check_pages(path, names, first, stop)
 
 
 def test_columns_that_do_not_lie_side_by_side(tmp_path):
@@ -96,14 +96,14 @@ def test_columns_that_do_not_lie_side_by_side(tmp_path):
         for names in itertools.islice(
             itertools.permutations(groups[0].column_names[:6], count), 40
         ):
-            check_stored(path, names)
+            check_pages(path, names)
 
 
 @pytest.mark.parametrize("size", [1, 2])
 def test_empty_files(tmp_path, size):
     path = write_table(tmp_path / "f", [table_of("<i8", 0)] * size)
-    stored = check_stored(path, ["few", "runs"])
-    assert (stored.rows, stored.num_pages, stored.packed_bytes) == (0, 0, 0)
+    stored = check_pages(path, ["few", "runs"])
+    assert (stored.rows, stored.num_pages, stored.compressed_bytes) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -121,7 +121,7 @@ def test_indices_of_every_bit_width(tmp_path, width, kind):
             v1(body, 1206, RLE_DICTIONARY, header=header),
             v1(plain(kind, keys), 200),
         ]
-        check_stored(write(tmp_path / "f", pages, 1406, kind=kind), ["x"])
+        check_pages(write(tmp_path / "f", pages, 1406, kind=kind), ["x"])
 
 
 @pytest.mark.parametrize("rows", [1, 7, 8, 9, 31, 32, 33, 1000])
@@ -130,7 +130,7 @@ def test_the_last_bit_packed_run_may_be_padded_or_cut(tmp_path, rows, cut):
     body = indexed(4, (np.arange(rows) % 13).tolist())
     body = body[: len(body) - (-rows % 8) // 2] if cut else body
     pages = [WORDS, v1(body, rows, RLE_DICTIONARY)]
-    check_stored(write(tmp_path / "f", pages, rows), ["x"])
+    check_pages(write(tmp_path / "f", pages, rows), ["x"])
 
 
 @pytest.mark.parametrize("rows", [30, 33, 1000, 20_000])
@@ -150,7 +150,7 @@ def test_many_short_runs(tmp_path, rows):
     for codec in CODECS:
         words = dictionary(BODY, 20, codec=codec)
         pages = [words, v1(indexed(5, *runs), rows, RLE_DICTIONARY, codec=codec)]
-        check_stored(write(tmp_path / "f", pages, rows, codec=codec), ["x"])
+        check_pages(write(tmp_path / "f", pages, rows, codec=codec), ["x"])
 
 
 def test_pages_of_all_kinds_in_one_chunk(tmp_path):
@@ -169,7 +169,7 @@ def test_pages_of_all_kinds_in_one_chunk(tmp_path):
             v1(indexed(5, (19, 10)), 2, RLE_DICTIONARY, **form),  # a run longer than its page
         ]
         path = write(tmp_path / "f", pages, 49, codec=codec)
-        stored, memory = read_stored(_core.ParquetFile(str(path)), ["x"])
+        stored, memory = read_pages(_core.ParquetFile(str(path)), ["x"])
         wanted = [101, 102, 103, *[100] * 4, *VALUES, *VALUES, 119, 119]
         assert decode(stored, memory)[0].tolist() == wanted
 
@@ -204,10 +204,10 @@ def test_levels(tmp_path, codec, levels, version):
         data = v2(body, 1100, levels=form, codec=codec)
     path = write(tmp_path / "f", [data], 1100, codec=codec, optional=True)
     if levels in LEVELS:
-        check_stored(path, ["x"])
+        check_pages(path, ["x"])
     else:
         with pytest.raises(ValueError, match=r"nulls|cut off|run of|header"):
-            check_stored(path, ["x"])
+            check_pages(path, ["x"])
 
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
@@ -218,32 +218,32 @@ def test_nulls(tmp_path, version, statistics):
     options["compression"] = "none"
     file = _core.ParquetFile(str(write_table(tmp_path / "f", table, **options)))
     with pytest.raises(ValueError):
-        decode(*read_stored(file, ["x"]))
+        decode(*read_pages(file, ["x"]))
 
 
 @pytest.mark.parametrize("codec", ["snappy", "gzip"])
 def test_codecs_that_a_gpu_does_not_unpack(tmp_path, codec):
     path = write_table(tmp_path / "f", pa.table({"x": [1, 2]}), compression=codec)
     with pytest.raises(ValueError, match="column x"):
-        read_stored(_core.ParquetFile(str(path)), ["x"])
+        read_pages(_core.ParquetFile(str(path)), ["x"])
 
 
 def test_wrong_arguments(tmp_path):
     table = table_of("<i4", 100).append_column("wide", [np.arange(100)])
     file = _core.ParquetFile(str(write_table(tmp_path / "f", table, compression="none")))
     with pytest.raises(ValueError, match="no columns"):
-        file.stored_bytes([], 0, 1)
+        file.pages_bytes([], 0, 1)
     with pytest.raises(ValueError, match="column y"):
-        file.stored_bytes(["few", "y"], 0, 1)
+        file.pages_bytes(["few", "y"], 0, 1)
     with pytest.raises(ValueError, match="wide has numbers of 8 bytes"):
-        file.stored_bytes(["few", "wide"], 0, 1)
+        file.pages_bytes(["few", "wide"], 0, 1)
     with pytest.raises(ValueError, match="row groups 1 to 2"):
-        file.stored_bytes(["few"], 1, 2)
-    size = file.stored_bytes(["few", "runs"], 0, 1)
+        file.pages_bytes(["few"], 1, 2)
+    size = file.pages_bytes(["few", "runs"], 0, 1)
     for memory in (np.zeros(size - 1, "u1"), np.zeros(0, "u1"), np.zeros(size, "i1")):
         with pytest.raises(ValueError, match="memory"):
-            file.read_stored(["few", "runs"], 0, 1, memory)
-    stored, memory = read_stored(file, ["few", "runs"])
+            file.read_pages(["few", "runs"], 0, 1, memory)
+    stored, memory = read_pages(file, ["few", "runs"])
     for other in (memory[1:], memory[:-1], memory[:0]):
         with pytest.raises(ValueError, match="memory"):
             stored.decode(other, np.zeros((2, 100), "i4"))

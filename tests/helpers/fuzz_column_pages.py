@@ -1,7 +1,7 @@
 """Damages small parquet files, makes up others, and reads their pages as they are stored: each
 gives what the reader of columns gives, or both refuse it.
 
-    python tests/helpers/fuzz_stored_columns.py --seed 1 --count 1000000 --folder /tmp/fuzz
+    python tests/helpers/fuzz_column_pages.py --seed 1 --count 1000000 --folder /tmp/fuzz
 
 Prints how often each outcome was seen. Anything else ends the run and leaves the file in the
 folder; `--seed S --first N --count 1` runs case N again.
@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from column_pages import decode, read_pages
 from fuzz_parquet import MOST_ROWS, main
 from parquet_files import read
-from stored_columns import decode, read_stored
 
 from dpiframe_core import _core
 
@@ -40,8 +40,8 @@ def _compare(file: _core.ParquetFile, names: list[str]) -> str:
     except (ValueError, OSError):
         wanted = None
     try:
-        stored, memory = read_stored(file, known)
-        if stored.unpacked_bytes > MOST_ROOM:
+        stored, memory = read_pages(file, known)
+        if stored.uncompressed_bytes > MOST_ROOM:
             return "too much to unpack"
         found = decode(stored, memory)
     except (ValueError, OSError) as error:

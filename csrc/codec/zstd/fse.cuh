@@ -2,7 +2,7 @@
 #pragma once
 
 #include "codec/zstd/bits.cuh"
-#include "codec/zstd/lanes.cuh"
+#include "common/lanes.h"
 
 namespace dpiframe::zstd {
 
@@ -38,8 +38,8 @@ DPIF_HOST_DEVICE int read_at_most(ForwardBits& bits, int most) {
 
 // Reads how many states each symbol has, -1 for one that is rarer than a state's share, and
 // passes it. All lanes read; one writes.
-DPIF_HOST_DEVICE bool read_counts(Input& input, int most_log, int most_symbols, std::int16_t* counts,
-                                 FseShape& shape) {
+DPIF_HOST_DEVICE bool read_distribution(Input& input, int most_log, int most_symbols,
+                                        std::int16_t* counts, FseShape& shape) {
   ForwardBits bits(input);
   shape = {5 + static_cast<int>(bits.read(4)), 0};
   if (shape.log > most_log) return false;
@@ -68,7 +68,7 @@ DPIF_HOST_DEVICE bool read_counts(Input& input, int most_log, int most_symbols, 
 // are strewn over the rest by a fixed step. Which symbol is the n-th to be strewn is noted in the
 // third bytes, so that all lanes may strew.
 DPIF_HOST_DEVICE void spread_symbols(std::uint32_t* table, const std::int16_t* counts,
-                                    const FseShape& shape) {
+                                     const FseShape& shape) {
   auto* bytes = reinterpret_cast<std::uint8_t*>(table);
   const int size = 1 << shape.log;
   int strewn = 0, room = size;
@@ -84,7 +84,7 @@ DPIF_HOST_DEVICE void spread_symbols(std::uint32_t* table, const std::int16_t* c
   const int step = (size >> 1) + (size >> 3) + 3;
   for (int i = lanes::index(), before = 0; i < size; i += lanes::kCount) {
     const int state = i * step & (size - 1);
-    const LaneCount free = count_lanes(state < room);
+    const lanes::Count free = lanes::count(state < room);
     if (state < room) bytes[4 * state] = bytes[4 * (before + free.before) + 2];
     before += free.all;
   }
@@ -95,7 +95,7 @@ DPIF_HOST_DEVICE void spread_symbols(std::uint32_t* table, const std::int16_t* c
 // says how many bits follow a symbol.
 template <class Extra>
 DPIF_HOST_DEVICE void build_table(std::uint32_t* table, std::int16_t* counts, const FseShape& shape,
-                                 const Extra& extra) {
+                                  const Extra& extra) {
   spread_symbols(table, counts, shape);
   for (int i = lanes::index(); i < shape.symbols; i += lanes::kCount)
     if (counts[i] < 0) counts[i] = 1;
@@ -105,7 +105,7 @@ DPIF_HOST_DEVICE void build_table(std::uint32_t* table, std::int16_t* counts, co
   const int size = 1 << shape.log;
   for (int i = lanes::index(); i < size; i += lanes::kCount) {
     const int symbol = table[i] & 0xff;
-    const LaneCount same = count_equals(symbol);
+    const lanes::Count same = lanes::count_equal(symbol);
     const int number = counts[symbol] + same.before;
     lanes::sync();
     if (same.before == 0) counts[symbol] = static_cast<std::int16_t>(number + same.all);

@@ -1,18 +1,18 @@
 // The literals of a block: RFC 8878, 3.1.1.3.1.
 #pragma once
 
-#include "codec/zstd/copy.h"
-#include "codec/zstd/huffman.h"
+#include "codec/zstd/copy.cuh"
+#include "codec/zstd/huffman.cuh"
 
 namespace dpiframe::zstd {
 
-enum class LiteralsKind { kRaw, kRepeated, kHuffman, kSameHuffman };
+enum class LiteralsKind { kRaw, kRle, kCompressed, kTreeless };
 
 struct LiteralsSection {
   LiteralsKind kind;
   int streams;
-  int size;      // of the literals
-  Input packed;  // what they are stored in
+  int size;          // of the literals
+  Input compressed;  // what they are stored in
 };
 
 // Passes the section.
@@ -23,12 +23,12 @@ DPIF_HOST_DEVICE bool read_literals_section(Input& block, LiteralsSection& secti
   section.kind = static_cast<LiteralsKind>(first & 3);
   std::uint32_t head = 0;
   section.streams = 1;
-  if (section.kind == LiteralsKind::kRaw || section.kind == LiteralsKind::kRepeated) {
+  if (section.kind == LiteralsKind::kRaw || section.kind == LiteralsKind::kRle) {
     const int bytes = form == 1 ? 2 : form == 3 ? 3 : 1;
     if (!block.read(bytes, head)) return false;
     section.size = static_cast<int>(bytes == 1 ? head >> 3 : head >> 4);
     const int stored = section.kind == LiteralsKind::kRaw ? section.size : 1;
-    return block.split(stored, section.packed);
+    return block.split(stored, section.compressed);
   }
   const int bytes = form < 2 ? 3 : form + 2, bits = 4 * bytes - 2;
   if (block.size < bytes) return false;
@@ -37,7 +37,7 @@ DPIF_HOST_DEVICE bool read_literals_section(Input& block, LiteralsSection& secti
   block.skip(bytes);
   section.streams = form == 0 ? 1 : 4;
   section.size = static_cast<int>(wide >> 4 & ((1u << bits) - 1));
-  return block.split(static_cast<int>(wide >> (4 + bits) & ((1u << bits) - 1)), section.packed);
+  return block.split(static_cast<int>(wide >> (4 + bits) & ((1u << bits) - 1)), section.compressed);
 }
 
 // Of one lane alone. Symbols are stored 8 at once where they can be.
@@ -89,33 +89,34 @@ class HuffmanStream {
 };
 
 // The 4 streams of equally many symbols, but for the last, follow the sizes of the first 3.
-DPIF_HOST_DEVICE bool find_stream(Input packed, int stream, int size, Input& input, int& first,
-                                 int& symbols) {
+DPIF_HOST_DEVICE bool find_stream(Input compressed, int stream, int size, Input& input, int& first,
+                                  int& symbols) {
   std::uint32_t sizes[3];
   for (auto& bytes : sizes)
-    if (!packed.read(2, bytes)) return false;
+    if (!compressed.read(2, bytes)) return false;
   const int share = (size + 3) / 4;
   first = stream * share;
   symbols = stream < 3 ? share : size - 3 * share;
   for (int i = 0; i < 3; ++i) {
-    if (!packed.split(static_cast<int>(sizes[i]), input)) return false;
+    if (!compressed.split(static_cast<int>(sizes[i]), input)) return false;
     if (i == stream) return true;
   }
-  input = packed;
+  input = compressed;
   return true;
 }
 
 // A lane does a stream.
-DPIF_HOST_DEVICE bool decode_streams(const LiteralsSection& section, Input packed, const Work& work,
-                                    int log, std::uint8_t* out) {
+DPIF_HOST_DEVICE bool decode_streams(const LiteralsSection& section, Input compressed,
+                                     const Workspace& workspace, int log, std::uint8_t* out) {
   if (section.streams == 4 && section.size < 6) return false;  // or the last would have less than 0
   bool fine = true;
   for (int i = lanes::index(); i < section.streams; i += lanes::kCount) {
-    Input input = packed;
+    Input input = compressed;
     int first = 0, symbols = section.size;
-    if (section.streams == 4) fine &= find_stream(packed, i, section.size, input, first, symbols);
+    if (section.streams == 4)
+      fine &= find_stream(compressed, i, section.size, input, first, symbols);
     if (!fine) break;
-    fine &= HuffmanStream(work.huffman, log).decode(input, out + first, symbols);
+    fine &= HuffmanStream(workspace.huffman, log).decode(input, out + first, symbols);
   }
   fine = lanes::all(fine);
   lanes::sync();
@@ -123,21 +124,22 @@ DPIF_HOST_DEVICE bool decode_streams(const LiteralsSection& section, Input packe
 }
 
 // Decodes to `out`, which has room for all.
-DPIF_HOST_DEVICE bool decode_literals(const LiteralsSection& section, Work& work, int& huffman_log,
-                                     std::uint8_t* out) {
-  Input packed = section.packed;
+DPIF_HOST_DEVICE bool decode_literals(const LiteralsSection& section, Workspace& workspace,
+                                      int& huffman_log, std::uint8_t* out) {
+  Input compressed = section.compressed;
   switch (section.kind) {
     case LiteralsKind::kRaw:
-      copy_bytes(out, packed.at, section.size);
+      copy_bytes(out, compressed.at, section.size);
       break;
-    case LiteralsKind::kRepeated:
-      fill_bytes(out, packed.at[0], section.size);
+    case LiteralsKind::kRle:
+      fill_bytes(out, compressed.at[0], section.size);
       break;
-    case LiteralsKind::kHuffman:
-    case LiteralsKind::kSameHuffman:
-      if (section.kind == LiteralsKind::kHuffman && !read_huffman(packed, work, huffman_log))
+    case LiteralsKind::kCompressed:
+    case LiteralsKind::kTreeless:
+      if (section.kind == LiteralsKind::kCompressed &&
+          !read_huffman(compressed, workspace, huffman_log))
         return false;
-      return huffman_log > 0 && decode_streams(section, packed, work, huffman_log, out);
+      return huffman_log > 0 && decode_streams(section, compressed, workspace, huffman_log, out);
   }
   lanes::sync();
   return true;

@@ -1,15 +1,15 @@
-// Parquet's hybrid of runs: RLE ones and bit-packed ones, each behind its header.
+// Parses RLE/bit-packed hybrid runs on the GPU: a header, then one repeated value or packed values.
 //
-// All lanes find the runs together: where one begins is known only from the header before it, so
-// what counts is how long a header takes. They are read from a window of the bytes in shared
-// memory, which one round of loads fills; the bit-packed values behind it are then near, too.
+// All lanes parse the same headers, since a run's offset is known only from the header before it:
+// latency is the bound. Headers are read from a window of the bytes in shared memory, which one
+// round of loads fills.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 
 #include "common/lanes.h"
-#include "parquet/stored_page.h"
+#include "parquet/page.h"
 
 namespace dpiframe::pages {
 
@@ -32,7 +32,7 @@ struct alignas(16) Run {
 constexpr int kWindowWords = 128;
 constexpr int kMostRuns = 32;  // that are found ahead of their values
 
-// What the lanes of one page share.
+// Shared memory of a warp.
 struct Scratch {
   Run runs[kMostRuns];
   std::uint32_t window[kWindowWords];
@@ -90,7 +90,7 @@ class RunReader {
     std::uint32_t head = 0;
     if (!header(head)) return false;
     const bool packed = (head & 1) != 0;
-    const auto longest = static_cast<std::uint32_t>(parquet::kMostOfPage);
+    const auto longest = static_cast<std::uint32_t>(parquet::kMaxPageSize);
     const std::uint32_t length = smaller(head >> 1, longest);
     const std::uint32_t left = end_ - at_;
     const std::uint32_t taken = smaller(packed ? 8 * length : length, count - first);
@@ -155,7 +155,7 @@ class RunReader {
 // The `width` bits from `bit` on, counted from an aligned word; 0 to 32. Without branches, so that
 // several loads are under way at a time.
 DPIF_HOST_DEVICE std::uint32_t bits_at(const std::uint8_t* words, std::uint32_t bit,
-                                      std::uint32_t width) {
+                                       std::uint32_t width) {
   // The word of the last bit is the first one or the next.
   const std::uint32_t last = bit + width - (width != 0);
   const auto low = load<std::uint32_t>(words + bit / 32 * 4);

@@ -1,14 +1,14 @@
 // The sequences of a block, of literals to take and of a match to copy: RFC 8878, 3.1.1.3.2.
 #pragma once
 
-#include "codec/zstd/fse.h"
-#include "codec/zstd/work.h"
+#include "codec/zstd/fse.cuh"
+#include "codec/zstd/workspace.cuh"
 
 namespace dpiframe::zstd {
 
 enum Code { kLiterals, kOffset, kMatch, kNumCodes };  // in the order of their tables in a block
 
-// Where each table is in Work::tables; `most` are those of RFC 8878.
+// Where each table is in Workspace::tables; `most` are those of RFC 8878.
 struct CodeFacts {
   int at;
   int most_log;
@@ -60,16 +60,17 @@ DPIF_HOST_DEVICE int predefined_count(int code, int symbol) {
   return code == kOffset ? kOffsetCounts[symbol] : kMatchCounts[symbol];
 }
 
-enum class TableMode { kPredefined, kOneSymbol, kOwn, kSame };
+enum class TableMode { kPredefined, kRle, kFse, kRepeat };
 
 // Passes what a block says of a table.
-DPIF_HOST_DEVICE bool read_table(Input& block, int code, TableMode mode, Work& work, bool had) {
+DPIF_HOST_DEVICE bool read_table(Input& block, int code, TableMode mode, Workspace& workspace,
+                                 bool had) {
   const CodeFacts facts = code_facts(code);
   const auto extra = [code](int symbol) { return extra_bits(code, symbol); };
-  std::uint32_t* table = work.tables + facts.at;
+  std::uint32_t* table = workspace.tables + facts.at;
   FseShape shape{code == kOffset ? 5 : 6, code == kOffset ? 29 : facts.symbols};
-  if (mode == TableMode::kSame) return had;
-  if (mode == TableMode::kOneSymbol) {
+  if (mode == TableMode::kRepeat) return had;
+  if (mode == TableMode::kRle) {
     std::uint32_t symbol = 0;
     if (!block.read(1, symbol) || static_cast<int>(symbol) >= facts.symbols) return false;
     build_table_of_one(table, static_cast<int>(symbol), extra(static_cast<int>(symbol)));
@@ -77,14 +78,14 @@ DPIF_HOST_DEVICE bool read_table(Input& block, int code, TableMode mode, Work& w
   } else {
     if (mode == TableMode::kPredefined) {
       for (int i = lanes::index(); i < shape.symbols; i += lanes::kCount)
-        work.counts[i] = static_cast<std::int16_t>(predefined_count(code, i));
+        workspace.counts[i] = static_cast<std::int16_t>(predefined_count(code, i));
       lanes::sync();
-    } else if (!read_counts(block, facts.most_log, facts.symbols, work.counts, shape)) {
+    } else if (!read_distribution(block, facts.most_log, facts.symbols, workspace.counts, shape)) {
       return false;
     }
-    build_table(table, work.counts, shape, extra);
+    build_table(table, workspace.counts, shape, extra);
   }
-  if (lanes::index() == 0) work.logs[code] = static_cast<std::uint8_t>(shape.log);
+  if (lanes::index() == 0) workspace.logs[code] = static_cast<std::uint8_t>(shape.log);
   lanes::sync();
   return true;
 }
@@ -121,7 +122,7 @@ struct RawSequence {
 };
 
 // Offsets that may be named again, the last first; they outlive a block.
-struct LastOffsets {
+struct RepeatOffsets {
   std::uint32_t first = 1, second = 4, third = 8;
 
   // What a sequence's number stands for; 0: nothing that is allowed.
@@ -143,21 +144,21 @@ struct LastOffsets {
 // sequence, as the next can be read only when this one has been.
 class SequenceReader {
  public:
-  DPIF_HOST_DEVICE bool start(const Input& input, const Work& work) {
-    tables_ = work.tables;
+  DPIF_HOST_DEVICE bool start(const Input& input, const Workspace& workspace) {
+    tables_ = workspace.tables;
     if (!bits_.start(input)) return false;
     bits_.refill();
-    const int literals = work.logs[kLiterals], offset = work.logs[kOffset];
+    const int literals = workspace.logs[kLiterals], offset = workspace.logs[kOffset];
     literals_ = bits_.peek(0, literals);
     offset_ = bits_.peek(literals, offset);
-    match_ = bits_.peek(literals + offset, work.logs[kMatch]);
-    bits_.skip(literals + offset + work.logs[kMatch]);
+    match_ = bits_.peek(literals + offset, workspace.logs[kMatch]);
+    bits_.skip(literals + offset + workspace.logs[kMatch]);
     return true;
   }
 
   // The states of the next one wait for nothing but their tables and how many bits were used, so
   // that all bits are taken at once where they are ready; else no more than a refill makes ready.
-  DPIF_HOST_DEVICE RawSequence next(LastOffsets& last_offsets, bool is_last) {
+  DPIF_HOST_DEVICE RawSequence next(RepeatOffsets& repeat_offsets, bool is_last) {
     const FseEntry literals{tables_[code_facts(kLiterals).at + literals_]};
     const FseEntry offset{tables_[code_facts(kOffset).at + offset_]};
     const FseEntry match{tables_[code_facts(kMatch).at + match_]};
@@ -170,7 +171,7 @@ class SequenceReader {
       const std::uint32_t extra = bits_.top(offset.extra());
       go_on(bits_.top(offset.extra() + lengths), literals, match, offset);
       bits_.skip(offset.extra() + lengths + states);
-      return {literals, match, extra, last_offsets.resolve(number, no_literals)};
+      return {literals, match, extra, repeat_offsets.resolve(number, no_literals)};
     }
     bits_.skip(offset.extra());
     bits_.refill();
@@ -181,7 +182,7 @@ class SequenceReader {
       go_on(bits_.top(), literals, match, offset);
       bits_.skip(states);
     }
-    return {literals, match, extra, last_offsets.resolve(number, no_literals)};
+    return {literals, match, extra, repeat_offsets.resolve(number, no_literals)};
   }
 
   DPIF_HOST_DEVICE bool at_end() const { return bits_.left() == 0; }
@@ -189,7 +190,7 @@ class SequenceReader {
  private:
   // `bits` begin with those of the next states.
   DPIF_HOST_DEVICE void go_on(std::uint32_t bits, FseEntry literals, FseEntry match,
-                             FseEntry offset) {
+                              FseEntry offset) {
     literals_ = literals.base() + first_bits(bits, literals.bits());
     match_ = match.base() + first_bits(bits << literals.bits(), match.bits());
     offset_ = offset.base() + first_bits(bits << (literals.bits() + match.bits()), offset.bits());

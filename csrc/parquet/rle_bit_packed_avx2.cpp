@@ -5,7 +5,7 @@
 #include <array>
 #include <vector>
 
-#include "parquet/dictionary_values.h"
+#include "parquet/rle_bit_packed.h"
 
 namespace dpiframe::parquet {
 namespace {

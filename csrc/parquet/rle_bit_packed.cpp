@@ -1,4 +1,4 @@
-#include "parquet/dictionary_values.h"
+#include "parquet/rle_bit_packed.h"
 
 #include <algorithm>
 #include <cstring>

@@ -6,47 +6,48 @@
 // refused, and so is what is malformed; nothing is read or written outside of what is given.
 #pragma once
 
-#include "codec/zstd/execute.h"
-#include "codec/zstd/literals.h"
+#include "codec/zstd/execute.cuh"
+#include "codec/zstd/literals.cuh"
 
 namespace dpiframe::zstd {
 
-constexpr int kMostBytes = 1 << 30;  // of a frame, stored or not, so that an int holds all sums
-constexpr int kMostBlock = 128 << 10;
+constexpr int kMaxBytes = 1 << 30;  // of a frame, stored or not, so that an int holds all sums
+constexpr int kMaxBlockBytes = 128 << 10;
 
 // What blocks of a frame hand on.
 struct FrameState {
   std::uint8_t* out;
   int size;
   std::uint8_t* literals;  // as large, to work in
-  Work& work;
+  Workspace& workspace;
   int block_limit;
   int at = 0;           // in `out`
   int huffman_log = 0;  // 0: there was no Huffman code yet
   bool had_tables = false;
-  LastOffsets last_offsets{};
+  RepeatOffsets repeat_offsets{};
 };
 
 // Passes the frame's head. What it says of its content must be `size`.
-DPIF_HOST_DEVICE bool read_frame_head(Input& packed, int size, int& block_limit) {
+DPIF_HOST_DEVICE bool read_frame_header(Input& compressed, int size, int& block_limit) {
   std::uint32_t magic = 0, head = 0, window = 0, dictionary = 0, low = 0, high = 0;
-  if (!packed.read(4, magic) || magic != 0xfd2fb528u || !packed.read(1, head)) return false;
+  if (!compressed.read(4, magic) || magic != 0xfd2fb528u || !compressed.read(1, head)) return false;
   const bool reserved = (head >> 3 & 1) != 0, checksum = (head >> 2 & 1) != 0;
   const bool single = (head >> 5 & 1) != 0;
   if (reserved || checksum) return false;
-  if (!single && !packed.read(1, window)) return false;
+  if (!single && !compressed.read(1, window)) return false;
   if ((window >> 3) + 10 > 31) return false;  // as libzstd
   const int id_bytes = (head & 3) == 3 ? 4 : static_cast<int>(head & 3);
-  if (!packed.read(id_bytes, dictionary) || dictionary != 0) return false;
+  if (!compressed.read(id_bytes, dictionary) || dictionary != 0) return false;
   const int form = static_cast<int>(head >> 6);
   const int size_bytes = form == 0 ? (single ? 1 : 0) : 1 << form;
-  if (!packed.read(smaller(size_bytes, 4), low) || !packed.read(size_bytes == 8 ? 4 : 0, high))
+  if (!compressed.read(smaller(size_bytes, 4), low) ||
+      !compressed.read(size_bytes == 8 ? 4 : 0, high))
     return false;
   const std::uint32_t known = form == 1 ? low + 256 : low;
   if (size_bytes > 0 && (high != 0 || known != static_cast<std::uint32_t>(size))) return false;
   const std::uint64_t base = std::uint64_t{1} << (10 + (window >> 3));
   const std::uint64_t window_bytes = single ? known : base + base / 8 * (window & 7);
-  block_limit = window_bytes < kMostBlock ? static_cast<int>(window_bytes) : kMostBlock;
+  block_limit = window_bytes < kMaxBlockBytes ? static_cast<int>(window_bytes) : kMaxBlockBytes;
   return true;
 }
 
@@ -56,7 +57,7 @@ DPIF_HOST_DEVICE bool read_tables(Input& block, FrameState& frame) {
   DPIF_NO_UNROLL
   for (int code = 0; code < kNumCodes; ++code) {
     const auto mode = static_cast<TableMode>(modes >> (6 - 2 * code) & 3);
-    if (!read_table(block, code, mode, frame.work, frame.had_tables)) return false;
+    if (!read_table(block, code, mode, frame.workspace, frame.had_tables)) return false;
   }
   frame.had_tables = true;
   return true;
@@ -72,16 +73,17 @@ DPIF_HOST_DEVICE bool decode_block(Input block, FrameState& frame) {
   if (section.size > limit - frame.at) return false;
   const bool in_place = num > 0 && section.kind == LiteralsKind::kRaw;
   std::uint8_t* decoded = num == 0 ? frame.out + frame.at : frame.literals;
-  if (!in_place && !decode_literals(section, frame.work, frame.huffman_log, decoded)) return false;
+  if (!in_place && !decode_literals(section, frame.workspace, frame.huffman_log, decoded))
+    return false;
   if (num == 0) {
     frame.at += section.size;
     return block.size == 0;
   }
   SequenceReader reader;
-  if (!read_tables(block, frame) || !reader.start(block, frame.work)) return false;
-  const std::uint8_t* literals = in_place ? section.packed.at : frame.literals;
+  if (!read_tables(block, frame) || !reader.start(block, frame.workspace)) return false;
+  const std::uint8_t* literals = in_place ? section.compressed.at : frame.literals;
   BlockState state{literals, section.size, frame.out, limit, 0, frame.at};
-  if (!execute_all(reader, num, frame.last_offsets, state, frame.work)) return false;
+  if (!execute_all(reader, num, frame.repeat_offsets, state, frame.workspace)) return false;
   const int rest = section.size - state.taken;
   if (rest > limit - state.at) return false;
   copy_bytes(frame.out + state.at, literals + state.taken, rest);
@@ -90,15 +92,15 @@ DPIF_HOST_DEVICE bool decode_block(Input block, FrameState& frame) {
   return true;
 }
 
-DPIF_HOST_DEVICE bool decode_blocks(Input& packed, FrameState& frame) {
-  enum Kind { kRaw, kRepeated, kCompressed };
+DPIF_HOST_DEVICE bool decode_blocks(Input& compressed, FrameState& frame) {
+  enum Kind { kRaw, kRle, kCompressed };
   for (bool last = false; !last;) {
     std::uint32_t head = 0;
     Input block{};
-    if (!packed.read(3, head)) return false;
+    if (!compressed.read(3, head)) return false;
     last = (head & 1) != 0;
     const int kind = static_cast<int>(head >> 1 & 3), size = static_cast<int>(head >> 3);
-    if (!packed.split(kind == kRepeated ? 1 : size, block)) return false;
+    if (!compressed.split(kind == kRle ? 1 : size, block)) return false;
     if (kind == kCompressed) {
       if (size > frame.block_limit || !decode_block(block, frame)) return false;
       continue;
@@ -115,13 +117,14 @@ DPIF_HOST_DEVICE bool decode_blocks(Input& packed, FrameState& frame) {
 }
 
 // Fills out[0, size) from a frame; `literals` has as much room. False: out then holds anything.
-DPIF_HOST_DEVICE bool decode_frame(Input packed, std::uint8_t* out, int size, std::uint8_t* literals,
-                                  Work& work) {
-  if (packed.size < 0 || packed.size > kMostBytes || size < 0 || size > kMostBytes) return false;
+DPIF_HOST_DEVICE bool decode_frame(Input compressed, std::uint8_t* out, int size,
+                                   std::uint8_t* literals, Workspace& workspace) {
+  if (compressed.size < 0 || compressed.size > kMaxBytes || size < 0 || size > kMaxBytes)
+    return false;
   int block_limit = 0;
-  if (!read_frame_head(packed, size, block_limit)) return false;
-  FrameState frame{out, size, literals, work, block_limit};
-  return decode_blocks(packed, frame) && packed.size == 0 && frame.at == size;
+  if (!read_frame_header(compressed, size, block_limit)) return false;
+  FrameState frame{out, size, literals, workspace, block_limit};
+  return decode_blocks(compressed, frame) && compressed.size == 0 && frame.at == size;
 }
 
 }  // namespace dpiframe::zstd

@@ -7,6 +7,7 @@ import os
 import numpy as np
 import pyarrow as pa
 import pytest
+from column_pages import decode, read_pages
 from parquet_by_hand import (
     DICTIONARY,
     I64,
@@ -22,7 +23,6 @@ from parquet_by_hand import (
 )
 from parquet_files import write as write_table
 from run_fuzz import outcomes_of
-from stored_columns import decode, read_stored
 
 from dpiframe_core import _core
 
@@ -68,7 +68,7 @@ def test_pages_that_are_corrupt_inside(tmp_path, case):
         words = dictionary(BODY, 20, codec=codec)
         pages = [words, v1(INSIDE[case], 20, RLE_DICTIONARY, codec=codec)]
         file = _core.ParquetFile(str(write(tmp_path / "f", pages, 20, codec=codec)))
-        stored, memory = read_stored(file, ["x"])
+        stored, memory = read_pages(file, ["x"])
         with pytest.raises(ValueError, match="column 0 is corrupt"):
             decode(stored, memory)
 
@@ -77,14 +77,14 @@ def test_pages_that_are_corrupt_inside(tmp_path, case):
 def test_pages_whose_headers_lie(tmp_path, case):
     file = _core.ParquetFile(str(write(tmp_path / "f", SHOWN_AT_ONCE[case], 20)))
     with pytest.raises(ValueError, match="row group 0, column x: "):
-        read_stored(file, ["x"])
+        read_pages(file, ["x"])
 
 
 def test_a_page_that_claims_more_memory_than_its_values_take(tmp_path):
     page = v1(BODY, 20, codec="zstd", header={2: 1 << 20})
     file = _core.ParquetFile(str(write(tmp_path / "f", [page], 20, codec="zstd")))
     with pytest.raises(ValueError, match="a page of 20 values that unpacks to 1048576 bytes"):
-        read_stored(file, ["x"])
+        read_pages(file, ["x"])
 
 
 def groups(starts: list[int], size: int) -> list[Fields]:
@@ -104,10 +104,10 @@ def test_a_footer_whose_chunks_share_bytes(tmp_path):
         footer = {4: groups([4] + [second] * 50, size)}
         file = _core.ParquetFile(str(write(tmp_path / "f", [page] * 2, 1020, footer=footer)))
         with pytest.raises(ValueError, match="column x: it shares bytes with column x of row gr"):
-            file.stored_bytes(["x"], 0, 51)
+            file.pages_bytes(["x"], 0, 51)
     footer = {4: groups([4 + size, 4], size)}  # in any order
     file = _core.ParquetFile(str(write(tmp_path / "f", [page] * 2, 40, footer=footer)))
-    stored, memory = read_stored(file, ["x", "x"])  # a column that is asked for twice
+    stored, memory = read_pages(file, ["x", "x"])  # a column that is asked for twice
     assert decode(stored, memory).tolist() == [[*range(100, 120)] * 2] * 2
 
 
@@ -116,7 +116,7 @@ def test_a_footer_whose_chunks_lie_behind_the_end(tmp_path):
     for size in (1 << 20, 1 << 62):
         file = _core.ParquetFile(str(write(tmp_path / "f", [page], 20, chunk={7: I64(size)})))
         with pytest.raises(ValueError, match="column x: it lies behind the end of the file"):
-            file.stored_bytes(["x"], 0, 1)
+            file.pages_bytes(["x"], 0, 1)
 
 
 def test_a_file_that_loses_its_end_after_it_was_opened(tmp_path):
@@ -124,10 +124,10 @@ def test_a_file_that_loses_its_end_after_it_was_opened(tmp_path):
     file = _core.ParquetFile(str(path))
     os.truncate(path, 100)
     with pytest.raises((ValueError, OSError)):
-        read_stored(file, ["few"])
+        read_pages(file, ["few"])
 
 
 def test_damaged_files_are_read_or_refused(tmp_path):
-    seen = outcomes_of("fuzz_stored_columns.py", tmp_path)
+    seen = outcomes_of("fuzz_column_pages.py", tmp_path)
     for outcome in ("read", "refused"):
         assert seen[outcome] > seen["cases"] // 10, seen
