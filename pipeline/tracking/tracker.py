@@ -214,11 +214,6 @@ class Tracker:
         return path.name
 
 
-def open_tracker(settings: TrackingSettings, folder: Path) -> Tracker:
-    """The tracker of a job whose output has the tracking folder `folder`. Touches nothing."""
-    return Tracker(settings, Path(folder))
-
-
 def _parameter(value: object) -> str:
     if isinstance(value, str | int | float | bool | None):
         return param_text(value)
