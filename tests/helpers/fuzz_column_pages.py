@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from column_pages import decode, read_pages
 from fuzz_parquet import MOST_ROWS, main
 from parquet_files import read
-from column_pages import decode, read_pages
 
 from dpiframe_core import _core
 

@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pyarrow as pa
 import pytest
+from column_pages import check_pages, decode, read_pages
 from parquet_by_hand import (
     INDEX,
     RLE_DICTIONARY,
@@ -22,7 +23,6 @@ from parquet_by_hand import (
 )
 from parquet_files import DICTIONARIES, PAGES, required
 from parquet_files import write as write_table
-from column_pages import check_pages, decode, read_pages
 
 from dpiframe_core import _core
 

@@ -7,6 +7,7 @@ import os
 import numpy as np
 import pyarrow as pa
 import pytest
+from column_pages import decode, read_pages
 from parquet_by_hand import (
     DICTIONARY,
     I64,
@@ -22,7 +23,6 @@ from parquet_by_hand import (
 )
 from parquet_files import write as write_table
 from run_fuzz import outcomes_of
-from column_pages import decode, read_pages
 
 from dpiframe_core import _core
 
