@@ -795,7 +795,7 @@ def pack_ids(
     """
 
 class LinearParams:
-    """A product with its epilogue, csrc/kernels/gemm/linear.h; arrays are device addresses, 0: none."""
+    """A product with its epilogue (csrc/kernels/gemm/linear.h); arrays are device addresses or 0."""
 
     rows: int
     n: int
