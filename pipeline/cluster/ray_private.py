@@ -36,7 +36,7 @@ AGENT_PORTS = (
 # What is raised when a private name is missing, or does not take what is passed here.
 MISFITS = (AttributeError, ImportError, TypeError)
 
-# Why a plain way was taken, to be told when Ray's own notices are no longer kept back.
+# Why plain ways were taken; logged once Ray is connected, as stderr is redirected until then.
 problems: list[str] = []
 
 
