@@ -794,7 +794,7 @@ def pack_ids(
     """
 
 class LinearParams:
-    """A product with its epilogue (csrc/kernels/gemm/linear.h); arrays are device addresses or 0."""
+    """A product with its epilogue (csrc/kernels/gemm/linear.h); device addresses, 0: none."""
 
     rows: int
     n: int
