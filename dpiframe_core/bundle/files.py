@@ -66,7 +66,7 @@ def check_file(file: Path, entry: Any) -> None:
 
 def _check_parts(file: Path, entry: dict[str, Any]) -> None:
     size, wanted = entry.get("part_bytes"), entry["parts"]
-    least = min(PART_BYTES, _PIECE_BYTES)  # each part is a task
+    least = min(PART_BYTES, _BLOCK_BYTES)  # each part is a task
     if not isinstance(size, int) or size < least or not isinstance(wanted, list):
         raise BundleError(f"the manifest must give {file} a size of its parts and their sha256")
     found = part_digests(file, size)
