@@ -61,7 +61,7 @@ gpu-sanitize: $(SETUP) build/racecheck/.installed
 sanitize: build/sanitize/.installed
 	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so)" \
 	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
-	  build/sanitize/venv/bin/python -m pytest -m "native and not slow"
+	  build/sanitize/venv/bin/python -m pytest --capture=sys -m "native and not slow"
 
 clean:
 	rm -rf build $(VENV) demo_out
@@ -92,5 +92,5 @@ build/%/.installed: $(VENV)/.dependencies $(SOURCES)
 	site=lib/python*/site-packages; \
 	  realpath $(VENV)/$$site > $$(echo build/$*/venv/$$site)/dependencies.pth
 	PATH=$(abspath $(BIN)):$$PATH $(PIP) --python build/$*/venv/bin/python $(INSTALL) \
-	  -C build-dir=build/$*/cmake -e .
+	  -C build-dir=build/$*/cmake -C install.strip=false -e .
 	touch $@
