@@ -10,13 +10,20 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 
+# Folders whose tests are all of one kind.
+MARKERS = {
+    "tests/csrc": "native",
+    "tests/dpiframe_core/features": "native",
+    "tests/faults": "slow",
+    "tests/gpu": "gpu",
+}
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Folders whose tests are all of one kind."""
     for item in items:
-        if ROOT / "tests/gpu" in item.path.parents:
-            item.add_marker("gpu")
-        if ROOT / "tests/faults" in item.path.parents:
-            item.add_marker("slow")
+        for folder, marker in MARKERS.items():
+            if ROOT / folder in item.path.parents:
+                item.add_marker(marker)
 
 
 def _shared(name: str) -> Path:
@@ -59,6 +66,6 @@ def ray_session() -> Iterator[str]:
     from pipeline.sizing.machine import usable_cores
 
     with quiet_start():
-        start(usable_cores(), store_bytes=256 << 20, workers=4, verbose=False)
+        start(usable_cores(), store_bytes=256 << 20, workers=4, verbose=False, loopback=False)
     yield str(ray.get_runtime_context().gcs_address)
     ray.shutdown()

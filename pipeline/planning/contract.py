@@ -55,7 +55,7 @@ def check_contract(
     """Check columns, types, nulls and ids of all files; returns the columns to read.
 
     Files without rows are not checked. Raises ContractError with all problems found (the first
-    20 told), ConfigError when the configuration does not fit the bundle.
+    20 listed), ConfigError when the configuration does not fit the bundle.
     """
     groups = _group_by_schema(files)
     columns = choose_columns([g.first.arrow_schema for g in groups], spec, schema, config)
@@ -168,10 +168,10 @@ def _statistics_problems(
     files: Sequence[InputFile], columns: Columns, spec: ModelSpec, config: JobConfig
 ) -> Iterator[str]:
     rows = _table_rows(spec, config)
-    told: set[str] = set()
+    seen: set[str] = set()
     for file in files:
-        if file.problems and file.path not in told:
-            told.add(file.path)
+        if file.problems and file.path not in seen:
+            seen.add(file.path)
             for problem in file.problems:
                 text = _explain(problem, columns, rows, config)
                 if text is not None:

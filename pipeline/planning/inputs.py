@@ -192,7 +192,7 @@ def _in_folder(folder: Path) -> Iterator[str]:
 
 
 def _check_regular(path: Path) -> None:
-    """Refuse a pipe or a device, whose read would block; a missing file is told later."""
+    """Refuse a pipe or a device, whose read would block; a missing file is reported later."""
     if not path.is_file() and path.exists():
         raise ConfigError(f"input {path} is not a file; remove it from the input")
 

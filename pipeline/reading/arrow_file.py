@@ -66,7 +66,7 @@ def dictionaries(
 ) -> list[str]:
     """Those of the `strings` that most data pages of these row groups dictionary-encode.
 
-    The size tells: a plain string takes four bytes for its length at least. Making a dictionary
+    The size shows it: a plain string takes four bytes for its length at least. Making a dictionary
     that the file lacks costs more than it saves.
     """
     wanted, kept = set(strings), []

@@ -72,7 +72,7 @@ def open_native(path: str, size: int, mtime_ns: int) -> _core.ParquetFile:
 def plain_columns(path: str, size: int, mtime_ns: int) -> dict[str, str]:
     """The columns of a file in PLAIN_TYPES, and numpy's type of each.
 
-    Only the Arrow schema tells them from types that are stored as integers, such as durations.
+    Only the Arrow schema distinguishes them from types stored as integers, such as durations.
     """
     schema = pq.read_schema(path)
     return {field.name: PLAIN_TYPES[field.type] for field in schema if field.type in PLAIN_TYPES}

@@ -4,7 +4,7 @@
     read_native   our own reader decodes the numbers          encoded, int32 or int64, float32
     read_arrow    pyarrow decodes, raw columns are encoded    everything else
 
-The first two never fail a unit: whatever is wrong with it, pyarrow reads it or tells.
+The first two never fail a unit: pyarrow reads what they do not, or says what is wrong with it.
 """
 
 from __future__ import annotations

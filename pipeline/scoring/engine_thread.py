@@ -41,7 +41,7 @@ class Scored(NamedTuple):
 
 
 class PagesRefusedError(Exception):
-    """The unit must be read another way; the text tells what failed, unless the unit did."""
+    """The unit must be read decoded; the text says what failed on the GPU, if the GPU did."""
 
 
 class EngineThread:

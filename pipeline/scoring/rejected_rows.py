@@ -1,4 +1,4 @@
-"""Rows that are not scored, as they are published in `_rejected` or told in an error."""
+"""Rows that are not scored, as `_rejected` lists them, or as an error names the first."""
 
 from __future__ import annotations
 

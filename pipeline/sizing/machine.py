@@ -1,4 +1,4 @@
-"""What a job has to work with: this machine, or the cluster that it attaches to."""
+"""What a job can use: this machine, or the cluster that it attaches to."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ SHARED_MEMORY = "/dev/shm"  # where Ray keeps a store
 
 @dataclass(frozen=True)
 class Machine:
-    """Bytes are those that are free. `nodes`: machines; `store_bytes`: of all object stores that
-    run already, None where this job starts its own; `gpu_bytes`: of the fullest GPU, None where
-    nobody can tell; `has_cuda`: this build of the engine has a CUDA part; `gpuless_cores`: of the
-    machines of a cluster that have no GPU, where others have; `node_cores`: of the largest machine,
-    None where there is but one; `cores_a_gpu`: of the machine that has the fewest for each GPU.
+    """Bytes are free bytes. `nodes`: machines; `store_bytes`: of all running object stores, None
+    if this job starts its own; `gpu_bytes`: of the fullest GPU, None if unknown; `has_cuda`: this
+    build of the engine has a CUDA part; `gpuless_cores`: cores of machines without a GPU in a
+    cluster; `node_cores`: cores of the largest machine, None if there is only one; `cores_a_gpu`:
+    cores for each GPU on the machine with the fewest.
     """
 
     cores: float
@@ -54,7 +54,7 @@ def local_machine() -> Machine:
 
 
 def cluster_machine() -> Machine:
-    """The cluster that Ray is connected to; each node counts as the one with the least."""
+    """The cluster that Ray is connected to; every object store counts as the smallest."""
     import ray
 
     from dpiframe_core import _core
@@ -89,7 +89,7 @@ def usable_cores() -> int:
 
 
 def container_memory() -> int:
-    """Bytes that the container may still take; without a limit, more than any machine has."""
+    """Bytes that the container may still allocate; without a limit, more than any machine has."""
     free = 1 << 62
     for limit, used in (
         ("memory.max", "memory.current"),
@@ -105,14 +105,14 @@ def container_memory() -> int:
 
 
 def _text(*names: str) -> str:
-    """What control group files hold, one after the other; nothing for those that are not there."""
+    """The contents of control group files, separated by spaces; empty if one is missing."""
     with contextlib.suppress(OSError):
         return " ".join((CGROUP / name).read_text().strip() for name in names)
     return ""
 
 
 def gpu_free_bytes() -> int | None:
-    """Free memory of the GPU that has the least, asked of the driver without taking any."""
+    """Free memory of the GPU that has the least, by NVML, which allocates none there."""
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
@@ -126,7 +126,7 @@ def gpu_free_bytes() -> int | None:
 
 
 def visible_gpus(count: int) -> list[int]:
-    """Numbers of the host's GPUs that this process may use; none where they are named otherwise."""
+    """Indices of the host's GPUs that this process may use; empty if they are named by UUID."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is None:
         return list(range(count))

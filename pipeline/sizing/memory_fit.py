@@ -136,9 +136,9 @@ def _fit(sizes: Sizes, machine: Machine, work: Work, config: JobConfig, limit: i
 
     def fits(some: Sizes) -> bool:
         readers = some.read_tasks * UNITS_A_READER * work.unit_bytes
-        stored = _in_store(some, work)
-        own_store = 0 if machine.store_bytes is not None else stored
-        return stored <= limit and readers + own_store <= memory
+        store = _in_store(some, work)
+        own_store = 0 if machine.store_bytes is not None else store
+        return store <= limit and readers + own_store <= memory
 
     def lower(some: Sizes, least_in_flight: int) -> Sizes | None:
         if some.tasks_in_flight > least_in_flight and config.max_tasks_in_flight == "auto":

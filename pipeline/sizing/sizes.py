@@ -75,7 +75,7 @@ class Sizes:
 
     @property
     def calls(self) -> int:
-        """Units that one scorer has in hand at a time."""
+        """Units that one scorer works on at a time."""
         if self.read_in == "tasks":
             return min(IN_FLIGHT, self.tasks_in_flight)
         return max(1, self.read_tasks // self.scorers)
