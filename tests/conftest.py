@@ -66,6 +66,6 @@ def ray_session() -> Iterator[str]:
     from pipeline.sizing.machine import usable_cores
 
     with quiet_start():
-        start(usable_cores(), store_bytes=256 << 20, workers=4, verbose=False)
+        start(usable_cores(), store_bytes=256 << 20, workers=4, verbose=False, loopback=False)
     yield str(ray.get_runtime_context().gcs_address)
     ray.shutdown()

@@ -7,11 +7,13 @@ import logging
 import os
 import secrets
 import socket
+import stat
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from pipeline.cluster.ray_private import address_on_this_machine, problems, start_local
@@ -79,8 +81,13 @@ def first_workers(sizes: Sizes) -> int:
     return sizes.scorers + readers + HELPERS
 
 
-def start(cores: float, store_bytes: int, workers: int, verbose: bool) -> None:
-    """Start a local cluster, with so many workers at first, and connect to it."""
+def start(
+    cores: float, store_bytes: int, workers: int, verbose: bool, loopback: bool = True
+) -> None:
+    """Start a local cluster, with so many workers at first, and connect to it.
+
+    `loopback`: it listens on this machine's own address alone, and nobody attaches to it.
+    """
     # A secret of this cluster's own: Ray would keep one in the home folder, shared by all.
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     # Workers keep the memory of freed columns for the next unit: returning pages to the system and
@@ -89,10 +96,29 @@ def start(cores: float, store_bytes: int, workers: int, verbose: bool) -> None:
     start_local(
         workers,
         logs=verbose,
+        loopback=loopback,
+        _temp_dir=session_folder(),
         num_cpus=int(cores),
         object_store_memory=store_bytes,
         **_options(verbose),
     )
+
+
+def session_folder() -> str | None:
+    """Where a local Ray keeps sockets and logs: no other user can open it, as they can Ray's own.
+
+    None where RAY_TMPDIR says where. Raises OSError when the folder cannot be made, or is not ours.
+    """
+    if os.environ.get("RAY_TMPDIR"):
+        return None
+    folder = Path(tempfile.gettempdir(), f"ray-{os.getuid()}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise PermissionError(f"{folder} belongs to another user; set RAY_TMPDIR to a folder")
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        folder.chmod(0o700)
+    return str(folder / "ray")  # a folder of its own, as Ray opens it to all
 
 
 def _options(verbose: bool) -> dict[str, Any]:

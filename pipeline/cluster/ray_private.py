@@ -49,9 +49,9 @@ def private(name: str) -> Any:
     return found
 
 
-def start_local(workers: int, logs: bool, **options: Any) -> None:
+def start_local(workers: int, logs: bool, loopback: bool, **options: Any) -> None:
     """`ray.init` of a local Ray with so many workers at first; `logs`: those of workers come to
-    the driver.
+    the driver; `loopback`: no other machine reaches it.
 
     Only what a job needs is started and waited for. Ray alone would also start a dashboard, an
     agent of it, one for runtime environments, a monitor of logs and one that asks clouds for
@@ -60,7 +60,7 @@ def start_local(workers: int, logs: bool, **options: Any) -> None:
     import ray
 
     try:
-        with _only_what_a_job_needs(workers, logs):
+        with _only_what_a_job_needs(workers, logs), _on_loopback(loopback):
             ray.init(address="local", _system_config=SYSTEM_CONFIG, **options)
     except MISFITS as error:
         problems.append(f"Ray starts slowly in this version: {error}")
@@ -93,6 +93,18 @@ def _only_what_a_job_needs(workers: int, logs: bool) -> Iterator[None]:
         stack.enter_context(_replaced(node, "start_raylet", raylet))
         stack.enter_context(_replaced(services, "start_ray_process", process))
         stack.enter_context(_replaced(worker, "_maybe_modify_runtime_env", no_environment))
+        yield
+
+
+@contextlib.contextmanager
+def _on_loopback(wanted: bool) -> Iterator[None]:
+    """Ray's processes listen on 127.0.0.1 alone, as they do where it supports no clusters."""
+    if wanted:
+        private("ray._private.ray_constants:ENABLE_RAY_CLUSTER")
+        constants = import_module("ray._private.ray_constants")
+        with _replaced(constants, "ENABLE_RAY_CLUSTER", False):
+            yield
+    else:
         yield
 
 

@@ -197,7 +197,7 @@ class OutputLock:
         # O_CLOEXEC: Ray's processes must not inherit the flock and outlive this process with it
         flags = os.O_RDWR | os.O_CLOEXEC
         with suppress(FileExistsError):
-            handle = os.open(self.path, flags | os.O_CREAT | os.O_EXCL, 0o644)
+            handle = os.open(self.path, flags | os.O_CREAT | os.O_EXCL, 0o666)
             self._created = True
             return handle
         self._created = False

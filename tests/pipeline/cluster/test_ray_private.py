@@ -47,6 +47,7 @@ def test_functions_are_there_with_their_parameters(name: str) -> None:
 def test_the_other_names() -> None:
     assert isinstance(private("ray._private.node:Node.node_id"), property)
     assert inspect.isclass(private("ray._raylet:CoreWorker"))
+    assert private("ray._private.ray_constants:ENABLE_RAY_CLUSTER") is True
     assert all(isinstance(private(f"ray._raylet:{name}"), str) for name in AGENT_PORTS)
     keywords = inspect.signature(private("ray.data:Dataset.map_batches_internal")).parameters
     assert set(KEYWORDS) <= set(keywords)
@@ -92,6 +93,7 @@ print(run_job(load_config(sys.argv[1])).status)
 """
 
 
+@pytest.mark.slow
 def test_a_job_runs_without_them(tmp_path: Path) -> None:
     case = Case(tmp_path, "local", shards=1, rows=100)
     # Without an address a running Ray is looked for first.
