@@ -61,7 +61,7 @@ gpu-sanitize: $(SETUP)
 sanitize: $(SANITIZED)/.installed
 	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so)" \
 	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
-	  $(SANITIZED)/venv/bin/python -m pytest -m native
+	  $(SANITIZED)/venv/bin/python -m pytest -m "native and not slow"
 
 clean:
 	rm -rf build $(VENV) demo_out

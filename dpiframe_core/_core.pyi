@@ -1,7 +1,7 @@
 """Compiled part of dpiframe_core. Dimension letters: B batch, F fields, W output width."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, type_check_only
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 Ids = NDArray[np.int32] | NDArray[np.int64]
 Policy = Literal["serial", "depth_first", "breadth_first"]
 
+@type_check_only
 class BuildInfo(TypedDict):
     version: str
     compiler: str
@@ -162,11 +163,11 @@ class ParquetFile:
 
         OSError; ValueError: pages are corrupt, hold nulls, or what is not known here.
         """
-    def stored_bytes(self, names: Sequence[str], first: int, stop: int) -> int:
-        """Bytes of memory that `read_stored` needs for these columns. ValueError as there."""
-    def read_stored(
+    def pages_bytes(self, names: Sequence[str], first: int, stop: int) -> int:
+        """Bytes of memory that `read_pages` needs for these columns. ValueError as there."""
+    def read_pages(
         self, names: Sequence[str], first: int, stop: int, memory: NDArray[np.uint8]
-    ) -> StoredColumns:
+    ) -> ColumnPages:
         """Fill `memory` with the columns' pages as they are stored, and list them.
 
         All columns have numbers of 4 bytes, or all of 8; pages are not compressed or by zstd.
@@ -174,7 +175,7 @@ class ParquetFile:
         not unpack. Whether pages are corrupt inside shows when they are unpacked.
         """
 
-class StoredColumns:
+class ColumnPages:
     """Pages of columns of numbers, whose bytes lie in memory that the caller keeps."""
 
     @property
@@ -184,10 +185,10 @@ class StoredColumns:
     @property
     def number_bytes(self) -> int: ...
     @property
-    def packed_bytes(self) -> int:
+    def compressed_bytes(self) -> int:
         """What was read."""
     @property
-    def unpacked_bytes(self) -> int:
+    def uncompressed_bytes(self) -> int:
         """The room that all compressed pages need."""
     @property
     def num_pages(self) -> int: ...
@@ -430,6 +431,7 @@ def forward_fits(
 def forward_max_rows(compute_capability_major: int, multiprocessors: int) -> int:
     """The most rows of a batch that runs in one kernel on such a GPU; 0: none does."""
 
+@type_check_only
 class ForwardPlan(TypedDict):
     """How a model lies in its one kernel; forward_plan.cpp and forward_weights.h have the terms."""
 
@@ -464,6 +466,7 @@ def forward_cross_fits(
     columns; the rest as for `forward_fits`.
     """
 
+@type_check_only
 class ForwardTallPlan(TypedDict):
     """How its kernel for large batches lays out one block; forward_tall_layout.h has the terms."""
 
@@ -477,6 +480,7 @@ def forward_tall_plan(
 ) -> ForwardTallPlan | None:
     """For tests; as for `forward_cross_fits`. None where the model does not take that kernel."""
 
+@type_check_only
 class ForwardCrossPlan(TypedDict):
     """How such a model lies in its one kernel; forward_cross_layout.h has the terms."""
 
@@ -512,6 +516,7 @@ def forward_split_fits(
 ) -> bool:
     """Whether one kernel takes a float32 model with cross layers; as for `forward_cross_fits`."""
 
+@type_check_only
 class ForwardSplitPlan(TypedDict):
     """How such a model lies in its one kernel; forward_split_layout.h has the terms. Parts and
     fields: address of a table, rows, bytes of a row, oov row (-1: none), row of the ids.
@@ -553,22 +558,16 @@ class CudaProgram:
     ) -> int:
         """The place of the lookup's counters in a batch's report."""
     def add_load_dense(self, out: ArenaView) -> None: ...
-    def add_copy(self, x: ArenaView, out: ArenaView) -> None: ...
-    def add_relu(self, x: ArenaView, out: ArenaView) -> None: ...
-    def add_outer(self, x: ArenaView, weight: int, dim: int, out: ArenaView) -> None: ...
-    def add_batch_norm(self, x: ArenaView, scale: int, shift: int, out: ArenaView) -> None: ...
-    def add_cross_combine(
-        self, x0: ArenaView, wx: ArenaView, xl: ArenaView, out: ArenaView
-    ) -> None: ...
-    def add_cross_v1(
-        self, x0: ArenaView, xl: ArenaView, weight: int, bias: int, out: ArenaView
-    ) -> None: ...
-    def add_cross_scalar(self, dots: ArenaView, shift: int, out: ArenaView) -> None: ...
-    def add_scale_shift(
-        self, x: ArenaView, alpha: ArenaView, beta: int, out: ArenaView
-    ) -> None: ...
-    def add_add(self, xs: Sequence[ArenaView], bias: int, out: ArenaView) -> None: ...
-    def add_fm(self, xs: Sequence[ArenaView], dim: int, out: ArenaView) -> None: ...
+    def add_elementwise(
+        self,
+        name: str,
+        inputs: Sequence[ArenaView],
+        weights: Sequence[int],
+        sizes: Sequence[int],
+        out: ArenaView,
+    ) -> None:
+        """A step by its name in csrc/kernels/elementwise/steps.cu."""
+
     def add_product(self, step: ProductStep) -> None: ...
     def add_head(self, parts: Sequence[HeadPart], bias: float, out: ArenaView) -> None: ...
     def add_forward(self, slots: Sequence[CudaSlot], model: ForwardModel) -> None:
@@ -712,13 +711,13 @@ class PageScorer:
         """`num_slots` units are on the device at a time, whose memory grows to what they need."""
     def score(
         self,
-        ids: StoredColumns,
+        ids: ColumnPages,
         memory: NDArray[np.uint8],
         dense: NDArray[np.float32],
         out: NDArray[np.float32],
         use_oov: bool,
     ) -> tuple[NDArray[np.int64] | None, list[float], tuple[float, float, float, float]] | None:
-        """Fill out [B] from ids [F] as `read_stored` left them in `memory`, and dense [N, B].
+        """Fill out [B] from ids [F] as `read_pages` left them in `memory`, and dense [N, B].
 
         None where a page is corrupt. Else the counters (None: no bad ids), seconds of each batch,
         seconds of copying in, unpacking, computing, copying out. DeviceMemoryError where the device
@@ -795,7 +794,7 @@ def pack_ids(
     """
 
 class LinearParams:
-    """A product with its epilogue, csrc/kernels/gemm/linear.h; arrays are device addresses, 0: none."""
+    """A product with its epilogue (csrc/kernels/gemm/linear.h); device addresses, 0: none."""
 
     rows: int
     n: int

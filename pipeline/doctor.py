@@ -97,7 +97,7 @@ def _cuda(name: str) -> Check:
     from dpiframe_core.engine.loading import DEVICES
 
     if not _core.build_info()["cuda"]:
-        advice = "to use a GPU, install the CUDA toolkit (nvcc) and then this package again"
+        advice = "to use a GPU, install this package again where nvcc and a GPU are found"
         return Check(name, None, "built without CUDA; jobs run on the CPU engine", advice)
     devices = _core.cuda_device_count()
     if devices == 0:

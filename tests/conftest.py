@@ -10,13 +10,20 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 
+# Folders whose tests are all of one kind.
+MARKERS = {
+    "tests/csrc": "native",
+    "tests/dpiframe_core/features": "native",
+    "tests/faults": "slow",
+    "tests/gpu": "gpu",
+}
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Folders whose tests are all of one kind."""
     for item in items:
-        if ROOT / "tests/gpu" in item.path.parents:
-            item.add_marker("gpu")
-        if ROOT / "tests/faults" in item.path.parents:
-            item.add_marker("slow")
+        for folder, marker in MARKERS.items():
+            if ROOT / folder in item.path.parents:
+                item.add_marker(marker)
 
 
 def _shared(name: str) -> Path:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -107,12 +107,10 @@ def test_the_readme_s_commands_exist():
 def test_help_answers_at_once(name):
     arguments = [name, "--help"] if name else ["--help"]
     code = f"import sys; sys.argv[1:] = {arguments!r}; from jobs.cli import main; main()"
-    seconds = []
-    for _ in range(3):
-        began = time.perf_counter()
-        done = subprocess.run(
-            [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
-        )
-        seconds.append(time.perf_counter() - began)
-        assert done.returncode == 0 and "Usage" in done.stdout, done.stderr
-    assert min(seconds) < 0.5
+    before = os.times()
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    after = os.times()
+    assert done.returncode == 0 and "Usage" in done.stdout, done.stderr
+    # Of the processor, which are the same on a busy machine.
+    spent = after.children_user + after.children_system
+    assert spent - before.children_user - before.children_system < 0.5

@@ -10,7 +10,6 @@ void bind_encode(pybind11::module_& module);
 void bind_memory(pybind11::module_& module);
 void bind_parquet(pybind11::module_& module);
 void bind_planner(pybind11::module_& module);
-void bind_stored_columns(pybind11::module_& module);  // after bind_parquet
 void bind_zstd(pybind11::module_& module);
 // Only in a build with CUDA.
 void bind_cuda_kernels(pybind11::module_& module);

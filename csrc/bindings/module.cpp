@@ -49,7 +49,6 @@ PYBIND11_MODULE(_core, module) {
   bind_memory(module);
   bind_parquet(module);
   bind_planner(module);
-  bind_stored_columns(module);
   bind_zstd(module);
 #ifdef DPIFRAME_WITH_CUDA
   bind_forward(module);

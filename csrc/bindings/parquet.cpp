@@ -2,12 +2,14 @@
 
 #include "bindings/families.h"
 #include "bindings/numpy_args.h"
+#include "parquet/column_pages.h"
 #include "parquet/file.h"
 #include "parquet/statistics.h"
 
 namespace dpiframe {
 namespace {
 
+using parquet::ColumnPages;
 using parquet::File;
 using parquet::PhysicalType;
 
@@ -59,11 +61,37 @@ py::bytes bytes_of(const std::vector<std::uint8_t>& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-py::list problems(const File& file, const parquet::Limits& limits) {
+py::list statistics_problems(const File& file, const parquet::Limits& limits) {
   py::list found;
   for (const parquet::StatisticsProblem& p : parquet::statistics_problems(file.footer(), limits))
     found.append(py::make_tuple(p.column, p.kind, p.row_group, p.value, p.row_groups));
   return found;
+}
+
+ColumnPages read_pages(const File& file, const std::vector<std::string>& names, std::size_t first,
+                       std::size_t stop, const py::array& memory) {
+  auto* bytes = writable_argument<std::uint8_t>(memory, "memory", -1);
+  const auto size = static_cast<std::size_t>(memory.size());
+  const py::gil_scoped_release release;
+  return parquet::read_pages(file, names, first, stop, {bytes, size});
+}
+
+template <class Number>
+void* matrix(const ColumnPages& pages, const py::array& out) {
+  Array<Number> array = contiguous_argument<Number>(out, "out", 2, pages.columns);
+  DPIF_CHECK(array.shape(1) == pages.rows && array.writeable(), "out must be writable [",
+             pages.columns, ", ", pages.rows, "], got ", describe(out));
+  DPIF_CHECK((out.flags() & py::detail::npy_api::NPY_ARRAY_ALIGNED_) != 0, "out must be aligned");
+  return array.mutable_data();
+}
+
+void decode_pages(const ColumnPages& pages, const py::array& memory, const py::array& out) {
+  const auto bytes = contiguous_argument<std::uint8_t>(memory, "memory", 1);
+  void* to =
+      pages.number_bytes == 4 ? matrix<std::int32_t>(pages, out) : matrix<std::int64_t>(pages, out);
+  const Bytes stored(bytes.data(), static_cast<std::size_t>(bytes.size()));
+  const py::gil_scoped_release release;
+  parquet::decode_pages_on_cpu(pages, stored, to);
 }
 
 }  // namespace
@@ -77,6 +105,15 @@ void bind_parquet(py::module_& module) {
       PyErr_SetFromErrnoWithFilename(PyExc_OSError, error.path.c_str());
     }
   });
+  py::class_<ColumnPages>(module, "ColumnPages")
+      .def_readonly("rows", &ColumnPages::rows)
+      .def_readonly("columns", &ColumnPages::columns)
+      .def_readonly("number_bytes", &ColumnPages::number_bytes)
+      .def_readonly("compressed_bytes", &ColumnPages::compressed_bytes)
+      .def_readonly("uncompressed_bytes", &ColumnPages::uncompressed_bytes)
+      .def_property_readonly("num_pages",
+                             [](const ColumnPages& pages) { return pages.pages.size(); })
+      .def("decode", &decode_pages, py::arg("memory"), py::arg("out"));
   py::class_<File>(module, "ParquetFile")
       .def(py::init<const std::string&>(), py::arg("path"),
            py::call_guard<py::gil_scoped_release>())
@@ -85,10 +122,14 @@ void bind_parquet(py::module_& module) {
       .def_property_readonly("footer", [](const File& f) { return bytes_of(f.footer().bytes); })
       .def_property_readonly("group_rows", &File::group_rows)
       .def("empty", [](const File& f) { return py::bytes(parquet::empty_file(f.footer())); })
-      .def("statistics_problems", &problems, py::arg("limits"))
+      .def("statistics_problems", &statistics_problems, py::arg("limits"))
       .def("number_type", &number_type, py::arg("name"), py::arg("first"), py::arg("stop"))
       .def("read", &read_columns, py::arg("names"), py::arg("first"), py::arg("stop"),
-           py::arg("outs"));
+           py::arg("outs"))
+      .def("pages_bytes", &parquet::pages_bytes, py::arg("names"), py::arg("first"),
+           py::arg("stop"), py::call_guard<py::gil_scoped_release>())
+      .def("read_pages", &read_pages, py::arg("names"), py::arg("first"), py::arg("stop"),
+           py::arg("memory"));
 }
 
 }  // namespace dpiframe

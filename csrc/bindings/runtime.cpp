@@ -197,7 +197,7 @@ struct CudaVector {
   DeviceBuffer data;
 };
 
-using parquet::StoredColumns;
+using parquet::ColumnPages;
 
 // Dense features [N, B], whose rows may lie apart.
 void take_dense(const py::array& dense, UnitPages& unit) {
@@ -214,7 +214,7 @@ void take_dense(const py::array& dense, UnitPages& unit) {
 
 // None where a page is corrupt; else the counters (None: no bad ids), seconds of each batch,
 // seconds of copying in, unpacking, computing, copying out.
-py::object score_pages(PageScorer& scorer, const StoredColumns& ids, const py::array& memory,
+py::object score_pages(PageScorer& scorer, const ColumnPages& ids, const py::array& memory,
                        const py::array& dense, const py::array& out, bool use_oov) {
   const auto bytes = contiguous_argument<std::uint8_t>(memory, "memory", 1);
   UnitPages unit{ids,    {bytes.data(), static_cast<std::size_t>(bytes.size())}, nullptr, 0, 0,

@@ -3,14 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string_view>
 
+#include "common/bytes.h"
 #include "common/check.h"
 
 namespace dpiframe::parquet {
-
-using Bytes = std::span<const std::uint8_t>;
 
 class CompactReader {
  public:

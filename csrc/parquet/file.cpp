@@ -49,9 +49,9 @@ Footer read_footer(const FileBytes& file) {
 }
 
 // A chunk and where its numbers go.
-struct Piece {
+struct ChunkTarget {
   const ColumnChunk* chunk;
-  const Target* target;
+  const Target* column;
   bool optional;
   void* out;
 };
@@ -59,43 +59,44 @@ struct Piece {
 // Memory of a thread, kept from one unit to the next.
 struct Readers {
   ScratchBytes file;
-  ChunkReader<std::int32_t> narrow;
-  ChunkReader<std::int64_t> wide;
+  ColumnChunkReader<std::int32_t> narrow;
+  ColumnChunkReader<std::int64_t> wide;
 };
 
 template <class Number>
-void decode(ChunkReader<Number>& reader, Bytes bytes, const Piece& piece, std::int64_t rows) {
-  reader.read(bytes, piece.chunk->codec, piece.optional,
-              {static_cast<Number*>(piece.out), static_cast<std::size_t>(rows)});
+void decode(ColumnChunkReader<Number>& reader, Bytes bytes, const ChunkTarget& target,
+            std::int64_t rows) {
+  reader.read(bytes, target.chunk->codec, target.optional,
+              {static_cast<Number*>(target.out), static_cast<std::size_t>(rows)});
 }
 
-// Decodes pieces that lie in `bytes`, which begins at `begin` in the file.
-void decode_all(Readers& readers, Bytes bytes, std::int64_t begin, std::span<const Piece> pieces,
-                std::int64_t rows) {
-  for (const Piece& piece : pieces) {
-    const Bytes chunk = bytes.subspan(piece.chunk->begin - begin, piece.chunk->bytes);
+// Decodes chunks that lie in `bytes`, which begins at `begin` in the file.
+void decode_all(Readers& readers, Bytes bytes, std::int64_t begin,
+                std::span<const ChunkTarget> chunks, std::int64_t rows) {
+  for (const ChunkTarget& target : chunks) {
+    const Bytes chunk = bytes.subspan(target.chunk->begin - begin, target.chunk->bytes);
     try {
-      if (piece.target->number_bytes == sizeof(std::int32_t))
-        decode(readers.narrow, chunk, piece, rows);
+      if (target.column->number_bytes == sizeof(std::int32_t))
+        decode(readers.narrow, chunk, target, rows);
       else
-        decode(readers.wide, chunk, piece, rows);
+        decode(readers.wide, chunk, target, rows);
     } catch (const std::invalid_argument& error) {
-      DPIF_CHECK(false, "column ", piece.target->name, ": ", error.what());
+      DPIF_CHECK(false, "column ", target.column->name, ": ", error.what());
     }
   }
 }
 
-// Reads the pieces of one row group.
-void read_group(const FileBytes& file, std::vector<Piece> pieces, std::int64_t rows) {
+// Reads the chunks of one row group.
+void read_group(const FileBytes& file, std::vector<ChunkTarget> chunks, std::int64_t rows) {
   thread_local Readers readers;
-  std::ranges::sort(pieces, {}, [](const Piece& piece) { return piece.chunk->begin; });
-  for (auto next = pieces.begin(); next != pieces.end();) {
+  std::ranges::sort(chunks, {}, [](const ChunkTarget& target) { return target.chunk->begin; });
+  for (auto next = chunks.begin(); next != chunks.end();) {
     const auto first = next;
     const std::int64_t begin = first->chunk->begin;
     std::int64_t end = begin;
-    for (; next != pieces.end(); ++next) {
+    for (; next != chunks.end(); ++next) {
       const ColumnChunk& chunk = *next->chunk;
-      DPIF_CHECK(chunk.bytes <= file.size() - chunk.begin, "column ", next->target->name,
+      DPIF_CHECK(chunk.bytes <= file.size() - chunk.begin, "column ", next->column->name,
                  " lies behind the end of the file");
       const std::int64_t grown = std::max(end, chunk.begin + chunk.bytes);
       if (next != first && (grown - begin > kMostRead || chunk.begin - end > kMostGap)) break;
@@ -153,14 +154,14 @@ void File::read(const std::vector<Target>& targets, std::size_t first, std::size
   std::int64_t row = 0;
   for (std::size_t g = first; g < stop; ++g) {
     const RowGroup& group = footer_.groups[g];
-    std::vector<Piece> pieces;
+    std::vector<ChunkTarget> chunks;
     for (const Target& target : targets) {
       const Column& column = footer_.columns.find(target.name)->second;
       void* out = static_cast<char*>(target.out) + row * target.number_bytes;
-      pieces.push_back({&group.chunks[column.leaf], &target, column.optional, out});
+      chunks.push_back({&group.chunks[column.leaf], &target, column.optional, out});
     }
     try {
-      if (group.rows > 0) read_group(bytes_, std::move(pieces), group.rows);
+      if (group.rows > 0) read_group(bytes_, std::move(chunks), group.rows);
     } catch (const std::invalid_argument& error) {
       DPIF_CHECK(false, "row group ", g, ", ", error.what());
     }

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "codec/decompress.h"
+
 namespace dpiframe::parquet {
 
 enum class PhysicalType : std::int32_t {
@@ -15,8 +17,6 @@ enum class PhysicalType : std::int32_t {
   kByteArray = 6,
   kFixedLenByteArray = 7
 };
-
-enum class Codec : std::int32_t { kNone = 0, kSnappy = 1, kZstd = 6 };
 
 enum class Encoding : std::int32_t {
   kPlain = 0,

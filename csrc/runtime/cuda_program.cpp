@@ -121,12 +121,6 @@ Matrix CudaProgram::matrix(const ArenaView& view) const {
   return {static_cast<char*>(arena_.get()) + view.offset, view.row_stride, 1, view.width, type};
 }
 
-std::vector<Matrix> CudaProgram::matrices(const std::vector<ArenaView>& views) const {
-  std::vector<Matrix> matrices;
-  for (const ArenaView& view : views) matrices.push_back(matrix(view));
-  return matrices;
-}
-
 const float* CudaProgram::numbers(int weight) const {
   return weight < 0 ? nullptr : reinterpret_cast<const float*>(places_.at(weight));
 }

@@ -84,18 +84,10 @@ class CudaProgram {
   int add_lookup(const std::vector<LookupSlot>& slots, const std::optional<ArenaView>& out,
                  const std::optional<ArenaView>& fm, const std::optional<ArenaView>& wide);
   void add_load_dense(const ArenaView& out);
-  void add_copy(const ArenaView& x, const ArenaView& out);
-  void add_relu(const ArenaView& x, const ArenaView& out);
-  void add_outer(const ArenaView& x, int weight, int dim, const ArenaView& out);
-  void add_batch_norm(const ArenaView& x, int scale, int shift, const ArenaView& out);
-  void add_cross_combine(const ArenaView& x0, const ArenaView& wx, const ArenaView& xl,
-                         const ArenaView& out);
-  void add_cross_v1(const ArenaView& x0, const ArenaView& xl, int weight, int bias,
-                    const ArenaView& out);
-  void add_cross_scalar(const ArenaView& dots, int shift, const ArenaView& out);
-  void add_scale_shift(const ArenaView& x, const ArenaView& alpha, int beta, const ArenaView& out);
-  void add_add(const std::vector<ArenaView>& xs, int bias, const ArenaView& out);
-  void add_fm(const std::vector<ArenaView>& xs, int dim, const ArenaView& out);
+  // A small step by its name in kernels/elementwise/steps.cu; weights are numbers.
+  void add_elementwise(const std::string& name, const std::vector<ArenaView>& inputs,
+                       const std::vector<int>& weights, const std::vector<int>& sizes,
+                       const ArenaView& out);
   void add_product(const ProductStep& step);
   // The last step: it writes the scores.
   void add_head(const std::vector<HeadPart>& parts, float bias, const ArenaView& out);
@@ -132,7 +124,6 @@ class CudaProgram {
     return {static_cast<std::byte*>(arena_.get()), arena_.bytes()};
   }
   Matrix matrix(const ArenaView& view) const;
-  std::vector<Matrix> matrices(const std::vector<ArenaView>& views) const;
   const float* numbers(int weight) const;
   std::vector<DeviceLookupField> fields(const std::vector<LookupSlot>& slots) const;
   void upload(WeightKind kind, const float* values, std::int64_t size, char* target);

@@ -55,75 +55,15 @@ void CudaProgram::add_load_dense(const ArenaView& out) {
            true);
 }
 
-void CudaProgram::add_copy(const ArenaView& x, const ArenaView& out) {
-  add_step([x = matrix(x), out = matrix(out)](std::int64_t rows, const BatchMemory&,
-                                              cudaStream_t stream) { copy(rows, x, out, stream); });
-}
-
-void CudaProgram::add_relu(const ArenaView& x, const ArenaView& out) {
-  add_step([x = matrix(x), out = matrix(out)](std::int64_t rows, const BatchMemory&,
-                                              cudaStream_t stream) { relu(rows, x, out, stream); });
-}
-
-void CudaProgram::add_outer(const ArenaView& x, int weight, int dim, const ArenaView& out) {
-  DPIF_CHECK(out.width == x.width * dim, "outer needs an output of ", x.width * dim,
-             " columns, got ", out.width);
-  add_step([x = matrix(x), weight = numbers(weight), dim, out = matrix(out)](
-               std::int64_t rows, const BatchMemory&, cudaStream_t stream) {
-    outer(rows, x, weight, dim, out, stream);
-  });
-}
-
-void CudaProgram::add_batch_norm(const ArenaView& x, int scale, int shift, const ArenaView& out) {
-  add_step([x = matrix(x), scale = numbers(scale), shift = numbers(shift), out = matrix(out)](
-               std::int64_t rows, const BatchMemory&, cudaStream_t stream) {
-    batch_norm(rows, x, scale, shift, out, stream);
-  });
-}
-
-void CudaProgram::add_cross_combine(const ArenaView& x0, const ArenaView& wx, const ArenaView& xl,
-                                    const ArenaView& out) {
-  add_step([x0 = matrix(x0), wx = matrix(wx), xl = matrix(xl), out = matrix(out)](
-               std::int64_t rows, const BatchMemory&, cudaStream_t stream) {
-    cross_combine(rows, x0, wx, xl, out, stream);
-  });
-}
-
-void CudaProgram::add_cross_v1(const ArenaView& x0, const ArenaView& xl, int weight, int bias,
-                               const ArenaView& out) {
-  add_step([x0 = matrix(x0), xl = matrix(xl), weight = numbers(weight), bias = numbers(bias),
-            out = matrix(out)](std::int64_t rows, const BatchMemory&, cudaStream_t stream) {
-    cross_v1(rows, x0, xl, weight, bias, out, stream);
-  });
-}
-
-void CudaProgram::add_cross_scalar(const ArenaView& dots, int shift, const ArenaView& out) {
-  add_step([dots = matrix(dots), shift = numbers(shift), out = matrix(out)](
-               std::int64_t rows, const BatchMemory&, cudaStream_t stream) {
-    cross_scalar(rows, dots, shift, out, stream);
-  });
-}
-
-void CudaProgram::add_scale_shift(const ArenaView& x, const ArenaView& alpha, int beta,
+void CudaProgram::add_elementwise(const std::string& name, const std::vector<ArenaView>& inputs,
+                                  const std::vector<int>& weights, const std::vector<int>& sizes,
                                   const ArenaView& out) {
-  add_step([x = matrix(x), alpha = matrix(alpha), beta = numbers(beta), out = matrix(out)](
-               std::int64_t rows, const BatchMemory&, cudaStream_t stream) {
-    scale_shift(rows, x, alpha, beta, out, stream);
-  });
-}
-
-void CudaProgram::add_add(const std::vector<ArenaView>& xs, int bias, const ArenaView& out) {
-  add_step([xs = matrices(xs), bias = numbers(bias), out = matrix(out)](
-               std::int64_t rows, const BatchMemory&, cudaStream_t stream) {
-    add(rows, xs, bias, out, stream);
-  });
-}
-
-void CudaProgram::add_fm(const std::vector<ArenaView>& xs, int dim, const ArenaView& out) {
-  add_step([xs = matrices(xs), dim, out = matrix(out)](std::int64_t rows, const BatchMemory&,
-                                                       cudaStream_t stream) {
-    fm(rows, xs, dim, out, stream);
-  });
+  ElementwiseOperands operands{{}, {}, sizes, matrix(out)};
+  for (const ArenaView& view : inputs) operands.inputs.push_back(matrix(view));
+  for (const int weight : weights) operands.weights.push_back(numbers(weight));
+  add_step(
+      [launch = elementwise_step(name, operands)](std::int64_t rows, const BatchMemory&,
+                                                  cudaStream_t stream) { launch(rows, stream); });
 }
 
 void CudaProgram::add_product(const ProductStep& step) {
@@ -156,19 +96,19 @@ void CudaProgram::add_product(const ProductStep& step) {
     params.ld_partial = max_rows_;
   }
   // The epilogue takes one range of columns for ReLU; further ones are applied where they lie.
-  std::vector<Matrix> more;
+  std::vector<ElementwiseLaunch> more;
   for (std::size_t i = 1; i < step.relu.size(); ++i) {
     ArenaView view = step.out.value();
     const DataType type = activation_type(precision_);
     view.offset += static_cast<std::int64_t>(bytes_of(type)) * step.relu[i].first;
     view.width = step.relu[i].second - step.relu[i].first;
-    more.push_back(matrix(view));
+    more.push_back(elementwise_step("relu", {{matrix(view)}, {}, {}, matrix(view)}));
   }
   add_step([params, more, precision = precision_](std::int64_t rows, const BatchMemory&,
                                                   cudaStream_t stream) mutable {
     params.rows = rows;
     linear(precision, params, stream);
-    for (const Matrix& view : more) relu(rows, view, view, stream);
+    for (const ElementwiseLaunch& relu : more) relu(rows, stream);
   });
 }
 

@@ -8,7 +8,7 @@
 #include "cuda/cuda_check.h"
 #include "cuda/stream.h"
 #include "parquet/gpu/decode_pages.h"
-#include "parquet/gpu/unpack_pages.h"
+#include "parquet/gpu/decompress_pages.h"
 
 namespace dpiframe {
 namespace {
@@ -30,7 +30,7 @@ struct PageLists {
   std::size_t words;  // `next` and `failed`
 
   explicit PageLists(std::size_t num_pages)
-      : pages(padded(sizeof(parquet::StoredPage) * num_pages)),
+      : pages(padded(sizeof(parquet::Page) * num_pages)),
         order(padded(sizeof(std::int32_t) * num_pages)),
         words(padded(2 * sizeof(unsigned))) {}
 
@@ -38,14 +38,14 @@ struct PageLists {
 };
 
 // Compressed pages, the longest first: a long one that begins last would delay all.
-std::int32_t write_order(const std::vector<parquet::StoredPage>& pages, std::int32_t* order) {
-  std::int32_t num_packed = 0;
+std::int32_t write_order(const std::vector<parquet::Page>& pages, std::int32_t* order) {
+  std::int32_t num_compressed = 0;
   for (std::size_t p = 0; p < pages.size(); ++p)
-    if (pages[p].compressed) order[num_packed++] = static_cast<std::int32_t>(p);
-  std::stable_sort(order, order + num_packed, [&](std::int32_t a, std::int32_t b) {
-    return pages[a].unpacked_bytes > pages[b].unpacked_bytes;
+    if (pages[p].compressed) order[num_compressed++] = static_cast<std::int32_t>(p);
+  std::stable_sort(order, order + num_compressed, [&](std::int32_t a, std::int32_t b) {
+    return pages[a].uncompressed_bytes > pages[b].uncompressed_bytes;
   });
-  return num_packed;
+  return num_compressed;
 }
 
 }  // namespace
@@ -70,18 +70,18 @@ struct PageScorer::Slot {
   explicit Slot(int num_report) : report(num_report) {}
 
   Stream stream;
-  GrowingBuffer lists, packed, unpacked, literals, ids, dense, scores;
+  GrowingBuffer lists, compressed, uncompressed, literals, ids, dense, scores;
   GrowingPinnedBuffer host_lists, host_scores;
   PinnedBuffer failed{sizeof(unsigned)};
   BadIdReport report;
-  TimedEvent begun, copied, unpacked_at, started, done;
+  TimedEvent begun, copied, decompressed, started, done;
   std::vector<TimedEvent> batches;  // the end of each
-  std::int32_t num_packed = 0;
+  std::int32_t num_compressed = 0;
 
   std::size_t device_bytes() const {
     std::size_t bytes = 0;
     for (const GrowingBuffer* buffer :
-         {&lists, &packed, &unpacked, &literals, &ids, &dense, &scores})
+         {&lists, &compressed, &uncompressed, &literals, &ids, &dense, &scores})
       bytes += buffer->bytes();
     return bytes;
   }
@@ -138,13 +138,13 @@ std::size_t PageScorer::device_bytes() const {
 }
 
 void PageScorer::check(const UnitPages& unit, std::size_t out_size) const {
-  const parquet::StoredColumns& ids = unit.ids;
+  const parquet::ColumnPages& ids = unit.ids;
   DPIF_CHECK(ids.columns == num_fields_, "expected ids of ", num_fields_, " fields, got ",
              ids.columns);
   DPIF_CHECK(out_size == static_cast<std::size_t>(ids.rows), "a unit of ", ids.rows,
              " rows, but room for ", out_size, " scores");
-  DPIF_CHECK(unit.bytes.size() >= static_cast<std::size_t>(ids.packed_bytes), "a unit of ",
-             ids.packed_bytes, " stored bytes, but memory of ", unit.bytes.size());
+  DPIF_CHECK(unit.bytes.size() >= static_cast<std::size_t>(ids.compressed_bytes), "a unit of ",
+             ids.compressed_bytes, " stored bytes, but memory of ", unit.bytes.size());
   DPIF_CHECK(ids.pages.size() <= INT32_MAX, "a unit of ", ids.pages.size(), " pages");
   DPIF_CHECK(unit.num_dense == num_dense_, "expected ", num_dense_, " dense features, got ",
              unit.num_dense);
@@ -160,7 +160,7 @@ ScoredUnit PageScorer::score(const UnitPages& unit, std::span<float> out) {
   Slot& slot = turn.slot();
   send(unit, slot);
   decode(unit, slot);
-  slot.unpacked_at.synchronize(kSpin);
+  slot.decompressed.synchronize(kSpin);
   if (*static_cast<unsigned*>(slot.failed.get()) != 0) return {};
   try {
     compute(unit, slot);
@@ -172,14 +172,14 @@ ScoredUnit PageScorer::score(const UnitPages& unit, std::span<float> out) {
 }
 
 void PageScorer::send(const UnitPages& unit, Slot& slot) {
-  const parquet::StoredColumns& ids = unit.ids;
+  const parquet::ColumnPages& ids = unit.ids;
   const PageLists lists(ids.pages.size());
   auto* host = static_cast<char*>(slot.host_lists.take(lists.bytes()));
-  std::memcpy(host, ids.pages.data(), sizeof(parquet::StoredPage) * ids.pages.size());
-  slot.num_packed = write_order(ids.pages, reinterpret_cast<std::int32_t*>(host + lists.pages));
+  std::memcpy(host, ids.pages.data(), sizeof(parquet::Page) * ids.pages.size());
+  slot.num_compressed = write_order(ids.pages, reinterpret_cast<std::int32_t*>(host + lists.pages));
   std::memset(host + lists.pages + lists.order, 0, lists.words);
   void* on_device = slot.lists.take(lists.bytes());
-  void* packed = slot.packed.take(ids.packed_bytes + kLine);
+  void* compressed = slot.compressed.take(ids.compressed_bytes + kLine);
   const std::int64_t rows = ids.rows;
   void* dense = slot.dense.take(sizeof(float) * rows * num_dense_);
   (void)slot.scores.take(sizeof(float) * rows);
@@ -188,7 +188,7 @@ void PageScorer::send(const UnitPages& unit, Slot& slot) {
   slot.begun.record(slot.stream);
   DPIF_CUDA_CHECK(cudaMemcpyAsync(on_device, host, lists.bytes(), cudaMemcpyHostToDevice, stream));
   DPIF_CUDA_CHECK(
-      cudaMemcpyAsync(packed, unit.bytes.data(), ids.packed_bytes, cudaMemcpyHostToDevice, stream));
+      cudaMemcpyAsync(compressed, unit.bytes.data(), ids.compressed_bytes, cudaMemcpyHostToDevice, stream));
   if (num_dense_ > 0)
     DPIF_CUDA_CHECK(cudaMemcpy2DAsync(dense, sizeof(float) * rows, unit.dense,
                                       sizeof(float) * unit.dense_stride, sizeof(float) * rows,
@@ -197,27 +197,27 @@ void PageScorer::send(const UnitPages& unit, Slot& slot) {
 }
 
 void PageScorer::decode(const UnitPages& unit, Slot& slot) {
-  const parquet::StoredColumns& ids = unit.ids;
+  const parquet::ColumnPages& ids = unit.ids;
   const PageLists parts(ids.pages.size());
   auto* lists = static_cast<char*>(slot.lists.take(parts.bytes()));
   auto* words = reinterpret_cast<unsigned*>(lists + parts.pages + parts.order);
-  const auto* pages = reinterpret_cast<const parquet::StoredPage*>(lists);
-  const auto* packed = static_cast<const std::uint8_t*>(slot.packed.take(0));
-  const std::size_t room = ids.unpacked_bytes + kLine;
-  auto* unpacked = static_cast<std::uint8_t*>(slot.unpacked.take(room));
+  const auto* pages = reinterpret_cast<const parquet::Page*>(lists);
+  const auto* compressed = static_cast<const std::uint8_t*>(slot.compressed.take(0));
+  const std::size_t room = ids.uncompressed_bytes + kLine;
+  auto* uncompressed = static_cast<std::uint8_t*>(slot.uncompressed.take(room));
   auto* literals = static_cast<std::uint8_t*>(slot.literals.take(room));
   void* out = slot.ids.take(static_cast<std::size_t>(ids.number_bytes) * ids.rows * num_fields_);
   const cudaStream_t stream = slot.stream.get();
-  if (slot.num_packed > 0)
-    unpack_pages({pages, reinterpret_cast<const std::int32_t*>(lists + parts.pages),
-                  slot.num_packed, packed, unpacked, literals, words, words + 1},
+  if (slot.num_compressed > 0)
+    decompress_pages({pages, reinterpret_cast<const std::int32_t*>(lists + parts.pages),
+                  slot.num_compressed, compressed, uncompressed, literals, words, words + 1},
                  stream);
-  decode_pages({pages, static_cast<std::int32_t>(ids.pages.size()), packed, unpacked, out, ids.rows,
+  decode_pages({pages, static_cast<std::int32_t>(ids.pages.size()), compressed, uncompressed, out, ids.rows,
                 ids.number_bytes, words + 1},
                stream);
   DPIF_CUDA_CHECK(cudaMemcpyAsync(slot.failed.get(), words + 1, sizeof(unsigned),
                                   cudaMemcpyDeviceToHost, stream));
-  slot.unpacked_at.record(slot.stream);
+  slot.decompressed.record(slot.stream);
 }
 
 void PageScorer::compute(const UnitPages& unit, Slot& slot) {
@@ -263,7 +263,7 @@ ScoredUnit PageScorer::finish(const UnitPages& unit, Slot& slot, std::span<float
   for (std::size_t b = 0; b < num_batches; before = &slot.batches[b++])
     scored.batch_seconds.push_back(seconds_between(*before, slot.batches[b]));
   scored.seconds = {seconds_between(slot.begun, slot.copied),
-                    seconds_between(slot.copied, slot.unpacked_at),
+                    seconds_between(slot.copied, slot.decompressed),
                     seconds_between(slot.started, computed), seconds_between(computed, slot.done)};
   return scored;
 }

@@ -14,7 +14,7 @@
 
 #include "cuda/device_buffer.h"
 #include "cuda/stream.h"
-#include "parquet/stored_chunks.h"
+#include "parquet/column_pages.h"
 #include "runtime/bad_id_report.h"
 #include "runtime/batch_ring.h"
 
@@ -41,7 +41,7 @@ class GrowingPinnedBuffer {
 };
 
 struct UnitPages {
-  const parquet::StoredColumns& ids;
+  const parquet::ColumnPages& ids;
   std::span<const std::uint8_t> bytes;  // its pages; the copy is faster from page-locked memory
   const float* dense;                   // [num_dense, dense_stride]
   std::int64_t num_dense;

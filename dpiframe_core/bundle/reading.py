@@ -35,7 +35,7 @@ from dpiframe_core.features import (
     SchemaError,
     vocabulary_from_tensors,
 )
-from dpiframe_core.model.modules import problems
+from dpiframe_core.model.fields import problems
 from dpiframe_core.model.spec import ModelSpec
 
 if TYPE_CHECKING:

@@ -11,18 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpiframe_core.program.rewrite import only_reader
-from dpiframe_core.program.steps import (
-    CrossScalar,
-    CrossV1,
-    Linear,
-    Program,
-    ScaleShift,
-    Step,
-    View,
-    Weight,
-    changed,
-)
+from dpiframe_core.program.program import Program
+from dpiframe_core.program.steps import CrossScalar, CrossV1, Linear, ScaleShift, Step
+from dpiframe_core.program.views import View, Weight
 
 
 def collapse_cross_v1(program: Program) -> Program:
@@ -36,7 +27,7 @@ def collapse_cross_v1(program: Program) -> Program:
             steps += _collapsed(chains[step.name], buffers, weights)
         elif step.name not in inner:
             steps.append(step)
-    return changed(program, steps=tuple(steps), buffers=buffers, weights=weights)
+    return program.changed(steps=tuple(steps), buffers=buffers, weights=weights)
 
 
 def _chains(program: Program) -> list[list[CrossV1]]:
@@ -45,7 +36,7 @@ def _chains(program: Program) -> list[list[CrossV1]]:
     chains = []
     for first in [s for s in program.steps if isinstance(s, CrossV1) and s.xl == s.x0]:
         chain = [first]
-        while only_reader(program, chain[-1].out) is by_input.get(chain[-1].out, first):
+        while program.only_reader(chain[-1].out) is by_input.get(chain[-1].out, first):
             following = by_input[chain[-1].out]
             if following.x0 != first.x0:
                 break

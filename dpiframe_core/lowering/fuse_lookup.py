@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dpiframe_core.program.steps import FM, Lookup, Program, Slot, Step, changed
+from dpiframe_core.program.program import Program
+from dpiframe_core.program.steps import FM, Lookup, Slot, Step
 
 
 def fuse_lookup(program: Program) -> Program:
@@ -28,7 +29,7 @@ def fuse_lookup(program: Program) -> Program:
     places = [i for i, s in enumerate(program.steps) if s is host or s.name in gone]
     steps = [s for s in program.steps if s is not host and s.name not in gone]
     steps.insert(places[0], fused)
-    return changed(program, steps=tuple(steps))
+    return program.changed(steps=tuple(steps))
 
 
 def _with(host: Lookup, step: Step) -> Lookup | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dpiframe_core.model.modules import DENSE
-from dpiframe_core.program.steps import Copy, Program, View, changed
+from dpiframe_core.program.program import Program
+from dpiframe_core.program.steps import Copy
+from dpiframe_core.program.views import DENSE, View
 
 
 def place_concat(program: Program) -> Program:
@@ -26,4 +27,4 @@ def _placed(program: Program, copy: Copy) -> Program:
         return View(target.buffer, target.start + view.start, view.width)
 
     rest = [s.map_views(place) for s in program.steps if s != copy]
-    return changed(program, steps=tuple(rest))
+    return program.changed(steps=tuple(rest))

@@ -17,6 +17,7 @@ from typing import Any
 from pipeline.cluster.ray_private import address_on_this_machine, problems, start_local
 from pipeline.cluster.signals import kept_from_ray
 from pipeline.errors import DpiframeError, ResumableError
+from pipeline.redaction import redacted
 from pipeline.sizing.machine import Machine, cluster_machine, local_machine
 from pipeline.sizing.sizes import Sizes
 
@@ -65,7 +66,8 @@ def ray_cluster(
             raise
         except Exception as error:  # Ray raises nothing less for a node that is slow to start
             where = address or os.environ.get("RAY_ADDRESS") or "a local cluster"
-            raise ResumableError(f"Ray did not start or answer ({where}): {error}") from error
+            text = redacted(f"Ray did not start or answer ({where}): {error}")
+            raise ResumableError(text) from error
         while problems:
             log.warning("%s", problems.pop())
         yield sizes or choose(cluster_machine())

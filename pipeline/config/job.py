@@ -29,6 +29,7 @@ from pipeline.config.types import (
     Whole,
 )
 from pipeline.errors import ConfigError
+from pipeline.redaction import redacted, redacted_data
 
 SCORE_COLUMN = "score"
 
@@ -156,6 +157,11 @@ class JobConfig(BaseModel):
             )
         return self
 
+    def public(self) -> dict[str, Any]:
+        """All keys and values without secrets, fit to be stored and shown."""
+        public: dict[str, Any] = redacted_data(self.model_dump(mode="json"))
+        return public
+
     def with_absolute_paths(self) -> JobConfig:
         """The same job, whatever directory it is read from."""
         inputs = self.input if isinstance(self.input, list) else [self.input]
@@ -183,12 +189,12 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> JobConfig:
     except ValidationError as error:
         problems = [_problem(detail, origin, str(path)) for detail in error.errors()]
     lines = "".join(f"\n  - {problem}" for problem in problems)
-    raise ConfigError(f"the job's configuration is not valid:{lines}")
+    raise ConfigError(redacted(f"the job's configuration is not valid:{lines}"))
 
 
 def resolved_yaml(config: JobConfig) -> str:
     """The whole configuration as YAML, defaults included, paths absolute."""
-    data = config.with_absolute_paths().model_dump(mode="json")
+    data = config.with_absolute_paths().public()
     return yaml.safe_dump(data, sort_keys=False, default_flow_style=None, width=100)
 
 

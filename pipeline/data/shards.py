@@ -24,12 +24,6 @@ from pipeline.errors import ConfigError, ResumableError
 Compression = Literal["none", "snappy", "lz4", "zstd"]
 
 _STAGING = ".staging-"
-_SHARD = "shard-{:05d}.parquet"
-
-
-def shard_name(index: int) -> str:
-    """File name of a shard; names sort in the order of the rows."""
-    return _SHARD.format(index)
 
 
 class ShardFolder:
@@ -59,7 +53,7 @@ class ShardFolder:
 
     def path(self, index: int) -> Path:
         """Where a shard is written; it is renamed when all are complete."""
-        return self._staging / shard_name(index)
+        return self._staging / f"shard-{index:05d}.parquet"  # names sort in the order of the rows
 
     def __enter__(self) -> Self:
         """Make the hidden folder; remove those of runs that were killed.

@@ -109,7 +109,11 @@ class _Writer:
         self.stopped = False
         self._options, self._folder = options, folder
         self._source = RowSource(options.dataset, options.zipf_exponent, options.cardinality_scale)
-        self._texts = {f.name: _dictionary(f) for f in self._source.fields if self._is_small(f)}
+        self._texts = {
+            f.name: hex_strings(f.name, np.arange(f.size))
+            for f in self._source.fields
+            if self._is_small(f)
+        }
         self._schema = self._with_layout()
 
     def write_shard(self, shard: int) -> int:
@@ -168,10 +172,6 @@ class _Writer:
             facts["missing_row"], facts["unseen_row"] = MISSING_ROW, UNSEEN_ROW
             facts["field_rows"] = {field.name: field.rows for field in self._source.fields}
         return with_layout(plain, **facts)
-
-
-def _dictionary(field: SynthField) -> pa.Array:
-    return hex_strings(field.name, np.arange(field.size))
 
 
 def _groups(options: SynthOptions, shard: int) -> Iterator[_Group]:

@@ -42,7 +42,9 @@ class JobPlan(WorkerPlan):
 
     @property
     def for_workers(self) -> WorkerPlan:
-        """The part that workers need, without files and units."""
+        """The part that workers need, without files, units and the driver's MLflow server."""
         return WorkerPlan(
-            config=self.config, columns=self.columns, bundle_digest=self.bundle_digest
+            config=self.config.model_copy(update={"mlflow_uri": None}),
+            columns=self.columns,
+            bundle_digest=self.bundle_digest,
         )

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 # The mark in the names of temporary files, by which those of a killed process are found later.
 TEMP_MARK = ".dpiframe-tmp-"
 
 
-def write_atomic(path: Path, data: bytes | memoryview) -> None:
+def write_atomic(
+    path: Path, data: bytes | memoryview, check: Callable[[], None] = lambda: None
+) -> None:
     """Write `data` to `path` so that a reader sees the old file or the new one, never a part.
 
-    Raises OSError (disk full, permission, ...) and removes its temporary file if it can.
+    `check` is called right before the rename and may raise to forbid it. Raises OSError (disk full,
+    permission, ...) and removes its temporary file if it can.
     """
     temporary = temp_path(path)
     try:
         write_synced(temporary, data)
+        check()
         commit(temporary, path)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # the first error tells more
+            temporary.unlink(missing_ok=True)
         raise
 
 
@@ -52,9 +60,36 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def make_folders(folder: Path) -> list[Path]:
+    """Make `folder` and the missing folders above it; returns those made, the outermost first.
+
+    Each new entry, and that of `folder` in any case, is pushed to the disk: a folder that a power
+    cut takes away would take everything in it along.
+    """
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    made = []
+    for path in reversed(missing):
+        with contextlib.suppress(FileExistsError):  # made by another process meanwhile
+            path.mkdir()
+            made.append(path)
+            with contextlib.suppress(PermissionError):  # writable, but not readable
+                sync_folder(path.parent)
+    if not folder.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
+    if not made:
+        with contextlib.suppress(OSError):  # of a mount point it is no matter of ours
+            sync_folder(folder.parent)
+    return made
+
+
+def temporaries(folder: Path) -> list[Path]:
+    """What killed attempts left in `folder` (not below it)."""
+    return list(folder.glob(f".*{TEMP_MARK}*")) if folder.is_dir() else []
+
+
 def remove_temporaries(folder: Path) -> int:
     """Remove temporary files of killed attempts from `folder` (not below it); returns how many."""
-    found = list(folder.glob(f".*{TEMP_MARK}*")) if folder.is_dir() else []
+    found = temporaries(folder)
     for path in found:
         path.unlink(missing_ok=True)
     return len(found)

@@ -27,9 +27,12 @@ from types import TracebackType
 from typing import Self
 
 from pipeline.errors import ConfigError, LockedError, ResumableError
+from pipeline.publishing.atomic import make_folders
 
 LOCK_NAME = "_lock"
+# What a rerun cures, once there is room again or the access is given back.
 _TRANSIENT = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ETIMEDOUT}
+_TRANSIENT |= {errno.EROFS, errno.EACCES, errno.EPERM}
 _NO_FLOCK = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 _ATTEMPTS = 100
 _log = logging.getLogger(__name__)
@@ -74,7 +77,7 @@ class Owner:
         """Write at the start of a file, in one call."""
         record = json.dumps(asdict(self)).encode().ljust(_RECORD_BYTES - 1) + b"\n"
         if os.pwrite(handle, record, 0) != len(record):
-            raise OSError("a lock record was written in part only")
+            raise OSError(errno.ENOSPC, "a lock record was written in part only")
 
     def next_beat(self) -> Owner:
         """The same owner, one heartbeat later."""
@@ -93,15 +96,19 @@ class OutputLock:
     """Context manager that owns an output folder (made if it is not there).
 
     Entering raises LockedError naming the owner; it waits up to `ttl` seconds only for a lock of
-    another host that may be dead. Leaving removes the lock file, unless another took it over.
+    another host that may be dead, without `wait` not even for that. Leaving removes the lock file,
+    unless another took it over, and folders that entering made, unless they were used.
     `beat` is the time between two heartbeats in seconds; `ttl` must be several of them.
     """
 
-    def __init__(self, output: str | Path, ttl: float = 60.0, beat: float = 5.0) -> None:
+    def __init__(
+        self, output: str | Path, ttl: float = 60.0, beat: float = 5.0, wait: bool = True
+    ) -> None:
         if not 0 < 3 * beat <= ttl:
             raise ValueError(f"ttl must be at least 3 beats, got ttl={ttl} and beat={beat}")
         self.path = Path(output).expanduser().absolute() / LOCK_NAME
-        self._ttl, self._beat = ttl, beat
+        self._ttl, self._beat, self._wait = ttl, beat, wait
+        self._made: list[Path] = []
         self._handle = -1
         self._created = False
         self._owner: Owner | None = None
@@ -113,7 +120,6 @@ class OutputLock:
         if self._handle >= 0:
             raise RuntimeError(f"the lock {self.path} is held already")
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
             self._handle = self._open_locked()
             _LIVE.add(self)
             self._take_over()
@@ -156,6 +162,7 @@ class OutputLock:
         if self._owner is not None and found is not None and found.uuid == self._owner.uuid:
             with suppress(OSError):
                 self.path.unlink()
+            self._remove_made()
         self._owner = self._thread = None
         if not stuck:
             self._close()
@@ -163,6 +170,7 @@ class OutputLock:
     def _open_locked(self) -> int:
         """A handle that holds the flock of the file at the path now, not of one since removed."""
         for _ in range(_ATTEMPTS):
+            self._made += make_folders(self.path.parent)
             try:
                 handle = self._open()
             except FileNotFoundError:  # removed by its owner between two of our calls
@@ -208,6 +216,8 @@ class OutputLock:
         # An empty file that we did not create may belong to another host that is about to write it.
         foreign = not self._created and (found is None or found.host_id != mine.host_id)
         if foreign:
+            if not self._wait:
+                raise LockedError(f"the output {self.path.parent} has a lock of {found}")
             self._wait_until_dead(found)
         self._owner = mine
         mine.write(self._handle)
@@ -258,8 +268,16 @@ class OutputLock:
         if self._created and self._handle >= 0:  # we created it and hold its flock
             with suppress(OSError):
                 self.path.unlink()
+        self._remove_made()
         self._owner = None
         self._close()
+
+    def _remove_made(self) -> None:
+        """Remove the folders that were made for the lock alone."""
+        with suppress(OSError):  # not empty
+            while self._made:
+                self._made.pop().rmdir()
+        self._made = []
 
     def _close(self) -> None:
         if self._handle >= 0:
@@ -275,7 +293,10 @@ class OutputLock:
 def _write_error(folder: Path, error: OSError) -> ConfigError | ResumableError:
     reason = error.strerror or str(error)
     if error.errno in _TRANSIENT:
-        return ResumableError(f"cannot write to the output {folder}: {reason}; run again later")
+        return ResumableError(
+            f"cannot write to the output {folder}: {reason}; make room or restore access, then run "
+            "the same command"
+        )
     if error.errno in _NO_FLOCK:
         return ConfigError(
             f"the file system of the output {folder} has no file locks ({reason}), which keep two "

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import uuid
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from pipeline.config.job import resolved_yaml
-from pipeline.errors import ConfigError, ContractError, ResumableError
+from pipeline.errors import ConfigError, ContractError, DpiframeError, ResumableError
 from pipeline.planning.inputs import Quarantined
 from pipeline.planning.job_plan import JobPlan
-from pipeline.publishing.atomic import remove_temporaries, sync_folder, write_atomic
+from pipeline.publishing.atomic import (
+    make_folders,
+    remove_temporaries,
+    sync_folder,
+    temporaries,
+    write_atomic,
+)
+from pipeline.publishing.lock import OutputLock
 from pipeline.publishing.records import (
     IdentityFile,
     Manifest,
@@ -24,9 +33,12 @@ from pipeline.publishing.records import (
     has_files,
     is_part_name,
     manifest_of,
+    part_name,
     read_json,
     write_json,
 )
+
+log = logging.getLogger("dpiframe.job")
 
 # Errors that no rerun cures: names or links that the file system cannot follow.
 NOT_RESUMABLE = {errno.ENAMETOOLONG, errno.ELOOP}
@@ -52,9 +64,42 @@ def storage_errors(layout: OutputLayout) -> Iterator[None]:
 def claim(layout: OutputLayout, plan: JobPlan) -> tuple[str, dict[str, UnitRecord]]:
     """Make the output this job's and start an attempt; the caller holds the lock.
 
-    Returns the attempt's id and the records of the units that are published already. Raises
+    Returns the attempt's id and the records of the units that are published already. Raises what
+    `check_claim` raises.
+
+    From the new identity on, workers of earlier attempts publish nothing: one that looks at it
+    stops, and one that looked before loses the temporary file that it is about to rename. What they
+    left is removed after that.
+    """
+    if not check_claim(layout, plan):
+        retract(layout)
+    for folder in (layout.root, layout.units, layout.rejected):
+        make_folders(folder)
+    attempt = uuid.uuid4().hex
+    owner = IdentityFile(
+        identity=plan.identity,
+        attempt=attempt,
+        bundle_digest=plan.bundle_digest,
+        config=plan.config.public(),
+        units=len(plan.units),
+        rows=plan.total_rows,
+    )
+    write_json(layout.identity, owner)
+    write_atomic(layout.config, resolved_yaml(plan.config).encode())
+    for folder in (layout.root, layout.units, layout.rejected):
+        remove_temporaries(folder)
+    reopen(layout, plan.identity)
+    finished = finished_units(layout, (unit.name for unit in plan.units))
+    remove_others(layout, finished)
+    return attempt, finished
+
+
+def check_claim(layout: OutputLayout, plan: JobPlan) -> bool:
+    """Whether the output is this job's, or nobody's, to go on in; False: its scores are replaced.
+
+    What another job left before it published anything is replaced without being asked. Raises
     ConfigError when the output belongs to another job and `overwrite` is off, or holds part files
-    that no job wrote.
+    that no job wrote. Touches nothing.
     """
     foreign = layout.foreign_parts()
     if foreign:
@@ -62,89 +107,6 @@ def claim(layout: OutputLayout, plan: JobPlan) -> tuple[str, dict[str, UnitRecor
             f"{foreign[0]} ({len(foreign)} such files) was not written by a job, but readers "
             "would take it for scores; move it away or choose another output"
         )
-    if not _is_ours(layout, plan):
-        clear(layout)
-    for folder in (layout.root, layout.units, layout.rejected):
-        folder.mkdir(parents=True, exist_ok=True)
-        remove_temporaries(folder)
-    attempt = uuid.uuid4().hex
-    owner = IdentityFile(
-        identity=plan.identity,
-        attempt=attempt,
-        bundle_digest=plan.bundle_digest,
-        config=plan.config.model_dump(mode="json"),
-        units=len(plan.units),
-        rows=plan.total_rows,
-    )
-    write_json(layout.identity, owner)
-    write_atomic(layout.config, resolved_yaml(plan.config).encode())
-    reopen(layout, plan.identity)
-    finished = finished_units(layout, (unit.name for unit in plan.units))
-    drop_unfinished_records(layout, finished)
-    return attempt, finished
-
-
-def reopen(layout: OutputLayout, identity: str) -> None:
-    """Turn a finished output back into an unfinished one; units with intact files stay published.
-
-    The manifest is removed last, so that after a crash in here the next start reads it again.
-    """
-    manifest = manifest_of(layout, identity)
-    for record in manifest.units if manifest else ():
-        path = layout.record(record.unit)
-        if has_files(layout, record) and not path.exists():
-            write_json(path, record)
-    layout.success.unlink(missing_ok=True)
-    layout.manifest.unlink(missing_ok=True)
-
-
-def drop_unfinished_records(layout: OutputLayout, finished: Container[str]) -> None:
-    """Remove records of units that will be scored again because their files are lost.
-
-    Otherwise a crash between a new part and its record would pair the new part with the old record.
-    """
-    for path in layout.units.glob("u*.json"):
-        if path.stem not in finished:
-            path.unlink()
-    sync_folder(layout.units)
-
-
-def clear(layout: OutputLayout) -> None:
-    """Remove the files that jobs wrote, and nothing else.
-
-    Manifest and records go before the parts, so that after a crash in here none of them names a
-    part that is gone.
-    """
-    for path in (layout.success, layout.manifest):
-        path.unlink(missing_ok=True)
-    for path in layout.units.glob("u*.json"):
-        if is_part_name(f"part-{path.stem}.parquet"):
-            path.unlink(missing_ok=True)
-    for path in layout.rejected.glob("part-*.parquet"):
-        if is_part_name(path.name):
-            path.unlink(missing_ok=True)
-    for path in layout.parts():
-        path.unlink(missing_ok=True)
-    for path in (layout.config, layout.identity):
-        path.unlink(missing_ok=True)
-
-
-def tidy(layout: OutputLayout) -> None:
-    """After success: remove temporary files, and the records, which the manifest contains."""
-    for folder in (layout.root, layout.units, layout.rejected):
-        remove_temporaries(folder)
-    for path in layout.units.glob("u*.json"):
-        path.unlink(missing_ok=True)
-    for folder in (layout.units, layout.rejected):
-        with contextlib.suppress(OSError):  # not empty: it holds rejected rows, or foreign files
-            folder.rmdir()
-
-
-def _is_ours(layout: OutputLayout, plan: JobPlan) -> bool:
-    """True: continue in the output, or start in an empty one. False: clear it first.
-
-    Files of another job that published nothing are cleared without `overwrite`.
-    """
     problem = _other_owner(layout, plan)
     if problem is None:
         return True
@@ -154,6 +116,96 @@ def _is_ours(layout: OutputLayout, plan: JobPlan) -> bool:
             "replace the scores in it"
         )
     return False
+
+
+def reopen(layout: OutputLayout, identity: str) -> None:
+    """Make a finished output an unfinished one: units whose files are whole stay published.
+
+    The manifest goes last: a crash in here loses no record, as the next start reads it again. Both
+    are gone for good before a part is replaced, as a reader would take the old ones for its own.
+    """
+    manifest = manifest_of(layout, identity)
+    for record in manifest.units if manifest else ():
+        path = layout.record(record.unit)
+        if has_files(layout, record) and not path.exists():
+            write_json(path, record)
+    retract(layout)
+
+
+def retract(layout: OutputLayout) -> None:
+    """Remove `_SUCCESS` and the manifest, for good also after a power cut."""
+    found = [path for path in (layout.success, layout.manifest) if path.exists()]
+    for path in found:
+        path.unlink(missing_ok=True)
+    if found:
+        sync_folder(layout.root)
+
+
+def remove_others(layout: OutputLayout, finished: Collection[str]) -> None:
+    """Remove what jobs wrote of other units than these, and nothing else.
+
+    Records go first, and for good: else a crash between a new part and its record would leave the
+    new part with the old record, and a power cut might bring a record back without its part.
+    """
+    records = [path for path in layout.units.glob("u*.json") if path.stem not in finished]
+    _remove(records, layout.units)
+    named = {part_name(unit) for unit in finished}
+    for folder in (layout.rejected, layout.root):
+        parts = [path for path in folder.glob("part-*.parquet") if is_part_name(path.name)]
+        _remove([path for path in parts if path.name not in named], folder)
+
+
+def _remove(paths: Iterable[Path], folder: Path) -> None:
+    """Remove files of one folder, for good also after a power cut."""
+    for path in paths:
+        path.unlink(missing_ok=True)
+    sync_folder(folder)
+
+
+def published_names(layout: OutputLayout, plan: JobPlan) -> set[str]:
+    """Units that are published as far as names tell: a record, or a place in the job's manifest."""
+    manifest = manifest_of(layout, plan.identity)
+    records = [record for record in manifest.units if has_files(layout, record)] if manifest else []
+    return {path.stem for path in layout.units.glob("u*.json")} | {r.unit for r in records}
+
+
+def tidy(layout: OutputLayout) -> None:
+    """After success: remove temporary files, and records, which the manifest holds.
+
+    Never raises, as the job has finished: what stays is removed by a later start or `verify`.
+    """
+    try:
+        for folder in (layout.root, layout.units, layout.rejected):
+            remove_temporaries(folder)
+        for path in layout.units.glob("u*.json"):
+            if is_part_name(part_name(path.stem)):
+                path.unlink(missing_ok=True)
+    except OSError as error:
+        log.warning("%s is finished, but not tidy: %s; verify removes the rest", layout.root, error)
+    for folder in (layout.units, layout.rejected):
+        with contextlib.suppress(OSError):  # not empty: it holds rejected rows, or foreign files
+            folder.rmdir()
+
+
+def tidy_finished(layout: OutputLayout, wait: bool) -> None:
+    """Remove what a crash after `_SUCCESS` left: temporary files, records, a dead job's lock.
+
+    Does nothing while a job holds the output; `wait`: for a lock of another host to prove dead. The
+    caller has seen that the output is finished and whole. Never raises.
+    """
+    folders = (layout.root, layout.units, layout.rejected)
+    lock = OutputLock(layout.root, wait=wait)
+    left = layout.units.exists() or lock.path.exists() or any(map(temporaries, folders))
+    if not left:
+        return
+    try:
+        with lock:
+            success = read_json(layout.success, Success)
+            manifest = read_json(layout.manifest, Manifest)
+            if success and manifest and success.identity == manifest.identity:
+                tidy(layout)
+    except (DpiframeError, OSError) as error:
+        log.info("%s is not tidied: %s", layout.root, error)
 
 
 def _other_owner(layout: OutputLayout, plan: JobPlan) -> str | None:
@@ -174,7 +226,7 @@ def _difference(owner: IdentityFile, plan: JobPlan) -> str:
     """What differs between two jobs, in words."""
     if owner.bundle_digest != plan.bundle_digest:
         return f"its bundle is {owner.bundle_digest[:12]}, this one {plan.bundle_digest[:12]}"
-    mine: dict[str, Any] = plan.config.model_dump(mode="json")
+    mine: dict[str, Any] = plan.config.public()
     keys = ["form", "key_columns", "carry_columns", "field_columns", "unit_rows", "on_bad_row"]
     keys += ["on_bad_id", "on_corrupt_file", "precision", "input"]
     changed = [k for k in keys if owner.config.get(k) != mine.get(k)]
@@ -185,12 +237,16 @@ def _difference(owner: IdentityFile, plan: JobPlan) -> str:
 
 
 def finish_output(
-    layout: OutputLayout, plan: JobPlan, quarantined: Sequence[Quarantined]
+    layout: OutputLayout,
+    plan: JobPlan,
+    quarantined: Sequence[Quarantined],
+    check: Callable[[], None] = lambda: None,
 ) -> Manifest:
     """Check that every row has its outcome, then publish the manifest and `_SUCCESS`.
 
-    `quarantined`: units left out while scoring; the plan holds the files left out before. Raises
-    ResumableError when a unit is missing, ContractError above the limit of rejected rows.
+    `quarantined`: units left out while scoring; the plan holds the files left out before. `check`
+    raises when the output belongs to another job by now. Raises ResumableError when a unit is
+    missing, ContractError above the limit of rejected rows.
     """
     left_out = {entry.unit for entry in quarantined}
     names = [unit.name for unit in plan.units if unit.name not in left_out]
@@ -201,7 +257,7 @@ def finish_output(
     manifest = Manifest(
         identity=plan.identity,
         bundle_digest=plan.bundle_digest,
-        config=plan.config.model_dump(mode="json"),
+        config=plan.config.public(),
         key_columns=list(plan.columns.key_columns),
         carry_columns=list(plan.columns.carry_columns),
         rows=sum(record.rows for record in records.values()),
@@ -220,8 +276,8 @@ def finish_output(
             for file in plan.files
         ],
     )
-    write_json(layout.manifest, manifest)
-    write_json(layout.success, Success(identity=plan.identity, rows=manifest.rows))
+    write_json(layout.manifest, manifest, check)
+    write_json(layout.success, Success(identity=plan.identity, rows=manifest.rows), check)
     return manifest
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.config.job import SCORE_COLUMN
-from pipeline.publishing.atomic import commit, temp_path, write_synced
+from pipeline.publishing.atomic import write_atomic
 from pipeline.publishing.records import IdentityFile, OutputLayout, UnitRecord, has_files, read_json
 
 ROW_GROUP_ROWS = 1 << 20
@@ -71,14 +71,7 @@ class Publisher:
         return len(content), hashlib.sha256(content).hexdigest()
 
     def _put(self, path: Path, content: memoryview) -> None:
-        temporary = temp_path(path)
-        try:
-            write_synced(temporary, content)
-            self._check_attempt()
-            commit(temporary, path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        write_atomic(path, content, self._check_attempt)
 
     def _check_attempt(self) -> None:
         owner = read_json(self.layout.identity, IdentityFile)

@@ -6,7 +6,7 @@ A unit is published when its record exists: the record is written last.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -195,9 +195,9 @@ def is_part_name(name: str) -> bool:
     return re.fullmatch(rf"part-{UNIT_NAME}\.parquet", name) is not None
 
 
-def write_json(path: Path, record: BaseModel) -> None:
-    """Write one record atomically."""
-    write_atomic(path, (record.model_dump_json() + "\n").encode())
+def write_json(path: Path, record: BaseModel, check: Callable[[], None] = lambda: None) -> None:
+    """Write one record atomically; `check` may forbid it right before the rename."""
+    write_atomic(path, (record.model_dump_json() + "\n").encode(), check)
 
 
 def read_json(path: Path, kind: type[Record]) -> Record | None:

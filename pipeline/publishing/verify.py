@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict
 
 from pipeline.config.job import SCORE_COLUMN
 from pipeline.errors import ConfigError
+from pipeline.publishing.output import tidy_finished
 from pipeline.publishing.records import (
     REJECTED_SCHEMA,
     Manifest,
@@ -115,6 +116,7 @@ class Verification(BaseModel):
 def verify_output(output: str | Path) -> Verification:
     """Check hashes, row counts, schemas, scores, rejected rows and the coverage of the input.
 
+    Of a whole output, what a crash after its end left is removed: see `tidy_finished`.
     Raises ConfigError if the folder does not exist; everything else is a problem in the result.
     """
     layout = OutputLayout(output)
@@ -137,6 +139,8 @@ def verify_output(output: str | Path) -> Verification:
     with ThreadPoolExecutor(THREADS) as pool:
         for found in pool.map(lambda r: unit_problems(layout, manifest, r), manifest.units):
             problems += found
+    if not problems:
+        tidy_finished(layout, wait=False)
     return Verification(
         output=str(layout.root),
         identity=manifest.identity,

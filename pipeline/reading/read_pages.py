@@ -24,7 +24,7 @@ def read_pages(unit: Unit, plan: WorkerPlan, buffer: UnitBuffer) -> UnitPages | 
         return None
     groups = unit.first_row_group, unit.stop_row_group
     id_columns = list(columns.id_columns)
-    size = found.file.stored_bytes(id_columns, *groups)
+    size = found.file.pages_bytes(id_columns, *groups)
     (memory,), dense, *vectors = buffer.matrices(
         (1, size, "<u1"),
         (len(columns.dense_columns), unit.rows, DENSE_TYPE),
@@ -32,7 +32,7 @@ def read_pages(unit: Unit, plan: WorkerPlan, buffer: UnitBuffer) -> UnitPages | 
     )
     copied = {name: row[0] for name, row in zip(found.published, vectors, strict=True)}
     found.file.read([*columns.dense_columns, *copied], *groups, [*dense, *copied.values()])
-    ids = found.file.read_stored(id_columns, *groups, memory)
+    ids = found.file.read_pages(id_columns, *groups, memory)
     published = published_columns(unit, columns, copied)
     if any(null_findings(published, columns.key_columns, "key")):
         return None

@@ -33,7 +33,7 @@ class UnitPages(NamedTuple):
     """
 
     facts: ReadFacts
-    ids: _core.StoredColumns
+    ids: _core.ColumnPages
     memory: np.ndarray
     dense: np.ndarray
     published: pa.Table

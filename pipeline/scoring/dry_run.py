@@ -172,7 +172,7 @@ def describe_plan(plan: JobPlan, state: OutputState) -> str:
 
 
 def _other_identity(plan: JobPlan, found: IdentityFile) -> OutputState:
-    mine = plan.config.model_dump(mode="json")
+    mine = plan.config.public()
     keys = (*IDENTITY_KEYS, "field_columns", "input")
     changed = [key for key in keys if found.config.get(key) != mine[key]]
     if found.bundle_digest != plan.bundle_digest:

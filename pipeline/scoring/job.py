@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -22,7 +23,16 @@ from pipeline.planning.job_plan import JobPlan
 from pipeline.planning.plan import make_plan
 from pipeline.planning.units import Unit
 from pipeline.publishing.lock import OutputLock
-from pipeline.publishing.output import check_rejected, claim, finish_output, storage_errors, tidy
+from pipeline.publishing.output import (
+    check_claim,
+    check_rejected,
+    claim,
+    finish_output,
+    published_names,
+    storage_errors,
+    tidy,
+    tidy_finished,
+)
 from pipeline.publishing.records import (
     Manifest,
     Outcome,
@@ -35,7 +45,7 @@ from pipeline.publishing.records import (
 from pipeline.scoring.progress import Progress
 from pipeline.scoring.tracked import start_tracker
 from pipeline.sizing.job_sizes import choose_sizes
-from pipeline.sizing.sizes import work_of
+from pipeline.sizing.sizes import Sizes, work_of
 
 if TYPE_CHECKING:
     from pipeline.tracking.tracker import Tracker
@@ -108,61 +118,90 @@ class Job:
             names = (unit.name for unit in self.plan.units)
             manifest = completed(self.layout, self.plan.identity)
             if manifest is not None and is_whole(self.layout, manifest, names):
+                tidy_finished(self.layout, wait=True)
                 return self._result(manifest, "complete before", len(manifest.units))
+            tracker = None
             with OutputLock(self.config.output) as lock:
-                self.attempt, self.records = claim(self.layout, self.plan)
-                resumed, self.resumed_rows = len(self.records), rows_of(self.records.values())
-                tracker = start_tracker(self.plan, self.layout, self.resumed_rows)
+                check_claim(self.layout, self.plan)
                 try:
-                    manifest = self._score_and_finish(lock, tracker)
+                    with contextlib.ExitStack() as stack:
+                        sizes = self._connect(stack, self._unpublished())
+                        self.attempt, self.records = claim(self.layout, self.plan)
+                        resumed = len(self.records)
+                        self.resumed_rows = rows_of(self.records.values())
+                        tracker = start_tracker(self.plan, self.layout, self.resumed_rows)
+                        manifest = self._score_and_finish(lock, tracker, sizes, stack)
                 except BaseException as error:
-                    self._end_tracking(tracker, error)
+                    if tracker is not None:
+                        self._end_tracking(tracker, error)
                     raise
-                self._end_tracking(tracker, None)
                 tidy(self.layout)
+                self._end_tracking(tracker, None)
         result = self._result(manifest, "scored", resumed)
         return result.model_copy(update={"run_id": tracker.run_id, "run_url": tracker.run_url})
 
-    def _score_and_finish(self, lock: OutputLock, tracker: Tracker) -> Manifest:
+    def _unpublished(self) -> list[Unit]:
+        """Units to score, as far as can be told while the output is not claimed."""
+        known = published_names(self.layout, self.plan)
+        return [unit for unit in self.plan.units if unit.name not in known]
+
+    def _connect(self, stack: contextlib.ExitStack, units: Sequence[Unit]) -> Sizes | None:
+        """Start Ray or attach to it, for these units; None where there are none to score.
+
+        This comes before the output is touched, so that a missing Ray or GPU costs nothing there.
+        """
+        if not units:
+            return None
+        choose = partial(choose_sizes, work=work_of(self.plan, units), config=self.config)
+        with self.signals.waiting():
+            ray = ray_cluster(self.config.ray_address, choose, self.verbose)
+            sizes = stack.enter_context(ray)
+            if not self.verbose:
+                quiet_data()
+            import_module("pipeline.scoring.flow")  # while workers start
+        stack.enter_context(RayWatch(self.signals.stop))
+        self.num_gpus = sizes.scorers * sizes.scorer_gpus
+        return sizes
+
+    def _score_and_finish(
+        self,
+        lock: OutputLock,
+        tracker: Tracker,
+        sizes: Sizes | None,
+        stack: contextlib.ExitStack,
+    ) -> Manifest:
         pending = [unit for unit in self.plan.units if unit.name not in self.records]
         self.rejected = sum(record.rejected for record in self.records.values())
         check_rejected(self.plan, self.rejected)
-        if not pending:
-            return self._finish(lock)
-        return self._score(pending, tracker, lock)
+        sizes = sizes or self._connect(stack, pending)  # of units whose files are lost
+        if sizes is not None and pending:
+            self._score(sizes, pending, tracker)
+        return self._finish(lock)  # before Ray is shut down, which takes a second
 
     def _finish(self, lock: OutputLock) -> Manifest:
         lock.check()
-        return finish_output(self.layout, self.plan, self.quarantined)
+        return finish_output(self.layout, self.plan, self.quarantined, lock.check)
 
-    def _score(self, pending: Sequence[Unit], tracker: Tracker, lock: OutputLock) -> Manifest:
-        choose = partial(choose_sizes, work=work_of(self.plan, pending), config=self.config)
-        with contextlib.ExitStack() as stack:
-            with self.signals.waiting():
-                ray = ray_cluster(self.config.ray_address, choose, self.verbose)
-                sizes = stack.enter_context(ray)
-                if not self.verbose:
-                    quiet_data()
-                from pipeline.scoring.flow import stream_outcomes  # imported while workers start
+    def _score(self, sizes: Sizes, pending: Sequence[Unit], tracker: Tracker) -> None:
+        from pipeline.scoring.flow import stream_outcomes
 
-                outcomes = stream_outcomes(self.plan, pending, sizes, self.attempt)
-                stack.enter_context(contextlib.closing(outcomes))
-            stack.enter_context(RayWatch(self.signals.stop))
-            self.num_gpus = sizes.scorers * sizes.scorer_gpus
-            done = rows_of(self.records.values())
-            with Progress(self.plan.total_rows, done, len(pending)) as progress:
-                while (outcome := self._next(outcomes)) is not None:
-                    if isinstance(outcome, UnitError):
-                        self._failed(outcome)
-                        continue
-                    self.records[outcome.unit] = outcome
-                    self.rejected += outcome.rejected
-                    self._warn_of_memory(outcome)
-                    self._warn_of_unpacking(outcome)
-                    progress.unit_done(outcome.rows)
-                    tracker.unit_done(outcome)
-                    check_rejected(self.plan, self.rejected)
-            return self._finish(lock)  # before Ray is shut down, which takes a second
+        stream = stream_outcomes(self.plan, pending, sizes, self.attempt)
+        done = rows_of(self.records.values())
+        with (
+            contextlib.closing(stream) as outcomes,
+            Progress(self.plan.total_rows, done, len(pending)) as progress,
+        ):
+            while (outcome := self._next(outcomes)) is not None:
+                if isinstance(outcome, UnitError):
+                    self._failed(outcome)
+                    continue
+                self.records[outcome.unit] = outcome
+                self.rejected += outcome.rejected
+                self._warn_of_memory(outcome)
+                self._warn_of_unpacking(outcome)
+                progress.unit_done(outcome.rows)
+                tracker.unit_done(outcome)
+                check_rejected(self.plan, self.rejected)
 
     def _next(self, outcomes: Iterator[Outcome]) -> Outcome | None:
         """The next outcome, None at the end; a stop signal raises while waiting for it."""

@@ -8,7 +8,7 @@ from typing import Any
 from pipeline.planning.job_plan import JobPlan
 from pipeline.publishing.records import OutputLayout
 from pipeline.tracking.settings import DatasetInfo, ModelInfo, TrackingSettings
-from pipeline.tracking.tracker import Tracker, open_tracker
+from pipeline.tracking.tracker import Tracker
 
 
 def start_tracker(plan: JobPlan, layout: OutputLayout, resumed_rows: int) -> Tracker:
@@ -22,8 +22,8 @@ def start_tracker(plan: JobPlan, layout: OutputLayout, resumed_rows: int) -> Tra
         price_per_hour=config.price_per_hour,
         enabled=config.tracking,
     )
-    tracker = open_tracker(settings, folder=layout.tracking)
-    params: dict[str, Any] = config.model_dump(mode="json")
+    tracker = Tracker(settings, layout.tracking)
+    params: dict[str, Any] = config.public()
     sizes = {"units": len(plan.units), "files": len(plan.files), "rows": plan.total_rows}
     tags = {"identity": plan.identity, "form": plan.columns.form, "output": str(layout.root)}
     tracker.start(

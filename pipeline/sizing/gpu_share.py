@@ -48,7 +48,7 @@ def why_not_pages(unit: Unit, columns: Columns) -> str:
         kinds = {name: file.number_type(name, *groups) for name in features}
         if common_id_type(kinds, columns) is None:
             return f"{unit.path}: ids must be all int32 or all int64, dense float32, without nulls"
-        file.stored_bytes(list(columns.id_columns), *groups)
+        file.pages_bytes(list(columns.id_columns), *groups)
     except (OSError, ValueError, MemoryError) as error:
         return f"{unit.path}: {error}"
     return ""

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import ConfigError
 from pipeline.publishing.records import Manifest, OutputLayout, read_json
+from pipeline.redaction import without_credentials
 from pipeline.tracking.metrics import METRICS, count_metrics, latency_metrics, stage_metrics
 from pipeline.tracking.mlflow_store.quiet import quiet_mlflow
-from pipeline.tracking.settings import param_text, resolve_uri, sqlite_path, without_credentials
+from pipeline.tracking.settings import param_text, resolve_uri, sqlite_path
 from pipeline.tracking.spool import StoreState, read_run, run_dirs
 
 if TYPE_CHECKING:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from pipeline.redaction import without_credentials
 
 DEFAULT_URI = "sqlite:///mlflow.db"
 SQLITE_PREFIX = "sqlite:///"
@@ -67,11 +68,6 @@ def sqlite_path(uri: str) -> Path | None:
     if not uri.startswith(SQLITE_PREFIX):
         return None
     return Path(uri.removeprefix(SQLITE_PREFIX)).absolute()
-
-
-def without_credentials(uri: str) -> str:
-    """The same address without user and password, fit to be shown and stored."""
-    return re.sub(r"(?<=://)[^/@]*@", "", uri)
 
 
 def store_name(uri: str) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
+from pipeline.redaction import redacted, redacted_data, without_credentials
 from pipeline.tracking.metrics import Attempt, Progress, sum_histograms, summarise
 from pipeline.tracking.mlflow_store.sender_process import SenderProcess
 from pipeline.tracking.settings import (
@@ -23,7 +24,6 @@ from pipeline.tracking.settings import (
     TrackingSettings,
     param_text,
     resolve_uri,
-    without_credentials,
 )
 from pipeline.tracking.spool import SpoolWriter, open_attempt
 from pipeline.tracking.tags import environment_tags
@@ -147,7 +147,7 @@ class Tracker:
             histogram=sum_histograms(records).tolist(),
             bundle_digest=self._bundle_digest,
             baseline_run=_absolute_baseline(self.settings.baseline_run),
-            tags={} if problems is None else {"problems": problems},
+            tags={} if problems is None else {"problems": redacted(problems)},
             units_file=self._write_units(self._writer, records),
         )
         self._finished = True
@@ -182,12 +182,13 @@ class Tracker:
 
     def warn(self, text: str) -> None:
         """Log a warning once."""
+        text = redacted(text)
         if text not in self._warned:
             self._warned.add(text)
             log.warning("tracking: %s", text)
 
     def _put(self, writer: SpoolWriter, kind: str, **fields: Any) -> None:
-        event = {"kind": kind, "time": int(self._now() * 1000), **fields}
+        event = redacted_data({"kind": kind, "time": int(self._now() * 1000), **fields})
         numbered = writer.append(event)
         if writer.error:
             self.warn(f"the disk does not take tracking records: {writer.error}")
@@ -213,14 +214,9 @@ class Tracker:
         return path.name
 
 
-def open_tracker(settings: TrackingSettings, folder: Path) -> Tracker:
-    """The tracker of a job whose output has the tracking folder `folder`. Touches nothing."""
-    return Tracker(settings, Path(folder))
-
-
 def _parameter(value: object) -> str:
     if isinstance(value, str | int | float | bool | None):
-        return without_credentials(param_text(value))
+        return param_text(value)
     return json.dumps(value, default=str)
 
 

@@ -107,7 +107,7 @@ def case(
     shape: Shape,
     sizes: tuple[int, ...],
     precisions: tuple[str, ...],
-    one_kernel: bool = False,
+    fused: bool = False,
     faults: Faults | None = None,
 ) -> None:
     began = time.monotonic()
@@ -117,7 +117,7 @@ def case(
         ids, dense = model_zoo.random_inputs(model.spec, size, size)
         batches.append(Batch(ids, dense, model_zoo.reference_logits(model, ids, dense)))
     for i, precision in enumerate(precisions):
-        options = {"precision": precision, "max_batch": sizes[-1], "one_kernel": one_kernel}
+        options = {"precision": precision, "max_batch": sizes[-1], "fused": fused}
         engine = cuda_engine(model, faults=faults, graphs=i % 2 == 0, threads=1, **options)
         run(engine, batches)
         engine.close()
@@ -142,38 +142,38 @@ def stored_case(shape: Shape, rows: int, **options: Any) -> None:
         pq.write_table(pa.table(columns), path, **options)
         file = _core.ParquetFile(path)
         stop = len(file.group_rows)
-        memory = np.zeros(file.stored_bytes(names, 0, stop), np.uint8)
-        stored = file.read_stored(names, 0, stop, memory)
+        memory = np.zeros(file.pages_bytes(names, 0, stop), np.uint8)
+        stored = file.read_pages(names, 0, stop, memory)
     scorer = engine.page_scorer(use_oov=False)
     found = scorer.score(stored, memory, dense)
     assert found is not None
     np.testing.assert_array_equal(found.scores, scores)
     rng, whole = np.random.default_rng(rows), memory.copy()
     for _ in range(20):
-        memory[rng.integers(0, stored.packed_bytes, 9)] ^= 0x55
+        memory[rng.integers(0, stored.compressed_bytes, 9)] ^= 0x55
         scorer.score(stored, memory, dense)
         memory[:] = whole
     print(f"stored, {options}: {time.monotonic() - began:.1f} s", flush=True)
 
 
 def large() -> None:
-    case(LARGE, LARGE_SIZES, ("fp16",), one_kernel=True)
+    case(LARGE, LARGE_SIZES, ("fp16",), fused=True)
 
 
 def split() -> None:
-    case(SPLIT, SPLIT_SIZES, ("fp32",), one_kernel=True)
+    case(SPLIT, SPLIT_SIZES, ("fp32",), fused=True)
 
 
 def followed() -> None:
     faults = Faults(each_thread_leaves=True)
-    case(SPLIT, SPLIT_SIZES, ("fp32",), one_kernel=True, faults=faults)
+    case(SPLIT, SPLIT_SIZES, ("fp32",), fused=True, faults=faults)
 
 
 def all_others() -> None:
     for shape in SHAPES:
         case(shape, SIZES, PRECISIONS)
     for shape in ONE_KERNEL:
-        case(shape, (19, 70), ("fp16",), one_kernel=True)
+        case(shape, (19, 70), ("fp16",), fused=True)
     case(FEW_FIELDS, (19, 129, MANY_ROWS), ("fp16", "fp32"))
     stored_case(SHAPES[1], 9000, compression="zstd", row_group_size=5000)
     stored_case(SHAPES[1], 3000, compression="zstd", use_dictionary=False, compression_level=19)

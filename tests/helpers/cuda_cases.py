@@ -13,13 +13,12 @@ import model_zoo
 import numpy as np
 import torch
 
-from dpiframe_core import _core
+from dpiframe_core import FieldSpec, ModelSpec, _core
 from dpiframe_core.engine.cuda.backend import CudaBackend, CudaOptions, Faults
 from dpiframe_core.lowering import DEVICE_PASSES, Pass, lower
 from dpiframe_core.model.builtin import MODELS, Deep, Features
-from dpiframe_core.model.spec import FieldSpec, ModelSpec
 from dpiframe_core.model.torch_module import CTRModel
-from dpiframe_core.program.steps import Program
+from dpiframe_core.program.program import Program
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 POLICIES = ("serial", "depth_first", "breadth_first")

@@ -1,7 +1,7 @@
 // The end of every model: logit = bias + sum of terms; score = 1 / (1 + exp(-logit)). float32.
 //
 // A term is sum_c a(r, c) * b(r, c) * w[c] with b and w optional: a dot with weights, a product of
-// two scalars, one scalar, the partial sums that a product's epilogue left (stored part by part).
+// two scalars, one scalar, the partial sums of a product's epilogue (stored part by part).
 #pragma once
 
 #include <cuda_runtime_api.h>

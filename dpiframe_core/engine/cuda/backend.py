@@ -1,4 +1,4 @@
-"""The CUDA engine: a program on one GPU, its batches from host memory or from device memory."""
+"""The CUDA backend: a program on one GPU, its batches from host memory or from device memory."""
 
 from __future__ import annotations
 
@@ -6,43 +6,35 @@ from collections import deque
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dpiframe_core import _core
+from dpiframe_core.engine.backend import BadIds, DeviceSeconds, HostPart
 from dpiframe_core.engine.cuda.device_layout import lay_out
 from dpiframe_core.engine.cuda.device_program import DeviceProgram
-from dpiframe_core.engine.cuda.page_scorer import SLOTS as SLOTS_OF_UNITS
+from dpiframe_core.engine.cuda.page_scorer import SLOTS as UNIT_SLOTS
 from dpiframe_core.engine.cuda.page_scorer import PageScorer
 from dpiframe_core.engine.host_inputs import Columns
 from dpiframe_core.engine.one_caller import OneCaller
+from dpiframe_core.program.program import Program
 from dpiframe_core.program.schedule import Policy
-from dpiframe_core.program.steps import Program
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # it brings torch, which batches from host memory do without
     from dpiframe_core.engine.cuda.device_inputs import DeviceInputs, Matrix
 
 SLOTS = 3  # batches in flight: one copied in, one computed, one copied out
 
-# Ids [F, B], dense [N, B], and where the scores [B] go.
-HostPart = tuple[Columns, Columns, np.ndarray]
-# Ids outside their tables: how many a field [F], and the smallest (row, field).
-BadIds = tuple[np.ndarray, tuple[int, int]]
-
-
-class DeviceSeconds(NamedTuple):
-    """Time on a GPU by what it did; the three overlap between neighbouring batches."""
-
-    copy_in: float = 0.0
-    compute: float = 0.0
-    copy_out: float = 0.0
+# Counts [F] of ids outside their tables, and the smallest (sample, field) with one.
+Found = tuple[np.ndarray, tuple[int, int]]
 
 
 @dataclass(frozen=True)
 class CudaOptions:
     """How a program runs on a GPU. `threads`: host threads that pack batches (None: up to 16);
-    `one_kernel`: batches in one kernel, where the program, their size and the GPU allow it.
+    `fused`: batches in a fused forward kernel, where the program, their size and the GPU allow it.
     """
 
     precision: str = "fp32"
@@ -52,13 +44,13 @@ class CudaOptions:
     policy: Policy = "breadth_first"
     device: int = 0
     threads: int | None = None
-    one_kernel: bool = True
+    fused: bool = True
 
 
 @dataclass(frozen=True)
 class Faults:
     """For tests: a random delay before each step where the seed is not 0; a step that fails; the
-    fp32 kernel with cross layers as compute-sanitizer's racecheck can follow it, which is slower.
+    fp32 fused kernel in the form that compute-sanitizer's racecheck can follow, which is slower.
     """
 
     delay_seed: int = 0
@@ -85,16 +77,14 @@ class CudaBackend:
         self._layout = lay_out(
             program, options.precision, options.max_batch, options.streams, options.policy
         )
-        made = DeviceProgram(
-            self._layout, options.device, options.one_kernel, faults.each_thread_leaves
-        )
+        made = DeviceProgram(self._layout, options.device, options.fused, faults.each_thread_leaves)
         made.native.build(
             self._layout.schedule.plan, options.graphs, faults.delay_seed, faults.refused_step
         )
         self._reports = made.reports
         self._native: Any = made.native
-        self.one_kernel_rows: int = made.native.forward_rows
-        self.one_kernel_beyond: int = made.native.forward_beyond
+        self.fused_up_to: int = made.native.forward_rows
+        self.fused_above: int = made.native.forward_beyond
         self._ring: Any = _core.BatchRing(
             made.native,
             SLOTS,
@@ -107,24 +97,19 @@ class CudaBackend:
 
     @cached_property
     def inputs(self) -> DeviceInputs:
-        """What finds batches on the device; it brings torch, which the others do without."""
+        """What finds batches on the device."""
         from dpiframe_core.engine.cuda.device_inputs import DeviceInputs
 
         program = self.program
         return DeviceInputs(len(program.field_rows), program.num_dense, self.options.device)
 
     def run(
-        self,
-        ids: Columns,
-        dense: Columns,
-        use_oov: bool,
-        out: np.ndarray,
-        scores: bool = False,
+        self, ids: Columns, dense: Columns, use_oov: bool, out: np.ndarray, scores: bool = False
     ) -> np.ndarray:
-        """Write logits [B], or scores, of ids [F, B] and dense [N, B]; B may be beyond max_batch.
+        """Write logits [B], or scores, of ids [F, B] and dense [N, B]; any B.
 
         Batches overlap as in `stream`, without Python between them. Returns the counts [F] of ids
-        outside their tables; `batch_seconds` is then of this call.
+        outside their tables.
         """
         with self._turn:
             self.batch_seconds, reports = self._ring.run(
@@ -138,7 +123,7 @@ class CudaBackend:
     def stream(
         self, parts: Iterable[HostPart], use_oov: bool, scores: bool = True
     ) -> Generator[np.ndarray, None, None]:
-        """Fill the scores (or logits) of each part of 1 to max_batch rows; yields its counts [F].
+        """Fill the scores (or logits) of each part of 1 to max_batch samples; yields its counts.
 
         Copy in, compute and copy out of neighbouring parts overlap; the order is kept. The GPU
         reads page-locked arrays itself: a part must stay as it is until its counts come. The engine
@@ -182,8 +167,8 @@ class CudaBackend:
         """Write scores [B], at the address `out`, of ids [F, B] and dense [N, B] on the device.
 
         Runs on `stream` after what that holds so far and returns when all is done. Returns the
-        counts [F] and the first (row, field) with an id outside its table. B is 1 to max_batch; the
-        shapes must fit. ValueError where the stream is being captured into a graph.
+        counts [F] and the first (sample, field) with an id outside its table. B is 1 to max_batch;
+        the shapes must fit. ValueError where the stream is being captured into a graph.
         """
         i, d, _ = self.inputs.places(ids, dense)
         found = self.run_in_place(i, d, out, batch, use_oov, stream)
@@ -191,7 +176,7 @@ class CudaBackend:
 
     def run_in_place(
         self, ids: Matrix, dense: Matrix, out: int, batch: int, use_oov: bool, stream: int
-    ) -> BadIds | None:
+    ) -> Found | None:
         """`run_on_device` of matrices that `inputs` found; None where all ids are inside."""
         with self._turn:
             ahead = self.inputs.make_scores_ahead
@@ -200,9 +185,7 @@ class CudaBackend:
             )
         return None if report is None else (self._counts(report), self._first(report))
 
-    def score_tensors(
-        self, ids: Any, dense: Any, use_oov: bool
-    ) -> tuple[Any, BadIds | None] | None:
+    def score_tensors(self, ids: Any, dense: Any, use_oov: bool) -> tuple[Any, Found | None] | None:
         """Scores [B] of ids [F, B] and dense [N, B], and what `run_in_place` returns.
 
         None where that has to be found out step by step: the arrays are no tensors of torch on this
@@ -217,6 +200,41 @@ class CudaBackend:
             return None
         out, report = found
         return out, None if report is None else (self._counts(report), self._first(report))
+
+    def score_on_device(self, ids: Any, dense: Any, use_oov: bool) -> tuple[Any, BadIds | None]:
+        """Scores [B] of arrays of any library on the GPU, and which ids were bad.
+
+        Where bad ids are not to be scored, it stops at the first batch of `max_batch` that has one.
+        """
+        began = perf_counter()
+        scored = self.score_tensors(ids, dense, use_oov)
+        if scored is not None:
+            out, found = scored
+            self.batch_seconds = [perf_counter() - began]
+            return out, None if found is None else self._bad_ids(ids, found, use_oov)
+        inputs = self.inputs
+        ids, dense = inputs.array(ids), inputs.array(dense)
+        i, d, batch = inputs.places(ids, dense)
+        source = ids if self.program.field_rows else dense
+        stream = inputs.stream(source)
+        again = isinstance(source, inputs.tensor) and batch <= self.max_batch
+        out, address = inputs.scores(batch, stream if again else None)
+        self.batch_seconds = []
+        counts, first = np.zeros(len(self.program.field_rows), np.int64), None
+        for start in range(0, batch, self.max_batch):
+            size = min(self.max_batch, batch - start)
+            found = self.run_in_place(i, d, address + 4 * start, size, use_oov, stream)
+            ended = perf_counter()
+            self.batch_seconds.append(ended - began)
+            began = ended
+            if found is not None:
+                counts = counts + found[0]
+                first = first or (start + found[1][0], found[1][1])
+                if not use_oov:
+                    break
+            if start + size < batch:
+                i, d = _moved(i, size), _moved(d, size)
+        return out, None if first is None else self._bad_ids(ids, (counts, first), use_oov)
 
     def start_on_device(
         self, ids: Any, dense: Any, out: int, batch: int, use_oov: bool, stream: int = 0
@@ -237,13 +255,12 @@ class CudaBackend:
             return self._counts(self._ring.finish_in_place())
 
     def page_scorer(self, use_oov: bool) -> PageScorer:
-        """What scores ids as parquet stores them; threads may use it beside the engine's caller.
-
-        Not while batches on the device are scored.
+        """What scores ids that are still parquet pages; threads may use it beside the engine's
+        caller, but not while batches on the device are scored.
         """
         program = self.program
         native = _core.PageScorer(
-            self._native, self._ring, len(program.field_rows), program.num_dense, SLOTS_OF_UNITS
+            self._native, self._ring, len(program.field_rows), program.num_dense, UNIT_SLOTS
         )
         return PageScorer(native, self._counts, use_oov)
 
@@ -255,11 +272,11 @@ class CudaBackend:
         """The plan, in words."""
         o = self.options
         how = "CUDA graphs" if o.graphs else "launches"
-        rows, beyond = self.one_kernel_rows, self.one_kernel_beyond
-        least = f"more than {beyond} and " if beyond else ""
-        small = f"those of {least}up to {rows} in one kernel, " if rows else ""
+        least = f"more than {self.fused_above} and " if self.fused_above else ""
+        fused = f"those of {least}up to {self.fused_up_to} in one kernel, "
         return (
-            f"{self.device}, {o.precision}, batches of up to {o.max_batch} rows as {how}, {small}"
+            f"{self.device}, {o.precision}, batches of up to {o.max_batch} rows as {how}, "
+            f"{fused if self.fused_up_to else ''}"
             f"{self.device_bytes} bytes on the device, {self.arena_bytes} of them the arena\n"
             f"{self.program}\n{self._layout.schedule.plan}"
         )
@@ -280,11 +297,27 @@ class CudaBackend:
         return counts
 
     def _first(self, report: np.ndarray) -> tuple[int, int]:
-        """The smallest (row, field) with an id outside its table."""
+        """The smallest (sample, field) with an id outside its table."""
         places = []
         for lookup in self._reports:
             first = int(report[lookup.place + len(lookup.fields)])
             if first >= 0:
-                row, slot = divmod(first, len(lookup.fields))
-                places.append((row, lookup.fields[slot]))
+                sample, slot = divmod(first, len(lookup.fields))
+                places.append((sample, lookup.fields[slot]))
         return min(places)
+
+    def _bad_ids(self, ids: Any, found: Found, use_oov: bool) -> BadIds:
+        counts, (sample, field) = found
+        if use_oov:
+            return BadIds(counts, None)
+        if not hasattr(ids, "__getitem__"):
+            import torch
+
+            ids = torch.as_tensor(ids, device=self.device)
+        return BadIds(counts, (sample, field, int(ids[field, sample])))
+
+
+def _moved(matrix: Matrix, columns: int) -> Matrix:
+    """The matrix from a later column on."""
+    address, stride, number_bytes = matrix
+    return address + columns * number_bytes, stride, number_bytes

@@ -1,27 +1,26 @@
-"""Layout of a program on a device: each buffer's type, row stride and place in one arena."""
+"""Layout of a program on a device: each buffer's type, row stride and offset in one arena."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from dpiframe_core import _core
-from dpiframe_core.engine.cuda.steps import FusedLinear, LoadDense
-from dpiframe_core.program import steps as p
+from dpiframe_core.program.program import Program
 from dpiframe_core.program.schedule import Policy, Schedule, schedule
-from dpiframe_core.program.steps import Program, Step, View
+from dpiframe_core.program.steps import FusedLinear, Linear, Step
+from dpiframe_core.program.views import View
 
 ALIGNMENT = 8  # elements: 16 bytes of halves
 LAUNCH = 2.0  # microseconds that a step takes at least
 BANDWIDTH = 4e6  # bytes a microsecond
 RATES = {"fp32": 1e8, "tf32": 3e8, "fp16": 5e8, "bf16": 5e8}  # operations a microsecond
-PLANNED_ROWS = 4096  # plans weigh steps by their cost at this batch
+PLANNED_BATCH = 4096  # plans weigh steps by their cost at this batch
 
 
 @dataclass(frozen=True)
 class DeviceLayout:
-    """`floats`: buffers of float32, the rest hold the activation type; `partials`: those that hold
-    the parts of a product's dot, with the product's columns; `schedule`: the plan and the arena.
+    """`floats`: buffers of float32, the others hold the activation type; `partials`: those of a
+    product's partial dots, with the product's columns; `schedule`: the plan and the arena.
     """
 
     precision: str
@@ -32,7 +31,7 @@ class DeviceLayout:
     schedule: Schedule = field(repr=False)
 
     def view(self, view: View) -> _core.ArenaView:
-        """Where a view lies."""
+        """The view as offset, row stride and type."""
         name = view.buffer
         is_float = name in self.floats
         element = element_bytes(self.precision, is_float)
@@ -44,8 +43,8 @@ class DeviceLayout:
 def lay_out(
     program: Program, precision: str, max_batch: int, streams: int, policy: Policy
 ) -> DeviceLayout:
-    """Choose types and strides, plan the steps, place the buffers."""
-    floats = float_buffers(program)
+    """Choose types and strides, plan the steps, give each buffer its offset."""
+    floats = program.float_buffers()
     partials = {
         s.head_out.buffer: _columns(program, s)
         for s in program.steps
@@ -69,7 +68,7 @@ def lay_out(
 
 
 def row_stride(width: int) -> int:
-    """Elements from one row to the next: rows begin at 16 bytes, scalars lie side by side."""
+    """Elements from one sample to the next: at 16 bytes each, scalars side by side."""
     return width if width == 1 else -(-width // ALIGNMENT) * ALIGNMENT
 
 
@@ -78,35 +77,15 @@ def element_bytes(precision: str, is_float: bool) -> int:
     return 4 if is_float or precision in ("fp32", "tf32") else 2
 
 
-def float_buffers(program: Program) -> frozenset[str]:
-    """Numbers that are one a row, and dense features, unless a product or a lookup's rows need the
-    activation type."""
-    bound = {v.buffer for s in program.steps for v in _activations(s)}
-    loaded = {s.out.buffer for s in program.steps if isinstance(s, LoadDense)}
-    narrow = {name for name, width in program.buffers.items() if width == 1}
-    return frozenset((narrow | loaded) - bound)
-
-
-def _activations(step: Step) -> Iterable[View]:
-    """Views that must be of the activation type."""
-    if isinstance(step, p.Lookup):
-        return [step.out] if step.out else []
-    if isinstance(step, p.Linear):
-        return [step.x, step.out]
-    if isinstance(step, FusedLinear):
-        return [v for v in (step.x, step.out, step.x0, step.xl) if v]
-    return []
-
-
 def _columns(program: Program, step: FusedLinear) -> int:
     return int(program.weights[step.weight].shape[0])
 
 
 def _cost(step: Step, program: Program, precision: str) -> float:
-    """Microseconds at PLANNED_ROWS rows, roughly: only ratios matter."""
+    """Microseconds at PLANNED_BATCH samples, roughly: only ratios matter."""
     columns = sum(v.width for v in (*step.reads(), *step.writes()))
     operations = 0
-    if isinstance(step, (p.Linear, FusedLinear)):
+    if isinstance(step, (Linear, FusedLinear)):
         operations = 2 * program.weights[step.weight].size
     moved = columns * element_bytes(precision, False)
-    return LAUNCH + PLANNED_ROWS * (moved / BANDWIDTH + operations / RATES[precision])
+    return LAUNCH + PLANNED_BATCH * (moved / BANDWIDTH + operations / RATES[precision])

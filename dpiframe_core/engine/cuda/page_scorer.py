@@ -58,7 +58,7 @@ class PageScorer:
             self._changed.wait_for(lambda: self._calls == 0)
 
     def score(
-        self, ids: _core.StoredColumns, memory: np.ndarray, dense: np.ndarray
+        self, ids: _core.ColumnPages, memory: np.ndarray, dense: np.ndarray
     ) -> PageScores | None:
         """Score ids [F, B], whose pages lie in `memory` (uint8), and dense [N, B] float32.
 

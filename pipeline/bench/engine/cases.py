@@ -16,7 +16,8 @@ from dpiframe_core.lowering import DEVICE_FORM, DEVICE_PASSES, PASSES, Pass
 from dpiframe_core.lowering.fold_batch_norm import fold_batch_norm
 from dpiframe_core.lowering.fuse_lookup import fuse_lookup
 from dpiframe_core.model.builtin import MODELS, Deep, Features
-from dpiframe_core.program.steps import Lookup, Program, Step, changed
+from dpiframe_core.program.program import Program
+from dpiframe_core.program.steps import Lookup, Step
 from pipeline.bench.engine.random_data import IdDistribution, draw_dense, draw_ids, random_weights
 from pipeline.bench.timing import ROTATED_INPUTS
 from pipeline.data.cardinalities import CRITEO_CARDINALITIES
@@ -147,4 +148,4 @@ def split_lookup_by_table(program: Program) -> Program:
             out = step.out.columns(slot.column, slot.dim)
             name = f"{step.name}.{i}"
             steps.append(Lookup(name, (replace(slot, column=0),), out))
-    return changed(program, steps=tuple(steps))
+    return program.changed(steps=tuple(steps))

@@ -31,7 +31,7 @@ def open_engine(
         max_batch=max_batch or case.batch,
         streams=case.streams,
         graphs=case.graphs,
-        one_kernel=case.one_kernel,
+        fused=case.one_kernel,
         policy=case.policy,
         threads=case.threads,
     )

@@ -26,9 +26,18 @@ from pipeline.errors import DpiframeError
 
 SAMPLE_SECONDS = 0.5
 STOP_SECONDS = 15.0
+GPU_SAMPLE_MS = 250
+GPU_QUERY = "timestamp,index,utilization.gpu,memory.used"
 LOG_LINES = 15
 
 Kind = Literal["driver", "helpers", "ray", "readers", "scorers"]
+KINDS: dict[Kind, str] = {
+    "driver": "driver",
+    "readers": "read tasks",
+    "scorers": "scorers",
+    "ray": "Ray itself",
+    "helpers": "helpers (tracking)",
+}
 
 
 class Sample(BaseModel):
@@ -43,6 +52,15 @@ class Sample(BaseModel):
     cpu_s: dict[Kind, float]
     store_bytes: int  # of shared memory, files of the benchmark left out
     stolen_s: float = 0.0
+
+
+class GpuSample(BaseModel):
+    """One GPU at one moment: percent of the time that a kernel ran, MiB in use."""
+
+    time: float  # epoch seconds
+    index: int
+    busy: float
+    memory: float
 
 
 class Watched(BaseModel):
@@ -209,19 +227,6 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-SAMPLE_MS = 250
-FIELDS = "timestamp,index,utilization.gpu,memory.used"
-
-
-class GpuSample(BaseModel):
-    """One GPU at one moment: percent of the time that a kernel ran, MiB in use."""
-
-    time: float  # epoch seconds
-    index: int
-    busy: float
-    memory: float
-
-
 @contextlib.contextmanager
 def watch_gpus() -> Iterator[list[GpuSample]]:
     """Sample all GPUs inside the block; the list is filled at its end, empty without nvidia-smi."""
@@ -230,9 +235,9 @@ def watch_gpus() -> Iterator[list[GpuSample]]:
     if program is None:
         yield samples
         return
-    command = [program, f"--query-gpu={FIELDS}", "--format=csv,noheader,nounits"]
+    command = [program, f"--query-gpu={GPU_QUERY}", "--format=csv,noheader,nounits"]
     with tempfile.TemporaryFile("w+") as said:
-        process = subprocess.Popen([*command, f"-lms={SAMPLE_MS}"], stdout=said, stderr=said)
+        process = subprocess.Popen([*command, f"-lms={GPU_SAMPLE_MS}"], stdout=said, stderr=said)
         try:
             yield samples
         finally:
@@ -253,15 +258,6 @@ def parse_samples(text: str) -> list[GpuSample]:
                 GpuSample(time=moment, index=int(index), busy=float(busy), memory=float(memory))
             )
     return samples
-
-
-KINDS: dict[Kind, str] = {
-    "driver": "driver",
-    "readers": "read tasks",
-    "scorers": "scorers",
-    "ray": "Ray itself",
-    "helpers": "helpers (tracking)",
-}
 
 
 class ProcessUsage(BaseModel):

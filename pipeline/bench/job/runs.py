@@ -24,6 +24,9 @@ from pipeline.config.job import SCORE_COLUMN
 from pipeline.errors import DpiframeError
 from pipeline.publishing.records import Manifest, OutputLayout, read_json
 
+SAMPLED_UNITS = 4
+PEER_PROGRAM = "import sys; from pipeline.bench.job.ray_data_peer import main; main(sys.argv[1])"
+
 
 class JobRun(BaseModel):
     """The figures of one run of the job. Seconds count from the command."""
@@ -124,10 +127,6 @@ def rename_time(path: Path) -> float:
     return path.stat().st_ctime
 
 
-SAMPLED_UNITS = 4
-PROGRAM = "import sys; from pipeline.bench.job.ray_data_peer import main; main(sys.argv[1])"
-
-
 class Agreement(BaseModel):
     """Ours and the peer's logits on the same rows: their largest difference, scaled by
     max(1, |logit|), and the tolerance."""
@@ -159,7 +158,7 @@ def run_peer(case: JobCase, inputs: Inputs, folder: Path, gpus: int, ours: pa.Ta
     output, settings = folder / "peer", folder / "peer.json"
     text = peer_settings(case, inputs, files, output, (gpus, len(cores))).model_dump_json()
     settings.write_text(text)
-    command = [sys.executable, "-c", PROGRAM, str(settings)]
+    command = [sys.executable, "-c", PEER_PROGRAM, str(settings)]
     # Ray counts the machine's cores, not those that a process may use.
     resources = json.dumps({"CPU": len(cores), "GPU": gpus})
     env = gpu_environment(gpus) | {"RAY_OVERRIDE_RESOURCES": resources}

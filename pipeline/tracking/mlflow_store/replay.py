@@ -7,8 +7,9 @@ from pathlib import Path
 
 from pipeline.errors import ConfigError, ResumableError
 from pipeline.publishing.records import OutputLayout
+from pipeline.redaction import without_credentials
 from pipeline.tracking.mlflow_store.sender_process import LOG_FILE, SenderProcess
-from pipeline.tracking.settings import resolve_uri, store_name, without_credentials
+from pipeline.tracking.settings import resolve_uri, store_name
 from pipeline.tracking.spool import StoreState, read_run, run_dirs
 
 

@@ -28,7 +28,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from pipeline.tracking.settings import store_name, without_credentials
+from pipeline.redaction import (
+    redact_process,
+    redacted,
+    redacted_data,
+    without_credentials,
+)
+from pipeline.tracking.settings import store_name
 from pipeline.tracking.spool import Event, StoreState, read_run, run_dirs, writer_lives
 
 if TYPE_CHECKING:
@@ -176,7 +182,7 @@ class Sender:
             self._end_if_lost(outbox)
         except Exception as error:  # whatever MLflow raises, the event stays queued
             log.exception("run %s", outbox.run_dir.name)
-            self.report(error=f"{type(error).__name__}: {error}")
+            self.report(error=redacted(f"{type(error).__name__}: {error}"))
             return False
         return True
 
@@ -220,7 +226,7 @@ class Reports:
 
     def __call__(self, **message: Any) -> None:
         with contextlib.suppress(OSError):
-            self._stream.write(json.dumps(message) + "\n")
+            self._stream.write(json.dumps(redacted_data(message)) + "\n")
             self._stream.flush()
 
 
@@ -251,6 +257,7 @@ def main() -> int:
     inbox = Inbox(sys.stdin, live=arguments.live is not None)
     report = Reports(os.fdopen(os.dup(1), "w"))
     os.dup2(2, 1)  # MLflow's prints go to the log
+    redact_process()
     faulthandler.register(signal.SIGUSR1)  # the parent requests the stack before it kills
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(message)s")
     with sending_lock(arguments.folder, report):

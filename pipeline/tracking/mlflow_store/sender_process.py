@@ -11,11 +11,13 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
+from urllib.parse import unquote, urlsplit
 
+from pipeline.redaction import without_credentials, without_user
 from pipeline.tracking.mlflow_store.quiet import MLFLOW_ENV
-from pipeline.tracking.settings import without_credentials
 from pipeline.tracking.spool import Event
 from pipeline.tracking.tags import PROJECT_ROOT
 
@@ -126,12 +128,32 @@ class SenderProcess:
 
 def _environment(uri: str) -> dict[str, str]:
     # The URI goes into the environment, not the arguments: it may contain a password.
-    environment = {**os.environ, **MLFLOW_ENV, "MLFLOW_TRACKING_URI": uri, "MPLBACKEND": "Agg"}
+    environment = {**os.environ, **MLFLOW_ENV, "MPLBACKEND": "Agg"}
+    environment |= store_environment(uri, environment)
     environment["PYTHONWARNINGS"] = "ignore"
     environment.pop("PYTEST_CURRENT_TEST", None)  # MLflow changes its behaviour under pytest
     paths = [str(PROJECT_ROOT), environment.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     return environment
+
+
+def store_environment(uri: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """What tells MLflow its server: the URI without user and password, which no text then names.
+
+    A user that `environment` has already is kept. Only servers take them apart from the URI.
+    """
+    try:
+        parts = urlsplit(uri)
+        user, password = parts.username, parts.password
+    except ValueError:
+        return {"MLFLOW_TRACKING_URI": uri}
+    if parts.scheme not in ("http", "https") or user is None:
+        return {"MLFLOW_TRACKING_URI": uri}
+    found = {"MLFLOW_TRACKING_URI": without_user(uri)}
+    if not environment.get("MLFLOW_TRACKING_USERNAME"):
+        found["MLFLOW_TRACKING_USERNAME"] = unquote(user)
+        found["MLFLOW_TRACKING_PASSWORD"] = unquote(password or "")
+    return found
 
 
 def _log_file(folder: Path) -> IO[bytes]:

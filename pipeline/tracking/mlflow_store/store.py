@@ -29,9 +29,10 @@ from mlflow.entities import (
     RunTag,
 )
 
+from pipeline.redaction import without_credentials
 from pipeline.tracking.artifacts import write_artifacts
 from pipeline.tracking.drift import measure_drift
-from pipeline.tracking.settings import DATASET_DIGEST_LENGTH, sqlite_path, without_credentials
+from pipeline.tracking.settings import DATASET_DIGEST_LENGTH, sqlite_path
 from pipeline.tracking.spool import Event, StoreState
 
 PARAM_LIMIT = 6000

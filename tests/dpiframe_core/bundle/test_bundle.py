@@ -11,11 +11,10 @@ import pytest
 import safetensors.torch
 import torch
 
-from dpiframe_core import BundleError, SpecError, open_bundle, save_bundle
+from dpiframe_core import BundleError, FieldSpec, SpecError, open_bundle, save_bundle
 from dpiframe_core.bundle import files as bundle_files
 from dpiframe_core.features import criteo_schema
 from dpiframe_core.model.builtin import Deep, Features, dcn
-from dpiframe_core.model.spec import FieldSpec
 
 SPEC = dcn(Features(model_zoo.fields(10), ["I1"], "raw"), Deep((8,), batch_norm=True))
 

@@ -119,11 +119,11 @@ def test_callers_streams_of_all_kinds_take_turns(name, graphs, streams):
     engine.close()
 
 
-@pytest.mark.parametrize("one_kernel", [True, False])
-def test_counters_are_those_of_the_call_whatever_stream_came_before(one_kernel):
+@pytest.mark.parametrize("fused", [True, False])
+def test_counters_are_those_of_the_call_whatever_stream_came_before(fused):
     """Good batches between bad ones, and batches that were started ahead of them."""
     model = model_of("deepfm")
-    engine = cuda_engine(model, precision="fp16", one_kernel=one_kernel, max_batch=4096)
+    engine = cuda_engine(model, precision="fp16", fused=fused, max_batch=4096)
     rng = np.random.default_rng(0)
     out = torch.empty(4096, device=DEVICE)
     callers = [0, *(torch.cuda.Stream().cuda_stream for _ in range(2))]

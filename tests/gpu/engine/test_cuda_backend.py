@@ -23,10 +23,10 @@ from cuda_cases import (
     scaled_error,
 )
 
+from dpiframe_core import FieldSpec, ModelSpec
 from dpiframe_core.engine.cuda.backend import CudaBackend
 from dpiframe_core.lowering import DEVICE_FORM, DEVICE_PASSES, PASSES, lower
 from dpiframe_core.model.builtin import Deep, Features, wdl
-from dpiframe_core.model.spec import FieldSpec, ModelSpec
 from dpiframe_core.model.torch_module import CTRModel
 
 SPECS = model_zoo.all_specs()
@@ -54,7 +54,7 @@ def test_every_model_is_within_its_bound(number):
             streams=1 + turn % 8,
             graphs=turn // 2 % 2 == 0,
             policy=POLICIES[turn // 3 % 3],
-            one_kernel=turn % 2 == 0,
+            fused=turn % 2 == 0,
         )
         for batch, between in zip(made, reversed(made), strict=True):
             check(engine, batch, between)

@@ -61,7 +61,7 @@ def test_a_smaller_engine_fits_while_the_error_is_handled(alone, tmp_path):
     opened = save_bundle(tmp_path / "b", model.spec, model.state_dict())
     load_engine(opened, device="cuda", max_batch=64).close()
     engine = load_engine(opened, device="cuda", max_batch=2**18)
-    needed = engine._runner.device_bytes
+    needed = engine._backend.device_bytes
     engine.close()
     before = free_bytes()
     for part in (0.5, 0.85):  # for the arena, for the ring

@@ -29,7 +29,7 @@ def serial(name: str) -> tuple[CTRModel, np.ndarray, np.ndarray, dict[str, np.nd
             streams=1,
             policy="serial",
             graphs=False,
-            one_kernel=False,
+            fused=False,
         )
         expected[precision] = logits(engine, ids, dense)
         engine.close()
@@ -51,7 +51,7 @@ def test_delays_streams_and_graphs_change_no_bit(name, policy):
                 streams=streams,
                 policy=policy,
                 graphs=graphs,
-                one_kernel=False,
+                fused=False,
             )
             for _ in range(3):
                 engine.poison()

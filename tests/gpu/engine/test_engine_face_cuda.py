@@ -101,9 +101,9 @@ def test_tensors_are_found_without_asking_them_in_python(bundle, monkeypatch):
     ids[2, 7] = -1
     expected, there = engine.score(ids, dense), on_gpu(ids, dense)
     late = torch.zeros_like(there[0])
-    assert engine._runner.score_tensors(there[0].T, there[1], True) is None
-    assert engine._runner.score_tensors(there[0][:, :0], there[1][:, :0], True) is None
-    monkeypatch.setattr(engine._runner, "run_in_place", None)
+    assert engine._backend.score_tensors(there[0].T, there[1], True) is None
+    assert engine._backend.score_tensors(there[0][:, :0], there[1][:, :0], True) is None
+    monkeypatch.setattr(engine._backend, "run_in_place", None)
     for _ in range(5):
         with torch.cuda.stream(torch.cuda.Stream()):
             late.zero_()

@@ -56,9 +56,7 @@ def test_no_room_at_all_is_an_error_and_no_loop(tmp_path: Path) -> None:
     filler, engines = leave(2**21), []
     try:
         with contextlib.suppress(DeviceMemoryError):
-            while (
-                True
-            ):  # the driver gives memory of closed engines to new ones alone
+            while True:  # the driver gives memory of closed engines to new ones alone
                 engines.append(load(max_batch=1024))
         with pytest.raises(UnitFailedError, match="batches of 1024 rows"):
             ResizingEngine(lambda rows: load(max_batch=rows), ROWS)

@@ -23,7 +23,7 @@ DENSE = list(tiny_spec().dense)
 class Stored(NamedTuple):
     """A file's ids as they are stored, its ids and dense features as arrays."""
 
-    columns: _core.StoredColumns
+    columns: _core.ColumnPages
     memory: np.ndarray
     ids: np.ndarray
     dense: np.ndarray
@@ -46,9 +46,9 @@ def stored(path: Path, table: pa.Table, group: int = 1 << 30, **options: Any) ->
     stop = len(file.group_rows)
     buffer = UnitBuffer(lock=True)
     (memory,), dense = buffer.matrices(
-        (1, file.stored_bytes(NAMES, 0, stop), "<u1"), (len(DENSE), table.num_rows, "<f4")
+        (1, file.pages_bytes(NAMES, 0, stop), "<u1"), (len(DENSE), table.num_rows, "<f4")
     )
-    columns = file.read_stored(NAMES, 0, stop, memory)
+    columns = file.read_pages(NAMES, 0, stop, memory)
     dense[:] = columns_of(table, DENSE)
     return Stored(columns, memory, columns_of(table, NAMES), dense)
 
@@ -124,7 +124,7 @@ def test_corrupt_pages_are_refused_or_harmless(
     scorer = engine.page_scorer()
     assert scorer is not None
     rng = np.random.default_rng(7)
-    whole = case.memory[: case.columns.packed_bytes].copy()
+    whole = case.memory[: case.columns.compressed_bytes].copy()
     refused = 0
     for _ in range(300):
         places = rng.integers(0, len(whole), rng.integers(1, 30))

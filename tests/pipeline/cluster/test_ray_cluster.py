@@ -76,6 +76,7 @@ print(ray.get(ray.remote(lambda: "worked").remote(), timeout=60))
 """
 
 
+@pytest.mark.slow
 def test_a_local_cluster_of_a_ray_job_needs_no_runtime_environment() -> None:
     done = subprocess.run([sys.executable, "-c", IN_A_RAY_JOB], capture_output=True, text=True)
     assert done.stdout == "worked\n", done.stderr

@@ -219,7 +219,7 @@ def test_a_file_that_never_answers_does_not_keep_the_process(
     command = [sys.executable, "-c", READ_FOR_EVER, str(stuck)]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
-    while len(os.listdir(f"/proc/{process.pid}/task")) < 2:  # not yet reading
+    while len(list(Path(f"/proc/{process.pid}/task").iterdir())) < 2:  # not yet reading
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.05)
     time.sleep(0.5)

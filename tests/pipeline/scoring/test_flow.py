@@ -24,7 +24,7 @@ from pipeline.sizing.machine import cluster_machine
 from pipeline.sizing.memory_fit import CPU_READS
 from pipeline.sizing.sizes import work_of
 
-pytestmark = pytest.mark.usefixtures("ray_session")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ray_session")]
 
 
 def stream(folder: Path, unit_rows: int, **sizes_too: Any) -> Generator[Outcome, None, None]:

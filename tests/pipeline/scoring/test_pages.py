@@ -61,7 +61,7 @@ class HostDecoder:
         self.engine = engine
 
     def score(
-        self, ids: _core.StoredColumns, memory: np.ndarray, dense: np.ndarray
+        self, ids: _core.ColumnPages, memory: np.ndarray, dense: np.ndarray
     ) -> PageScores | None:
         numbers = decoded(ids, memory)
         if numbers is None:
@@ -72,7 +72,7 @@ class HostDecoder:
         return PageScores(scores, counts, [0.5], 0.1, 0.2, 0.5, 0.1)
 
 
-def decoded(ids: _core.StoredColumns, memory: np.ndarray) -> np.ndarray | None:
+def decoded(ids: _core.ColumnPages, memory: np.ndarray) -> np.ndarray | None:
     out = np.empty((ids.columns, ids.rows), {4: "<i4", 8: "<i8"}[ids.number_bytes])
     try:
         ids.decode(memory, out)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.tracking.settings import resolve_uri, store_name, without_credentials
+from pipeline.redaction import without_credentials
+from pipeline.tracking.settings import resolve_uri, store_name
 from pipeline.tracking.spool import (
     SpoolWriter,
     StoreState,

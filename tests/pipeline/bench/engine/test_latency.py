@@ -24,6 +24,7 @@ SMALL = {"scale": 1e-5, "hidden": (8, 5), "dim": 4}
 MODELS = ("wdl", "deepfm", "dcn", "dcnv2")
 
 
+@pytest.mark.slow
 def test_a_small_case_runs_and_agrees():
     case = EngineCase(model="deepfm", batch=19, **SMALL, dense=3, repeats=3)
     report = bench_engine(case)

@@ -40,6 +40,7 @@ def measured(tmp_path_factory):
     return done.output, JobReport.model_validate_json(text), uri
 
 
+@pytest.mark.slow
 def test_ours_is_timed_from_the_command_on(measured):
     _, report, _ = measured
     (run,) = report.runs
@@ -53,6 +54,7 @@ def test_ours_is_timed_from_the_command_on(measured):
     assert report.inputs.rows == 3000 and report.machine["ray"]
 
 
+@pytest.mark.slow
 def test_the_peer_gives_the_same_scores(measured):
     output, report, _ = measured
     assert report.peer is not None
@@ -63,6 +65,7 @@ def test_the_peer_gives_the_same_scores(measured):
     assert "scores of ours and the peer agree on 2,000 sampled rows" in output
 
 
+@pytest.mark.slow
 def test_both_are_logged(measured):
     _, report, uri = measured
     ours, peer = load_runs(
@@ -74,6 +77,7 @@ def test_both_are_logged(measured):
     assert peer.params["engine"] == "ray data + torch"
 
 
+@pytest.mark.slow
 def test_the_report_as_text_and_as_a_page(measured):
     output, report, _ = measured
     assert "seconds, command to _SUCCESS" in output and "peer, CPU" in output
@@ -83,6 +87,7 @@ def test_the_report_as_text_and_as_a_page(measured):
     assert "cores of" in text and "ray 2." in text
 
 
+@pytest.mark.slow
 def test_raw_rows_without_a_peer_in_a_folder_that_is_kept(tmp_path):
     arguments = ["job", "--rows", "1000", "--form", "raw", *TINY, "tracking=false"]
     arguments += ["--mlflow-uri", f"sqlite:///{tmp_path}/mlflow.db"]

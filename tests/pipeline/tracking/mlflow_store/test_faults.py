@@ -19,7 +19,7 @@ from pipeline.errors import ConfigError, ResumableError
 from pipeline.tracking.mlflow_store.replay import replay
 from pipeline.tracking.settings import TrackingSettings
 from pipeline.tracking.spool import read_run
-from pipeline.tracking.tracker import open_tracker
+from pipeline.tracking.tracker import Tracker
 
 ROOT = Path(__file__).resolve().parents[4]
 SOON_S = 10.0  # for what needs no answer of MLflow
@@ -118,7 +118,7 @@ def test_a_full_disk_for_the_spool_still_reaches_mlflow(small_disk: Path, tmp_pa
 
 
 def test_wrong_calls_raise_nothing(tmp_path: Path, caplog):
-    tracker = open_tracker(TrackingSettings(), tmp_path)
+    tracker = Tracker(TrackingSettings(), tmp_path)
     tracker.unit_done(None)
     tracker.finish("FINISHED", [None], 1.0, 0, None)
     tracker.close(0.1)
@@ -137,6 +137,8 @@ FORGETFUL_JOB = """
 import sys
 from pathlib import Path
 from tracking_records import start_job
+
+pytestmark = pytest.mark.slow
 start_job(Path(sys.argv[1]), sys.argv[2])
 print("done", "mlflow" in sys.modules, "matplotlib" in sys.modules)
 """
