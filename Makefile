@@ -10,7 +10,6 @@ INSTALL := install --no-build-isolation --no-deps
 NATIVE := $(shell find csrc -type f)
 SOURCES := CMakeLists.txt pyproject.toml $(NATIVE)
 SETUP := $(VENV)/.dependencies $(VENV)/.installed
-SANITIZED := build/sanitize
 
 .PHONY: setup demo test lint format hooks bench faults gpu-check gpu-sanitize sanitize clean FORCE
 
@@ -53,21 +52,22 @@ gpu-check: $(SETUP)
 	$(BIN)/python -m pytest tests/gpu
 	$(BIN)/dpiframe bench gpu --output docs/gpu $(if $(ONLY),--only $(ONLY))
 
-# compute-sanitizer comes with the CUDA toolkit.
-gpu-sanitize: $(SETUP)
+# compute-sanitizer comes with the CUDA toolkit. racecheck follows the fp16x3 kernel only in a form
+# of its own, which no other build has.
+gpu-sanitize: $(SETUP) build/racecheck/.installed
 	for tool in memcheck synccheck racecheck; do \
-	  split=$$([ $$tool = racecheck ] && echo followed || echo split); \
-	  for cases in "" large $$split; do \
+	  for cases in "" persistent fp16x3; do \
+	    [ $$tool-$$cases = racecheck-fp16x3 ] && bin=build/racecheck/venv/bin || bin=$(BIN); \
 	    compute-sanitizer --tool $$tool --error-exitcode 9 \
-	      $(BIN)/python tests/gpu/sanitize.py $$cases || exit 1; \
+	      $$bin/python tests/gpu/sanitize.py $$cases || exit 1; \
 	  done; \
 	done
 
 # The tests of the compiled part on the CPU, under the address and undefined-behaviour sanitizers.
-sanitize: $(SANITIZED)/.installed
+sanitize: build/sanitize/.installed
 	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so)" \
 	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
-	  $(SANITIZED)/venv/bin/python -m pytest -m "native and not slow"
+	  build/sanitize/venv/bin/python -m pytest -m "native and not slow"
 
 clean:
 	rm -rf build $(VENV) demo_out
@@ -89,11 +89,14 @@ $(VENV)/.installed: $(VENV)/.options $(SOURCES)
 	@grep -o 'CUDA part: .*' $(VENV)/install.log | tail -n 1
 	touch $@
 
-# A venv of its own, which finds the dependencies in the other.
-$(SANITIZED)/.installed: $(VENV)/.dependencies $(SOURCES)
-	$(BIN)/python -m venv --without-pip $(SANITIZED)/venv
+# Other forms of the compiled part, each with a venv that finds the dependencies in the first.
+build/sanitize/.installed: export DPIFRAME_CUDA = OFF
+build/sanitize/.installed: export DPIFRAME_SANITIZE = ON
+build/racecheck/.installed: export DPIFRAME_RACECHECK = ON
+build/%/.installed: $(VENV)/.dependencies $(SOURCES)
+	$(BIN)/python -m venv --without-pip build/$*/venv
 	site=lib/python*/site-packages; \
-	  realpath $(VENV)/$$site > $$(echo $(SANITIZED)/venv/$$site)/dependencies.pth
-	PATH=$(abspath $(BIN)):$$PATH DPIFRAME_CUDA=OFF DPIFRAME_SANITIZE=ON \
-	  $(PIP) --python $(SANITIZED)/venv/bin/python $(INSTALL) -C build-dir=$(SANITIZED)/cmake -e .
+	  realpath $(VENV)/$$site > $$(echo build/$*/venv/$$site)/dependencies.pth
+	PATH=$(abspath $(BIN)):$$PATH $(PIP) --python build/$*/venv/bin/python $(INSTALL) \
+	  -C build-dir=build/$*/cmake -e .
 	touch $@

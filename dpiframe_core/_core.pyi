@@ -344,7 +344,7 @@ class DeviceTensors:
     """
 
     def __init__(self, type: type, num_fields: int, num_dense: int, device: int) -> None: ...
-    def places(
+    def matrices(
         self, ids: Any, dense: Any
     ) -> tuple[tuple[int, int, int], tuple[int, int, int], int] | None:
         """Address, stride in numbers and bytes of a number of ids [F, B] and of dense [N, B], zeros

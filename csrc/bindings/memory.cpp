@@ -13,7 +13,7 @@ std::tuple<std::uintptr_t, std::int64_t, int> plain(const TensorMatrix& matrix) 
   return {reinterpret_cast<std::uintptr_t>(matrix.data), matrix.stride, matrix.number_bytes};
 }
 
-py::object places(const DeviceTensors& tensors, const py::object& ids, const py::object& dense) {
+py::object matrices(const DeviceTensors& tensors, const py::object& ids, const py::object& dense) {
   const auto found = tensors.find(ids, dense);
   if (!found.has_value()) return py::none();
   return py::make_tuple(plain(found->ids), plain(found->dense), found->size);
@@ -32,7 +32,7 @@ void bind_memory(py::module_& module) {
   py::class_<DeviceTensors>(module, "DeviceTensors")
       .def(py::init<const py::type&, int, int, int>(), py::arg("type"), py::arg("num_fields"),
            py::arg("num_dense"), py::arg("device"))
-      .def("places", &places, py::arg("ids"), py::arg("dense"));
+      .def("matrices", &matrices, py::arg("ids"), py::arg("dense"));
 }
 
 }  // namespace dpiframe

@@ -218,7 +218,7 @@ py::object score_pages(PageScorer& scorer, const ColumnPages& ids, const py::arr
                        const py::array& dense, const py::array& out, bool use_oov) {
   const auto bytes = contiguous_argument<std::uint8_t>(memory, "memory", 1);
   UnitPages unit{ids,    {bytes.data(), static_cast<std::size_t>(bytes.size())}, nullptr, 0, 0,
-                  use_oov};
+                 use_oov};
   take_dense(dense, unit);
   float* scores = writable_argument<float>(out, "out", ids.rows);
   ScoredUnit scored;

@@ -180,6 +180,7 @@ class PageLister {
 
   Page page_of(const PageHeader& header, std::int64_t at, std::int64_t row,
                std::int64_t values) const {
+    DPIF_CHECK(values >= 0, "a page of ", values, " values");
     DPIF_CHECK(std::max({header.bytes, header.uncompressed_bytes, values}) <= kMaxPageSize,
                "a page of ", header.bytes, " bytes, unpacked ", header.uncompressed_bytes, ", and ",
                values, " values; only up to ", kMaxPageSize, " can be unpacked on a GPU");

@@ -49,7 +49,7 @@ int CudaProgram::add_weight(WeightKind kind, const float* values, std::int64_t r
              " bytes asked for");
   char* target = static_cast<char*>(weights_.get()) + used_;
   used_ += bytes;
-  places_.push_back(target);
+  weight_addresses_.push_back(target);
   if (kind == WeightKind::kProduct) {
     const std::size_t source_bytes = sizeof(float) * rows * columns;
     const DeviceBuffer source(source_bytes);
@@ -60,7 +60,7 @@ int CudaProgram::add_weight(WeightKind kind, const float* values, std::int64_t r
   } else {
     upload(kind, values, rows * columns, target);
   }
-  return static_cast<int>(places_.size()) - 1;
+  return static_cast<int>(weight_addresses_.size()) - 1;
 }
 
 void CudaProgram::upload(WeightKind kind, const float* values, std::int64_t size, char* target) {
@@ -71,9 +71,9 @@ void CudaProgram::upload(WeightKind kind, const float* values, std::int64_t size
   }
   if (staging_.bytes() == 0) staging_ = DeviceBuffer(kStagingBytes);
   auto* staging = static_cast<float*>(staging_.get());
-  const std::int64_t piece = kStagingBytes / sizeof(float);
-  for (std::int64_t begin = 0; begin < size; begin += piece) {
-    const std::int64_t length = std::min(piece, size - begin);
+  const std::int64_t chunk = kStagingBytes / sizeof(float);
+  for (std::int64_t begin = 0; begin < size; begin += chunk) {
+    const std::int64_t length = std::min(chunk, size - begin);
     DPIF_CUDA_CHECK(
         cudaMemcpy(staging, values + begin, sizeof(float) * length, cudaMemcpyHostToDevice));
     convert(length, staging, target + begin * bytes_of(type), type, nullptr);
@@ -122,7 +122,7 @@ Matrix CudaProgram::matrix(const ArenaView& view) const {
 }
 
 const float* CudaProgram::numbers(int weight) const {
-  return weight < 0 ? nullptr : reinterpret_cast<const float*>(places_.at(weight));
+  return weight < 0 ? nullptr : reinterpret_cast<const float*>(weight_addresses_.at(weight));
 }
 
 void CudaProgram::add_step(

@@ -1,8 +1,8 @@
 // A program on one GPU: its weights, its arena, its steps, and the executor that runs them.
 //
-// Made in this order: construction takes all memory, add_* of weights, add_* of steps (each gives
-// its place in the plan's graph), build. Weights are given as float32 host memory and named by the
-// number that adding them returned; -1 is no weight. Views are places in the arena.
+// Made in this order: construction takes all memory, add_weight of each weight, add_* of each step
+// in the order of the plan's graph, build. Weights are given as float32 host memory and named by
+// the number that add_weight returned; -1 is no weight. A view is columns of a buffer in the arena.
 #pragma once
 
 #include <cstdint>
@@ -66,7 +66,7 @@ struct HeadPart {
   ArenaView a;
   std::optional<ArenaView> b;
   int weight;     // numbers, or -1
-  int partial_n;  // not 0: a is what a product of so many columns left as partial sums
+  int partial_n;  // not 0: a holds the partial dots of a product of so many columns
 };
 
 class CudaProgram {
@@ -80,7 +80,7 @@ class CudaProgram {
                                      std::int64_t columns);
   int add_weight(WeightKind kind, const float* values, std::int64_t rows, std::int64_t columns);
 
-  // The lookup's place in the report, where it has one counter a slot and one more.
+  // Returns the offset of the lookup's counters in the report: one a slot, and one more.
   int add_lookup(const std::vector<LookupSlot>& slots, const std::optional<ArenaView>& out,
                  const std::optional<ArenaView>& fm, const std::optional<ArenaView>& wide);
   void add_load_dense(const ArenaView& out);
@@ -140,7 +140,7 @@ class CudaProgram {
   DeviceBuffer arena_;
   DeviceBuffer staging_;  // while weights are added
   std::size_t used_ = 0;
-  std::vector<char*> places_;  // of weights
+  std::vector<char*> weight_addresses_;
   std::vector<std::unique_ptr<DeviceLookupFields>> lookups_;
   Launch forward_;  // what add_forward or add_forward_cross added
   std::size_t forward_bytes_ = 0;

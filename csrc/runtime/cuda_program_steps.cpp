@@ -14,7 +14,7 @@ namespace dpiframe {
 std::vector<DeviceLookupField> CudaProgram::fields(const std::vector<LookupSlot>& slots) const {
   std::vector<DeviceLookupField> fields;
   for (const LookupSlot& slot : slots) {
-    const void* table = slot.table < 0 ? nullptr : places_.at(slot.table);
+    const void* table = slot.table < 0 ? nullptr : weight_addresses_.at(slot.table);
     fields.push_back({table, numbers(slot.wide), slot.rows, slot.dim, slot.column, slot.oov_row,
                       slot.field, slot.in_fm});
   }
@@ -72,7 +72,7 @@ void CudaProgram::add_product(const ProductStep& step) {
   params.k = step.x.width;
   params.x = matrix(step.x).data;
   params.ldx = step.x.row_stride;
-  params.w = places_.at(step.weight);
+  params.w = weight_addresses_.at(step.weight);
   params.bias = numbers(step.bias);
   if (step.out.has_value()) {
     params.out = matrix(*step.out).data;

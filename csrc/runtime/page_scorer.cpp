@@ -187,8 +187,8 @@ void PageScorer::send(const UnitPages& unit, Slot& slot) {
   const cudaStream_t stream = slot.stream.get();
   slot.begun.record(slot.stream);
   DPIF_CUDA_CHECK(cudaMemcpyAsync(on_device, host, lists.bytes(), cudaMemcpyHostToDevice, stream));
-  DPIF_CUDA_CHECK(
-      cudaMemcpyAsync(compressed, unit.bytes.data(), ids.compressed_bytes, cudaMemcpyHostToDevice, stream));
+  DPIF_CUDA_CHECK(cudaMemcpyAsync(compressed, unit.bytes.data(), ids.compressed_bytes,
+                                  cudaMemcpyHostToDevice, stream));
   if (num_dense_ > 0)
     DPIF_CUDA_CHECK(cudaMemcpy2DAsync(dense, sizeof(float) * rows, unit.dense,
                                       sizeof(float) * unit.dense_stride, sizeof(float) * rows,
@@ -210,10 +210,10 @@ void PageScorer::decode(const UnitPages& unit, Slot& slot) {
   const cudaStream_t stream = slot.stream.get();
   if (slot.num_compressed > 0)
     decompress_pages({pages, reinterpret_cast<const std::int32_t*>(lists + parts.pages),
-                  slot.num_compressed, compressed, uncompressed, literals, words, words + 1},
-                 stream);
-  decode_pages({pages, static_cast<std::int32_t>(ids.pages.size()), compressed, uncompressed, out, ids.rows,
-                ids.number_bytes, words + 1},
+                      slot.num_compressed, compressed, uncompressed, literals, words, words + 1},
+                     stream);
+  decode_pages({pages, static_cast<std::int32_t>(ids.pages.size()), compressed, uncompressed, out,
+                ids.rows, ids.number_bytes, words + 1},
                stream);
   DPIF_CUDA_CHECK(cudaMemcpyAsync(slot.failed.get(), words + 1, sizeof(unsigned),
                                   cudaMemcpyDeviceToHost, stream));

@@ -98,7 +98,7 @@ def _apart(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     seen: set[int] = set()
     for name, weight in sorted(weights.items()):
         tensor = weight.detach().cpu().contiguous()
-        place = tensor.untyped_storage().data_ptr()
-        apart[name] = tensor.clone() if place in seen else tensor
-        seen.add(place)
+        address = tensor.untyped_storage().data_ptr()
+        apart[name] = tensor.clone() if address in seen else tensor
+        seen.add(address)
     return apart

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from dpiframe_core import _core
-from dpiframe_core.engine.backend import BadIds, DeviceSeconds, HostPart
+from dpiframe_core.engine.batches import BadIds, DeviceSeconds, HostPart
 from dpiframe_core.engine.host_inputs import Columns, cut
 from dpiframe_core.engine.one_caller import OneCaller
 from dpiframe_core.program import steps as p
@@ -75,8 +75,8 @@ class CpuBackend:
             for first in range(0, len(out), self.max_batch):
                 began, end = time.perf_counter(), min(first + self.max_batch, len(out))
                 for start in range(first, end, self.tile):
-                    rows = slice(start, min(start + self.tile, end))
-                    counts += self._run_tile(cut(ids, rows), cut(dense, rows), use_oov, out[rows])
+                    tile = slice(start, min(start + self.tile, end))
+                    counts += self._run_tile(cut(ids, tile), cut(dense, tile), use_oov, out[tile])
                 if scores:
                     part = out[first:end]
                     with np.errstate(over="ignore"):
@@ -142,7 +142,7 @@ class CpuBackend:
 
 
 def _packed_products(program: Program) -> frozenset[str]:
-    """Buffers that one packed product makes by itself, so that it may bring its own memory."""
+    """Buffers that one packed product alone writes: they are its own memory, not the arena's."""
     if not torch.backends.mkldnn.is_available():
         return frozenset()
     return frozenset(
@@ -153,7 +153,7 @@ def _packed_products(program: Program) -> frozenset[str]:
 
 
 def _exact_columns(program: Program, out: View) -> list[int]:
-    """Columns of a product that are multiplied with one another later: the dots of a cross network.
+    """Columns of a product that later steps multiply with one another: a cross network's dots.
 
     Their rounding errors multiply too, so they are summed in double.
     """
@@ -167,11 +167,11 @@ class _PackedProduct:
     """One Linear through oneDNN: weights in its blocked layout, bias and ReLU in its epilogue."""
 
     def __init__(
-        self, step: p.Linear, weights: dict[str, Tensor], rows: int, exact: list[int]
+        self, step: p.Linear, weights: dict[str, Tensor], batch: int, exact: list[int]
     ) -> None:
         self.step, self.exact = step, exact
         self.exact_weight = weights[step.weight][exact].double().T.contiguous()
-        self.weight = torch.ops.mkldnn._reorder_linear_weight(weights[step.weight], rows)
+        self.weight = torch.ops.mkldnn._reorder_linear_weight(weights[step.weight], batch)
         self.bias = weights[step.bias] if step.bias else None
         self.fused = step.relu == ((0, step.out.width),)
 
@@ -182,7 +182,7 @@ class _PackedProduct:
         out = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, activation, [], "")
         for start, stop in () if self.fused else self.step.relu:
             out[:, start:stop].relu_()
-        if self.exact:  # never behind a ReLU, and without a bias of their own
+        if self.exact:  # these have neither a ReLU nor a bias
             out[:, self.exact] = (x.double() @ self.exact_weight).float()
         state.buffers[self.step.out.buffer] = out
 
@@ -232,7 +232,7 @@ class _CompiledLookup:
 
 
 def _fast_table(weight: Tensor) -> np.ndarray:
-    """The table [rows, D]; a large one copied to huge pages, where lookups are twice as fast."""
+    """The embedding table; a large one copied to huge pages, where lookups are twice as fast."""
     if weight.nbytes < HUGE_TABLE_BYTES:
         return weight.numpy()
     table = _core.empty_table(*weight.shape)

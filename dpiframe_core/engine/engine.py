@@ -3,21 +3,62 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from dpiframe_core import _core
 from dpiframe_core.bundle.reading import Bundle
-from dpiframe_core.engine.backend import Backend, DeviceSeconds, HostPart
+from dpiframe_core.engine.batches import BadIds, DeviceSeconds, HostPart
 from dpiframe_core.engine.cuda.page_scorer import PageScorer
 from dpiframe_core.engine.host_inputs import Columns, Ids, checked_inputs, cut, on_device
 from dpiframe_core.errors import BadIdError
 
 NO_SECONDS = DeviceSeconds()
+
+
+class Backend(Protocol):
+    """What an Engine asks of the CPU's or a GPU's backend: to run one program for one caller at a
+    time. RuntimeError in a second thread at the same time, and in a fork of the process that made
+    it.
+    """
+
+    device: str
+    max_batch: int
+    batch_seconds: list[float]  # of the last `run` or `score_on_device`
+
+    def run(
+        self, ids: Columns, dense: Columns, use_oov: bool, out: np.ndarray, scores: bool = False
+    ) -> np.ndarray:
+        """Write logits [B], or scores, of ids [F, B] and dense [N, B]; any B.
+
+        Returns the counts [F] of ids outside their tables.
+        """
+
+    def stream(
+        self, parts: Iterable[HostPart], use_oov: bool, scores: bool = True
+    ) -> Generator[np.ndarray, None, None]:
+        """Fill the scores (or logits) of each part of 1 to max_batch samples, in order; yields its
+        counts [F].
+        """
+
+    def score_on_device(self, ids: Any, dense: Any, use_oov: bool) -> tuple[Any, BadIds | None]:
+        """Scores [B] of arrays on a GPU, an array there too; None where all ids are inside."""
+
+    def page_scorer(self, use_oov: bool) -> PageScorer | None:
+        """What scores ids that are still parquet pages; None where nothing does."""
+
+    def take_seconds(self) -> DeviceSeconds:
+        """What a GPU took for batches from host memory since the last call."""
+
+    def describe(self) -> str:
+        """The plan, in words."""
+
+    def close(self) -> None:
+        """Free what the backend holds."""
 
 
 @dataclass
@@ -60,7 +101,7 @@ class Engine:
         `ids`: [F, B] int32 or int64, field-major, or F columns [B] (no copy is made of either);
         `dense`: [N, B] float32 or N columns, None where the model has none. Any B >= 0. Dense
         values must be finite, which is not checked: the score of any other means nothing.
-        Arrays on the engine's GPU (`__cuda_array_interface__` or DLPack) are read where they lie,
+        Arrays on the engine's GPU (`__cuda_array_interface__` or DLPack) are read in place,
         and the result is an array there too; the call returns when it is complete.
         ValueError for wrong shapes or types, BadIdError for an id outside its table with the
         policy `fail`; with `oov` such an id scores as its field's `oov_row`.
@@ -90,8 +131,8 @@ class Engine:
                 scores = np.empty(batch, np.float32)
                 waiting.append(_Streamed(columns, scores, np.zeros(len(columns), np.int64)))
                 for start in range(0, batch, self.max_batch):
-                    rows = slice(start, start + self.max_batch)
-                    yield cut(columns, rows), cut(values, rows), scores[rows]
+                    part = slice(start, start + self.max_batch)
+                    yield cut(columns, part), cut(values, part), scores[part]
 
         with closing(self._ready().stream(parts(), self._use_oov)) as found:
             for counts in found:

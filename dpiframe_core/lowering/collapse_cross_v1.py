@@ -1,10 +1,10 @@
 """Pass: DCN's cross network becomes one skinny product, a scalar recurrence and one scaling.
 
-Every layer keeps the form x_l = alpha_l x0 + beta_l, alpha_l a scalar a row, beta_l the same for
-all rows, since with d_l = x0 . w_l
+Every layer keeps the form x_l = alpha_l x0 + beta_l, alpha_l one number a sample, beta_l the same
+for all samples, since with d_l = x0 . w_l
     x_{l+1} = x0 (alpha_l d_l + beta_l . w_l) + b_l + x_l
 so alpha_{l+1} = alpha_l (1 + d_l) + beta_l . w_l and beta_{l+1} = beta_l + b_l. The d_l are one
-product x0 [w_0 .. w_{L-1}]^T; 2 W L operations a row and no intermediate of width W.
+product x0 [w_0 .. w_{L-1}]^T: 2 W L FLOP a sample, and no intermediate of width W.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ def _collapsed(
     chain: list[CrossV1], buffers: dict[str, int], weights: dict[str, np.ndarray]
 ) -> list[Step]:
     x0, name = chain[0].x0, chain[0].name
-    rows = np.concatenate([weights[layer.weight] for layer in chain])
+    dots_weight = np.concatenate([weights[layer.weight] for layer in chain])
     beta = np.zeros(x0.width)
     shifts = []
     for layer in chain:
         shifts.append(beta @ weights[layer.weight][0])
         beta = beta + weights[layer.bias]
     made = {
-        "dots": rows,
-        "shift": np.array(shifts, rows.dtype),
-        "beta": beta.astype(rows.dtype),
+        "dots": dots_weight,
+        "shift": np.array(shifts, dots_weight.dtype),
+        "beta": beta.astype(dots_weight.dtype),
     }
     names = {part: Weight(f"{name}/{part}") for part in made}
     weights.update({names[part]: values for part, values in made.items()})

@@ -1,4 +1,4 @@
-"""Pass: a batch normalisation behind a product becomes part of the product's weights.
+"""Pass: a batch normalisation after a product becomes part of the product's weights.
 
 With s = weight / sqrt(var + eps): (Wx + b - mean) s + beta = (sW) x + (s (b - mean) + beta).
 The folded weights are computed in float64 and rounded once.

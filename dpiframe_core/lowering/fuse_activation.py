@@ -1,4 +1,4 @@
-"""Pass: a ReLU behind a product becomes the product's epilogue."""
+"""Pass: a ReLU after a product becomes the product's epilogue."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Pass: everything between the branches and the logit becomes one step.
 
-The logit is a sum; each summand is traced back: a product with one row is a dot of its input; a
+The logit is a sum; each summand is traced back: a product with one output is a dot of its input; a
 dot of a concat is the dots of its parts (so that the concat is not needed); a dot of a scaled
 vector, h . (alpha x0 + beta), is alpha (h . x0) + h . beta, where h . x0 is one more column of a
 product of x0.

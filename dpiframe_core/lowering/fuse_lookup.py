@@ -1,7 +1,7 @@
 """Pass: the lookup of embeddings also makes the FM term and the wide sum, in one pass.
 
-The rows are in registers while they are copied out, so neither needs memory traffic of its own
-beyond the wide weights themselves.
+The embedding rows are in registers while they are copied out, so the FM term needs no memory
+traffic of its own, and the wide sum none beyond its weights.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def fuse_lookup(program: Program) -> Program:
         if merged is not None:
             fused = merged
             gone.add(step.name)
-    places = [i for i, s in enumerate(program.steps) if s is host or s.name in gone]
+    first = min(i for i, s in enumerate(program.steps) if s is host or s.name in gone)
     steps = [s for s in program.steps if s is not host and s.name not in gone]
-    steps.insert(places[0], fused)
+    steps.insert(first, fused)
     return program.changed(steps=tuple(steps))
 
 

@@ -1,4 +1,4 @@
-"""Pass: what is copied into a concat is made there in the first place."""
+"""Pass: a step whose output a concat would copy writes to the concat's buffer instead."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dpiframe_core.program.views import DENSE, View
 
 
 def place_concat(program: Program) -> Program:
-    """Remove every Copy of a whole buffer by giving that buffer its place in the target."""
+    """Remove every Copy of a whole buffer by making that buffer a view of the target."""
     for copy in [s for s in program.steps if isinstance(s, Copy)]:
         if copy in program.steps:
             program = _placed(program, copy)

@@ -1,4 +1,4 @@
-// Bytes and bits of a zstd frame. Nothing outside of what an `Input` names is read.
+// Readers of bytes and bits of a zstd frame. They read nothing outside their `Input`.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ DPIF_HOST_DEVICE int offset_in_word(const std::uint8_t* at, int word_bytes) {
   return static_cast<int>(reinterpret_cast<std::uintptr_t>(at) % word_bytes);
 }
 
-// At a multiple of its size.
+// From an address that is a multiple of its size.
 template <class Word>
 DPIF_HOST_DEVICE Word load_word(const std::uint8_t* at) {
 #ifdef __CUDA_ARCH__
@@ -50,7 +50,7 @@ DPIF_HOST_DEVICE void store_word(std::uint8_t* at, std::uint64_t word) {
 #endif
 }
 
-// What is still to be read of something, from its front.
+// The bytes of a section that are not read yet.
 struct Input {
   const std::uint8_t* at;
   int size;
@@ -62,28 +62,28 @@ struct Input {
     return true;
   }
 
-  // The next `bytes`, up to 4, without passing them; the caller knows that they are there.
+  // The next `bytes`, up to 4, little-endian, without consuming them; there must be as many.
   DPIF_HOST_DEVICE std::uint32_t peek(int bytes) const {
     std::uint32_t value = 0;
     for (int i = 0; i < bytes; ++i) value |= static_cast<std::uint32_t>(at[i]) << (8 * i);
     return value;
   }
 
-  // The same of bytes that may not be there.
+  // Consumes the next `bytes`; false if there are fewer.
   DPIF_HOST_DEVICE bool read(int bytes, std::uint32_t& value) {
     if (bytes > size) return false;
     value = peek(bytes);
     return skip(bytes);
   }
 
-  // Its first `bytes`, as a whole of their own, are passed.
+  // Consumes the next `bytes` as a section of their own.
   DPIF_HOST_DEVICE bool split(int bytes, Input& first) {
     first = {at, bytes};
     return skip(bytes);
   }
 };
 
-// Reads bits from the front, the lowest of a byte first; behind the end there are zeros.
+// Reads bits forward, the lowest of a byte first; zeros follow the end.
 class ForwardBits {
  public:
   DPIF_HOST_DEVICE explicit ForwardBits(const Input& input) : input_(input) {}
@@ -110,11 +110,11 @@ class ForwardBits {
   int bit_ = 0;
 };
 
-// Reads bits from the back, where a set bit marks the end; before the front there are zeros, so
-// that only the end of a stream tells whether it was too short: `left` is then negative.
+// Reads bits backward from the last set bit, which marks the end of a stream. Zeros precede the
+// first byte, so that a stream that is too short shows only at its end: `left` is then negative.
 //
-// Words of 4 bytes are loaded two ahead of their use: a load takes as long as several symbols do,
-// or as a sequence, which uses up more than one of them.
+// Words of 4 bytes are loaded two ahead of their use, since the latency of a load is that of
+// several symbols, or of one sequence, which may take more than one word.
 class BackwardBits {
  public:
   // False where the mark is missing.
@@ -133,7 +133,7 @@ class BackwardBits {
     return true;
   }
 
-  // Makes at least 33 bits ready.
+  // Afterwards at least 33 bits are ready.
   DPIF_HOST_DEVICE void refill() {
     if (count_ > 32) return;
     bits_ |= static_cast<std::uint64_t>(next_) << (32 - count_);
@@ -166,7 +166,7 @@ class BackwardBits {
   DPIF_HOST_DEVICE int left() const { return count_ + 32 * (loaded_ + 2) - 8 * front_; }
 
  private:
-  // All words but the first and the last are whole.
+  // All words but the first and the last lie wholly in the stream.
   DPIF_HOST_DEVICE std::uint32_t load(int word) const {
     if (word > 0) return load_word<std::uint32_t>(words_ + 4 * static_cast<unsigned>(word));
     return word == 0 ? first_word_ : 0;

@@ -1,5 +1,5 @@
-// Copies and fills by all lanes together. Loads come several before the stores that need them: on a
-// GPU it is their latency that counts.
+// Copies and fills by all lanes together. Several loads are in flight before the stores that need
+// them, since latency is the bound on a GPU.
 #pragma once
 
 #include "codec/zstd/bits.cuh"
@@ -7,7 +7,7 @@
 
 namespace dpiframe::zstd {
 
-// 8 bytes from `at`, by aligned words where these are inside [front, end), as the bytes are.
+// 8 bytes from `at`, by two aligned loads where these lie inside [front, end).
 DPIF_HOST_DEVICE std::uint64_t load_unaligned(const std::uint8_t* at, const std::uint8_t* front,
                                               const std::uint8_t* end) {
   const int skew = offset_in_word(at, 8);
@@ -23,7 +23,7 @@ DPIF_HOST_DEVICE std::uint64_t load_unaligned(const std::uint8_t* at, const std:
   return value;
 }
 
-// Where the words of 8 bytes are that lie in [to, to + size).
+// The aligned words of 8 bytes in [to, to + size), as offsets from `to`.
 struct Words {
   int begin;
   int end;
@@ -58,8 +58,8 @@ DPIF_HOST_DEVICE void fill_bytes(std::uint8_t* to, std::uint8_t byte, int size) 
   for (int i = words.end + lanes::index(); i < size; i += lanes::kCount) to[i] = byte;
 }
 
-// Bytes that a lane wants copied; from [from] to [to] of memory that all know. What is more than
-// `period` repeats those before, which are the `period` bytes that end at `to`.
+// The bytes that a lane copies, as offsets. A size above `period` repeats the `period` bytes that
+// end at `to`: a match that overlaps its source.
 struct CopyRange {
   int from;
   int to;
@@ -72,7 +72,7 @@ DPIF_HOST_DEVICE CopyRange shuffle(const CopyRange& range, int lane) {
           lanes::shuffle(range.size, lane), lanes::shuffle(range.period, lane)};
 }
 
-// Each step copies all that there is by then, which is a multiple of the period.
+// Each step copies all bytes that exist by then, a multiple of the period.
 DPIF_HOST_DEVICE void copy_long(std::uint8_t* to, const std::uint8_t* from,
                                 const CopyRange& range) {
   int there = range.period;
@@ -86,7 +86,7 @@ DPIF_HOST_DEVICE void copy_long(std::uint8_t* to, const std::uint8_t* from,
   }
 }
 
-// Some lanes share a range, a byte each, so that what they touch lies side by side.
+// Groups of lanes share a range, a byte each, so that accesses are coalesced.
 constexpr int kGroup = lanes::kCount < 8 ? 1 : 8;
 constexpr int kGroups = lanes::kCount / kGroup;
 constexpr int kGroupStep = 2 * kGroup;
@@ -96,7 +96,7 @@ DPIF_HOST_DEVICE int within(int at, int period) {
   return at < period ? at : at % period;
 }
 
-// Bytes [start, start + kGroupStep) of all pieces: all are loaded before any is stored.
+// Bytes [start, start + kGroupStep) of all lanes' ranges: all loads precede all stores.
 DPIF_HOST_DEVICE void copy_step(std::uint8_t* to, const std::uint8_t* from, const CopyRange& mine,
                                 int start) {
   const int group = lanes::index() / kGroup, place = start + lanes::index() % kGroup;

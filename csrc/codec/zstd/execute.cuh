@@ -12,18 +12,18 @@
 
 namespace dpiframe::zstd {
 
-// What the sequences of all lanes do, one behind the other.
+// The sequences of all lanes, in order.
 struct SequenceBatch {
-  const std::uint8_t* literals;  // those that they take
-  std::uint8_t* out;             // where their bytes begin; matches reach to before
+  const std::uint8_t* literals;  // that they copy
+  std::uint8_t* out;             // of their first byte; matches may begin before
   lanes::PrefixSum num_literals;
   lanes::PrefixSum num_matched;
-  int at;      // where this lane's literals go in `out`,
-  int to;      // and its match,
-  int offset;  // which is copied from so far before
+  int at;      // offsets in `out`: of this lane's literals,
+  int to;      // of its match,
+  int offset;  // copied from so many bytes before
 };
 
-// The last lane of which `before`, ascending from 0 on, is not larger than i.
+// The last lane whose `before` (a prefix sum) is at most i: binary search.
 DPIF_HOST_DEVICE int owner(int before, int i) {
   int lane = 0;
   DPIF_UNROLL
@@ -54,7 +54,7 @@ DPIF_HOST_DEVICE void put_literals(const SequenceBatch& batch, Workspace& worksp
   }
 }
 
-// Bytes from before the batch are taken at once; of others it is noted where they come from.
+// Bytes from before the batch are loaded; for others their source in the batch is noted.
 DPIF_HOST_DEVICE void put_matches(const SequenceBatch& batch, Workspace& workspace) {
   const int total = batch.num_matched.all;
   for (int start = lanes::index(); start - lanes::index() < total;
@@ -80,8 +80,7 @@ DPIF_HOST_DEVICE void put_matches(const SequenceBatch& batch, Workspace& workspa
   }
 }
 
-// Up to kBatchBytes bytes in all. A source is always before what is taken from it, so following
-// them comes to an end.
+// For up to kBatchBytes bytes. A source always precedes its copy, so following sources ends.
 DPIF_HOST_DEVICE void execute_in_shared_memory(const SequenceBatch& batch, Workspace& workspace) {
   put_literals(batch, workspace);
   put_matches(batch, workspace);
@@ -97,19 +96,18 @@ DPIF_HOST_DEVICE void execute_in_shared_memory(const SequenceBatch& batch, Works
   lanes::sync();
 }
 
-// How far a block has come. Literals are `literals`, and `out` starts with the frame: a match may
-// be anywhere before.
+// Progress in a block. `out` begins with the frame, since a match may begin in an earlier block.
 struct BlockState {
   const std::uint8_t* literals;
   int num_literals;
   std::uint8_t* out;
   int limit;  // in `out`
-  int taken;  // literals
+  int taken;  // literals used
   int at;     // in `out`
 };
 
-// For many bytes. Literals first. Then those matches whose source is there: it ends before the
-// first match that is not; and so on until none is left.
+// For many bytes: copies all literals, then in rounds the matches whose source is written, which is
+// so if it ends before the first match that is still pending.
 DPIF_HOST_DEVICE void execute(const BlockState& block, const Sequence& mine, int taken, int at) {
   const int to = at + mine.literals, offset = static_cast<int>(mine.offset);
   const int from = to - offset;
@@ -128,8 +126,8 @@ DPIF_HOST_DEVICE void execute(const BlockState& block, const Sequence& mine, int
   }
 }
 
-// Executes each lane's sequence, one behind the other, and advances; false where one takes or puts
-// what is not there.
+// Executes the lanes' sequences in order and advances `block`; false if one exceeds the literals,
+// the block, or the bytes written so far.
 DPIF_HOST_DEVICE bool execute_in_order(BlockState& block, const Sequence& mine,
                                        Workspace& workspace) {
   const lanes::PrefixSum literals = lanes::prefix_sum(mine.literals),

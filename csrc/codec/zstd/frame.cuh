@@ -1,9 +1,9 @@
-// Decompresses a frame of zstd: RFC 8878, written from it. Lanes do it together; each calls the
-// same with the same.
+// Decompresses a zstd frame: RFC 8878, from which it was written. The lanes of a warp decode it
+// together: all call the same functions with the same arguments.
 //
-// One frame and nothing else, without a dictionary and without a checksum of its content, which
-// gives just as many bytes as are wanted: as writers of parquet store pages. Everything else is
-// refused, and so is what is malformed; nothing is read or written outside of what is given.
+// Accepted is one frame without a dictionary and without a checksum of its content, which gives
+// exactly the expected number of bytes: what writers of parquet make. Everything else is refused,
+// and nothing is read or written outside the given memory.
 #pragma once
 
 #include "codec/zstd/execute.cuh"
@@ -11,23 +11,23 @@
 
 namespace dpiframe::zstd {
 
-constexpr int kMaxBytes = 1 << 30;  // of a frame, stored or not, so that an int holds all sums
+constexpr int kMaxBytes = 1 << 30;  // of a frame, compressed or not, so that an int holds all sums
 constexpr int kMaxBlockBytes = 128 << 10;
 
-// What blocks of a frame hand on.
+// What a block leaves to the next one.
 struct FrameState {
   std::uint8_t* out;
   int size;
-  std::uint8_t* literals;  // as large, to work in
+  std::uint8_t* literals;  // scratch, as large as `out`
   Workspace& workspace;
   int block_limit;
   int at = 0;           // in `out`
-  int huffman_log = 0;  // 0: there was no Huffman code yet
+  int huffman_log = 0;  // 0: no Huffman code yet
   bool had_tables = false;
   RepeatOffsets repeat_offsets{};
 };
 
-// Passes the frame's head. What it says of its content must be `size`.
+// Consumes the frame header. The content size, if it is there, must be `size`.
 DPIF_HOST_DEVICE bool read_frame_header(Input& compressed, int size, int& block_limit) {
   std::uint32_t magic = 0, head = 0, window = 0, dictionary = 0, low = 0, high = 0;
   if (!compressed.read(4, magic) || magic != 0xfd2fb528u || !compressed.read(1, head)) return false;
@@ -63,8 +63,8 @@ DPIF_HOST_DEVICE bool read_tables(Input& block, FrameState& frame) {
   return true;
 }
 
-// Literals of a block without sequences are its content. With sequences those that are stored as
-// they are are taken from there.
+// Literals of a block without sequences are its content. With sequences, raw literals are read in
+// place and others are decoded to scratch first.
 DPIF_HOST_DEVICE bool decode_block(Input block, FrameState& frame) {
   LiteralsSection section;
   int num = 0;
@@ -116,7 +116,8 @@ DPIF_HOST_DEVICE bool decode_blocks(Input& compressed, FrameState& frame) {
   return true;
 }
 
-// Fills out[0, size) from a frame; `literals` has as much room. False: out then holds anything.
+// Fills out[0, size) from a frame; `literals` is scratch of the same size. False: the frame is
+// refused, and `out` holds anything.
 DPIF_HOST_DEVICE bool decode_frame(Input compressed, std::uint8_t* out, int size,
                                    std::uint8_t* literals, Workspace& workspace) {
   if (compressed.size < 0 || compressed.size > kMaxBytes || size < 0 || size > kMaxBytes)

@@ -1,4 +1,4 @@
-// Tables of finite state entropy: RFC 8878, 4.1.
+// FSE (finite state entropy) decoding tables: RFC 8878, 4.1.
 #pragma once
 
 #include "codec/zstd/bits.cuh"
@@ -6,8 +6,8 @@
 
 namespace dpiframe::zstd {
 
-// What a state says: its symbol; how many bits to read and add to `base` for the next state; how
-// many bits follow the symbol in a stream of sequences.
+// An entry, by state: its symbol; how many bits to read and add to `base` for the next state; how
+// many extra bits follow the symbol in a stream of sequences.
 struct FseEntry {
   std::uint32_t word;
 
@@ -21,11 +21,11 @@ struct FseEntry {
 };
 
 struct FseShape {
-  int log;  // of the number of states
+  int log;  // accuracy log: the table has 1 << log states
   int symbols;
 };
 
-// The number that comes next where it is at most `most`: the small ones take a bit less.
+// A value from 0 to `most`: small values take one bit less.
 DPIF_HOST_DEVICE int read_at_most(ForwardBits& bits, int most) {
   const int width = highest_bit(most);
   const int short_ones = (2 << width) - 1 - most;
@@ -36,8 +36,8 @@ DPIF_HOST_DEVICE int read_at_most(ForwardBits& bits, int most) {
   return value == low ? value : value - short_ones;
 }
 
-// Reads how many states each symbol has, -1 for one that is rarer than a state's share, and
-// passes it. All lanes read; one writes.
+// Consumes the distribution: how many states each symbol has, -1 for "less than one". All lanes
+// read; one writes.
 DPIF_HOST_DEVICE bool read_distribution(Input& input, int most_log, int most_symbols,
                                         std::int16_t* counts, FseShape& shape) {
   ForwardBits bits(input);
@@ -53,7 +53,7 @@ DPIF_HOST_DEVICE bool read_distribution(Input& input, int most_log, int most_sym
     const int count = read_at_most(bits, left + 1) - 1;
     left -= count < 0 ? 1 : count;
     append(count);
-    // Behind a symbol without states: how many more there are, up to 3, which says that it goes on.
+    // After a symbol of probability 0: 2-bit repeat flags; 3 means that another flag follows.
     for (int more = count == 0 ? 3 : 0; more == 3;) {
       more = static_cast<int>(bits.read(2));
       if (more > most_symbols - shape.symbols) return false;
@@ -64,9 +64,9 @@ DPIF_HOST_DEVICE bool read_distribution(Input& input, int most_log, int most_sym
   return input.skip(bits.bytes());
 }
 
-// The symbol of each state, in its entry's first byte. Rare ones have the last states; others
-// are strewn over the rest by a fixed step. Which symbol is the n-th to be strewn is noted in the
-// third bytes, so that all lanes may strew.
+// Writes the symbol of each state to its entry's first byte. Symbols of less than one state get the
+// last states; others are spread over the rest by a fixed step. The n-th symbol to be spread is
+// noted in the third bytes, so that all lanes can spread at once.
 DPIF_HOST_DEVICE void spread_symbols(std::uint32_t* table, const std::int16_t* counts,
                                      const FseShape& shape) {
   auto* bytes = reinterpret_cast<std::uint8_t*>(table);
@@ -91,8 +91,8 @@ DPIF_HOST_DEVICE void spread_symbols(std::uint32_t* table, const std::int16_t* c
   lanes::sync();
 }
 
-// A table of 1 << shape.log entries, at least 32, from `counts`, which are used up; extra(symbol)
-// says how many bits follow a symbol.
+// Builds a table of 1 << shape.log entries, at least 32, from `counts`, which it overwrites;
+// extra(symbol) is the number of extra bits of a symbol.
 template <class Extra>
 DPIF_HOST_DEVICE void build_table(std::uint32_t* table, std::int16_t* counts, const FseShape& shape,
                                   const Extra& extra) {
@@ -100,8 +100,8 @@ DPIF_HOST_DEVICE void build_table(std::uint32_t* table, std::int16_t* counts, co
   for (int i = lanes::index(); i < shape.symbols; i += lanes::kCount)
     if (counts[i] < 0) counts[i] = 1;
   lanes::sync();
-  // The n-th state of a symbol that has c of them is left by as many bits as lead from c + n to
-  // the number of states or beyond.
+  // The n-th state of a symbol with c states reads as many bits as make c + n at least the number
+  // of states.
   const int size = 1 << shape.log;
   for (int i = lanes::index(); i < size; i += lanes::kCount) {
     const int symbol = table[i] & 0xff;
@@ -115,7 +115,7 @@ DPIF_HOST_DEVICE void build_table(std::uint32_t* table, std::int16_t* counts, co
   }
 }
 
-// The table of one symbol alone; its log is 0.
+// RLE mode: a table of one symbol, whose log is 0.
 DPIF_HOST_DEVICE void build_table_of_one(std::uint32_t* table, int symbol, int extra) {
   if (lanes::index() == 0) table[0] = FseEntry::of(symbol, extra, 0, 0).word;
   lanes::sync();

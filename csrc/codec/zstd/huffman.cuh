@@ -6,7 +6,7 @@
 
 namespace dpiframe::zstd {
 
-// Two states take turns until the bits do not suffice; then the other one's symbol is the last.
+// FSE-compressed weights: two interleaved states, until the bits run out.
 DPIF_HOST_DEVICE bool read_compressed_weights(Input input, Workspace& workspace, int& num) {
   FseShape shape;
   if (!read_distribution(input, kWeightsLog, 256, workspace.counts, shape)) return false;
@@ -34,7 +34,7 @@ DPIF_HOST_DEVICE bool read_compressed_weights(Input input, Workspace& workspace,
   return false;
 }
 
-// Passes the weights of all symbols but the last, which follows from them.
+// Consumes the weights of all symbols but the last, which follows from them.
 DPIF_HOST_DEVICE bool read_weights(Input& input, Workspace& workspace, int& num) {
   std::uint32_t head = 0;
   Input compressed;
@@ -58,8 +58,8 @@ DPIF_HOST_DEVICE bool read_weights(Input& input, Workspace& workspace, int& num)
   return fine;
 }
 
-// Gives the last symbol its weight: the shares of all, 2^(weight - 1), sum up to a power of 2,
-// whose exponent is `log`.
+// Gives the last symbol its weight: the sum of 2^(weight - 1) of all symbols is a power of 2, whose
+// exponent `log` is the number of bits of the longest code.
 DPIF_HOST_DEVICE bool complete_weights(Workspace& workspace, int& num, int& log) {
   for (int rank = 1 + lanes::index(); rank <= kMaxWeight; rank += lanes::kCount) {
     int found = 0;
@@ -82,10 +82,10 @@ DPIF_HOST_DEVICE bool complete_weights(Workspace& workspace, int& num, int& log)
   }
   ++num;
   lanes::sync();
-  return longest >= 2;  // a code's longest words come in pairs
+  return longest >= 2;  // the longest codes come in pairs
 }
 
-// Where each symbol's entries start: the lighter first, then the smaller. A lane does a weight.
+// The first table entry of each symbol, in order of weight, then of symbol. A lane does a weight.
 DPIF_HOST_DEVICE void place_symbols(Workspace& workspace, int num) {
   for (int rank = 1 + lanes::index(); rank <= kMaxWeight; rank += lanes::kCount) {
     int start = 0;
@@ -100,7 +100,7 @@ DPIF_HOST_DEVICE void place_symbols(Workspace& workspace, int num) {
   lanes::sync();
 }
 
-// Reads a code to workspace.huffman and passes it; its longest word has `log` bits.
+// Consumes a Huffman tree description and fills workspace.huffman; its longest code has `log` bits.
 DPIF_HOST_DEVICE bool read_huffman(Input& input, Workspace& workspace, int& log) {
   int num = 0;
   if (!read_weights(input, workspace, num) || !complete_weights(workspace, num, log)) return false;

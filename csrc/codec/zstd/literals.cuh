@@ -12,10 +12,10 @@ struct LiteralsSection {
   LiteralsKind kind;
   int streams;
   int size;          // of the literals
-  Input compressed;  // what they are stored in
+  Input compressed;  // raw bytes, the repeated byte, or Huffman streams
 };
 
-// Passes the section.
+// Consumes the literals section.
 DPIF_HOST_DEVICE bool read_literals_section(Input& block, LiteralsSection& section) {
   if (block.size == 0) return false;
   const int first = block.at[0];
@@ -40,12 +40,12 @@ DPIF_HOST_DEVICE bool read_literals_section(Input& block, LiteralsSection& secti
   return block.split(static_cast<int>(wide >> (4 + bits) & ((1u << bits) - 1)), section.compressed);
 }
 
-// Of one lane alone. Symbols are stored 8 at once where they can be.
+// A Huffman stream, decoded by one lane. Stores 8 symbols at a time where `out` is aligned.
 class HuffmanStream {
  public:
   DPIF_HOST_DEVICE HuffmanStream(const std::uint16_t* table, int log) : table_(table), log_(log) {}
 
-  // Whether the stream holds just `size` symbols.
+  // Whether the stream holds exactly `size` symbols.
   DPIF_HOST_DEVICE bool decode(const Input& input, std::uint8_t* out, int size) {
     if (!bits_.start(input)) return false;
     const Words words(out, size);
@@ -72,7 +72,7 @@ class HuffmanStream {
     bits_.refill();
     return static_cast<std::uint8_t>(next());
   }
-  // 3 symbols take no more bits than a refill makes ready.
+  // 3 symbols (33 bits at most) need one refill.
   DPIF_HOST_DEVICE std::uint64_t next_word() {
     std::uint32_t low = 0, high = 0;
     DPIF_UNROLL
@@ -88,7 +88,7 @@ class HuffmanStream {
   int log_;
 };
 
-// The 4 streams of equally many symbols, but for the last, follow the sizes of the first 3.
+// 4 streams follow the sizes of the first 3; the first 3 have (size + 3) / 4 symbols each.
 DPIF_HOST_DEVICE bool find_stream(Input compressed, int stream, int size, Input& input, int& first,
                                   int& symbols) {
   std::uint32_t sizes[3];
@@ -105,10 +105,11 @@ DPIF_HOST_DEVICE bool find_stream(Input compressed, int stream, int size, Input&
   return true;
 }
 
-// A lane does a stream.
+// A lane decodes a stream.
 DPIF_HOST_DEVICE bool decode_streams(const LiteralsSection& section, Input compressed,
                                      const Workspace& workspace, int log, std::uint8_t* out) {
-  if (section.streams == 4 && section.size < 6) return false;  // or the last would have less than 0
+  if (section.streams == 4 && section.size < 6)
+    return false;  // or the last would have fewer than 0
   bool fine = true;
   for (int i = lanes::index(); i < section.streams; i += lanes::kCount) {
     Input input = compressed;
@@ -123,7 +124,7 @@ DPIF_HOST_DEVICE bool decode_streams(const LiteralsSection& section, Input compr
   return fine;
 }
 
-// Decodes to `out`, which has room for all.
+// Decodes all literals to `out`.
 DPIF_HOST_DEVICE bool decode_literals(const LiteralsSection& section, Workspace& workspace,
                                       int& huffman_log, std::uint8_t* out) {
   Input compressed = section.compressed;

@@ -1,4 +1,4 @@
-// The sequences of a block, of literals to take and of a match to copy: RFC 8878, 3.1.1.3.2.
+// The sequences section of a block: RFC 8878, 3.1.1.3.2. A sequence copies literals, then a match.
 #pragma once
 
 #include "codec/zstd/fse.cuh"
@@ -6,9 +6,14 @@
 
 namespace dpiframe::zstd {
 
-enum Code { kLiterals, kOffset, kMatch, kNumCodes };  // in the order of their tables in a block
+enum Code {
+  kLiterals,
+  kOffset,
+  kMatch,
+  kNumCodes
+};  // in the order of their tables in a block's header
 
-// Where each table is in Workspace::tables; `most` are those of RFC 8878.
+// Offset of each table in Workspace::tables; the largest accuracy log and the number of symbols.
 struct CodeFacts {
   int at;
   int most_log;
@@ -21,7 +26,7 @@ DPIF_HOST_DEVICE CodeFacts code_facts(int code) {
   return {512 + 256, 9, 53};
 }
 
-// Bits behind a symbol, whose number is added to what the symbol says.
+// Extra bits of a symbol, whose value is added to the symbol's baseline.
 DPIF_HOST_DEVICE int extra_bits(int code, int symbol) {
   static constexpr std::uint8_t kLiteralsBits[20] = {1, 1, 1, 1,  2,  2,  3,  3,  4,  6,
                                                      7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
@@ -46,7 +51,7 @@ DPIF_HOST_DEVICE int match_base(int symbol) {
   return symbol < 32 ? symbol + 3 : static_cast<int>(kBases[symbol - 32]);
 }
 
-// The tables that a block need not bring.
+// The distributions of the predefined tables.
 DPIF_HOST_DEVICE int predefined_count(int code, int symbol) {
   static constexpr std::int8_t kLiteralsCounts[36] = {4, 3, 2, 2, 2, 2, 2, 2, 2,  2,  2,  2,
                                                       2, 1, 1, 1, 2, 2, 2, 2, 2,  2,  2,  2,
@@ -62,7 +67,7 @@ DPIF_HOST_DEVICE int predefined_count(int code, int symbol) {
 
 enum class TableMode { kPredefined, kRle, kFse, kRepeat };
 
-// Passes what a block says of a table.
+// Consumes a table's description and builds it.
 DPIF_HOST_DEVICE bool read_table(Input& block, int code, TableMode mode, Workspace& workspace,
                                  bool had) {
   const CodeFacts facts = code_facts(code);
@@ -100,18 +105,18 @@ DPIF_HOST_DEVICE bool read_num_sequences(Input& block, int& num) {
   return true;
 }
 
-// Takes `literals`, then copies `match` bytes from `offset` before.
+// Copies `literals` literals, then `match` bytes from `offset` bytes before.
 struct Sequence {
   int literals = 0;
   int match = 0;
   std::uint32_t offset = 0;
 };
 
-// A sequence whose lengths are still to be made of what was read of them.
+// A sequence as it was read: its lengths are not computed yet.
 struct RawSequence {
   FseEntry literals;
   FseEntry match;
-  std::uint32_t extra;  // the bits behind the match's symbol, then those behind the literals'
+  std::uint32_t extra;  // the extra bits of the match length, then those of the literals length
   std::uint32_t offset;
 
   DPIF_HOST_DEVICE Sequence unpack() const {
@@ -121,11 +126,11 @@ struct RawSequence {
   }
 };
 
-// Offsets that may be named again, the last first; they outlive a block.
+// The three repeat offsets, the latest first; they outlive a block.
 struct RepeatOffsets {
   std::uint32_t first = 1, second = 4, third = 8;
 
-  // What a sequence's number stands for; 0: nothing that is allowed.
+  // The offset that an offset value stands for; 0: invalid.
   DPIF_HOST_DEVICE std::uint32_t resolve(std::uint32_t number, bool no_literals) {
     if (number > 3) {
       third = second, second = first, first = number - 3;
@@ -140,8 +145,8 @@ struct RepeatOffsets {
   }
 };
 
-// All lanes read the same. What need not be known to read on is left to the lane that keeps the
-// sequence, as the next can be read only when this one has been.
+// All lanes read the same states, which form a chain: a sequence can be read only after the one
+// before it. What the chain does not need is computed by the lane that keeps the sequence.
 class SequenceReader {
  public:
   DPIF_HOST_DEVICE bool start(const Input& input, const Workspace& workspace) {
@@ -156,8 +161,8 @@ class SequenceReader {
     return true;
   }
 
-  // The states of the next one wait for nothing but their tables and how many bits were used, so
-  // that all bits are taken at once where they are ready; else no more than a refill makes ready.
+  // The next states depend only on the tables and on the number of bits read, so all bits of a
+  // sequence are read at once where they are ready; else after a refill each.
   DPIF_HOST_DEVICE RawSequence next(RepeatOffsets& repeat_offsets, bool is_last) {
     const FseEntry literals{tables_[code_facts(kLiterals).at + literals_]};
     const FseEntry offset{tables_[code_facts(kOffset).at + offset_]};

@@ -1,4 +1,4 @@
-// Memory to decode a zstd frame in: of a GPU's, the part that is as near as registers.
+// What decoding a zstd frame keeps in a warp's shared memory.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,12 @@ namespace dpiframe::zstd {
 constexpr int kMaxCodeBits = 11;  // bits of a Huffman code of literals
 constexpr int kMaxWeight = kMaxCodeBits;
 constexpr int kWeightsLog = 6;
-constexpr int kBatchBytes = 1024;  // bytes that sequences are put together to, see zstd_near.h
+constexpr int kBatchBytes = 1024;  // bytes of sequences that are executed in shared memory
 
-// Tables outlive a block: the next may use them once more.
+// Tables outlive a block: the next one may repeat them.
 struct Workspace {
-  std::uint32_t tables[512 + 256 + 512];     // of sequences: see zstd_sequences.h
-  std::uint16_t huffman[1 << kMaxCodeBits];  // by the next bits: symbol, bits << 8
+  std::uint32_t tables[512 + 256 + 512];     // FSE tables of sequences: see sequences.cuh
+  std::uint16_t huffman[1 << kMaxCodeBits];  // indexed by the next bits: symbol | bits << 8
   std::uint32_t weights_table[1 << kWeightsLog];
   union {
     std::int16_t counts[256];   // of a table's symbols, while it is built

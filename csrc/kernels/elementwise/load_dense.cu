@@ -1,6 +1,6 @@
-// Dense features [N, B] become rows [B, N]; load_dense.h.
+// Dense features [N, B] are transposed to [B, N]; load_dense.h.
 //
-// A block owns 32 samples and walks the features by 8 and 32 of them through shared memory, so that
+// A block owns 32 samples and moves the features in tiles of 32 x 32 through shared memory, so that
 // both the reads along B and the writes along N are coalesced.
 #include "cuda/cuda_check.h"
 #include "kernels/elementwise/load_dense.h"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpiframe_core import _core
-from dpiframe_core.engine.backend import BadIds, DeviceSeconds, HostPart
+from dpiframe_core.engine.batches import BadIds, DeviceSeconds, HostPart
 from dpiframe_core.engine.cuda.device_layout import lay_out
 from dpiframe_core.engine.cuda.device_program import DeviceProgram
 from dpiframe_core.engine.cuda.page_scorer import SLOTS as UNIT_SLOTS
@@ -170,7 +170,7 @@ class CudaBackend:
         counts [F] and the first (sample, field) with an id outside its table. B is 1 to max_batch;
         the shapes must fit. ValueError where the stream is being captured into a graph.
         """
-        i, d, _ = self.inputs.places(ids, dense)
+        i, d, _ = self.inputs.matrices(ids, dense)
         found = self.run_in_place(i, d, out, batch, use_oov, stream)
         return (self._counts(None), None) if found is None else found
 
@@ -214,7 +214,7 @@ class CudaBackend:
             return out, None if found is None else self._bad_ids(ids, found, use_oov)
         inputs = self.inputs
         ids, dense = inputs.array(ids), inputs.array(dense)
-        i, d, batch = inputs.places(ids, dense)
+        i, d, batch = inputs.matrices(ids, dense)
         source = ids if self.program.field_rows else dense
         stream = inputs.stream(source)
         again = isinstance(source, inputs.tensor) and batch <= self.max_batch
@@ -243,7 +243,7 @@ class CudaBackend:
 
         All memory must stay as it is until `finish_on_device`.
         """
-        i, d, _ = self.inputs.places(ids, dense)
+        i, d, _ = self.inputs.matrices(ids, dense)
         with self._turn:
             self._ring.start_in_place(
                 i[0], i[1], i[2] == 8, d[0], d[1], out, batch, use_oov, stream
@@ -292,19 +292,19 @@ class CudaBackend:
         if report is None:
             return counts
         for lookup in self._reports:
-            found = report[lookup.place :][: len(lookup.fields)] + 1
+            found = report[lookup.offset :][: len(lookup.fields)] + 1
             np.maximum.at(counts, list(lookup.fields), found)
         return counts
 
     def _first(self, report: np.ndarray) -> tuple[int, int]:
         """The smallest (sample, field) with an id outside its table."""
-        places = []
+        found = []
         for lookup in self._reports:
-            first = int(report[lookup.place + len(lookup.fields)])
+            first = int(report[lookup.offset + len(lookup.fields)])
             if first >= 0:
                 sample, slot = divmod(first, len(lookup.fields))
-                places.append((sample, lookup.fields[slot]))
-        return min(places)
+                found.append((sample, lookup.fields[slot]))
+        return min(found)
 
     def _bad_ids(self, ids: Any, found: Found, use_oov: bool) -> BadIds:
         counts, (sample, field) = found

@@ -1,4 +1,4 @@
-"""Batches that lie on the engine's GPU: the checks that protect memory, and where things are.
+"""Batches in the memory of the engine's GPU: the checks that protect memory, and addresses.
 
 A batch of a few thousand rows takes the GPU some tens of microseconds, so a torch tensor is asked
 no more than is needed, and in the cheapest way that torch has. Only who scores such batches waits
@@ -16,7 +16,7 @@ from torch import Tensor
 from dpiframe_core import _core
 from dpiframe_core.engine.host_inputs import on_device
 
-# Address, numbers from one row to the next, bytes of a number.
+# Address, stride from one feature to the next in numbers, bytes of a number.
 Matrix = tuple[int, int, int]
 NOTHING: Matrix = (0, 0, 0)
 
@@ -30,16 +30,18 @@ _raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
 
 def device_array(value: Any) -> Any:
-    """A tensor, or an array with `__cuda_array_interface__`; where it lies is not looked at."""
+    """A tensor, or an array with `__cuda_array_interface__`; its device is not checked."""
     if value is None or isinstance(value, Tensor) or hasattr(value, "__cuda_array_interface__"):
         return value
     return torch.utils.dlpack.from_dlpack(value) if on_device(value) else value
 
 
 def matrix_at(
-    array: Any, name: str, num_rows: int, types: Types, device: int
+    array: Any, name: str, num_features: int, types: Types, device: int
 ) -> tuple[Matrix, int]:
-    """Where [num_rows, B] lies, and B. ValueError: another type, shape, layout or device."""
+    """The matrix of an array [num_features, B], and B. ValueError where it is of another type,
+    shape, layout or device.
+    """
     kind: Any
     shape: tuple[int, ...]
     if isinstance(array, Tensor):
@@ -50,8 +52,8 @@ def matrix_at(
     if found != device:
         where = "as the other input is" if found < 0 else f"where the engine is, got cuda:{found}"
         raise ValueError(f"{name} must be an array on cuda:{device}, {where}")
-    if len(shape) != 2 or shape[0] != num_rows:
-        raise ValueError(f"{name} must have shape [{num_rows}, B], got {list(shape)}")
+    if len(shape) != 2 or shape[0] != num_features:
+        raise ValueError(f"{name} must have shape [{num_features}, B], got {list(shape)}")
     if kind not in types:
         known = " or ".join(t for t in types if isinstance(t, str))
         raise ValueError(f"{name} must be of type {known}, got {kind}")
@@ -90,8 +92,9 @@ class DeviceInputs:
         self._asked: tuple[int, int, bool] | None = None  # what the scores made last are like
         self._ahead: Tensor | None = None  # what will do when the same are asked for
 
-    def places(self, ids: Any, dense: Any) -> tuple[Matrix, Matrix, int]:
-        """Where ids [F, B] and dense [N, B] lie, and B; what the model has not is not looked at.
+    def matrices(self, ids: Any, dense: Any) -> tuple[Matrix, Matrix, int]:
+        """The matrices of ids [F, B] and dense [N, B], and B; an input that the model lacks is
+        ignored.
 
         ValueError as `matrix_at`.
         """

@@ -19,10 +19,10 @@ Use = tuple[str, str]  # kind ("numbers", "table", "product") and name of a weig
 
 
 @dataclass(frozen=True)
-class LookupReport:
+class LookupCounters:
     """Where a lookup's counters are in a batch's report, and the fields of its slots."""
 
-    place: int
+    offset: int
     fields: tuple[int, ...]
 
 
@@ -33,7 +33,7 @@ class DeviceProgram:
         self, layout: DeviceLayout, device: int, fused: bool, each_thread_leaves: bool = False
     ) -> None:
         self.layout, self.program = layout, layout.program
-        self.reports: list[LookupReport] = []
+        self.reports: list[LookupCounters] = []
         weights = self.program.weights
         uses = {use: None for step in self.program.steps for use in _uses(step)}
         shapes = {use: as_matrix(use[0], weights[use[1]]).shape for use in uses}
@@ -94,8 +94,8 @@ class DeviceProgram:
 
     def _lookup(self, step: Lookup) -> None:
         outs = [self._view(v) for v in (step.out, step.fm_out, step.wide_out)]
-        place = self.native.add_lookup(self._slots(step), *outs)
-        self.reports.append(LookupReport(place, tuple(slot.field for slot in step.slots)))
+        offset = self.native.add_lookup(self._slots(step), *outs)
+        self.reports.append(LookupCounters(offset, tuple(slot.field for slot in step.slots)))
 
     def _linear(self, step: Linear | FusedLinear) -> None:
         fused = step if isinstance(step, FusedLinear) else None

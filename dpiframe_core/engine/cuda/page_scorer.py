@@ -1,4 +1,4 @@
-"""Scores of rows whose ids come as a parquet file stores them: the GPU unpacks and decodes them."""
+"""Scores of samples whose ids are still parquet pages: the GPU decompresses and decodes them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from dpiframe_core import _core
 
-# Units on the device at one time: one computed, one that waits for its turn, two unpacked.
+# Units on the device at one time: one computed, one waiting for its turn, two being decoded.
 SLOTS = 4
 
 
@@ -60,10 +60,10 @@ class PageScorer:
     def score(
         self, ids: _core.ColumnPages, memory: np.ndarray, dense: np.ndarray
     ) -> PageScores | None:
-        """Score ids [F, B], whose pages lie in `memory` (uint8), and dense [N, B] float32.
+        """Score ids [F, B], whose data pages are in `memory` (uint8), and dense [N, B] float32.
 
         Both should be page-locked. None where a page is corrupt or holds nulls. Ids outside their
-        tables are counted; but for the policy `oov` the scores of their rows mean nothing.
+        tables are counted; without the policy `oov` the scores of their samples mean nothing.
         DeviceMemoryError where the GPU has no room for the unit: the engine is as before.
         """
         with self._changed:

@@ -1,9 +1,9 @@
-"""Pass for a device: what a product reads begins at a column that is a multiple of 8.
+"""Pass for a device: the operand of a product begins at a column that is a multiple of 8.
 
-16-byte accesses (8 halves) and the tensor copy engine need that. Where several outputs of one
-merged product lie side by side and an odd width pushes a later one off, the columns are laid out
-anew: operands of products first, each at a multiple of 8, then the rest. The product's weight gets
-its rows in that order, with rows of zeros in the gaps.
+16-byte accesses (8 halves) and TMA tensor copies need that. Where several outputs of one merged
+product are side by side and an odd width misaligns a later one, the columns are laid out anew:
+operands of products first, each at a multiple of 8, then the others. The rows of the product's
+weight follow that order, with rows of zeros in the gaps.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pass for a device: the last step is a Head, since it is a Head that hands out the scores."""
+"""Pass for a device: the last step is a Head, since the head's kernel writes the scores."""
 
 from __future__ import annotations
 

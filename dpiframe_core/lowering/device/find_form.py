@@ -1,9 +1,9 @@
-"""Pass for a device: a program that a fused forward kernel can run as a whole is told as one.
+"""Pass for a device: note the form of a program that a fused forward kernel could run as a whole.
 
-It runs before sibling products are merged, where a layer is still one step. What it finds stands
-beside the program (`Program.form`); the steps go on through the other passes, since a batch of
-another size than the fused kernel's runs as steps. Whether a kernel takes the form in a precision
-is the engine's question (engine/cuda/fused.py).
+It runs before sibling products are merged, while a layer is still one step. `Program.form` keeps
+what it finds; the other passes work on the steps, since batches of sizes that the fused kernel does
+not take run as steps. Whether a kernel takes the form in a precision, the engine decides
+(engine/cuda/fused.py).
 """
 
 from __future__ import annotations

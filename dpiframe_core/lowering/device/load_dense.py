@@ -1,4 +1,4 @@
-"""Pass for a device: dense features, which arrive as columns [N, B], become rows in one step."""
+"""Pass for a device: one step turns the dense features [N, B] of the batch to [B, N]."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ROWS = "dense.rows"
 
 
 def load_dense(program: Program) -> Program:
-    """Put a LoadDense first; all others read its output."""
+    """Put a LoadDense first; all other steps read its output."""
     if not program.num_dense or not any(
         v.buffer == DENSE for s in program.steps for v in s.reads()
     ):

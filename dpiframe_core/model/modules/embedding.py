@@ -56,11 +56,11 @@ class Embedding(BaseModule):
         import torch
         from torch.nn import functional
 
-        rows = [
+        found = [
             functional.embedding(x.ids[i], weights[f"tables/{field.table}"], sparse=x.sparse)
             for i, field in self.picked(x.fields)
         ]
-        return torch.cat(rows, dim=1)
+        return torch.cat(found, dim=1)
 
     def lower(self, build: ProgramBuilder, x: ViewInputs) -> View:
         slots, column = [], 0

@@ -51,13 +51,13 @@ class Wide(BaseModule):
         import torch
         from torch.nn import functional
 
-        rows = [
+        terms = [
             functional.embedding(x.ids[i], weights[f"tables/{field.table}"], sparse=x.sparse)
             for i, field in enumerate(x.fields)
         ]
         if x.values:
-            rows.append(x.values[0] @ weights["dense"].T)
-        out = torch.stack(rows).sum(0)
+            terms.append(x.values[0] @ weights["dense"].T)
+        out = torch.stack(terms).sum(0)
         return out + weights["bias"] if self.bias else out
 
     def lower(self, build: ProgramBuilder, x: ViewInputs) -> View:

@@ -93,6 +93,7 @@ print(run_job(load_config(sys.argv[1])).status)
 """
 
 
+@pytest.mark.slow
 def test_a_job_runs_without_them(tmp_path: Path) -> None:
     case = Case(tmp_path, "local", shards=1, rows=100)
     # Without an address a running Ray is looked for first.

@@ -90,13 +90,13 @@ def test_an_array_that_does_not_fit_is_refused(array, message):
 def test_what_the_model_has_not_is_not_looked_at():
     ids, dense = torch.zeros(7, 19, dtype=torch.int32), torch.zeros(3, 19)
     i, d = (ids.data_ptr(), 19, 4), (dense.data_ptr(), 19, 4)
-    assert DeviceInputs(7, 3, HERE).places(ids, dense) == (i, d, 19)
-    assert DeviceInputs(7, 0, HERE).places(ids, None) == (i, NOTHING, 19)
-    assert DeviceInputs(0, 3, HERE).places(None, dense) == (NOTHING, d, 19)
+    assert DeviceInputs(7, 3, HERE).matrices(ids, dense) == (i, d, 19)
+    assert DeviceInputs(7, 0, HERE).matrices(ids, None) == (i, NOTHING, 19)
+    assert DeviceInputs(0, 3, HERE).matrices(None, dense) == (NOTHING, d, 19)
     with pytest.raises(ValueError, match=r"ids and dense must have one batch, got \[5, 19\]"):
-        DeviceInputs(7, 3, HERE).places(ids, dense[:, :5])
+        DeviceInputs(7, 3, HERE).matrices(ids, dense[:, :5])
     with pytest.raises(ValueError, match=r"got \[0, 19\]"):
-        DeviceInputs(7, 3, HERE).places(ids, dense[:, :0])
+        DeviceInputs(7, 3, HERE).matrices(ids, dense[:, :0])
 
 
 def test_arrays_on_the_cpu_are_not_on_a_device():
@@ -138,7 +138,7 @@ def test_tensors_are_found_where_python_finds_them():
         for d in (dense[:3, : i.shape[1]], dense[1:4, : i.shape[1]].requires_grad_()):
             for num_fields, num_dense in ((len(i), 3), (len(i), 0), (0, 3)):
                 inputs = DeviceInputs(num_fields, num_dense, HERE)
-                expected, found = inputs.places(i, d), inputs.tensors.places(i, d)
+                expected, found = inputs.matrices(i, d), inputs.tensors.matrices(i, d)
                 assert found is not None and found[2] == expected[2]
                 for (place, stride, each), wanted in zip(found[:2], expected[:2], strict=True):
                     assert (place, each) == (wanted[0], wanted[2]) or expected[2] == 0
@@ -168,7 +168,7 @@ def test_tensors_are_found_where_python_finds_them():
     ],
 )
 def test_what_does_not_fit_is_not_found_and_no_error(ids, dense):
-    assert DeviceInputs(7, 3, HERE).tensors.places(ids, dense) is None
+    assert DeviceInputs(7, 3, HERE).tensors.matrices(ids, dense) is None
 
 
 def test_tensors_of_a_library_without_the_functions_are_not_found():
@@ -176,4 +176,4 @@ def test_tensors_of_a_library_without_the_functions_are_not_found():
         __dlpack_c_exchange_api__ = "no capsule"
 
     for kind in (Tensor, object):
-        assert _core.DeviceTensors(kind, 7, 0, HERE).places(kind(), None) is None
+        assert _core.DeviceTensors(kind, 7, 0, HERE).matrices(kind(), None) is None

@@ -7,7 +7,6 @@
 #include "common/fast_modulo.h"
 #include "features/encode_rows.h"
 #include "features/xxh64.h"
-#include "features/xxh64_rounds.h"
 
 namespace dpiframe {
 namespace {

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "features/xxh64.h"
-#include "features/xxh64_rounds.h"
 
 namespace dpiframe {
 namespace {
