@@ -176,9 +176,7 @@ void bind_cuda(py::module_& module) {
            py::arg("wide") = py::none(), py::keep_alive<0, 1>(), py::keep_alive<0, 2>(),
            py::keep_alive<0, 3>(), py::keep_alive<0, 4>(), py::keep_alive<0, 6>(),
            py::keep_alive<0, 7>());
-  bind_forward(module);
-  bind_forward_cross(module);
-  bind_forward_split(module);
+  bind_fused(module);
   bind_cuda_program(module);
   bind_batch_ring(module);
   bind_linear(module);

@@ -18,9 +18,7 @@ void bind_zstd(pybind11::module_& module);
 void bind_bench(pybind11::module_& module);
 void bind_cuda(pybind11::module_& module);
 void bind_cuda_program(pybind11::module_& module);
-void bind_forward(pybind11::module_& module);
-void bind_forward_cross(pybind11::module_& module);
-void bind_forward_split(pybind11::module_& module);  // after bind_forward_cross
+void bind_fused(pybind11::module_& module);
 void bind_batch_ring(pybind11::module_& module);
 void bind_linear(pybind11::module_& module);
 void bind_page_scorer(pybind11::module_& module);

@@ -85,7 +85,7 @@ void CudaProgram::build(const Plan& plan, const ExecutorOptions& options) {
   const DeviceGuard guard(device_);
   staging_ = DeviceBuffer();
   executor_ = std::make_unique<Executor>(
-      plan, std::move(steps_), WholePlan{{forward_, true}, forward_beyond_, forward_rows_},
+      plan, std::move(steps_), WholePlan{{fused_, true}, fused_above_, fused_up_to_},
       options);
 }
 

@@ -7,8 +7,6 @@
 
 namespace dpiframe {
 
-#ifdef DPIF_HOPPER
-
 __device__ inline std::uint32_t as_bits(__half2 pair) {
   return *reinterpret_cast<const std::uint32_t*>(&pair);
 }
@@ -110,7 +108,5 @@ struct SplitRows {
     small[step][place] = pair.small;
   }
 };
-
-#endif  // DPIF_HOPPER
 
 }  // namespace dpiframe

@@ -13,6 +13,11 @@
 #include "kernels/gemm/sm90_epilogue.cuh"
 #include "kernels/gemm/sm90_linear.h"
 #include "kernels/gemm/tile_config.h"
+#include "ptx/fence.cuh"
+#include "ptx/mbarrier.cuh"
+#include "ptx/named_barrier.cuh"
+#include "ptx/registers.cuh"
+#include "ptx/tma.cuh"
 #include "ptx/wgmma.cuh"
 
 namespace dpiframe {
@@ -55,8 +60,6 @@ TileWalk tile_walk(const EpilogueParams& e, int num_chunks) {
           Stages<kTileN>::count(box_bytes), box_bytes};
 }
 
-#ifdef DPIF_HOPPER
-
 // One warp's place in the ring.
 template <int kTileN>
 class Ring {
@@ -64,7 +67,7 @@ class Ring {
   using Layout = Stages<kTileN>;
 
   __device__ Ring(unsigned char* shared, const TileWalk& walk)
-      : base_((shared_address(shared) + 1023) & ~1023u),
+      : base_((smem_address(shared) + 1023) & ~1023u),
         num_stages_(walk.num_stages),
         box_bytes_(walk.box_bytes),
         barriers_(boxes_base() + kConsumerThreads / 32 * box_bytes_) {}
@@ -72,29 +75,29 @@ class Ring {
   // Once, by one thread: a stage is full when the copies are there, empty when `readers` are done.
   __device__ void init(int readers) const {
     for (int i = 0; i < num_stages_; ++i) {
-      barrier_init(full(i), 1);
-      barrier_init(empty(i), readers);
+      mbarrier_init(full(i), 1);
+      mbarrier_init(empty(i), readers);
     }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    fence_mbarrier_init();
   }
   // The warp's boxes for the epilogue, behind the stages; their barriers, behind the ring's.
   __device__ WarpBoxes boxes(const EpilogueMaps& maps, unsigned char* shared) const {
     const int warp = threadIdx.x / 32;
-    const std::uint32_t offset = boxes_base() - shared_address(shared) + warp * box_bytes_;
+    const std::uint32_t offset = boxes_base() - smem_address(shared) + warp * box_bytes_;
     return {maps, shared + offset, box_bytes_ / 2, barriers_ + 128 + 16 * warp};
   }
   // The warpgroup's column vectors, behind both.
   __device__ ColumnVectors columns(unsigned char* shared) const {
-    const std::uint32_t offset = barriers_ - shared_address(shared) + kBarrierBytes;
+    const std::uint32_t offset = barriers_ - smem_address(shared) + kBarrierBytes;
     return {reinterpret_cast<float*>(shared + offset + threadIdx.x / 128 * Layout::kColumnBytes),
             kTileN};
   }
   __device__ std::uint32_t x() const { return base_ + stage_ * Layout::kBytes; }
   __device__ std::uint32_t w() const { return x() + kXBytes; }
   __device__ int stage() const { return stage_; }
-  __device__ void wait_full() const { barrier_wait(full(stage_), phase_); }
+  __device__ void wait_full() const { mbarrier_wait(full(stage_), phase_); }
   __device__ void release(int stage) const {
-    if (threadIdx.x % 32 == 0) barrier_arrive(empty(stage));
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(empty(stage));
   }
   __device__ void advance() {
     if (++stage_ == num_stages_) {
@@ -114,10 +117,10 @@ class Ring {
       const int row = static_cast<int>(tile / walk.tiles_n) * kTileRows;
       const int column = static_cast<int>(tile % walk.tiles_n) * kTileN;
       for (int chunk = 0; chunk < walk.num_chunks; ++chunk, advance()) {
-        barrier_wait(empty(stage_), phase_ ^ 1);
-        barrier_expect(full(stage_), Layout::kBytes);
-        copy_box(x(), x_map, chunk * x_step, row, full(stage_));
-        copy_box(w(), w_map, chunk * w_step, column, full(stage_));
+        mbarrier_wait(empty(stage_), phase_ ^ 1);
+        mbarrier_arrive_expect_tx(full(stage_), Layout::kBytes);
+        tma_load_2d(x(), x_map, chunk * x_step, row, full(stage_));
+        tma_load_2d(w(), w_map, chunk * w_step, column, full(stage_));
       }
     }
   }
@@ -137,19 +140,8 @@ class Ring {
 
 // Among the 128 threads of a warpgroup that multiplies.
 __device__ inline void warpgroup_barrier() {
-  asm volatile("bar.sync %0, 128;" ::"r"(3 + threadIdx.x / 128) : "memory");
+  named_barrier_sync<128>(3 + threadIdx.x / 128);
 }
-
-template <int kCount>
-__device__ void raise_registers() {
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
-}
-template <int kCount>
-__device__ void lower_registers() {
-  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
-}
-
-#endif  // DPIF_HOPPER
 
 // Launches a block on each multiprocessor, or fewer where there are fewer tiles.
 template <int kTileN, class... Args>

@@ -19,8 +19,6 @@
 namespace dpiframe {
 namespace {
 
-#ifdef DPIF_HOPPER
-
 // One tile's sums: a chunk's four steps are issued while the chunk before is still being
 // multiplied.
 template <class T, int kTileN, int kBlocks>
@@ -29,14 +27,14 @@ __device__ void multiply(Ring<kTileN>& ring, int num_chunks, int first_row,
   int last = 0;
   for (int chunk = 0; chunk < num_chunks; ++chunk) {
     ring.wait_full();
-    const std::uint64_t x = shared_operand(ring.x() + first_row * kChunkBytes);
-    const std::uint64_t w = shared_operand(ring.w());
+    const std::uint64_t x = wgmma_descriptor_swizzle128(ring.x() + first_row * kChunkBytes);
+    const std::uint64_t w = wgmma_descriptor_swizzle128(ring.w());
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
 #pragma unroll
       for (int b = 0; b < kBlocks; ++b)
-        Wgmma<kTileN>::template shared<T>(sums[b], x + b * 64 * kChunkBytes / 16 + step * 2,
+        Wgmma<kTileN>::template ss<T>(sums[b], x + b * 64 * kChunkBytes / 16 + step * 2,
                                           w + step * 2, chunk + step);
     }
     wgmma_commit();
@@ -49,20 +47,18 @@ __device__ void multiply(Ring<kTileN>& ring, int num_chunks, int first_row,
   }
   wgmma_wait<0>();
 #pragma unroll
-  for (auto& block : sums) wgmma_settle(block);
+  for (auto& block : sums) wgmma_fence_operands(block);
   ring.release(last);
 }
 
 // The order of two warpgroups: the ring's parity tells a stage from the one before, not from one
 // two rounds away, so a warpgroup enters it only when the other has left.
 __device__ void await_turn(int group) {
-  asm volatile("bar.sync %0, 256;" ::"r"(1 + group) : "memory");
+  named_barrier_sync<256>(1 + group);
 }
 __device__ void pass_turn(int group) {
-  asm volatile("bar.arrive %0, 256;" ::"r"(1 + group) : "memory");
+  named_barrier_arrive<256>(1 + group);
 }
-
-#endif
 
 template <class T, int kTileN, int kBlocks>
 __global__ void __launch_bounds__(kThreads, 1)
@@ -70,7 +66,6 @@ __global__ void __launch_bounds__(kThreads, 1)
                   const __grid_constant__ CUtensorMap w_map,
                   const __grid_constant__ EpilogueMaps maps,
                   const __grid_constant__ EpilogueParams e, const TileWalk walk) {
-#ifdef DPIF_HOPPER
   extern __shared__ unsigned char shared[];
   Ring<kTileN> ring(shared, walk);
   const int group = threadIdx.x / 128;
@@ -78,18 +73,18 @@ __global__ void __launch_bounds__(kThreads, 1)
   WarpBoxes boxes = ring.boxes(maps, shared);
   if (threadIdx.x < kConsumerThreads && threadIdx.x % 32 == 0) boxes.init();
   if (threadIdx.x == kConsumerThreads) {
-    fetch_map(&x_map);
-    fetch_map(&w_map);
+    tma_prefetch_map(&x_map);
+    tma_prefetch_map(&w_map);
   }
   __syncthreads();
   await_predecessor();
   launch_dependents();
   if (group == 2) {
-    lower_registers<24>();
+    warpgroup_reg_dealloc<24>();
     constexpr int kStep = kChunkBytes / sizeof(T);
     if (threadIdx.x == kConsumerThreads) ring.fill(&x_map, &w_map, walk, kStep, kStep);
   } else {
-    raise_registers<240>();
+    warpgroup_reg_alloc<240>();
     const ColumnVectors columns = ring.columns(shared);
     const int warp = threadIdx.x / 32 % 4;
     int turn = 0;
@@ -121,7 +116,6 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     WarpBoxes::finish_stores();
   }
-#endif
 }
 
 template <class T, int kTileN, int kBlocks>

@@ -21,8 +21,6 @@
 namespace dpiframe {
 namespace {
 
-#ifdef DPIF_HOPPER
-
 // Totals of one tile. The halves of its columns have sums of their own and take turns: while one
 // half's products run, the other's sums are added to the totals and the next chunk is split.
 template <int kTileN>
@@ -31,7 +29,7 @@ class SplitProduct {
   __device__ SplitProduct(Ring<kTileN>& ring, const unsigned char* shared, int first_row,
                           float (&totals)[kTileN / 2])
       : ring_(ring),
-        rows_(first_row * kChunkBytes - shared_address(shared)),
+        rows_(first_row * kChunkBytes - smem_address(shared)),
         shared_(shared),
         totals_(totals) {}
 
@@ -92,19 +90,19 @@ class SplitProduct {
   // The products of a half, that begins at column `first`, from zero: the small ones come first,
   // so that what the tensor cores cut off is small, too.
   __device__ __forceinline__ void start(Sums& sums, const SplitRows& x, int first) const {
-    const std::uint64_t large = shared_operand(ring_.w()) + first * kChunkBytes / 16;
+    const std::uint64_t large = wgmma_descriptor_swizzle128(ring_.w()) + first * kChunkBytes / 16;
     const std::uint64_t small = large + 4;
     wgmma_fence();
-    RegisterWgmma<kHalf>::half(sums, x.small[0], large, 0);
-    RegisterWgmma<kHalf>::half(sums, x.small[1], large + 2, 1);
-    RegisterWgmma<kHalf>::half(sums, x.large[0], small, 1);
-    RegisterWgmma<kHalf>::half(sums, x.large[1], small + 2, 1);
-    RegisterWgmma<kHalf>::half(sums, x.large[0], large, 1);
-    RegisterWgmma<kHalf>::half(sums, x.large[1], large + 2, 1);
+    WgmmaRs<kHalf>::half(sums, x.small[0], large, 0);
+    WgmmaRs<kHalf>::half(sums, x.small[1], large + 2, 1);
+    WgmmaRs<kHalf>::half(sums, x.large[0], small, 1);
+    WgmmaRs<kHalf>::half(sums, x.large[1], small + 2, 1);
+    WgmmaRs<kHalf>::half(sums, x.large[0], large, 1);
+    WgmmaRs<kHalf>::half(sums, x.large[1], large + 2, 1);
     wgmma_commit();
   }
   __device__ __forceinline__ void add(Sums& sums, const SplitRows& x, int first) {
-    wgmma_settle(sums);
+    wgmma_fence_operands(sums);
 #pragma unroll
     for (int i = 0; i < kHalf / 2; ++i)
       totals_[first / 2 + i] = fmaf(sums[i], x.inverse[i / 2 % 2], totals_[first / 2 + i]);
@@ -118,15 +116,12 @@ class SplitProduct {
   Sums right_;
 };
 
-#endif
-
 template <int kTileN>
 __global__ void __launch_bounds__(kThreads, 1)
     split_kernel(const __grid_constant__ CUtensorMap x_map,
                  const __grid_constant__ CUtensorMap w_map,
                  const __grid_constant__ EpilogueMaps maps,
                  const __grid_constant__ EpilogueParams e, const TileWalk walk) {
-#ifdef DPIF_HOPPER
   extern __shared__ unsigned char shared[];
   Ring<kTileN> ring(shared, walk);
   const int group = threadIdx.x / 128;
@@ -134,17 +129,17 @@ __global__ void __launch_bounds__(kThreads, 1)
   WarpBoxes boxes = ring.boxes(maps, shared);
   if (threadIdx.x < kConsumerThreads && threadIdx.x % 32 == 0) boxes.init();
   if (threadIdx.x == kConsumerThreads) {
-    fetch_map(&x_map);
-    fetch_map(&w_map);
+    tma_prefetch_map(&x_map);
+    tma_prefetch_map(&w_map);
   }
   __syncthreads();
   await_predecessor();
   launch_dependents();
   if (group == 2) {
-    lower_registers<24>();
+    warpgroup_reg_dealloc<24>();
     if (threadIdx.x == kConsumerThreads) ring.fill(&x_map, &w_map, walk, 32, 64);
   } else {
-    raise_registers<240>();
+    warpgroup_reg_alloc<240>();
     const ColumnVectors columns = ring.columns(shared);
     const int first = threadIdx.x / 32 * 16;
     for (std::int64_t tile = blockIdx.x; tile < walk.num_tiles; tile += gridDim.x) {
@@ -162,7 +157,6 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     WarpBoxes::finish_stores();
   }
-#endif
 }
 
 template <int kTileN>

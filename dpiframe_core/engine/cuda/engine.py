@@ -57,13 +57,10 @@ class CudaOptions:
 
 @dataclass(frozen=True)
 class Faults:
-    """For tests: a random delay before each step where the seed is not 0; a step that fails; the
-    fp32 kernel with cross layers as compute-sanitizer's racecheck can follow it, which is slower.
-    """
+    """For tests: a random delay before each step where the seed is not 0; a step that fails."""
 
     delay_seed: int = 0
     refused_step: int = -1
-    each_thread_leaves: bool = False
 
 
 class CudaEngine:
@@ -85,16 +82,14 @@ class CudaEngine:
         self._layout = lay_out(
             program, options.precision, options.max_batch, options.streams, options.policy
         )
-        made = DeviceProgram(
-            self._layout, options.device, options.one_kernel, faults.each_thread_leaves
-        )
+        made = DeviceProgram(self._layout, options.device, options.one_kernel)
         made.native.build(
             self._layout.schedule.plan, options.graphs, faults.delay_seed, faults.refused_step
         )
         self._reports = made.reports
         self._native: Any = made.native
-        self.one_kernel_rows: int = made.native.forward_rows
-        self.one_kernel_beyond: int = made.native.forward_beyond
+        self.one_kernel_rows: int = made.native.fused_up_to
+        self.one_kernel_beyond: int = made.native.fused_above
         self._ring: Any = _core.BatchRing(
             made.native,
             SLOTS,

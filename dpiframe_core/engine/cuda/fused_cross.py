@@ -147,7 +147,7 @@ def _fits(program: Program, found: OneCrossKernel, precision: str) -> bool:
     dims = [slot.dim if slot.table is not None else 0 for slot in lookup.slots]
     if lookup.out is None or sum(dims) != lookup.out.width:
         return False
-    fits = _core.forward_split_fits if precision == SPLIT else _core.forward_cross_fits
+    fits = _core.fused_cross_fp16x3_fits if precision == SPLIT else _core.fused_cross_fits
     return fits(
         dims=dims,
         num_cross=len(found.cross),

@@ -121,7 +121,7 @@ def _fits(program: Program, found: OneKernel) -> bool:
         return False
     if lookup.fm_out and (len(dims) != 1 or not all(slot.in_fm for slot in slots)):
         return False
-    return _core.forward_fits(
+    return _core.fused_mlp_fits(
         dims=[slot.dim if slot.table is not None else 0 for slot in lookup.slots],
         columns=[level.rows[0][1] - level.rows[0][0] for level in found.levels],
         num_shifts=len(program.weights[found.shift]) if found.shift else 0,

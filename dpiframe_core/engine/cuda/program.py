@@ -30,15 +30,8 @@ class LookupReport:
 class DeviceProgram:
     """The compiled program and what its lookups report; construction takes all GPU memory."""
 
-    def __init__(
-        self,
-        layout: DeviceLayout,
-        device: int,
-        small_in_one_kernel: bool,
-        each_thread_leaves: bool = False,
-    ) -> None:
+    def __init__(self, layout: DeviceLayout, device: int, fused: bool) -> None:
         self.layout, self.program = layout, layout.program
-        self._each_thread_leaves = each_thread_leaves
         self.reports: list[LookupReport] = []
         self._values = {**self.program.weights, **_batch_norm_numbers(self.program)}
         uses = {use: None for step in self.program.steps for use in _weights(step)}
@@ -55,8 +48,8 @@ class DeviceProgram:
             self._handles[kind, name] = self.native.add_weight(kind, values)
         for step in self.program.steps:
             ADD[type(step)](self, step)
-        if small_in_one_kernel:
-            self._add_small()
+        if fused:
+            self._add_fused()
         self._values = {}
 
     def view(self, view: View) -> _core.ArenaView:
@@ -124,15 +117,15 @@ class DeviceProgram:
         bias = self.program.weights[step.bias].item() if step.bias else 0.0
         self.native.add_head(parts, bias, self.view(step.out))
 
-    def _add_small(self) -> None:
-        """What runs small batches, and large ones of some models, where there is such a kernel."""
+    def _add_fused(self) -> None:
+        """The fused forward kernel, where the program has the form of one."""
         if found := one_kernel(self.program, self.layout.precision):
             self._add_one_kernel(found)
         elif crossed := one_cross_kernel(self.program, self.layout.precision):
             self._add_one_cross_kernel(crossed)
 
     def _add_one_kernel(self, found: OneKernel) -> None:
-        model = _core.ForwardModel(
+        model = _core.FusedMlpModel(
             self._levels(found.levels),
             shifts=self._values[found.shift].tolist() if found.shift else [],
             has_cross=found.shift is not None,
@@ -140,10 +133,10 @@ class DeviceProgram:
             bias=self._values[found.bias].item() if found.bias else 0.0,
             num_ids=len(self.program.field_rows),
         )
-        self.native.add_forward(self.slots(found.lookup), model)
+        self.native.add_fused_mlp(self.slots(found.lookup), model)
 
     def _add_one_cross_kernel(self, found: OneCrossKernel) -> None:
-        model = _core.ForwardCrossModel(
+        model = _core.FusedCrossModel(
             self._levels(found.cross),
             self._row(found.cross_head),
             self._levels(found.deep),
@@ -151,10 +144,8 @@ class DeviceProgram:
             bias=self._values[found.bias].item() if found.bias else 0.0,
             num_ids=len(self.program.field_rows),
         )
-        beyond = steps_up_to(self.program, found, self.layout.precision)
-        self.native.add_forward_cross(
-            self.slots(found.lookup), model, beyond, self._each_thread_leaves
-        )
+        above = steps_up_to(self.program, found, self.layout.precision)
+        self.native.add_fused_cross(self.slots(found.lookup), model, above)
 
     def _levels(self, levels: Sequence[Level]) -> list[tuple[np.ndarray, np.ndarray | None]]:
         """Weight and bias of each, of its own rows."""

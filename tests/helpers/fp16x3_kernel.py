@@ -1,6 +1,6 @@
-"""What the float32 one-kernel pass with cross layers computes from its plan, on the host.
+"""What the fused FP16x3 cross kernel computes from its plan, on the host.
 
-Products are made of the plan's pieces in the order of their use, quarter by quarter, of activations
+Products are made of the plan's stages in the order of their use, quarter by quarter, of activations
 that are split as the kernel splits them.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from split_pieces import STRIP, Pieces, count, first, shapes
+from fp16x3_stages import STRIP, Stages, count, first, shapes
 
 PART = 4  # columns
 
@@ -49,9 +49,9 @@ def from_words(words: np.ndarray, group: int) -> np.ndarray:
 
 @dataclass
 class Product:
-    """Of one block: a quarter of k to its large and small weights [2 tile, columns], in the order
+    """Of one cta: a quarter of k to its large and small weights [2 tile, columns], in the order
     of the output's columns; bias, inverse powers of two and head [3, 2 tile]; of a cross layer what
-    is read of x0, a slice of the block's scratch after the other.
+    is read of x0, a slice of the cta's scratch after the other.
     """
 
     weights: dict[int, tuple[np.ndarray, np.ndarray]]
@@ -59,39 +59,39 @@ class Product:
     x0: list[slice]
 
 
-class SplitKernel:
+class Fp16x3Kernel:
     """The plan of a model with `num_cross` cross layers."""
 
     def __init__(self, plan: dict, num_cross: int) -> None:
         self.plan, self.num_cross = plan, num_cross
         self.shapes = shapes(plan, num_cross)
-        self.blocks = [list(self._products(block)) for block in range(2)]
+        self.ctas = [list(self._products(cta)) for cta in range(2)]
 
-    def _products(self, block: int) -> Iterator[Product]:
-        pieces = Pieces(self.plan, block)
+    def _products(self, cta: int) -> Iterator[Product]:
+        stages = Stages(self.plan, cta)
         for shape in self.shapes:
             weights = {}
-            for quarter in (2 * block, 2 * block + 1, 2 - 2 * block, 3 - 2 * block):
-                strips = [pieces.strip(shape) for _ in range(count(shape.in_strips, quarter))]
+            for quarter in (2 * cta, 2 * cta + 1, 2 - 2 * cta, 3 - 2 * cta):
+                strips = [stages.strip(shape) for _ in range(count(shape.in_strips, quarter))]
                 none = np.zeros((2, 2 * shape.tile, 0), np.float16)
                 large, small = np.concatenate([none, *strips], 2)
                 weights[quarter] = large, small
             vectors, x0 = [], []
             if shape.is_cross:
                 for _, strips in shape.ends():
-                    vectors.append(pieces.columns(strips))
-                    x0.append(pieces.words(strips))
+                    vectors.append(stages.columns(strips))
+                    x0.append(stages.words(strips))
             else:
-                vectors.append(pieces.columns(shape.tile // STRIP))
+                vectors.append(stages.columns(shape.tile // STRIP))
             yield Product(weights, np.concatenate(vectors, 2).reshape(3, 2 * shape.tile), x0)
-        assert next(pieces.rest, None) is None
+        assert next(stages.rest, None) is None
 
     def gather(
         self, tables: Sequence[np.ndarray | None], ids: np.ndarray, use_oov: bool = False
     ) -> np.ndarray:
         """x0 [B, 16 x_strips] of ids [F, B]; a slot's table by its made-up address."""
         x0 = np.zeros((ids.shape[1], STRIP * self.plan["x_strips"]), np.float32)
-        own = self.plan["parts"][: 4 * self.plan["x_strips"]]
+        own = self.plan["groups"][: 4 * self.plan["x_strips"]]
         for i, (address, rows, row_bytes, oov_row, ids_row) in enumerate(own):
             if address == 0:
                 assert (rows, oov_row, ids_row) == (0, -1, 0)
@@ -122,7 +122,7 @@ class SplitKernel:
                 assert np.isfinite(products).all()
             else:
                 made = h = np.maximum(sums * inverse + bias, 0)
-            if shape.is_cross and number < self.num_cross:  # behind the first deep level
+            if shape.is_cross and number < self.num_cross:  # behind the first deep layer
                 products = products * last
             else:
                 total += (made.astype(np.float64) * last).sum(1)
@@ -133,17 +133,17 @@ class SplitKernel:
         return np.split(x, cuts, 1)
 
     def stored(self, x0: np.ndarray) -> list[np.ndarray]:
-        """x0 in either block's scratch, as `to_words`."""
+        """x0 in either cta's scratch, as `to_words`."""
         quarters = self.quarters(x0)
         return [to_words(pair, self.plan["cross_tile"]) for pair in (quarters[:2], quarters[2:])]
 
     def loaded(self, number: int, scratch: list[np.ndarray]) -> np.ndarray:
-        """x0 by the pieces of a cross layer."""
+        """x0 by the stages of a cross layer."""
         found = []
         for quarter in range(4):
-            block, group = divmod(quarter, 2)
-            places = self.blocks[block][number].x0
-            own = np.concatenate([from_words(scratch[block][place], group) for place in places], 1)
+            cta, group = divmod(quarter, 2)
+            places = self.ctas[cta][number].x0
+            own = np.concatenate([from_words(scratch[cta][place], group) for place in places], 1)
             width = STRIP * count(self.plan["x_strips"], quarter)
             assert not own[:, width:].any()
             found.append(own[:, :width])
@@ -152,10 +152,10 @@ class SplitKernel:
     def vectors(self, number: int) -> np.ndarray:
         """Those of a product's columns [3, 16 out_strips]."""
         shape, found = self.shapes[number], []
-        for block in range(2):
-            vectors = self.blocks[block][number].vectors
+        for cta in range(2):
+            vectors = self.ctas[cta][number].vectors
             for group in range(2):
-                width = STRIP * count(shape.out_strips, 2 * block + group)
+                width = STRIP * count(shape.out_strips, 2 * cta + group)
                 found.append(vectors[:, group * shape.tile :][:, :width])
         return np.concatenate(found, 1)
 
@@ -163,8 +163,8 @@ class SplitKernel:
         """x w^T [B, 16 out_strips] as float32 sums, in w's powers of two."""
         shape = self.shapes[number]
         out = []
-        for block in range(2):
-            product = self.blocks[block][number]
+        for cta in range(2):
+            product = self.ctas[cta][number]
             sums = np.zeros((len(x), 2 * shape.tile), np.float32)
             for quarter, parts in product.weights.items():
                 columns = slice(STRIP * first(shape.in_strips, quarter), None)
@@ -173,7 +173,7 @@ class SplitKernel:
                 w, v = (part.astype(np.float64) for part in parts)
                 sums += ((large @ (w + v).T + small @ w.T) * inverse[:, None]).astype(np.float32)
             for group in range(2):
-                width = STRIP * count(shape.out_strips, 2 * block + group)
+                width = STRIP * count(shape.out_strips, 2 * cta + group)
                 own = sums[:, group * shape.tile :][:, : shape.tile]
                 assert not own[:, width:].any()
                 out.append(own[:, :width])

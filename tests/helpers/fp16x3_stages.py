@@ -1,4 +1,4 @@
-"""Products of the float32 one-kernel pass with cross layers, and the pieces that they stream.
+"""Products of the fused FP16x3 cross kernel, and the stages that they stream.
 
 Names are those of csrc/kernels/fused/cross_fp16x3/smem_layout.h.
 """
@@ -12,17 +12,17 @@ from enum import IntEnum
 import numpy as np
 
 STRIP = 16  # columns
-PIECE_STRIPS = 4  # of x0 and a cross layer's vectors
+EPILOGUE_STRIPS = 4  # of x0 and a cross layer's vectors
 X0_BYTES = 2 * 2 * 128 * 16  # of a strip
 VECTOR_BYTES = 3 * 2 * 4  # a column
 
 
 class Source(IntEnum):
-    """Of a piece; the upper two bits of its `source`."""
+    """Of a stage; the upper two bits of its `source`."""
 
     WEIGHTS = 0
     VECTORS = 1
-    OWN = 2
+    X0 = 2
 
 
 def first(strips: int, quarter: int) -> int:
@@ -34,7 +34,7 @@ def count(strips: int, quarter: int) -> int:
 
 
 def column(place: int) -> int:
-    """forward_split_column."""
+    """strip_column."""
     return place % 8 // 2 * 4 + place // 8 * 2 + place % 2
 
 
@@ -43,7 +43,7 @@ LOGICAL = np.argsort([column(p) for p in range(STRIP)])  # where a strip's colum
 
 @dataclass
 class Shape:
-    """ForwardSplitProduct."""
+    """Fp16x3Product."""
 
     is_cross: bool
     tile: int
@@ -52,34 +52,34 @@ class Shape:
 
     @property
     def parts(self) -> int:
-        """Of the large and the small weights a piece has so many."""
+        """Of the large and the small weights a stage has so many."""
         return 1 if self.tile > 128 else 2
 
     @property
     def weight_bytes(self) -> int:
-        """Of a piece."""
+        """Of a stage."""
         return self.parts * 2 * self.tile * STRIP * 2
 
     def ends(self) -> Iterator[tuple[int, int]]:
         """A cross layer's strips whose vectors and x0 come together: the first, how many."""
-        for begin in range(0, self.tile // STRIP, PIECE_STRIPS):
-            yield begin, min(PIECE_STRIPS, self.tile // STRIP - begin)
+        for begin in range(0, self.tile // STRIP, EPILOGUE_STRIPS):
+            yield begin, min(EPILOGUE_STRIPS, self.tile // STRIP - begin)
 
 
 def shapes(plan: dict, num_cross: int) -> list[Shape]:
-    """forward_split_products."""
+    """fp16x3_products."""
     x, h = plan["x_strips"], plan["h_strips"]
     deep = [Shape(False, plan["deep_tile"], k, n) for k, n in zip([x, *h], h, strict=False)]
     return [deep[0], *[Shape(True, plan["cross_tile"], x, x)] * num_cross, *deep[1:]]
 
 
-class Pieces:
-    """A block's, one after the other."""
+class Stages:
+    """A cta's, one after the other."""
 
-    def __init__(self, plan: dict, block: int) -> None:
-        self.weights = plan["weights"].view(np.float16).reshape(2, -1)[block]
-        self.vectors = plan["vectors"].reshape(2, -1)[block]
-        self.rest = iter(plan["pieces"])
+    def __init__(self, plan: dict, cta: int) -> None:
+        self.weights = plan["weights"].view(np.float16).reshape(2, -1)[cta]
+        self.vectors = plan["vectors"].reshape(2, -1)[cta]
+        self.rest = iter(plan["stages"])
 
     def next(self, kind: Source, size: int) -> int:
         """Where the next one is, which must be of that kind and of so many bytes."""
@@ -104,5 +104,5 @@ class Pieces:
 
     def words(self, strips: int) -> slice:
         """Of x0 of so many strips."""
-        begin = self.next(Source.OWN, strips * X0_BYTES)
+        begin = self.next(Source.X0, strips * X0_BYTES)
         return slice(begin // X0_BYTES, begin // X0_BYTES + strips)
