@@ -146,12 +146,17 @@ struct SmemGather {
 
 // The CTA's half of x_0, at `x`; `slices`: shared memory for them. Returns the wide sum of the two
 // threads that share the sample, of their slices.
-template <class Gather = SmemGather>
-__device__ float gather_half(const RunInputs& inputs, const FusedMlpParams& a, int rank,
-                             const GatherSample& sample, FieldSlice* slices, std::uint32_t x) {
+__device__ inline float gather_half(const RunInputs& inputs, const FusedMlpParams& a, int rank,
+                                    const GatherSample& sample, FieldSlice* slices,
+                                    std::uint32_t x) {
   const int begin = rank == 0 ? 0 : a.slices_end[0];
-  const Gather own{SmemGather{inputs, a, sample, slices, begin, a.slices_end[rank],
-                              x + sample.half * kChunkStride + sample.of_tile * 16}};
+  const SmemGather own{inputs,
+                       a,
+                       sample,
+                       slices,
+                       begin,
+                       a.slices_end[rank],
+                       x + sample.half * kChunkStride + sample.of_tile * 16};
   const int thread = threadIdx.x;
   const bool has_word = thread < (own.end - begin) * int(sizeof(FieldSlice) / 16);
   uint4 word{};
@@ -160,7 +165,7 @@ __device__ float gather_half(const RunInputs& inputs, const FusedMlpParams& a, i
   bool staged = false;
 #pragma unroll 1
   for (int first = begin + thread / 128; first < own.end || !staged; first += 2 * kInFlight) {
-    typename Gather::Ids ids;
+    SmemGather::Ids ids;
     own.load_ids(first, ids);
     if (!staged) {
       if (has_word) reinterpret_cast<uint4*>(slices)[thread] = word;
