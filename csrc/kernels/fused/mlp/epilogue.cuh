@@ -1,46 +1,10 @@
-// What follows a product of the fused MLP kernel: ReLU to the next layer's input, the head's dot,
-// the first layer's extra columns.
+// What follows the first product of the fused MLP kernel beside ReLU: its extra columns.
 #pragma once
 
 #include "kernels/fused/mlp/mainloop.cuh"
 #include "kernels/fused/relu_epilogue.cuh"
 
 namespace dpiframe {
-
-// The layer's output to the next layer's input, ReLU applied.
-template <class T, int kTile>
-__device__ void store_relu_in_turn(const float (&sums)[kTile / 2], std::uint32_t bias,
-                                   std::uint32_t target) {
-#pragma unroll
-  for (int j = 0; j < kTile / 8; ++j) {
-    const float2 add = ld_shared_f32x2(bias + j * 32);
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const std::uint32_t pair = to_pair_bits<T>(at_least(sums[4 * j + 2 * r] + add.x, 0.0f),
-                                                 at_least(sums[4 * j + 2 * r + 1] + add.y, 0.0f));
-      st_shared_u32(target + j * kChunkStride + r * 128, pair);
-    }
-  }
-}
-
-// The thread's part of the head's dot for its two samples, of the quarter's first `width` columns.
-template <int kTile>
-__device__ void add_head_in_turn(const float (&sums)[kTile / 2], std::uint32_t bias,
-                                 std::uint32_t head, int width, float (&dots)[2]) {
-  const int left = width - ConsumerThread().first_column();
-#pragma unroll
-  for (int j = 0; j < kTile / 8; ++j) {
-    const float2 add = ld_shared_f32x2(bias + j * 32);
-    const float2 weight = ld_shared_f32x2(head + j * 32);
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const float x = at_least(sums[4 * j + 2 * r] + add.x, 0.0f);
-      const float y = at_least(sums[4 * j + 2 * r + 1] + add.y, 0.0f);
-      if (8 * j < left) dots[r] = fmaf(x, weight.x, dots[r]);
-      if (8 * j + 1 < left) dots[r] = fmaf(y, weight.y, dots[r]);
-    }
-  }
-}
 
 // The thread's four sums of chunk `j` of its quarter.
 template <int kTile>

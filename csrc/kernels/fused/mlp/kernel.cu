@@ -102,10 +102,10 @@ __device__ void run_layers(const FusedMlpParams& a, const FusedMlpSmem& smem, in
     const int width = quarter_width(a.widths[layer], rank * 2 + thread.warpgroup);
     if (layer == 0) send_extras<kTile>(sums, bias, a, rank, smem);
     if (layer + 1 < a.num_layers) {
-      store_relu_in_turn<T, kTile>(sums, bias, target);
+      store_relu<T, kTile>(sums, bias, target);
       clear_padding<kTile>(width, target);
     } else {
-      add_head_in_turn<kTile>(sums, bias, bias + 2 * kTile * 4, width, dots);
+      add_relu_head<kTile>(sums, bias, bias + 2 * kTile * 4, width, dots);
     }
     fence_proxy_async_shared();
     // The output of the next layer overwrites x_0.
