@@ -8,6 +8,9 @@
 
 namespace dpiframe {
 
+template <BarrierGroup>
+struct GroupTag {};
+
 struct CtaBarriers {
   std::uint32_t base;
 
@@ -18,5 +21,20 @@ struct CtaBarriers {
     return full(kMaxStages) + 8 * (kGroup.first + i);
   }
 };
+
+// By one thread, before any other touches a barrier. consumers: arrivals that empty a stage.
+template <BarrierGroup... kGroups>
+__device__ void init_barriers(const CtaBarriers& barriers, int consumers) {
+  for (int stage = 0; stage < kMaxStages; ++stage) {
+    mbarrier_init(barriers.full(stage), 1);
+    mbarrier_init(barriers.empty(stage), consumers);
+  }
+  const auto init_group = [&]<BarrierGroup kGroup>(GroupTag<kGroup>) {
+    for (int i = 0; i < kGroup.count; ++i) mbarrier_init(barriers.at<kGroup>(i), kGroup.arrivals);
+  };
+  (init_group(GroupTag<kGroups>{}), ...);
+  fence_mbarrier_init();
+  fence_proxy_async_shared();
+}
 
 }  // namespace dpiframe

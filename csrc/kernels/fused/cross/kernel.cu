@@ -24,32 +24,16 @@ using TileScheduler = SingleTileScheduler<kTileSamples>;
 
 constexpr int kCtaThreads = 352;
 
-// By a producer warp, before any other warp touches a barrier.
+// By a producer thread.
 __device__ void start_barriers(const FusedCrossParams& a, const FusedCrossSmem& smem, int rank) {
-  const int lane = threadIdx.x % 32;
-  if (lane < kMaxStages) {
-    mbarrier_init(smem.full(lane), 1);
-    mbarrier_init(smem.empty(lane), kConsumerWarps);
+  init_barriers<B::kPeerFull, B::kPeerEmpty, B::kSent, B::kVectorsFull, B::kGathered, B::kScoreFull,
+                B::kHalfWritten>(smem.barriers(), kConsumerWarps);
+  mbarrier_arrive_expect_tx(smem.barrier<B::kScoreFull>(), 32 * 4 * 8);
+  for (int i = 0; i < a.tiling.num_deep + a.tiling.num_cross - 1; ++i) {
+    const bool is_x = i == 0 || i >= a.tiling.num_deep;
+    const int chunks = is_x ? a.mlp.x_chunks[1 - rank] : output_chunks(a.tiling.deep_tile) / 2;
+    mbarrier_arrive_expect_tx(smem.barrier<B::kPeerFull>(i), chunks * kChunkStride);
   }
-  if (lane < kMaxExchanges) {
-    mbarrier_init(smem.barrier<B::kPeerFull>(lane), 1);
-    mbarrier_init(smem.barrier<B::kPeerEmpty>(lane), kConsumerWarps);
-    mbarrier_init(smem.barrier<B::kSent>(lane), 1);
-  }
-  if (lane == 0) {
-    mbarrier_init(smem.barrier<B::kVectorsFull>(), 1);
-    mbarrier_init(smem.barrier<B::kGathered>(), 32 * kConsumerWarps);
-    mbarrier_init(smem.barrier<B::kHalfWritten>(), 32 * kConsumerWarps);
-    mbarrier_init(smem.barrier<B::kScoreFull>(), 2);
-    mbarrier_arrive_expect_tx(smem.barrier<B::kScoreFull>(), 32 * 4 * 8);
-  }
-  fence_mbarrier_init();
-  fence_proxy_async_shared();
-  __syncwarp();
-  if (lane >= a.tiling.num_deep + a.tiling.num_cross - 1) return;
-  const bool is_x = lane == 0 || lane >= a.tiling.num_deep;
-  const int chunks = is_x ? a.mlp.x_chunks[1 - rank] : output_chunks(a.tiling.deep_tile) / 2;
-  mbarrier_arrive_expect_tx(smem.barrier<B::kPeerFull>(lane), chunks * kChunkStride);
 }
 
 // Biases, heads and the table of stages, then a producer's weights; by one thread.
@@ -102,7 +86,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kCtaThreads, 1)
   const FusedCrossSmem smem{a.smem, smem_address(shared)};
   const int rank = static_cast<int>(cluster_cta_rank());
   const int warp = threadIdx.x / 32;
-  if (warp == 8) start_barriers(a, smem, rank);
+  if (threadIdx.x == 32 * kConsumerWarps) start_barriers(a, smem, rank);
   __syncwarp();
   cluster_arrive_relaxed();
   if (warp < kConsumerWarps) {

@@ -28,26 +28,10 @@ constexpr int kCtaThreads = 512;
 
 // By one thread.
 __device__ void start_barriers(const FusedCrossFp16x3Smem& smem) {
-  for (int i = 0; i < kMaxStages; ++i) {
-    mbarrier_init(smem.ring().barriers.full(i), 1);
-    mbarrier_init(smem.ring().barriers.empty(i), (kRacecheck ? 32 : 1) * kConsumerWarps);
-  }
-  for (int g = 0; g < 2; ++g) {
-    mbarrier_init(smem.barrier<B::kHFull>(g), 1);
-    mbarrier_init(smem.barrier<B::kPeerFull>(g), 1);
-    mbarrier_init(smem.barrier<B::kSent>(g), 1);
-    mbarrier_init(smem.barrier<B::kWritten>(g), 128);
-  }
-  mbarrier_init(smem.barrier<B::kPeerEmpty>(), kConsumerWarps);
-  mbarrier_init(smem.barrier<B::kHStored>(), kConsumerWarps);
-  mbarrier_init(smem.barrier<B::kPeerHStored>(), 1);
-  mbarrier_init(smem.barrier<B::kX0Stored>(), kConsumerWarps);
-  mbarrier_init(smem.barrier<B::kXDone>(), kConsumerWarps);
-  mbarrier_init(smem.barrier<B::kScoreFull>(), 1);
-  mbarrier_init(smem.barrier<B::kScored>(), 2);
+  init_barriers<B::kHFull, B::kPeerFull, B::kSent, B::kWritten, B::kPeerEmpty, B::kHStored,
+                B::kX0Stored, B::kXDone, B::kScoreFull, B::kScored, B::kPeerHStored>(
+      smem.ring().barriers, (kRacecheck ? 32 : 1) * kConsumerWarps);
   mbarrier_arrive_expect_tx(smem.barrier<B::kScoreFull>(), kScoreBytes);
-  fence_mbarrier_init();
-  fence_proxy_async_shared();
 }
 
 // By one thread of kFp16x3Producers.

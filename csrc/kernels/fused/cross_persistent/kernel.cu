@@ -24,28 +24,11 @@ constexpr int kCtaThreads = 384;
 
 // By one thread.
 __device__ void start_barriers(const FusedCrossPersistentSmem& smem) {
-  for (int i = 0; i < kMaxStages; ++i) {
-    mbarrier_init(smem.ring().barriers.full(i), 1);
-    mbarrier_init(smem.ring().barriers.empty(i), kConsumerWarps);
-  }
-  for (int i = 0; i < 2; ++i) {
-    mbarrier_init(smem.barrier<B::kX0Full>(i), 1);
-    mbarrier_init(smem.barrier<B::kHFull>(i), 1);
-    mbarrier_init(smem.barrier<B::kPeerFull>(i), 1);
-    mbarrier_init(smem.barrier<B::kSent>(i), 1);
-    mbarrier_init(smem.barrier<B::kPeerEmpty>(i), 4);
-    mbarrier_init(smem.barrier<B::kHStored>(i), 8);
-    mbarrier_init(smem.barrier<B::kX0Again>(i), 1);
-    mbarrier_init(smem.barrier<B::kHalfRead>(i), 4);
-    mbarrier_init(smem.barrier<B::kVectorsFull>(i), 1);
-    mbarrier_init(smem.barrier<B::kScoreFull>(i), 1);
-    mbarrier_arrive_expect_tx(smem.barrier<B::kScoreFull>(i), 4 * kTileSamples * 4);
-  }
-  mbarrier_init(smem.barrier<B::kTileGathered>(), kGatheringThreads);
-  mbarrier_init(smem.barrier<B::kTileTaken>(), kConsumerWarps);
-  mbarrier_init(smem.barrier<B::kAllDone>(), kConsumerWarps);
-  fence_mbarrier_init();
-  fence_proxy_async_shared();
+  init_barriers<B::kX0Full, B::kHFull, B::kPeerFull, B::kSent, B::kPeerEmpty, B::kHStored,
+                B::kX0Again, B::kHalfRead, B::kVectorsFull, B::kScoreFull, B::kTileGathered,
+                B::kTileTaken, B::kAllDone>(smem.ring().barriers, kConsumerWarps);
+  for (int turn = 0; turn < 2; ++turn)
+    mbarrier_arrive_expect_tx(smem.barrier<B::kScoreFull>(turn), 4 * kTileSamples * 4);
 }
 
 // The CTA's slices to shared memory, by all threads.

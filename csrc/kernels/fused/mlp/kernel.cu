@@ -23,31 +23,16 @@ using TileScheduler = SingleTileScheduler<kTileSamples>;
 
 constexpr int kCtaThreads = 352;
 
-// By a producer warp, before any other warp touches a barrier.
+// By a producer thread.
 __device__ void start_barriers(const FusedMlpSmem& smem, const FusedMlpParams& a, int rank) {
-  const int lane = threadIdx.x % 32;
-  if (lane < kMaxStages) {
-    mbarrier_init(smem.barriers().full(lane), 1);
-    mbarrier_init(smem.barriers().empty(lane), 8);
-  } else if (lane < kMaxStages + kMaxLayers) {
-    mbarrier_init(smem.barriers().at<B::kPeerFull>(lane - kMaxStages), 1);
-  } else if (lane == 28) {
-    mbarrier_init(smem.barriers().at<B::kVectorsFull>(), 1);
-  } else if (lane == 29) {
-    mbarrier_init(smem.barriers().at<B::kGathered>(), 256);
-  } else if (lane == 30) {
-    mbarrier_init(smem.barriers().at<B::kSquared>(), 1);
-  } else if (lane == 31) {
-    mbarrier_init(smem.barriers().at<B::kScoreFull>(), 2);
-    mbarrier_arrive_expect_tx(smem.barriers().at<B::kScoreFull>(),
-                              32 * 4 * (8 + 2 * a.has_fm + a.first_extra[4]));
+  init_barriers<B::kPeerFull, B::kVectorsFull, B::kGathered, B::kSquared, B::kScoreFull>(
+      smem.barriers(), kConsumerWarps);
+  mbarrier_arrive_expect_tx(smem.barriers().at<B::kScoreFull>(),
+                            32 * 4 * (8 + 2 * a.has_fm + a.first_extra[4]));
+  for (int layer = 0; layer < a.num_layers; ++layer) {
+    const int chunks = layer == 0 ? a.x_chunks[1 - rank] : output_chunks(a.tile) / 2;
+    mbarrier_arrive_expect_tx(smem.barriers().at<B::kPeerFull>(layer), chunks * kChunkStride);
   }
-  fence_mbarrier_init();
-  fence_proxy_async_shared();
-  __syncwarp();
-  if (lane >= a.num_layers) return;
-  const int chunks = lane == 0 ? a.x_chunks[1 - rank] : output_chunks(a.tile) / 2;
-  mbarrier_arrive_expect_tx(smem.barriers().at<B::kPeerFull>(lane), chunks * kChunkStride);
 }
 
 // Biases and head, then a producer's weights; by one thread.
@@ -157,7 +142,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kCtaThreads, 1)
       smem_address(shared)};
   const int rank = static_cast<int>(cluster_cta_rank());
   const int warp = threadIdx.x / 32;
-  if (warp == 8) start_barriers(smem, a, rank);
+  if (threadIdx.x == 32 * kConsumerWarps) start_barriers(smem, a, rank);
   __syncwarp();
   cluster_arrive_relaxed();
   if (warp < kConsumerWarps) {
