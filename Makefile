@@ -1,12 +1,18 @@
 # make demo, make test: each does its own set-up on a fresh machine with Python 3.11+, g++ and make.
+#
+# The CUDA part is built where nvcc and a GPU are found. `make CUDA=1 TARGET` builds it on any
+# machine with nvcc, CUDA=0 nowhere; CUDA_ARCHS="80 90" says for which GPUs. The answer is kept.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
-SOURCES := CMakeLists.txt $(shell find csrc -type f)
+INSTALL := install --no-build-isolation --no-deps
+NATIVE := $(shell find csrc -type f)
+SOURCES := CMakeLists.txt pyproject.toml $(NATIVE)
 SETUP := $(VENV)/.dependencies $(VENV)/.installed
+SANITIZED := build/sanitize
 
-.PHONY: setup demo test lint format bench gpu-check gpu-sanitize clean
+.PHONY: setup demo test lint format hooks bench gpu-check gpu-sanitize sanitize clean FORCE
 
 setup: $(SETUP)
 
@@ -20,13 +26,18 @@ lint: $(SETUP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/clang-format --dry-run --Werror $$(find csrc -type f)
+	$(BIN)/lint-imports
+	$(BIN)/clang-format --dry-run --Werror $(NATIVE)
 	$(BIN)/python -m pytest tests/test_house_style.py
 
 format: $(SETUP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/clang-format -i $$(find csrc -type f)
+	$(BIN)/clang-format -i $(NATIVE)
+
+# The same checks of what is committed, before each commit.
+hooks: $(SETUP)
+	$(BIN)/pre-commit install
 
 bench: $(SETUP)
 	$(BIN)/dpiframe bench engine
@@ -54,6 +65,12 @@ gpu-sanitize: $(SETUP)
 	    $(BIN)/python -S tests/gpu/sanitize.py $$cases || exit 1; \
 	done
 
+# The tests of the compiled part on the CPU, under the address and undefined-behaviour sanitizers.
+sanitize: $(SANITIZED)/.installed
+	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so)" \
+	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+	  $(SANITIZED)/venv/bin/python -m pytest -m "native and not slow"
+
 clean:
 	rm -rf build $(VENV) demo_out
 
@@ -62,7 +79,23 @@ $(VENV)/.dependencies: requirements.txt
 	$(PIP) install -r requirements.txt
 	touch $@
 
+# How the compiled part is built; changes only when CUDA= or CUDA_ARCHS= asks for something else.
+$(VENV)/.options: $(VENV)/.dependencies $(if $(CUDA)$(CUDA_ARCHS),FORCE)
+	@echo 'export DPIFRAME_CUDA=$(if $(CUDA),$(if $(filter 0,$(CUDA)),OFF,ON),AUTO)' \
+	  'DPIFRAME_CUDA_ARCHS="$(CUDA_ARCHS)"' > $@.new
+	@cmp -s $@.new $@ || cp $@.new $@
+
 # The compiled part alone is built anew when a C++ or CUDA file changed.
-$(VENV)/.installed: $(VENV)/.dependencies $(SOURCES)
-	$(PIP) install --no-build-isolation --no-deps -e .
+$(VENV)/.installed: $(VENV)/.options $(SOURCES)
+	. ./$(VENV)/.options && $(PIP) --log $(VENV)/install.log $(INSTALL) -e .
+	@grep -o 'CUDA part: .*' $(VENV)/install.log | tail -n 1
+	touch $@
+
+# A venv of its own, which finds the dependencies in the other.
+$(SANITIZED)/.installed: $(VENV)/.dependencies $(SOURCES)
+	$(BIN)/python -m venv --without-pip $(SANITIZED)/venv
+	site=lib/python*/site-packages; \
+	  realpath $(VENV)/$$site > $$(echo $(SANITIZED)/venv/$$site)/dependencies.pth
+	PATH=$(abspath $(BIN)):$$PATH DPIFRAME_CUDA=OFF DPIFRAME_SANITIZE=ON \
+	  $(PIP) --python $(SANITIZED)/venv/bin/python $(INSTALL) -C build-dir=$(SANITIZED)/cmake -e .
 	touch $@

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from dpiframe_core.engine.engine import Engine
     from dpiframe_core.engine.loading import load_engine
     from dpiframe_core.errors import BadIdError, BundleError, SpecError
-    from dpiframe_core.model.spec import FieldSpec, ModelSpec
+    from dpiframe_core.model.fields import FieldSpec
+    from dpiframe_core.model.spec import ModelSpec
     from dpiframe_core.model.torch_module import CTRModel
 
 _MODULES = {
@@ -22,7 +23,7 @@ _MODULES = {
     "BundleError": "errors",
     "CTRModel": "model.torch_module",
     "Engine": "engine.engine",
-    "FieldSpec": "model.spec",
+    "FieldSpec": "model.fields",
     "ModelSpec": "model.spec",
     "SpecError": "errors",
     "load_engine": "engine.loading",

@@ -1,7 +1,7 @@
 """Compiled part of dpiframe_core. Dimension letters: B batch, F fields, W output width."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, type_check_only
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 Ids = NDArray[np.int32] | NDArray[np.int64]
 Policy = Literal["serial", "depth_first", "breadth_first"]
 
+@type_check_only
 class BuildInfo(TypedDict):
     version: str
     compiler: str
@@ -122,6 +123,8 @@ class HostMemory:
         """Lock the pages; whether they are. False without CUDA, or where the system refuses."""
     def __buffer__(self, flags: int) -> memoryview: ...
 
+ColumnLimits = tuple[str, tuple[float, float] | None]
+
 class ParquetFile:
     """Reads columns of numbers of a parquet file straight into given arrays; many threads may.
 
@@ -131,8 +134,26 @@ class ParquetFile:
 
     def __init__(self, path: str) -> None: ...
     @property
+    def size(self) -> int: ...
+    @property
+    def mtime_ns(self) -> int:
+        """Time of the last modification when it was opened."""
+    @property
+    def footer(self) -> bytes:
+        """The footer as it is in the file (Thrift)."""
+    @property
     def group_rows(self) -> list[int]:
         """Rows of each row group."""
+    def empty(self) -> bytes:
+        """A parquet file without rows of the same schema."""
+    def statistics_problems(
+        self, limits: Sequence[ColumnLimits]
+    ) -> list[tuple[str, Literal["null", "range"], int, int | float, int]]:
+        """What statistics show to be wrong with flat columns: nulls, numbers outside of limits.
+
+        (column, kind, first row group that shows it, number of nulls or an end that is outside,
+        row groups that show it). ValueError: statistics that are not of such a column.
+        """
     def number_type(self, name: str, first: int, stop: int) -> str | None:
         """numpy's name of the type in row groups [first, stop); None: not for `read`."""
     def read(
@@ -142,11 +163,11 @@ class ParquetFile:
 
         OSError; ValueError: pages are corrupt, hold nulls, or what is not known here.
         """
-    def stored_bytes(self, names: Sequence[str], first: int, stop: int) -> int:
-        """Bytes of memory that `read_stored` needs for these columns. ValueError as there."""
-    def read_stored(
+    def pages_bytes(self, names: Sequence[str], first: int, stop: int) -> int:
+        """Bytes of memory that `read_pages` needs for these columns. ValueError as there."""
+    def read_pages(
         self, names: Sequence[str], first: int, stop: int, memory: NDArray[np.uint8]
-    ) -> StoredColumns:
+    ) -> ColumnPages:
         """Fill `memory` with the columns' pages as they are stored, and list them.
 
         All columns have numbers of 4 bytes, or all of 8; pages are not compressed or by zstd.
@@ -154,7 +175,7 @@ class ParquetFile:
         not unpack. Whether pages are corrupt inside shows when they are unpacked.
         """
 
-class StoredColumns:
+class ColumnPages:
     """Pages of columns of numbers, whose bytes lie in memory that the caller keeps."""
 
     @property
@@ -164,10 +185,10 @@ class StoredColumns:
     @property
     def number_bytes(self) -> int: ...
     @property
-    def packed_bytes(self) -> int:
+    def compressed_bytes(self) -> int:
         """What was read."""
     @property
-    def unpacked_bytes(self) -> int:
+    def uncompressed_bytes(self) -> int:
         """The room that all compressed pages need."""
     @property
     def num_pages(self) -> int: ...
@@ -323,7 +344,7 @@ class DeviceTensors:
     """
 
     def __init__(self, type: type, num_fields: int, num_dense: int, device: int) -> None: ...
-    def places(
+    def matrices(
         self, ids: Any, dense: Any
     ) -> tuple[tuple[int, int, int], tuple[int, int, int], int] | None:
         """Address, stride in numbers and bytes of a number of ids [F, B] and of dense [N, B], zeros
@@ -412,6 +433,7 @@ def fused_mlp_fits(
 def fused_wave_samples(compute_capability_major: int, multiprocessors: int) -> int:
     """The largest batch of the kernels for small batches on such a GPU; 0: it has no such kernel."""
 
+@type_check_only
 class FusedMlpPlan(TypedDict):
     """csrc/kernels/fused/plan.h and mlp/smem_layout.h have the terms."""
 
@@ -446,6 +468,7 @@ def fused_cross_fits(
     of `columns` columns; the rest as for `fused_mlp_fits`.
     """
 
+@type_check_only
 class FusedCrossPersistentPlan(TypedDict):
     """Of one CTA; csrc/kernels/fused/cross_persistent/smem_layout.h has the terms."""
 
@@ -459,6 +482,7 @@ def fused_cross_persistent_plan(
 ) -> FusedCrossPersistentPlan | None:
     """For tests; as for `fused_cross_fits`. None where the persistent kernel does not take it."""
 
+@type_check_only
 class FusedCrossPlan(TypedDict):
     """csrc/kernels/fused/cross/smem_layout.h has the terms."""
 
@@ -494,6 +518,7 @@ def fused_cross_fp16x3_fits(
 ) -> bool:
     """Whether the float32 kernel takes a model; as for `fused_cross_fits`."""
 
+@type_check_only
 class FusedCrossFp16x3Plan(TypedDict):
     """csrc/kernels/fused/cross_fp16x3/smem_layout.h has the terms. Groups and fields: address of a table, rows, bytes of a row, oov row (-1: none), row of the ids.
     """
@@ -536,22 +561,16 @@ class CudaProgram:
     ) -> int:
         """The place of the lookup's counters in a batch's report."""
     def add_load_dense(self, out: ArenaView) -> None: ...
-    def add_copy(self, x: ArenaView, out: ArenaView) -> None: ...
-    def add_relu(self, x: ArenaView, out: ArenaView) -> None: ...
-    def add_outer(self, x: ArenaView, weight: int, dim: int, out: ArenaView) -> None: ...
-    def add_batch_norm(self, x: ArenaView, scale: int, shift: int, out: ArenaView) -> None: ...
-    def add_cross_combine(
-        self, x0: ArenaView, wx: ArenaView, xl: ArenaView, out: ArenaView
-    ) -> None: ...
-    def add_cross_v1(
-        self, x0: ArenaView, xl: ArenaView, weight: int, bias: int, out: ArenaView
-    ) -> None: ...
-    def add_cross_scalar(self, dots: ArenaView, shift: int, out: ArenaView) -> None: ...
-    def add_scale_shift(
-        self, x: ArenaView, alpha: ArenaView, beta: int, out: ArenaView
-    ) -> None: ...
-    def add_add(self, xs: Sequence[ArenaView], bias: int, out: ArenaView) -> None: ...
-    def add_fm(self, xs: Sequence[ArenaView], dim: int, out: ArenaView) -> None: ...
+    def add_elementwise(
+        self,
+        name: str,
+        inputs: Sequence[ArenaView],
+        weights: Sequence[int],
+        sizes: Sequence[int],
+        out: ArenaView,
+    ) -> None:
+        """A step by its name in csrc/kernels/elementwise/steps.cu."""
+
     def add_product(self, step: ProductStep) -> None: ...
     def add_head(self, parts: Sequence[HeadPart], bias: float, out: ArenaView) -> None: ...
     def add_fused_mlp(self, slots: Sequence[CudaSlot], model: FusedMlpModel) -> None:
@@ -671,6 +690,11 @@ class BatchRing:
     @property
     def device_bytes(self) -> int: ...
 
+def inject_cuda_failure(call: int) -> bool:
+    """For tests: the `call`-th checked CUDA call from now on is not made and fails as if memory
+    were short; 0: none. Returns whether the failure injected before is still to come.
+    """
+
 class PageScorer:
     """Scores units whose ids come as a file stores them; any threads may call it at one time."""
 
@@ -685,13 +709,13 @@ class PageScorer:
         """`num_slots` units are on the device at a time, whose memory grows to what they need."""
     def score(
         self,
-        ids: StoredColumns,
+        ids: ColumnPages,
         memory: NDArray[np.uint8],
         dense: NDArray[np.float32],
         out: NDArray[np.float32],
         use_oov: bool,
     ) -> tuple[NDArray[np.int64] | None, list[float], tuple[float, float, float, float]] | None:
-        """Fill out [B] from ids [F] as `read_stored` left them in `memory`, and dense [N, B].
+        """Fill out [B] from ids [F] as `read_pages` left them in `memory`, and dense [N, B].
 
         None where a page is corrupt. Else the counters (None: no bad ids), seconds of each batch,
         seconds of copying in, unpacking, computing, copying out. DeviceMemoryError where the device
@@ -768,7 +792,7 @@ def pack_ids(
     """
 
 class LinearParams:
-    """A product with its epilogue, csrc/kernels/gemm/linear.h; arrays are device addresses, 0: none."""
+    """A product with its epilogue (csrc/kernels/gemm/linear.h); device addresses, 0: none."""
 
     rows: int
     n: int

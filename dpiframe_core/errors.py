@@ -1,7 +1,7 @@
-"""Errors of the engine. ValueErrors are the caller's to put right.
+"""Errors of the engine; a ValueError is the caller's to correct.
 
-A `DeviceMemoryError`, which is a RuntimeError, says that a GPU has too little memory: of what was
-asked for and of what is free, in bytes. What was taken is given back; a smaller `max_batch` needs
+`DeviceMemoryError`, a RuntimeError, says that a GPU has too little memory: how many bytes were
+asked for and how many are free. The engine has given back what it took; a smaller `max_batch` needs
 less.
 """
 
@@ -19,7 +19,8 @@ class BundleError(ValueError):
 class BadIdError(ValueError):
     """An id outside its table, with the `fail` policy.
 
-    Attributes: `field` (name), `row` (position in the batch given to `score`), `value` (the id).
+    Attributes: `field` (name), `row` (the sample's position in the batch given to `score`), `value`
+    (the id).
     """
 
     def __init__(self, field: str, row: int, value: int, rows: int) -> None:

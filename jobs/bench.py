@@ -1,4 +1,4 @@
-"""`dpiframe bench`: measure against peers."""
+"""`dpiframe bench`: measure the engine and the job against their peers."""
 
 from __future__ import annotations
 
@@ -8,12 +8,24 @@ from typing import Any
 
 import click
 
-from jobs.bench_job import command as job
-from jobs.bench_job import page_command as page
-from jobs.params import WIDTHS
+from jobs.params import COUNTS, WIDTHS
 
 Command = Callable[..., Any]
 
+ROWS = click.IntRange(1)
+MODELS = click.Choice(["wdl", "deepfm", "dcn", "dcnv2"])
+PRECISIONS = click.Choice(["fp32", "tf32", "fp16", "bf16"])
+DEVICE = click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu")
+HIDDEN = click.option("--hidden", type=WIDTHS, default="400,400,400", help="Widths of the MLP.")
+SCALE = click.option(
+    "--scale",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=1.0,
+    help="Scales the tables' rows (33.8 million at 1).",
+)
+JSON = click.option(
+    "--json", "json_path", type=click.Path(path_type=Path), help="Also write JSON here."
+)
 IDS = [
     click.option("--fields", type=click.IntRange(1, 4096), default=39, help="One-hot fields F."),
     click.option("--dim", type=click.IntRange(1, 4096), default=16, help="Embedding width D."),
@@ -23,27 +35,22 @@ IDS = [
     click.option(
         "--zipf-exponent", type=click.FloatRange(0, min_open=True), default=1.05, help="Of zipf."
     ),
-    click.option(
-        "--scale",
-        type=click.FloatRange(0, 1, min_open=True),
-        default=1.0,
-        help="Scales the tables' rows (33.8 million at 1).",
-    ),
+    SCALE,
 ]
 MODEL = [
-    click.option("--model", type=click.Choice(["wdl", "deepfm", "dcn", "dcnv2"]), default="dcnv2"),
+    click.option("--model", type=MODELS, default="dcnv2"),
     click.option(
         "--bundle",
         type=click.Path(path_type=Path),
         help="Your own model instead, beside plain torch.",
     ),
     click.option("--dense", type=click.IntRange(0, 4096), default=0, help="Dense features N."),
-    click.option("--hidden", type=WIDTHS, default="400,400,400", help="Widths of the MLP."),
+    HIDDEN,
 ]
 ENGINE = [
     click.option(
         "--precision",
-        type=click.Choice(["fp32", "tf32", "fp16", "bf16"]),
+        type=PRECISIONS,
         default="fp32",
         help="Of ours and of the peers.",
     ),
@@ -57,9 +64,6 @@ ENGINE = [
     click.option("--graphs/--no-graphs", default=True, help="GPU: replay captured graphs."),
     click.option("--threads", type=click.IntRange(1), help="CPU threads. Default: torch's."),
 ]
-JSON = click.option(
-    "--json", "json_path", type=click.Path(path_type=Path), help="Also write JSON here."
-)
 
 
 def _options(*lists: Sequence[Callable[[Command], Command]]) -> Callable[[Command], Command]:
@@ -87,13 +91,9 @@ def command() -> None:
     """Measure DPIFrame and its peers on identical weights and inputs."""
 
 
-command.add_command(job)
-command.add_command(page)
-
-
 @command.command("engine")
 @_options(MODEL, [_batch(4096)], IDS, [_id_type("int64")], ENGINE)
-@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu")
+@DEVICE
 @click.option(
     "--lookup", type=click.Choice(["fused", "by_table"]), default="fused", help="Ablation."
 )
@@ -113,7 +113,7 @@ def engine(json_path: Path | None, **options: object) -> None:
     CUDA graph and, where fbgemm_gpu is installed, its table-batched lookup.
     """
     from pipeline.bench.engine.cases import EngineCase
-    from pipeline.bench.engine.command import bench_engine, show
+    from pipeline.bench.engine.latency import bench_engine, show
 
     report = bench_engine(EngineCase.model_validate(options))
     if json_path:
@@ -133,7 +133,7 @@ def lookup(json_path: Path | None, **options: object) -> None:
     call, then synchronise); gpu: the GPU's own time, of a graph of 20 lookups; ratios are over
     ours.
     """
-    from pipeline.bench.engine.lookup_command import LookupCase, bench_lookup, show
+    from pipeline.bench.engine.lookup import LookupCase, bench_lookup, show
 
     report = bench_lookup(LookupCase.model_validate(options))
     if json_path:
@@ -153,7 +153,7 @@ def stream(json_path: Path | None, **options: object) -> None:
 
     Beside it what bounds it, measured in the same run: copying alone and computing alone.
     """
-    from pipeline.bench.engine.stream_command import StreamCase, bench_stream, show
+    from pipeline.bench.engine.stream import StreamCase, bench_stream, show
 
     report = bench_stream(StreamCase.model_validate(options))
     if json_path:
@@ -170,11 +170,69 @@ def stream(json_path: Path | None, **options: object) -> None:
 @click.option("--quick", is_flag=True, help="Batch 4,096 and few cases.")
 @click.option("--match", default="", help="Only cases of this in their name; for a new folder.")
 def gpu(output: Path, only: str | None, quick: bool, match: str) -> None:
-    """All evidence of a GPU: every case against every peer, as JSON and as a page.
+    """All results of a GPU: every case against every peer, as JSON and as a page.
 
     Exit code 1 where something could not be measured; the rest is written all the same.
     """
-    from pipeline.bench.gpu.suite import run_checks
+    from pipeline.bench.gpu.suite import run_suite
 
-    if not run_checks(output, only, quick, click.echo, match):
+    if not run_suite(output, only, quick, click.echo, match):
         raise SystemExit(1)
+
+
+@command.command("job")
+@click.argument("keys", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--rows", type=ROWS, default=1_000_000, help="To score.")
+@click.option(
+    "--distinct-rows",
+    type=ROWS,
+    default=20_000_000,
+    help="Written at most; their files are listed again and again to make --rows.",
+)
+@click.option("--repeat-at", type=ROWS, help="Run once more at this number of rows.")
+@click.option("--rows-per-file", type=ROWS, default=1_000_000)
+@click.option("--row-group-rows", type=ROWS, default=100_000)
+@click.option("--form", type=click.Choice(["encoded", "raw"]), default="encoded")
+@click.option("--model", type=MODELS, default="dcnv2")
+@click.option("--dim", type=ROWS, default=16, help="Embedding width D.")
+@_options([HIDDEN, SCALE, DEVICE])
+@click.option("--precision", type=PRECISIONS, default="fp32")
+@click.option("--gpus", type=COUNTS, default="1", help="A run for each number of GPUs.")
+@click.option("--cores-per-gpu", type=ROWS, default=16, help="Cores of a run, for each GPU.")
+@click.option("--peer/--no-peer", default=True, help="Also run Ray Data with PyTorch.")
+@click.option("--peer-rows", type=ROWS, default=20_000_000, help="Of --rows, the peer is slow.")
+@click.option("--peer-batch", type=ROWS, default=65536, help="Rows of the peer's batches.")
+@click.option("--experiment", default="dpiframe-bench", help="MLflow experiment.")
+@click.option("--mlflow-uri", help="Default: MLFLOW_TRACKING_URI, else sqlite:///mlflow.db.")
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path),
+    help="Default: a fresh one in /dev/shm where there is room, else in TMPDIR.",
+)
+@click.option("--keep", is_flag=True, help="Leave rows, bundle, scores and logs there.")
+@JSON
+def job(folder: Path | None, keep: bool, json_path: Path | None, **options: object) -> None:
+    """Make rows and a model, score them by the job, say how fast it was and what limits it.
+
+    The job runs as its command line in a process of its own and is timed from the command to
+    _SUCCESS. KEY=VALUE are further keys of the job. See docs/bench_job.md.
+    """
+    from pipeline.bench.job.case import JobCase
+    from pipeline.bench.job.measure import bench_job
+    from pipeline.bench.job.report import show
+
+    report = bench_job(JobCase.model_validate(options), folder, keep, click.echo)
+    if json_path:
+        json_path.write_text(report.model_dump_json(indent=1))
+    click.echo(show(report))
+
+
+@command.command("page")
+@click.argument("reports", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
+@click.option("--output", "-o", required=True, type=click.Path(path_type=Path), help="Markdown.")
+def page(reports: tuple[Path, ...], output: Path) -> None:
+    """Make a page of the JSON that `bench job` wrote."""
+    from pipeline.bench.job.report import JobReport
+    from pipeline.bench.job.report import page as markdown
+
+    output.write_text(markdown([JobReport.model_validate_json(p.read_text()) for p in reports]))

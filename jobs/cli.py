@@ -59,7 +59,9 @@ def root() -> None:
 def main() -> None:
     """Run the command line; errors of a job become one line and their exit code."""
     from pipeline.errors import DpiframeError
+    from pipeline.redaction import redact_process
 
+    redact_process()
     try:
         root.main(standalone_mode=False)
     except click.exceptions.Abort:

@@ -13,8 +13,7 @@ def command(runs: tuple[str, ...], mlflow_uri: str | None, as_json: bool) -> Non
     """Compare runs: each is an output folder, an MLflow run id, or the name of an MLflow run."""
     import json
 
-    from pipeline.tracking.comparison.compare import compare, format_comparison
-    from pipeline.tracking.comparison.run_view import load_runs
+    from pipeline.tracking.compare import compare, format_comparison, load_runs
 
     if len(runs) < 2:
         raise click.UsageError("name at least two runs")

@@ -17,11 +17,11 @@ from pipeline.publishing.verify import verify_output
 from pipeline.scoring.job import JobResult, run_job
 
 SHARD_ROWS = 100_000
-MARK = ".dpiframe-demo"  # in a folder that a demo made, and may empty
+MARK = ".dpiframe-demo"  # marks a folder that a demo made and may empty
 
 
 class DemoResult(NamedTuple):
-    """What came out: the job, and how good its scores are on rows that training never saw."""
+    """The job, and the quality of its scores on rows that were not trained on."""
 
     job: JobResult
     auc: float
@@ -30,7 +30,7 @@ class DemoResult(NamedTuple):
 
 
 def run_demo(folder: Path, rows: int, train_rows: int, say: Callable[[str], None]) -> DemoResult:
-    """Run every stage in `folder`, replacing an earlier demo's; `say` is told what happens."""
+    """Run every stage in `folder`, replacing an earlier demo's files; `say` prints progress."""
     clear(folder)
     made = synth(
         SynthOptions(dataset="criteo", output=folder / "rows", rows=rows, rows_per_shard=SHARD_ROWS)
@@ -67,7 +67,7 @@ def run_demo(folder: Path, rows: int, train_rows: int, say: Callable[[str], None
 
 
 def clear(folder: Path) -> None:
-    """Make the folder, or remove an earlier demo's files; ConfigError where they are another's."""
+    """Make the folder, or remove an earlier demo's files; ConfigError if it holds other files."""
     if folder.exists() and any(folder.iterdir()) and not (folder / MARK).exists():
         raise ConfigError(f"{folder} holds files that no demo made; choose another folder")
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Doctor: what is installed here, which backends work, and what to do about what does not."""
+"""Doctor: what is installed, which backends work, and how to fix what does not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PACKAGES = ("dpiframe", "torch", "ray", "pyarrow", "numpy", "mlflow", "pydantic"
 
 
 class Check(NamedTuple):
-    """One line of the report: `ok` is None for a mere fact; `advice` says what to do."""
+    """One line of the report: `ok` None for a plain fact; `advice` says what to do."""
 
     name: str
     ok: bool | None
@@ -56,7 +56,7 @@ def _package(name: str) -> Check:
 def _guarded(name: str, look: Callable[[str], Check]) -> Check:
     try:
         return look(name)
-    except Exception as error:  # a report on a broken machine must still come out
+    except Exception as error:  # the report must be complete on a broken machine, too
         return Check(name, False, f"{type(error).__name__}: {error}", "install the package again")
 
 
@@ -74,15 +74,15 @@ def _cpu(name: str) -> Check:
     import torch
 
     from dpiframe_core import CTRModel, FieldSpec
-    from dpiframe_core.engine.cpu import CpuEngine
+    from dpiframe_core.engine.cpu import CpuBackend
     from dpiframe_core.lowering import lower
     from dpiframe_core.model.builtin import Deep, Features, deepfm
 
     spec = deepfm(Features([FieldSpec(name="a", rows=3, dim=4)]), Deep((8,)))
     model = CTRModel(spec).eval()
     ids, logits = np.array([[0, 1, 2]]), np.empty(3, np.float32)
-    runner = CpuEngine(lower(spec, model.state_dict()), 3, None)
-    runner.run(list(ids), np.empty((0, 3), np.float32), False, logits)
+    backend = CpuBackend(lower(spec, model.state_dict()), 3, None)
+    backend.run(list(ids), np.empty((0, 3), np.float32), False, logits)
     with torch.no_grad():
         error = float(np.abs(logits - model(torch.from_numpy(ids)).numpy()).max())
     if error > 1e-5:
@@ -97,7 +97,7 @@ def _cuda(name: str) -> Check:
     from dpiframe_core.engine.loading import DEVICES
 
     if not _core.build_info()["cuda"]:
-        advice = "to use a GPU, install the CUDA toolkit (nvcc) and then this package again"
+        advice = "to use a GPU, install this package again where nvcc and a GPU are found"
         return Check(name, None, "built without CUDA; jobs run on the CPU engine", advice)
     devices = _core.cuda_device_count()
     if devices == 0:

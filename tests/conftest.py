@@ -10,6 +10,22 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 
+# Folders whose tests are all of one kind.
+MARKERS = {
+    "tests/csrc": "native",
+    "tests/dpiframe_core/features": "native",
+    "tests/faults": "slow",
+    "tests/gpu": "gpu",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for folder, marker in MARKERS.items():
+            if ROOT / folder in item.path.parents:
+                item.add_marker(marker)
+
+
 def _shared(name: str) -> Path:
     path = ROOT.parent / "shared" / name
     if not path.exists():
@@ -46,10 +62,10 @@ def ray_session() -> Iterator[str]:
     """A local cluster for all tests, as starting one takes seconds; its address."""
     import ray
 
-    from pipeline.cluster.machine import usable_cores
     from pipeline.cluster.ray_cluster import quiet_start, start
+    from pipeline.sizing.machine import usable_cores
 
     with quiet_start():
-        start(usable_cores(), store_bytes=256 << 20, workers=4, verbose=False)
+        start(usable_cores(), store_bytes=256 << 20, workers=4, verbose=False, loopback=False)
     yield str(ray.get_runtime_context().gcs_address)
     ray.shutdown()

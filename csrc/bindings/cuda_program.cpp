@@ -88,22 +88,8 @@ void bind_cuda_program(py::module_& module) {
       .def("add_lookup", &CudaProgram::add_lookup, py::arg("slots"), py::arg("out"), py::arg("fm"),
            py::arg("wide"))
       .def("add_load_dense", &CudaProgram::add_load_dense, py::arg("out"))
-      .def("add_copy", &CudaProgram::add_copy, py::arg("x"), py::arg("out"))
-      .def("add_relu", &CudaProgram::add_relu, py::arg("x"), py::arg("out"))
-      .def("add_outer", &CudaProgram::add_outer, py::arg("x"), py::arg("weight"), py::arg("dim"),
-           py::arg("out"))
-      .def("add_batch_norm", &CudaProgram::add_batch_norm, py::arg("x"), py::arg("scale"),
-           py::arg("shift"), py::arg("out"))
-      .def("add_cross_combine", &CudaProgram::add_cross_combine, py::arg("x0"), py::arg("wx"),
-           py::arg("xl"), py::arg("out"))
-      .def("add_cross_v1", &CudaProgram::add_cross_v1, py::arg("x0"), py::arg("xl"),
-           py::arg("weight"), py::arg("bias"), py::arg("out"))
-      .def("add_cross_scalar", &CudaProgram::add_cross_scalar, py::arg("dots"), py::arg("shift"),
-           py::arg("out"))
-      .def("add_scale_shift", &CudaProgram::add_scale_shift, py::arg("x"), py::arg("alpha"),
-           py::arg("beta"), py::arg("out"))
-      .def("add_add", &CudaProgram::add_add, py::arg("xs"), py::arg("bias"), py::arg("out"))
-      .def("add_fm", &CudaProgram::add_fm, py::arg("xs"), py::arg("dim"), py::arg("out"))
+      .def("add_elementwise", &CudaProgram::add_elementwise, py::arg("name"), py::arg("inputs"),
+           py::arg("weights"), py::arg("sizes"), py::arg("out"))
       .def("add_product", &CudaProgram::add_product, py::arg("step"))
       .def("add_head", &CudaProgram::add_head, py::arg("parts"), py::arg("bias"), py::arg("out"))
       .def("add_fused_mlp", &CudaProgram::add_fused_mlp, py::arg("slots"), py::arg("model"))

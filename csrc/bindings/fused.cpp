@@ -85,7 +85,8 @@ bool cross_fp16x3_fits(std::vector<std::int64_t> dims, int num_cross, std::vecto
 std::vector<DeviceLookupField> fields_without_memory(const std::vector<LookupSlot>& slots) {
   std::vector<DeviceLookupField> fields;
   for (const LookupSlot& slot : slots) {
-    const auto* table = slot.table < 0 ? nullptr : reinterpret_cast<const void*>((fields.size() + 1) << 32);
+    const auto* table =
+        slot.table < 0 ? nullptr : reinterpret_cast<const void*>((fields.size() + 1) << 32);
     fields.push_back(
         {table, nullptr, slot.rows, slot.dim, slot.column, slot.oov_row, slot.field, slot.in_fm});
   }

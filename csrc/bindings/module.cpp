@@ -2,7 +2,7 @@
 
 #include "bindings/families.h"
 #include "bindings/numpy_args.h"
-#include "cuda/device_memory_error.h"
+#include "common/device_memory_error.h"
 #include "kernels/embedding/gather_rows_cpu.h"
 
 #ifdef DPIFRAME_WITH_CUDA
@@ -44,16 +44,16 @@ PYBIND11_MODULE(_core, module) {
   py::register_exception<DeviceMemoryError>(module, "DeviceMemoryError", PyExc_RuntimeError);
   module.def("build_info", &build_info);
   module.def("cuda_device_count", &cuda_device_count);
-  bind_device_tensors(module);
+  bind_cpu_kernels(module);
   bind_encode(module);
-  bind_host_memory(module);
-  bind_lookup(module);
+  bind_memory(module);
   bind_parquet(module);
-  bind_scheduler(module);
-  bind_score_statistics(module);
-  bind_stored_columns(module);
+  bind_planner(module);
   bind_zstd(module);
 #ifdef DPIFRAME_WITH_CUDA
-  bind_cuda(module);
+  bind_fused(module);
+  bind_cuda_program(module);
+  bind_cuda_kernels(module);
+  bind_runtime(module);
 #endif
 }

@@ -2,11 +2,14 @@
 
 #include "bindings/families.h"
 #include "bindings/numpy_args.h"
+#include "parquet/column_pages.h"
 #include "parquet/file.h"
+#include "parquet/statistics.h"
 
 namespace dpiframe {
 namespace {
 
+using parquet::ColumnPages;
 using parquet::File;
 using parquet::PhysicalType;
 
@@ -23,6 +26,8 @@ std::optional<std::string> number_type(const File& file, const std::string& name
       return "<f4";
     case PhysicalType::kDouble:
       return "<f8";
+    default:
+      break;
   }
   return {};
 }
@@ -37,8 +42,8 @@ void* memory_of(const std::string& name, const std::string& type, const py::arra
   return writable_argument<double>(out, name, rows);
 }
 
-void read(const File& file, const std::vector<std::string>& names, std::size_t first,
-          std::size_t stop, const std::vector<py::array>& outs) {
+void read_columns(const File& file, const std::vector<std::string>& names, std::size_t first,
+                  std::size_t stop, const std::vector<py::array>& outs) {
   DPIF_CHECK(names.size() == outs.size(), names.size(), " names, but ", outs.size(), " arrays");
   const py::ssize_t rows = file.rows(first, stop);
   std::vector<parquet::Target> targets;
@@ -52,6 +57,43 @@ void read(const File& file, const std::vector<std::string>& names, std::size_t f
   file.read(targets, first, stop);
 }
 
+py::bytes bytes_of(const std::vector<std::uint8_t>& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+py::list statistics_problems(const File& file, const parquet::Limits& limits) {
+  py::list found;
+  for (const parquet::StatisticsProblem& p : parquet::statistics_problems(file.footer(), limits))
+    found.append(py::make_tuple(p.column, p.kind, p.row_group, p.value, p.row_groups));
+  return found;
+}
+
+ColumnPages read_pages(const File& file, const std::vector<std::string>& names, std::size_t first,
+                       std::size_t stop, const py::array& memory) {
+  auto* bytes = writable_argument<std::uint8_t>(memory, "memory", -1);
+  const auto size = static_cast<std::size_t>(memory.size());
+  const py::gil_scoped_release release;
+  return parquet::read_pages(file, names, first, stop, {bytes, size});
+}
+
+template <class Number>
+void* matrix(const ColumnPages& pages, const py::array& out) {
+  Array<Number> array = contiguous_argument<Number>(out, "out", 2, pages.columns);
+  DPIF_CHECK(array.shape(1) == pages.rows && array.writeable(), "out must be writable [",
+             pages.columns, ", ", pages.rows, "], got ", describe(out));
+  DPIF_CHECK((out.flags() & py::detail::npy_api::NPY_ARRAY_ALIGNED_) != 0, "out must be aligned");
+  return array.mutable_data();
+}
+
+void decode_pages(const ColumnPages& pages, const py::array& memory, const py::array& out) {
+  const auto bytes = contiguous_argument<std::uint8_t>(memory, "memory", 1);
+  void* to =
+      pages.number_bytes == 4 ? matrix<std::int32_t>(pages, out) : matrix<std::int64_t>(pages, out);
+  const Bytes stored(bytes.data(), static_cast<std::size_t>(bytes.size()));
+  const py::gil_scoped_release release;
+  parquet::decode_pages_on_cpu(pages, stored, to);
+}
+
 }  // namespace
 
 void bind_parquet(py::module_& module) {
@@ -63,12 +105,31 @@ void bind_parquet(py::module_& module) {
       PyErr_SetFromErrnoWithFilename(PyExc_OSError, error.path.c_str());
     }
   });
+  py::class_<ColumnPages>(module, "ColumnPages")
+      .def_readonly("rows", &ColumnPages::rows)
+      .def_readonly("columns", &ColumnPages::columns)
+      .def_readonly("number_bytes", &ColumnPages::number_bytes)
+      .def_readonly("compressed_bytes", &ColumnPages::compressed_bytes)
+      .def_readonly("uncompressed_bytes", &ColumnPages::uncompressed_bytes)
+      .def_property_readonly("num_pages",
+                             [](const ColumnPages& pages) { return pages.pages.size(); })
+      .def("decode", &decode_pages, py::arg("memory"), py::arg("out"));
   py::class_<File>(module, "ParquetFile")
       .def(py::init<const std::string&>(), py::arg("path"),
            py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly("size", [](const File& file) { return file.bytes().size(); })
+      .def_property_readonly("mtime_ns", [](const File& file) { return file.bytes().mtime_ns(); })
+      .def_property_readonly("footer", [](const File& f) { return bytes_of(f.footer().bytes); })
       .def_property_readonly("group_rows", &File::group_rows)
+      .def("empty", [](const File& f) { return py::bytes(parquet::empty_file(f.footer())); })
+      .def("statistics_problems", &statistics_problems, py::arg("limits"))
       .def("number_type", &number_type, py::arg("name"), py::arg("first"), py::arg("stop"))
-      .def("read", &read, py::arg("names"), py::arg("first"), py::arg("stop"), py::arg("outs"));
+      .def("read", &read_columns, py::arg("names"), py::arg("first"), py::arg("stop"),
+           py::arg("outs"))
+      .def("pages_bytes", &parquet::pages_bytes, py::arg("names"), py::arg("first"),
+           py::arg("stop"), py::call_guard<py::gil_scoped_release>())
+      .def("read_pages", &read_pages, py::arg("names"), py::arg("first"), py::arg("stop"),
+           py::arg("memory"));
 }
 
 }  // namespace dpiframe

@@ -3,29 +3,10 @@
 #include "planner/buffer_plan.h"
 #include "planner/graph.h"
 #include "planner/plan.h"
-#include "runtime/batch_packer.h"
 
 namespace dpiframe {
-namespace {
 
-template <class Number>
-py::array_t<Number> packed(const IdColumns& from, int num_threads) {
-  py::array_t<Number> target({static_cast<py::ssize_t>(from.columns.size()), from.size});
-  void* data = target.mutable_data();
-  const py::gil_scoped_release release;
-  BatchPacker(num_threads).pack(from.columns, from.size, sizeof(Number), data);
-  return target;
-}
-
-py::array pack_ids(const py::sequence& ids, bool to_int64, int num_threads) {
-  const IdColumns columns = id_columns(ids);
-  if (to_int64) return packed<std::int64_t>(columns, num_threads);
-  return packed<std::int32_t>(columns, num_threads);
-}
-
-}  // namespace
-
-void bind_scheduler(py::module_& module) {
+void bind_planner(py::module_& module) {
   py::class_<Graph>(module, "Graph")
       .def(py::init<>())
       .def("add_buffer", &Graph::add_buffer, py::arg("name"), py::arg("bytes"),
@@ -58,8 +39,6 @@ void bind_scheduler(py::module_& module) {
       py::arg("graph"), py::arg("num_streams"), py::arg("policy"));
   module.def("plan_buffers", &plan_buffers, py::arg("graph"), py::arg("plan"),
              py::arg("alignment") = 256);
-  module.def("pack_ids", &pack_ids, py::arg("ids"), py::arg("to_int64") = false,
-             py::arg("num_threads") = 0);
 }
 
 }  // namespace dpiframe

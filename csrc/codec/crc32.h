@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <cstring>
 
-#include "parquet/compact_reader.h"
+#include "common/bytes.h"
 
-namespace dpiframe::parquet {
+namespace dpiframe {
 
 using CrcTables = std::array<std::array<std::uint32_t, 256>, 8>;
 
@@ -39,4 +39,4 @@ inline std::uint32_t crc32(Bytes bytes) {
   return ~crc;
 }
 
-}  // namespace dpiframe::parquet
+}  // namespace dpiframe

@@ -5,9 +5,11 @@
 #include <cstring>
 #include <memory>
 
+#include "codec/snappy.h"
 #include "codec/zstd/decompress_cpu.h"
+#include "common/check.h"
 
-namespace dpiframe::parquet {
+namespace dpiframe {
 namespace {
 
 // The few functions of libzstd's stable interface (zstd.h) that are needed.
@@ -15,7 +17,7 @@ struct Zstd {
   using Context = void;
   Context* (*create_context)();
   std::size_t (*free_context)(Context*);
-  std::size_t (*decompress)(Context*, void* out, std::size_t room, const void* packed,
+  std::size_t (*decompress)(Context*, void* out, std::size_t room, const void* compressed,
                             std::size_t size);
 
   static const Zstd* get() {
@@ -40,14 +42,14 @@ struct Zstd {
   }
 };
 
-void decompress_zstd(Bytes packed, std::span<std::uint8_t> out) {
+void decompress_zstd(Bytes compressed, std::span<std::uint8_t> out) {
   const Zstd* zstd = Zstd::get();
-  if (zstd == nullptr) return unzstd(packed, out);
+  if (zstd == nullptr) return unzstd(compressed, out);
   thread_local const std::unique_ptr<Zstd::Context, std::size_t (*)(Zstd::Context*)> context(
       zstd->create_context(), zstd->free_context);
   const std::size_t got =
-      zstd->decompress(context.get(), out.data(), out.size(), packed.data(), packed.size());
-  DPIF_CHECK(got == out.size(), "a zstd page does not unpack to its ", out.size(), " bytes");
+      zstd->decompress(context.get(), out.data(), out.size(), compressed.data(), compressed.size());
+  DPIF_CHECK(got == out.size(), "a zstd page does not decompress to its ", out.size(), " bytes");
 }
 
 }  // namespace
@@ -62,12 +64,12 @@ bool can_decompress(Codec codec) {
   return false;
 }
 
-void decompress(Codec codec, Bytes packed, std::span<std::uint8_t> out) {
-  if (codec == Codec::kZstd) return decompress_zstd(packed, out);
-  if (codec == Codec::kSnappy) return decompress_snappy(packed, out);
-  DPIF_CHECK(codec == Codec::kNone && packed.size() == out.size(), "a page of ", packed.size(),
-             " bytes that is not compressed should have ", out.size());
-  if (!out.empty()) std::memcpy(out.data(), packed.data(), out.size());
+void decompress(Codec codec, Bytes compressed, std::span<std::uint8_t> out) {
+  if (codec == Codec::kZstd) return decompress_zstd(compressed, out);
+  if (codec == Codec::kSnappy) return decompress_snappy(compressed, out);
+  DPIF_CHECK(codec == Codec::kNone && compressed.size() == out.size(), "a page of ",
+             compressed.size(), " bytes that is not compressed should have ", out.size());
+  if (!out.empty()) std::memcpy(out.data(), compressed.data(), out.size());
 }
 
-}  // namespace dpiframe::parquet
+}  // namespace dpiframe

@@ -1,9 +1,10 @@
-// Snappy's raw format: google/snappy, format_description.txt.
+#include "codec/snappy.h"
+
 #include <cstring>
 
-#include "codec/decompress.h"
+#include "common/check.h"
 
-namespace dpiframe::parquet {
+namespace dpiframe {
 namespace {
 
 // Copies that may write beyond their end do so by this much at most.
@@ -11,13 +12,11 @@ constexpr std::size_t kStep = 16;
 
 class SnappyReader {
  public:
-  SnappyReader(Bytes packed, std::span<std::uint8_t> out) : in_(packed), out_(out) {}
+  SnappyReader(Bytes compressed, std::span<std::uint8_t> out) : in_(compressed), out_(out) {}
 
   void read() {
-    CompactReader head(in_);  // its length is a varint like Thrift's
-    DPIF_CHECK(head.varint() == out_.size(), "a snappy page does not unpack to its ", out_.size(),
+    DPIF_CHECK(varint() == out_.size(), "a snappy page does not decompress to its ", out_.size(),
                " bytes");
-    at_ = head.at();
     while (at_ < in_.size()) {
       const std::uint8_t tag = in_[at_++];
       if ((tag & 3) == 0)
@@ -30,6 +29,17 @@ class SnappyReader {
 
  private:
   static void check(bool fits) { DPIF_CHECK(fits, "a snappy page is corrupt"); }
+
+  std::uint64_t varint() {
+    std::uint64_t value = 0;
+    for (int shift = 0; shift < 64; shift += 7) {
+      const std::size_t next = little_endian(1);
+      value |= std::uint64_t{next & 0x7f} << shift;
+      if (next < 0x80) return value;
+    }
+    check(false);
+    return 0;
+  }
 
   std::size_t little_endian(std::size_t bytes) {
     check(bytes <= in_.size() - at_);
@@ -79,8 +89,8 @@ class SnappyReader {
 
 }  // namespace
 
-void decompress_snappy(Bytes packed, std::span<std::uint8_t> out) {
-  SnappyReader(packed, out).read();
+void decompress_snappy(Bytes compressed, std::span<std::uint8_t> out) {
+  SnappyReader(compressed, out).read();
 }
 
-}  // namespace dpiframe::parquet
+}  // namespace dpiframe

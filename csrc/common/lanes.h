@@ -1,11 +1,17 @@
-// The threads that work on one thing together: a warp on a GPU; one thread on a host, where the
-// same code runs and is tested. All of them call the same functions with the same arguments.
+// Warp primitives for code that also runs on the host: a thread group is a warp on a GPU and one
+// thread on a host, where the same code is tested. All lanes of the group call the same functions
+// with the same arguments.
 #pragma once
 
-#ifdef __CUDACC__
-#define DPIF_EVERYWHERE __host__ __device__ __forceinline__
+#include "common/host_device.h"
+
+// Loops that a GPU unrolls, to keep what they hold in registers; and loops whose body is too large.
+#ifdef __CUDA_ARCH__
+#define DPIF_UNROLL _Pragma("unroll")
+#define DPIF_NO_UNROLL _Pragma("unroll 1")
 #else
-#define DPIF_EVERYWHERE inline
+#define DPIF_UNROLL
+#define DPIF_NO_UNROLL
 #endif
 
 namespace dpiframe::lanes {
@@ -16,8 +22,8 @@ constexpr int kCount = 32;
 constexpr int kCount = 1;
 #endif
 
-// Which one this is, 0 to kCount - 1.
-DPIF_EVERYWHERE int index() {
+// The lane's number, 0 to kCount - 1.
+DPIF_HOST_DEVICE int index() {
 #ifdef __CUDA_ARCH__
   return static_cast<int>(threadIdx.x % kCount);
 #else
@@ -25,19 +31,85 @@ DPIF_EVERYWHERE int index() {
 #endif
 }
 
-// What one of them wrote before, all see behind it.
-DPIF_EVERYWHERE void sync() {
+// Writes before it are visible to all lanes behind it.
+DPIF_HOST_DEVICE void sync() {
 #ifdef __CUDA_ARCH__
   __syncwarp();
 #endif
 }
 
-// Whether it is so for all of them.
-DPIF_EVERYWHERE bool all(bool one) {
+// Whether the predicate holds for all lanes.
+DPIF_HOST_DEVICE bool all(bool one) {
 #ifdef __CUDA_ARCH__
   return __all_sync(0xffffffffu, one) != 0;
 #else
   return one;
+#endif
+}
+
+// The first lane for which the predicate holds; -1: none.
+DPIF_HOST_DEVICE int first(bool one) {
+#ifdef __CUDA_ARCH__
+  return __ffs(static_cast<int>(__ballot_sync(0xffffffffu, one))) - 1;
+#else
+  return one ? 0 : -1;
+#endif
+}
+
+// A number of lanes: those before this one, and all.
+struct Count {
+  int before;
+  int all;
+};
+
+// The lanes for which the predicate holds.
+DPIF_HOST_DEVICE Count count(bool one) {
+#ifdef __CUDA_ARCH__
+  const unsigned mask = __ballot_sync(0xffffffffu, one);
+  return {__popc(mask & ((1u << index()) - 1)), __popc(mask)};
+#else
+  return {0, one ? 1 : 0};
+#endif
+}
+
+// The lanes that have the same value as this one.
+DPIF_HOST_DEVICE Count count_equal(unsigned value) {
+#ifdef __CUDA_ARCH__
+  const unsigned mask = __match_any_sync(0xffffffffu, value);
+  return {__popc(mask & ((1u << index()) - 1)), __popc(mask)};
+#else
+  (void)value;
+  return {0, 1};
+#endif
+}
+
+// The value that `lane` has.
+DPIF_HOST_DEVICE int shuffle(int value, int lane) {
+#ifdef __CUDA_ARCH__
+  return __shfl_sync(0xffffffffu, value, lane);
+#else
+  (void)lane;
+  return value;
+#endif
+}
+
+// The sum of the values of the lanes before this one (an exclusive scan), and of all.
+struct PrefixSum {
+  int before;
+  int all;
+};
+
+DPIF_HOST_DEVICE PrefixSum prefix_sum(int value) {
+#ifdef __CUDA_ARCH__
+  int sum = value;
+  DPIF_UNROLL
+  for (int step = 1; step < kCount; step *= 2) {
+    const int before = __shfl_up_sync(0xffffffffu, sum, step);
+    if (index() >= step) sum += before;
+  }
+  return {sum - value, __shfl_sync(0xffffffffu, sum, kCount - 1)};
+#else
+  return {0, value};
 #endif
 }
 

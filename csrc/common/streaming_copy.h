@@ -1,4 +1,4 @@
-// A copy to memory that this core will not read again soon.
+// A copy by non-temporal stores, to memory that this core will not read again soon.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace dpiframe {
 
-// As memcpy, but no line of the target is fetched only to be overwritten: a third of the traffic
-// of a copy, which is what many cores at work wait for.
+// As memcpy, but no cache line of the target is fetched only to be overwritten, which is a third of
+// a copy's traffic: memory bandwidth is what many cores wait for.
 inline void copy_past_caches(void* target, const void* source, std::size_t bytes) {
   auto* to = static_cast<char*>(target);
   const auto* from = static_cast<const char*>(source);

@@ -1,5 +1,5 @@
-// Memory for embedding tables on the host: rows of 64 bytes that start on a cache line cost one
-// miss each instead of two, and huge pages save the page walk that a random row costs otherwise.
+// Memory for embedding tables on the host: embedding rows of 64 bytes that start on a cache line
+// cost one miss instead of two, and huge pages save the page walk of each random row.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,12 @@
 #include "common/thread_pool.h"
 
 #include <algorithm>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "common/check.h"
 
 #ifdef __linux__
 #include <sched.h>
@@ -9,7 +15,7 @@
 namespace dpiframe {
 namespace {
 
-constexpr std::uint64_t kLeft = 0xffffffff;  // the part of open_ that counts pieces
+constexpr std::uint64_t kLeft = 0xffffffff;  // the part of open_ that counts tasks
 
 void pause() {
 #if defined(__x86_64__)
@@ -17,7 +23,7 @@ void pause() {
 #endif
 }
 
-// Returns once `value` is not `old` any more; somebody must notify it of the change.
+// Returns once `value` differs from `old`; whoever changes it must notify.
 void await_change(const std::atomic<std::uint32_t>& value, std::uint32_t old,
                   std::chrono::microseconds spin) {
   using Clock = std::chrono::steady_clock;
@@ -43,49 +49,71 @@ int num_usable_processors() {
 
 ThreadPool::ThreadPool(int num_threads, std::chrono::microseconds spin) : spin_(spin) {
   if (num_threads <= 0) num_threads = num_usable_processors();
-  for (int i = 1; i < num_threads; ++i) threads_.emplace_back([this] { serve(); });
+  threads_.reserve(num_threads - 1);
+  try {
+    for (int i = 1; i < num_threads; ++i) threads_.emplace_back([this] { serve(); });
+  } catch (const std::system_error& error) {
+    const std::string text = join_message("the system started only ", threads_.size(), " of ",
+                                          num_threads, " threads: ", error.what());
+    stop();  // destroying a std::thread that runs would end the process
+    throw std::runtime_error(text);
+  }
 }
 
 ThreadPool::~ThreadPool() {
+  stop();
+}
+
+void ThreadPool::stop() {
   stop_ = true;
   ++round_;
   round_.notify_all();
   for (std::thread& thread : threads_) thread.join();
 }
 
-void ThreadPool::run(int num_pieces, const std::function<void(int)>& work) {
-  if (num_pieces <= 1 || threads_.empty()) {
-    for (int i = 0; i < num_pieces; ++i) work(i);
+void ThreadPool::run(int num_tasks, const std::function<void(int)>& task) {
+  if (num_tasks <= 1 || threads_.empty()) {
+    for (int i = 0; i < num_tasks; ++i) task(i);
     return;
   }
   const std::lock_guard turn(turn_);
-  work_ = &work;
-  unfinished_ = num_pieces;
+  task_ = &task;
+  unfinished_ = num_tasks;
   const std::uint64_t round = round_ + 1;
-  open_ = round << 32 | static_cast<std::uint32_t>(num_pieces);
+  open_ = round << 32 | static_cast<std::uint32_t>(num_tasks);
   ++round_;
   round_.notify_all();
-  take_pieces();
+  take_tasks();
   for (std::uint32_t left = unfinished_; left != 0; left = unfinished_)
     await_change(unfinished_, left, spin_);
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
 }
 
 void ThreadPool::serve() {
   for (std::uint32_t seen = 0; !stop_;) {
     await_change(round_, seen, spin_);
     seen = round_;
-    take_pieces();
+    take_tasks();
   }
 }
 
-void ThreadPool::take_pieces() {
-  // The round in open_ keeps a thread that slept through the end of one from taking a piece of the
-  // next by an old count. Whoever holds a piece holds the round: work_ is then its own.
+void ThreadPool::take_tasks() {
+  // The round in open_ keeps a thread that slept through the end of one round from taking a task of
+  // the next by an old count. Whoever holds a task holds the round: task_ then belongs to it.
   for (std::uint64_t open = open_; (open & kLeft) != 0;) {
     if (!open_.compare_exchange_weak(open, open - 1)) continue;
-    (*work_)(static_cast<int>(open & kLeft) - 1);
+    run_task(static_cast<int>(open & kLeft) - 1);
     if (--unfinished_ == 0) unfinished_.notify_one();
     open = open_;
+  }
+}
+
+void ThreadPool::run_task(int i) {
+  try {
+    (*task_)(i);
+  } catch (...) {
+    const std::lock_guard lock(failure_guard_);
+    if (!failure_) failure_ = std::current_exception();
   }
 }
 

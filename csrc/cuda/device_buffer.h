@@ -1,14 +1,16 @@
-// Move-only owners of a piece of device memory, on the device that is current when it is made, and
-// of pinned host memory. Where there is too little, the error says how much was asked for and how
-// much is free; the device stays usable.
+// Move-only owners of memory: DeviceBuffer on the device that is current when it is made,
+// PinnedBuffer on the host, DeviceArrays for several host arrays in one allocation. Where memory is
+// short the error says how much was asked for and how much is free; the device stays usable.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "cuda/cuda_check.h"
 
@@ -18,9 +20,10 @@ class DeviceBuffer {
  public:
   DeviceBuffer() = default;
   explicit DeviceBuffer(std::size_t bytes) : bytes_(bytes) {
-    if (bytes == 0 || cudaMalloc(&data_, bytes) == cudaSuccess) return;
-    const cudaError_t status = cudaGetLastError();
-    data_ = nullptr;
+    if (bytes == 0) return;
+    const cudaError_t status = DPIF_CUDA_STATUS(cudaMalloc(&data_, bytes));
+    if (status == cudaSuccess) return;
+    (void)cudaGetLastError();
     const std::string text = join_message("the GPU gave no ", bytes, " bytes", free_memory(), ": ",
                                           cudaGetErrorString(status));
     if (status == cudaErrorMemoryAllocation) throw DeviceMemoryError(text);
@@ -49,26 +52,55 @@ class DeviceBuffer {
 class PinnedBuffer {
  public:
   PinnedBuffer() = default;
-  explicit PinnedBuffer(std::size_t bytes) {
-    if (bytes == 0 || cudaHostAlloc(&data_, bytes, cudaHostAllocMapped) == cudaSuccess) return;
-    const char* reason = cudaGetErrorString(cudaGetLastError());
-    data_ = nullptr;
-    throw std::runtime_error(
-        join_message("no ", bytes, " bytes of page-locked host memory: ", reason));
+  explicit PinnedBuffer(std::size_t bytes) : bytes_(bytes) {
+    if (bytes == 0) return;
+    const cudaError_t status = DPIF_CUDA_STATUS(cudaHostAlloc(&data_, bytes, cudaHostAllocMapped));
+    if (status == cudaSuccess) return;
+    (void)cudaGetLastError();
+    throw std::runtime_error(join_message(
+        "no ", bytes, " bytes of page-locked host memory: ", cudaGetErrorString(status)));
   }
   ~PinnedBuffer() {
     if (data_ != nullptr) DPIF_CUDA_WARN(cudaFreeHost(data_));
   }
-  PinnedBuffer(PinnedBuffer&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
+  PinnedBuffer(PinnedBuffer&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
   PinnedBuffer& operator=(PinnedBuffer&& other) noexcept {
     std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
     return *this;
   }
 
   void* get() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
 
  private:
   void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+// Copies of host arrays, each at a multiple of 256 bytes.
+class DeviceArrays {
+ public:
+  DeviceArrays() = default;
+  explicit DeviceArrays(const std::vector<std::span<const std::byte>>& arrays) {
+    std::size_t bytes = 0;
+    for (const auto& array : arrays) {
+      offsets_.push_back(bytes);
+      bytes += (array.size() + 255) / 256 * 256;
+    }
+    memory_ = DeviceBuffer(bytes);
+    for (std::size_t i = 0; i < arrays.size(); ++i)
+      DPIF_CUDA_CHECK(
+          cudaMemcpy(at(i), arrays[i].data(), arrays[i].size(), cudaMemcpyHostToDevice));
+  }
+
+  void* at(std::size_t i) const { return static_cast<char*>(memory_.get()) + offsets_[i]; }
+  std::size_t bytes() const { return memory_.bytes(); }
+
+ private:
+  DeviceBuffer memory_;
+  std::vector<std::size_t> offsets_;
 };
 
 }  // namespace dpiframe

@@ -1,6 +1,6 @@
-// Programmatic dependent launch: where kernels follow one another on a stream, the next one is
-// launched while this one still runs. It gets ready and waits until all before it is done and can
-// be read and overwritten. Older GPUs than Hopper launch it when this one is done.
+// Programmatic dependent launch: the next kernel of a stream is launched while this one still runs,
+// sets itself up, and waits until the kernels before it have ended and their writes are visible.
+// GPUs older than Hopper launch it after this one.
 #pragma once
 
 #include "cuda/cuda_check.h"

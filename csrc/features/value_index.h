@@ -13,7 +13,6 @@
 #include "common/check.h"
 #include "features/strings.h"
 #include "features/xxh64.h"
-#include "features/xxh64_rounds.h"
 
 namespace dpiframe {
 

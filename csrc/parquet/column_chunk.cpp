@@ -36,7 +36,8 @@ void check_plain(Bytes values, std::span<Number> out) {
 }  // namespace
 
 template <class Number>
-void ChunkReader<Number>::read(Bytes chunk, Codec codec, bool optional, std::span<Number> out) {
+void ColumnChunkReader<Number>::read(Bytes chunk, Codec codec, bool optional,
+                                     std::span<Number> out) {
   codec_ = codec, optional_ = optional, has_dictionary_ = false;
   dictionary_.clear();  // that of the chunk before
   while (!out.empty()) {
@@ -56,15 +57,15 @@ void ChunkReader<Number>::read(Bytes chunk, Codec codec, bool optional, std::spa
 }
 
 template <class Number>
-void ChunkReader<Number>::read_dictionary(const PageHeader& page, Bytes stored) {
+void ColumnChunkReader<Number>::read_dictionary(const PageHeader& page, Bytes stored) {
   DPIF_CHECK(!has_dictionary_, "a column has two dictionaries");
   DPIF_CHECK(page.encoding == Encoding::kPlain || page.encoding == Encoding::kPlainDictionary,
              "a dictionary of encoding ", static_cast<int>(page.encoding));
   constexpr std::int64_t kNumberBytes = sizeof(Number);
-  DPIF_CHECK(page.num_values >= 0 && page.num_values <= page.unpacked_bytes / kNumberBytes,
-             "a dictionary of ", page.num_values, " numbers has only ", page.unpacked_bytes,
+  DPIF_CHECK(page.num_values >= 0 && page.num_values <= page.uncompressed_bytes / kNumberBytes,
+             "a dictionary of ", page.num_values, " numbers has only ", page.uncompressed_bytes,
              " bytes");
-  const Bytes values = unpacked(stored, page.unpacked_bytes, true);
+  const Bytes values = uncompressed(stored, page.uncompressed_bytes, true);
   dictionary_.resize(page.num_values);
   check_plain(values, std::span<Number>(dictionary_));
   if (!dictionary_.empty())
@@ -73,21 +74,23 @@ void ChunkReader<Number>::read_dictionary(const PageHeader& page, Bytes stored) 
 }
 
 template <class Number>
-void ChunkReader<Number>::read_data(const PageHeader& page, Bytes stored, std::span<Number> out) {
+void ColumnChunkReader<Number>::read_data(const PageHeader& page, Bytes stored,
+                                          std::span<Number> out) {
   if (page.type == PageType::kDataV2) {
     const Bytes levels = stored.first(page.level_bytes).subspan(page.repetition_bytes);
     DPIF_CHECK(page.num_nulls == 0 && (!optional_ || all_present(levels, page.num_values)),
                "there are nulls");
-    const Bytes values = unpacked(stored.subspan(page.level_bytes),
-                                  page.unpacked_bytes - page.level_bytes, page.compressed);
+    const Bytes values = uncompressed(stored.subspan(page.level_bytes),
+                                      page.uncompressed_bytes - page.level_bytes, page.compressed);
     return read_values(page.encoding, values, out);
   }
-  const Bytes values = unpacked(stored, page.unpacked_bytes, true);
+  const Bytes values = uncompressed(stored, page.uncompressed_bytes, true);
   read_values(page.encoding, optional_ ? behind_levels(values, page) : values, out);
 }
 
 template <class Number>
-void ChunkReader<Number>::read_values(Encoding encoding, Bytes values, std::span<Number> out) {
+void ColumnChunkReader<Number>::read_values(Encoding encoding, Bytes values,
+                                            std::span<Number> out) {
   if (encoding == Encoding::kPlain) {
     check_plain(values, out);
     return copy_past_caches(out.data(), values.data(), out.size_bytes());
@@ -102,19 +105,19 @@ void ChunkReader<Number>::read_values(Encoding encoding, Bytes values, std::span
 }
 
 template <class Number>
-Bytes ChunkReader<Number>::unpacked(Bytes packed, std::int64_t size, bool compressed) {
+Bytes ColumnChunkReader<Number>::uncompressed(Bytes stored, std::int64_t size, bool compressed) {
   if (!compressed || codec_ == Codec::kNone) {
-    DPIF_CHECK(static_cast<std::int64_t>(packed.size()) == size, "a page of ", packed.size(),
+    DPIF_CHECK(static_cast<std::int64_t>(stored.size()) == size, "a page of ", stored.size(),
                " bytes that is not compressed should have ", size);
-    return packed;
+    return stored;
   }
   const std::span<std::uint8_t> page = page_.take(size + kPagePadding).first(size);
   // An empty page of version 2 may be stored as nothing at all.
-  if (size > 0 || !packed.empty()) decompress(codec_, packed, page);
+  if (size > 0 || !stored.empty()) decompress(codec_, stored, page);
   return page;
 }
 
-template class ChunkReader<std::int32_t>;
-template class ChunkReader<std::int64_t>;
+template class ColumnChunkReader<std::int32_t>;
+template class ColumnChunkReader<std::int64_t>;
 
 }  // namespace dpiframe::parquet

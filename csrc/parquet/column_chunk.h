@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "parquet/dictionary_values.h"
 #include "parquet/page_header.h"
+#include "parquet/rle_bit_packed.h"
 
 namespace dpiframe::parquet {
 
@@ -30,7 +30,7 @@ class ScratchBytes {
 // Reads chunks of 4-byte (int32_t) or 8-byte (int64_t) numbers of any kind; keeps its memory from
 // one to the next.
 template <class Number>
-class ChunkReader {
+class ColumnChunkReader {
  public:
   // Fills `out`, the rows of a row group, from the chunk; kPagePadding bytes behind it must be
   // readable. Throws std::invalid_argument where it is corrupt, holds nulls or an encoding that is
@@ -41,8 +41,8 @@ class ChunkReader {
   void read_dictionary(const PageHeader& page, Bytes stored);
   void read_data(const PageHeader& page, Bytes stored, std::span<Number> out);
   void read_values(Encoding encoding, Bytes values, std::span<Number> out);
-  // The page decompressed, in scratch memory where it was compressed.
-  Bytes unpacked(Bytes packed, std::int64_t size, bool compressed);
+  // The bytes of a page, decompressed to scratch memory where it is compressed.
+  Bytes uncompressed(Bytes stored, std::int64_t size, bool compressed);
 
   Codec codec_{};
   bool optional_ = false;

@@ -3,14 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string_view>
 
+#include "common/bytes.h"
 #include "common/check.h"
 
 namespace dpiframe::parquet {
-
-using Bytes = std::span<const std::uint8_t>;
 
 class CompactReader {
  public:
@@ -27,12 +25,15 @@ class CompactReader {
     kList,
     kSet,
     kMap,
-    kStruct
+    kStruct,
+    kUuid
   };
 
   explicit CompactReader(Bytes bytes, std::size_t at = 0) : bytes_(bytes), at_(at) {}
 
   std::size_t at() const { return at_; }
+  // The bytes read since `from`.
+  Bytes since(std::size_t from) const { return bytes_.subspan(from, at_ - from); }
 
   std::uint8_t byte() {
     DPIF_CHECK(at_ < bytes_.size(), "cut off in a header");
@@ -104,6 +105,7 @@ class CompactReader {
     DPIF_CHECK(count <= bytes_.size() - at_, "cut off in a header");
     at_ += count;
   }
+  void skip_entry(Type type);
   void skip_map();
 
   Bytes bytes_;

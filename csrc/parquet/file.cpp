@@ -1,6 +1,7 @@
 #include "parquet/file.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "parquet/column_chunk.h"
@@ -8,7 +9,7 @@
 namespace dpiframe::parquet {
 namespace {
 
-constexpr std::string_view kMagic = "PAR1";
+constexpr std::string_view kMagic = "PAR1", kEncryptedMagic = "PARE";
 constexpr std::int64_t kTail = 8;               // length of the footer, magic
 constexpr std::int64_t kFooterGuess = 1 << 16;  // most footers come with the first read
 // One read takes neighbouring chunks up to this size, with gaps between them up to that one: not
@@ -17,26 +18,40 @@ constexpr std::int64_t kMostRead = 1 << 20;
 constexpr std::int64_t kMostGap = 256 << 10;
 
 Footer read_footer(const FileBytes& file) {
-  DPIF_CHECK(file.size() >= kTail + 4, "a file of ", file.size(), " bytes is no parquet file");
+  DPIF_CHECK(file.size() > 0, "the file is empty (0 bytes)");
+  DPIF_CHECK(file.size() >= kTail + 4, file.size(), " bytes are too few for a parquet file");
+  std::array<std::uint8_t, 4> head;
+  file.read(0, head);
   std::vector<std::uint8_t> end(std::min(file.size(), kFooterGuess));
-  file.read(file.size() - static_cast<std::int64_t>(end.size()), end);
+  file.read(file.size() - std::ssize(end), end);
   const std::uint8_t* tail = end.data() + end.size() - kTail;
-  DPIF_CHECK(std::memcmp(tail + 4, kMagic.data(), kMagic.size()) == 0, "it does not end with PAR1");
+  const auto is = [](std::string_view magic, const std::uint8_t* bytes) {
+    return std::memcmp(bytes, magic.data(), magic.size()) == 0;
+  };
+  DPIF_CHECK(!is(kEncryptedMagic, tail + 4), "its footer is encrypted, which is not supported");
+  DPIF_CHECK(is(kMagic, tail + 4) && is(kMagic, head.data()),
+             "it does not begin and end like parquet: truncated, or no parquet");
   std::uint32_t length = 0;
   std::memcpy(&length, tail, sizeof(length));
-  DPIF_CHECK(length <= file.size() - kTail, "the footer has ", length, " bytes, the file only ",
-             file.size());
-  if (length + kTail > static_cast<std::int64_t>(end.size())) {
+  DPIF_CHECK(length <= file.size() - kTail - 4, "a footer of ", length, " bytes does not fit ",
+             file.size(), " bytes");
+  if (length + kTail > std::ssize(end)) {
     end.resize(length + kTail);
-    file.read(file.size() - static_cast<std::int64_t>(end.size()), end);
+    file.read(file.size() - std::ssize(end), end);
   }
-  return parse_footer(Bytes(end).last(length + kTail).first(length));
+  end.resize(end.size() - kTail);
+  try {
+    return parse_footer({end.end() - length, end.end()});
+  } catch (const std::invalid_argument& error) {
+    DPIF_CHECK(false, "its footer cannot be read: ", error.what());
+    throw;
+  }
 }
 
 // A chunk and where its numbers go.
-struct Piece {
-  const Chunk* chunk;
-  const Target* target;
+struct ChunkTarget {
+  const ColumnChunk* chunk;
+  const Target* column;
   bool optional;
   void* out;
 };
@@ -44,43 +59,44 @@ struct Piece {
 // Memory of a thread, kept from one unit to the next.
 struct Readers {
   ScratchBytes file;
-  ChunkReader<std::int32_t> narrow;
-  ChunkReader<std::int64_t> wide;
+  ColumnChunkReader<std::int32_t> narrow;
+  ColumnChunkReader<std::int64_t> wide;
 };
 
 template <class Number>
-void decode(ChunkReader<Number>& reader, Bytes bytes, const Piece& piece, std::int64_t rows) {
-  reader.read(bytes, piece.chunk->codec, piece.optional,
-              {static_cast<Number*>(piece.out), static_cast<std::size_t>(rows)});
+void decode(ColumnChunkReader<Number>& reader, Bytes bytes, const ChunkTarget& target,
+            std::int64_t rows) {
+  reader.read(bytes, target.chunk->codec, target.optional,
+              {static_cast<Number*>(target.out), static_cast<std::size_t>(rows)});
 }
 
-// Decodes pieces that lie in `bytes`, which begins at `begin` in the file.
-void decode_all(Readers& readers, Bytes bytes, std::int64_t begin, std::span<const Piece> pieces,
-                std::int64_t rows) {
-  for (const Piece& piece : pieces) {
-    const Bytes chunk = bytes.subspan(piece.chunk->begin - begin, piece.chunk->bytes);
+// Decodes chunks that lie in `bytes`, which begins at `begin` in the file.
+void decode_all(Readers& readers, Bytes bytes, std::int64_t begin,
+                std::span<const ChunkTarget> chunks, std::int64_t rows) {
+  for (const ChunkTarget& target : chunks) {
+    const Bytes chunk = bytes.subspan(target.chunk->begin - begin, target.chunk->bytes);
     try {
-      if (piece.target->number_bytes == sizeof(std::int32_t))
-        decode(readers.narrow, chunk, piece, rows);
+      if (target.column->number_bytes == sizeof(std::int32_t))
+        decode(readers.narrow, chunk, target, rows);
       else
-        decode(readers.wide, chunk, piece, rows);
+        decode(readers.wide, chunk, target, rows);
     } catch (const std::invalid_argument& error) {
-      DPIF_CHECK(false, "column ", piece.target->name, ": ", error.what());
+      DPIF_CHECK(false, "column ", target.column->name, ": ", error.what());
     }
   }
 }
 
-// Reads the pieces of one row group.
-void read_group(const FileBytes& file, std::vector<Piece> pieces, std::int64_t rows) {
+// Reads the chunks of one row group.
+void read_group(const FileBytes& file, std::vector<ChunkTarget> chunks, std::int64_t rows) {
   thread_local Readers readers;
-  std::ranges::sort(pieces, {}, [](const Piece& piece) { return piece.chunk->begin; });
-  for (auto next = pieces.begin(); next != pieces.end();) {
+  std::ranges::sort(chunks, {}, [](const ChunkTarget& target) { return target.chunk->begin; });
+  for (auto next = chunks.begin(); next != chunks.end();) {
     const auto first = next;
     const std::int64_t begin = first->chunk->begin;
     std::int64_t end = begin;
-    for (; next != pieces.end(); ++next) {
-      const Chunk& chunk = *next->chunk;
-      DPIF_CHECK(chunk.bytes <= file.size() - chunk.begin, "column ", next->target->name,
+    for (; next != chunks.end(); ++next) {
+      const ColumnChunk& chunk = *next->chunk;
+      DPIF_CHECK(chunk.bytes <= file.size() - chunk.begin, "column ", next->column->name,
                  " lies behind the end of the file");
       const std::int64_t grown = std::max(end, chunk.begin + chunk.bytes);
       if (next != first && (grown - begin > kMostRead || chunk.begin - end > kMostGap)) break;
@@ -122,7 +138,7 @@ std::optional<PhysicalType> File::readable(std::string_view name, std::size_t fi
   const Column& column = found->second;
   for (std::size_t g = first; g < stop; ++g) {
     const std::int64_t rows = footer_.groups[g].rows;
-    const Chunk& chunk = footer_.groups[g].chunks[column.leaf];
+    const ColumnChunk& chunk = footer_.groups[g].chunks[column.leaf];
     if (chunk.type != column.type || chunk.values != rows || (rows > 0 && !chunk.readable))
       return {};
   }
@@ -138,14 +154,14 @@ void File::read(const std::vector<Target>& targets, std::size_t first, std::size
   std::int64_t row = 0;
   for (std::size_t g = first; g < stop; ++g) {
     const RowGroup& group = footer_.groups[g];
-    std::vector<Piece> pieces;
+    std::vector<ChunkTarget> chunks;
     for (const Target& target : targets) {
       const Column& column = footer_.columns.find(target.name)->second;
       void* out = static_cast<char*>(target.out) + row * target.number_bytes;
-      pieces.push_back({&group.chunks[column.leaf], &target, column.optional, out});
+      chunks.push_back({&group.chunks[column.leaf], &target, column.optional, out});
     }
     try {
-      if (group.rows > 0) read_group(bytes_, std::move(pieces), group.rows);
+      if (group.rows > 0) read_group(bytes_, std::move(chunks), group.rows);
     } catch (const std::invalid_argument& error) {
       DPIF_CHECK(false, "row group ", g, ", ", error.what());
     }

@@ -13,7 +13,10 @@ namespace dpiframe::parquet {
 namespace {
 
 int open_file(const std::string& path) {
-  DPIF_CHECK(path.find('\0') == std::string::npos, "a path with a zero byte");
+  if (path.find('\0') != std::string::npos) {
+    errno = EINVAL;
+    return -1;
+  }
   return open(path.c_str(), O_RDONLY | O_CLOEXEC);
 }
 
@@ -29,6 +32,7 @@ FileBytes::FileBytes(std::string path) : path_(std::move(path)), descriptor_(ope
     throw FileError(error, path_);
   }
   size_ = facts.st_size;
+  mtime_ns_ = facts.st_mtim.tv_sec * std::int64_t{1'000'000'000} + facts.st_mtim.tv_nsec;
 }
 
 FileBytes::~FileBytes() {
@@ -40,7 +44,7 @@ void FileBytes::read(std::int64_t position, std::span<std::uint8_t> bytes) const
     const ssize_t got = pread(descriptor_, bytes.data(), bytes.size(), position);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw FileError(errno, path_);
-    DPIF_CHECK(got > 0, "the file ends where its footer tells of more");
+    DPIF_CHECK(got > 0, "it became shorter while it was read");
     bytes = bytes.subspan(got);
     position += got;
   }

@@ -24,6 +24,7 @@ class FileBytes {
   FileBytes& operator=(const FileBytes&) = delete;
 
   std::int64_t size() const { return size_; }
+  std::int64_t mtime_ns() const { return mtime_ns_; }  // time of the last modification
   // Fills `bytes` from the position on. FileError; std::invalid_argument where the file ends
   // before.
   void read(std::int64_t position, std::span<std::uint8_t> bytes) const;
@@ -32,6 +33,7 @@ class FileBytes {
   std::string path_;
   int descriptor_;
   std::int64_t size_ = 0;
+  std::int64_t mtime_ns_ = 0;
 };
 
 }  // namespace dpiframe::parquet

@@ -1,16 +1,59 @@
 #include "parquet/footer.h"
 
-#include <algorithm>
+#include <array>
+#include <bit>
+#include <optional>
 
 #include "codec/decompress.h"
+#include "parquet/statistics.h"
 
 namespace dpiframe::parquet {
 namespace {
 
+using Type = CompactReader::Type;
+
 constexpr std::int64_t kNotThere = -1;
-constexpr std::int64_t kConvertedInt32 = 17, kConvertedInt64 = 18;
-constexpr std::int64_t kLogicalInteger = 10;
+constexpr std::int64_t kConvertedDecimal = 5, kConvertedTimestamp = 10;
+constexpr std::int64_t kConvertedUint8 = 11, kConvertedUint64 = 14;
+constexpr std::int64_t kConvertedInt8 = 15, kConvertedInt32 = 17, kConvertedInt64 = 18;
+constexpr std::int64_t kLogicalDecimal = 5, kLogicalTimestamp = 8;
+constexpr std::int64_t kLogicalInteger = 10, kLogicalFloat16 = 15;
 constexpr std::int64_t kRepeated = 2;
+constexpr std::string_view kArrowSchema = "ARROW:schema";
+// Arrow converts a schema by recursion; real ones nest a few levels.
+constexpr std::size_t kDeepestSchema = 256;
+
+// The fields that parquet.thrift requires in a struct, by id, with their types.
+class RequiredFields {
+ public:
+  explicit RequiredFields(std::initializer_list<std::pair<int, Type>> fields) {
+    for (const auto& [id, type] : fields) types_[id] = type, missing_ |= 1u << id;
+  }
+  void see(std::int64_t id, Type type) {
+    if (type == Type::kFalse) type = Type::kTrue;  // a bool
+    if (id > 0 && id < kIds && types_[id] == type) missing_ &= ~(1u << id);
+  }
+  void check(std::string_view name) const {
+    DPIF_CHECK(missing_ == 0, "a ", name, " lacks field ", std::countr_zero(missing_));
+  }
+
+ private:
+  static constexpr int kIds = 16;
+  std::array<Type, kIds> types_{};
+  std::uint32_t missing_ = 0;
+};
+
+// Skips a list of structs that have these required fields.
+void skip_structs(CompactReader& reader, std::string_view name, const RequiredFields& fields) {
+  reader.list([&](Type) {
+    RequiredFields required = fields;
+    reader.fields([&](std::int64_t id, Type type) {
+      required.see(id, type);
+      reader.skip(type);
+    });
+    required.check(name);
+  });
+}
 
 struct SchemaElement {
   std::string_view name;
@@ -21,10 +64,11 @@ struct SchemaElement {
   std::int64_t logical = kNotThere;
   std::int64_t bits = 0;
   bool is_signed = true;
+
+  bool is_leaf() const { return children == 0 && type != kNotThere; }
 };
 
 void read_logical_type(CompactReader& reader, SchemaElement& element) {
-  using Type = CompactReader::Type;
   reader.fields([&](std::int64_t kind, Type outer) {
     element.logical = kind;
     if (kind != kLogicalInteger || outer != Type::kStruct) return reader.skip(outer);
@@ -42,9 +86,10 @@ void read_logical_type(CompactReader& reader, SchemaElement& element) {
 }
 
 SchemaElement read_schema_element(CompactReader& reader) {
-  using Type = CompactReader::Type;
   SchemaElement element;
+  RequiredFields required({{4, Type::kBinary}});
   reader.fields([&](std::int64_t id, Type type) {
+    required.see(id, type);
     if (id == 1 && type == Type::kI32) {
       element.type = reader.integer();
     } else if (id == 3 && type == Type::kI32) {
@@ -61,6 +106,7 @@ SchemaElement read_schema_element(CompactReader& reader) {
       reader.skip(type);
     }
   });
+  required.check("schema element");
   return element;
 }
 
@@ -70,7 +116,6 @@ bool is_plain(const SchemaElement& element) {
   const bool is_int64 = element.type == static_cast<int>(PhysicalType::kInt64);
   const bool is_float = element.type == static_cast<int>(PhysicalType::kFloat) ||
                         element.type == static_cast<int>(PhysicalType::kDouble);
-  if (element.repetition == kRepeated) return false;
   if (is_float) return element.converted == kNotThere && element.logical == kNotThere;
   if (!is_int32 && !is_int64) return false;
   if (element.converted != kNotThere &&
@@ -80,32 +125,95 @@ bool is_plain(const SchemaElement& element) {
                                           element.bits == (is_int32 ? 32 : 64));
 }
 
-// Steps over the element at `next` and all below it; returns how many leaves there are.
-std::size_t pass_leaves(const std::vector<SchemaElement>& schema, std::size_t& next) {
-  std::size_t leaves = 0;
-  for (std::int64_t open = 1; open > 0; --open) {
-    DPIF_CHECK(next < schema.size(), "the schema is cut off");
-    const std::int64_t children = schema[next++].children;
-    DPIF_CHECK(children >= 0 && children <= static_cast<std::int64_t>(schema.size()),
-               "the schema has an element with ", children, " children");
-    leaves += children == 0;
-    open += children;
-  }
-  return leaves;
+// Whether parquet orders the values of a column as signed numbers.
+bool is_signed(const SchemaElement& element) {
+  const auto within = [](std::int64_t kind, std::int64_t first, std::int64_t last) {
+    return kind >= first && kind <= last;
+  };
+  if (element.logical == kLogicalInteger) return element.is_signed;
+  if (element.logical != kNotThere)
+    return within(element.logical, kLogicalDecimal, kLogicalTimestamp) ||
+           element.logical == kLogicalFloat16;
+  if (element.converted != kNotThere)
+    return within(element.converted, kConvertedDecimal, kConvertedTimestamp) ||
+           within(element.converted, kConvertedInt8, kConvertedInt64);
+  return element.type != static_cast<int>(PhysicalType::kInt96) &&
+         element.type < static_cast<int>(PhysicalType::kByteArray);
 }
 
-std::map<std::string, Column, std::less<>> top_level_columns(
-    const std::vector<SchemaElement>& schema) {
-  std::map<std::string, Column, std::less<>> columns;
-  std::size_t next = 1, leaf = 0;  // the first element is the root
-  while (next < schema.size()) {
-    const SchemaElement& element = schema[next];
-    Column column{leaf, static_cast<PhysicalType>(element.type),
-                  element.children == 0 && is_plain(element), element.repetition == 1};
-    leaf += pass_leaves(schema, next);
-    const auto [place, is_new] = columns.emplace(element.name, column);
-    if (!is_new) place->second.plain = false;  // two of one name: not for us to choose
+int integer_bits(const SchemaElement& element) {
+  const int physical = element.type == static_cast<int>(PhysicalType::kInt32) ? 32 : 64;
+  std::int64_t bits = physical;
+  if (element.logical == kLogicalInteger)
+    bits = element.bits;
+  else if (element.logical == kNotThere && element.converted >= kConvertedUint8 &&
+           element.converted <= kConvertedInt64)
+    bits = std::int64_t{8} << (element.converted - kConvertedUint8) % 4;
+  return bits == 8 || bits == 16 || bits == 32 || bits == 64 ? static_cast<int>(bits) : physical;
+}
+
+// A column of values, with the numbers of its levels.
+struct Leaf {
+  PhysicalType type;
+  std::int64_t definition_levels;
+  std::int64_t repetition_levels;
+};
+
+// Appends the leaves at or below the element at `next`, and steps over all these elements. The
+// levels count from there.
+void pass_leaves(const std::vector<SchemaElement>& schema, std::size_t& next,
+                 std::vector<Leaf>& leaves) {
+  struct Group {
+    std::int64_t children;  // still to come
+    std::int64_t definition_levels;
+    std::int64_t repetition_levels;
+  };
+  std::vector<Group> open{{1, 1, 1}};
+  while (!open.empty()) {
+    if (open.back().children-- == 0) {
+      open.pop_back();
+      continue;
+    }
+    DPIF_CHECK(next < schema.size(), "the schema is cut off");
+    const SchemaElement& element = schema[next++];
+    DPIF_CHECK(element.children >= 0, "the schema has an element with ", element.children,
+               " children");
+    DPIF_CHECK(open.size() < kDeepestSchema, "the schema nests deeper than ", kDeepestSchema);
+    const std::int64_t definition_levels =
+        open.back().definition_levels + (element.repetition != 0);
+    const std::int64_t repetition_levels =
+        open.back().repetition_levels + (element.repetition == kRepeated);
+    if (element.is_leaf())
+      leaves.push_back(
+          {static_cast<PhysicalType>(element.type), definition_levels, repetition_levels});
+    open.push_back({element.children, definition_levels, repetition_levels});
   }
+}
+
+// The columns, and all leaves of the schema.
+std::map<std::string_view, Column> top_level_columns(const std::vector<SchemaElement>& schema,
+                                                     std::vector<Leaf>& leaves) {
+  std::map<std::string_view, Column> columns;
+  DPIF_CHECK(!schema.empty(), "the schema is empty");
+  std::size_t next = 1;
+  for (std::int64_t children = schema[0].children; children > 0; --children) {
+    DPIF_CHECK(next < schema.size(), "the schema is cut off");
+    const SchemaElement& element = schema[next];
+    Column column;
+    column.leaf = leaves.size();
+    column.type = static_cast<PhysicalType>(element.type);
+    column.integer_bits = integer_bits(element);
+    column.is_signed = is_signed(element);
+    column.flat = element.is_leaf() && element.repetition != kRepeated;
+    column.plain = column.flat && is_plain(element);
+    column.optional = element.repetition == 1;
+    pass_leaves(schema, next, leaves);
+    const auto [place, is_new] = columns.emplace(element.name, column);
+    if (is_new) continue;
+    if (column.flat) place->second = column;
+    place->second.plain = false;  // two of one name: not for us to choose
+  }
+  DPIF_CHECK(next == schema.size(), "the schema has elements behind its end");
   return columns;
 }
 
@@ -121,11 +229,37 @@ bool known_encoding(std::int64_t encoding) {
   return false;
 }
 
-void read_chunk_metadata(CompactReader& reader, Chunk& chunk) {
-  using Type = CompactReader::Type;
+// SizeStatistics: how many values have each of the levels.
+void read_size_statistics(CompactReader& reader, ColumnChunk& chunk) {
+  const auto size_of_list = [&] {
+    std::int64_t size = 0;
+    reader.list([&](Type) { ++size, (void)reader.integer(); });
+    return size;
+  };
+  reader.fields([&](std::int64_t id, Type type) {
+    chunk.counts_text_bytes |= id == 1 && type == Type::kI64;
+    if (id == 2 && type == Type::kList)
+      chunk.repetition_levels = size_of_list();
+    else if (id == 3 && type == Type::kList)
+      chunk.definition_levels = size_of_list();
+    else
+      reader.skip(type);
+  });
+}
+
+void read_column_metadata(CompactReader& reader, ColumnChunk& chunk) {
   std::int64_t data = kNotThere, dictionary = kNotThere;
   chunk.readable = true;
+  RequiredFields required({{1, Type::kI32},
+                           {2, Type::kList},
+                           {3, Type::kList},
+                           {4, Type::kI32},
+                           {5, Type::kI64},
+                           {6, Type::kI64},
+                           {7, Type::kI64},
+                           {9, Type::kI64}});
   reader.fields([&](std::int64_t id, Type type) {
+    required.see(id, type);
     if (id == 1 && type == Type::kI32) {
       chunk.type = static_cast<PhysicalType>(reader.integer());
     } else if (id == 2 && type == Type::kList) {
@@ -142,84 +276,170 @@ void read_chunk_metadata(CompactReader& reader, Chunk& chunk) {
     } else if (id == 11 && type == Type::kI64) {
       dictionary = reader.integer();
     } else if (id == 12 && type == Type::kStruct) {
-      reader.fields([&](std::int64_t fact, Type inner) {
-        if (fact == 3 && inner == Type::kI64)
-          chunk.readable &= reader.integer() == 0;  // nulls
-        else
-          reader.skip(inner);
-      });
+      const std::size_t from = reader.at();
+      chunk.readable &= read_statistics(reader).nulls.value_or(0) == 0;
+      chunk.statistics = reader.since(from);
+    } else if (id == 8 && type == Type::kList) {
+      skip_structs(reader, "key-value pair", RequiredFields({{1, Type::kBinary}}));
+    } else if (id == 13 && type == Type::kList) {
+      skip_structs(reader, "page's encoding",
+                   RequiredFields({{1, Type::kI32}, {2, Type::kI32}, {3, Type::kI32}}));
+    } else if (id == 16 && type == Type::kStruct) {
+      read_size_statistics(reader, chunk);
     } else {
       reader.skip(type);
     }
   });
+  required.check("column chunk's metadata");
   chunk.begin = dictionary > 0 && dictionary < data ? dictionary : data;
 }
 
-Chunk read_chunk(CompactReader& reader) {
-  using Type = CompactReader::Type;
-  Chunk chunk;
+ColumnChunk read_column_chunk(CompactReader& reader) {
+  ColumnChunk chunk;
   bool elsewhere = false;  // in another file, or encrypted
+  RequiredFields required({{2, Type::kI64}});
   reader.fields([&](std::int64_t id, Type type) {
-    if (id == 3 && type == Type::kStruct) return read_chunk_metadata(reader, chunk);
+    required.see(id, type);
+    if (id == 3 && type == Type::kStruct) return read_column_metadata(reader, chunk);
     elsewhere |= id == 1 || id == 8 || id == 9;
     reader.skip(type);
   });
+  required.check("column chunk");
   chunk.readable &= !elsewhere && chunk.begin >= 4 && chunk.bytes > 0;
   return chunk;
 }
 
 RowGroup read_row_group(CompactReader& reader) {
-  using Type = CompactReader::Type;
   RowGroup group;
-  group.rows = kNotThere;
+  RequiredFields required({{1, Type::kList}, {2, Type::kI64}, {3, Type::kI64}});
   reader.fields([&](std::int64_t id, Type type) {
+    required.see(id, type);
     if (id == 1 && type == Type::kList)
-      reader.list([&](Type) { group.chunks.push_back(read_chunk(reader)); });
+      reader.list([&](Type) { group.chunks.push_back(read_column_chunk(reader)); });
     else if (id == 3 && type == Type::kI64)
       group.rows = reader.integer();
+    else if (id == 4 && type == Type::kList)
+      skip_structs(reader, "sorting column",
+                   RequiredFields({{1, Type::kI32}, {2, Type::kTrue}, {3, Type::kTrue}}));
     else
       reader.skip(type);
   });
+  required.check("row group");
   return group;
 }
 
-// Every row group has each leaf of the schema, and all rows together can be counted.
-void check_groups(const std::vector<RowGroup>& groups, std::size_t num_leaves) {
+// One for each leaf: a union of which only the first member is known.
+std::vector<ColumnOrder> read_column_orders(CompactReader& reader) {
+  std::vector<ColumnOrder> orders;
+  reader.list([&](Type) {
+    ColumnOrder order = ColumnOrder::kUnknown;
+    reader.fields([&](std::int64_t id, Type type) {
+      if (id == 1 && type == Type::kStruct) order = ColumnOrder::kTypeDefined;
+      reader.skip(type);
+    });
+    orders.push_back(order);
+  });
+  return orders;
+}
+
+bool holds_arrow_schema(CompactReader& reader) {
+  bool holds = false;
+  RequiredFields required({{1, Type::kBinary}});
+  reader.fields([&](std::int64_t id, Type type) {
+    required.see(id, type);
+    if (id == 1 && type == Type::kBinary)
+      holds = reader.binary() == kArrowSchema;
+    else
+      reader.skip(type);
+  });
+  required.check("key-value pair");
+  return holds;
+}
+
+// Every row group has each leaf of the schema, and all rows together can be counted. Counts of
+// levels fit the schema: Arrow, which reads what this reader does not, would end the process.
+void check_groups(const std::vector<RowGroup>& groups, const std::vector<Leaf>& leaves) {
   std::int64_t rows = 0;
   for (const RowGroup& group : groups) {
-    DPIF_CHECK(group.rows >= 0 && group.chunks.size() == num_leaves, "a row group has ", group.rows,
-               " rows and ", group.chunks.size(), " columns, the schema has ", num_leaves);
+    DPIF_CHECK(group.rows >= 0, "a row group of ", group.rows, " rows");
+    DPIF_CHECK(group.chunks.size() == leaves.size(), "a row group has ", group.chunks.size(),
+               " columns, the schema has ", leaves.size());
     DPIF_CHECK(group.rows <= INT64_MAX - rows, "the row groups have more than ", INT64_MAX,
                " rows");
     rows += group.rows;
+    for (std::size_t i = 0; i < leaves.size(); ++i) {
+      const ColumnChunk& chunk = group.chunks[i];
+      const auto fits = [](std::int64_t counts, std::int64_t levels) {
+        return counts == 0 || counts == levels;
+      };
+      DPIF_CHECK(fits(chunk.definition_levels, leaves[i].definition_levels) &&
+                     fits(chunk.repetition_levels, leaves[i].repetition_levels) &&
+                     (!chunk.counts_text_bytes || leaves[i].type == PhysicalType::kByteArray),
+                 "column ", i, " has statistics of the sizes of another column");
+    }
   }
+}
+
+void append(std::string& text, Bytes bytes) {
+  text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }
 
 }  // namespace
 
-Footer parse_footer(Bytes bytes) {
-  using Type = CompactReader::Type;
-  CompactReader reader(bytes);
+Footer parse_footer(std::vector<std::uint8_t> bytes) {
   Footer footer;
+  footer.bytes = std::move(bytes);
+  CompactReader reader(footer.bytes);
   std::vector<SchemaElement> schema;
-  bool has_groups = false;
+  std::optional<std::vector<ColumnOrder>> orders;
+  RequiredFields required({{1, Type::kI32}, {2, Type::kList}, {3, Type::kI64}, {4, Type::kList}});
   reader.fields([&](std::int64_t id, Type type) {
+    required.see(id, type);
+    const std::size_t from = reader.at();
     if (id == 2 && type == Type::kList) {
+      schema.clear();
       reader.list([&](Type) { schema.push_back(read_schema_element(reader)); });
+      footer.schema = reader.since(from);
     } else if (id == 4 && type == Type::kList) {
+      footer.groups.clear();
       reader.list([&](Type) { footer.groups.push_back(read_row_group(reader)); });
-      has_groups = true;
+    } else if (id == 5 && type == Type::kList) {
+      reader.list([&](Type) {
+        const std::size_t pair = reader.at();
+        if (holds_arrow_schema(reader) && footer.arrow_schema.empty())
+          footer.arrow_schema = reader.since(pair);
+      });
+    } else if (id == 6 && type == Type::kBinary) {
+      footer.created_by = reader.binary();
+    } else if (id == 7 && type == Type::kList) {
+      orders = read_column_orders(reader);
     } else {
       reader.skip(type);
     }
   });
-  DPIF_CHECK(has_groups, "the footer has no list of row groups");
-  std::size_t next = 0;
-  const std::size_t num_leaves = pass_leaves(schema, next);
-  DPIF_CHECK(next == schema.size(), "the schema has elements behind its end");
-  check_groups(footer.groups, num_leaves);  // only now: fields come in any order
-  footer.columns = top_level_columns(schema);
+  required.check("footer");
+  std::vector<Leaf> leaves;
+  footer.columns = top_level_columns(schema, leaves);
+  check_groups(footer.groups, leaves);  // only now: fields come in any order
+  DPIF_CHECK(!orders.has_value() || orders->size() == leaves.size(), "there are orders for ",
+             orders.value_or(std::vector<ColumnOrder>()).size(), " columns, the schema has ",
+             leaves.size());
+  for (auto& [name, column] : footer.columns)
+    if (column.flat && orders.has_value()) column.order = (*orders)[column.leaf];
   return footer;
+}
+
+std::string empty_file(const Footer& footer) {
+  std::string file = "PAR1";
+  file += "\x15\x02\x19";  // version, of which nothing follows here; the schema
+  append(file, footer.schema);
+  file += std::string_view("\x16\0\x19\x0c\x19", 5);      // no rows; no row groups; key-value pairs
+  file += footer.arrow_schema.empty() ? '\x0c' : '\x1c';  // none, or one
+  append(file, footer.arrow_schema);
+  file += '\0';
+  const auto length = static_cast<std::uint32_t>(file.size() - 4);
+  for (int shift = 0; shift < 32; shift += 8) file += static_cast<char>(length >> shift);
+  return file + "PAR1";
 }
 
 }  // namespace dpiframe::parquet

@@ -1,4 +1,6 @@
-// What the end of a parquet file tells: its flat columns, and where their chunks lie.
+// The footer of a parquet file (FileMetaData of parquet.thrift): its columns at the top level,
+// where their column chunks lie, and what is needed to look at statistics and to convert the
+// schema.
 #pragma once
 
 #include <cstdint>
@@ -12,36 +14,59 @@
 
 namespace dpiframe::parquet {
 
-// A chunk of a column; `readable` says whether this reader knows its type, codec and encodings, and
-// nothing tells of nulls.
-struct Chunk {
+// `readable` says whether this reader knows the chunk's type, codec and encodings, and its
+// statistics count no nulls.
+struct ColumnChunk {
   std::int64_t begin = 0;
   std::int64_t bytes = 0;
   std::int64_t values = -1;
   PhysicalType type{};
   Codec codec{};
   bool readable = false;
+  Bytes statistics;  // a Thrift struct; empty where there is none
+  // How many of the levels its statistics count values of; 0: none.
+  std::int64_t definition_levels = 0;
+  std::int64_t repetition_levels = 0;
+  bool counts_text_bytes = false;
 };
 
 struct RowGroup {
   std::int64_t rows = 0;
-  std::vector<Chunk> chunks;  // [leaves]
+  std::vector<ColumnChunk> chunks;  // [leaves]
 };
 
-// A column at the top level; `plain` where its values are numbers of its physical type and no more.
+// The order that statistics give to the values of a column.
+enum class ColumnOrder : std::int8_t { kUndefined, kTypeDefined, kUnknown };
+
+// A column at the top level.
 struct Column {
   std::size_t leaf = 0;
   PhysicalType type{};
-  bool plain = false;
+  int integer_bits = 0;   // of integers as their logical type has them; 0 where they are none
+  bool is_signed = true;  // whether values are compared as signed numbers
+  bool flat = false;      // neither a group nor repeated
+  bool plain = false;     // flat, its name is unique, and its values are numbers of `type`, no more
   bool optional = false;
+  ColumnOrder order = ColumnOrder::kUndefined;
 };
 
 struct Footer {
-  std::map<std::string, Column, std::less<>> columns;  // by name
+  Footer() = default;
+  Footer(Footer&&) = default;
+  Footer& operator=(Footer&&) = default;
+
+  std::vector<std::uint8_t> bytes;  // views below point into them
+  std::map<std::string_view, Column> columns;
   std::vector<RowGroup> groups;
+  std::string_view created_by;
+  Bytes schema;        // the list of schema elements
+  Bytes arrow_schema;  // the key-value pair that holds it, if there is one
 };
 
-// Throws std::invalid_argument where the bytes are no footer.
-Footer parse_footer(Bytes bytes);
+// Throws std::invalid_argument where the bytes are no footer. Time and memory are linear in them.
+Footer parse_footer(std::vector<std::uint8_t> bytes);
+
+// A parquet file without row groups that has the schema of this footer.
+std::string empty_file(const Footer& footer);
 
 }  // namespace dpiframe::parquet

@@ -3,11 +3,20 @@
 
 #include <cstdint>
 
+#include "codec/decompress.h"
+
 namespace dpiframe::parquet {
 
-enum class PhysicalType : std::int32_t { kInt32 = 1, kInt64 = 2, kFloat = 4, kDouble = 5 };
-
-enum class Codec : std::int32_t { kNone = 0, kSnappy = 1, kZstd = 6 };
+enum class PhysicalType : std::int32_t {
+  kBoolean = 0,
+  kInt32 = 1,
+  kInt64 = 2,
+  kInt96 = 3,
+  kFloat = 4,
+  kDouble = 5,
+  kByteArray = 6,
+  kFixedLenByteArray = 7
+};
 
 enum class Encoding : std::int32_t {
   kPlain = 0,

@@ -60,14 +60,14 @@ std::int64_t own_header(PageType type) {
 PageHeader read_page_header(Bytes bytes) {
   CompactReader reader(bytes);
   PageHeader page;
-  page.bytes = page.unpacked_bytes = page.num_values = -1;
+  page.bytes = page.uncompressed_bytes = page.num_values = -1;
   std::int64_t own = 0;
   reader.fields([&](std::int64_t id, Type type) {
     if (type == Type::kStruct && (id == 5 || id == 7 || id == 8)) own = id;
     if (id == 1 && is_integer(type))
       page.type = static_cast<PageType>(reader.integer());
     else if (id == 2 && is_integer(type))
-      page.unpacked_bytes = reader.integer();
+      page.uncompressed_bytes = reader.integer();
     else if (id == 3 && is_integer(type))
       page.bytes = reader.integer();
     else if (id == 4 && is_integer(type))
@@ -86,9 +86,9 @@ PageHeader read_page_header(Bytes bytes) {
   const auto left = static_cast<std::int64_t>(bytes.size() - reader.at());
   DPIF_CHECK(page.bytes >= 0 && page.bytes <= left, "a page of ", page.bytes, " bytes, but ", left,
              " are left of its column");
-  DPIF_CHECK(page.unpacked_bytes >= 0 && page.unpacked_bytes <= INT32_MAX,
-             "a page that unpacks to ", page.unpacked_bytes, " bytes");
-  DPIF_CHECK(page.level_bytes <= page.bytes && page.level_bytes <= page.unpacked_bytes,
+  DPIF_CHECK(page.uncompressed_bytes >= 0 && page.uncompressed_bytes <= INT32_MAX,
+             "a page that unpacks to ", page.uncompressed_bytes, " bytes");
+  DPIF_CHECK(page.level_bytes <= page.bytes && page.level_bytes <= page.uncompressed_bytes,
              "levels of ", page.level_bytes, " bytes in a page of ", page.bytes);
   return page;
 }

@@ -12,8 +12,8 @@ namespace dpiframe::parquet {
 struct PageHeader {
   std::size_t header_bytes = 0;
   PageType type{};
-  std::int64_t bytes = 0;           // of the page as stored
-  std::int64_t unpacked_bytes = 0;  // of the page decompressed
+  std::int64_t bytes = 0;               // of the page as stored
+  std::int64_t uncompressed_bytes = 0;  // of the page decompressed
   std::optional<std::uint32_t> crc;
   std::int64_t num_values = 0;
   Encoding encoding{};

@@ -1,8 +1,8 @@
 // Offsets of all intermediates in one arena.
 //
-// Two buffers may lie over each other only where the plan proves that every access of one has ended
-// before any access of the other starts, by stream order and events: what is launched later on
-// another stream may well run earlier.
+// Two buffers may share bytes only where stream order and events prove that every access of one
+// ends before any access of the other starts: a step that is launched later on another stream may
+// run earlier.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
-// A program as the scheduler sees it: steps in program order that read and write buffers.
+// A program as the planner sees it: steps in program order that read and write buffers.
 //
-// The edges follow from the accesses: a later step depends on an earlier one where both touch
-// bytes of one buffer that overlap and at least one of them writes (RAW, WAR, WAW).
+// The edges are the hazards: a later step depends on an earlier one where both access overlapping
+// bytes of one buffer and at least one of them writes (RAW, WAR, WAW).
 #pragma once
 
 #include <cstdint>

@@ -13,7 +13,7 @@ std::vector<std::vector<int>> successors(const Graph& graph) {
   return successors;
 }
 
-// Cost of the dearest path from each step to the end, the step counted: what is urgent.
+// Cost of the most expensive path from each step to the end, the step included: its urgency.
 std::vector<double> remaining_costs(const Graph& graph) {
   std::vector<double> remaining(graph.num_steps(), 0.0);
   for (int step = graph.num_steps() - 1; step >= 0; --step) {
@@ -24,7 +24,7 @@ std::vector<double> remaining_costs(const Graph& graph) {
   return remaining;
 }
 
-// A stack: what a step makes ready is launched before what was ready earlier.
+// A stack: steps that a step makes ready are launched before those that were ready earlier.
 std::vector<int> depth_first(const Graph& graph) {
   const std::vector<std::vector<int>> next = successors(graph);
   const std::vector<double> remaining = remaining_costs(graph);

@@ -44,8 +44,9 @@ Plan::Plan(const Graph& graph, int num_streams, Policy policy)
   add_events(graph);
 }
 
-// Each step goes where it can start first by the costs; among equals, where a predecessor ran (no
-// event needed), then to the lowest stream. Breadth first, siblings first fill the other streams.
+// Each step goes to the stream on which it can start first by the costs; among equals to one where
+// a predecessor ran (no event needed), then to the lowest. Breadth first, siblings fill the other
+// streams before any stream gets a second one.
 void Plan::assign_streams(const Graph& graph, const std::vector<int>& order, Policy policy) {
   const int num_usable = policy == Policy::kSerial ? 1 : num_streams_;
   const std::vector<int> level = levels(graph);
@@ -78,8 +79,8 @@ void Plan::assign_streams(const Graph& graph, const std::vector<int>& order, Pol
   }
 }
 
-// known_ is a vector clock: a wait on a step's event brings all that this step knew. Going through
-// the predecessors from the last launched to the first leaves no wait that another one implies.
+// known_ is a vector clock: a wait for a step's event inherits what that step knew. Visiting the
+// predecessors from the last launched to the first adds no wait that another one implies.
 void Plan::add_events(const Graph& graph) {
   std::vector<std::vector<int>> clock(num_streams_, std::vector<int>(num_streams_, 0));
   std::vector<int> place(graph.num_steps());  // in launch order

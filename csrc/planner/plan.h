@@ -7,9 +7,9 @@
 //                  farther, siblings on different streams, so that parallel branches start
 //                  together. This is the breadth-first stream scheduling of arXiv 2606.21101.
 //
-// Steps on one stream run in launch order. A wait is planned only where neither that order nor the
-// waits already planned put one step after another. Streams start together: whoever runs a plan
-// makes every stream wait for what came before it, and joins all of them at the end.
+// Steps on one stream run in launch order. A wait is planned only where neither that order nor an
+// earlier wait implies it. Whoever runs a plan makes every stream wait for the work before the plan
+// (fork), and the first stream for all others at the end (join).
 #pragma once
 
 #include <string>
@@ -51,7 +51,7 @@ class Plan {
   std::vector<std::string> names_;       // by graph step
   std::vector<PlannedStep> steps_;       // in launch order
   std::vector<int> stream_;              // by graph step
-  std::vector<int> position_;            // by graph step: its place on its stream
+  std::vector<int> position_;            // by graph step: its index on its stream
   std::vector<std::vector<int>> known_;  // [step][stream]: steps there that ended before this one
 };
 

@@ -12,11 +12,11 @@
 namespace dpiframe {
 namespace {
 
-constexpr std::int64_t kPart = 16384;           // rows of one column that a thread packs at once
-constexpr std::int64_t kSerialNumbers = 65536;  // fewer are packed by the caller alone
+constexpr std::int64_t kPart = 16384;           // samples of one column a task
+constexpr std::int64_t kSerialNumbers = 65536;  // the caller packs fewer alone
 constexpr int kMaxThreads = 16;
-// Longer than a stream's own work between two batches; where the pause is longer, packing is not
-// what the stream waits for.
+// Longer than the caller's own work between two batches; after a longer pause packing is not the
+// bottleneck.
 constexpr std::chrono::microseconds kSpin{50};
 
 template <class Number>
@@ -26,7 +26,7 @@ Number read(const char* source) {  // at any address
   return value;
 }
 
-// An id whose upper half is not 0 becomes -1; from 2^31 to 2^32 - 1 the sign is set as it is.
+// An id whose upper half is not 0 becomes -1; one from 2^31 to 2^32 - 1 becomes negative as it is.
 template <class From, class To>
 To converted(From value) {
   if constexpr (sizeof(From) > sizeof(To))
@@ -40,7 +40,7 @@ __m128i load_16_bytes(const char* source) {
   return _mm_loadu_si128(reinterpret_cast<const __m128i*>(source));
 }
 
-// Four numbers of 4 bytes, as read and converted would give them.
+// Four numbers of 4 bytes, as read() and converted() would give them.
 template <class From>
 __m128i read_four(const char* source) {
   if constexpr (sizeof(From) == sizeof(std::int32_t)) return load_16_bytes(source);
@@ -52,9 +52,9 @@ __m128i read_four(const char* source) {
   return _mm_or_si128(lower, _mm_andnot_si128(fits, _mm_set1_epi32(-1)));
 }
 
-// How many of the numbers of a column without gaps were packed: all but the last few. They are
-// written past the caches, since the device reads them and this processor does not: no line is
-// fetched to be overwritten, which is a third of the traffic of a copy.
+// Packs a contiguous column but for its last few numbers; returns how many. Non-temporal stores,
+// since the device reads the result and this processor does not: no cache line is fetched to be
+// overwritten, which would be a third of the copy's traffic.
 template <class From>
 std::int64_t pack_fours(const char* source, std::int64_t size, std::int32_t* target) {
   std::int64_t i = 0;
@@ -68,7 +68,7 @@ std::int64_t pack_fours(const char* source, std::int64_t size, std::int32_t* tar
 }
 #endif
 
-// Rows [begin, end) of one column.
+// Samples [begin, end) of one column.
 template <class From, class To>
 void pack_part(const IdColumn& column, std::int64_t begin, std::int64_t end, To* target) {
   const char* source = static_cast<const char*>(column.data);

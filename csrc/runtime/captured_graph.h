@@ -1,9 +1,11 @@
-// Capturing a CUDA graph, and a captured one, ready to run over the memory of any batch.
+// Capturing a CUDA graph, and replaying a captured one over the memory of any batch.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 #include <functional>
+#include <memory>
+#include <type_traits>
 #include <vector>
 
 #include "cuda/stream.h"
@@ -11,29 +13,30 @@
 
 namespace dpiframe {
 
-// The graph of what `enqueue` puts on `stream`; the caller's. Kernels must have been loaded before.
-cudaGraph_t capture_graph(const Stream& stream, const std::function<void()>& enqueue);
+struct DestroyGraph {
+  void operator()(cudaGraph_t graph) const { DPIF_CUDA_WARN(cudaGraphDestroy(graph)); }
+  void operator()(cudaGraphExec_t graph) const { DPIF_CUDA_WARN(cudaGraphExecDestroy(graph)); }
+};
+using CudaGraph = std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, DestroyGraph>;
+using CudaGraphExec = std::unique_ptr<std::remove_pointer_t<cudaGraphExec_t>, DestroyGraph>;
 
-// Move-only owner of a graph and its executable form.
+// The graph of what `enqueue` puts on `stream`. Its kernels must have been loaded before.
+CudaGraph capture_graph(const Stream& stream, const std::function<void()>& enqueue);
+
 class CapturedGraph {
  public:
-  // `graph` becomes this object's. `input_nodes` are its kernels that take (RunInputs, parameters).
-  CapturedGraph(cudaGraph_t graph, std::vector<cudaGraphNode_t> input_nodes,
-                const RunInputs& captured_with);
-  ~CapturedGraph();
-  CapturedGraph(CapturedGraph&& other) noexcept;
-  CapturedGraph& operator=(CapturedGraph&&) = delete;
+  // `batch_nodes` are the graph's kernels that take (BatchMemory, parameters).
+  CapturedGraph(CudaGraph graph, std::vector<cudaGraphNode_t> batch_nodes,
+                const BatchMemory& captured_with);
 
-  void launch(const RunInputs& inputs, cudaStream_t stream);
+  void launch(const BatchMemory& memory, cudaStream_t stream);
 
  private:
-  void instantiate();
-
-  cudaGraph_t graph_ = nullptr;
-  cudaGraphExec_t executable_ = nullptr;
-  std::vector<cudaGraphNode_t> input_nodes_;
-  std::vector<cudaKernelNodeParams> params_;  // of the input nodes
-  RunInputs inputs_;                          // what the executable form holds
+  CudaGraph graph_;
+  CudaGraphExec executable_;
+  std::vector<cudaGraphNode_t> batch_nodes_;
+  std::vector<cudaKernelNodeParams> params_;  // of the batch nodes
+  BatchMemory memory_;                        // what the executable graph holds
 };
 
 }  // namespace dpiframe

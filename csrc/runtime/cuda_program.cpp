@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "cuda/cuda_check.h"
-#include "cuda/device_guard.h"
+#include "cuda/stream.h"
 #include "kernels/elementwise/convert.h"
 
 namespace dpiframe {
@@ -28,8 +28,8 @@ CudaProgram::CudaProgram(int device, Precision precision, std::int64_t max_rows,
 }
 
 CudaProgram::~CudaProgram() {
-  // Memory must not go while kernels use it; after a failure there is nothing to wait for.
-  if (executor_ != nullptr) (void)cudaStreamSynchronize(executor_->stream().get());
+  // Kernels must not run while their memory is freed.
+  if (executor_ != nullptr) drain(executor_->stream().get());
 }
 
 std::size_t CudaProgram::bytes_of_weight(Precision precision, WeightKind kind, std::int64_t rows,
@@ -49,7 +49,7 @@ int CudaProgram::add_weight(WeightKind kind, const float* values, std::int64_t r
              " bytes asked for");
   char* target = static_cast<char*>(weights_.get()) + used_;
   used_ += bytes;
-  places_.push_back(target);
+  weight_addresses_.push_back(target);
   if (kind == WeightKind::kProduct) {
     const std::size_t source_bytes = sizeof(float) * rows * columns;
     const DeviceBuffer source(source_bytes);
@@ -60,7 +60,7 @@ int CudaProgram::add_weight(WeightKind kind, const float* values, std::int64_t r
   } else {
     upload(kind, values, rows * columns, target);
   }
-  return static_cast<int>(places_.size()) - 1;
+  return static_cast<int>(weight_addresses_.size()) - 1;
 }
 
 void CudaProgram::upload(WeightKind kind, const float* values, std::int64_t size, char* target) {
@@ -71,9 +71,9 @@ void CudaProgram::upload(WeightKind kind, const float* values, std::int64_t size
   }
   if (staging_.bytes() == 0) staging_ = DeviceBuffer(kStagingBytes);
   auto* staging = static_cast<float*>(staging_.get());
-  const std::int64_t piece = kStagingBytes / sizeof(float);
-  for (std::int64_t begin = 0; begin < size; begin += piece) {
-    const std::int64_t length = std::min(piece, size - begin);
+  const std::int64_t chunk = kStagingBytes / sizeof(float);
+  for (std::int64_t begin = 0; begin < size; begin += chunk) {
+    const std::int64_t length = std::min(chunk, size - begin);
     DPIF_CUDA_CHECK(
         cudaMemcpy(staging, values + begin, sizeof(float) * length, cudaMemcpyHostToDevice));
     convert(length, staging, target + begin * bytes_of(type), type, nullptr);
@@ -85,11 +85,10 @@ void CudaProgram::build(const Plan& plan, const ExecutorOptions& options) {
   const DeviceGuard guard(device_);
   staging_ = DeviceBuffer();
   executor_ = std::make_unique<Executor>(
-      plan, std::move(steps_), WholePlan{{fused_, true}, fused_above_, fused_up_to_},
-      options);
+      plan, std::move(steps_), FusedForward{{fused_, true}, fused_above_, fused_up_to_}, options);
 }
 
-void CudaProgram::run(const RunInputs& inputs, cudaStream_t stream) {
+void CudaProgram::run(const BatchMemory& inputs, cudaStream_t stream) {
   const DeviceGuard guard(device_);
   DPIF_CHECK(executor_ != nullptr, "the program is not built");
   if (!failure_.empty()) {
@@ -121,19 +120,13 @@ Matrix CudaProgram::matrix(const ArenaView& view) const {
   return {static_cast<char*>(arena_.get()) + view.offset, view.row_stride, 1, view.width, type};
 }
 
-std::vector<Matrix> CudaProgram::matrices(const std::vector<ArenaView>& views) const {
-  std::vector<Matrix> matrices;
-  for (const ArenaView& view : views) matrices.push_back(matrix(view));
-  return matrices;
-}
-
 const float* CudaProgram::numbers(int weight) const {
-  return weight < 0 ? nullptr : reinterpret_cast<const float*>(places_.at(weight));
+  return weight < 0 ? nullptr : reinterpret_cast<const float*>(weight_addresses_.at(weight));
 }
 
-void CudaProgram::add_step(std::function<void(std::int64_t, const RunInputs&, cudaStream_t)> launch,
-                           bool takes_inputs) {
-  steps_.push_back({std::move(launch), takes_inputs});
+void CudaProgram::add_step(
+    std::function<void(std::int64_t, const BatchMemory&, cudaStream_t)> launch, bool takes_batch) {
+  steps_.push_back({std::move(launch), takes_batch});
 }
 
 }  // namespace dpiframe

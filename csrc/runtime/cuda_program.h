@@ -1,8 +1,8 @@
 // A program on one GPU: its weights, its arena, its steps, and the executor that runs them.
 //
-// Made in this order: construction takes all memory, add_* of weights, add_* of steps (each gives
-// its place in the plan's graph), build. Weights are given as float32 host memory and named by the
-// number that adding them returned; -1 is no weight. Views are places in the arena.
+// Made in this order: construction takes all memory, add_weight of each weight, add_* of each step
+// in the order of the plan's graph, build. Weights are given as float32 host memory and named by
+// the number that add_weight returned; -1 is no weight. A view is columns of a buffer in the arena.
 #pragma once
 
 #include <cstdint>
@@ -65,7 +65,7 @@ struct HeadPart {
   ArenaView a;
   std::optional<ArenaView> b;
   int weight;     // numbers, or -1
-  int partial_n;  // not 0: a is what a product of so many columns left as partial sums
+  int partial_n;  // not 0: a holds the partial dots of a product of so many columns
 };
 
 class CudaProgram {
@@ -79,22 +79,14 @@ class CudaProgram {
                                      std::int64_t columns);
   int add_weight(WeightKind kind, const float* values, std::int64_t rows, std::int64_t columns);
 
-  // The lookup's place in the report, where it has one counter a slot and one more.
+  // Returns the offset of the lookup's counters in the report: one a slot, and one more.
   int add_lookup(const std::vector<LookupSlot>& slots, const std::optional<ArenaView>& out,
                  const std::optional<ArenaView>& fm, const std::optional<ArenaView>& wide);
   void add_load_dense(const ArenaView& out);
-  void add_copy(const ArenaView& x, const ArenaView& out);
-  void add_relu(const ArenaView& x, const ArenaView& out);
-  void add_outer(const ArenaView& x, int weight, int dim, const ArenaView& out);
-  void add_batch_norm(const ArenaView& x, int scale, int shift, const ArenaView& out);
-  void add_cross_combine(const ArenaView& x0, const ArenaView& wx, const ArenaView& xl,
-                         const ArenaView& out);
-  void add_cross_v1(const ArenaView& x0, const ArenaView& xl, int weight, int bias,
-                    const ArenaView& out);
-  void add_cross_scalar(const ArenaView& dots, int shift, const ArenaView& out);
-  void add_scale_shift(const ArenaView& x, const ArenaView& alpha, int beta, const ArenaView& out);
-  void add_add(const std::vector<ArenaView>& xs, int bias, const ArenaView& out);
-  void add_fm(const std::vector<ArenaView>& xs, int dim, const ArenaView& out);
+  // A small step by its name in kernels/elementwise/steps.cu; weights are numbers.
+  void add_elementwise(const std::string& name, const std::vector<ArenaView>& inputs,
+                       const std::vector<int>& weights, const std::vector<int>& sizes,
+                       const ArenaView& out);
   void add_product(const ProductStep& step);
   // The last step: it writes the scores.
   void add_head(const std::vector<HeadPart>& parts, float bias, const ArenaView& out);
@@ -111,7 +103,7 @@ class CudaProgram {
 
   // Enqueues a batch on `stream`, of which any may come but one at a time (executor.h). After an
   // error of CUDA the program refuses to run again.
-  void run(const RunInputs& inputs, cudaStream_t stream);
+  void run(const BatchMemory& inputs, cudaStream_t stream);
   void poison();  // for tests: fills the arena with NaN
 
   int device() const { return device_; }
@@ -124,17 +116,16 @@ class CudaProgram {
   std::size_t device_bytes() const { return weights_.bytes() + arena_.bytes() + fused_bytes_; }
 
  private:
-  using Launch = std::function<void(std::int64_t rows, const RunInputs&, cudaStream_t)>;
+  using Launch = std::function<void(std::int64_t rows, const BatchMemory&, cudaStream_t)>;
 
   std::span<std::byte> arena() const {
     return {static_cast<std::byte*>(arena_.get()), arena_.bytes()};
   }
   Matrix matrix(const ArenaView& view) const;
-  std::vector<Matrix> matrices(const std::vector<ArenaView>& views) const;
   const float* numbers(int weight) const;
   std::vector<DeviceLookupField> fields(const std::vector<LookupSlot>& slots) const;
   void upload(WeightKind kind, const float* values, std::int64_t size, char* target);
-  void add_step(Launch launch, bool takes_inputs = false);
+  void add_step(Launch launch, bool takes_batch = false);
   template <class Model, class Make>
   void add_fused(const std::vector<LookupSlot>& slots, Model model, const Make& make);
 
@@ -145,7 +136,7 @@ class CudaProgram {
   DeviceBuffer arena_;
   DeviceBuffer staging_;  // while weights are added
   std::size_t used_ = 0;
-  std::vector<char*> places_;  // of weights
+  std::vector<char*> weight_addresses_;
   std::vector<std::unique_ptr<DeviceLookupFields>> lookups_;
   Launch fused_;  // what add_fused_mlp or add_fused_cross added
   std::size_t fused_bytes_ = 0;

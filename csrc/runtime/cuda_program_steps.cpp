@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
-#include "cuda/device_guard.h"
+#include "cuda/stream.h"
 #include "kernels/elementwise/load_dense.h"
 #include "kernels/elementwise/steps.h"
 #include "kernels/fused/cross_fp16x3/fused_cross_fp16x3.h"
@@ -16,7 +16,7 @@ namespace dpiframe {
 std::vector<DeviceLookupField> CudaProgram::fields(const std::vector<LookupSlot>& slots) const {
   std::vector<DeviceLookupField> fields;
   for (const LookupSlot& slot : slots) {
-    const void* table = slot.table < 0 ? nullptr : places_.at(slot.table);
+    const void* table = slot.table < 0 ? nullptr : weight_addresses_.at(slot.table);
     fields.push_back({table, numbers(slot.wide), slot.rows, slot.dim, slot.column, slot.oov_row,
                       slot.field, slot.in_fm});
   }
@@ -45,87 +45,27 @@ int CudaProgram::add_lookup(const std::vector<LookupSlot>& slots,
     DPIF_CHECK(!scalar.has_value() || (scalar->is_float && scalar->row_stride == 1),
                "a lookup writes its sums as float32 [B]");
   num_report_ += static_cast<int>(slots.size()) + 1;
-  add_step([params](std::int64_t rows, const RunInputs& inputs,
+  add_step([params](std::int64_t rows, const BatchMemory& inputs,
                     cudaStream_t stream) { multi_table_lookup(rows, params, inputs, stream); },
            true);
   return static_cast<int>(params.report);
 }
 
 void CudaProgram::add_load_dense(const ArenaView& out) {
-  add_step([out = matrix(out)](std::int64_t rows, const RunInputs& inputs,
+  add_step([out = matrix(out)](std::int64_t rows, const BatchMemory& inputs,
                                cudaStream_t stream) { load_dense(rows, out, inputs, stream); },
            true);
 }
 
-void CudaProgram::add_copy(const ArenaView& x, const ArenaView& out) {
-  add_step([x = matrix(x), out = matrix(out)](std::int64_t rows, const RunInputs&,
-                                              cudaStream_t stream) { copy(rows, x, out, stream); });
-}
-
-void CudaProgram::add_relu(const ArenaView& x, const ArenaView& out) {
-  add_step([x = matrix(x), out = matrix(out)](std::int64_t rows, const RunInputs&,
-                                              cudaStream_t stream) { relu(rows, x, out, stream); });
-}
-
-void CudaProgram::add_outer(const ArenaView& x, int weight, int dim, const ArenaView& out) {
-  DPIF_CHECK(out.width == x.width * dim, "outer needs an output of ", x.width * dim,
-             " columns, got ", out.width);
-  add_step([x = matrix(x), weight = numbers(weight), dim, out = matrix(out)](
-               std::int64_t rows, const RunInputs&, cudaStream_t stream) {
-    outer(rows, x, weight, dim, out, stream);
-  });
-}
-
-void CudaProgram::add_batch_norm(const ArenaView& x, int scale, int shift, const ArenaView& out) {
-  add_step([x = matrix(x), scale = numbers(scale), shift = numbers(shift), out = matrix(out)](
-               std::int64_t rows, const RunInputs&, cudaStream_t stream) {
-    batch_norm(rows, x, scale, shift, out, stream);
-  });
-}
-
-void CudaProgram::add_cross_combine(const ArenaView& x0, const ArenaView& wx, const ArenaView& xl,
-                                    const ArenaView& out) {
-  add_step([x0 = matrix(x0), wx = matrix(wx), xl = matrix(xl), out = matrix(out)](
-               std::int64_t rows, const RunInputs&, cudaStream_t stream) {
-    cross_combine(rows, x0, wx, xl, out, stream);
-  });
-}
-
-void CudaProgram::add_cross_v1(const ArenaView& x0, const ArenaView& xl, int weight, int bias,
-                               const ArenaView& out) {
-  add_step([x0 = matrix(x0), xl = matrix(xl), weight = numbers(weight), bias = numbers(bias),
-            out = matrix(out)](std::int64_t rows, const RunInputs&, cudaStream_t stream) {
-    cross_v1(rows, x0, xl, weight, bias, out, stream);
-  });
-}
-
-void CudaProgram::add_cross_scalar(const ArenaView& dots, int shift, const ArenaView& out) {
-  add_step([dots = matrix(dots), shift = numbers(shift), out = matrix(out)](
-               std::int64_t rows, const RunInputs&, cudaStream_t stream) {
-    cross_scalar(rows, dots, shift, out, stream);
-  });
-}
-
-void CudaProgram::add_scale_shift(const ArenaView& x, const ArenaView& alpha, int beta,
+void CudaProgram::add_elementwise(const std::string& name, const std::vector<ArenaView>& inputs,
+                                  const std::vector<int>& weights, const std::vector<int>& sizes,
                                   const ArenaView& out) {
-  add_step([x = matrix(x), alpha = matrix(alpha), beta = numbers(beta), out = matrix(out)](
-               std::int64_t rows, const RunInputs&, cudaStream_t stream) {
-    scale_shift(rows, x, alpha, beta, out, stream);
-  });
-}
-
-void CudaProgram::add_add(const std::vector<ArenaView>& xs, int bias, const ArenaView& out) {
-  add_step([xs = matrices(xs), bias = numbers(bias), out = matrix(out)](
-               std::int64_t rows, const RunInputs&, cudaStream_t stream) {
-    add(rows, xs, bias, out, stream);
-  });
-}
-
-void CudaProgram::add_fm(const std::vector<ArenaView>& xs, int dim, const ArenaView& out) {
-  add_step([xs = matrices(xs), dim, out = matrix(out)](std::int64_t rows, const RunInputs&,
-                                                       cudaStream_t stream) {
-    fm(rows, xs, dim, out, stream);
-  });
+  ElementwiseOperands operands{{}, {}, sizes, matrix(out)};
+  for (const ArenaView& view : inputs) operands.inputs.push_back(matrix(view));
+  for (const int weight : weights) operands.weights.push_back(numbers(weight));
+  add_step(
+      [launch = elementwise_step(name, operands)](std::int64_t rows, const BatchMemory&,
+                                                  cudaStream_t stream) { launch(rows, stream); });
 }
 
 void CudaProgram::add_product(const ProductStep& step) {
@@ -134,7 +74,7 @@ void CudaProgram::add_product(const ProductStep& step) {
   params.k = step.x.width;
   params.x = matrix(step.x).data;
   params.ldx = step.x.row_stride;
-  params.w = places_.at(step.weight);
+  params.w = weight_addresses_.at(step.weight);
   params.bias = numbers(step.bias);
   if (step.out.has_value()) {
     params.out = matrix(*step.out).data;
@@ -158,19 +98,19 @@ void CudaProgram::add_product(const ProductStep& step) {
     params.ld_partial = max_rows_;
   }
   // The epilogue takes one range of columns for ReLU; further ones are applied where they lie.
-  std::vector<Matrix> more;
+  std::vector<ElementwiseLaunch> more;
   for (std::size_t i = 1; i < step.relu.size(); ++i) {
     ArenaView view = step.out.value();
     const DataType type = activation_type(precision_);
     view.offset += static_cast<std::int64_t>(bytes_of(type)) * step.relu[i].first;
     view.width = step.relu[i].second - step.relu[i].first;
-    more.push_back(matrix(view));
+    more.push_back(elementwise_step("relu", {{matrix(view)}, {}, {}, matrix(view)}));
   }
-  add_step([params, more, precision = precision_](std::int64_t rows, const RunInputs&,
+  add_step([params, more, precision = precision_](std::int64_t rows, const BatchMemory&,
                                                   cudaStream_t stream) mutable {
     params.rows = rows;
     linear(precision, params, stream);
-    for (const Matrix& view : more) relu(rows, view, view, stream);
+    for (const ElementwiseLaunch& relu : more) relu(rows, stream);
   });
 }
 
@@ -186,7 +126,7 @@ void CudaProgram::add_head(const std::vector<HeadPart>& parts, float bias, const
     step.terms.push_back(term);
   }
   add_step(
-      [step, partial_n, precision = precision_](std::int64_t rows, const RunInputs& inputs,
+      [step, partial_n, precision = precision_](std::int64_t rows, const BatchMemory& inputs,
                                                 cudaStream_t stream) mutable {
         for (std::size_t i = 0; i < partial_n.size(); ++i)
           if (partial_n[i] > 0)
@@ -196,7 +136,8 @@ void CudaProgram::add_head(const std::vector<HeadPart>& parts, float bias, const
       true);
 }
 
-// make(model, multiprocessors): sets fused_ and the batches that it is for, where the model runs so.
+// make(model, multiprocessors): sets fused_ and the batches that it is for, where the model runs
+// so.
 template <class Model, class Make>
 void CudaProgram::add_fused(const std::vector<LookupSlot>& slots, Model model, const Make& make) {
   const DeviceGuard guard(device_);
@@ -218,7 +159,7 @@ void CudaProgram::add_fused_mlp(const std::vector<LookupSlot>& slots, const Fuse
     const auto mlp = make_fused_mlp(placed, activation_type(precision_));
     fused_up_to_ = wave_samples;
     fused_bytes_ = mlp->bytes();
-    fused_ = [mlp](std::int64_t samples, const RunInputs& inputs, cudaStream_t stream) {
+    fused_ = [mlp](std::int64_t samples, const BatchMemory& inputs, cudaStream_t stream) {
       mlp->run(samples, inputs, stream);
     };
   });
@@ -236,27 +177,28 @@ void CudaProgram::add_fused_cross(const std::vector<LookupSlot>& slots,
       if (cross == nullptr) return;
       fused_up_to_ = max_rows_;
       fused_bytes_ = cross->bytes();
-      fused_ = [cross](std::int64_t samples, const RunInputs& inputs, cudaStream_t stream) {
+      fused_ = [cross](std::int64_t samples, const BatchMemory& inputs, cudaStream_t stream) {
         cross->run(samples, inputs, stream);
       };
     });
     return;
   }
-  add_fused(slots, model, [this](const FusedCrossModel& placed, std::int64_t wave_samples,
-                                 int processors) {
-    const DataType type = activation_type(precision_);
-    const auto small = make_fused_cross(placed, type);
-    const auto large = make_fused_cross_persistent(placed, type, *small, processors, arena());
-    fused_up_to_ = large == nullptr ? wave_samples : std::max(wave_samples, max_rows_);
-    fused_bytes_ = small->bytes() + (large == nullptr ? 0 : large->bytes());
-    fused_ = [small, large, wave_samples](std::int64_t samples, const RunInputs& inputs,
-                                          cudaStream_t stream) {
-      if (samples <= wave_samples)
-        small->run(samples, inputs, stream);
-      else
-        large->run(samples, inputs, stream);
-    };
-  });
+  add_fused(slots, model,
+            [this](const FusedCrossModel& placed, std::int64_t wave_samples, int processors) {
+              const DataType type = activation_type(precision_);
+              const auto small = make_fused_cross(placed, type);
+              const auto large =
+                  make_fused_cross_persistent(placed, type, *small, processors, arena());
+              fused_up_to_ = large == nullptr ? wave_samples : std::max(wave_samples, max_rows_);
+              fused_bytes_ = small->bytes() + (large == nullptr ? 0 : large->bytes());
+              fused_ = [small, large, wave_samples](std::int64_t samples, const BatchMemory& inputs,
+                                                    cudaStream_t stream) {
+                if (samples <= wave_samples)
+                  small->run(samples, inputs, stream);
+                else
+                  large->run(samples, inputs, stream);
+              };
+            });
 }
 
 }  // namespace dpiframe

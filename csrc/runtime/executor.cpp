@@ -24,7 +24,7 @@ cudaGraphNode_t last_node(cudaStream_t stream) {
   DPIF_CUDA_CHECK(
       cudaStreamGetCaptureInfo_v2(stream, &status, nullptr, nullptr, &nodes, &num_nodes));
 #endif
-  if (num_nodes != 1) throw std::runtime_error("a step that takes inputs launched no kernel");
+  if (num_nodes != 1) throw std::runtime_error("a step that takes a batch launched no kernel");
   return nodes[0];
 }
 
@@ -37,11 +37,11 @@ std::vector<std::int64_t> batch_buckets(std::int64_t max_rows) {
   return buckets;
 }
 
-Executor::Executor(Plan plan, std::vector<LaunchStep> steps, WholePlan whole,
+Executor::Executor(Plan plan, std::vector<LaunchStep> steps, FusedForward fused,
                    const ExecutorOptions& options)
     : plan_(std::move(plan)),
       steps_(std::move(steps)),
-      whole_(std::move(whole)),
+      fused_(std::move(fused)),
       options_(options),
       buckets_(batch_buckets(options.max_rows)),
       streams_(plan_.num_streams()),
@@ -54,26 +54,26 @@ Executor::Executor(Plan plan, std::vector<LaunchStep> steps, WholePlan whole,
   DPIF_CHECK(options.max_rows >= 1, "max_rows must be at least 1, got ", options.max_rows);
   for (const PlannedStep& planned : plan_.steps()) used_[planned.stream] = true;
   for (const std::int64_t rows : buckets_) {
-    enqueue({rows, RunInputs{}, stream().get(), nullptr});
-    DPIF_CUDA_CHECK(cudaStreamSynchronize(stream().get()));
+    enqueue({rows, BatchMemory{}, stream().get(), nullptr});
+    stream().synchronize();
     if (options_.graphs) graphs_.push_back(capture(rows));
   }
   warm_ = true;
 }
 
-void Executor::run(const RunInputs& inputs, cudaStream_t stream) {
-  DPIF_CHECK(inputs.batch >= 1 && inputs.batch <= options_.max_rows, "a batch must have 1 to ",
-             options_.max_rows, " rows, got ", inputs.batch);
-  const auto bucket = std::lower_bound(buckets_.begin(), buckets_.end(), inputs.batch);
+void Executor::run(const BatchMemory& memory, cudaStream_t stream) {
+  DPIF_CHECK(memory.batch >= 1 && memory.batch <= options_.max_rows, "a batch must have 1 to ",
+             options_.max_rows, " rows, got ", memory.batch);
+  const auto bucket = std::lower_bound(buckets_.begin(), buckets_.end(), memory.batch);
   if (options_.graphs)
-    graphs_[bucket - buckets_.begin()].launch(inputs, stream);
+    graphs_[bucket - buckets_.begin()].launch(memory, stream);
   else
-    enqueue({*bucket, inputs, stream, nullptr});
+    enqueue({*bucket, memory, stream, nullptr});
 }
 
 void Executor::enqueue(const Launches& launches) {
-  if (launches.rows > whole_.beyond && launches.rows <= whole_.rows)
-    return launch(whole_.step, options_.refused_step >= 0, launches.first, launches);
+  if (launches.rows > fused_.above && launches.rows <= fused_.up_to)
+    return launch(fused_.step, options_.refused_step >= 0, launches.first, launches);
   start_.record(launches.first);
   for (std::size_t s = 1; s < streams_.size(); ++s)
     if (used_[s]) streams_[s].wait_for(start_.get());
@@ -99,16 +99,16 @@ void Executor::launch(const LaunchStep& step, bool refused, cudaStream_t stream,
     delay((random_ >> 8) % kMaxDelay, stream);
   }
   if (warm_ && refused) refused_launch(stream);
-  step.launch(launches.rows, launches.inputs, stream);
-  if (launches.nodes != nullptr && step.takes_inputs) launches.nodes->push_back(last_node(stream));
+  step.launch(launches.rows, launches.memory, stream);
+  if (launches.nodes != nullptr && step.takes_batch) launches.nodes->push_back(last_node(stream));
 }
 
 CapturedGraph Executor::capture(std::int64_t rows) {
   std::vector<cudaGraphNode_t> nodes;
-  const RunInputs inputs{};
-  cudaGraph_t graph =
-      capture_graph(stream(), [&] { enqueue({rows, inputs, stream().get(), &nodes}); });
-  return CapturedGraph(graph, std::move(nodes), inputs);
+  const BatchMemory memory{};
+  CudaGraph graph =
+      capture_graph(stream(), [&] { enqueue({rows, memory, stream().get(), &nodes}); });
+  return CapturedGraph(std::move(graph), std::move(nodes), memory);
 }
 
 }  // namespace dpiframe

@@ -1,8 +1,9 @@
-// Runs a plan on CUDA streams, or captures it once for each bucket of batch sizes and replays that.
+// Runs a plan on CUDA streams, or captures it as a CUDA graph for each bucket of batch sizes and
+// replays that.
 //
 // A batch runs in the smallest bucket that holds it: powers of two from 512 on, and max_rows. Steps
-// are launched for the bucket's rows; rows beyond the batch hold leftovers that nothing reads. For
-// some buckets one kernel may stand for the whole plan.
+// are launched for the bucket's rows; nothing reads what they compute for rows beyond the batch. In
+// some buckets a fused forward kernel replaces the whole plan.
 // After construction a run allocates nothing and synchronises nothing. One caller at a time.
 #pragma once
 
@@ -18,35 +19,37 @@
 namespace dpiframe {
 
 struct LaunchStep {
-  std::function<void(std::int64_t rows, const RunInputs& inputs, cudaStream_t stream)> launch;
-  bool takes_inputs;  // the last kernel it launches takes (RunInputs, parameters)
+  std::function<void(std::int64_t rows, const BatchMemory& memory, cudaStream_t stream)> launch;
+  bool takes_batch;  // the last kernel it launches takes (BatchMemory, parameters)
 };
 
-// Does all that the plan does, in buckets of more than `beyond` and up to `rows` rows.
-struct WholePlan {
+// A fused forward kernel, which runs in place of the plan in buckets of more than `above` and up to
+// `up_to` rows.
+struct FusedForward {
   LaunchStep step;
-  std::int64_t beyond;
-  std::int64_t rows;
+  std::int64_t above;
+  std::int64_t up_to;
 };
 
 struct ExecutorOptions {
   std::int64_t max_rows;
   bool graphs;
   unsigned delay_seed = 0;  // for tests: not 0 puts a random delay before each step
-  int refused_step = -1;    // for tests: this step's launch fails, once all is warm
+  int refused_step = -1;    // for tests: this step's launch fails after construction
 };
 
 std::vector<std::int64_t> batch_buckets(std::int64_t max_rows);
 
 class Executor {
  public:
-  // `steps` by the plan's graph. Every kernel is run once here, for no rows of input.
-  Executor(Plan plan, std::vector<LaunchStep> steps, WholePlan whole,
+  // `steps` in the order of the plan's graph. Every kernel runs once here, for a batch of no rows,
+  // because a kernel cannot be loaded while its launch is captured.
+  Executor(Plan plan, std::vector<LaunchStep> steps, FusedForward fused,
            const ExecutorOptions& options);
 
-  // Enqueues a batch of 1 to max_rows rows; its work begins and ends on `stream`, which takes the
-  // place of the plan's first one. Batches on different streams must be put in order by the caller.
-  void run(const RunInputs& inputs, cudaStream_t stream);
+  // Enqueues a batch of 1 to max_rows rows; its work begins and ends on `stream`, which stands in
+  // for the plan's first stream. The caller orders batches on different streams.
+  void run(const BatchMemory& memory, cudaStream_t stream);
 
   const Stream& stream() const { return streams_[0]; }
   const std::vector<std::int64_t>& buckets() const { return buckets_; }
@@ -54,9 +57,9 @@ class Executor {
  private:
   struct Launches {
     std::int64_t rows;
-    const RunInputs& inputs;
-    cudaStream_t first;                   // in place of streams_[0]
-    std::vector<cudaGraphNode_t>* nodes;  // takes those with inputs; null: nothing is captured
+    const BatchMemory& memory;
+    cudaStream_t first;                   // stands in for streams_[0]
+    std::vector<cudaGraphNode_t>* nodes;  // gets the nodes that take a batch; null: no capture
   };
 
   void enqueue(const Launches& launches);
@@ -66,7 +69,7 @@ class Executor {
 
   Plan plan_;
   std::vector<LaunchStep> steps_;
-  WholePlan whole_;
+  FusedForward fused_;
   ExecutorOptions options_;
   std::vector<std::int64_t> buckets_;
   std::vector<Stream> streams_;

@@ -6,70 +6,62 @@
 #include <numeric>
 
 #include "cuda/cuda_check.h"
-#include "cuda/device_guard.h"
+#include "cuda/stream.h"
 #include "parquet/gpu/decode_pages.h"
-#include "parquet/gpu/unpack_pages.h"
+#include "parquet/gpu/decompress_pages.h"
 
 namespace dpiframe {
 namespace {
 
-// A unit takes milliseconds, and other threads need the cores.
+// Short, because a unit takes milliseconds and other threads need the cores.
 constexpr std::chrono::microseconds kSpin{20};
 constexpr std::size_t kLine = 256;
-// Units are of about one size: what the first one needs and a little more is enough for all.
-constexpr std::size_t kMoreOf = 8;
+// Units have about one size: an eighth more than the first one needs is enough for nearly all.
+constexpr std::size_t kSpareOf = 8;
 
 std::size_t padded(std::size_t bytes) {
   return (bytes + kLine - 1) / kLine * kLine;
 }
 
-double seconds_between(const Event& begin, const Event& end) {
-  float milliseconds = 0;
-  DPIF_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()));
-  return 1e-3 * milliseconds;
-}
-
-// What the kernels need to know of a unit's pages, one behind the other on host and device.
+// The lists that kernels need of a unit's pages, one after the other on host and device.
 struct PageLists {
   std::size_t pages;  // bytes of each part, padded
   std::size_t order;
   std::size_t words;  // `next` and `failed`
 
   explicit PageLists(std::size_t num_pages)
-      : pages(padded(sizeof(parquet::StoredPage) * num_pages)),
+      : pages(padded(sizeof(parquet::Page) * num_pages)),
         order(padded(sizeof(std::int32_t) * num_pages)),
         words(padded(2 * sizeof(unsigned))) {}
 
   std::size_t bytes() const { return pages + order + words; }
 };
 
-// Pages that are compressed, the longest first: a long one that begins last would be waited for.
-std::int32_t write_order(const std::vector<parquet::StoredPage>& pages, std::int32_t* order) {
-  std::int32_t num_packed = 0;
+// Compressed pages, the longest first: a long one that begins last would delay all.
+std::int32_t write_order(const std::vector<parquet::Page>& pages, std::int32_t* order) {
+  std::int32_t num_compressed = 0;
   for (std::size_t p = 0; p < pages.size(); ++p)
-    if (pages[p].compressed) order[num_packed++] = static_cast<std::int32_t>(p);
-  std::stable_sort(order, order + num_packed, [&](std::int32_t a, std::int32_t b) {
-    return pages[a].unpacked_bytes > pages[b].unpacked_bytes;
+    if (pages[p].compressed) order[num_compressed++] = static_cast<std::int32_t>(p);
+  std::stable_sort(order, order + num_compressed, [&](std::int32_t a, std::int32_t b) {
+    return pages[a].uncompressed_bytes > pages[b].uncompressed_bytes;
   });
-  return num_packed;
+  return num_compressed;
 }
 
 }  // namespace
 
 void* GrowingBuffer::take(std::size_t bytes) {
   if (bytes > buffer_.bytes()) {
-    buffer_ = DeviceBuffer();  // given back before more is taken
-    buffer_ = DeviceBuffer(padded(bytes + bytes / kMoreOf));
+    buffer_ = DeviceBuffer();  // freed before more is taken
+    buffer_ = DeviceBuffer(padded(bytes + bytes / kSpareOf));
   }
   return buffer_.get();
 }
 
 void* GrowingPinnedBuffer::take(std::size_t bytes) {
-  if (bytes > bytes_) {
-    bytes_ = 0;
+  if (bytes > buffer_.bytes()) {
     buffer_ = PinnedBuffer();
-    buffer_ = PinnedBuffer(padded(bytes + bytes / kMoreOf));
-    bytes_ = padded(bytes + bytes / kMoreOf);
+    buffer_ = PinnedBuffer(padded(bytes + bytes / kSpareOf));
   }
   return buffer_.get();
 }
@@ -78,24 +70,24 @@ struct PageScorer::Slot {
   explicit Slot(int num_report) : report(num_report) {}
 
   Stream stream;
-  GrowingBuffer lists, packed, unpacked, literals, ids, dense, scores;
+  GrowingBuffer lists, compressed, uncompressed, literals, ids, dense, scores;
   GrowingPinnedBuffer host_lists, host_scores;
   PinnedBuffer failed{sizeof(unsigned)};
-  Report report;
-  TimedEvent begun, copied, unpacked_at, started, done;
+  BadIdReport report;
+  TimedEvent begun, copied, decompressed, started, done;
   std::vector<TimedEvent> batches;  // the end of each
-  std::int32_t num_packed = 0;
+  std::int32_t num_compressed = 0;
 
   std::size_t device_bytes() const {
     std::size_t bytes = 0;
     for (const GrowingBuffer* buffer :
-         {&lists, &packed, &unpacked, &literals, &ids, &dense, &scores})
+         {&lists, &compressed, &uncompressed, &literals, &ids, &dense, &scores})
       bytes += buffer->bytes();
     return bytes;
   }
 };
 
-// Holds a slot for as long as a call takes, whatever becomes of it.
+// Holds a slot for the duration of a call.
 class PageScorer::Turn {
  public:
   explicit Turn(PageScorer& scorer) : scorer_(scorer) {
@@ -105,8 +97,8 @@ class PageScorer::Turn {
     scorer.free_.pop_back();
   }
   ~Turn() {
-    // The caller's memory may go now: after a failure nothing may read it any more.
-    (void)cudaStreamSynchronize(slot_->stream.get());
+    // The caller may free its memory after a failed call: nothing may read it any more.
+    drain(slot_->stream.get());
     {
       const std::lock_guard lock(scorer_.guard_);
       scorer_.free_.push_back(slot_);
@@ -135,8 +127,8 @@ PageScorer::PageScorer(CudaProgram& program, BatchRing& ring, int num_fields, in
 }
 
 PageScorer::~PageScorer() {
-  // Memory must not go while the program's stream uses it.
-  (void)cudaStreamSynchronize(program_.stream().get());
+  // The program's stream must not use the memory while it is freed.
+  drain(program_.stream().get());
 }
 
 std::size_t PageScorer::device_bytes() const {
@@ -145,14 +137,14 @@ std::size_t PageScorer::device_bytes() const {
       [](std::size_t bytes, const auto& slot) { return bytes + slot->device_bytes(); });
 }
 
-void PageScorer::check(const StoredUnit& unit, std::size_t out_size) const {
-  const parquet::StoredColumns& ids = unit.ids;
+void PageScorer::check(const UnitPages& unit, std::size_t out_size) const {
+  const parquet::ColumnPages& ids = unit.ids;
   DPIF_CHECK(ids.columns == num_fields_, "expected ids of ", num_fields_, " fields, got ",
              ids.columns);
   DPIF_CHECK(out_size == static_cast<std::size_t>(ids.rows), "a unit of ", ids.rows,
              " rows, but room for ", out_size, " scores");
-  DPIF_CHECK(unit.bytes.size() >= static_cast<std::size_t>(ids.packed_bytes), "a unit of ",
-             ids.packed_bytes, " stored bytes, but memory of ", unit.bytes.size());
+  DPIF_CHECK(unit.bytes.size() >= static_cast<std::size_t>(ids.compressed_bytes), "a unit of ",
+             ids.compressed_bytes, " stored bytes, but memory of ", unit.bytes.size());
   DPIF_CHECK(ids.pages.size() <= INT32_MAX, "a unit of ", ids.pages.size(), " pages");
   DPIF_CHECK(unit.num_dense == num_dense_, "expected ", num_dense_, " dense features, got ",
              unit.num_dense);
@@ -160,7 +152,7 @@ void PageScorer::check(const StoredUnit& unit, std::size_t out_size) const {
              unit.dense_stride, " rows, expected ", ids.rows);
 }
 
-ScoredUnit PageScorer::score(const StoredUnit& unit, std::span<float> out) {
+ScoredUnit PageScorer::score(const UnitPages& unit, std::span<float> out) {
   check(unit, out.size());
   if (out.empty()) return {.readable = true, .report = {}, .batch_seconds = {}, .seconds = {}};
   const DeviceGuard guard(program_.device());
@@ -168,26 +160,26 @@ ScoredUnit PageScorer::score(const StoredUnit& unit, std::span<float> out) {
   Slot& slot = turn.slot();
   send(unit, slot);
   decode(unit, slot);
-  slot.unpacked_at.synchronize(kSpin);
+  slot.decompressed.synchronize(kSpin);
   if (*static_cast<unsigned*>(slot.failed.get()) != 0) return {};
   try {
     compute(unit, slot);
     return finish(unit, slot, out);
-  } catch (...) {  // what was enqueued must not use the slot's memory any more
-    (void)cudaStreamSynchronize(program_.stream().get());
+  } catch (...) {  // what was enqueued must not use the slot's memory after this call
+    drain(program_.stream().get());
     throw;
   }
 }
 
-void PageScorer::send(const StoredUnit& unit, Slot& slot) {
-  const parquet::StoredColumns& ids = unit.ids;
+void PageScorer::send(const UnitPages& unit, Slot& slot) {
+  const parquet::ColumnPages& ids = unit.ids;
   const PageLists lists(ids.pages.size());
   auto* host = static_cast<char*>(slot.host_lists.take(lists.bytes()));
-  std::memcpy(host, ids.pages.data(), sizeof(parquet::StoredPage) * ids.pages.size());
-  slot.num_packed = write_order(ids.pages, reinterpret_cast<std::int32_t*>(host + lists.pages));
+  std::memcpy(host, ids.pages.data(), sizeof(parquet::Page) * ids.pages.size());
+  slot.num_compressed = write_order(ids.pages, reinterpret_cast<std::int32_t*>(host + lists.pages));
   std::memset(host + lists.pages + lists.order, 0, lists.words);
   void* on_device = slot.lists.take(lists.bytes());
-  void* packed = slot.packed.take(ids.packed_bytes + kLine);
+  void* compressed = slot.compressed.take(ids.compressed_bytes + kLine);
   const std::int64_t rows = ids.rows;
   void* dense = slot.dense.take(sizeof(float) * rows * num_dense_);
   (void)slot.scores.take(sizeof(float) * rows);
@@ -195,8 +187,8 @@ void PageScorer::send(const StoredUnit& unit, Slot& slot) {
   const cudaStream_t stream = slot.stream.get();
   slot.begun.record(slot.stream);
   DPIF_CUDA_CHECK(cudaMemcpyAsync(on_device, host, lists.bytes(), cudaMemcpyHostToDevice, stream));
-  DPIF_CUDA_CHECK(
-      cudaMemcpyAsync(packed, unit.bytes.data(), ids.packed_bytes, cudaMemcpyHostToDevice, stream));
+  DPIF_CUDA_CHECK(cudaMemcpyAsync(compressed, unit.bytes.data(), ids.compressed_bytes,
+                                  cudaMemcpyHostToDevice, stream));
   if (num_dense_ > 0)
     DPIF_CUDA_CHECK(cudaMemcpy2DAsync(dense, sizeof(float) * rows, unit.dense,
                                       sizeof(float) * unit.dense_stride, sizeof(float) * rows,
@@ -204,39 +196,39 @@ void PageScorer::send(const StoredUnit& unit, Slot& slot) {
   slot.copied.record(slot.stream);
 }
 
-void PageScorer::decode(const StoredUnit& unit, Slot& slot) {
-  const parquet::StoredColumns& ids = unit.ids;
+void PageScorer::decode(const UnitPages& unit, Slot& slot) {
+  const parquet::ColumnPages& ids = unit.ids;
   const PageLists parts(ids.pages.size());
   auto* lists = static_cast<char*>(slot.lists.take(parts.bytes()));
   auto* words = reinterpret_cast<unsigned*>(lists + parts.pages + parts.order);
-  const auto* pages = reinterpret_cast<const parquet::StoredPage*>(lists);
-  const auto* packed = static_cast<const std::uint8_t*>(slot.packed.take(0));
-  const std::size_t room = ids.unpacked_bytes + kLine;
-  auto* unpacked = static_cast<std::uint8_t*>(slot.unpacked.take(room));
+  const auto* pages = reinterpret_cast<const parquet::Page*>(lists);
+  const auto* compressed = static_cast<const std::uint8_t*>(slot.compressed.take(0));
+  const std::size_t room = ids.uncompressed_bytes + kLine;
+  auto* uncompressed = static_cast<std::uint8_t*>(slot.uncompressed.take(room));
   auto* literals = static_cast<std::uint8_t*>(slot.literals.take(room));
   void* out = slot.ids.take(static_cast<std::size_t>(ids.number_bytes) * ids.rows * num_fields_);
   const cudaStream_t stream = slot.stream.get();
-  if (slot.num_packed > 0)
-    unpack_pages({pages, reinterpret_cast<const std::int32_t*>(lists + parts.pages),
-                  slot.num_packed, packed, unpacked, literals, words, words + 1},
-                 stream);
-  decode_pages({pages, static_cast<std::int32_t>(ids.pages.size()), packed, unpacked, out, ids.rows,
-                ids.number_bytes, words + 1},
+  if (slot.num_compressed > 0)
+    decompress_pages({pages, reinterpret_cast<const std::int32_t*>(lists + parts.pages),
+                      slot.num_compressed, compressed, uncompressed, literals, words, words + 1},
+                     stream);
+  decode_pages({pages, static_cast<std::int32_t>(ids.pages.size()), compressed, uncompressed, out,
+                ids.rows, ids.number_bytes, words + 1},
                stream);
   DPIF_CUDA_CHECK(cudaMemcpyAsync(slot.failed.get(), words + 1, sizeof(unsigned),
                                   cudaMemcpyDeviceToHost, stream));
-  slot.unpacked_at.record(slot.stream);
+  slot.decompressed.record(slot.stream);
 }
 
-void PageScorer::compute(const StoredUnit& unit, Slot& slot) {
+void PageScorer::compute(const UnitPages& unit, Slot& slot) {
   const std::int64_t rows = unit.ids.rows;
   const std::int64_t most = program_.max_rows();
   const std::int64_t number_bytes = unit.ids.number_bytes;
   auto* scores = static_cast<float*>(slot.scores.take(0));
   const auto* dense = static_cast<const float*>(slot.dense.take(0));
-  std::vector<RunInputs> batches;
+  std::vector<BatchMemory> batches;
   for (std::int64_t row = 0; row < rows; row += most) {
-    RunInputs batch{};
+    BatchMemory batch{};
     batch.ids = static_cast<const char*>(slot.ids.take(0)) + row * number_bytes;
     batch.ids_are_int64 = number_bytes == sizeof(std::int64_t);
     batch.dense = num_dense_ > 0 ? dense + row : nullptr;
@@ -252,10 +244,10 @@ void PageScorer::compute(const StoredUnit& unit, Slot& slot) {
   ring_.enqueue(batches, slot.started, slot.batches);
 }
 
-ScoredUnit PageScorer::finish(const StoredUnit& unit, Slot& slot, std::span<float> out) {
+ScoredUnit PageScorer::finish(const UnitPages& unit, Slot& slot, std::span<float> out) {
   const std::int64_t most = program_.max_rows();
   const std::size_t num_batches = (unit.ids.rows + most - 1) / most;
-  const Event& computed = slot.batches[num_batches - 1];
+  const TimedEvent& computed = slot.batches[num_batches - 1];
   void* host = slot.host_scores.take(0);
   slot.stream.wait_for(computed.get());
   DPIF_CUDA_CHECK(cudaMemcpyAsync(host, slot.scores.take(0), out.size_bytes(),
@@ -267,11 +259,11 @@ ScoredUnit PageScorer::finish(const StoredUnit& unit, Slot& slot, std::span<floa
   scored.readable = true;
   scored.report.resize(program_.num_report());
   if (!slot.report.take(scored.report, program_.stream())) scored.report.clear();
-  const Event* before = &slot.started;
+  const TimedEvent* before = &slot.started;
   for (std::size_t b = 0; b < num_batches; before = &slot.batches[b++])
     scored.batch_seconds.push_back(seconds_between(*before, slot.batches[b]));
   scored.seconds = {seconds_between(slot.begun, slot.copied),
-                    seconds_between(slot.copied, slot.unpacked_at),
+                    seconds_between(slot.copied, slot.decompressed),
                     seconds_between(slot.started, computed), seconds_between(computed, slot.done)};
   return scored;
 }

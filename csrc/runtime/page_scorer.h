@@ -1,8 +1,8 @@
-// Units whose ids come as a parquet file stores them: unpacked, decoded and scored on the device.
+// Units whose ids are still parquet pages: decompressed, decoded and scored on the device.
 //
-// Each unit has a slot with memory and a stream of its own: its stored bytes are copied in and
-// decoded there while the program computes another unit's batches. Then its batches follow those on
-// the program's stream, all enqueued at once. Callers wait asleep; several threads may call.
+// Each unit has a slot with memory and a stream of its own: its pages are copied in and decoded
+// there while the program computes another unit's batches. Then its batches are enqueued on the
+// program's stream, all at once. Callers sleep while they wait; several threads may call.
 #pragma once
 
 #include <condition_variable>
@@ -14,16 +14,16 @@
 
 #include "cuda/device_buffer.h"
 #include "cuda/stream.h"
-#include "parquet/stored_chunks.h"
-#include "runtime/batch_report.h"
+#include "parquet/column_pages.h"
+#include "runtime/bad_id_report.h"
 #include "runtime/batch_ring.h"
 
 namespace dpiframe {
 
-// Memory of the device that grows to what is asked for.
+// Device memory that grows to the size asked for; its contents do not survive that.
 class GrowingBuffer {
  public:
-  // At least so many bytes, which may be others than before. DeviceMemoryError.
+  // At least so many bytes. DeviceMemoryError.
   void* take(std::size_t bytes);
   std::size_t bytes() const { return buffer_.bytes(); }
 
@@ -31,21 +31,19 @@ class GrowingBuffer {
   DeviceBuffer buffer_;
 };
 
-// The same of page-locked memory of the host.
+// The same of page-locked host memory.
 class GrowingPinnedBuffer {
  public:
   void* take(std::size_t bytes);
 
  private:
   PinnedBuffer buffer_;
-  std::size_t bytes_ = 0;
 };
 
-struct StoredUnit {
-  const parquet::StoredColumns& ids;
-  std::span<const std::uint8_t>
-      bytes;           // where its pages lie; page-locked, or the copy takes longer
-  const float* dense;  // [num_dense, dense_stride]
+struct UnitPages {
+  const parquet::ColumnPages& ids;
+  std::span<const std::uint8_t> bytes;  // its pages; the copy is faster from page-locked memory
+  const float* dense;                   // [num_dense, dense_stride]
   std::int64_t num_dense;
   std::int64_t dense_stride;
   bool use_oov;
@@ -59,7 +57,7 @@ struct UnitSeconds {
 };
 
 struct ScoredUnit {
-  bool readable = false;             // no page was corrupt; else nothing was scored
+  bool readable = false;             // false: a page was corrupt, and nothing was scored
   std::vector<std::int64_t> report;  // counters as `BatchRing::collect` gives; empty: no bad ids
   std::vector<double> batch_seconds;
   UnitSeconds seconds;
@@ -67,14 +65,14 @@ struct ScoredUnit {
 
 class PageScorer {
  public:
-  // For units of `num_fields` columns of ids and `num_dense` dense features, `num_slots` of them on
-  // the device at a time.
+  // For units of `num_fields` columns of ids and `num_dense` dense features; at most `num_slots`
+  // units are on the device at a time.
   PageScorer(CudaProgram& program, BatchRing& ring, int num_fields, int num_dense, int num_slots);
   ~PageScorer();
 
-  // Writes the scores of a unit, out [rows]. DeviceMemoryError where the device has no room for it:
-  // nothing else is hurt.
-  ScoredUnit score(const StoredUnit& unit, std::span<float> out);
+  // Writes the scores of a unit, out [rows]. After a DeviceMemoryError, where the device has no
+  // room for the unit, the scorer stays usable.
+  ScoredUnit score(const UnitPages& unit, std::span<float> out);
 
   std::size_t device_bytes() const;
 
@@ -82,11 +80,11 @@ class PageScorer {
   struct Slot;
   class Turn;
 
-  void check(const StoredUnit& unit, std::size_t out_size) const;
-  void send(const StoredUnit& unit, Slot& slot);
-  void decode(const StoredUnit& unit, Slot& slot);
-  void compute(const StoredUnit& unit, Slot& slot);
-  ScoredUnit finish(const StoredUnit& unit, Slot& slot, std::span<float> out);
+  void check(const UnitPages& unit, std::size_t out_size) const;
+  void send(const UnitPages& unit, Slot& slot);
+  void decode(const UnitPages& unit, Slot& slot);
+  void compute(const UnitPages& unit, Slot& slot);
+  ScoredUnit finish(const UnitPages& unit, Slot& slot, std::span<float> out);
 
   CudaProgram& program_;
   BatchRing& ring_;

@@ -50,7 +50,7 @@ def _widened(kind: str, stored: np.ndarray) -> np.ndarray:
 
 
 def _widened_by_torch(file: Path, name: str) -> np.ndarray:
-    """A weight of a type that numpy has not, such as those of 8 bits."""
+    """A weight of a type that numpy lacks, such as those of 8 bits."""
     with safe_open(file, framework="pt") as opened:
         widened: np.ndarray = opened.get_tensor(name).float().numpy()
     return widened

@@ -19,7 +19,7 @@ MANIFEST = "MANIFEST.json"
 # One sha256 of gigabytes of weights takes seconds of one core at each start, those of its parts
 # take several cores.
 PART_BYTES = 1 << 26
-_PIECE_BYTES = 1 << 20
+_BLOCK_BYTES = 1 << 20
 _MAX_THREADS = 16
 
 
@@ -66,7 +66,8 @@ def check_file(file: Path, entry: Any) -> None:
 
 def _check_parts(file: Path, entry: dict[str, Any]) -> None:
     size, wanted = entry.get("part_bytes"), entry["parts"]
-    if not isinstance(size, int) or size < 1 or not isinstance(wanted, list):
+    least = min(PART_BYTES, _BLOCK_BYTES)  # each part is a task
+    if not isinstance(size, int) or size < least or not isinstance(wanted, list):
         raise BundleError(f"the manifest must give {file} a size of its parts and their sha256")
     found = part_digests(file, size)
     if found != wanted:
@@ -109,9 +110,9 @@ def part_digests(file: Path, part_bytes: int) -> list[str]:
         hasher, left = hashlib.sha256(), part_bytes
         with file.open("rb", buffering=0) as opened:
             opened.seek(start)
-            while left > 0 and (piece := opened.read(min(left, _PIECE_BYTES))):
-                hasher.update(piece)
-                left -= len(piece)
+            while left > 0 and (block := opened.read(min(left, _BLOCK_BYTES))):
+                hasher.update(block)
+                left -= len(block)
         return hasher.hexdigest()
 
     with ThreadPoolExecutor(min(_MAX_THREADS, len(os.sched_getaffinity(0)))) as pool:

@@ -1,6 +1,6 @@
 """Bundle: a model as a folder, tied to no GPU, torch version or precision. Never pickle.
 
-Opening needs no torch, which takes seconds to import; see `bundle_writing` for how one is saved.
+Opening needs no torch, which takes seconds to import; see `writing` for how one is saved.
 
 model.json               the spec, and the feature schema where there is one
 weights.safetensors      every weight of the spec, by name
@@ -35,7 +35,7 @@ from dpiframe_core.features import (
     SchemaError,
     vocabulary_from_tensors,
 )
-from dpiframe_core.model.modules import problems
+from dpiframe_core.model.fields import problems
 from dpiframe_core.model.spec import ModelSpec
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Bundle:
     vocabularies: Mapping[str, pa.Array] = field(default_factory=dict)
 
     def weights(self) -> dict[str, Tensor]:
-        """The weights by name as tensors: `arrays` for who works with torch."""
+        """The weights by name as tensors: `arrays` as torch tensors."""
         import torch
 
         return {name: torch.from_numpy(array) for name, array in self.arrays().items()}

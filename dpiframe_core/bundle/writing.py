@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -48,7 +49,7 @@ def save_bundle(
     scratch = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     try:
         _write(scratch, spec, weights, schema, vocabularies or {})
-        scratch.chmod(0o755)
+        _follow_umask(scratch)
         scratch.rename(path)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -80,13 +81,24 @@ def _write(
             os.fsync(opened.fileno())
 
 
+def _follow_umask(folder: Path) -> None:
+    """Give a folder and its files the rights that ordinary new ones have.
+
+    The folder was made, and safetensors writes, for this user alone.
+    """
+    rights = stat.S_IMODE((folder / MANIFEST).stat().st_mode)  # of a file made the ordinary way
+    for file in folder.iterdir():
+        file.chmod(rights)
+    folder.chmod(rights | (rights & 0o444) >> 2)
+
+
 def _apart(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The weights by name, contiguous and on the CPU; those that share memory are copied."""
     apart: dict[str, Tensor] = {}
     seen: set[int] = set()
     for name, weight in sorted(weights.items()):
         tensor = weight.detach().cpu().contiguous()
-        place = tensor.untyped_storage().data_ptr()
-        apart[name] = tensor.clone() if place in seen else tensor
-        seen.add(place)
+        address = tensor.untyped_storage().data_ptr()
+        apart[name] = tensor.clone() if address in seen else tensor
+        seen.add(address)
     return apart

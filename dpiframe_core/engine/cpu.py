@@ -1,4 +1,4 @@
-"""The CPU engine: a program run tile by tile, so that activations stay in the last-level cache.
+"""The CPU backend: a program run tile by tile, so that activations stay in the last-level cache.
 
 Lookups go through the compiled multi-table lookup, products through oneDNN with weights packed
 once where torch has it; every other step is the interpreter's.
@@ -6,25 +6,30 @@ once where torch has it; every other step is the interpreter's.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Generator, Iterable
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from dpiframe_core import _core
+from dpiframe_core.engine.batches import BadIds, DeviceSeconds, HostPart
 from dpiframe_core.engine.host_inputs import Columns, cut
 from dpiframe_core.engine.one_caller import OneCaller
-from dpiframe_core.model.modules import DENSE
-from dpiframe_core.program import interpreter
 from dpiframe_core.program import steps as p
+from dpiframe_core.program.interpreter import as_tensor
+from dpiframe_core.program.program import Program
 from dpiframe_core.program.schedule import Schedule, schedule
-from dpiframe_core.program.steps import Program, View
+from dpiframe_core.program.views import DENSE, State, View
 
-TILE = 4096  # rows; larger ones gain nothing, smaller ones pay more per step
+TILE = 4096  # samples; larger ones gain nothing, smaller ones pay more per step
 
 HUGE_TABLE_BYTES = 2**21  # one huge page
 
 
-class CpuEngine:
+class CpuBackend:
     """Runs one program; float32, one caller at a time.
 
     `threads` becomes torch's number of threads, which is one for the whole process.
@@ -36,15 +41,16 @@ class CpuEngine:
         self.program, self.max_batch = program, max_batch
         self.tile = min(max_batch, TILE)
         self._turn = OneCaller()
+        self.batch_seconds: list[float] = []
         if threads is not None:
             torch.set_num_threads(threads)
         self.threads = torch.get_num_threads()
-        weights = {n: interpreter.as_tensor(w, np.float32) for n, w in program.weights.items()}
-        self._whole = _whole_products(program)
-        self.schedule: Schedule = schedule(program, self.tile, 1, "serial", self._whole)
+        weights = {n: as_tensor(w, np.float32) for n, w in program.weights.items()}
+        packed = _packed_products(program)
+        self.schedule: Schedule = schedule(program, self.tile, 1, "serial", packed)
         self._steps = [program.steps[planned.step] for planned in self.schedule.plan.steps]
         self._arena = torch.empty(self.schedule.arena_bytes, dtype=torch.uint8)
-        self._state = interpreter.State({}, weights, torch.empty(0))
+        self._state = State({}, weights, torch.empty(0))
         self._lookups = {
             step.name: _CompiledLookup(step, program, weights, self.threads)
             for step in self._steps
@@ -53,45 +59,59 @@ class CpuEngine:
         self._products = {
             step.name: _PackedProduct(step, weights, self.tile, _exact_columns(program, step.out))
             for step in self._steps
-            if isinstance(step, p.Linear) and step.out.buffer in self._whole
+            if isinstance(step, p.Linear) and step.out.buffer in packed
         }
 
     def run(
-        self,
-        ids: Columns,
-        dense: Columns,
-        use_oov: bool,
-        out: np.ndarray,
-        scores: bool = False,
+        self, ids: Columns, dense: Columns, use_oov: bool, out: np.ndarray, scores: bool = False
     ) -> np.ndarray:
-        """Write logits [B], or scores, of ids [F, B] and dense [N, B].
+        """Write logits [B], or scores, of ids [F, B] and dense [N, B]; any B.
 
-        Returns the counts [F] of ids outside their tables. RuntimeError in a second thread at the
-        same time, and in a fork of the loading process.
+        Returns the counts [F] of ids outside their tables.
         """
+        counts = np.zeros(len(self.program.field_names), np.int64)
         with self._turn:
-            counts = self._run_tiles(ids, dense, use_oov, out)
-        if scores:
-            with np.errstate(over="ignore"):
-                np.divide(np.float32(1), np.float32(1) + np.exp(-out), out=out)
+            self.batch_seconds = []
+            for first in range(0, len(out), self.max_batch):
+                began, end = time.perf_counter(), min(first + self.max_batch, len(out))
+                for start in range(first, end, self.tile):
+                    tile = slice(start, min(start + self.tile, end))
+                    counts += self._run_tile(cut(ids, tile), cut(dense, tile), use_oov, out[tile])
+                if scores:
+                    part = out[first:end]
+                    with np.errstate(over="ignore"):
+                        np.divide(np.float32(1), np.float32(1) + np.exp(-part), out=part)
+                self.batch_seconds.append(time.perf_counter() - began)
         return counts
 
-    def _run_tiles(
-        self, ids: Columns, dense: Columns, use_oov: bool, out: np.ndarray
-    ) -> np.ndarray:
-        counts = np.zeros(len(self.program.field_names), np.int64)
-        for start in range(0, len(out), self.tile):
-            rows = slice(start, min(start + self.tile, len(out)))
-            counts += self._run_tile(cut(ids, rows), cut(dense, rows), use_oov, out[rows])
-        return counts
+    def stream(
+        self, parts: Iterable[HostPart], use_oov: bool, scores: bool = True
+    ) -> Generator[np.ndarray, None, None]:
+        """Fill the scores (or logits) of each part in turn; yields its counts [F]."""
+        for ids, dense, out in parts:
+            yield self.run(ids, dense, use_oov, out, scores)
+
+    def score_on_device(self, ids: Any, dense: Any, use_oov: bool) -> tuple[Any, BadIds | None]:
+        """ValueError: a CPU does not score arrays on a GPU."""
+        raise ValueError(f"the arrays are on a CUDA device, the engine runs on {self.device}")
+
+    def page_scorer(self, use_oov: bool) -> None:
+        """None: parquet pages are decoded by a GPU alone."""
+
+    def take_seconds(self) -> DeviceSeconds:
+        """None of a GPU's."""
+        return DeviceSeconds()
+
+    def close(self) -> None:
+        """Nothing is held beyond the object's life."""
 
     def _run_tile(
         self, ids: Columns, dense: Columns, use_oov: bool, logits: np.ndarray
     ) -> np.ndarray:
         batch = len(logits)
         self._state.buffers = self._buffers(batch)
-        rows = np.stack(list(dense), axis=1) if len(dense) else np.empty((batch, 0), np.float32)
-        self._state.buffers[DENSE] = torch.from_numpy(rows)
+        numbers = np.stack(list(dense), axis=1) if len(dense) else np.empty((batch, 0), np.float32)
+        self._state.buffers[DENSE] = torch.from_numpy(numbers)
         counts = np.zeros(len(self.program.field_names), np.int64)
         for step in self._steps:
             if isinstance(step, p.Lookup):
@@ -100,12 +120,12 @@ class CpuEngine:
             elif step.name in self._products:
                 self._products[step.name].run(self._state)
             else:
-                interpreter.run_step(step, self._state)
+                step.run(self._state)
         logits[:] = self._state[self.program.output].squeeze(1).numpy()
         return counts
 
     def _buffers(self, batch: int) -> dict[str, Tensor]:
-        """The arena cut into buffers of `batch` rows."""
+        """The arena cut into buffers of `batch` samples."""
         views = {}
         for name, offset in self.schedule.offsets.items():
             width = self.program.buffers[name]
@@ -121,8 +141,8 @@ class CpuEngine:
         )
 
 
-def _whole_products(program: Program) -> frozenset[str]:
-    """Buffers that one packed product makes by itself, so that it may bring its own memory."""
+def _packed_products(program: Program) -> frozenset[str]:
+    """Buffers that one packed product alone writes: they are its own memory, not the arena's."""
     if not torch.backends.mkldnn.is_available():
         return frozenset()
     return frozenset(
@@ -133,7 +153,7 @@ def _whole_products(program: Program) -> frozenset[str]:
 
 
 def _exact_columns(program: Program, out: View) -> list[int]:
-    """Columns of a product that are multiplied with one another later: the dots of a cross network.
+    """Columns of a product that later steps multiply with one another: a cross network's dots.
 
     Their rounding errors multiply too, so they are summed in double.
     """
@@ -147,22 +167,22 @@ class _PackedProduct:
     """One Linear through oneDNN: weights in its blocked layout, bias and ReLU in its epilogue."""
 
     def __init__(
-        self, step: p.Linear, weights: dict[str, Tensor], rows: int, exact: list[int]
+        self, step: p.Linear, weights: dict[str, Tensor], batch: int, exact: list[int]
     ) -> None:
         self.step, self.exact = step, exact
         self.exact_weight = weights[step.weight][exact].double().T.contiguous()
-        self.weight = torch.ops.mkldnn._reorder_linear_weight(weights[step.weight], rows)
+        self.weight = torch.ops.mkldnn._reorder_linear_weight(weights[step.weight], batch)
         self.bias = weights[step.bias] if step.bias else None
         self.fused = step.relu == ((0, step.out.width),)
 
-    def run(self, state: interpreter.State) -> None:
+    def run(self, state: State) -> None:
         """Compute the product; its result becomes the buffer."""
         x = state[self.step.x]
         activation = "relu" if self.fused else "none"
         out = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, activation, [], "")
         for start, stop in () if self.fused else self.step.relu:
             out[:, start:stop].relu_()
-        if self.exact:  # never behind a ReLU, and without a bias of their own
+        if self.exact:  # these have neither a ReLU nor a bias
             out[:, self.exact] = (x.double() @ self.exact_weight).float()
         state.buffers[self.step.out.buffer] = out
 
@@ -192,7 +212,7 @@ class _CompiledLookup:
             )
         self.lookup = _core.MultiTableLookup(made, threads)
 
-    def run(self, ids: Columns, state: interpreter.State, use_oov: bool) -> np.ndarray:
+    def run(self, ids: Columns, state: State, use_oov: bool) -> np.ndarray:
         """Look up; returns the counts [F] of ids outside their tables."""
         batch = len(ids[0])
         out = _array(state, self.step.out)
@@ -212,7 +232,7 @@ class _CompiledLookup:
 
 
 def _fast_table(weight: Tensor) -> np.ndarray:
-    """The table [rows, D]; a large one copied to huge pages, where lookups are twice as fast."""
+    """The embedding table; a large one copied to huge pages, where lookups are twice as fast."""
     if weight.nbytes < HUGE_TABLE_BYTES:
         return weight.numpy()
     table = _core.empty_table(*weight.shape)
@@ -220,5 +240,5 @@ def _fast_table(weight: Tensor) -> np.ndarray:
     return table
 
 
-def _array(state: interpreter.State, view: View | None) -> np.ndarray | None:
+def _array(state: State, view: View | None) -> np.ndarray | None:
     return None if view is None else state[view].numpy()

@@ -2,27 +2,63 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from dpiframe_core import _core
 from dpiframe_core.bundle.reading import Bundle
-from dpiframe_core.engine.cuda.engine import BadIds, CudaEngine, DeviceSeconds, HostPart
-from dpiframe_core.engine.cuda.stored_scorer import StoredScorer
+from dpiframe_core.engine.batches import BadIds, DeviceSeconds, HostPart
+from dpiframe_core.engine.cuda.page_scorer import PageScorer
 from dpiframe_core.engine.host_inputs import Columns, Ids, checked_inputs, cut, on_device
 from dpiframe_core.errors import BadIdError
 
-if TYPE_CHECKING:  # both bring torch, which takes seconds to import
-    from dpiframe_core.engine.cpu import CpuEngine
-    from dpiframe_core.engine.cuda.inputs import Matrix
-
 NO_SECONDS = DeviceSeconds()
+
+
+class Backend(Protocol):
+    """What an Engine asks of the CPU's or a GPU's backend: to run one program for one caller at a
+    time. RuntimeError in a second thread at the same time, and in a fork of the process that made
+    it.
+    """
+
+    device: str
+    max_batch: int
+    batch_seconds: list[float]  # of the last `run` or `score_on_device`
+
+    def run(
+        self, ids: Columns, dense: Columns, use_oov: bool, out: np.ndarray, scores: bool = False
+    ) -> np.ndarray:
+        """Write logits [B], or scores, of ids [F, B] and dense [N, B]; any B.
+
+        Returns the counts [F] of ids outside their tables.
+        """
+
+    def stream(
+        self, parts: Iterable[HostPart], use_oov: bool, scores: bool = True
+    ) -> Generator[np.ndarray, None, None]:
+        """Fill the scores (or logits) of each part of 1 to max_batch samples, in order; yields its
+        counts [F].
+        """
+
+    def score_on_device(self, ids: Any, dense: Any, use_oov: bool) -> tuple[Any, BadIds | None]:
+        """Scores [B] of arrays on a GPU, an array there too; None where all ids are inside."""
+
+    def page_scorer(self, use_oov: bool) -> PageScorer | None:
+        """What scores ids that are still parquet pages; None where nothing does."""
+
+    def take_seconds(self) -> DeviceSeconds:
+        """What a GPU took for batches from host memory since the last call."""
+
+    def describe(self) -> str:
+        """The plan, in words."""
+
+    def close(self) -> None:
+        """Free what the backend holds."""
 
 
 @dataclass
@@ -43,12 +79,10 @@ class Engine:
     next's), `device_seconds` (what a GPU took for the last `score` or `logits` of host arrays).
     """
 
-    def __init__(
-        self, bundle: Bundle, runner: CpuEngine | CudaEngine, precision: str, on_bad_id: str
-    ) -> None:
+    def __init__(self, bundle: Bundle, backend: Backend, precision: str, on_bad_id: str) -> None:
         self.bundle, self.spec, self.precision = bundle, bundle.spec, precision
-        self.device, self.max_batch = runner.device, runner.max_batch
-        self._runner: CpuEngine | CudaEngine | None = runner
+        self.device, self.max_batch = backend.device, backend.max_batch
+        self._backend: Backend | None = backend
         self._use_oov = on_bad_id == "oov"
         self._bad_ids: np.ndarray | None = None  # None: there were none
         self.batch_seconds: list[float] = []
@@ -66,8 +100,8 @@ class Engine:
 
         `ids`: [F, B] int32 or int64, field-major, or F columns [B] (no copy is made of either);
         `dense`: [N, B] float32 or N columns, None where the model has none. Any B >= 0. Dense
-        values must be finite, which is not checked: the score of such a row means nothing.
-        Arrays on the engine's GPU (`__cuda_array_interface__` or DLPack) are read where they lie,
+        values must be finite, which is not checked: the score of any other means nothing.
+        Arrays on the engine's GPU (`__cuda_array_interface__` or DLPack) are read in place,
         and the result is an array there too; the call returns when it is complete.
         ValueError for wrong shapes or types, BadIdError for an id outside its table with the
         policy `fail`; with `oov` such an id scores as its field's `oov_row`.
@@ -89,58 +123,6 @@ class Engine:
         scores have come. `bad_ids` is of the batch that came last. The engine scores nothing else
         until the stream has ended.
         """
-        runner = self._ready()
-        if isinstance(runner, CudaEngine):
-            yield from self._overlapped(runner, batches)
-        else:
-            for ids, dense in batches:
-                yield self._run(ids, dense, scores=True)
-
-    def stored_scorer(self) -> StoredScorer | None:
-        """What scores ids as parquet files store them, from any threads; None on a CPU.
-
-        It may work while one other thread scores arrays of the host, not of the device. It keeps
-        the GPU's memory of a closed engine for as long as it lives.
-        """
-        runner = self._ready()
-        return runner.stored_scorer(self._use_oov) if isinstance(runner, CudaEngine) else None
-
-    def _ready(self) -> CpuEngine | CudaEngine:
-        if self._runner is None:
-            raise RuntimeError("the engine is closed")
-        return self._runner
-
-    def _run(self, ids: Ids, dense: Any, scores: bool) -> np.ndarray:
-        runner = self._ready()
-        columns, values, batch = checked_inputs(self.spec, ids, dense)
-        out = np.empty(batch, np.float32)
-        total = self._bad_ids = np.zeros(len(self.spec.fields), np.int64)
-        self.batch_seconds, self.device_seconds = [], DeviceSeconds()
-        if isinstance(runner, CudaEngine):
-            runner.take_seconds()  # those of streams
-            total += runner.run(columns, values, self._use_oov, out, scores)
-            self.batch_seconds, self.device_seconds = runner.batch_seconds, runner.take_seconds()
-            if total.any() and not self._use_oov:
-                self._fail(columns)
-            return out
-        for ids_part, dense_part, scores_part in self._parts(columns, values, out):
-            began = time.perf_counter()
-            counts = runner.run(ids_part, dense_part, self._use_oov, scores_part, scores)
-            if counts.any() and not self._use_oov:
-                self._fail(columns)
-            total += counts
-            self.batch_seconds.append(time.perf_counter() - began)
-        return out
-
-    def _parts(self, columns: Columns, values: Columns, out: np.ndarray) -> Iterator[HostPart]:
-        """A batch cut to the size that the runner takes."""
-        for start in range(0, len(out), self.max_batch):
-            rows = slice(start, start + self.max_batch)
-            yield cut(columns, rows), cut(values, rows), out[rows]
-
-    def _overlapped(
-        self, runner: CudaEngine, batches: Iterable[tuple[Ids, Any]]
-    ) -> Iterator[np.ndarray]:
         waiting: deque[_Streamed] = deque()
 
         def parts() -> Iterator[HostPart]:
@@ -148,9 +130,11 @@ class Engine:
                 columns, values, batch = checked_inputs(self.spec, ids, dense)
                 scores = np.empty(batch, np.float32)
                 waiting.append(_Streamed(columns, scores, np.zeros(len(columns), np.int64)))
-                yield from self._parts(columns, values, scores)
+                for start in range(0, batch, self.max_batch):
+                    part = slice(start, start + self.max_batch)
+                    yield cut(columns, part), cut(values, part), scores[part]
 
-        with closing(runner.stream(parts(), self._use_oov)) as found:
+        with closing(self._ready().stream(parts(), self._use_oov)) as found:
             for counts in found:
                 yield from self._complete(waiting)
                 first = waiting[0]
@@ -167,69 +151,53 @@ class Engine:
             self._bad_ids = done.bad_ids
             yield done.scores
 
+    def page_scorer(self) -> PageScorer | None:
+        """What scores ids that are still the pages of a parquet file, from any threads; None on a
+        CPU.
+
+        It may work while one other thread scores arrays of the host, not of the device. It keeps
+        the GPU's memory of a closed engine for as long as it lives.
+        """
+        return self._ready().page_scorer(self._use_oov)
+
+    def _ready(self) -> Backend:
+        if self._backend is None:
+            raise RuntimeError("the engine is closed")
+        return self._backend
+
+    def _run(self, ids: Ids, dense: Any, scores: bool) -> np.ndarray:
+        backend = self._ready()
+        columns, values, batch = checked_inputs(self.spec, ids, dense)
+        out = np.empty(batch, np.float32)
+        self._bad_ids, self.batch_seconds, self.device_seconds = None, [], NO_SECONDS
+        backend.take_seconds()  # those of streams
+        self._bad_ids = backend.run(columns, values, self._use_oov, out, scores)
+        self.batch_seconds, self.device_seconds = backend.batch_seconds, backend.take_seconds()
+        if self._bad_ids.any() and not self._use_oov:
+            self._fail(columns)
+        return out
+
     def _score_on_device(self, ids: Any, dense: Any) -> Any:
-        runner = self._ready()
-        if not isinstance(runner, CudaEngine):
-            raise ValueError(f"the arrays are on a CUDA device, the engine runs on {self.device}")
-        began = time.perf_counter()
-        found = runner.score_tensors(ids, dense, self._use_oov)
-        if found is None:
-            return self._score_arrays(runner, ids, dense)
-        out, bad = found
-        self.batch_seconds, self.device_seconds = [time.perf_counter() - began], NO_SECONDS
-        self._bad_ids = None
-        if bad is not None:
-            self._count_on_device(bad, 0, ids)
+        backend = self._ready()
+        out, bad = backend.score_on_device(ids, dense, self._use_oov)
+        self.batch_seconds, self.device_seconds = backend.batch_seconds, NO_SECONDS
+        self._bad_ids = None if bad is None else bad.counts
+        if bad is not None and bad.first is not None:
+            sample, f, value = bad.first
+            raise BadIdError(self.spec.fields[f].name, sample, value, self.spec.fields[f].rows)
         return out
-
-    def _score_arrays(self, runner: CudaEngine, ids: Any, dense: Any) -> Any:
-        """Arrays of any library on the device, in parts of `max_batch` rows."""
-        began = time.perf_counter()
-        inputs = runner.inputs
-        ids, dense = inputs.array(ids), inputs.array(dense)
-        i, d, batch = inputs.places(ids, dense)
-        source = ids if self.spec.fields else dense
-        stream = inputs.stream(source)
-        again = isinstance(source, inputs.tensor) and batch <= self.max_batch
-        out, address = inputs.scores(batch, stream if again else None)
-        self._bad_ids = None
-        self.batch_seconds, self.device_seconds = [], NO_SECONDS
-        for start in range(0, batch, self.max_batch):
-            rows = min(self.max_batch, batch - start)
-            bad = runner.run_in_place(i, d, address + 4 * start, rows, self._use_oov, stream)
-            ended = time.perf_counter()
-            self.batch_seconds.append(ended - began)
-            began = ended
-            if bad is not None:
-                self._count_on_device(bad, start, ids)
-            if start + rows < batch:
-                i, d = _moved(i, rows), _moved(d, rows)
-        return out
-
-    def _count_on_device(self, bad: BadIds, start: int, ids: Any) -> None:
-        """Add the bad ids of the rows from `start` on; BadIdError where the policy is to fail."""
-        counts, (row, f) = bad
-        self._bad_ids = self.bad_ids + counts
-        if not self._use_oov:
-            field = self.spec.fields[f]
-            if not hasattr(ids, "__getitem__"):
-                import torch
-
-                ids = torch.as_tensor(ids, device=self.device)
-            value = int(ids[f, start + row])
-            raise BadIdError(field.name, start + row, value, field.rows)
 
     def describe(self) -> str:
         """The model and the plan that runs it, in words."""
-        if self._runner is None:
+        if self._backend is None:
             return "closed"
-        return f"{self.spec.name}, precision {self.precision}, {self._runner.describe()}"
+        return f"{self.spec.name}, precision {self.precision}, {self._backend.describe()}"
 
     def close(self) -> None:
         """Free the engine's memory; it cannot score any more."""
-        if isinstance(self._runner, CudaEngine):
-            self._runner.close()
-        self._runner = None
+        if self._backend is not None:
+            self._backend.close()
+        self._backend = None
 
     def _fail(self, columns: Columns) -> None:
         """Raise for the first bad id, with the counts of the whole call."""
@@ -241,9 +209,3 @@ class Engine:
             if not 0 <= value < field.rows:
                 raise BadIdError(field.name, row, value, field.rows)
         raise AssertionError("a bad id was counted but not found")
-
-
-def _moved(matrix: Matrix, columns: int) -> Matrix:
-    """The matrix from a later column on."""
-    address, stride, number_bytes = matrix
-    return address + columns * number_bytes, stride, number_bytes

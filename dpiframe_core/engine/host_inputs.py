@@ -13,7 +13,7 @@ import numpy as np
 from dpiframe_core.model.spec import ModelSpec
 
 Ids = Any  # [F, B] array of int32/int64 (numpy, torch, DLPack), or F columns [B]
-Columns = np.ndarray | list[np.ndarray]  # a matrix whose rows are columns [B], or these
+Columns = np.ndarray | list[np.ndarray]  # a matrix [F, B] of columns [B], or a list of them
 
 CUDA = 2  # the device type of DLPack
 
@@ -21,7 +21,7 @@ ID_TYPES = frozenset((np.dtype(np.int32), np.dtype(np.int64)))
 
 
 def on_device(value: Any) -> bool:
-    """Whether the array lies on a CUDA device."""
+    """Whether the array is on a CUDA device."""
     is_cuda = getattr(value, "is_cuda", None)  # of tensors; quicker than to ask for the type
     if is_cuda is not None:
         return bool(is_cuda)
@@ -41,9 +41,9 @@ def checked_inputs(spec: ModelSpec, ids: Ids, dense: Any) -> tuple[Columns, Colu
     return id_columns, dense_columns if spec.dense else [], batch or 0
 
 
-def cut(columns: Columns, rows: slice) -> Columns:
-    """Some rows of each column."""
-    return [c[rows] for c in columns] if isinstance(columns, list) else columns[:, rows]
+def cut(columns: Columns, samples: slice) -> Columns:
+    """Some samples of each column."""
+    return [c[samples] for c in columns] if isinstance(columns, list) else columns[:, samples]
 
 
 def _check_ids(spec: ModelSpec, columns: Columns) -> int | None:
@@ -51,7 +51,7 @@ def _check_ids(spec: ModelSpec, columns: Columns) -> int | None:
     if len(columns) != len(spec.fields):
         raise ValueError(f"ids must have {len(spec.fields)} rows, one a field, got {len(columns)}")
     batch = None
-    for field, column in zip(spec.fields, _unlike(columns), strict=False):
+    for field, column in zip(spec.fields, _distinct(columns), strict=False):
         batch = column.size if batch is None else batch
         if column.shape != (batch,):
             found = list(column.shape)
@@ -64,14 +64,14 @@ def _check_ids(spec: ModelSpec, columns: Columns) -> int | None:
 
 
 def _check_dense(spec: ModelSpec, columns: Columns, batch: int | None) -> int | None:
-    wanted, unlike = len(spec.dense), _unlike(columns)
+    wanted, distinct = len(spec.dense), _distinct(columns)
     if wanted and not len(columns):
         raise ValueError(f"the model has {wanted} dense features, got none")
-    if not wanted and all(column.size == 0 for column in unlike):
+    if not wanted and all(column.size == 0 for column in distinct):
         return batch
     if batch is None:
-        batch = unlike[0].size
-    for column in unlike:
+        batch = distinct[0].size
+    for column in distinct:
         if len(columns) != wanted or column.shape != (batch,):
             found = [len(columns), *column.shape]
             raise ValueError(f"dense must have shape [{wanted}, {batch}], got {found}")
@@ -80,8 +80,8 @@ def _check_dense(spec: ModelSpec, columns: Columns, batch: int | None) -> int | 
     return batch
 
 
-def _unlike(columns: Columns) -> list[np.ndarray]:
-    """The columns that may differ in length and type: the first row speaks for a matrix."""
+def _distinct(columns: Columns) -> list[np.ndarray]:
+    """The columns that may differ in length and type: a matrix has one length and type for all."""
     return columns if isinstance(columns, list) else list(columns[:1])
 
 

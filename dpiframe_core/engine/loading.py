@@ -8,16 +8,14 @@ from typing import Literal, get_args
 
 from dpiframe_core import _core
 from dpiframe_core.bundle.reading import Bundle, open_bundle
-from dpiframe_core.engine.cuda.engine import CudaEngine, CudaOptions
+from dpiframe_core.engine.cuda.backend import CudaBackend, CudaOptions
 from dpiframe_core.engine.engine import Engine
+from dpiframe_core.engine.precision import PRECISIONS, Precision, computed_precision
 from dpiframe_core.errors import DeviceMemoryError
 from dpiframe_core.lowering import DEVICE_PASSES, lower
-from dpiframe_core.program.number_bounds import arithmetic
 from dpiframe_core.program.schedule import Policy
 
-Precision = Literal["fp32", "tf32", "fp16", "bf16"]
-PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
-# What this build has an engine for; whether the machine has such a device is another matter.
+# What this build has a backend for; whether the machine has such a device is another matter.
 DEVICES = ("cpu", "cuda") if _core.build_info()["cuda"] else ("cpu",)
 
 
@@ -36,15 +34,15 @@ def load_engine(  # noqa: PLR0913 - the one call that users make: keywords read 
     """Open a bundle and make it ready to score.
 
     `device`: "cpu", "cuda", "cuda:1" for one of several GPUs, or "auto": a GPU where this build and
-    the machine have one. `max_batch`: rows a device batch (larger inputs are cut); `streams`,
+    the machine have one. `max_batch`: samples a device batch (larger inputs are cut); `streams`,
     `policy` (the order of launches: "serial", "depth_first", "breadth_first") and `graphs`: how a
-    GPU runs the plan, without effect on the CPU; `threads`: CPU threads, on the CPU set for the
+    GPU runs the plan, without effect on the CPU. `threads`: CPU threads, on the CPU set for the
     whole process (default: torch's setting), for a GPU those that pack batches (default: up to 16).
     `precision` "bf16" computes in fp16 where the weights show that fp16 holds all numbers, dense
-    features as the bundle's schema makes them. With
-    `on_bad_id="oov"` every field needs an `oov_row`. The CPU computes in float32 whatever
-    the precision, which is within the bound of each. DeviceMemoryError where the GPU has too little
-    memory: all that was taken is given back, and a smaller `max_batch` may fit.
+    features as the bundle's schema makes them. With `on_bad_id="oov"` every field needs an
+    `oov_row`. The CPU computes in float32 whatever the precision, within the bound of each.
+    DeviceMemoryError where the GPU has too little memory: all that was taken is given back, and a
+    smaller `max_batch` may fit.
     """
     gpu = _chosen_gpu(device)
     _check_choice("precision", precision, PRECISIONS)
@@ -53,19 +51,19 @@ def load_engine(  # noqa: PLR0913 - the one call that users make: keywords read 
     _check_positive(max_batch=max_batch, streams=streams, threads=threads)
     opened = _opened(bundle, on_bad_id)
     if gpu is None:
-        from dpiframe_core.engine.cpu import CpuEngine  # brings torch, which a GPU does without
+        from dpiframe_core.engine.cpu import CpuBackend  # brings torch, which a GPU does without
 
-        cpu = CpuEngine(lower(opened.spec, opened.arrays()), max_batch, threads)
+        cpu = CpuBackend(lower(opened.spec, opened.arrays()), max_batch, threads)
         return Engine(opened, cpu, precision, on_bad_id)
     options = CudaOptions(precision, max_batch, streams, graphs, policy, gpu, threads)
     return Engine(opened, _on_gpu(opened, options), precision, on_bad_id)
 
 
-def _on_gpu(opened: Bundle, options: CudaOptions) -> CudaEngine:
+def _on_gpu(opened: Bundle, options: CudaOptions) -> CudaBackend:
     program = lower(opened.spec, opened.arrays(), DEVICE_PASSES)
-    kept = arithmetic(options.precision, program, opened.schema)
+    precision = computed_precision(options.precision, program, opened.schema)
     try:
-        return CudaEngine(program, replace(options, precision=kept))
+        return CudaBackend(program, replace(options, precision=precision))
     except DeviceMemoryError as error:
         # Without the frames, which would hold what was taken while the caller handles the error.
         raise error.with_traceback(None) from None

@@ -12,7 +12,7 @@ from dpiframe_core.features.schema import value_type
 
 # Writes the codes of the values of one plain array, nulls included, into the array given: [n].
 EncodeValues = Callable[[pa.Array, np.ndarray], None]
-# Values that numpy takes through several passes at a time, so that they stay in the cache.
+# Values per pass of numpy, few enough to stay in the cache from one pass to the next.
 RUN = 1 << 15
 
 
@@ -24,7 +24,7 @@ def as_table(rows: pa.Table | pa.RecordBatch) -> pa.Table:
 def new_column(size: int, dtype: type[np.generic]) -> np.ndarray:
     """An uninitialised array [size] from Arrow's memory pool.
 
-    The pool hands the pages of a freed array out again; from numpy's they come anew, to be zeroed.
+    The pool reuses the memory pages of freed arrays; numpy's are new, and zeroed by the system.
     """
     return np.frombuffer(pa.allocate_buffer(size * np.dtype(dtype).itemsize), dtype)
 
@@ -44,7 +44,7 @@ def string_bytes(strings: pa.Array) -> tuple[np.ndarray, np.ndarray]:
 def numbers(array: pa.Array) -> np.ndarray:
     """The numbers [n] of an integer or floating array, in its own type; no copy.
 
-    What stands in the place of a null is undefined.
+    The number at a null is undefined.
     """
     data = array.buffers()[1]
     if len(array) == 0 or data is None:

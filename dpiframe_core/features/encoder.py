@@ -61,7 +61,7 @@ class Encoder:
         self._indexes = _build_indexes(schema, vocabularies or {})
 
     def encode(self, rows: pa.Table | pa.RecordBatch) -> Encoded:
-        """Encode the schema's source columns of B rows; other columns are ignored.
+        """Encode the schema's source columns of B samples; other columns are ignored.
 
         Raises EncodeError naming each column that is missing or of a type that does not fit.
         """
@@ -84,7 +84,7 @@ class Encoder:
 def encode_field(
     field: CategoricalFeature, index: VocabularyIndex | None, values: pa.Array, out: np.ndarray
 ) -> None:
-    """Write the rows of the values [n] of a plain array, which may hold nulls, into `out` [n]."""
+    """Write the ids of the values [n] of a plain array, which may hold nulls, into `out` [n]."""
     match field.encoding:
         case HashEncoding() as encoding:
             hash_rows(values, encoding, out)
@@ -100,7 +100,7 @@ def encode_field(
 
 
 def modulo_rows(encoding: ModuloEncoding, values: pa.Array, out: np.ndarray) -> None:
-    """Write 2 + x mod modulus of integers [n], the missing row for nulls."""
+    """Write 2 + x mod modulus of integers [n], the missing id for nulls."""
     # uint64 keeps its type: its values need not fit int64, and are not negative.
     kind = np.uint64 if values.type == pa.uint64() else np.int64
     out[:] = numbers(values).astype(kind) % encoding.modulus + FIRST_VALUE_ROW
@@ -108,7 +108,7 @@ def modulo_rows(encoding: ModuloEncoding, values: pa.Array, out: np.ndarray) -> 
 
 
 def hash_rows(values: pa.Array, encoding: HashEncoding, out: np.ndarray) -> None:
-    """Write 2 + hash mod modulus of strings or integers [n], the missing row for nulls."""
+    """Write 2 + hash mod modulus of strings or integers [n], the missing id for nulls."""
     valid, seed, modulus = validity(values), encoding.seed, encoding.modulus
     if pa.types.is_integer(values.type):
         _core.hashed_int64_rows(as_int64(values), valid, seed, modulus, out)

@@ -11,13 +11,13 @@ from dpiframe_core import _core
 from dpiframe_core.features.schema import FIRST_VALUE_ROW, NUM_SMALL_BUCKETS
 
 LOWEST = -3
-# Rows up to here are looked up (most counts are small), beyond they are found by their first value.
+# Ids of integers up to here are looked up (most counts are small), others found by bisection.
 _TABLE_END = 1 << 14
 _LAST = 2**62
 
 
 class Buckets(NamedTuple):
-    """Rows [S] int32 of the integers from LOWEST on, and first integers [T] of the rows beyond."""
+    """Ids [S] int32 of the integers from LOWEST on, and the first integers [T] of further ids."""
 
     small: np.ndarray
     steps: np.ndarray
@@ -29,10 +29,10 @@ def log_bucket_rows(
     valid: tuple[np.ndarray, int] | None = None,
     out: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Rows [n] int32 of integers or floats [n]; see `LogBucketEncoding` for the formula.
+    """Ids [n] int32 of integers or floats [n]; see `LogBucketEncoding` for the formula.
 
-    A float counts as the next integer below; NaN has no bucket and gives an arbitrary valid row.
-    `valid` is the bitmap of nulls, which have the missing row, and the first value's bit.
+    A float counts as the next integer below; NaN has no bucket and gives an arbitrary valid id.
+    `valid` is the bitmap of nulls, which get the missing id, and the first value's bit.
     """
     rows = np.empty(len(values), np.int32) if out is None else out
     _core.bucket_rows(_as_integers(values), valid, LOWEST, *_buckets(max_bucket), rows)
@@ -54,7 +54,7 @@ def _buckets(max_bucket: int) -> Buckets:
     small = np.arange(LOWEST, 3) - LOWEST + FIRST_VALUE_ROW
     large = _large_bucket(np.arange(3, _TABLE_END), max_bucket)
     beyond = np.arange(large[-1], _large_bucket(np.array([_LAST]), max_bucket)[0]) + 1
-    # The first integer of each row beyond, by bisection: after 62 halvings low + 1 is high.
+    # The first integer of each further id, by bisection: after 62 halvings low + 1 is high.
     low, high = np.full(len(beyond), _TABLE_END - 1), np.full(len(beyond), _LAST)
     while np.any(high - low > 1):
         middle = low + (high - low) // 2

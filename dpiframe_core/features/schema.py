@@ -42,7 +42,7 @@ class _Frozen(BaseModel):
 
 
 class HashEncoding(_Frozen):
-    """row = 2 + XXH64(value; seed) mod modulus, over utf-8 bytes or 8 little-endian bytes."""
+    """id = 2 + XXH64(value; seed) mod modulus, over utf-8 bytes or 8 little-endian bytes."""
 
     kind: Literal["hash"] = "hash"
     modulus: int = Field(ge=1, le=2**31 - 3)
@@ -55,7 +55,7 @@ class HashEncoding(_Frozen):
 
 
 class VocabularyEncoding(_Frozen):
-    """row = 2 + position in the vocabulary of values that were seen at least `min_count` times.
+    """id = 2 + position in the vocabulary of values that were seen at least `min_count` times.
 
     `size` is the length of the vocabulary; None until `fit_schema` has counted the values.
     """
@@ -77,7 +77,7 @@ class LogBucketEncoding(_Frozen):
 
     bucket(x) = 0 for x <= -3, x + 3 for -2 <= x <= 2 (so 0 has bucket 3, and 2 bucket 5), and
     5 + floor(ln(x)^2) for x >= 3; buckets above 5 + max_bucket are joined to that last one.
-    row = 2 + bucket(x). The squared logarithm is that of the Criteo 2014 winners.
+    id = 2 + bucket(x). The squared logarithm is that of the Criteo 2014 winners.
     """
 
     kind: Literal["log_bucket"] = "log_bucket"
@@ -90,7 +90,7 @@ class LogBucketEncoding(_Frozen):
 
 
 class ModuloEncoding(_Frozen):
-    """row = 2 + x mod modulus, never negative. Avazu's YYMMDDHH modulo 100 is the hour of day."""
+    """id = 2 + x mod modulus, never negative. Avazu's YYMMDDHH modulo 100 is the hour of day."""
 
     kind: Literal["modulo"] = "modulo"
     modulus: int = Field(ge=1, le=2**31 - 3)

@@ -1,4 +1,5 @@
-"""Vocabularies: the distinct values of a field, in row order, and finding values among them.
+"""Vocabularies: the distinct values of a field, in the order of their ids, and finding values among
+them.
 
 A vocabulary is a plain Arrow array without nulls or repeats, of strings or of int64; the value at
 position p has row 2 + p. As numpy tensors (for safetensors) a vocabulary of strings is its utf-8
@@ -38,7 +39,7 @@ class VocabularyIndex:
             raise SchemaError(f"a vocabulary: {error}") from None
 
     def write_rows(self, values: pa.Array, out: np.ndarray) -> None:
-        """Write the rows of the values [n], which may hold nulls, into `out` [n]."""
+        """Write the ids of the values [n], which may hold nulls, into `out` [n]."""
         if isinstance(self._index, _core.Int64Index):
             self._index.rows(numbers(values), validity(values), out)
         else:

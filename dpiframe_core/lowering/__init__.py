@@ -9,7 +9,9 @@ import numpy as np
 
 from dpiframe_core.lowering.collapse_cross_v1 import collapse_cross_v1
 from dpiframe_core.lowering.device.align_columns import align_columns
+from dpiframe_core.lowering.device.batch_norm_to_affine import batch_norm_to_affine
 from dpiframe_core.lowering.device.end_in_head import end_in_head
+from dpiframe_core.lowering.device.find_form import find_form
 from dpiframe_core.lowering.device.fuse_cross import fuse_cross
 from dpiframe_core.lowering.device.fuse_dot import fuse_dot
 from dpiframe_core.lowering.device.load_dense import load_dense
@@ -20,30 +22,42 @@ from dpiframe_core.lowering.fuse_head import fuse_head
 from dpiframe_core.lowering.fuse_lookup import fuse_lookup
 from dpiframe_core.lowering.merge_siblings import merge_siblings
 from dpiframe_core.lowering.place_concat import place_concat
+from dpiframe_core.model.modules import ViewInputs
 from dpiframe_core.model.spec import ModelSpec
 from dpiframe_core.program.builder import ProgramBuilder
-from dpiframe_core.program.steps import Program
+from dpiframe_core.program.program import Program
+from dpiframe_core.program.views import DENSE
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 Pass = Callable[[Program], Program]
 
-PASSES: tuple[Pass, ...] = (
+FUSIONS: tuple[Pass, ...] = (
     fold_batch_norm,
     fuse_activation,
     collapse_cross_v1,
     fuse_lookup,
     fuse_head,
-    merge_siblings,
-    place_concat,
 )
 
-# What the kernels of a GPU ask of any program.
-DEVICE_FORM: tuple[Pass, ...] = (load_dense, separate_scalars, end_in_head)
+PASSES: tuple[Pass, ...] = (*FUSIONS, merge_siblings, place_concat)
 
-# For a GPU, whose products have an epilogue of more than a bias and a ReLU.
-DEVICE_PASSES: tuple[Pass, ...] = (*PASSES, fuse_cross, fuse_dot, *DEVICE_FORM, align_columns)
+# What the kernels of a GPU ask of any program.
+DEVICE_FORM: tuple[Pass, ...] = (load_dense, separate_scalars, batch_norm_to_affine, end_in_head)
+
+# For a GPU, which has fused forward kernels, and products with an epilogue of more than a bias and
+# a ReLU.
+DEVICE_PASSES: tuple[Pass, ...] = (
+    *FUSIONS,
+    find_form,
+    merge_siblings,
+    place_concat,
+    fuse_cross,
+    fuse_dot,
+    *DEVICE_FORM,
+    align_columns,
+)
 
 
 def lower(
@@ -56,11 +70,29 @@ def lower(
     Weights that lowering leaves alone share memory with those given; half types are widened to
     float32.
     """
-    arrays = {name: _array(weight) for name, weight in weights.items()}
-    program = ProgramBuilder(spec, arrays).build()
+    program = _plain(spec, {name: _array(weight) for name, weight in weights.items()})
     for run in passes:
         program = run(program)
     return program
+
+
+def _plain(spec: ModelSpec, weights: Mapping[str, np.ndarray]) -> Program:
+    """Every module lowered in order."""
+    build = ProgramBuilder()
+    views = {DENSE: build.buffer(DENSE, len(spec.dense))}
+    for module, inputs, _ in spec.walk():
+        read = [views[name] for name in module.inputs]
+        views[module.name] = module.lower(build, ViewInputs(inputs.fields, inputs.shapes, read))
+    return Program(
+        field_names=tuple(f.name for f in spec.fields),
+        field_rows=tuple(f.rows for f in spec.fields),
+        oov_rows=tuple(-1 if f.oov_row is None else f.oov_row for f in spec.fields),
+        num_dense=len(spec.dense),
+        buffers=build.buffers,
+        steps=tuple(build.steps),
+        weights=weights,
+        output=views[spec.output],
+    ).changed()
 
 
 def _array(weight: np.ndarray | Tensor) -> np.ndarray:
@@ -72,4 +104,4 @@ def _array(weight: np.ndarray | Tensor) -> np.ndarray:
     return array
 
 
-__all__ = ["DEVICE_FORM", "DEVICE_PASSES", "PASSES", "Pass", "lower"]
+__all__ = ["DEVICE_FORM", "DEVICE_PASSES", "FUSIONS", "PASSES", "Pass", "lower"]

@@ -1,28 +1,19 @@
 """Pass: DCN's cross network becomes one skinny product, a scalar recurrence and one scaling.
 
-Every layer keeps the form x_l = alpha_l x0 + beta_l, alpha_l a scalar a row, beta_l the same for
-all rows, since with d_l = x0 . w_l
+Every layer keeps the form x_l = alpha_l x0 + beta_l, alpha_l one number a sample, beta_l the same
+for all samples, since with d_l = x0 . w_l
     x_{l+1} = x0 (alpha_l d_l + beta_l . w_l) + b_l + x_l
 so alpha_{l+1} = alpha_l (1 + d_l) + beta_l . w_l and beta_{l+1} = beta_l + b_l. The d_l are one
-product x0 [w_0 .. w_{L-1}]^T; 2 W L operations a row and no intermediate of width W.
+product x0 [w_0 .. w_{L-1}]^T: 2 W L FLOP a sample, and no intermediate of width W.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from dpiframe_core.program.rewrite import only_reader
-from dpiframe_core.program.steps import (
-    CrossScalar,
-    CrossV1,
-    Linear,
-    Program,
-    ScaleShift,
-    Step,
-    View,
-    Weight,
-    changed,
-)
+from dpiframe_core.program.program import Program
+from dpiframe_core.program.steps import CrossScalar, CrossV1, Linear, ScaleShift, Step
+from dpiframe_core.program.views import View, Weight
 
 
 def collapse_cross_v1(program: Program) -> Program:
@@ -36,7 +27,7 @@ def collapse_cross_v1(program: Program) -> Program:
             steps += _collapsed(chains[step.name], buffers, weights)
         elif step.name not in inner:
             steps.append(step)
-    return changed(program, steps=tuple(steps), buffers=buffers, weights=weights)
+    return program.changed(steps=tuple(steps), buffers=buffers, weights=weights)
 
 
 def _chains(program: Program) -> list[list[CrossV1]]:
@@ -45,7 +36,7 @@ def _chains(program: Program) -> list[list[CrossV1]]:
     chains = []
     for first in [s for s in program.steps if isinstance(s, CrossV1) and s.xl == s.x0]:
         chain = [first]
-        while only_reader(program, chain[-1].out) is by_input.get(chain[-1].out, first):
+        while program.only_reader(chain[-1].out) is by_input.get(chain[-1].out, first):
             following = by_input[chain[-1].out]
             if following.x0 != first.x0:
                 break
@@ -58,16 +49,16 @@ def _collapsed(
     chain: list[CrossV1], buffers: dict[str, int], weights: dict[str, np.ndarray]
 ) -> list[Step]:
     x0, name = chain[0].x0, chain[0].name
-    rows = np.concatenate([weights[layer.weight] for layer in chain])
+    dots_weight = np.concatenate([weights[layer.weight] for layer in chain])
     beta = np.zeros(x0.width)
     shifts = []
     for layer in chain:
         shifts.append(beta @ weights[layer.weight][0])
         beta = beta + weights[layer.bias]
     made = {
-        "dots": rows,
-        "shift": np.array(shifts, rows.dtype),
-        "beta": beta.astype(rows.dtype),
+        "dots": dots_weight,
+        "shift": np.array(shifts, dots_weight.dtype),
+        "beta": beta.astype(dots_weight.dtype),
     }
     names = {part: Weight(f"{name}/{part}") for part in made}
     weights.update({names[part]: values for part, values in made.items()})

@@ -1,4 +1,4 @@
-"""Pass: a batch normalisation behind a product becomes part of the product's weights.
+"""Pass: a batch normalisation after a product becomes part of the product's weights.
 
 With s = weight / sqrt(var + eps): (Wx + b - mean) s + beta = (sW) x + (s (b - mean) + beta).
 The folded weights are computed in float64 and rounded once.
@@ -11,17 +11,18 @@ from dataclasses import replace
 import numpy as np
 
 from dpiframe_core.errors import SpecError
-from dpiframe_core.program.rewrite import only_reader, producers
-from dpiframe_core.program.steps import BatchNorm, Linear, Program, Weight, changed
+from dpiframe_core.program.program import Program
+from dpiframe_core.program.steps import BatchNorm, Linear
+from dpiframe_core.program.views import Weight
 
 
 def fold_batch_norm(program: Program) -> Program:
     """Fold every BatchNorm whose input is a whole Linear that nothing else reads."""
-    made_by, weights = producers(program), dict(program.weights)
+    made_by, weights = program.producers(), dict(program.weights)
     steps = {step.name: step for step in program.steps}
     for bn in [s for s in program.steps if isinstance(s, BatchNorm)]:
         linear = made_by.get(bn.x)
-        if not isinstance(linear, Linear) or linear.relu or only_reader(program, bn.x) is not bn:
+        if not isinstance(linear, Linear) or linear.relu or program.only_reader(bn.x) is not bn:
             continue
         scale, beta, mean, var = (weights[part].astype(np.float64) for part in bn.parts)
         if not (var >= 0).all():
@@ -34,4 +35,4 @@ def fold_batch_norm(program: Program) -> Program:
         weights[names[1]] = ((bias - mean) * scale + beta).astype(weight.dtype)
         steps[bn.name] = replace(linear, weight=names[0], bias=names[1], out=bn.out)
         del steps[linear.name]
-    return changed(program, steps=tuple(steps.values()), weights=weights)
+    return program.changed(steps=tuple(steps.values()), weights=weights)

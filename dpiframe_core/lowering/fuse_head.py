@@ -1,6 +1,6 @@
 """Pass: everything between the branches and the logit becomes one step.
 
-The logit is a sum; each summand is traced back: a product with one row is a dot of its input; a
+The logit is a sum; each summand is traced back: a product with one output is a dot of its input; a
 dot of a concat is the dots of its parts (so that the concat is not needed); a dot of a scaled
 vector, h . (alpha x0 + beta), is alpha (h . x0) + h . beta, where h . x0 is one more column of a
 product of x0.
@@ -12,19 +12,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dpiframe_core.program.rewrite import producers
-from dpiframe_core.program.steps import (
-    Add,
-    Copy,
-    Head,
-    Linear,
-    Program,
-    ScaleShift,
-    Step,
-    View,
-    Weight,
-    changed,
-)
+from dpiframe_core.program.program import Program
+from dpiframe_core.program.steps import Add, Copy, Head, Linear, ScaleShift, Step
+from dpiframe_core.program.views import View, Weight
 
 
 @dataclass
@@ -38,7 +28,7 @@ class _Terms:
 def fuse_head(program: Program) -> Program:
     """Replace the steps that only sum up into the logit by one Head."""
     terms = _Terms()
-    _trace(program.output, program, producers(program), terms)
+    _trace(program.output, program, program.producers(), terms)
     buffers, weights = dict(program.buffers), dict(program.weights)
     dtype = next(iter(weights.values())).dtype
     dots, products, steps = [], [], list(program.steps)
@@ -57,7 +47,7 @@ def fuse_head(program: Program) -> Program:
     out = View("head.logit", 0, 1)
     buffers[out.buffer] = 1
     steps.append(Head("head.logit", tuple(dots), tuple(terms.scalars), tuple(products), bias, out))
-    return changed(program, steps=tuple(steps), buffers=buffers, weights=weights, output=out)
+    return program.changed(steps=tuple(steps), buffers=buffers, weights=weights, output=out)
 
 
 def _trace(view: View, program: Program, made_by: dict[View, Step], terms: _Terms) -> None:

@@ -1,14 +1,15 @@
 """Pass: the lookup of embeddings also makes the FM term and the wide sum, in one pass.
 
-The rows are in registers while they are copied out, so neither needs memory traffic of its own
-beyond the wide weights themselves.
+The embedding rows are in registers while they are copied out, so the FM term needs no memory
+traffic of its own, and the wide sum none beyond its weights.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from dpiframe_core.program.steps import FM, Lookup, Program, Slot, Step, changed
+from dpiframe_core.program.program import Program
+from dpiframe_core.program.steps import FM, Lookup, Slot, Step
 
 
 def fuse_lookup(program: Program) -> Program:
@@ -25,10 +26,10 @@ def fuse_lookup(program: Program) -> Program:
         if merged is not None:
             fused = merged
             gone.add(step.name)
-    places = [i for i, s in enumerate(program.steps) if s is host or s.name in gone]
+    first = min(i for i, s in enumerate(program.steps) if s is host or s.name in gone)
     steps = [s for s in program.steps if s is not host and s.name not in gone]
-    steps.insert(places[0], fused)
-    return changed(program, steps=tuple(steps))
+    steps.insert(first, fused)
+    return program.changed(steps=tuple(steps))
 
 
 def _with(host: Lookup, step: Step) -> Lookup | None:

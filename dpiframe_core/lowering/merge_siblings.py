@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpiframe_core.program.steps import Linear, Program, Step, View, Weight, changed
+from dpiframe_core.program.program import Program
+from dpiframe_core.program.steps import Linear, Step
+from dpiframe_core.program.views import View, Weight
 
 
 def merge_siblings(program: Program) -> Program:
@@ -58,4 +60,4 @@ def _merged(program: Program, group: list[Linear]) -> Program:
             steps.append(wide)
         elif other not in group:
             steps.append(other.map_views(place))
-    return changed(program, steps=tuple(steps), buffers=buffers, weights=weights)
+    return program.changed(steps=tuple(steps), buffers=buffers, weights=weights)

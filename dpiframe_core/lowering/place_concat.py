@@ -1,13 +1,14 @@
-"""Pass: what is copied into a concat is made there in the first place."""
+"""Pass: a step whose output a concat would copy writes to the concat's buffer instead."""
 
 from __future__ import annotations
 
-from dpiframe_core.model.modules import DENSE
-from dpiframe_core.program.steps import Copy, Program, View, changed
+from dpiframe_core.program.program import Program
+from dpiframe_core.program.steps import Copy
+from dpiframe_core.program.views import DENSE, View
 
 
 def place_concat(program: Program) -> Program:
-    """Remove every Copy of a whole buffer by giving that buffer its place in the target."""
+    """Remove every Copy of a whole buffer by making that buffer a view of the target."""
     for copy in [s for s in program.steps if isinstance(s, Copy)]:
         if copy in program.steps:
             program = _placed(program, copy)
@@ -26,4 +27,4 @@ def _placed(program: Program, copy: Copy) -> Program:
         return View(target.buffer, target.start + view.start, view.width)
 
     rest = [s.map_views(place) for s in program.steps if s != copy]
-    return changed(program, steps=tuple(rest))
+    return program.changed(steps=tuple(rest))

@@ -13,8 +13,8 @@ from typing import Literal
 
 from dpiframe_core.errors import SpecError
 from dpiframe_core.features.schema import UNSEEN_ROW, FeatureSchema
+from dpiframe_core.model.fields import FieldSpec
 from dpiframe_core.model.modules import (
-    DENSE,
     FM,
     MLP,
     Add,
@@ -27,7 +27,8 @@ from dpiframe_core.model.modules import (
     Module,
     Wide,
 )
-from dpiframe_core.model.spec import FieldSpec, ModelSpec
+from dpiframe_core.model.spec import ModelSpec
+from dpiframe_core.program.views import DENSE
 
 Structure = Literal["parallel", "stacked", "cross_only"]
 DenseAs = Literal["field", "raw"]

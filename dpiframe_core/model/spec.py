@@ -1,45 +1,21 @@
 """ModelSpec: a CTR model as plain data, the one form that every front end produces.
 
-A spec names its one-hot fields, its dense features and a graph of modules that ends in one
-logit a row. It holds no weights and knows no device; see `models` for the built-in models and
-`modules` for what a module can be.
+A spec names its one-hot fields, its dense features and a graph of modules that ends in one logit a
+sample. It holds no weights and knows no device; see `builtin` for the built-in models and `modules`
+for what a module can be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import model_validator
 
 from dpiframe_core.errors import SpecError
-from dpiframe_core.model.modules import DENSE, Module, Parameter, SpecPart, Value
-
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_\-]*$", max_length=128)]
-
-
-class FieldSpec(SpecPart):
-    """One one-hot feature: ids 0 .. rows-1 into a table of `rows` x `dim` weights.
-
-    `table` names the table (default: the field's own name); fields of one table name share it.
-    `oov_row` is the row that scores an id outside the table under the policy `oov`.
-    """
-
-    name: Name
-    rows: int = Field(ge=1, lt=2**40)
-    dim: int = Field(ge=1, le=4096)
-    table: Name = ""
-    oov_row: int | None = None
-
-    @model_validator(mode="after")
-    def _complete(self) -> Self:
-        if not self.table:
-            object.__setattr__(self, "table", self.name)
-        if self.oov_row is not None and not 0 <= self.oov_row < self.rows:
-            raise SpecError(
-                f"field {self.name}: oov_row must be in 0..{self.rows - 1}, got {self.oov_row}"
-            )
-        return self
+from dpiframe_core.model.fields import FieldSpec, Name, SpecPart
+from dpiframe_core.model.modules import Inputs, Module, Parameter, Value
+from dpiframe_core.program.views import DENSE
 
 
 class ModelSpec(SpecPart):
@@ -59,8 +35,8 @@ class ModelSpec(SpecPart):
         if DENSE in (m.name for m in self.modules):
             raise SpecError(f"no module may be named {DENSE!r}: it is the dense features")
         _tables(self.fields)
-        out = self.values().get(self.output)
-        if out is None or self.output == DENSE:
+        out = {module.name: value for module, _, value in self.walk()}.get(self.output)
+        if out is None:
             raise SpecError(f"output names no module: {self.output!r}")
         if out.width != 1:
             raise SpecError(f"output {self.output} must be 1 wide (the logit), got {out.width}")
@@ -68,22 +44,27 @@ class ModelSpec(SpecPart):
             raise SpecError("a model needs at least one weight")
         return self
 
-    def values(self) -> dict[str, Value]:
-        """The shape of each module's output (and of `dense`), in order."""
+    def walk(self) -> Iterator[tuple[Module, Inputs, Value]]:
+        """Each module in order with what it reads and the shape of its output."""
         values = {DENSE: Value((len(self.dense),))}
         for module in self.modules:
-            values[module.name] = module.infer(self, self._inputs(module, values))
-        return values
+            for name in module.inputs:
+                if name not in values:
+                    raise SpecError(
+                        f"module {module.name} reads {name!r}, which no earlier module makes "
+                        f"(there are: {', '.join(values)})"
+                    )
+            inputs = Inputs(self.fields, [values[name] for name in module.inputs])
+            values[module.name] = module.infer(inputs)
+            yield module, inputs, values[module.name]
 
     def parameters(self) -> dict[str, Parameter]:
         """Every weight that the model needs, by name ("module/part"), with its shape."""
-        values, parameters = {DENSE: Value((len(self.dense),))}, {}
-        for module in self.modules:
-            inputs = self._inputs(module, values)
-            for part, parameter in module.parameters(self, inputs).items():
-                parameters[f"{module.name}/{part}"] = parameter
-            values[module.name] = module.infer(self, inputs)
-        return parameters
+        return {
+            f"{module.name}/{part}": parameter
+            for module, inputs, _ in self.walk()
+            for part, parameter in module.parameters(inputs).items()
+        }
 
     def check_shapes(self, found: Mapping[str, tuple[int, ...]]) -> None:
         """SpecError unless these are the names and shapes of exactly the model's weights."""
@@ -105,15 +86,6 @@ class ModelSpec(SpecPart):
         if not isinstance(data, dict):
             raise SpecError(f"a model spec must be a mapping, got {type(data).__name__}")
         return cls(**data)
-
-    def _inputs(self, module: Module, values: dict[str, Value]) -> list[Value]:
-        for name in module.inputs:
-            if name not in values:
-                raise SpecError(
-                    f"module {module.name} reads {name!r}, which no earlier module makes "
-                    f"(there are: {', '.join(values)})"
-                )
-        return [values[name] for name in module.inputs]
 
 
 def _no_repeats(kind: str, names: list[str]) -> None:

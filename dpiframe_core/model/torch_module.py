@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from dpiframe_core.errors import SpecError
-from dpiframe_core.model.modules import DENSE, Inputs
+from dpiframe_core.model.modules import TensorInputs
 from dpiframe_core.model.spec import ModelSpec
+from dpiframe_core.program.views import DENSE
 
 
 class CTRModel(torch.nn.Module):
@@ -23,6 +24,7 @@ class CTRModel(torch.nn.Module):
     def __init__(self, spec: ModelSpec, seed: int = 0, sparse: bool = False) -> None:
         super().__init__()
         self.spec, self.sparse = spec, sparse
+        self._graph = [(module, inputs) for module, inputs, _ in spec.walk()]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             for name, parameter in spec.parameters().items():
@@ -48,13 +50,18 @@ class CTRModel(torch.nn.Module):
             dense = torch.empty((0, ids.shape[1]), dtype=dtype, device=ids.device)
         weights = {**dict(self.named_parameters()), **dict(self.named_buffers())}
         values = {DENSE: dense.T}
-        for module in self.spec.modules:
+        for module, inputs in self._graph:
             prefix = f"{module.name}/"
             own = {k.removeprefix(prefix): v for k, v in weights.items() if k.startswith(prefix)}
-            x = Inputs(
-                [values[name] for name in module.inputs], ids.long(), self.training, self.sparse
+            x = TensorInputs(
+                inputs.fields,
+                inputs.shapes,
+                [values[name] for name in module.inputs],
+                ids.long(),
+                self.training,
+                self.sparse,
             )
-            values[module.name] = module.forward(own, x, self.spec)
+            values[module.name] = module.forward(own, x)
         return values[self.spec.output].squeeze(1)
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dpiframe_core import _core
-from dpiframe_core.model.modules import DENSE
-from dpiframe_core.program.steps import Program, Step, View
+from dpiframe_core.program.program import Program
+from dpiframe_core.program.steps import Step
+from dpiframe_core.program.views import DENSE, View
 
 Policy = Literal["serial", "depth_first", "breadth_first"]
 
@@ -31,10 +32,10 @@ def schedule(
     row_bytes: Mapping[str, int] | None = None,
     cost: Callable[[Step], float] | None = None,
 ) -> Schedule:
-    """Plan a program for batches of up to `batch` rows.
+    """Plan a program for batches of up to `batch` samples.
 
     Buffers named in `external`, and the dense features, are left out of the arena. `row_bytes`: the
-    bytes of a row of each buffer (default: float32, no padding); `cost` of a step in any unit
+    bytes of a sample in each buffer (default: float32, no padding); `cost` of a step in any unit
     (default: the columns it writes).
     """
     graph, ids = _core.Graph(), {}

@@ -1,83 +1,78 @@
-"""Program: kernel-level steps over named buffers, what lowering makes of a spec.
+"""The steps of a program: each a kernel-level operation over views, declared once.
 
-A buffer is a matrix [B, width] of activations; a view is a range of its columns. Each column is
-written once, so that a pass may move or merge steps by looking at views alone. `dense` [B, N] is
-the one external buffer; the ids [F, B] are an input of every Lookup.
+A step states its formula three times, side by side: in words, as `run` with plain torch operations
+on the CPU (what the interpreter and the CPU backend compute, and what every pass and kernel is held
+to), and as `bound`, the largest magnitude that it can write. torch is imported when a step first
+runs: a GPU engine never needs it here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
+
+from dpiframe_core.program.views import Bounds, State, View, Weight
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class View:
-    """Columns start .. start+width-1 of a buffer."""
-
-    buffer: str
-    start: int
-    width: int
-
-    def columns(self, start: int, width: int) -> View:
-        """A range of this view's columns."""
-        return View(self.buffer, self.start + start, width)
-
-    def overlaps(self, other: View) -> bool:
-        """Whether the two share a column."""
-        return (
-            self.buffer == other.buffer
-            and self.start < other.start + other.width
-            and other.start < self.start + self.width
-        )
-
-
-@dataclass(frozen=True)
 class Step:
-    """One kernel-level operation. Views it writes are its fields `out`, `fm_out`, `wide_out`."""
+    """One operation. The views it writes are its fields `out`, `fm_out`, `wide_out`, `head_out`.
+
+    `kernel`: the row of the table in csrc/kernels/elementwise/steps.cu that computes the step on a
+    GPU from the views it reads, its weights and its sizes, each in the order of the fields; empty
+    for steps that a device program adds in a way of their own.
+    """
+
+    kernel: ClassVar[str] = ""
 
     name: str
 
+    def run(self, state: State) -> None:
+        """Compute the step with torch, in the type of the weights."""
+        raise NotImplementedError
+
+    def bound(self, bounds: Bounds) -> None:
+        """Bound what the step writes; where a step does not say, its bounds stay infinite."""
+
     def writes(self) -> list[View]:
         """Views written, in the order of the fields."""
-        return [
-            view
-            for f in fields(self)
-            if f.name.endswith("out")
-            for view in _found(getattr(self, f.name), View)
-        ]
+        return self._found(View, outputs=True)
 
     def reads(self) -> list[View]:
         """Views read, in the order of the fields."""
-        return [
-            view
-            for f in fields(self)
-            if not f.name.endswith("out")
-            for view in _found(getattr(self, f.name), View)
-        ]
+        return self._found(View, outputs=False)
+
+    def weight_names(self) -> list[Weight]:
+        """Names of the weights read, in the order of the fields."""
+        return self._found(Weight, outputs=False)
+
+    def sizes(self) -> list[int]:
+        """Integers among the fields, in their order."""
+        return self._found(int, outputs=False)
 
     def map_views(self, change: Callable[[View], View]) -> Self:
         """The same step over changed views."""
         parts = {f.name: _map(getattr(self, f.name), change) for f in fields(self)}
         return replace(self, **parts)
 
-    def weight_names(self) -> list[str]:
-        """Names of the weights read."""
-        return [w for f in fields(self) for w in _found(getattr(self, f.name), Weight)]
-
-
-class Weight(str):
-    """A name of a program's weight (told from other strings by its type)."""
+    def _found(self, kind: type[T], outputs: bool) -> list[T]:
+        named = [f.name for f in fields(self) if f.name.endswith("out") is outputs]
+        return [value for name in named for value in _inside(getattr(self, name), kind)]
 
 
 @dataclass(frozen=True)
 class Slot:
-    """One field's part in a lookup: which ids, which table, where its row goes."""
+    """One field's part in a lookup: which ids, which table, and the column its embedding row goes
+    to.
+    """
 
     field: int
     table: Weight | None
@@ -98,22 +93,47 @@ class Lookup(Step):
     fm_out: View | None = None
     wide_out: View | None = None
 
+    def run(self, state: State) -> None:
+        import torch
+
+        found = []
+        for slot in self.slots:
+            if slot.table is not None and self.out is not None:
+                ids, table = state.ids[slot.field], state.weights[slot.table]
+                found.append((slot, torch.nn.functional.embedding(ids, table)))
+                state[self.out.columns(slot.column, slot.dim)].copy_(found[-1][1])
+        if self.fm_out is not None:
+            _fm([values for slot, values in found if slot.in_fm], state[self.fm_out])
+        if self.wide_out is not None:
+            wide = [state.weights[s.wide][state.ids[s.field]] for s in self.slots if s.wide]
+            torch.sum(torch.stack(wide), dim=0, out=state[self.wide_out])
+
+    def bound(self, bounds: Bounds) -> None:
+        fm: dict[int, float] = {}
+        for slot in self.slots:
+            if slot.table is None or self.out is None:
+                continue
+            bounds[self.out.columns(slot.column, slot.dim)] = bounds.largest[slot.table]
+            if slot.in_fm:
+                fm[slot.dim] = fm.get(slot.dim, 0.0) + bounds.largest[slot.table]
+        if self.fm_out:
+            bounds[self.fm_out] = sum(0.5 * dim * total**2 for dim, total in fm.items())
+        if self.wide_out:
+            bounds[self.wide_out] = sum(bounds.largest[s.wide] for s in self.slots if s.wide)
+
 
 @dataclass(frozen=True)
-class Outer(Step):
-    """out[:, n*D:(n+1)*D] = x[:, n] * weight[n] (weight [N, D])."""
-
-    x: View
-    weight: Weight
-    out: View
-
-
-@dataclass(frozen=True)
-class Copy(Step):
-    """out = x."""
+class LoadDense(Step):
+    """out = x, the batch's dense features, which a GPU is given as columns [N, B]."""
 
     x: View
     out: View
+
+    def run(self, state: State) -> None:
+        state[self.out].copy_(state[self.x])
+
+    def bound(self, bounds: Bounds) -> None:
+        bounds[self.out] = bounds[self.x]
 
 
 @dataclass(frozen=True)
@@ -126,81 +146,69 @@ class Linear(Step):
     out: View
     relu: tuple[tuple[int, int], ...] = ()
 
+    def run(self, state: State) -> None:
+        import torch
+
+        x, weight, out = state[self.x], state.weights[self.weight], state[self.out]
+        if self.bias:
+            torch.addmm(state.weights[self.bias], x, weight.T, out=out)
+        else:
+            torch.mm(x, weight.T, out=out)
+        for start, stop in self.relu:
+            out[:, start:stop].relu_()
+
+    def bound(self, bounds: Bounds) -> None:
+        bounds[self.out] = bounds.size(self.weight) @ bounds[self.x] + bounds.size(self.bias)
+
 
 @dataclass(frozen=True)
-class BatchNorm(Step):
-    """out = (x - mean) / sqrt(var + eps) * weight + bias; parts = (weight, bias, mean, var)."""
+class FusedLinear(Step):
+    """A product with the epilogue that a GPU has for it.
+
+    y = x weight^T + bias, ReLU on the column ranges `relu`, then y = x0 * y + xl on the columns
+    from `cross_start` on (as many as x0 has); out = y unless None; head_out [B, 1] = the columns of
+    y from `head_start` on . head (float32 whatever the type of y).
+    """
 
     x: View
-    parts: tuple[Weight, ...]
-    eps: float
-    out: View
-
-
-@dataclass(frozen=True)
-class Relu(Step):
-    """out = max(x, 0)."""
-
-    x: View
-    out: View
-
-
-@dataclass(frozen=True)
-class FM(Step):
-    """out [B, 1] = 1/2 sum_d ((sum_f v)^2 - sum_f v^2) over all fields, `dim` wide, of xs."""
-
-    xs: tuple[View, ...]
-    dim: int
-    out: View
-
-
-@dataclass(frozen=True)
-class CrossV1(Step):
-    """out = x0 (xl . weight) + bias + xl."""
-
-    x0: View
-    xl: View
     weight: Weight
-    bias: Weight
-    out: View
-
-
-@dataclass(frozen=True)
-class CrossCombine(Step):
-    """out = x0 * wx + xl."""
-
-    x0: View
-    wx: View
-    xl: View
-    out: View
-
-
-@dataclass(frozen=True)
-class CrossScalar(Step):
-    """out [B, 1] = alpha_L, with alpha_0 = 1, alpha_{l+1} = alpha_l (1 + dots_l) + shift_l."""
-
-    dots: View
-    shift: Weight
-    out: View
-
-
-@dataclass(frozen=True)
-class ScaleShift(Step):
-    """out = alpha * x + beta (alpha [B, 1], beta [W])."""
-
-    x: View
-    alpha: View
-    beta: Weight
-    out: View
-
-
-@dataclass(frozen=True)
-class Add(Step):
-    """out = sum of xs + bias."""
-
-    xs: tuple[View, ...]
     bias: Weight | None
-    out: View
+    out: View | None
+    relu: tuple[tuple[int, int], ...] = ()
+    cross_start: int = 0
+    x0: View | None = None
+    xl: View | None = None
+    head_start: int = 0
+    head: Weight | None = None
+    head_out: View | None = None
+
+    def run(self, state: State) -> None:
+        import torch
+
+        y = state[self.x] @ state.weights[self.weight].T
+        if self.bias:
+            y += state.weights[self.bias]
+        for start, stop in self.relu:
+            y[:, start:stop].relu_()
+        if self.x0 and self.xl:
+            part = y[:, self.cross_start :][:, : self.x0.width]
+            torch.addcmul(state[self.xl], state[self.x0], part.clone(), out=part)
+        if self.out:
+            state[self.out].copy_(y)
+        if self.head and self.head_out:
+            head = state.weights[self.head]
+            state[self.head_out][:, 0] = y[:, self.head_start :][:, : len(head)] @ head
+
+    def bound(self, bounds: Bounds) -> None:
+        y = bounds.size(self.weight) @ bounds[self.x] + bounds.size(self.bias)
+        if self.x0 and self.xl:
+            part = y[self.cross_start :][: self.x0.width]
+            part[:] = bounds[self.x0] * part + bounds[self.xl]
+        if self.head and self.head_out:
+            head = bounds.size(self.head)
+            bounds[self.head_out] = y[self.head_start :][: len(head)] @ head
+        if self.out:
+            bounds[self.out] = y
 
 
 @dataclass(frozen=True)
@@ -213,64 +221,270 @@ class Head(Step):
     bias: Weight | None
     out: View
 
+    def run(self, state: State) -> None:
+        out = state[self.out]
+        out.fill_(state.weights[self.bias].item() if self.bias else 0.0)
+        for x, weight in self.dots:
+            out[:, 0].addmv_(state[x], state.weights[weight])
+        for scalar in self.scalars:
+            out.add_(state[scalar])
+        for a, b in self.products:
+            out.addcmul_(state[a], state[b])
+
+    def bound(self, bounds: Bounds) -> None:
+        total = float(np.sum(bounds.size(self.bias)))
+        total += sum(bounds[x] @ bounds.size(weight) for x, weight in self.dots)
+        total += sum(bounds[x].item() for x in self.scalars)
+        bounds[self.out] = total + sum(bounds[a] @ bounds[b] for a, b in self.products)
+
 
 @dataclass(frozen=True)
-class Program:
-    """Steps in an order that runs; buffers' widths; weights by name; the logit's place [B, 1].
+class BatchNorm(Step):
+    """out = (x - mean) / sqrt(var + eps) * weight + bias; parts = (weight, bias, mean, var)."""
 
-    `field_rows` and `oov_rows` [F] are what a lookup needs to check ids (-1: no such row).
-    """
+    x: View
+    parts: tuple[Weight, ...]
+    eps: float
+    out: View
 
-    field_names: tuple[str, ...]
-    field_rows: tuple[int, ...]
-    oov_rows: tuple[int, ...]
-    num_dense: int
-    buffers: Mapping[str, int]
-    steps: tuple[Step, ...]
-    weights: Mapping[str, np.ndarray]
-    output: View
+    def run(self, state: State) -> None:
+        import torch
 
-    def __str__(self) -> str:
-        lines = [f"{len(self.steps)} steps, {len(self.buffers)} buffers"]
-        for step in self.steps:
-            reads = ", ".join(show(v) for v in step.reads())
-            writes = ", ".join(show(v) for v in step.writes())
-            lines.append(f"  {type(step).__name__:<12} {step.name}: {reads or 'ids'} -> {writes}")
-        return "\n".join(lines)
+        weight, bias, mean, var = (state.weights[part] for part in self.parts)
+        x = state[self.x]
+        out = torch.nn.functional.batch_norm(x, mean, var, weight, bias, False, 0.0, self.eps)
+        state[self.out].copy_(out)
+
+    def bound(self, bounds: Bounds) -> None:
+        weight, bias, mean, variance = (bounds.size(part) for part in self.parts)
+        scale = weight / np.sqrt(variance + self.eps)
+        bounds[self.out] = (bounds[self.x] + mean) * scale + bias
 
 
-def show(view: View) -> str:
-    """A view in words: buffer[start:stop]."""
-    return f"{view.buffer}[{view.start}:{view.start + view.width}]"
+@dataclass(frozen=True)
+class Copy(Step):
+    """out = x."""
+
+    kernel: ClassVar[str] = "copy"
+
+    x: View
+    out: View
+
+    def run(self, state: State) -> None:
+        state[self.out].copy_(state[self.x])
+
+    def bound(self, bounds: Bounds) -> None:
+        bounds[self.out] = bounds[self.x]
 
 
-def changed(program: Program, **parts: Any) -> Program:
-    """A program with some parts replaced, less the steps, buffers and weights nothing needs."""
-    program = replace(program, **parts)
-    needed, steps = [program.output], []
-    for step in reversed(program.steps):
-        if any(w.overlaps(n) for w in step.writes() for n in needed):
-            steps.append(step)
-            needed.extend(step.reads())
-    steps.reverse()
-    used = {v.buffer for s in steps for v in (*s.reads(), *s.writes())} | {program.output.buffer}
-    weights = {w for s in steps for w in s.weight_names()}
-    return replace(
-        program,
-        steps=tuple(steps),
-        buffers={name: width for name, width in program.buffers.items() if name in used},
-        weights={name: w for name, w in program.weights.items() if name in weights},
-    )
+@dataclass(frozen=True)
+class Relu(Step):
+    """out = max(x, 0)."""
+
+    kernel: ClassVar[str] = "relu"
+
+    x: View
+    out: View
+
+    def run(self, state: State) -> None:
+        import torch
+
+        torch.clamp_min(state[self.x], 0, out=state[self.out])
+
+    def bound(self, bounds: Bounds) -> None:
+        bounds[self.out] = bounds[self.x]
 
 
-def _found(value: Any, kind: type[T]) -> list[T]:
+@dataclass(frozen=True)
+class Outer(Step):
+    """out[:, n*D:(n+1)*D] = x[:, n] * weight[n] (weight [N, D])."""
+
+    kernel: ClassVar[str] = "outer"
+
+    x: View
+    weight: Weight
+    out: View
+
+    def run(self, state: State) -> None:
+        import torch
+
+        weight = state.weights[self.weight]
+        out = state[self.out].unflatten(1, weight.shape)
+        torch.mul(state[self.x].unsqueeze(2), weight, out=out)
+
+    def bound(self, bounds: Bounds) -> None:
+        bounds[self.out] = (bounds.size(self.weight) * bounds[self.x][:, None]).ravel()
+
+
+@dataclass(frozen=True)
+class Affine(Step):
+    """out = x * scale + shift, both [W]."""
+
+    kernel: ClassVar[str] = "affine"
+
+    x: View
+    scale: Weight
+    shift: Weight
+    out: View
+
+    def run(self, state: State) -> None:
+        import torch
+
+        scale, shift = state.weights[self.scale], state.weights[self.shift]
+        torch.addcmul(shift, state[self.x], scale, out=state[self.out])
+
+    def bound(self, bounds: Bounds) -> None:
+        scale, shift = bounds.size(self.scale), bounds.size(self.shift)
+        bounds[self.out] = bounds[self.x] * scale + shift
+
+
+@dataclass(frozen=True)
+class Add(Step):
+    """out = sum of xs + bias."""
+
+    kernel: ClassVar[str] = "add"
+
+    xs: tuple[View, ...]
+    bias: Weight | None
+    out: View
+
+    def run(self, state: State) -> None:
+        total = state[self.xs[0]]
+        for x in self.xs[1:]:
+            total = total + state[x]
+        state[self.out].copy_(total + state.weights[self.bias] if self.bias else total)
+
+    def bound(self, bounds: Bounds) -> None:
+        bounds[self.out] = sum(bounds[x] for x in self.xs) + bounds.size(self.bias)
+
+
+@dataclass(frozen=True)
+class FM(Step):
+    """out [B, 1] = 1/2 sum_d ((sum_f v)^2 - sum_f v^2) over all fields, `dim` wide, of xs."""
+
+    kernel: ClassVar[str] = "fm"
+
+    xs: tuple[View, ...]
+    dim: int
+    out: View
+
+    def run(self, state: State) -> None:
+        found = [v for x in self.xs for v in state[x].unflatten(1, (-1, self.dim)).unbind(1)]
+        _fm(found, state[self.out])
+
+    def bound(self, bounds: Bounds) -> None:
+        total = sum(bounds[x].reshape(-1, self.dim).sum(0) for x in self.xs)
+        bounds[self.out] = 0.5 * np.square(total).sum()
+
+
+@dataclass(frozen=True)
+class CrossV1(Step):
+    """out = x0 (xl . weight) + bias + xl."""
+
+    kernel: ClassVar[str] = "cross_v1"
+
+    x0: View
+    xl: View
+    weight: Weight
+    bias: Weight
+    out: View
+
+    def run(self, state: State) -> None:
+        import torch
+
+        x0, xl = state[self.x0], state[self.xl]
+        scale = xl @ state.weights[self.weight].T
+        torch.addcmul(xl + state.weights[self.bias], x0, scale, out=state[self.out])
+
+    def bound(self, bounds: Bounds) -> None:
+        dot = bounds.size(self.weight) @ bounds[self.xl]
+        bounds[self.out] = bounds[self.x0] * dot + bounds.size(self.bias) + bounds[self.xl]
+
+
+@dataclass(frozen=True)
+class CrossCombine(Step):
+    """out = x0 * wx + xl."""
+
+    kernel: ClassVar[str] = "cross_combine"
+
+    x0: View
+    wx: View
+    xl: View
+    out: View
+
+    def run(self, state: State) -> None:
+        import torch
+
+        torch.addcmul(state[self.xl], state[self.x0], state[self.wx], out=state[self.out])
+
+    def bound(self, bounds: Bounds) -> None:
+        bounds[self.out] = bounds[self.x0] * bounds[self.wx] + bounds[self.xl]
+
+
+@dataclass(frozen=True)
+class CrossScalar(Step):
+    """out [B, 1] = alpha_L, with alpha_0 = 1, alpha_{l+1} = alpha_l (1 + dots_l) + shift_l."""
+
+    kernel: ClassVar[str] = "cross_scalar"
+
+    dots: View
+    shift: Weight
+    out: View
+
+    def run(self, state: State) -> None:
+        import torch
+
+        dots, shift = state[self.dots], state.weights[self.shift]
+        alpha = torch.ones_like(dots[:, :1])
+        for layer in range(self.dots.width):
+            alpha = alpha + alpha * dots[:, layer : layer + 1] + shift[layer]
+        state[self.out].copy_(alpha)
+
+    def bound(self, bounds: Bounds) -> None:
+        alpha = 1.0
+        for dot, shift in zip(bounds[self.dots], bounds.size(self.shift), strict=True):
+            alpha = alpha * (1 + dot) + shift
+        bounds[self.out] = alpha
+
+
+@dataclass(frozen=True)
+class ScaleShift(Step):
+    """out = alpha * x + beta (alpha [B, 1], beta [W])."""
+
+    kernel: ClassVar[str] = "scale_shift"
+
+    x: View
+    alpha: View
+    beta: Weight
+    out: View
+
+    def run(self, state: State) -> None:
+        import torch
+
+        beta = state.weights[self.beta]
+        torch.addcmul(beta, state[self.x], state[self.alpha], out=state[self.out])
+
+    def bound(self, bounds: Bounds) -> None:
+        bounds[self.out] = bounds[self.alpha] * bounds[self.x] + bounds.size(self.beta)
+
+
+def _fm(embeddings: list[Tensor], out: Tensor) -> None:
+    """FM of embeddings [B, D], in double: it is a small difference of two large sums."""
+    import torch
+
+    v = torch.stack(embeddings).double()
+    total = v.sum(0).square() - v.square().sum(0)
+    out.copy_(total.sum(1, keepdim=True) * 0.5)
+
+
+def _inside(value: Any, kind: type[T]) -> list[T]:
     """Every instance of `kind` inside nested tuples and slots, in order."""
     if isinstance(value, kind):
         return [value]
     if isinstance(value, tuple):
-        return [x for v in value for x in _found(v, kind)]
+        return [x for v in value for x in _inside(v, kind)]
     if isinstance(value, Slot):
-        return [x for f in fields(value) for x in _found(getattr(value, f.name), kind)]
+        return [x for f in fields(value) for x in _inside(getattr(value, f.name), kind)]
     return []
 
 

@@ -1,4 +1,4 @@
-"""Where and by what a measurement was made."""
+"""The machine, the versions and the commit that a measurement was made with."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _driver() -> str:
 
 
 def _fbgemm_version() -> str:
-    """From the package's metadata, else its own word: a copy beside the code has no metadata."""
+    """From the package's metadata, else its `__version__`: an unpacked copy has no metadata."""
     for name in ("fbgemm-gpu", "fbgemm_gpu", "fbgemm-gpu-genai"):
         try:
             return version(name)
@@ -67,7 +67,7 @@ def _fbgemm_version() -> str:
         return "not installed"
     try:
         module = importlib.import_module("fbgemm_gpu")
-    except Exception:  # whatever stops it, the report that names it is made
+    except Exception:  # a broken package must not stop the report
         return "not importable"
     return str(getattr(module, "__version__", "unknown version"))
 

@@ -1,4 +1,4 @@
-"""How runs are timed: side by side and in turns; and a graph of launches, which is GPU time."""
+"""How implementations are timed: calls interleaved on the host's clock, graphs on the GPU's."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import torch
 from pydantic import BaseModel, ConfigDict
 
 ROTATED_INPUTS = 8
-GRAPH_LAUNCHES = 20  # of a graph that is timed as a whole
-GRAPH_INPUTS = 20  # rotated inside it, so that a launch finds no rows of the one before in a cache
+GRAPH_LAUNCHES = 20  # kernel launches in a graph that is timed as a whole
+GRAPH_INPUTS = 20  # rotated inside it, so that no launch finds the previous one's rows in a cache
 
 
 class Timing(BaseModel):
@@ -31,13 +31,13 @@ class Timing(BaseModel):
         return cls(median=statistics.median(samples), p10=cuts[0], p90=cuts[-1])
 
 
-def time_side_by_side(
+def time_interleaved(
     runs: Mapping[str, Callable[[int], object]], repeats: int
 ) -> dict[str, Timing]:
-    """Time the runs in turns, so that they share the machine's disturbances.
+    """Time the runs interleaved, so that all see the same disturbances of the machine.
 
-    A turn is every input once, after every input once that is not counted: a run is measured as its
-    user calls it, many times in a row, not in caches that another run has filled.
+    A turn of a run is every input once as warm-up and once timed, so that its caches hold its own
+    data, as where a user calls it many times in a row.
     """
     taken: dict[str, list[float]] = {name: [] for name in runs}
     while taken and min(map(len, taken.values())) < repeats:
@@ -64,17 +64,17 @@ def capture(launches: Callable[[], Any], warm_ups: int = 3) -> tuple[torch.cuda.
 def time_graphs(
     graphs: Mapping[str, torch.cuda.CUDAGraph], launches: int, repeats: int
 ) -> dict[str, Timing]:
-    """Milliseconds of one of a graph's `launches`, by the GPU's own clock; in turns."""
+    """Milliseconds per launch of graphs of `launches` launches, by the GPU's clock; interleaved."""
     taken: dict[str, list[float]] = {name: [] for name in graphs}
     for repeat in range(-1, repeats):
         for name, graph in graphs.items():
-            milliseconds = time_on_gpu(graph.replay) / launches
+            milliseconds = time_with_events(graph.replay) / launches
             if repeat >= 0:
                 taken[name].append(milliseconds)
     return {name: Timing.of(samples) for name, samples in taken.items()}
 
 
-def time_on_gpu(work: Callable[[], object]) -> float:
+def time_with_events(work: Callable[[], object]) -> float:
     """Milliseconds between two events around what `work` enqueues on torch's current stream."""
     began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     began.record()
@@ -85,10 +85,10 @@ def time_on_gpu(work: Callable[[], object]) -> float:
 
 
 def seconds(work: Callable[[], object], repeats: int = 20) -> float:
-    """The median time of one call, synchronised."""
+    """The median time of one synchronised call."""
 
     def run(_: int) -> None:
         work()
         torch.cuda.synchronize()
 
-    return time_side_by_side({"": run}, repeats)[""].median / 1e3
+    return time_interleaved({"": run}, repeats)[""].median / 1e3

@@ -7,27 +7,32 @@ import logging
 import os
 import secrets
 import socket
+import stat
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
-from pipeline.cluster.machine import Machine, cluster_machine, local_machine
-from pipeline.cluster.quick_ray import SYSTEM_CONFIG, quick_start
+from pipeline.cluster.ray_private import address_on_this_machine, problems, start_local
 from pipeline.cluster.signals import kept_from_ray
 from pipeline.errors import DpiframeError, ResumableError
+from pipeline.redaction import redacted
+from pipeline.sizing.machine import Machine, cluster_machine, local_machine
 from pipeline.sizing.sizes import Sizes
 
 CONNECT_SECONDS = 10.0
-HELPERS = 3  # actors of Ray Data itself
+HELPERS = 3  # actors that Ray Data starts itself
+
+log = logging.getLogger("dpiframe.job")
 
 
 def import_meanwhile() -> None:
-    """Begin to import Ray, which takes half a second, beside what the caller does next.
+    """Begin to import Ray, which takes half a second, while the caller goes on.
 
-    Not Ray Data, which takes a second more: workers need that long to start, too.
+    Ray Data, which takes a second more, is imported later, while workers start.
     """
     threading.Thread(target=import_module, args=("ray",), name="import-ray").start()
 
@@ -63,33 +68,57 @@ def ray_cluster(
             raise
         except Exception as error:  # Ray raises nothing less for a node that is slow to start
             where = address or os.environ.get("RAY_ADDRESS") or "a local cluster"
-            raise ResumableError(f"Ray did not start or answer ({where}): {error}") from error
+            text = redacted(f"Ray did not start or answer ({where}): {error}")
+            raise ResumableError(text) from error
+        while problems:
+            log.warning("%s", problems.pop())
         yield sizes or choose(cluster_machine())
 
 
 def first_workers(sizes: Sizes) -> int:
-    """Processes that a job needs at once."""
+    """Worker processes that a job needs at once."""
     readers = sizes.read_tasks if sizes.read_in == "tasks" else 0
     return sizes.scorers + readers + HELPERS
 
 
-def start(cores: float, store_bytes: int, workers: int, verbose: bool) -> None:
-    """Start a local cluster, with so many workers at first, and connect to it."""
-    import ray
+def start(
+    cores: float, store_bytes: int, workers: int, verbose: bool, loopback: bool = True
+) -> None:
+    """Start a local cluster, with so many workers at first, and connect to it.
 
+    `loopback`: it listens on this machine's own address alone, and nobody attaches to it.
+    """
     # A secret of this cluster's own: Ray would keep one in the home folder, shared by all.
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    # Workers keep the pages of freed columns for the next unit: threads that give pages back and
-    # fault them in again may spend as much time on that as on reading.
+    # Workers keep the memory of freed columns for the next unit: returning pages to the system and
+    # faulting them in again may take threads as long as reading.
     os.environ.setdefault("MIMALLOC_PURGE_DELAY", "-1")
-    with quick_start(workers, logs=verbose):
-        ray.init(
-            address="local",
-            num_cpus=int(cores),
-            object_store_memory=store_bytes,
-            _system_config=SYSTEM_CONFIG,
-            **_options(verbose),
-        )
+    start_local(
+        workers,
+        logs=verbose,
+        loopback=loopback,
+        _temp_dir=session_folder(),
+        num_cpus=int(cores),
+        object_store_memory=store_bytes,
+        **_options(verbose),
+    )
+
+
+def session_folder() -> str | None:
+    """Where a local Ray keeps sockets and logs: no other user can open it, as they can Ray's own.
+
+    None where RAY_TMPDIR says where. Raises OSError when the folder cannot be made, or is not ours.
+    """
+    if os.environ.get("RAY_TMPDIR"):
+        return None
+    folder = Path(tempfile.gettempdir(), f"ray-{os.getuid()}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise PermissionError(f"{folder} belongs to another user; set RAY_TMPDIR to a folder")
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        folder.chmod(0o700)
+    return str(folder / "ray")  # a folder of its own, as Ray opens it to all
 
 
 def _options(verbose: bool) -> dict[str, Any]:
@@ -102,8 +131,6 @@ def _options(verbose: bool) -> dict[str, Any]:
 
 def running_cluster(address: str | None) -> str | None:
     """Address of the cluster to attach to, None to start a local one."""
-    from ray._private import services
-
     wanted = address or os.environ.get("RAY_ADDRESS")
     if wanted == "local":
         return None
@@ -113,7 +140,7 @@ def running_cluster(address: str | None) -> str | None:
                 "nothing answers there; start that cluster, or set ray_address to local"
             )
         return wanted
-    found: str | None = services.find_bootstrap_address(None)
+    found = address_on_this_machine()
     if found is not None and not listens(found):  # a cluster that died leaves its address
         found = None
     if found is None and wanted == "auto":
@@ -122,7 +149,7 @@ def running_cluster(address: str | None) -> str | None:
 
 
 def listens(address: str) -> bool:
-    """Whether host:port takes a connection; Ray itself would try for minutes, and print of it."""
+    """Whether host:port takes a connection; Ray itself would try for minutes, and print that."""
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS):
@@ -135,7 +162,7 @@ def listens(address: str) -> bool:
 def quiet_start() -> Iterator[None]:
     """Keep Ray's notices out of a job's log, also those that its C++ part writes while it starts.
 
-    What was kept back appears after all when the start fails.
+    They are printed if the start fails.
     """
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)

@@ -1,7 +1,7 @@
-"""Ray's own processes under watch: when they are gone, waiting for Ray would never end.
+"""Watches Ray's own processes: when they are gone, waiting for Ray would never end.
 
-Ray itself ends a driver whose raylet or GCS died, but by exit code 1, without a word, and up to a
-minute later.
+Ray itself ends a driver whose raylet or GCS died, but with exit code 1, without a message, and up
+to a minute later.
 """
 
 from __future__ import annotations
@@ -13,22 +13,23 @@ import time
 from collections.abc import Callable
 
 LOOK_SECONDS = 0.5
-# A raylet is gone for good, a GCS may be started again; Ray gives up after 60 seconds.
+# A raylet does not come back, a GCS may be started again; Ray gives up after 60 seconds.
 RAYLET_SECONDS, GCS_SECONDS = 1.0, 20.0
 ANSWER_SECONDS = 5.0
 
 
 class RayWatch:
-    """Context manager over a connected Ray; calls `lost` with a reason, once, from its thread."""
+    """Context manager over a connected Ray; its thread calls `lost` with a reason, once."""
 
     def __init__(self, lost: Callable[[str], None]) -> None:
-        from ray._private import worker
+        import ray
 
-        node = worker.global_worker.node
-        host, _, port = str(node.gcs_address).rpartition(":")
+        context = ray.get_runtime_context()
+        (node,) = [node for node in ray.nodes() if node["NodeID"] == context.get_node_id()]
+        host, _, port = str(context.gcs_address).rpartition(":")
         self._lost = lost
         self._gcs = (host.strip("[]"), int(port))
-        self._raylet = str(node.raylet_socket_name)
+        self._raylet = str(node["RayletSocketName"])
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="ray-watch", daemon=True)
 
@@ -39,7 +40,7 @@ class RayWatch:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._stop.set()
         self._thread.join(1.0)
-        if kind is not None and not raylet_answers(self._raylet):  # what follows would hang, too
+        if kind is not None and not raylet_answers(self._raylet):  # or the shutdown would hang
             self._lost("the loss of Ray")
 
     def _watch(self) -> None:

@@ -1,4 +1,4 @@
-"""SIGTERM, SIGINT or the loss of Ray stop a job where it waits, never amid a write, and in time."""
+"""SIGTERM, SIGINT or the loss of Ray stop a job in time, but only where it waits."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
+from pipeline.cluster.ray_private import connecting_driver
 from pipeline.errors import ResumableError
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -17,8 +18,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 STOP_SECONDS = 8.0
 LOOK_SECONDS = 0.2
 
-
-# While Ray connects, which takes a second: a stop amid that would end in an abort of the process.
+# Set while Ray connects, which takes a second: a stop then would abort the process.
 connecting = threading.Event()
 held_back: list[int] = []
 
@@ -30,8 +30,8 @@ class StopRequestedError(BaseException):
 class StopSignals:
     """Context manager that remembers a stop and raises it inside `waiting()` blocks.
 
-    With `own_process` a process that has not ended `STOP_SECONDS` after a stop is ended with the
-    exit code of ResumableError: Ray may hang when it is told to end, or when its processes died.
+    With `own_process` it ends the process, with the exit code of ResumableError, `STOP_SECONDS`
+    after a stop: Ray may hang when it is told to end, or when its processes died.
     """
 
     def __init__(self, own_process: bool = False) -> None:
@@ -46,7 +46,7 @@ class StopSignals:
     def __enter__(self) -> StopSignals:
         self.install()
         if self.own_process:
-            self._stderr = os.dup(2)  # as it is now: while Ray starts, it is kept back
+            self._stderr = os.dup(2)  # as 2 is redirected while Ray starts
             threading.Thread(target=self._end_late, name="end-in-time", daemon=True).start()
         return self
 
@@ -54,7 +54,7 @@ class StopSignals:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         if kind is None or not issubclass(kind, ResumableError):
-            self._in_time.set()  # else the interpreter's end, which waits for Ray, counts as well
+            self._in_time.set()  # after a stop the end of the interpreter must be in time, too
 
     def install(self) -> None:
         """Take the signals over. Main thread only."""
@@ -78,7 +78,7 @@ class StopSignals:
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """Inside the block a stop raises at once; before it, one that came is raised."""
+        """Inside the block a stop raises at once; one that came before raises at its begin."""
         self._waiting = True
         try:
             self.check()
@@ -95,7 +95,7 @@ class StopSignals:
             self.check()
 
     def _end_late(self) -> None:
-        """Look for a stop, as a signal's handler cannot wake a thread safely; then end in time."""
+        """Poll for a stop, as a signal handler cannot safely wake a thread; then end in time."""
         while self.requested is None:
             if self._in_time.wait(LOOK_SECONDS):
                 return
@@ -113,35 +113,23 @@ class StopSignals:
 def kept_from_ray() -> Iterator[None]:
     """Ray starts inside the block without taking SIGTERM over; a stop waits until it is connected.
 
-    Its handler would end the node first, which takes up to fifteen seconds, and that of its C++
-    part, which Python does not know of, would abort the process.
+    Ray's Python handler would end the node first, which takes up to fifteen seconds. That of its
+    C++ part, which Python does not know of, would abort the process.
     """
-    import ray
-    from ray._private import utils
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
 
-    before = utils.set_sigterm_handler, ray._raylet.CoreWorker
+    def take_back() -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
 
-    def core_worker(*args: Any, **keys: Any) -> Any:
-        connecting.set()
-        made = before[1](*args, **keys)
-        take_again()
-        return made
-
-    utils.set_sigterm_handler, ray._raylet.CoreWorker = lambda handler: None, core_worker
     try:
-        yield
+        with connecting_driver(connecting.set, take_back):
+            yield
     finally:
-        utils.set_sigterm_handler, ray._raylet.CoreWorker = before
-        take_again()
+        take_back()
         connecting.clear()
         if held_back:
             number = held_back[0]
             held_back.clear()
             signal.raise_signal(number)
-
-
-def take_again() -> None:
-    """Put Python's handlers back where C++ code has put its own."""
-    if threading.current_thread() is threading.main_thread():
-        for number in SIGNALS:
-            signal.signal(number, signal.getsignal(number))

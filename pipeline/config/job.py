@@ -14,7 +14,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from pipeline.config.strict_yaml import StrictLoader
+from pipeline.config.strict_yaml import load_yaml
 from pipeline.config.types import (
     AutoBatch,
     AutoBytes,
@@ -29,8 +29,12 @@ from pipeline.config.types import (
     Whole,
 )
 from pipeline.errors import ConfigError
+from pipeline.redaction import redacted, redacted_data
 
 SCORE_COLUMN = "score"
+# Keys whose override is taken as it stands, unless it begins as a YAML list or a quoted text does.
+PATH_KEYS = ("bundle", "input", "output")
+_YAML_TEXT = ("[", "'", '"', "")
 
 
 class JobConfig(BaseModel):
@@ -156,6 +160,11 @@ class JobConfig(BaseModel):
             )
         return self
 
+    def public(self) -> dict[str, Any]:
+        """All keys and values without secrets, fit to be stored and shown."""
+        public: dict[str, Any] = redacted_data(self.model_dump(mode="json"))
+        return public
+
     def with_absolute_paths(self) -> JobConfig:
         """The same job, whatever directory it is read from."""
         inputs = self.input if isinstance(self.input, list) else [self.input]
@@ -182,13 +191,13 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> JobConfig:
         return JobConfig.model_validate(data)
     except ValidationError as error:
         problems = [_problem(detail, origin, str(path)) for detail in error.errors()]
-    lines = "".join(f"\n  - {problem}" for problem in problems)
-    raise ConfigError(f"the job's configuration is not valid:{lines}")
+    lines = "".join(f"\n  - {problem:.1000}" for problem in problems)
+    raise ConfigError(redacted(f"the job's configuration is not valid:{lines}"))
 
 
 def resolved_yaml(config: JobConfig) -> str:
     """The whole configuration as YAML, defaults included, paths absolute."""
-    data = config.with_absolute_paths().model_dump(mode="json")
+    data = config.with_absolute_paths().public()
     return yaml.safe_dump(data, sort_keys=False, default_flow_style=None, width=100)
 
 
@@ -199,12 +208,12 @@ def _absolute(path: str) -> str:
 
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
-        data = yaml.load(path.read_text(encoding="utf-8"), Loader=StrictLoader)
+        data = load_yaml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise ConfigError(f"cannot read the job's configuration {path}: {reason}") from None
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not valid YAML: {error}") from None
+    except ValueError as error:
+        raise ConfigError(redacted(f"{path} is not valid YAML: {error}")) from None
     if not isinstance(data, dict):
         found = "nothing" if data is None else type(data).__name__
         raise ConfigError(f"{path} must hold `key: value` lines, but holds {found}")
@@ -215,10 +224,14 @@ def _parse_override(override: str) -> tuple[str, Any]:
     key, equals, value = override.partition("=")
     if not equals or not key.strip():
         raise ConfigError(f"an override must look like key=value, got {override!r}")
+    key, value = key.strip(), value.strip()
+    if key in PATH_KEYS and value[:1] not in _YAML_TEXT:
+        return key, value  # a pattern such as *.parquet would be an alias
     try:
-        return key.strip(), yaml.load(value, Loader=StrictLoader)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"the value of override {override!r} is not YAML: {error}") from None
+        return key, load_yaml(value)
+    except ValueError as error:
+        text = f"the value of override {override:.200} is not YAML: {error}"
+        raise ConfigError(redacted(text)) from None
 
 
 def _problem(detail: ErrorDetails, origin: dict[str, str], path: str) -> str:

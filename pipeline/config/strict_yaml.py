@@ -1,4 +1,4 @@
-"""YAML as people mean it: see `StrictLoader`."""
+"""A YAML loader without surprises: see `StrictLoader`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,54 @@ from typing import Any
 
 import yaml
 
+MOST_DEPTH = 20
+MOST_DIGITS = 100
+MOST_NODES = 1_000_000  # with what aliases repeat
+
+
+def load_yaml(text: str) -> Any:
+    """The value of a document. ValueError says in one line what is wrong, and where."""
+    try:
+        return yaml.load(text, Loader=StrictLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+        raise ValueError(f"{error.problem or error.context}{where}") from None
+    except yaml.YAMLError as error:
+        raise ValueError(" ".join(str(error).split())) from None
+
 
 class StrictLoader(yaml.SafeLoader):
-    """YAML where a key given twice is an error, 1e6 a number and 2026-11-20 a text."""
+    """YAML where a key given twice is an error, 1e6 a number and 2026-11-20 a text.
+
+    Neither nested brackets, nor aliases of aliases, nor endless digits take long: they are errors.
+    """
+
+    _depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        self._depth += 1
+        if self._depth > MOST_DEPTH:
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.composer.ComposerError(
+                None, None, f"more than {MOST_DEPTH} levels of nesting", mark
+            )
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
+    def get_single_node(self) -> yaml.Node | None:
+        node: yaml.Node | None = super().get_single_node()
+        if node is not None and _count_nodes(node, {}) > MOST_NODES:
+            text = f"aliases make it more than {MOST_NODES:,} values"
+            raise yaml.composer.ComposerError(None, None, text, node.start_mark)
+        return node
+
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
+        if node.tag == _INT and len(node.value) > MOST_DIGITS:
+            text = f"a whole number of {len(node.value):,} characters"
+            raise yaml.constructor.ConstructorError(None, None, text, node.start_mark)
+        return super().construct_scalar(node)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen = set()
@@ -30,6 +75,19 @@ class StrictLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+def _count_nodes(node: yaml.Node, known: dict[int, int]) -> int:
+    """Values below a node, those of an alias counted where it stands."""
+    if isinstance(node, yaml.ScalarNode):
+        return 1
+    if id(node) not in known:
+        known[id(node)] = MOST_NODES + 1  # until it is known: a node within itself
+        pairs = isinstance(node, yaml.MappingNode)
+        below = [n for pair in node.value for n in pair] if pairs else node.value
+        known[id(node)] = 1 + sum(_count_nodes(n, known) for n in below)
+    return known[id(node)]
+
+
+_INT = "tag:yaml.org,2002:int"
 _MERGE = "tag:yaml.org,2002:merge"
 _TIMESTAMP, _FLOAT = "tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:float"
 StrictLoader.yaml_implicit_resolvers = {

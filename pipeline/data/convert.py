@@ -19,10 +19,22 @@ import pyarrow.csv as pa_csv
 from pydantic import BaseModel, ConfigDict, Field
 
 from dpiframe_core.features.columns import string_bytes
-from pipeline.data.brokenlines import find_broken_line
-from pipeline.data.layouts import KEY_COLUMNS, LABEL_COLUMNS, Dataset, raw_schema, with_layout
+from pipeline.data.parquet_layouts import (
+    KEY_COLUMNS,
+    LABEL_COLUMNS,
+    Dataset,
+    raw_schema,
+    with_layout,
+)
 from pipeline.data.shards import Compression, ShardFolder, ShardWriter
-from pipeline.data.textfiles import TextFile, damaged_gzip, inspect_file, is_gzip, never_null
+from pipeline.data.text_files import (
+    TextFile,
+    damaged_gzip,
+    find_broken_line,
+    inspect_file,
+    is_gzip,
+    never_null,
+)
 from pipeline.errors import ConfigError, ContractError
 
 _HEX_DIGITS = 8

@@ -1,4 +1,4 @@
-"""Writing folders of parquet shards so that no half-written shard is ever seen.
+"""Writing a folder of parquet shards atomically.
 
 Shards are written into a hidden folder inside the output and renamed into place when all are
 complete; on an error the hidden folder is removed and the output is as it was. A run that was
@@ -24,19 +24,13 @@ from pipeline.errors import ConfigError, ResumableError
 Compression = Literal["none", "snappy", "lz4", "zstd"]
 
 _STAGING = ".staging-"
-_SHARD = "shard-{:05d}.parquet"
-
-
-def shard_name(index: int) -> str:
-    """File name of a shard; names sort in the order of the rows."""
-    return _SHARD.format(index)
 
 
 class ShardFolder:
-    """An output folder that gets all its shards at once, at the end of the `with` block."""
+    """An output folder whose shards appear all at once, at the end of the `with` block."""
 
     def __init__(self, output: Path, overwrite: bool = False) -> None:
-        """Raise ConfigError when the folder holds anything, or with overwrite, anything else."""
+        """Raise ConfigError unless the folder is empty, or with `overwrite` holds only shards."""
         self._output = output
         self._staging = output / f"{_STAGING}{uuid.uuid4().hex[:12]}"
         self._lock, self._is_new = -1, not output.exists()
@@ -58,8 +52,8 @@ class ShardFolder:
             )
 
     def path(self, index: int) -> Path:
-        """Where to write a shard until all are complete."""
-        return self._staging / shard_name(index)
+        """Where a shard is written; it is renamed when all are complete."""
+        return self._staging / f"shard-{index:05d}.parquet"  # names sort in the order of the rows
 
     def __enter__(self) -> Self:
         """Make the hidden folder; remove those of runs that were killed.
@@ -115,7 +109,7 @@ class ShardFolder:
 
 
 def _is_abandoned(staging: Path) -> bool:
-    """True when the run that made this hidden folder is dead: the system gave up its lock."""
+    """True when the run that made this hidden folder is dead: the kernel released its flock."""
     try:
         folder = os.open(staging, os.O_RDONLY)
     except OSError:
@@ -175,20 +169,20 @@ class ShardWriter:
         self.num_rows = 0
 
     def write(self, table: pa.Table) -> None:
-        """Take a table of any size; write the row groups that are complete."""
+        """Add a table of any size; write complete row groups."""
         self._waiting.append(table)
         self._num_waiting += table.num_rows
         while self._num_waiting >= self._next_group():
             self._write_group(self._next_group())
 
     def close(self) -> None:
-        """Write what is left, and close the last shard."""
+        """Write the remaining rows and close the last shard."""
         if self._num_waiting:
             self._write_group(self._num_waiting)
         self._close_shard()
 
     def abandon(self) -> None:
-        """Close the open file without writing what is left."""
+        """Close the open file without writing the remaining rows."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None

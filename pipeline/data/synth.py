@@ -1,7 +1,7 @@
 """Writing synthetic data sets: Criteo- or Avazu-shaped parquet of any size, in bounded memory.
 
 The rows depend on the options but for `workers` and `compression`: each row group is drawn from a
-generator of its own, seeded by the seed and the group's place.
+generator of its own, seeded by the seed and the number of the group.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
 from dpiframe_core.features.schema import MISSING_ROW, UNSEEN_ROW
-from pipeline.data.layouts import (
+from pipeline.data.parquet_layouts import (
     KEY_COLUMNS,
     LABEL_COLUMNS,
     Dataset,
@@ -27,9 +27,9 @@ from pipeline.data.layouts import (
     raw_schema,
     with_layout,
 )
-from pipeline.data.rows import Drawn, RowSource, SynthField, encoded_ids
 from pipeline.data.shards import Compression, ShardFolder, open_shard, sync_file
-from pipeline.data.values import avazu_keys, hex_strings
+from pipeline.data.synth_rows import Drawn, RowSource, SynthField, encoded_ids
+from pipeline.data.synth_values import avazu_keys, hex_strings
 
 # Columns with more distinct values are written plain: their dictionaries would be no smaller.
 _MAX_DICTIONARY = 1 << 14
@@ -109,7 +109,11 @@ class _Writer:
         self.stopped = False
         self._options, self._folder = options, folder
         self._source = RowSource(options.dataset, options.zipf_exponent, options.cardinality_scale)
-        self._texts = {f.name: _dictionary(f) for f in self._source.fields if self._is_small(f)}
+        self._texts = {
+            f.name: hex_strings(f.name, np.arange(f.size))
+            for f in self._source.fields
+            if self._is_small(f)
+        }
         self._schema = self._with_layout()
 
     def write_shard(self, shard: int) -> int:
@@ -170,15 +174,11 @@ class _Writer:
         return with_layout(plain, **facts)
 
 
-def _dictionary(field: SynthField) -> pa.Array:
-    return hex_strings(field.name, np.arange(field.size))
-
-
 def _groups(options: SynthOptions, shard: int) -> Iterator[_Group]:
     """The row groups of one shard."""
     start = shard * options.rows_per_shard
     stop = min(start + options.rows_per_shard, options.rows)
     per_shard = -(-options.rows_per_shard // options.row_group_rows)
-    for place, first in enumerate(range(start, stop, options.row_group_rows)):
+    for index, first in enumerate(range(start, stop, options.row_group_rows)):
         rows = min(options.row_group_rows, stop - first)
-        yield _Group(shard * per_shard + place, first, rows)
+        yield _Group(shard * per_shard + index, first, rows)

@@ -1,4 +1,4 @@
-"""How good scores are: area under the ROC curve and logloss against labels."""
+"""Quality of scores: area under the ROC curve, and logloss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Export: a bundle from files that another program wrote."""
+"""Export: make a bundle from a spec and weights that were written elsewhere."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def export(
 ) -> Bundle:
     """Read spec (JSON), weights (safetensors), schema (JSON), vocabularies; write the bundle.
 
-    ConfigError says which file does not fit, and why.
+    ConfigError names the invalid file and the reason.
     """
     reading = spec
     try:

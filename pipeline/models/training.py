@@ -1,8 +1,8 @@
-"""Training: a model of a feature schema on raw parquet shards, to a bundle.
+"""Training: fit a feature schema and a model on raw parquet shards, write a bundle.
 
-Small and plain: one pass to fit the schema, the encoded rows in memory (4 bytes a feature and
-row), Adam. Its use is to have a real model to score with; a large model is trained elsewhere and
-brought in by `dpiframe export`.
+Small and plain: one pass to fit the schema, the encoded rows in memory (4 bytes per feature and
+row), Adam. It provides a real model to score with; a large model is trained elsewhere and imported
+by `dpiframe export`.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class TrainResult:
-    """The bundle and how it does on the rows it was trained on."""
+    """The bundle, with AUC and logloss on its training rows."""
 
     bundle: Bundle
     rows: int
@@ -90,10 +90,10 @@ class TrainResult:
 
 
 def train(options: TrainOptions, on_step: Callable[[str], None] = lambda _: None) -> TrainResult:
-    """Fit the schema, train, write the bundle; `on_step` is told what happens.
+    """Fit the schema, train, write the bundle; `on_step` prints progress.
 
-    Raises ContractError for input that does not fit the data set or cannot be learnt from,
-    ConfigError for an output that exists or cannot be made, and for options that make no model.
+    Raises ContractError for input that does not fit the data set or has one class only,
+    ConfigError for an output that exists or cannot be made, and for invalid options.
     """
     if options.output.exists():
         raise ConfigError(f"{options.output} exists; choose another output or remove it first")
@@ -155,7 +155,7 @@ def parquet_files(paths: Sequence[Path]) -> list[Path]:
 
 
 def encode_rows(tables: Iterator[pa.Table], encoder: Encoder, schema: FeatureSchema) -> Rows:
-    """Encode tables and lay them end to end."""
+    """Encode tables and concatenate them."""
     ids, dense, labels = [], [], []
     for table in tables:
         encoded = encoder.encode(table)
@@ -170,7 +170,7 @@ def encode_rows(tables: Iterator[pa.Table], encoder: Encoder, schema: FeatureSch
 
 
 def read_labels(column: pa.ChunkedArray, name: str) -> np.ndarray:
-    """The labels [B] float32, each 0 or 1; ContractError says what else there is."""
+    """The labels [B] float32, each 0 or 1; otherwise ContractError."""
     try:
         labels: np.ndarray = column.cast(pa.float32()).to_numpy()
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -184,7 +184,7 @@ def read_labels(column: pa.ChunkedArray, name: str) -> np.ndarray:
 def fit_model(
     model: CTRModel, rows: Rows, options: TrainOptions, on_step: Callable[[str], None]
 ) -> None:
-    """Minimise the logloss by Adam, in shuffled batches; batches of one row are left out."""
+    """Minimise the logloss by Adam in shuffled batches; batches of one row are skipped."""
     named = dict(model.named_parameters())
     tables = [w for name, w in named.items() if "/tables/" in name]
     others = [w for name, w in named.items() if "/tables/" not in name]

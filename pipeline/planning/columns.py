@@ -13,7 +13,7 @@ from dpiframe_core.features.schema import FeatureSchema
 from pipeline.config.job import SCORE_COLUMN, JobConfig
 from pipeline.errors import ConfigError
 
-if TYPE_CHECKING:  # it would bring torch into every read task
+if TYPE_CHECKING:  # it imports torch, which read tasks do not need
     from dpiframe_core.model.spec import ModelSpec
 
 
@@ -49,8 +49,7 @@ def choose_columns(
 ) -> Columns:
     """Settle the form and the columns of a job from its configuration and its files' schemas.
 
-    Raises ConfigError when the configuration does not fit the bundle, or leaves it open how to
-    read the files.
+    Raises ConfigError when the configuration does not fit the bundle, or the form is ambiguous.
     """
     _check_field_columns(spec, config)
     ids = tuple(config.field_columns.get(f.name, f.name) for f in spec.fields)
@@ -78,9 +77,9 @@ def _guess_form(
     dense: tuple[str, ...],
     schema: FeatureSchema | None,
 ) -> Literal["raw", "encoded"]:
-    """Encoded when all id columns are there with integers, raw when the schema can read the file.
+    """Encoded if all id columns exist as integers, raw if the schema can read the file.
 
-    When neither holds, the form that lacks less, so that the contract tells what is missing.
+    If neither holds, the form that lacks fewer columns, so that the contract names the missing.
     """
     if schema is None:
         return "encoded"

@@ -1,4 +1,4 @@
-"""The contract of the input, as far as footers can tell, before anything is started."""
+"""Checks the contract of the input, as far as footers tell, before anything is started."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dpiframe_core.model.spec import ModelSpec
 from pipeline.config.job import JobConfig
 from pipeline.errors import ConfigError, ContractError
 from pipeline.planning.columns import Columns, choose_columns
-from pipeline.planning.footers.footer import Limits, StatisticsProblem
+from pipeline.planning.footers import Limits, StatisticsProblem
 from pipeline.planning.inputs import InputFile
 from pipeline.planning.problems import ProblemList
 
@@ -22,7 +22,7 @@ _FLOAT32 = float(np.finfo(np.float32).max)
 
 
 class _Alike(NamedTuple):
-    """Files with rows that have one schema: the first of them stands for all."""
+    """Files with rows that have one schema, represented by the first."""
 
     first: InputFile
     num_files: int
@@ -33,9 +33,9 @@ class _Alike(NamedTuple):
 
 
 def column_limits(spec: ModelSpec, schema: FeatureSchema | None, config: JobConfig) -> Limits:
-    """The columns whose footer statistics count, in either form, and what they must lie in.
+    """The columns whose footer statistics are checked, in either form, with the allowed range.
 
-    None when bad rows are rejected: that happens one by one, when they are read.
+    Empty if bad rows are rejected, because that is done row by row while reading.
     """
     if config.on_bad_row == "reject":
         return {}
@@ -55,7 +55,7 @@ def check_contract(
     """Check columns, types, nulls and ids of all files; returns the columns to read.
 
     Files without rows are not checked. Raises ContractError with all problems found (the first
-    20 told), ConfigError when the configuration does not fit the bundle.
+    20 listed), ConfigError when the configuration does not fit the bundle.
     """
     groups = _group_by_schema(files)
     columns = choose_columns([g.first.arrow_schema for g in groups], spec, schema, config)
@@ -77,7 +77,7 @@ def check_contract(
 
 
 def _group_by_schema(files: Sequence[InputFile]) -> list[_Alike]:
-    groups: dict[int, _Alike] = {}  # files share schema objects, so their ids tell them apart
+    groups: dict[int, _Alike] = {}  # by id(): files of one schema share the object
     for file in files:
         if file.rows:
             group = groups.get(id(file.arrow_schema), _Alike(file, 0))
@@ -139,7 +139,7 @@ def _type(found: pa.Schema, column: str) -> pa.DataType | None:
 
 
 def _type_conflicts(groups: list[_Alike], columns: Columns) -> Iterator[str]:
-    """Copied columns need one type, or the parts of the output would have different ones."""
+    """Published columns need one type, or the parts of the output would have several."""
     for column in columns.published:
         first: tuple[_Alike, pa.DataType] | None = None
         for group in groups:
@@ -156,7 +156,7 @@ def _type_conflicts(groups: list[_Alike], columns: Columns) -> Iterator[str]:
 
 
 def _family(kind: pa.DataType) -> str:
-    """Types whose values are written alike: texts, plain or in a dictionary."""
+    """The name that types share if their values are published alike: texts, plain or not."""
     if pa.types.is_dictionary(kind):
         return _family(kind.value_type)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
@@ -168,10 +168,10 @@ def _statistics_problems(
     files: Sequence[InputFile], columns: Columns, spec: ModelSpec, config: JobConfig
 ) -> Iterator[str]:
     rows = _table_rows(spec, config)
-    told: set[str] = set()
+    seen: set[str] = set()
     for file in files:
-        if file.problems and file.path not in told:
-            told.add(file.path)
+        if file.problems and file.path not in seen:
+            seen.add(file.path)
             for problem in file.problems:
                 text = _explain(problem, columns, rows, config)
                 if text is not None:
@@ -181,7 +181,7 @@ def _statistics_problems(
 def _explain(
     problem: StatisticsProblem, columns: Columns, rows: dict[str, int], config: JobConfig
 ) -> str | None:
-    """A sentence, or None when the column is not used so that this matters."""
+    """A sentence, or None if the use of the column allows the problem."""
     column, value = problem.column, problem.value
     more = f" (and in {problem.row_groups - 1} more)" if problem.row_groups > 1 else ""
     where = f"row group {problem.row_group}{more}: column {column}"

@@ -48,7 +48,7 @@ def job_identity(files: Sequence[InputFile], bundle_digest: str, config: JobConf
         "format": _FORMAT,
         "bundle": bundle_digest,
         "config": {key: getattr(config, key) for key in IDENTITY_KEYS},
-        # A field that is mapped to a column of its own name is as good as one that is not mapped.
+        # A field that is mapped to a column of its own name is like one that is not mapped.
         "field_columns": {k: v for k, v in config.field_columns.items() if k != v},
     }
     hasher.update(_canonical(head))

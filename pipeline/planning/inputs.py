@@ -11,10 +11,14 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pipeline.config.job import JobConfig
 from pipeline.errors import ConfigError, ContractError
-from pipeline.planning.footers.footer import Footer, Limits, StatisticsProblem
-from pipeline.planning.footers.pool import Unreadable, read_footers
+from pipeline.planning.footers import (
+    Footer,
+    Limits,
+    StatisticsProblem,
+    Unreadable,
+    read_footers,
+)
 from pipeline.planning.problems import ProblemList
-from pipeline.publishing.records import Quarantined
 
 _MAGIC_CHARACTERS = frozenset("*?[")
 
@@ -40,7 +44,20 @@ class InputFile(BaseModel):
         return len(self.row_group_rows)
 
 
-# One set for all files: pydantic would give each its own.
+class Quarantined(BaseModel):
+    """Input that was left out because it cannot be read: a whole file, or a unit of one."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    path: str
+    reason: str
+    unit: str | None = None
+    first_row_group: int = 0
+    stop_row_group: int = 0
+    rows: int = 0
+
+
+# One set for all files, as pydantic would make one for each.
 _ALL_FIELDS = set(InputFile.model_fields)
 
 
@@ -55,8 +72,7 @@ def scan_inputs(config: JobConfig, limits: Limits | None = None) -> InputScan:
     """Find the input and read every footer once; `limits`: see `FooterReader`.
 
     Raises ConfigError when a path or pattern finds nothing; ContractError naming the files that
-    cannot be read, or are corrupt under the policy `fail`; DpiframeError when the processes that
-    read footers do not run.
+    cannot be read, or are corrupt under the policy `fail`.
     """
     paths = list_inputs(config)
     footers = read_footers(list(dict.fromkeys(paths)), limits or {})
@@ -75,7 +91,7 @@ def scan_inputs(config: JobConfig, limits: Limits | None = None) -> InputScan:
 def list_inputs(config: JobConfig) -> list[str]:
     """Absolute paths, links resolved, sorted.
 
-    One entry of the list finds a file once; a file that two entries find comes twice.
+    An entry of the list gives a file once; a file that two entries give comes twice.
     """
     patterns = config.input if isinstance(config.input, list) else [config.input]
     found: list[str] = []
@@ -176,13 +192,13 @@ def _in_folder(folder: Path) -> Iterator[str]:
 
 
 def _check_regular(path: Path) -> None:
-    """Refuse a pipe or a device, which a read would wait for; what is gone is told later."""
+    """Refuse a pipe or a device, whose read would block; a missing file is reported later."""
     if not path.is_file() and path.exists():
         raise ConfigError(f"input {path} is not a file; remove it from the input")
 
 
 def _hidden(name: str) -> bool:
-    """Names by which tools mark files that are no data: .part.crc, _SUCCESS, _temporary."""
+    """Whether tools give such names to files without data: .part.crc, _SUCCESS, _temporary."""
     return name.startswith((".", "_"))
 
 

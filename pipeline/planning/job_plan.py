@@ -6,26 +6,32 @@ from pydantic import BaseModel, ConfigDict
 
 from pipeline.config.job import JobConfig
 from pipeline.planning.columns import Columns
-from pipeline.planning.inputs import InputFile
+from pipeline.planning.inputs import InputFile, Quarantined
 from pipeline.planning.row_cost import ModelCost
 from pipeline.planning.units import Unit
-from pipeline.publishing.records import Quarantined
 
 
-class JobPlan(BaseModel):
-    """What a job will read, and as what. `config` has absolute paths, its form and keys settled.
+class WorkerPlan(BaseModel):
+    """What readers and scorers need to know of a job; travels to every worker.
 
-    `files` come twice when they are listed twice; `total_bytes` counts whole files, `row_bytes`
-    a row on its way to a scorer.
+    `config` has absolute paths, and its form and keys are settled.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    identity: str
     config: JobConfig
-    bundle_path: str
-    bundle_digest: str
     columns: Columns
+    bundle_digest: str
+
+
+class JobPlan(WorkerPlan):
+    """What a job will read, and as what.
+
+    A file that is listed twice is twice in `files`; `total_bytes` counts whole files, `row_bytes`
+    one row once read.
+    """
+
+    identity: str
     files: list[InputFile]
     units: list[Unit]
     quarantined: list[Quarantined]
@@ -33,3 +39,12 @@ class JobPlan(BaseModel):
     total_bytes: int
     row_bytes: int
     model: ModelCost
+
+    @property
+    def for_workers(self) -> WorkerPlan:
+        """The part that workers need, without files, units and the driver's MLflow server."""
+        return WorkerPlan(
+            config=self.config.model_copy(update={"mlflow_uri": None}),
+            columns=self.columns,
+            bundle_digest=self.bundle_digest,
+        )

@@ -10,15 +10,11 @@ from dpiframe_core.bundle.reading import Bundle, open_bundle
 from pipeline.config.job import JobConfig
 from pipeline.errors import ConfigError
 from pipeline.planning.contract import check_contract, column_limits
-from pipeline.planning.describe import describe_plan
 from pipeline.planning.identity import job_identity
 from pipeline.planning.inputs import InputFile, scan_inputs
 from pipeline.planning.job_plan import JobPlan
 from pipeline.planning.row_cost import model_cost, row_bytes
-from pipeline.planning.unit_size import auto_unit_rows
-from pipeline.planning.units import MAX_UNITS, cut_units
-
-__all__ = ["JobPlan", "describe_plan", "make_plan"]
+from pipeline.planning.units import MAX_UNITS, auto_unit_rows, cut_units
 
 
 def make_plan(config: JobConfig) -> JobPlan:
@@ -28,15 +24,15 @@ def make_plan(config: JobConfig) -> JobPlan:
     """
     config = config.with_absolute_paths()
     bundle = _open(config.bundle)
-    with suppress(PermissionError):  # of an input folder; the scan tells which
+    with suppress(PermissionError):  # of an input folder: the scan names it
         _refuse_output_in_input(config)
     scan = scan_inputs(config, column_limits(bundle.spec, bundle.schema, config))
     _refuse_input_in_output(scan.files, config.output)
     columns = check_contract(scan.files, bundle.spec, bundle.schema, config)
-    size = row_bytes(scan.files, columns, bundle.spec)
+    bytes_a_row = row_bytes(scan.files, columns, bundle.spec)
     unit_rows = config.unit_rows
     if unit_rows == "auto":
-        unit_rows = auto_unit_rows(scan.files, size)
+        unit_rows = auto_unit_rows(scan.files, bytes_a_row)
     settled = {"form": columns.form, "key_columns": list(columns.key_columns)}
     config = config.model_copy(update={**settled, "unit_rows": unit_rows})
     identity = job_identity(scan.files, bundle.digest, config)
@@ -50,7 +46,6 @@ def make_plan(config: JobConfig) -> JobPlan:
     return JobPlan(
         identity=identity,
         config=config,
-        bundle_path=config.bundle,
         bundle_digest=bundle.digest,
         columns=columns,
         files=scan.files,
@@ -58,7 +53,7 @@ def make_plan(config: JobConfig) -> JobPlan:
         quarantined=scan.quarantined,
         total_rows=sum(unit.rows for unit in units),
         total_bytes=sum(file.size for file in scan.files),
-        row_bytes=size,
+        row_bytes=bytes_a_row,
         model=model_cost(bundle.spec),
     )
 

@@ -1,4 +1,4 @@
-"""What a row costs: its bytes on the way to a scorer, and the model's work and memory for it."""
+"""What a row costs: its bytes once read, and the model's work and memory for it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from dpiframe_core.model.spec import ModelSpec
 from pipeline.planning.columns import Columns
 from pipeline.planning.inputs import InputFile
 
-TEXT_BYTES = 32  # a guess for a copied text
+TEXT_BYTES = 32  # a guess for a published text
 FLOAT_BYTES = 4
 
 
 class ModelCost(BaseModel):
-    """The size of a model: `table_values` numbers in its tables; for each row that it scores,
-    `operations` (a multiply-add counts two) and `values` between its steps, were none reused.
+    """The size of a model: `table_values` numbers in its tables; for each row `operations` (a
+    multiply-add counts two) and `values` between its steps, if no buffer is reused.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -49,9 +49,9 @@ def model_cost(spec: ModelSpec) -> ModelCost:
 
 
 def row_bytes(files: Iterable[InputFile], columns: Columns, spec: ModelSpec) -> int:
-    """About the bytes of a row as read tasks hand it on: ids, float32 features, copied columns.
+    """About the bytes of a row once read: ids, float32 features, published columns.
 
-    Where files differ, their widest types count. A function of the input alone.
+    If files differ, their widest types count. A function of the input alone.
     """
     schemas: dict[int, pa.Schema] = {id(f.arrow_schema): f.arrow_schema for f in files if f.rows}
     copied = columns.published

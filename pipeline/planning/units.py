@@ -1,4 +1,8 @@
-"""Units: the runs of whole row groups that are scored, published, counted and resumed."""
+"""Units: the runs of whole row groups that are scored, published, counted and resumed.
+
+How the input is cut depends on the input alone, never on the machine: `unit_rows` is part of the
+job's identity, and a stopped job may be resumed on another machine.
+"""
 
 from __future__ import annotations
 
@@ -31,16 +35,23 @@ class Unit(BaseModel):
 
 
 MAX_UNITS = 1_000_000
+MB = 10**6
+# A unit in memory. Readers hold dozens at a time, so this bounds a job's memory, whatever the size
+# of its input; the fixed cost of a unit (a call, three small files, a record) stays far below the
+# time of its rows.
+UNIT_BYTES = 256 * MB
+# A small input is still cut into so many units, so that the last ones keep all scorers busy.
+FEW_UNITS, TINY_BYTES = 64, 8 * MB
 
-# One set for all units: pydantic would give each its own, which doubles the memory of a plan.
+# One set for all units, as pydantic would make one for each, which doubles the memory of a plan.
 _ALL_FIELDS = set(Unit.model_fields)
 
 
 def cut_units(files: Sequence[InputFile], unit_rows: int, identity: str) -> list[Unit]:
     """Cut files, in the given order, into units of at most `unit_rows` rows.
 
-    `identity` of the job makes the names its own: what a worker of another job still writes into
-    the same output cannot take the place of a unit of this one.
+    The job's `identity` is part of the names: what a worker of another job still writes into the
+    same output cannot replace a unit of this one.
 
     A row group is never cut, so one larger than `unit_rows` is a unit by itself. A file without
     rows gives no unit. The same arguments give the same units with the same names.
@@ -81,6 +92,24 @@ def _runs(row_group_rows: Sequence[int], unit_rows: int) -> Iterator[tuple[int, 
 
 
 def _digest(identity: str, path: str, first: int, stop: int) -> str:
-    """So that a name never stands for other rows or scores; the index tells twins."""
+    """One digest stands for one set of rows and scores; a file listed twice has two indices."""
     text = f"{identity}\0{path}\0{first}\0{stop}"
     return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def auto_unit_rows(files: Sequence[InputFile], row_bytes: int) -> int:
+    """Rows a unit; the files of the largest size are cut evenly, at row groups."""
+    rows = sum(file.rows for file in files)
+    wanted = max(TINY_BYTES, min(UNIT_BYTES, rows * row_bytes // FEW_UNITS)) // row_bytes
+    largest = max(files, key=lambda file: file.rows, default=None)
+    if largest is None or not largest.rows:
+        return max(1, wanted)
+    return evenly(largest, max(1, wanted))
+
+
+def evenly(file: InputFile, wanted: int) -> int:
+    """About `wanted` rows, such that they cut the file into parts of like size."""
+    group = max(file.row_group_rows)
+    groups = sum(rows > 0 for rows in file.row_group_rows)
+    parts = -(-file.rows // max(wanted, group))
+    return min(-(-groups // parts) * group, max(wanted, min(file.rows, wanted + group)), 10**9)

@@ -1,36 +1,44 @@
-"""Files that appear whole or not at all: temporary name, fsync, rename, fsync of the folder."""
+"""Atomic files: temporary name, fsync, rename, fsync of the folder."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
-# Temporary files carry this mark, so that those of a killed process are recognised later.
+# The mark in the names of temporary files, by which those of a killed process are found later.
 TEMP_MARK = ".dpiframe-tmp-"
 
 
-def write_atomic(path: Path, data: bytes | memoryview) -> None:
-    """Write `data` under `path`: a reader sees the old file, the new file, never a part of it.
+def write_atomic(
+    path: Path, data: bytes | memoryview, check: Callable[[], None] = lambda: None
+) -> None:
+    """Write `data` to `path` so that a reader sees the old file or the new one, never a part.
 
-    Raises OSError (disk full, permission, ...) and leaves no temporary file behind when it can.
+    `check` is called right before the rename and may raise to forbid it. Raises OSError (disk full,
+    permission, ...) and removes its temporary file if it can.
     """
     temporary = temp_path(path)
     try:
         write_synced(temporary, data)
+        check()
         commit(temporary, path)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # the first error tells more
+            temporary.unlink(missing_ok=True)
         raise
 
 
 def temp_path(path: Path) -> Path:
-    """A hidden name in the folder of `path` that no other attempt uses."""
+    """A unique hidden name in the folder of `path`."""
     return path.with_name(f".{path.name}{TEMP_MARK}{uuid.uuid4().hex[:12]}")
 
 
 def write_synced(path: Path, data: bytes | memoryview) -> None:
-    """Write a new file and push it to the disk before returning."""
+    """Write a new file and fsync it."""
     with path.open("xb") as file:
         file.write(data)
         file.flush()
@@ -38,13 +46,13 @@ def write_synced(path: Path, data: bytes | memoryview) -> None:
 
 
 def commit(temporary: Path, path: Path) -> None:
-    """Give a synced temporary file its final name, and push the folder's entry to the disk."""
+    """Rename a synced temporary file to its final name, and fsync the folder."""
     temporary.replace(path)
     sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:
-    """Push a folder's entries to the disk, so that a rename outlives a power cut."""
+    """Fsync a folder, so that a rename in it survives a power failure."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -52,9 +60,36 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def make_folders(folder: Path) -> list[Path]:
+    """Make `folder` and the missing folders above it; returns those made, the outermost first.
+
+    Each new entry, and that of `folder` in any case, is pushed to the disk: a folder that a power
+    cut takes away would take everything in it along.
+    """
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    made = []
+    for path in reversed(missing):
+        with contextlib.suppress(FileExistsError):  # made by another process meanwhile
+            path.mkdir()
+            made.append(path)
+            with contextlib.suppress(PermissionError):  # writable, but not readable
+                sync_folder(path.parent)
+    if not folder.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
+    if not made:
+        with contextlib.suppress(OSError):  # of a mount point it is no matter of ours
+            sync_folder(folder.parent)
+    return made
+
+
+def temporaries(folder: Path) -> list[Path]:
+    """What killed attempts left in `folder` (not below it)."""
+    return list(folder.glob(f".*{TEMP_MARK}*")) if folder.is_dir() else []
+
+
 def remove_temporaries(folder: Path) -> int:
-    """Remove what killed attempts left in `folder` (not below it); returns how many files."""
-    found = list(folder.glob(f".*{TEMP_MARK}*")) if folder.is_dir() else []
+    """Remove temporary files of killed attempts from `folder` (not below it); returns how many."""
+    found = temporaries(folder)
     for path in found:
         path.unlink(missing_ok=True)
     return len(found)

@@ -1,7 +1,7 @@
-"""Publishing a unit: scores, then rejected rows, then the record, each whole or not at all.
+"""Publishing a unit: scores, then rejected rows, then the record, each atomically.
 
-The rename of the record is the commit. Before every rename the writer checks that the output
-still belongs to its attempt of the job, so a worker that outlived its driver changes nothing.
+The rename of the record is the commit. Before every rename the writer checks that the output still
+belongs to its attempt of the job, so that a worker that outlived its driver changes nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.config.job import SCORE_COLUMN
-from pipeline.publishing.atomic import commit, temp_path, write_synced
+from pipeline.publishing.atomic import write_atomic
 from pipeline.publishing.records import IdentityFile, OutputLayout, UnitRecord, has_files, read_json
 
 ROW_GROUP_ROWS = 1 << 20
@@ -23,11 +23,11 @@ SAMPLE_ROWS, SMALL_STEP = 1024, 1 << 16  # of `ascends`
 
 
 class SupersededError(Exception):
-    """The output belongs to another attempt of the job by now."""
+    """The output now belongs to another attempt of the job."""
 
 
 class Published(NamedTuple):
-    """The files of a unit as published, in the words of its record."""
+    """The published files of a unit; fields as in `UnitRecord`."""
 
     part: str
     bytes: int
@@ -44,12 +44,12 @@ class Publisher:
         self.attempt = attempt
 
     def already(self, unit: str) -> UnitRecord | None:
-        """The record of a unit that this attempt published before (its scorer died after that)."""
+        """The record of a unit that is published already: its scorer died right after that."""
         record = read_json(self.layout.record(unit), UnitRecord)
         return record if record is not None and has_files(self.layout, record) else None
 
     def write_parts(self, unit: str, scores: pa.Table, rejected: pa.Table) -> Published:
-        """Publish the scores and the rejected rows; without the record they do not count yet.
+        """Write the scores and the rejected rows; only the record will publish them.
 
         Raises OSError (disk full, ...) and SupersededError; temporary files are removed.
         """
@@ -71,14 +71,7 @@ class Publisher:
         return len(content), hashlib.sha256(content).hexdigest()
 
     def _put(self, path: Path, content: memoryview) -> None:
-        temporary = temp_path(path)
-        try:
-            write_synced(temporary, content)
-            self._check_attempt()
-            commit(temporary, path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        write_atomic(path, content, self._check_attempt)
 
     def _check_attempt(self) -> None:
         owner = read_json(self.layout.identity, IdentityFile)
@@ -90,14 +83,16 @@ class Publisher:
 
 
 def parquet_bytes(table: pa.Table) -> memoryview:
-    """The table as a parquet file in memory, row order kept, the same bytes for the same table."""
+    """The table as a parquet file in memory: row order kept, deterministic bytes."""
     sink = pa.BufferOutputStream()
     ascending = [name for name in table.column_names if ascends(table.column(name))]
-    bare = {*ascending, SCORE_COLUMN}  # compressing them takes time and saves nothing
+    uncompressed = {*ascending, SCORE_COLUMN}  # compression would take time and save nothing
     with pq.ParquetWriter(
         sink,
         table.schema,
-        compression={name: "none" if name in bare else "snappy" for name in table.column_names},
+        compression={
+            name: "none" if name in uncompressed else "snappy" for name in table.column_names
+        },
         use_dictionary=dictionary_columns(table) or False,
         column_encoding=dict.fromkeys(ascending, "DELTA_BINARY_PACKED") or None,
     ) as writer:
@@ -106,14 +101,14 @@ def parquet_bytes(table: pa.Table) -> memoryview:
 
 
 def dictionary_columns(table: pa.Table) -> list[str]:
-    """Columns that dictionary pages make smaller: strings; keys and scores are mostly distinct."""
+    """Columns worth a dictionary page: strings; keys and scores are mostly distinct."""
     return [field.name for field in table.schema if pa.types.is_string(field.type)]
 
 
 def ascends(column: pa.ChunkedArray) -> bool:
-    """Whether these look like row numbers: integers that differ little from one row to the next.
+    """Whether a column looks like row numbers: integers with small differences between rows.
 
-    Their differences take a fraction of the bytes; those of hashes would take more than themselves.
+    DELTA_BINARY_PACKED shrinks such columns and would enlarge hashes.
     """
     if not pa.types.is_integer(column.type) or column.type.bit_width < 32:
         return False

@@ -1,35 +1,36 @@
-"""What a job writes beside the scores: unit records, identity, manifest, and where they lie.
+"""The files of an output beside the scores (unit records, identity, manifest), and its layout.
 
-A unit counts as published from the moment its record exists: the record is written last.
+A unit is published when its record exists: the record is written last.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from pipeline.errors import ConfigError
+from pipeline.errors import ConfigError, ErrorKind
+from pipeline.planning.inputs import Quarantined
 from pipeline.publishing.atomic import write_atomic
 
 FORMAT = 1
 UNIT_NAME = r"u\d{6,}-[0-9a-f]{8}"
 
-ErrorKind = Literal[
-    "removed",
-    "changed",
-    "corrupt",
-    "bad_row",
-    "io",
-    "storage",
-    "memory",
-    "bundle",
-    "superseded",
-    "internal",
-]
+# The schema of `_rejected/part-*.parquet`.
+REJECTED_SCHEMA = pa.schema(
+    [
+        ("unit", pa.string()),
+        ("row", pa.int64()),  # position in the part file
+        ("source_row", pa.int64()),  # position in the input file
+        ("column", pa.string()),
+        ("value", pa.string()),
+        ("reason", pa.string()),
+    ]
+)
 # What decoded a unit's rows: a GPU, the project's own reader, pyarrow.
 Reader = Literal["", "gpu", "cpu", "arrow"]
 Record = TypeVar("Record", bound=BaseModel)
@@ -117,19 +118,6 @@ class ManifestFile(BaseModel):
     row_groups: int
 
 
-class Quarantined(BaseModel):
-    """Input that was left out because it cannot be read: a whole file, or a unit of one."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    path: str
-    reason: str
-    unit: str | None = None
-    first_row_group: int = 0
-    stop_row_group: int = 0
-    rows: int = 0
-
-
 class Manifest(BaseModel):
     """`_manifest.json`: everything that readers of the scores need."""
 
@@ -193,7 +181,7 @@ class OutputLayout:
         return any([*made, *self.parts(), *self.units.glob("u*.json")])
 
     def foreign_parts(self) -> list[Path]:
-        """Parquet files that a reader would take for scores, though no job gives such names."""
+        """Parquet files that a reader would mistake for scores, by names that no job gives."""
         return sorted(p for p in self.root.glob("*.parquet") if not is_part_name(p.name))
 
 
@@ -207,9 +195,9 @@ def is_part_name(name: str) -> bool:
     return re.fullmatch(rf"part-{UNIT_NAME}\.parquet", name) is not None
 
 
-def write_json(path: Path, record: BaseModel) -> None:
-    """Write one record atomically."""
-    write_atomic(path, (record.model_dump_json() + "\n").encode())
+def write_json(path: Path, record: BaseModel, check: Callable[[], None] = lambda: None) -> None:
+    """Write one record atomically; `check` may forbid it right before the rename."""
+    write_atomic(path, (record.model_dump_json() + "\n").encode(), check)
 
 
 def read_json(path: Path, kind: type[Record]) -> Record | None:
@@ -228,26 +216,26 @@ def read_json(path: Path, kind: type[Record]) -> Record | None:
 
 
 def completed(layout: OutputLayout, identity: str) -> Manifest | None:
-    """The manifest if this very job has finished before; its files may be lost, see `is_whole`."""
+    """The manifest if this job has finished before; its files may be lost, see `is_whole`."""
     success = read_json(layout.success, Success)
     return manifest_of(layout, identity) if success and success.identity == identity else None
 
 
 def manifest_of(layout: OutputLayout, identity: str) -> Manifest | None:
-    """The manifest if it is of this job; without `_SUCCESS` the job may have ended at it."""
+    """The manifest if it is this job's; `_SUCCESS` may still be missing."""
     manifest = read_json(layout.manifest, Manifest)
     return manifest if manifest is not None and manifest.identity == identity else None
 
 
 def is_whole(layout: OutputLayout, manifest: Manifest, units: Iterable[str]) -> bool:
-    """Whether a finished job still has these units and no others, and their files by size."""
+    """Whether a finished job has exactly these units, and their files with the recorded sizes."""
     found = [record.unit for record in manifest.units]
     found += [entry.unit for entry in manifest.quarantined if entry.unit is not None]
     return sorted(found) == sorted(units) and all(has_files(layout, r) for r in manifest.units)
 
 
 def finished_units(layout: OutputLayout, units: Iterable[str]) -> dict[str, UnitRecord]:
-    """Records of the units that are published: the record is there, and the files it names are.
+    """Records of the published units: the record exists, and so do the files that it names.
 
     A part that is missing or has another size makes its unit pending again.
     """

@@ -1,11 +1,17 @@
-"""Re-check a finished output against its manifest, and its manifest against the input's files."""
+"""`dpiframe verify`: check a finished output against its manifest, the manifest against the input.
+
+Coverage: the units of a manifest must partition every input file into row groups, without gap or
+overlap.
+"""
 
 from __future__ import annotations
 
 import hashlib
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,15 +19,87 @@ from pydantic import BaseModel, ConfigDict
 
 from pipeline.config.job import SCORE_COLUMN
 from pipeline.errors import ConfigError
-from pipeline.publishing.coverage import coverage_problems
-from pipeline.publishing.records import Manifest, OutputLayout, Success, UnitRecord, read_json
-from pipeline.reading.bad_rows import REJECTED_SCHEMA
+from pipeline.publishing.output import tidy_finished
+from pipeline.publishing.records import (
+    REJECTED_SCHEMA,
+    Manifest,
+    ManifestFile,
+    OutputLayout,
+    Success,
+    UnitRecord,
+    read_json,
+)
 
 THREADS = 4
 
 
+class _Span(NamedTuple):
+    """Row groups [first, stop) of a file, and their rows."""
+
+    first: int
+    stop: int
+    rows: int
+
+
+def coverage_problems(manifest: Manifest) -> Iterator[str]:
+    """Input rows without an outcome or with two; a file listed n times must be covered n times."""
+    spans: dict[str, list[_Span]] = defaultdict(list)
+    for record in manifest.units:
+        spans[record.path].append(_Span(record.first_row_group, record.stop_row_group, record.rows))
+    for entry in manifest.quarantined:
+        if entry.unit is not None:
+            span = _Span(entry.first_row_group, entry.stop_row_group, entry.rows)
+            spans[entry.path].append(span)
+    times = Counter(file.path for file in manifest.files)
+    by_path = {file.path: file for file in manifest.files}
+    for path in spans.keys() - by_path.keys():
+        yield f"{path} has units, but is not among the input files"
+    for path, file in by_path.items():
+        yield from file_coverage(file, spans.get(path, []), times[path])
+        yield from input_problems(file)
+
+
+def file_coverage(file: ManifestFile, spans: list[_Span], times: int) -> Iterator[str]:
+    """Problems of one file that is listed `times` times."""
+    if not file.rows:
+        if spans:
+            yield f"{file.path} has no rows, but has units"
+        return
+    counts = Counter(spans)
+    for span, count in counts.items():
+        if count != times:
+            yield (
+                f"{file.path}: row groups {span.first} to {span.stop - 1} have {count} outcomes, "
+                f"the file is listed {times} times"
+            )
+    position = rows = 0
+    for span in sorted(counts):
+        if span.first != position:
+            what = "no outcome" if span.first > position else "two outcomes"
+            low, high = sorted((span.first, position))
+            yield f"{file.path}: row groups {low} to {high - 1} have {what}"
+        position, rows = span.stop, rows + span.rows
+    if position != file.row_groups:
+        yield f"{file.path}: row groups {position} to {file.row_groups - 1} have no outcome"
+    elif rows != file.rows:
+        yield f"{file.path} has {file.rows} rows, its units have {rows}"
+
+
+def input_problems(file: ManifestFile) -> Iterator[str]:
+    """An input file of unchanged size and time must have the row count of the manifest."""
+    path = Path(file.path)
+    try:
+        found = path.stat()
+        if (found.st_size, found.st_mtime_ns) == (file.size, file.mtime_ns):
+            rows = pq.read_metadata(path).num_rows
+            if rows != file.rows:
+                yield f"{file.path} has {rows} rows, the manifest says {file.rows}"
+    except (OSError, pa.ArrowException):
+        return  # the input may be gone or unreachable by now; then only the manifest is checked
+
+
 class Verification(BaseModel):
-    """What was checked, and every problem found, in words; no problems: the output is whole."""
+    """What was checked, and every problem found, in words; without problems the output is whole."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -38,6 +116,7 @@ class Verification(BaseModel):
 def verify_output(output: str | Path) -> Verification:
     """Check hashes, row counts, schemas, scores, rejected rows and the coverage of the input.
 
+    Of a whole output, what a crash after its end left is removed: see `tidy_finished`.
     Raises ConfigError if the folder does not exist; everything else is a problem in the result.
     """
     layout = OutputLayout(output)
@@ -60,6 +139,8 @@ def verify_output(output: str | Path) -> Verification:
     with ThreadPoolExecutor(THREADS) as pool:
         for found in pool.map(lambda r: unit_problems(layout, manifest, r), manifest.units):
             problems += found
+    if not problems:
+        tidy_finished(layout, wait=False)
     return Verification(
         output=str(layout.root),
         identity=manifest.identity,
@@ -73,7 +154,7 @@ def verify_output(output: str | Path) -> Verification:
 
 
 def success_problems(manifest: Manifest, success: Success | None) -> Iterator[str]:
-    """`_SUCCESS` is there and speaks of this manifest."""
+    """`_SUCCESS` exists and matches the manifest."""
     if success is None:
         yield "_SUCCESS is missing: the job has not finished; run it again"
     elif (success.identity, success.rows) != (manifest.identity, manifest.rows):
@@ -94,7 +175,7 @@ def total_problems(manifest: Manifest) -> Iterator[str]:
 
 
 def foreign_problems(layout: OutputLayout, manifest: Manifest) -> Iterator[str]:
-    """No file beside the manifest's could be taken for scores or rejected rows."""
+    """No file outside the manifest could be mistaken for scores or rejected rows."""
     known = {record.part for record in manifest.units}
     known |= {record.rejected_part for record in manifest.units if record.rejected_part}
     for pattern in ("*.parquet", f"{layout.rejected.name}/*.parquet"):
@@ -118,7 +199,7 @@ def unit_problems(layout: OutputLayout, manifest: Manifest, record: UnitRecord) 
 
 
 def file_problems(path: Path, sha256: str, size: int | None) -> list[str]:
-    """The file is there with the recorded content."""
+    """The file exists with the recorded content."""
     try:
         found = path.stat().st_size
         if size is not None and found != size:
@@ -133,7 +214,7 @@ def file_problems(path: Path, sha256: str, size: int | None) -> list[str]:
 def part_problems(
     layout: OutputLayout, record: UnitRecord, copied: list[str], keys: list[str]
 ) -> list[str]:
-    """Columns, row count, keys, scores and rejected rows fit the record."""
+    """Columns, row count, keys, scores and rejected rows match the record."""
     with pq.ParquetFile(layout.root / record.part) as file:
         names = file.schema_arrow.names
         if names != [*copied, SCORE_COLUMN]:
@@ -166,7 +247,7 @@ def part_problems(
 def rejected_positions(
     layout: OutputLayout, record: UnitRecord, problems: list[str]
 ) -> list[int] | None:
-    """Positions of the rejected rows by their own file; appends what is wrong with that file."""
+    """Positions of the rejected rows, from their file; appends problems of that file."""
     if record.rejected_part is None or record.rejected_sha256 is None:
         if record.rejected:
             problems.append(f"{record.rejected} rejected rows, but no file lists them")

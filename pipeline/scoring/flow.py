@@ -1,7 +1,7 @@
-"""The streaming plan: units to a fixed pool of scorer actors, one outcome a unit to the driver.
+"""The Ray Data pipeline: units to a fixed pool of scorer actors, one outcome a unit to the driver.
 
-read_in scorer:  a few units -> scorer actor, whose threads read -> outcomes -> driver
-read_in tasks:   read task (any CPU) -> object store -> scorer actor -> outcome -> driver
+    read_in scorer   descriptions of a few units -> scorer actor, whose threads read -> outcomes
+    read_in tasks    read task on any CPU -> object store -> scorer actor -> outcome
 
 Rows never pass the driver, and Ray's backpressure bounds what waits in the object store.
 """
@@ -11,9 +11,11 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
 import ray
 import ray.data
 from ray.data.block import BlockMetadata
@@ -21,29 +23,36 @@ from ray.data.datasource import Datasource, ReadTask
 from ray.data.exceptions import ExecutionTimeoutError
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
-from pipeline.errors import DpiframeError, ResumableError
+from pipeline.cluster.ray_private import map_whole_blocks, maps_whole_blocks
+from pipeline.errors import DpiframeError, ResumableError, UnitFailedError
+from pipeline.planning.job_plan import JobPlan, WorkerPlan
 from pipeline.planning.units import Unit
 from pipeline.publishing.records import Outcome
-from pipeline.reading.unit_reader import read_unit
-from pipeline.scoring.scorer import Scorer, decode
-from pipeline.scoring.scorer_settings import ScorerSettings
-from pipeline.scoring.unit_groups import group_table, group_units
+from pipeline.reading.reader import read_unit
+from pipeline.reading.unit_buffers import UnitBuffer
+from pipeline.scoring.scorer_actor import ScorerActor
+from pipeline.scoring.transport import (
+    columns_to_table,
+    failure_to_table,
+    outcomes_from_table,
+    units_to_table,
+)
 from pipeline.sizing.memory_fit import STORE_SHARE
 from pipeline.sizing.sizes import Sizes
+from pipeline.sizing.unit_groups import group_units
 
 # How many scorers may die over one unit before the job gives up; Ray starts new ones meanwhile.
 SCORER_DEATHS = 8
-# How long nothing may move in the plan before the job gives up.
+# How long nothing may move before the job gives up.
 STALL_SECONDS = 1800.0
 
 
 class UnitSource(Datasource):  # type: ignore[misc]  # Ray ships no types
     """Units of the input as a Ray Data source: a read task gives the table of one unit."""
 
-    def __init__(self, units: Sequence[Unit], settings: ScorerSettings, row_bytes: int) -> None:
+    def __init__(self, units: Sequence[Unit], plan: WorkerPlan, row_bytes: int) -> None:
         super().__init__()
-        self.units, self.row_bytes = units, row_bytes
-        self.read_settings = settings.read_settings.model_dump_json()
+        self.units, self.plan, self.row_bytes = units, plan, row_bytes
 
     def get_name(self) -> str:
         """Name of the read stage in Ray's own displays."""
@@ -66,20 +75,31 @@ class UnitSource(Datasource):  # type: ignore[misc]  # Ray ships no types
             input_files=[unit.path],
             exec_stats=None,
         )
-        work = partial(read_unit, unit.model_dump_json(), self.read_settings)
-        return ReadTask(work, metadata)
+        return ReadTask(partial(read_task, unit, self.plan), metadata)
+
+
+def read_task(unit: Unit, plan: WorkerPlan) -> list[pa.Table]:
+    """Body of a read task: one block. Faults of the input become data, not exceptions, as the
+    driver decides what they mean for the job.
+    """
+    try:
+        return [columns_to_table(unit, read_unit(unit, plan, UnitBuffer()))]
+    except UnitFailedError as error:
+        return [failure_to_table(unit, error)]
 
 
 def stream_outcomes(
-    units: Sequence[Unit], settings: ScorerSettings, sizes: Sizes, row_bytes: int
+    plan: JobPlan, units: Sequence[Unit], sizes: Sizes, attempt: str
 ) -> Generator[Outcome, None, None]:
     """Score and publish units on the connected Ray; yields one outcome a unit, as they finish.
 
-    Closing the iterator stops the plan. Raises ResumableError when Ray itself is lost; faults of
+    Closing the iterator stops the work. Raises ResumableError when Ray itself is lost; faults of
     the input or the output are outcomes.
     """
     if not units:
         return
+    if sizes.scorer_gpus and not maps_whole_blocks():  # units would be cut apart
+        sizes = replace(sizes, read_in="scorer")
     context = ray.data.DataContext.get_current().copy()
     context.target_max_block_size = None  # a block is a unit, however large
     context.override_object_store_memory_limit_fraction = STORE_SHARE
@@ -87,14 +107,14 @@ def stream_outcomes(
     context.execution_no_progress_timeout_s = STALL_SECONDS
     context.execution_options.preserve_order = False
     with ray.data.DataContext.current(context):
-        dataset = score(source(units, settings, sizes, row_bytes), settings, sizes)
+        dataset = score(source(plan, units, sizes), plan.for_workers, sizes, attempt)
         batches = iter(
             dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0)
         )
     try:
         with ray_errors():
             for batch in batches:
-                yield from decode(batch)
+                yield from outcomes_from_table(batch)
     finally:
         if hasattr(batches, "close"):
             batches.close()
@@ -128,28 +148,25 @@ def ray_errors() -> Iterator[None]:
         ) from error
 
 
-def source(
-    units: Sequence[Unit], settings: ScorerSettings, sizes: Sizes, row_bytes: int
-) -> ray.data.Dataset:
-    """What scorers are called with: descriptions of units, or their rows."""
+def source(plan: JobPlan, units: Sequence[Unit], sizes: Sizes) -> ray.data.Dataset:
+    """What scorers are called with: descriptions of units, or their decoded columns."""
     if sizes.read_in == "scorer":
         groups = group_units(units, sizes.scorers * sizes.calls, sizes.device)
-        return ray.data.from_blocks([group_table(group) for group in groups])
+        return ray.data.from_blocks([units_to_table(group) for group in groups])
     return ray.data.read_datasource(
-        UnitSource(units, settings, row_bytes),
+        UnitSource(units, plan.for_workers, plan.row_bytes),
         override_num_blocks=len(units),
         num_cpus=sizes.read_cpus,
         compute=ray.data.TaskPoolStrategy(size=sizes.read_tasks),
     )
 
 
-def score(dataset: Any, settings: ScorerSettings, sizes: Sizes) -> ray.data.Dataset:
-    """Scorers over the blocks; reading apart from them stays so, as its resources differ."""
-    # `map_batches` wants an integer batch size with GPUs, and would then cut and join blocks.
-    return dataset.map_batches_internal(
-        Scorer,
-        fn_constructor_args=(settings.model_dump_json(),),
-        batch_size=None,
+def score(dataset: Any, plan: WorkerPlan, sizes: Sizes, attempt: str) -> ray.data.Dataset:
+    """Scorers over the blocks; Ray does not fuse them with read tasks, as resources differ."""
+    return map_whole_blocks(
+        dataset,
+        ScorerActor,
+        fn_constructor_args=(plan, sizes, attempt),
         batch_format="pyarrow",
         compute=ray.data.ActorPoolStrategy(
             size=sizes.scorers,

@@ -7,33 +7,36 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from pipeline.cluster.ray_cluster import import_meanwhile
+from pipeline.cluster.ray_cluster import import_meanwhile, quiet_data, ray_cluster
 from pipeline.cluster.ray_watch import RayWatch
 from pipeline.cluster.signals import StopRequestedError, StopSignals
 from pipeline.config.job import JobConfig
-from pipeline.errors import (
-    ConfigError,
-    ContractError,
-    DpiframeError,
-    LockedError,
-    ResumableError,
-)
-from pipeline.planning.plan import JobPlan, make_plan
+from pipeline.errors import JOB_ERRORS, DpiframeError, ResumableError
+from pipeline.planning.inputs import Quarantined
+from pipeline.planning.job_plan import JobPlan
+from pipeline.planning.plan import make_plan
 from pipeline.planning.units import Unit
-from pipeline.publishing.finish import check_rejected, finish_output
 from pipeline.publishing.lock import OutputLock
-from pipeline.publishing.output import claim, storage_errors, tidy
+from pipeline.publishing.output import (
+    check_claim,
+    check_rejected,
+    claim,
+    finish_output,
+    published_names,
+    storage_errors,
+    tidy,
+    tidy_finished,
+)
 from pipeline.publishing.records import (
-    ErrorKind,
     Manifest,
     Outcome,
     OutputLayout,
-    Quarantined,
     UnitError,
     UnitRecord,
     completed,
@@ -41,6 +44,8 @@ from pipeline.publishing.records import (
 )
 from pipeline.scoring.progress import Progress
 from pipeline.scoring.tracked import start_tracker
+from pipeline.sizing.job_sizes import choose_sizes
+from pipeline.sizing.sizes import Sizes, work_of
 
 if TYPE_CHECKING:
     from pipeline.tracking.tracker import Tracker
@@ -96,8 +101,7 @@ class Job:
     """One start of a job whose plan is made."""
 
     def __init__(self, plan: JobPlan, signals: StopSignals, verbose: bool) -> None:
-        self.config = plan.config.with_absolute_paths()
-        self.plan = plan.model_copy(update={"config": self.config})
+        self.plan, self.config = plan, plan.config
         self.layout = OutputLayout(self.config.output)
         self.signals, self.verbose = signals, verbose
         self.began = time.monotonic()
@@ -109,61 +113,95 @@ class Job:
         self.not_unpacking: set[str] = set()  # scorers
 
     def run(self) -> JobResult:
-        """Do the whole job under the output's lock."""
+        """Score what is pending and publish the manifest, under the output's lock."""
         with storage_errors(self.layout):
             names = (unit.name for unit in self.plan.units)
             manifest = completed(self.layout, self.plan.identity)
             if manifest is not None and is_whole(self.layout, manifest, names):
+                tidy_finished(self.layout, wait=True)
                 return self._result(manifest, "complete before", len(manifest.units))
+            tracker = None
             with OutputLock(self.config.output) as lock:
-                self.attempt, self.records = claim(self.layout, self.plan)
-                resumed, self.resumed_rows = len(self.records), rows_of(self.records.values())
-                tracker = start_tracker(self.plan, self.layout, self.resumed_rows)
+                check_claim(self.layout, self.plan)
                 try:
-                    manifest = self._score_and_finish(lock, tracker)
+                    with contextlib.ExitStack() as stack:
+                        sizes = self._connect(stack, self._unpublished())
+                        self.attempt, self.records = claim(self.layout, self.plan)
+                        resumed = len(self.records)
+                        self.resumed_rows = rows_of(self.records.values())
+                        tracker = start_tracker(self.plan, self.layout, self.resumed_rows)
+                        manifest = self._score_and_finish(lock, tracker, sizes, stack)
                 except BaseException as error:
-                    self._end_tracking(tracker, error)
+                    if tracker is not None:
+                        self._end_tracking(tracker, error)
                     raise
-                self._end_tracking(tracker, None)
                 tidy(self.layout)
+                self._end_tracking(tracker, None)
         result = self._result(manifest, "scored", resumed)
         return result.model_copy(update={"run_id": tracker.run_id, "run_url": tracker.run_url})
 
-    def _score_and_finish(self, lock: OutputLock, tracker: Tracker) -> Manifest:
+    def _unpublished(self) -> list[Unit]:
+        """Units to score, as far as can be told while the output is not claimed."""
+        known = published_names(self.layout, self.plan)
+        return [unit for unit in self.plan.units if unit.name not in known]
+
+    def _connect(self, stack: contextlib.ExitStack, units: Sequence[Unit]) -> Sizes | None:
+        """Start Ray or attach to it, for these units; None where there are none to score.
+
+        This comes before the output is touched, so that a missing Ray or GPU costs nothing there.
+        """
+        if not units:
+            return None
+        choose = partial(choose_sizes, work=work_of(self.plan, units), config=self.config)
+        with self.signals.waiting():
+            ray = ray_cluster(self.config.ray_address, choose, self.verbose)
+            sizes = stack.enter_context(ray)
+            if not self.verbose:
+                quiet_data()
+            import_module("pipeline.scoring.flow")  # while workers start
+        stack.enter_context(RayWatch(self.signals.stop))
+        self.num_gpus = sizes.scorers * sizes.scorer_gpus
+        return sizes
+
+    def _score_and_finish(
+        self,
+        lock: OutputLock,
+        tracker: Tracker,
+        sizes: Sizes | None,
+        stack: contextlib.ExitStack,
+    ) -> Manifest:
         pending = [unit for unit in self.plan.units if unit.name not in self.records]
         self.rejected = sum(record.rejected for record in self.records.values())
         check_rejected(self.plan, self.rejected)
-        if not pending:
-            return self._finish(lock)
-        return self._score(pending, tracker, lock)
+        sizes = sizes or self._connect(stack, pending)  # of units whose files are lost
+        if sizes is not None and pending:
+            self._score(sizes, pending, tracker)
+        return self._finish(lock)  # before Ray is shut down, which takes a second
 
     def _finish(self, lock: OutputLock) -> Manifest:
         lock.check()
-        return finish_output(self.layout, self.plan, self.quarantined)
+        return finish_output(self.layout, self.plan, self.quarantined, lock.check)
 
-    def _score(self, pending: Sequence[Unit], tracker: Tracker, lock: OutputLock) -> Manifest:
-        from pipeline.cluster.session import open_session
+    def _score(self, sizes: Sizes, pending: Sequence[Unit], tracker: Tracker) -> None:
+        from pipeline.scoring.flow import stream_outcomes
 
-        with contextlib.ExitStack() as stack:
-            with self.signals.waiting():
-                opened = open_session(self.plan, pending, self.attempt, self.verbose)
-                session = stack.enter_context(opened)
-            stack.enter_context(RayWatch(self.signals.stop))
-            self.num_gpus = session.num_gpus
-            done = rows_of(self.records.values())
-            with Progress(self.plan.total_rows, done, len(pending)) as progress:
-                while (outcome := self._next(session.outcomes)) is not None:
-                    if isinstance(outcome, UnitError):
-                        self._failed(outcome)
-                        continue
-                    self.records[outcome.unit] = outcome
-                    self.rejected += outcome.rejected
-                    self._warn_of_memory(outcome)
-                    self._warn_of_unpacking(outcome)
-                    progress.unit_done(outcome.rows)
-                    tracker.unit_done(outcome)
-                    check_rejected(self.plan, self.rejected)
-            return self._finish(lock)  # before Ray ends, which takes a second
+        stream = stream_outcomes(self.plan, pending, sizes, self.attempt)
+        done = rows_of(self.records.values())
+        with (
+            contextlib.closing(stream) as outcomes,
+            Progress(self.plan.total_rows, done, len(pending)) as progress,
+        ):
+            while (outcome := self._next(outcomes)) is not None:
+                if isinstance(outcome, UnitError):
+                    self._failed(outcome)
+                    continue
+                self.records[outcome.unit] = outcome
+                self.rejected += outcome.rejected
+                self._warn_of_memory(outcome)
+                self._warn_of_unpacking(outcome)
+                progress.unit_done(outcome.rows)
+                tracker.unit_done(outcome)
+                check_rejected(self.plan, self.rejected)
 
     def _next(self, outcomes: Iterator[Outcome]) -> Outcome | None:
         """The next outcome, None at the end; a stop signal raises while waiting for it."""
@@ -171,7 +209,7 @@ class Job:
             return next(outcomes, None)
 
     def _warn_of_memory(self, record: UnitRecord) -> None:
-        """Say once a scorer and size that its batches had to become smaller."""
+        """Say, once for each scorer and size, that batches had to become smaller."""
         if record.reduced_batch is None:
             return
         if (record.scorer, record.reduced_batch) not in self.short_of_memory:
@@ -183,7 +221,7 @@ class Job:
             )
 
     def _warn_of_unpacking(self, record: UnitRecord) -> None:
-        """Say once a scorer that its GPU left units to the CPU, at which unit and why."""
+        """Say, once for each scorer, that the CPU decodes units, from which one on and why."""
         if record.unpack_error and record.scorer not in self.not_unpacking:
             self.not_unpacking.add(record.scorer)
             log.warning(
@@ -199,7 +237,7 @@ class Job:
     def _failed(self, error: UnitError) -> None:
         """Raise the job's error for a failed unit, or note the unit as quarantined."""
         if error.kind != "corrupt" or self.config.on_corrupt_file != "quarantine":
-            raise error_of(error)
+            raise job_error(error)
         log.warning("quarantined: %s", error.message)
         unit = self._units[error.unit]
         entry = Quarantined(
@@ -251,24 +289,9 @@ class Job:
         )
 
 
-# What went wrong with a unit -> the error, and so the exit code, of the job.
-ERRORS: dict[ErrorKind, type[DpiframeError]] = {
-    "removed": ContractError,
-    "changed": ContractError,
-    "corrupt": ContractError,
-    "bad_row": ContractError,
-    "io": ResumableError,
-    "storage": ResumableError,
-    "memory": ResumableError,
-    "bundle": ConfigError,
-    "superseded": LockedError,
-    "internal": DpiframeError,
-}
-
-
-def error_of(error: UnitError) -> DpiframeError:
+def job_error(error: UnitError) -> DpiframeError:
     """The job's error for a unit that failed."""
-    return ERRORS[error.kind](f"{error.message} (unit {error.unit})")
+    return JOB_ERRORS[error.kind](f"{error.message} (unit {error.unit})")
 
 
 def rows_of(records: Iterable[UnitRecord]) -> int:

@@ -61,7 +61,7 @@ class Progress:
     def _print(self, end: str) -> None:
         text = self.line(time.monotonic() - self._started)
         # Carriage return and "clear to the end of the line" keep one line on a terminal.
-        with contextlib.suppress(OSError):  # a terminal that is gone must not stop the job
+        with contextlib.suppress(OSError):  # a closed terminal must not stop the job
             self.stream.write(f"\r{text}\x1b[K{end}" if self.terminal else f"{text}{end}")
             self.stream.flush()
 

@@ -1,18 +1,18 @@
-"""What a job tells its tracker, in the tracker's words."""
+"""What a job reports to its tracker before the first row."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from pipeline.planning.plan import JobPlan
+from pipeline.planning.job_plan import JobPlan
 from pipeline.publishing.records import OutputLayout
 from pipeline.tracking.settings import DatasetInfo, ModelInfo, TrackingSettings
-from pipeline.tracking.tracker import Tracker, open_tracker
+from pipeline.tracking.tracker import Tracker
 
 
 def start_tracker(plan: JobPlan, layout: OutputLayout, resumed_rows: int) -> Tracker:
-    """Open the job's tracker and tell it everything known before the first row."""
+    """Open the job's tracker and report what is known: parameters, tags, data set, model."""
     config = plan.config
     settings = TrackingSettings(
         uri=config.mlflow_uri,
@@ -22,8 +22,8 @@ def start_tracker(plan: JobPlan, layout: OutputLayout, resumed_rows: int) -> Tra
         price_per_hour=config.price_per_hour,
         enabled=config.tracking,
     )
-    tracker = open_tracker(settings, folder=layout.tracking)
-    params: dict[str, Any] = config.model_dump(mode="json")
+    tracker = Tracker(settings, layout.tracking)
+    params: dict[str, Any] = config.public()
     sizes = {"units": len(plan.units), "files": len(plan.files), "rows": plan.total_rows}
     tags = {"identity": plan.identity, "form": plan.columns.form, "output": str(layout.root)}
     tracker.start(
@@ -36,7 +36,7 @@ def start_tracker(plan: JobPlan, layout: OutputLayout, resumed_rows: int) -> Tra
             rows=plan.total_rows,
             bytes=plan.total_bytes,
         ),
-        model=ModelInfo(name=Path(plan.bundle_path).name, digest=plan.bundle_digest),
+        model=ModelInfo(name=Path(config.bundle).name, digest=plan.bundle_digest),
     )
     return tracker
 

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pipeline.cluster.machine import Machine
-from pipeline.scoring.unit_groups import GROUP_ROWS
+from pipeline.sizing.machine import Machine
 from pipeline.sizing.sizes import Sizes, Work
+from pipeline.sizing.unit_groups import GROUP_ROWS
 
 # From the command to the first unit at a scorer: Python, Ray, actors, engine, CUDA graphs.
 START_S = {"cpu": 6.0, "cuda": 7.0}
 # A core decodes parquet (39 columns, zstd) at this many bytes a second of decoded columns: one of
 # 16 that do so at a time on the machine of docs/gpu, about the same on one of 2 of an AMD EPYC.
 READ_BYTES_S = {"encoded": 9.0e8, "raw": 2.7e8}  # raw: 26 of the columns are texts to be hashed
-# A core reads so many bytes of columns that a GPU will decode; it does that at this rate.
-STORED_BYTES_S, GPU_UNPACK_BYTES_S = 5.0e9, 6.0e10
+# A core reads pages of so many decoded bytes a second for the GPU, which decodes at this rate.
+PAGE_BYTES_S, GPU_UNPACK_BYTES_S = 5.0e9, 6.0e10
 # An H200 (docs/gpu/nvidia_h200.md): rows of tables fetched, operations in products.
 GPU_LOOKUPS_S = 2.5e10
 GPU_OPERATIONS_S = {"fp32": 1.5e14, "tf32": 2.8e14, "fp16": 4.6e14, "bf16": 4.6e14}
@@ -28,7 +28,7 @@ CPU_LOOKUPS_S = 2.0e7
 CPU_OPERATIONS_S = 2.5e10
 # One core writes and hashes parts: a key of 8 bytes and a score, snappy.
 PUBLISH_S_A_ROW = 2.5e-8
-# The driver's and Ray's own work for a call of a scorer.
+# What the driver and Ray take for a call of a scorer.
 DRIVER_S_A_CALL = 0.02
 
 
@@ -45,10 +45,10 @@ class Estimate(NamedTuple):
 
 
 def estimate(sizes: Sizes, machine: Machine, work: Work, precision: str) -> Estimate:
-    """The time that the job would take, if nothing else ran there."""
-    stored = work.stored if sizes.device == "cuda" and sizes.read_in == "scorer" else 0.0
-    read_s = stored * work.row_bytes / STORED_BYTES_S
-    read_s += (1 - stored) * work.row_bytes / READ_BYTES_S[work.form]
+    """The time that the job takes on an idle machine."""
+    gpu_share = work.gpu_share if sizes.device == "cuda" and sizes.read_in == "scorer" else 0.0
+    read_s = gpu_share * work.row_bytes / PAGE_BYTES_S
+    read_s += (1 - gpu_share) * work.row_bytes / READ_BYTES_S[work.form]
     rows_a_call = work.rows / work.units
     readers = min(machine.cores, sizes.read_tasks)
     if sizes.read_in == "scorer":  # its threads read and publish, a few units a call
@@ -60,7 +60,7 @@ def estimate(sizes: Sizes, machine: Machine, work: Work, precision: str) -> Esti
     if sizes.device == "cuda":
         score_s = work.model.fields / GPU_LOOKUPS_S
         score_s += work.model.operations / GPU_OPERATIONS_S[precision]
-        score_s += stored * work.row_bytes / GPU_UNPACK_BYTES_S
+        score_s += gpu_share * work.row_bytes / GPU_UNPACK_BYTES_S
         rates["the GPUs"] = sizes.scorers / score_s
     else:
         score_s = work.model.fields / CPU_LOOKUPS_S + work.model.operations / CPU_OPERATIONS_S

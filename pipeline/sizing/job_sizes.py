@@ -1,23 +1,22 @@
-"""The sizes of a job: how many scorers, readers, units in memory; from machine, input and keys.
+"""The sizes of a job, from its machine, work and configuration: a pure function.
 
-What a key gives is taken as it is; the rest follows from it. Nothing is looked up here.
+What a key gives is taken as it is; the rest follows from it.
 """
 
 from __future__ import annotations
 
 import math
 
-from pipeline.cluster.machine import Machine
 from pipeline.config.job import JobConfig
 from pipeline.errors import ConfigError
+from pipeline.sizing.machine import Machine
 from pipeline.sizing.memory_fit import fit_memory
-from pipeline.sizing.sizes import MAX_BATCH, Sizes, Work, given
+from pipeline.sizing.sizes import MAX_BATCH, MIN_BATCH, Sizes, Work, given
 from pipeline.words import size
 
 CORES_A_SCORER = 8  # without GPUs
-MAX_PACKERS = 12  # of a scorer's GPU; more gain nothing that was measured
-CPU_SHARE = 0.75  # of a scorer's cores is what it asks Ray for; some may be in others' use
-MIN_BATCH = 1024
+MAX_PACKERS = 12  # threads that pack batches for one GPU; more were not faster
+CPU_SHARE = 0.75  # of a scorer's cores it asks Ray for; others may use some of them
 RING_SLOTS = 3  # batches in flight on a GPU
 GPU_RESERVE = 1 << 30  # CUDA's context, libraries, graphs
 KEYS = (

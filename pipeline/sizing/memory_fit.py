@@ -1,40 +1,41 @@
-"""Sizes such that memory and object store hold all that is in hand at one time."""
+"""How many units are read and wait at one time, so that memory and the object store hold them."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from pipeline.cluster.machine import Machine
 from pipeline.config.job import JobConfig
 from pipeline.errors import ConfigError
+from pipeline.sizing.machine import Machine
 from pipeline.sizing.sizes import IN_FLIGHT, LEAST_STORE, Sizes, Work, given
 from pipeline.words import size
 
 GIB = 1 << 30
-# Ray Data may fill this share of an object store, and plans with room for outputs to come.
+# Ray Data may fill this share of an object store; it reserves as much again for outputs to come.
 STORE_SHARE = 0.8
 STORE_FACTOR = 2
-# A reader's own memory: the decoded columns and the block made of them, in units.
+# Units that a reader's own memory holds: the decoded columns, and what is made of them.
 UNITS_A_READER = 2
-MEMORY_FRACTION, STORE_FRACTION = 0.8, 0.4  # of what is free, for all of the job and for its store
+MEMORY_FRACTION, STORE_FRACTION = 0.8, 0.4  # of the free memory, for the job and for its store
 SLOW_STORE_BYTES = 9 * 10**9  # Ray refuses a larger store where /dev/shm is too small for it
-SCORER_BYTES = 2 * GIB  # of a scorer besides its tables: torch, CUDA, one unit's arrays
+SCORER_BYTES = 2 * GIB  # of a scorer without its tables: torch, CUDA, the arrays of one unit
 
 SMALLER = (
     "set unit_rows lower (a unit is a row group at least: where that is not enough write smaller "
     "ones)"
 )
 LEAST_IN_FLIGHT = 2  # one waits while one is scored
-QUEUED = 2  # times as many calls as a scorer works on: some wait at it, so that it never does
-# Units in hand a core, some of which wait for the GPU while others are read; and beside one GPU,
-# which more cannot keep busier: where it unpacks nearly all itself, they take a quarter of the
-# cores.
-GPU_READS, MOST_READS, MOST_STORED, NEARLY_ALL = 1.25, 32, 12, 0.95
+QUEUED = 2  # calls sent to a scorer for each that runs, so that the scorer never waits for one
+# Units in flight a core: some wait for the GPU while others are read.
+GPU_READS = 1.25
+# Units in flight beside one GPU: more do not keep it busier. Where it decodes nearly all rows
+# itself, reading takes a quarter of the cores.
+MOST_READS, MOST_PAGE_READS, NEARLY_ALL = 32, 12, 0.95
 CPU_READS = 3  # of a scorer without a GPU: one unit is read, one scored, one written
 
 
 def fit_memory(sizes: Sizes, machine: Machine, work: Work, config: JobConfig) -> Sizes:
-    """Readers, units in flight and the store, such that all of it fits."""
+    """Sizes with readers, units in flight and the object store chosen to fit."""
     if sizes.read_in == "scorer":
         return _reading_scorers(sizes, machine, work, config)
     left = machine.cores - sizes.scorers * sizes.scorer_cpus
@@ -66,7 +67,7 @@ def _reading_scorers(sizes: Sizes, machine: Machine, work: Work, config: JobConf
     """Units read in the scorers, as many as cores and memory allow; nothing is in the store."""
     _check_memory(machine, work)
     on_gpu = sizes.device == "cuda"
-    most = MOST_STORED if work.stored >= NEARLY_ALL else MOST_READS
+    most = MOST_PAGE_READS if work.gpu_share >= NEARLY_ALL else MOST_READS
     a_scorer = min(most, GPU_READS * machine.cores / sizes.scorers)
     wanted = int(a_scorer * sizes.scorers) if on_gpu else CPU_READS * sizes.scorers
     readers = max(sizes.scorers, min(wanted, work.units, 1024))
@@ -100,7 +101,7 @@ def _check_memory(machine: Machine, work: Work) -> None:
 
 
 def _memory_beside(sizes: Sizes, machine: Machine, work: Work) -> int:
-    """Bytes of memory for units, beside what the scorers take themselves."""
+    """Bytes of memory for units: all that scorers do not take themselves."""
     tables = 4 * work.model.table_values
     all_memory = int(machine.memory_bytes * MEMORY_FRACTION)
     return max(all_memory // 4, all_memory - sizes.scorers * (SCORER_BYTES + 2 * tables))
@@ -135,9 +136,9 @@ def _fit(sizes: Sizes, machine: Machine, work: Work, config: JobConfig, limit: i
 
     def fits(some: Sizes) -> bool:
         readers = some.read_tasks * UNITS_A_READER * work.unit_bytes
-        stored = _in_store(some, work)
-        own_store = 0 if machine.store_bytes is not None else stored
-        return stored <= limit and readers + own_store <= memory
+        store = _in_store(some, work)
+        own_store = 0 if machine.store_bytes is not None else store
+        return store <= limit and readers + own_store <= memory
 
     def lower(some: Sizes, least_in_flight: int) -> Sizes | None:
         if some.tasks_in_flight > least_in_flight and config.max_tasks_in_flight == "auto":

@@ -1,4 +1,4 @@
-"""What is to be scored, and the sizes with which it is: how many of what at one time."""
+"""The work of a job, and its sizes: how many scorers, readers, rows, bytes at one time."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Literal, NamedTuple
 from pipeline.planning.job_plan import JobPlan
 from pipeline.planning.row_cost import ModelCost
 from pipeline.planning.units import Unit
-from pipeline.sizing.stored_share import StoredShare, stored_share
+from pipeline.sizing.gpu_share import GpuShare, gpu_share
 
 LEAST_STORE = 256 << 20
-MAX_BATCH = 65536
+MIN_BATCH, MAX_BATCH = 1024, 65536  # rows in a call of the engine
 IN_FLIGHT = 4
 
 
 class Work(NamedTuple):
-    """What is to be scored. `largest_rows`: rows of the largest unit; `stored`: the share of the
-    rows whose ids a GPU takes as the files store them; `not_stored`: why it does not take others.
+    """What is to be scored. `largest_rows`: rows of the largest unit; `gpu_share`: the share of the
+    rows whose pages a GPU decodes; `gpu_excludes`: why it does not decode the others.
     """
 
     rows: int
@@ -27,8 +27,8 @@ class Work(NamedTuple):
     row_bytes: int
     form: Literal["raw", "encoded"]
     model: ModelCost
-    stored: float = 0.0
-    not_stored: str = ""
+    gpu_share: float = 0.0
+    gpu_excludes: str = ""
 
     @property
     def unit_bytes(self) -> int:
@@ -39,7 +39,7 @@ class Work(NamedTuple):
 def work_of(plan: JobPlan, pending: Sequence[Unit]) -> Work:
     """What the pending units (at least one) of a plan are."""
     on_cpu = plan.config.device == "cpu"
-    stored = StoredShare(0.0, "no GPU") if on_cpu else stored_share(pending, plan.columns)
+    share = GpuShare(0.0, "no GPU") if on_cpu else gpu_share(pending, plan.columns)
     return Work(
         rows=sum(unit.rows for unit in pending),
         units=len(pending),
@@ -47,8 +47,8 @@ def work_of(plan: JobPlan, pending: Sequence[Unit]) -> Work:
         row_bytes=plan.row_bytes,
         form=plan.columns.form,
         model=plan.model,
-        stored=stored.share,
-        not_stored=stored.other,
+        gpu_share=share.share,
+        gpu_excludes=share.excludes,
     )
 
 
@@ -75,7 +75,7 @@ class Sizes:
 
     @property
     def calls(self) -> int:
-        """Units that one scorer has in hand at a time."""
+        """Units that one scorer works on at a time."""
         if self.read_in == "tasks":
             return min(IN_FLIGHT, self.tasks_in_flight)
         return max(1, self.read_tasks // self.scorers)
@@ -86,4 +86,5 @@ class Sizes:
 
 
 def given(value: int | Literal["auto"], otherwise: int) -> int:
+    """What the configuration gives, else the value of `auto`."""
     return otherwise if value == "auto" else value

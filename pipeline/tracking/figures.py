@@ -1,4 +1,4 @@
-"""The figures of a run, drawn with matplotlib's Agg by the sender, never by the job's process."""
+"""The figures of a run, drawn with matplotlib's Agg by the sender, not by the job's process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from pipeline.tracking.comparison.drift import BIN_WIDTH, LOWEST_LOGIT, NUM_BINS, Counts
+from pipeline.tracking.drift import BIN_WIDTH, LOWEST_LOGIT, NUM_BINS, Counts
 from pipeline.tracking.metrics import STAGES
 
 Floats = NDArray[np.float64]
@@ -20,7 +20,7 @@ SIZE = (8.0, 4.5)
 MAX_SCORERS = 32  # lines of the timeline
 MAX_UNITS = 2000  # bars of the timeline, each with one part a stage
 MIN_BINS, THROUGHPUT_BINS = 12, 60
-UNITS_A_BIN = 4  # fewer would show the grid of the slices, not the job
+UNITS_A_BIN = 4  # with fewer, the histogram shows the bins' edges rather than the throughput
 COLOURS = ("#4c78a8", "#f58518", "#e45756", "#54a24b", "#ffbf79", "#b279a2")
 
 
@@ -47,7 +47,7 @@ class UnitColumns:
             stages={
                 stage: _floats(table, f"{stage}_s")
                 if f"{stage}_s" in table.column_names
-                else np.zeros(table.num_rows)  # written before there was such a stage
+                else np.zeros(table.num_rows)  # a unit table of a version without this stage
                 for stage in STAGES
             },
             scorer=table["scorer"].to_pylist(),
@@ -85,9 +85,9 @@ def batch_latency(batches: Floats) -> Figure:
 
 
 def stage_timeline(units: UnitColumns) -> Figure:
-    """Each scorer's units over time, a bar a unit: its stages one after the other from its start.
+    """Each scorer's units over time: a bar per unit, which stacks its stages from its start.
 
-    Reading is in the legend alone: it is done before, by other processes.
+    Reading appears in the legend only: other processes read a unit before its start.
     """
     cut = len(units.rows) > MAX_UNITS
     title = f"Stages of the first {MAX_UNITS} units" if cut else "Stages of each unit"

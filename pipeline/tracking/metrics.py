@@ -1,4 +1,4 @@
-"""The metrics of a job: their fixed names and how each is computed from the unit records."""
+"""The metrics of a job: their names, their computation from unit records, the progress series."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.tracking.comparison.drift import NUM_BINS, Counts
+from pipeline.tracking.drift import NUM_BINS, Counts
 
 if TYPE_CHECKING:
     from pipeline.publishing.records import UnitRecord
 
-# Every name that a run may have, with its meaning. "This attempt" is the process that logs; what
-# it does not say so about is about the whole job. A name that has no value in a run is left out.
+
+# All metric names with their meanings. "This attempt" is the process that logs; a metric without
+# that word is about the whole job. A metric without a value is left out.
 METRICS = {
     "rows": "input rows with an outcome: scored + rejected",
     "rows_scored": "rows with a score",
@@ -55,11 +56,13 @@ METRICS = {
 }
 
 STAGES = ("read", "encode", "copy_in", "unpack", "score", "copy_out", "write")
+FIRST_INTERVAL_S = 2.0  # of the progress series
+POINTS_AN_INTERVAL = 128  # then the interval doubles: 10 hours give fewer than 1,000 points
 
 
 @dataclass
 class Attempt:
-    """What the driver saw of one attempt: times in seconds of its own clock."""
+    """What the driver observed of one attempt; times in seconds of the driver's clock."""
 
     started_epoch: float
     wall_s: float = 0.0
@@ -140,7 +143,7 @@ def rate_metrics(own: Sequence[UnitRecord], attempt: Attempt) -> dict[str, float
     if own:
         startup = max(0.0, min(record.started for record in own) - attempt.started_epoch)
         busy = sum(record.score_s for record in own)
-        if startup < attempt.wall_s:  # else the clocks of the hosts differ, or one was set
+        if startup < attempt.wall_s:  # otherwise the hosts' clocks differ, or one was changed
             metrics["startup_seconds"] = startup
             metrics["scorer_busy_fraction"] = busy / (scorers * (attempt.wall_s - startup))
     if attempt.wall_s > 0:
@@ -186,3 +189,31 @@ def sum_histograms(records: Iterable[UnitRecord]) -> Counts:
         if record.score_histogram:
             total += np.asarray(record.score_histogram, np.int64)
     return total
+
+
+class Progress:
+    """The series of rows done over time, one point per interval. Times are of a monotonic clock."""
+
+    def __init__(self, begin: float) -> None:
+        self.begin = begin
+        self.rows = 0
+        self._interval = FIRST_INTERVAL_S
+        self._points = 0
+        self._last_time = begin
+        self._last_rows = 0
+
+    def add(self, rows: int, now: float) -> dict[str, float] | None:
+        """Count rows; returns a point when one is due."""
+        self.rows += rows
+        return self.last(now) if now - self._last_time >= self._interval else None
+
+    def last(self, now: float) -> dict[str, float] | None:
+        """The point for `now`; None when no rows were added since the previous point."""
+        seconds, rows = now - self._last_time, self.rows - self._last_rows
+        if rows == 0 or seconds <= 0:
+            return None
+        self._last_time, self._last_rows = now, self.rows
+        self._points += 1
+        if self._points % POINTS_AN_INTERVAL == 0:
+            self._interval *= 2
+        return {"progress_rows": float(self.rows), "progress_rows_per_second": rows / seconds}

@@ -1,24 +1,25 @@
-"""What a job tells its tracker: settings, the input, the model; and which MLflow store is meant."""
+"""A job's tracking settings, input and model; the address of the MLflow store."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import re
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from pipeline.redaction import without_credentials
 
 DEFAULT_URI = "sqlite:///mlflow.db"
 SQLITE_PREFIX = "sqlite:///"
 # MLflow refuses dataset digests above this length; a sha256 in hex has 64 characters.
 DATASET_DIGEST_LENGTH = 36
 
-Knob = str | int | float | bool | None
+ParamValue = str | int | float | bool | None
 
 
 class TrackingSettings(BaseModel):
-    """Where and how a job is tracked; `uri` None means MLFLOW_TRACKING_URI or the local sqlite."""
+    """Where and how a job is tracked; `uri` None: MLFLOW_TRACKING_URI, else the local sqlite."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -31,7 +32,7 @@ class TrackingSettings(BaseModel):
 
 
 class DatasetInfo(BaseModel):
-    """The input of a job: a name, where it lies, what identifies it, how large it is."""
+    """The input of a job: name, location, digest, size."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -43,20 +44,19 @@ class DatasetInfo(BaseModel):
 
 
 class ModelInfo(BaseModel):
-    """The model of a job: the digest of its bundle is what identifies it in the store."""
+    """The model of a job; the digest of its bundle identifies it in the store."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     digest: str
-    params: dict[str, Knob] = {}
+    params: dict[str, ParamValue] = {}
 
 
 def resolve_uri(uri: str | None) -> str:
     """The store that `uri` means, with sqlite files as absolute paths.
 
-    None means MLFLOW_TRACKING_URI where it is set, else `sqlite:///mlflow.db` in the current
-    directory. The result means the same store from any directory.
+    None: MLFLOW_TRACKING_URI, else `sqlite:///mlflow.db` in the current directory.
     """
     chosen = uri or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT_URI
     path = sqlite_path(chosen)
@@ -70,17 +70,12 @@ def sqlite_path(uri: str) -> Path | None:
     return Path(uri.removeprefix(SQLITE_PREFIX)).absolute()
 
 
-def without_credentials(uri: str) -> str:
-    """The same address without user and password, fit to be shown and stored."""
-    return re.sub(r"(?<=://)[^/@]*@", "", uri)
-
-
 def store_name(uri: str) -> str:
-    """A short file name for a resolved store: what was sent is remembered per store."""
+    """A short name of a resolved store for its cursor file."""
     return hashlib.sha256(without_credentials(uri).encode()).hexdigest()[:8]
 
 
-def text_of(value: object) -> str:
+def param_text(value: object) -> str:
     """A parameter as MLflow keeps it: text, with None as `none` and booleans in lower case."""
     if value is None:
         return "none"

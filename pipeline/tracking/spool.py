@@ -1,12 +1,12 @@
-"""The tracking folder: every record is a line in a file here before anything is sent to MLflow.
+"""The spool: every tracking event is a line in a file of the output before it is sent to MLflow.
 
     _tracking/run-000/attempt-000.jsonl          events of one process, appended, synced
     _tracking/run-000/attempt-000-units.parquet  the unit table that its last event names
-    _tracking/run-000/store-<name>.json          what one MLflow store has got: run id and cursor
-    _tracking/store-<name>.lock                  held (flock) by the one process that sends
+    _tracking/run-000/store-<name>.json          state of one MLflow store: run id and cursor
+    _tracking/store-<name>.lock                  flock of the process that sends to that store
 
-A run is one MLflow run. A process that goes on with an unfinished job of the same identity adds an
-attempt to the last run; any other start begins a new one.
+A run is one MLflow run. A process that resumes an unfinished job of the same identity adds an
+attempt to the last run; any other start begins a new run.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ Event = dict[str, Any]  # kind: "start" | "progress" | "finish", attempt, seq, t
 
 @dataclass
 class SpoolWriter:
-    """Appends the events of one attempt; what the disk does not take is kept and tried again."""
+    """Appends the events of one attempt; what cannot be written is kept in memory and retried."""
 
     run_dir: Path
     attempt: int
-    spool_id: str  # names the MLflow run before MLflow has given it an id
+    spool_id: str  # identifies the MLflow run before MLflow has assigned an id
     next_seq: int = 0
     error: str | None = None
     _fd: int = -1
@@ -42,7 +42,7 @@ class SpoolWriter:
         return self.run_dir / f"attempt-{self.attempt:03d}.jsonl"
 
     def append(self, event: Event) -> Event:
-        """Number the event and write it; a failing disk is remembered in `error`, never raised."""
+        """Number the event and write it; a disk error is kept in `error`, never raised."""
         numbered = {"attempt": self.attempt, "seq": self.next_seq, **event}
         self.next_seq += 1
         self._unwritten += json.dumps(numbered).encode() + b"\n"
@@ -50,7 +50,7 @@ class SpoolWriter:
         return numbered
 
     def flush(self) -> bool:
-        """Write and sync what waits in memory; True when nothing waits any more."""
+        """Write and sync pending events; True when none is left."""
         try:
             if self._fd < 0:
                 self._fd = self._open()
@@ -71,15 +71,15 @@ class SpoolWriter:
 
     def _open(self) -> int:
         self.run_dir.mkdir(parents=True, exist_ok=True)
-        fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        # The lock says that this attempt's process lives; not every file system has locks.
+        fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        # The lock shows that this attempt's process lives; some file systems have no locks.
         with contextlib.suppress(OSError):
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return fd
 
 
 def open_attempt(folder: Path, identity: str) -> SpoolWriter:
-    """The writer of a new attempt: of the last run when it is this job and unfinished."""
+    """The writer of a new attempt: of the last run if that is this job's and unfinished."""
     runs = run_dirs(folder)
     if runs:
         events = list(read_run(runs[-1]))
@@ -114,7 +114,7 @@ def read_run(run_dir: Path) -> Iterator[Event]:
             if line.endswith(b"\n"):
                 try:
                     yield json.loads(line)
-                except ValueError:  # a full disk may cut a line that a later write then continues
+                except ValueError:  # a full disk cut the line and a later write continued it
                     continue
 
 
@@ -133,19 +133,19 @@ def writer_lives(run_dir: Path) -> bool:
 
 @dataclass
 class StoreState:
-    """What one MLflow store has got of one run. Kept in a file beside the events."""
+    """What one MLflow store has of one run; saved in a file beside the events."""
 
     uri: str
     run_id: str | None = None
     url: str | None = None
     started_ms: int = 0  # of the first attempt: steps of series count seconds from here
     cursor: tuple[int, int] = (-1, -1)  # attempt and seq of the last event that was sent
-    lost: bool = False  # ended as KILLED because its process had gone without a word
+    lost: bool = False  # ended as KILLED because its process died without a finish event
     derived: dict[str, float] = field(default_factory=dict)  # metrics known only to the sender
 
     @classmethod
     def load(cls, path: Path, uri: str) -> StoreState:
-        """The state in a file; a missing or unreadable one means that nothing was sent."""
+        """Read the state; a missing or unreadable file means that nothing was sent."""
         try:
             raw = json.loads(path.read_text())
             return cls(**{**raw, "cursor": tuple(raw["cursor"])})
@@ -153,11 +153,11 @@ class StoreState:
             return cls(uri)
 
     def save(self, path: Path) -> None:
-        """Replace the file in one step. Raises OSError; then events may be sent again, no harm."""
+        """Replace the file atomically. OSError: events may be sent again, without harm."""
         temporary = path.with_suffix(".tmp")
         temporary.write_text(json.dumps(self.__dict__))
         temporary.replace(path)
 
     def has(self, event: Event) -> bool:
-        """True when the store has got this event."""
+        """True when the store has this event."""
         return (event["attempt"], event["seq"]) <= self.cursor

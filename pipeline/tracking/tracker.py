@@ -1,7 +1,7 @@
-"""The tracker of a job: what the driver calls. It never raises and never holds the job up.
+"""`Tracker`: the driver's tracking calls. They never raise and never delay the job.
 
-Each event is on the disk before it goes to the sender process; `close` is the only call that waits
-for MLflow, at most as long as it is told.
+Each event is on disk before it goes to the sender process; only `close` waits for MLflow, at most
+for its timeout.
 """
 
 from __future__ import annotations
@@ -14,20 +14,19 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
-from pipeline.tracking.environment import environment_tags
-from pipeline.tracking.metrics import Attempt, sum_histograms, summarise
-from pipeline.tracking.mlflow_store.courier import Courier
-from pipeline.tracking.series import Progress
+from pipeline.redaction import redacted, redacted_data, without_credentials
+from pipeline.tracking.metrics import Attempt, Progress, sum_histograms, summarise
+from pipeline.tracking.mlflow_store.sender_process import SenderProcess
 from pipeline.tracking.settings import (
     DatasetInfo,
-    Knob,
     ModelInfo,
+    ParamValue,
     TrackingSettings,
+    param_text,
     resolve_uri,
-    text_of,
-    without_credentials,
 )
 from pipeline.tracking.spool import SpoolWriter, open_attempt
+from pipeline.tracking.tags import environment_tags
 
 if TYPE_CHECKING:
     from pipeline.publishing.records import UnitRecord
@@ -51,7 +50,7 @@ def _never_raises(method: Method) -> Method:
 
 
 class Tracker:
-    """One attempt of a job, as MLflow will see it. Use from the driver, one thread at a time."""
+    """One attempt of a job. Use from the driver, one thread at a time."""
 
     def __init__(self, settings: TrackingSettings, folder: Path) -> None:
         """Touch nothing yet; `start` does."""
@@ -61,33 +60,33 @@ class Tracker:
         self._attempt: Attempt | None = None
         self._warned: set[str] = set()
         self._writer: SpoolWriter | None = None
-        self._courier: Courier | None = None
+        self._sender: SenderProcess | None = None
         self._finished = False
         self._epoch = time.time() - time.monotonic()
 
     def _now(self) -> float:
-        """Epoch seconds, by a clock that does not jump while the job runs."""
+        """Epoch seconds by the monotonic clock, unaffected by changes of the system time."""
         return self._epoch + time.monotonic()
 
     @property
     def run_id(self) -> str | None:
         """MLflow's id of the run, None until the store has given one."""
-        return None if self._courier is None else self._courier.run_id
+        return None if self._sender is None else self._sender.run_id
 
     @property
     def run_url(self) -> str | None:
         """The run's page, None until it is known and for stores without a server."""
-        return None if self._courier is None else self._courier.run_url
+        return None if self._sender is None else self._sender.run_url
 
     @_never_raises
     def start(
         self,
-        params: Mapping[str, Knob],
+        params: Mapping[str, ParamValue],
         tags: Mapping[str, str],
         dataset: DatasetInfo,
         model: ModelInfo,
     ) -> None:
-        """Begin or go on with a run; the tag `identity` says which job it is."""
+        """Begin or resume a run; the tag `identity` identifies the job."""
         self._attempt = Attempt(
             self._now(),
             bytes_in=dataset.bytes,
@@ -97,7 +96,7 @@ class Tracker:
         identity = tags.get("identity", dataset.digest)
         self._bundle_digest = model.digest
         writer = self._writer = open_attempt(self.folder, identity)
-        model_params = {key: text_of(value) for key, value in model.params.items()}
+        model_params = {key: param_text(value) for key, value in model.params.items()}
         self._put(
             writer,
             "start",
@@ -148,13 +147,13 @@ class Tracker:
             histogram=sum_histograms(records).tolist(),
             bundle_digest=self._bundle_digest,
             baseline_run=_absolute_baseline(self.settings.baseline_run),
-            tags={} if problems is None else {"problems": problems},
+            tags={} if problems is None else {"problems": redacted(problems)},
             units_file=self._write_units(self._writer, records),
         )
         self._finished = True
 
     def close(self, timeout_s: float = 20.0) -> None:
-        """Send what can be sent within `timeout_s`; the rest stays in the folder."""
+        """Send what can be sent within `timeout_s`; the rest stays in the spool."""
         self._close(time.monotonic() + timeout_s)
 
     @_never_raises
@@ -166,11 +165,11 @@ class Tracker:
             self._put(writer, "finish", **_unknown_end(self._bundle_digest))
         reason: str | None = None
         sent = 0
-        if self._courier is not None:
-            self._courier.finish(max(deadline - time.monotonic(), 0))
-            reason = self._courier.error
-            sent = self._courier.count_sent(writer.run_dir.name, writer.attempt)
-            for warning in self._courier.warnings:
+        if self._sender is not None:
+            self._sender.finish(max(deadline - time.monotonic(), 0))
+            reason = self._sender.error
+            sent = self._sender.count_sent(writer.run_dir.name, writer.attempt)
+            for warning in self._sender.warnings:
                 self.warn(warning)
         if not writer.flush():
             self.warn(f"{writer.path} cannot be written: {writer.error}")
@@ -183,25 +182,26 @@ class Tracker:
 
     def warn(self, text: str) -> None:
         """Log a warning once."""
+        text = redacted(text)
         if text not in self._warned:
             self._warned.add(text)
             log.warning("tracking: %s", text)
 
     def _put(self, writer: SpoolWriter, kind: str, **fields: Any) -> None:
-        event = {"kind": kind, "time": int(self._now() * 1000), **fields}
+        event = redacted_data({"kind": kind, "time": int(self._now() * 1000), **fields})
         numbered = writer.append(event)
         if writer.error:
             self.warn(f"the disk does not take tracking records: {writer.error}")
-        if self._courier is None:
+        if self._sender is None:
             try:
-                self._courier = Courier(self.folder, self.uri, writer.run_dir)
+                self._sender = SenderProcess(self.folder, self.uri, writer.run_dir)
             except OSError as error:
                 self.warn(f"no process for sending: {error}")
                 return
-        self._courier.send(numbered)
+        self._sender.send(numbered)
 
     def _write_units(self, writer: SpoolWriter, records: Sequence[UnitRecord]) -> str | None:
-        from pipeline.tracking.unit_table import unit_table, write_unit_table
+        from pipeline.tracking.artifacts import unit_table, write_unit_table
 
         assert self._attempt is not None
         path = writer.path.with_name(f"{writer.path.stem}-units.parquet")
@@ -214,14 +214,9 @@ class Tracker:
         return path.name
 
 
-def open_tracker(settings: TrackingSettings, folder: Path) -> Tracker:
-    """The tracker of a job whose output has the tracking folder `folder`. Touches nothing."""
-    return Tracker(settings, Path(folder))
-
-
 def _parameter(value: object) -> str:
     if isinstance(value, str | int | float | bool | None):
-        return without_credentials(text_of(value))
+        return param_text(value)
     return json.dumps(value, default=str)
 
 

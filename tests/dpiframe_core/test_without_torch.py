@@ -19,18 +19,18 @@ import sys
 import numpy as np
 import dpiframe_core.engine.engine, dpiframe_core.engine.loading
 from dpiframe_core import open_bundle
-from dpiframe_core.engine.cuda.layout import lay_out
-from dpiframe_core.engine.cuda.program import _matrix
+from dpiframe_core.engine.cuda.device_layout import lay_out
+from dpiframe_core.engine.cuda.device_program import as_matrix
 from dpiframe_core.engine.host_inputs import checked_inputs, on_device
 from dpiframe_core.lowering import DEVICE_PASSES, lower
-from dpiframe_core.engine.cuda.fused_mlp import one_kernel
+from dpiframe_core.engine.cuda.fused import fused_form
 
 bundle = open_bundle(sys.argv[1])
 program = lower(bundle.spec, bundle.arrays(), DEVICE_PASSES)
 lay_out(program, "fp16", 512, 4, "breadth_first")
-one_kernel(program, "fp16")
+fused_form(program, "fp16")
 for weight in program.weights.values():
-    _matrix("numbers", weight)
+    as_matrix("numbers", weight)
 ids, dense = np.zeros((7, 19), np.int64), np.zeros((2, 19), np.float32)
 assert checked_inputs(bundle.spec, list(ids), dense)[2] == 19
 assert not on_device(ids) and not on_device(list(ids)) and not on_device(None)

@@ -23,7 +23,7 @@ from pipeline.errors import ConfigError
 from pipeline.planning.plan import make_plan
 from pipeline.publishing.records import UnitError, UnitRecord
 from pipeline.publishing.verify import verify_output
-from pipeline.scoring.job import error_of
+from pipeline.scoring.job import job_error
 
 
 def rewritten(path: Path) -> None:
@@ -95,7 +95,7 @@ def test_units_of_a_changed_file_are_not_scored(
         found.append(outcome)
 
     assert [type(outcome) for outcome in found] == [UnitRecord, UnitError, UnitRecord, UnitRecord]
-    assert error_of(found[1]).exit_code == 3
+    assert job_error(found[1]).exit_code == 3
     assert str(shard) in found[1].message
     if change in (replaced, replaced_with_its_time, touched):  # whole, but of another job
         with pytest.raises(ConfigError, match="its input files were others or have changed"):

@@ -22,14 +22,14 @@ from job_cases import (
 
 from pipeline.config.job import JobConfig
 from pipeline.errors import ResumableError
-from pipeline.planning.plan import JobPlan, make_plan
+from pipeline.planning.job_plan import JobPlan
+from pipeline.planning.plan import make_plan
 from pipeline.publishing.atomic import TEMP_MARK
-from pipeline.publishing.finish import finish_output
 from pipeline.publishing.lock import OutputLock
-from pipeline.publishing.output import storage_errors, tidy
+from pipeline.publishing.output import finish_output, storage_errors, tidy
 from pipeline.publishing.records import OutputLayout, UnitError, UnitRecord, read_json
 from pipeline.publishing.verify import verify_output
-from pipeline.scoring.job import error_of
+from pipeline.scoring.job import job_error
 
 PAGE = 4096
 
@@ -60,7 +60,7 @@ def run(plan: JobPlan) -> None:
     with storage_errors(layout), OutputLock(plan.config.output):
         for outcome in outcomes(plan):
             if isinstance(outcome, UnitError):
-                raise error_of(outcome)
+                raise job_error(outcome)
         finish_output(layout, plan, [])
         tidy(layout)
 

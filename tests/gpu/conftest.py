@@ -1,4 +1,6 @@
-"""Tests that share one GPU, also where several processes run them (pytest -n 8)."""
+"""Tests that share one GPU, also where several processes run them (pytest -n 8). Without a GPU
+each file is one skipped entry.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,24 @@ from pathlib import Path
 import pytest
 import torch
 
+from dpiframe_core import _core
+
 LOCKS = Path(tempfile.gettempdir()) / f"dpiframe_gpu_tests_{os.getuid()}"
+
+
+class Skipped(pytest.Module):
+    """A file of tests that is not imported."""
+
+    def collect(self) -> list[pytest.Item | pytest.Collector]:
+        pytest.skip("needs a CUDA device")
+
+
+def pytest_pycollect_makemodule(
+    module_path: Path, parent: pytest.Collector
+) -> pytest.Module | None:
+    if _core.cuda_device_count() > 0:
+        return None
+    return Skipped.from_parent(parent, path=module_path)
 
 
 def take_turn(mode: int) -> int:

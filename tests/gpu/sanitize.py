@@ -1,6 +1,6 @@
 """What compute-sanitizer runs (make gpu-sanitize): every precision, odd shapes; `persistent`: the
-fused cross kernel for large batches alone; `fp16x3`: that of float32 models alone, for racecheck in
-a build with DPIFRAME_RACECHECK, whose barriers it can follow.
+fused cross kernel for large batches alone; `fp16x3`: that of float32 models alone. Racecheck can
+follow the barriers of the fused kernels in a build with DPIFRAME_RACECHECK (FUSED_RACECHECK).
 
 Plain Python, since a test runner would bring the kernels of torch with it; references are computed
 on the CPU.
@@ -27,7 +27,7 @@ from cuda_cases import PRECISIONS, Batch, check, cuda_engine, even_model
 from odd_models import MIXED, Shape
 
 from dpiframe_core import _core
-from dpiframe_core.engine.cuda.engine import CudaEngine
+from dpiframe_core.engine.cuda.backend import CudaBackend
 from dpiframe_core.lowering import DEVICE_FORM
 
 SHAPES = (
@@ -82,7 +82,7 @@ class OnDevice:
             raise RuntimeError(f"{name} returned {status}")
 
 
-def run(engine: CudaEngine, batches: list[Batch]) -> None:
+def run(engine: CudaBackend, batches: list[Batch]) -> None:
     """Host and device inputs, ids outside their tables among them."""
     for batch in batches:
         check(engine, batch, batches[0])
@@ -107,7 +107,7 @@ def case(
     shape: Shape,
     sizes: tuple[int, ...],
     precisions: tuple[str, ...],
-    one_kernel: bool = False,
+    fused: bool = False,
 ) -> None:
     began = time.monotonic()
     model = even_model(shape.spec())
@@ -116,7 +116,7 @@ def case(
         ids, dense = model_zoo.random_inputs(model.spec, size, size)
         batches.append(Batch(ids, dense, model_zoo.reference_logits(model, ids, dense)))
     for i, precision in enumerate(precisions):
-        options = {"precision": precision, "max_batch": sizes[-1], "one_kernel": one_kernel}
+        options = {"precision": precision, "max_batch": sizes[-1], "fused": fused}
         engine = cuda_engine(model, graphs=i % 2 == 0, threads=1, **options)
         run(engine, batches)
         engine.close()
@@ -141,33 +141,33 @@ def stored_case(shape: Shape, rows: int, **options: Any) -> None:
         pq.write_table(pa.table(columns), path, **options)
         file = _core.ParquetFile(path)
         stop = len(file.group_rows)
-        memory = np.zeros(file.stored_bytes(names, 0, stop), np.uint8)
-        stored = file.read_stored(names, 0, stop, memory)
-    scorer = engine.stored_scorer(use_oov=False)
+        memory = np.zeros(file.pages_bytes(names, 0, stop), np.uint8)
+        stored = file.read_pages(names, 0, stop, memory)
+    scorer = engine.page_scorer(use_oov=False)
     found = scorer.score(stored, memory, dense)
     assert found is not None
     np.testing.assert_array_equal(found.scores, scores)
     rng, whole = np.random.default_rng(rows), memory.copy()
     for _ in range(20):
-        memory[rng.integers(0, stored.packed_bytes, 9)] ^= 0x55
+        memory[rng.integers(0, stored.compressed_bytes, 9)] ^= 0x55
         scorer.score(stored, memory, dense)
         memory[:] = whole
     print(f"stored, {options}: {time.monotonic() - began:.1f} s", flush=True)
 
 
 def persistent() -> None:
-    case(PERSISTENT, PERSISTENT_SIZES, ("fp16",), one_kernel=True)
+    case(PERSISTENT, PERSISTENT_SIZES, ("fp16",), fused=True)
 
 
 def fp16x3() -> None:
-    case(FP16X3, FP16X3_SIZES, ("fp32",), one_kernel=True)
+    case(FP16X3, FP16X3_SIZES, ("fp32",), fused=True)
 
 
 def all_others() -> None:
     for shape in SHAPES:
         case(shape, SIZES, PRECISIONS)
     for shape in FUSED:
-        case(shape, (19, 70), ("fp16",), one_kernel=True)
+        case(shape, (19, 70), ("fp16",), fused=True)
     case(FEW_FIELDS, (19, 129, MANY_ROWS), ("fp16", "fp32"))
     stored_case(SHAPES[1], 9000, compression="zstd", row_group_size=5000)
     stored_case(SHAPES[1], 3000, compression="zstd", use_dictionary=False, compression_level=19)

@@ -13,13 +13,12 @@ import model_zoo
 import numpy as np
 import torch
 
-from dpiframe_core import _core
-from dpiframe_core.engine.cuda.engine import CudaEngine, CudaOptions, Faults
+from dpiframe_core import FieldSpec, ModelSpec, _core
+from dpiframe_core.engine.cuda.backend import CudaBackend, CudaOptions, Faults
 from dpiframe_core.lowering import DEVICE_PASSES, Pass, lower
 from dpiframe_core.model.builtin import MODELS, Deep, Features
-from dpiframe_core.model.spec import FieldSpec, ModelSpec
 from dpiframe_core.model.torch_module import CTRModel
-from dpiframe_core.program.steps import Program
+from dpiframe_core.program.program import Program
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 POLICIES = ("serial", "depth_first", "breadth_first")
@@ -89,9 +88,9 @@ def cuda_engine(
     passes: tuple[Pass, ...] = DEVICE_PASSES,
     faults: Faults | None = None,
     **options: Any,
-) -> CudaEngine:
+) -> CudaBackend:
     """The model on the GPU."""
-    return CudaEngine(lowered(model, passes), cuda_options(**options), faults)
+    return CudaBackend(lowered(model, passes), cuda_options(**options), faults)
 
 
 def program_of_size(name: str, rows: int) -> Program:
@@ -143,7 +142,7 @@ def on_device(*arrays: np.ndarray) -> Iterator[torch.Tensor]:
 
 
 def logits(
-    engine: CudaEngine, ids: np.ndarray, dense: np.ndarray, scores: bool = False
+    engine: CudaBackend, ids: np.ndarray, dense: np.ndarray, scores: bool = False
 ) -> np.ndarray:
     """Logits [B], or scores, of host arrays; NaN where nothing was written."""
     out = np.full(ids.shape[1], np.nan, np.float32)
@@ -154,7 +153,7 @@ def logits(
 
 
 def device_scores(
-    engine: CudaEngine, ids: torch.Tensor, dense: torch.Tensor, use_oov: bool = False
+    engine: CudaBackend, ids: torch.Tensor, dense: torch.Tensor, use_oov: bool = False
 ) -> tuple[torch.Tensor, np.ndarray, tuple[int, int] | None]:
     """Scores [B], counts [F] and the first bad id's (row, field) of arrays on the GPU."""
     out = torch.full((ids.shape[1],), torch.nan, device=DEVICE)
@@ -184,7 +183,7 @@ def scaled_error(got: np.ndarray, expected: np.ndarray) -> float:
     return float(np.where(np.isnan(error), np.inf, error).max())
 
 
-def check(engine: CudaEngine, batch: Batch, between: Batch) -> None:
+def check(engine: CudaBackend, batch: Batch, between: Batch) -> None:
     """The engine is within its bound, and gives the same bits again: after another batch, over an
     arena full of NaN.
     """
@@ -199,7 +198,7 @@ def check(engine: CudaEngine, batch: Batch, between: Batch) -> None:
     np.testing.assert_array_equal(again, first, f"batch {batch.size}, {engine.options}")
 
 
-def check_on_device(engine: CudaEngine, batch: Batch) -> None:
+def check_on_device(engine: CudaBackend, batch: Batch) -> None:
     """Arrays on the GPU, ids of both types, give the bits that host arrays give."""
     expected = logits(engine, batch.ids, batch.dense, scores=True)
     ids, dense = on_device(batch.ids, batch.dense)
@@ -213,7 +212,7 @@ def check_on_device(engine: CudaEngine, batch: Batch) -> None:
 
 
 def check_bad_ids(
-    engine: CudaEngine, other: CudaEngine, batches: Sequence[Batch], use_oov: bool
+    engine: CudaBackend, other: CudaBackend, batches: Sequence[Batch], use_oov: bool
 ) -> None:
     """Scores, counts and the first of ids outside their tables, of both types, are the other's."""
     rng = np.random.default_rng(3)

@@ -16,14 +16,16 @@ from model_zoo import fields, random_inputs, random_model
 from dpiframe_core import CTRModel, ModelSpec, save_bundle
 from dpiframe_core.model.builtin import Deep, Features, deepfm
 from pipeline.config.job import JobConfig
-from pipeline.planning.plan import JobPlan, make_plan
+from pipeline.planning.columns import Columns
+from pipeline.planning.job_plan import JobPlan, WorkerPlan
+from pipeline.planning.plan import make_plan
 from pipeline.planning.units import Unit
-from pipeline.publishing.finish import finish_output
-from pipeline.publishing.output import claim, tidy
+from pipeline.publishing.output import claim, finish_output, tidy
 from pipeline.publishing.records import Manifest, Outcome, OutputLayout, UnitRecord
-from pipeline.reading.unit_reader import ReadSettings, read_unit
-from pipeline.scoring.scorer import Scorer, decode
-from pipeline.scoring.scorer_settings import ScorerSettings
+from pipeline.scoring.flow import read_task
+from pipeline.scoring.scorer_actor import ScorerActor
+from pipeline.scoring.transport import outcomes_from_table
+from pipeline.sizing.sizes import Sizes
 
 
 def unit_of(path: Path, first: int, stop: int, first_row: int, rows: int) -> Unit:
@@ -128,30 +130,26 @@ def stamps(output: Path) -> dict[str, tuple[int, int]]:
     return {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in found.items()}
 
 
-def scorer_of(plan: JobPlan, attempt: str, device: Literal["cpu", "cuda"] = "cpu") -> Scorer:
-    """The scorer that an actor of this plan would be."""
-    settings = ScorerSettings(
-        config=plan.config,
-        columns=plan.columns,
-        bundle_digest=plan.bundle_digest,
-        attempt=attempt,
-        device=device,
-        threads=1,
-        max_batch=65536,
-    )
-    return Scorer(settings.model_dump_json())
+def worker_plan(columns: Columns, bundle: str = "", digest: str = "") -> WorkerPlan:
+    """A plan to read such columns by."""
+    config = JobConfig.model_construct(bundle=bundle)
+    return WorkerPlan.model_construct(config=config, columns=columns, bundle_digest=digest)
+
+
+def scorer_of(plan: JobPlan, attempt: str, device: Literal["cpu", "cuda"] = "cpu") -> ScorerActor:
+    """The scorer of this plan, in this process."""
+    gpus = 1 if device == "cuda" else 0
+    sizes = Sizes(device, scorers=1, scorer_cpus=1, scorer_gpus=gpus, read_cpus=1, threads=1)
+    return ScorerActor(plan.for_workers, sizes, attempt)
 
 
 def outcomes(plan: JobPlan) -> Iterator[Outcome]:
     """Claim the output and score every unit, as the job does but in this process."""
     attempt, _ = claim(OutputLayout(plan.config.output), plan)
     scorer = scorer_of(plan, attempt)
-    settings = ReadSettings(
-        columns=plan.columns, bundle=plan.config.bundle, bundle_digest=plan.bundle_digest
-    )
     for unit in plan.units:
-        (table,) = read_unit(unit.model_dump_json(), settings.model_dump_json())
-        yield from decode(scorer(table))
+        (table,) = read_task(unit, plan.for_workers)
+        yield from outcomes_from_table(scorer(table))
 
 
 def score_here(folder: Path, **keys: Any) -> Manifest:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 
 import numpy as np
 import torch
 
+from dpiframe_core import FieldSpec, ModelSpec
 from dpiframe_core.model.builtin import Deep, Features, dcn, dcnv2, deepfm, wdl
-from dpiframe_core.model.spec import FieldSpec, ModelSpec
 from dpiframe_core.model.torch_module import CTRModel
 
 ROWS = (1, 2, 7, 19, 111, 1000, 3)
@@ -81,9 +82,6 @@ def random_inputs(spec: ModelSpec, batch: int, seed: int = 0) -> tuple[np.ndarra
 
 def reference_logits(model: CTRModel, ids: np.ndarray, dense: np.ndarray) -> np.ndarray:
     """Logits [B] of the unlowered model in float64."""
-    double = CTRModel.from_weights(
-        model.spec, {name: w.double() for name, w in model.state_dict().items()}
-    ).double()
-    double.load_state_dict({name: w.double() for name, w in model.state_dict().items()})
+    double = copy.deepcopy(model).double().eval()
     with torch.no_grad():
         return double(torch.from_numpy(ids), torch.from_numpy(dense).double()).numpy()

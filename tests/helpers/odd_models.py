@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from dpiframe_core import FieldSpec, ModelSpec
 from dpiframe_core.model.builtin import MODELS, Deep, Features
-from dpiframe_core.model.spec import FieldSpec, ModelSpec
 
 MIXED = (1, 10, 16, 64, 4, 7, 2)
 FIELDS = (1, 3, 39, 60)

@@ -14,11 +14,10 @@ from job_cases import job_keys, outcomes
 from pipeline.config.job import JobConfig
 from pipeline.errors import DpiframeError
 from pipeline.planning.plan import make_plan
-from pipeline.publishing.finish import finish_output
 from pipeline.publishing.lock import OutputLock
-from pipeline.publishing.output import storage_errors, tidy
+from pipeline.publishing.output import finish_output, storage_errors, tidy
 from pipeline.publishing.records import OutputLayout, UnitError, completed
-from pipeline.scoring.job import error_of
+from pipeline.scoring.job import job_error
 
 
 def race(folder: Path, output: str, unit_rows: int) -> str:
@@ -31,7 +30,7 @@ def race(folder: Path, output: str, unit_rows: int) -> str:
                 return "complete"
             for outcome in outcomes(plan):
                 if isinstance(outcome, UnitError):
-                    raise error_of(outcome)
+                    raise job_error(outcome)
             lock.check()
             finish_output(layout, plan, [])
             tidy(layout)

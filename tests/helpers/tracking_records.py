@@ -10,7 +10,7 @@ import numpy as np
 
 from pipeline.publishing.records import UnitRecord
 from pipeline.tracking.settings import DatasetInfo, ModelInfo, TrackingSettings
-from pipeline.tracking.tracker import Tracker, open_tracker
+from pipeline.tracking.tracker import Tracker
 
 DATASET = DatasetInfo(name="synth", source="/data/synth", digest="ab" * 32, rows=333, bytes=4000)
 MODEL = ModelInfo(name="deepfm", digest="cd" * 32, params={"dim": 16})
@@ -54,7 +54,7 @@ def start_job(output: Path, uri: str | None, identity: str = "id-1", **changes: 
     """A tracker with a started attempt."""
     settings = {"uri": uri, "price_per_hour": 3.6, "experiment": "tests"}
     fields = {name: changes.pop(name) for name in list(changes) if name != "params"}
-    tracker = open_tracker(TrackingSettings(**{**settings, **fields}), output / "_tracking")
+    tracker = Tracker(TrackingSettings(**{**settings, **fields}), output / "_tracking")
     params = {"max_batch": 65536, "threads": None, "graphs": True, **changes.get("params", {})}
     tracker.start(params, {"identity": identity}, DATASET, MODEL)
     return tracker

@@ -20,6 +20,8 @@ from pipeline.publishing.scores import open_scores
 from pipeline.publishing.verify import verify_output
 from pipeline.scoring.job import run_job
 
+pytestmark = pytest.mark.slow
+
 # data set -> key, label, what to train, rows a shard (at least 8 shards)
 CASES = {
     "criteo": ("row_id", "label", {"model": "dcnv2", "integers": "dense", "dim": 10}, 1000),

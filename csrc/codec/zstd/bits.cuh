@@ -1,4 +1,4 @@
-// Bytes and bits of a zstd frame. Nothing outside of what an `Input` names is read.
+// Readers of bytes and bits of a zstd frame. They read nothing outside their `Input`.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 namespace dpiframe::zstd {
 
 // Position of the highest bit that is set; value > 0.
-DPIF_EVERYWHERE int highest_bit(std::uint32_t value) {
+DPIF_HOST_DEVICE int highest_bit(std::uint32_t value) {
 #ifdef __CUDA_ARCH__
   return 31 - __clz(static_cast<int>(value));
 #else
@@ -18,21 +18,21 @@ DPIF_EVERYWHERE int highest_bit(std::uint32_t value) {
 }
 
 // The highest `count` bits, 0 to 31.
-DPIF_EVERYWHERE int first_bits(std::uint32_t bits, int count) {
+DPIF_HOST_DEVICE int first_bits(std::uint32_t bits, int count) {
   return static_cast<int>(bits >> 1 >> (31 - count));
 }
 
-DPIF_EVERYWHERE int smaller(int a, int b) {
+DPIF_HOST_DEVICE int smaller(int a, int b) {
   return a < b ? a : b;
 }
 
-DPIF_EVERYWHERE int offset_in_word(const std::uint8_t* at, int word_bytes) {
+DPIF_HOST_DEVICE int offset_in_word(const std::uint8_t* at, int word_bytes) {
   return static_cast<int>(reinterpret_cast<std::uintptr_t>(at) % word_bytes);
 }
 
-// At a multiple of its size.
+// From an address that is a multiple of its size.
 template <class Word>
-DPIF_EVERYWHERE Word load_word(const std::uint8_t* at) {
+DPIF_HOST_DEVICE Word load_word(const std::uint8_t* at) {
 #ifdef __CUDA_ARCH__
   return *reinterpret_cast<const Word*>(at);
 #else
@@ -42,7 +42,7 @@ DPIF_EVERYWHERE Word load_word(const std::uint8_t* at) {
 #endif
 }
 
-DPIF_EVERYWHERE void store_word(std::uint8_t* at, std::uint64_t word) {
+DPIF_HOST_DEVICE void store_word(std::uint8_t* at, std::uint64_t word) {
 #ifdef __CUDA_ARCH__
   *reinterpret_cast<std::uint64_t*>(at) = word;
 #else
@@ -50,51 +50,51 @@ DPIF_EVERYWHERE void store_word(std::uint8_t* at, std::uint64_t word) {
 #endif
 }
 
-// What is still to be read of something, from its front.
+// The bytes of a section that are not read yet.
 struct Input {
   const std::uint8_t* at;
   int size;
 
-  DPIF_EVERYWHERE bool skip(int bytes) {
+  DPIF_HOST_DEVICE bool skip(int bytes) {
     if (bytes > size) return false;
     at += bytes;
     size -= bytes;
     return true;
   }
 
-  // The next `bytes`, up to 4, without passing them; the caller knows that they are there.
-  DPIF_EVERYWHERE std::uint32_t peek(int bytes) const {
+  // The next `bytes`, up to 4, little-endian, without consuming them; there must be as many.
+  DPIF_HOST_DEVICE std::uint32_t peek(int bytes) const {
     std::uint32_t value = 0;
     for (int i = 0; i < bytes; ++i) value |= static_cast<std::uint32_t>(at[i]) << (8 * i);
     return value;
   }
 
-  // The same of bytes that may not be there.
-  DPIF_EVERYWHERE bool read(int bytes, std::uint32_t& value) {
+  // Consumes the next `bytes`; false if there are fewer.
+  DPIF_HOST_DEVICE bool read(int bytes, std::uint32_t& value) {
     if (bytes > size) return false;
     value = peek(bytes);
     return skip(bytes);
   }
 
-  // Its first `bytes`, as a whole of their own, are passed.
-  DPIF_EVERYWHERE bool split(int bytes, Input& first) {
+  // Consumes the next `bytes` as a section of their own.
+  DPIF_HOST_DEVICE bool split(int bytes, Input& first) {
     first = {at, bytes};
     return skip(bytes);
   }
 };
 
-// Reads bits from the front, the lowest of a byte first; behind the end there are zeros.
+// Reads bits forward, the lowest of a byte first; zeros follow the end.
 class ForwardBits {
  public:
-  DPIF_EVERYWHERE explicit ForwardBits(const Input& input) : input_(input) {}
+  DPIF_HOST_DEVICE explicit ForwardBits(const Input& input) : input_(input) {}
 
   // At most 16 of them.
-  DPIF_EVERYWHERE std::uint32_t read(int count) {
+  DPIF_HOST_DEVICE std::uint32_t read(int count) {
     const std::uint32_t value = peek(count);
     skip(count);
     return value;
   }
-  DPIF_EVERYWHERE std::uint32_t peek(int count) const {
+  DPIF_HOST_DEVICE std::uint32_t peek(int count) const {
     const int byte = bit_ >> 3;
     std::uint32_t value = 0;
     for (int i = 0; i < 3; ++i)
@@ -102,23 +102,23 @@ class ForwardBits {
         value |= static_cast<std::uint32_t>(input_.at[byte + i]) << (8 * i);
     return value >> (bit_ & 7) & ((1u << count) - 1);
   }
-  DPIF_EVERYWHERE void skip(int count) { bit_ += count; }
-  DPIF_EVERYWHERE int bytes() const { return (bit_ + 7) >> 3; }
+  DPIF_HOST_DEVICE void skip(int count) { bit_ += count; }
+  DPIF_HOST_DEVICE int bytes() const { return (bit_ + 7) >> 3; }
 
  private:
   Input input_;
   int bit_ = 0;
 };
 
-// Reads bits from the back, where a set bit marks the end; before the front there are zeros, so
-// that only the end of a stream tells whether it was too short: `left` is then negative.
+// Reads bits backward from the last set bit, which marks the end of a stream. Zeros precede the
+// first byte, so that a stream that is too short shows only at its end: `left` is then negative.
 //
-// Words of 4 bytes are loaded two ahead of their use: a load takes as long as several symbols do,
-// or as a sequence, which uses up more than one of them.
+// Words of 4 bytes are loaded two ahead of their use, since the latency of a load is that of
+// several symbols, or of one sequence, which may take more than one word.
 class BackwardBits {
  public:
   // False where the mark is missing.
-  DPIF_EVERYWHERE bool start(const Input& input) {
+  DPIF_HOST_DEVICE bool start(const Input& input) {
     if (input.size <= 0 || input.at[input.size - 1] == 0) return false;
     front_ = offset_in_word(input.at, 4);
     words_ = input.at - front_;
@@ -133,8 +133,8 @@ class BackwardBits {
     return true;
   }
 
-  // Makes at least 33 bits ready.
-  DPIF_EVERYWHERE void refill() {
+  // Afterwards at least 33 bits are ready.
+  DPIF_HOST_DEVICE void refill() {
     if (count_ > 32) return;
     bits_ |= static_cast<std::uint64_t>(next_) << (32 - count_);
     count_ += 32;
@@ -142,36 +142,36 @@ class BackwardBits {
     then_ = load(--loaded_);
   }
 
-  DPIF_EVERYWHERE int ready() const { return count_; }
+  DPIF_HOST_DEVICE int ready() const { return count_; }
 
   // The next 32, and 32 that are `before` bits behind.
-  DPIF_EVERYWHERE std::uint32_t top() const { return static_cast<std::uint32_t>(bits_ >> 32); }
-  DPIF_EVERYWHERE std::uint32_t top(int before) const {
+  DPIF_HOST_DEVICE std::uint32_t top() const { return static_cast<std::uint32_t>(bits_ >> 32); }
+  DPIF_HOST_DEVICE std::uint32_t top(int before) const {
     return static_cast<std::uint32_t>(bits_ << before >> 32);
   }
   // The next `count`, 0 to 31, behind those `before`, of those that are ready.
-  DPIF_EVERYWHERE int peek(int before, int count) const {
+  DPIF_HOST_DEVICE int peek(int before, int count) const {
     return first_bits(top() << before, count);
   }
-  DPIF_EVERYWHERE void skip(int count) {
+  DPIF_HOST_DEVICE void skip(int count) {
     bits_ <<= count;
     count_ -= count;
   }
-  DPIF_EVERYWHERE int read(int count) {
+  DPIF_HOST_DEVICE int read(int count) {
     const int value = peek(0, count);
     skip(count);
     return value;
   }
 
-  DPIF_EVERYWHERE int left() const { return count_ + 32 * (loaded_ + 2) - 8 * front_; }
+  DPIF_HOST_DEVICE int left() const { return count_ + 32 * (loaded_ + 2) - 8 * front_; }
 
  private:
-  // All words but the first and the last are whole.
-  DPIF_EVERYWHERE std::uint32_t load(int word) const {
+  // All words but the first and the last lie wholly in the stream.
+  DPIF_HOST_DEVICE std::uint32_t load(int word) const {
     if (word > 0) return load_word<std::uint32_t>(words_ + 4 * static_cast<unsigned>(word));
     return word == 0 ? first_word_ : 0;
   }
-  DPIF_EVERYWHERE std::uint32_t partial_word(int word, int end) const {
+  DPIF_HOST_DEVICE std::uint32_t partial_word(int word, int end) const {
     std::uint32_t value = 0;
     for (int i = 0; i < 4; ++i) {
       const int at = 4 * word + i;

@@ -1,13 +1,12 @@
 // zstd on the host, by the code that a GPU runs.
 #pragma once
 
-#include <cstdint>
-#include <span>
+#include "common/bytes.h"
 
 namespace dpiframe {
 
-// Fills `out` to its end from a frame; throws std::invalid_argument where `packed` does not give
-// exactly that, and for what zstd_frame.h refuses.
-void unzstd(std::span<const std::uint8_t> packed, std::span<std::uint8_t> out);
+// Fills `out` to its end from a frame; throws std::invalid_argument where `compressed` does not
+// give exactly that, and for what frame.cuh refuses.
+void unzstd(std::span<const std::uint8_t> compressed, std::span<std::uint8_t> out);
 
 }  // namespace dpiframe

@@ -1,6 +1,6 @@
-// Dense features [N, B] become rows [B, N]; load_dense.h.
+// Dense features [N, B] are transposed to [B, N]; load_dense.h.
 //
-// A block owns 32 samples and walks the features by 8 and 32 of them through shared memory, so that
+// A block owns 32 samples and moves the features in tiles of 32 x 32 through shared memory, so that
 // both the reads along B and the writes along N are coalesced.
 #include "cuda/cuda_check.h"
 #include "kernels/elementwise/load_dense.h"
@@ -13,7 +13,7 @@ constexpr int kSide = 32;
 constexpr int kLines = 8;
 
 __global__ void __launch_bounds__(kSide* kLines)
-    load_dense_kernel(const __grid_constant__ RunInputs inputs,
+    load_dense_kernel(const __grid_constant__ BatchMemory inputs,
                       const __grid_constant__ Matrix out) {
   __shared__ float tile[kSide][kSide + 1];
   const std::int64_t row0 = static_cast<std::int64_t>(blockIdx.x) * kSide;
@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kSide* kLines)
 
 }  // namespace
 
-void load_dense(std::int64_t rows, const Matrix& out, const RunInputs& inputs,
+void load_dense(std::int64_t rows, const Matrix& out, const BatchMemory& inputs,
                 cudaStream_t stream) {
   if (rows == 0) return;
   const auto num_blocks = static_cast<unsigned>((rows + kSide - 1) / kSide);

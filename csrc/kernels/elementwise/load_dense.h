@@ -1,4 +1,4 @@
-// out [rows, N] = the batch's dense features [N, B], turned to rows.
+// out [rows, N] = the dense features [N, B] of the batch, transposed.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -8,6 +8,7 @@
 
 namespace dpiframe {
 
-void load_dense(std::int64_t rows, const Matrix& out, const RunInputs& inputs, cudaStream_t stream);
+void load_dense(std::int64_t rows, const Matrix& out, const BatchMemory& inputs,
+                cudaStream_t stream);
 
 }  // namespace dpiframe

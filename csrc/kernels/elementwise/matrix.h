@@ -1,4 +1,4 @@
-// A matrix in device memory as the small steps see it: any strides, any of the three types.
+// A matrix in device memory as elementwise steps see it: any strides, any of the three types.
 #pragma once
 
 #include <cstdint>

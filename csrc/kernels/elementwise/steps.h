@@ -1,53 +1,30 @@
-// The small steps of a program, for what no pass fused away; program.py has the formulas.
-//
-// [rows, width] matrices of any type and stride; sums are float32. Weights are float32 device
-// memory. Each function enqueues; none synchronises or allocates, so all may be captured.
+// The small steps of a program, for what no pass fused away: their formulas are those of
+// dpiframe_core/program/steps.py, and `steps.cu` holds a functor and a row of a table for each.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "kernels/elementwise/matrix.h"
 
 namespace dpiframe {
 
-// out = x.
-void copy(std::int64_t rows, const Matrix& x, const Matrix& out, cudaStream_t stream);
+// What a step reads and writes, each list in the order of the step's fields: matrices [rows, width]
+// of any type and stride, float32 weights in device memory, and sizes.
+struct ElementwiseOperands {
+  std::vector<Matrix> inputs;
+  std::vector<const float*> weights;
+  std::vector<int> sizes;
+  Matrix out;
+};
 
-// out = max(x, 0).
-void relu(std::int64_t rows, const Matrix& x, const Matrix& out, cudaStream_t stream);
+// Enqueues the step for so many rows; it neither synchronises nor allocates.
+using ElementwiseLaunch = std::function<void(std::int64_t rows, cudaStream_t stream)>;
 
-// out(:, n * dim + d) = x(:, n) * weight[n * dim + d].
-void outer(std::int64_t rows, const Matrix& x, const float* weight, int dim, const Matrix& out,
-           cudaStream_t stream);
-
-// out = x * scale + shift, both [width].
-void batch_norm(std::int64_t rows, const Matrix& x, const float* scale, const float* shift,
-                const Matrix& out, cudaStream_t stream);
-
-// out = x0 * wx + xl.
-void cross_combine(std::int64_t rows, const Matrix& x0, const Matrix& wx, const Matrix& xl,
-                   const Matrix& out, cudaStream_t stream);
-
-// out = x0 * (xl . weight) + bias + xl.
-void cross_v1(std::int64_t rows, const Matrix& x0, const Matrix& xl, const float* weight,
-              const float* bias, const Matrix& out, cudaStream_t stream);
-
-// out [rows, 1] = alpha_L: alpha_0 = 1, alpha_{l+1} = alpha_l (1 + dots_l) + shift[l].
-void cross_scalar(std::int64_t rows, const Matrix& dots, const float* shift, const Matrix& out,
-                  cudaStream_t stream);
-
-// out = alpha * x + beta; alpha [rows, 1], beta [width].
-void scale_shift(std::int64_t rows, const Matrix& x, const Matrix& alpha, const float* beta,
-                 const Matrix& out, cudaStream_t stream);
-
-// out = sum of xs + bias; bias [width] or null. Any number of xs.
-void add(std::int64_t rows, const std::vector<Matrix>& xs, const float* bias, const Matrix& out,
-         cudaStream_t stream);
-
-// out [rows, 1] = 1/2 sum_d ((sum_f v)^2 - sum_f v^2) over all fields, `dim` wide, of xs.
-void fm(std::int64_t rows, const std::vector<Matrix>& xs, int dim, const Matrix& out,
-        cudaStream_t stream);
+// The launch of the step of that name.
+ElementwiseLaunch elementwise_step(const std::string& name, const ElementwiseOperands& operands);
 
 }  // namespace dpiframe

@@ -1,10 +1,10 @@
-// The first step of every kernel that looks rows up: from ids to rows of their tables, with the
-// policy for ids outside their tables and its counters.
+// The first step of every kernel that looks up embedding rows: from ids to rows of their tables,
+// with the policy for ids outside their tables and its counters.
 //
-// Threads take neighbouring samples of a field, so ids are read coalesced along B. A thread's ids
-// are all asked for before the first is looked at; where the fields take their ids in order,
-// nothing waits for the fields' records. The way of good ids is short: at a few thousand samples a
-// lookup takes as long as its instructions, not as its bytes.
+// Threads take neighbouring samples of a field, so ids are read coalesced along B. A thread issues
+// the loads of several ids before it uses the first; where the fields take their ids in order,
+// these do not wait for the fields' records. The path of good ids is short, because at a few
+// thousand samples instructions bound a lookup, not bytes.
 #pragma once
 
 #include <type_traits>
@@ -13,7 +13,7 @@
 
 namespace dpiframe {
 
-// Whose ids: the fields of one lookup.
+// The fields of one lookup, and where their ids are.
 struct LookupIds {
   const PackedLookupField* fields;  // [F]
   int num_fields;
@@ -30,7 +30,7 @@ struct RowsShare {
   int step;
 };
 
-// *pointer by one access as wide as Access, which the compiler would not make of the members.
+// *pointer by one access of Access's width; the compiler would load the members one by one.
 template <class Access, class T>
 __device__ T load_whole(const T* pointer) {
   static_assert(sizeof(Access) == sizeof(T));
@@ -44,19 +44,19 @@ __device__ inline LookupTable load_table(const PackedLookupField& field) {
   return load_whole<Halves>(&field.table);
 }
 
-// Any ids: counts the bad ones. For ids that do not lie in the order of the fields, and for the bad
-// ones (`only_bad`) of shares that have some, so that good ids need not carry what bad ones need.
+// Any ids, counting bad ones. For ids that do not lie in the order of the fields; and for the bad
+// ones alone (`only_bad`) of a share that has some, which keeps the path of good ids short.
 template <class Store>
-__device__ void read_any_rows(const RunInputs& inputs, const LookupIds& lookup,
+__device__ void read_any_rows(const BatchMemory& inputs, const LookupIds& lookup,
                               const RowsShare& share, bool only_bad, const Store& store) {
 #pragma unroll 1
   for (int f = share.first; f < lookup.num_fields; f += share.step) {
     const PackedLookupField& field = lookup.fields[f];
-    const std::int64_t place = field.ids_row * inputs.ids_stride + share.b;
+    const std::int64_t index = field.ids_row * inputs.ids_stride + share.b;
     std::int64_t row = -1;
     if (share.in_batch) {
-      row = inputs.ids_are_int64 != 0 ? static_cast<const std::int64_t*>(inputs.ids)[place]
-                                      : static_cast<const std::int32_t*>(inputs.ids)[place];
+      row = inputs.ids_are_int64 != 0 ? static_cast<const std::int64_t*>(inputs.ids)[index]
+                                      : static_cast<const std::int32_t*>(inputs.ids)[index];
       const bool good = row >= 0 && row < field.table.rows;
       if (good && only_bad) continue;
       if (!good) {
@@ -80,9 +80,9 @@ __device__ inline bool is_row(std::int64_t id, const LookupTable& table) {
   return static_cast<std::uint64_t>(id) < static_cast<std::uint64_t>(table.rows);
 }
 
-// Ids in the order of the fields. Returns whether all were good; bad ones are left alone.
+// Ids in the order of the fields. Returns whether all were good; skips bad ones.
 template <class Id, class Store>
-__device__ bool read_good_rows(const RunInputs& inputs, const LookupIds& lookup,
+__device__ bool read_good_rows(const BatchMemory& inputs, const LookupIds& lookup,
                                const RowsShare& share, const Store& store) {
   constexpr int kInFlight = 3;
   const std::int64_t step = share.step * inputs.ids_stride;
@@ -114,10 +114,10 @@ __device__ bool read_good_rows(const RunInputs& inputs, const LookupIds& lookup,
   return all_good != 0;
 }
 
-// For each field f of the thread's share, once: store.found(f, row, table), row being unsigned, or
-// store.missing(f) where zeros are due, past the batch's end too.
+// For each field f of the thread's share calls store.found(f, row, table), row being unsigned, or
+// store.missing(f), which stands for zeros: for a bad id, and past the batch's end.
 template <class Store>
-__device__ void for_each_row(const RunInputs& inputs, const LookupIds& lookup,
+__device__ void for_each_row(const BatchMemory& inputs, const LookupIds& lookup,
                              const RowsShare& share, const Store& store) {
   const bool in_order = lookup.first_ids_row >= 0;
   bool done = false;
@@ -129,8 +129,8 @@ __device__ void for_each_row(const RunInputs& inputs, const LookupIds& lookup,
     read_any_rows(inputs, lookup, share, in_order, store);
 }
 
-// Elements from one sample's rows to the next: odd, so that neither a warp's writes, one field of
-// many samples, nor its reads, many fields of one sample, all meet in the same banks.
+// Elements from one sample's rows to the next: odd, so that neither a warp's writes (one field of
+// many samples) nor its reads (many fields of one sample) have shared-memory bank conflicts.
 __host__ __device__ constexpr int rows_stride(int num_fields) {
   return num_fields | 1;
 }
@@ -144,10 +144,10 @@ struct RowStore {
   __device__ void missing(int f) const { rows[f] = -1; }
 };
 
-// rows[s * rows_stride(F) + f] = the row of field f for sample first_sample + s, -1 where zeros are
-// due. `num_samples` divides `num_threads`, of which `thread` does its share; whoever calls
-// synchronises before reading `rows`.
-__device__ inline void read_rows(const RunInputs& inputs, const LookupIds& lookup,
+// rows[s * rows_stride(F) + f] = the row of field f for sample first_sample + s, -1 for zeros.
+// `num_samples` divides `num_threads`, of which `thread` does its share; the caller synchronises
+// before it reads `rows`.
+__device__ inline void read_rows(const BatchMemory& inputs, const LookupIds& lookup,
                                  std::int64_t first_sample, unsigned num_samples, unsigned thread,
                                  unsigned num_threads, std::int64_t* rows) {
   const unsigned sample = thread % num_samples;

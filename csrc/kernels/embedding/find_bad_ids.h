@@ -1,4 +1,4 @@
-// Which samples hold an id outside its table, for telling broken rows before they are scored.
+// Which samples hold an id outside its table, for rejecting them before they are scored.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Copies one sample's rows of equal dim to their places in its output row; in FM's case also
-// returns the sample's FM term, whose sums stay in registers for the dims that are compiled in.
+// Copies one sample's embedding rows of equal dim to its output row; with FM also returns the
+// sample's FM term, whose sums stay in registers for the dims that are compiled in.
 #pragma once
 
 #include <cstdint>

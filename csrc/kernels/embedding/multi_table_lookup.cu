@@ -1,21 +1,23 @@
 // GPU multi-table lookup: one launch for all tables of a batch, with FM and the wide sum.
 //
-// Why one launch: a table's own launch costs more than its rows, and small tables leave the GPU
-// empty. The work is allotted by output, so every thread has the same whatever the tables' sizes.
+// Why one launch: a launch for each table costs more than copying its rows, and small tables leave
+// the GPU idle. The work is divided output-first (arXiv 2606.21101): threads own parts of the
+// output, so every thread has the same work whatever the tables' sizes.
 //
 // Shapes: ids [F, B], out [B, W] of the tables' type (fp32, fp16, bf16), fm [B] and wide [B] fp32;
 // multi_table_lookup.h has the formulas.
-// A block owns a tile of samples and all their fields. It first reads their ids, coalesced along B,
-// checks them and keeps where their rows start in shared memory (lookup_rows.cuh). Then a team of
-// at most 32 threads, all of one warp, owns a sample at a time: `lanes` neighbouring threads read
-// one row, the team's `slices` read rows of neighbouring fields, so that a warp writes whole lines
-// of out. kUnroll rows a thread are in flight before the first is written; at 39 fields of 16
-// floats that is all of them. FM's and the wide sums meet by shuffles, in an order that depends on
-// the shape alone. FM cancels, so fp32 adds it up in double.
+// A CTA owns a tile of samples and all their fields. It first reads their ids, coalesced along B,
+// checks them and keeps the address of each embedding row in shared memory (checked_rows.cuh). Then
+// a team of at most 32 threads of one warp owns a sample at a time: `row_threads` neighbouring
+// threads read one embedding row, a team reads `rows_at_once` rows of neighbouring fields side by
+// side, so that a warp writes whole lines of out. kUnroll rows a thread are loaded before the first
+// is stored; at 39 fields of 16 floats that is all of them. The sums of FM and of the wide part are
+// reduced by shuffles, in an order that depends on the shape alone. FM cancels, so fp32 sums it in
+// double.
 //
-// Bytes a sample: F ids, and for each field dim numbers read and dim written, once. Accesses are
-// 16 bytes where every dim and column is a multiple of that and all is aligned, else 2 numbers
-// or 1.
+// Bytes a sample: F ids, and for each field dim numbers read and dim written, once. The vector
+// width of an access is 16 bytes where every dim and column is a multiple of that and all is
+// aligned, else 2 numbers or 1.
 #include <cuda_pipeline_primitives.h>
 
 #include <algorithm>
@@ -30,33 +32,33 @@ namespace dpiframe {
 namespace {
 
 constexpr int kMaxThreads = 256;
-constexpr int kMinBlocks = 4;  // of a multiprocessor: at most 64 registers a thread
+constexpr int kMinBlocks = 4;                    // a multiprocessor: at most 64 registers a thread
 constexpr std::int64_t kMultiprocessors = 132;   // of a large GPU
-constexpr std::size_t kSharedBytes = 48 * 1024;  // what every device gives a block unasked
+constexpr std::size_t kSharedBytes = 48 * 1024;  // the default limit of every device
 
 struct LookupArguments {
   MultiTableLookupParams params;
   LookupConfig config;
-  const void* zeros;  // read in place of rows that are not there
+  const void* zeros;  // read in place of missing embedding rows
 };
 
-// What a block keeps in shared memory; a sample's fields are padded to what a team reads at once.
+// The shared-memory layout; a sample's fields are padded to what a team reads at once.
 struct Shared {
-  LookupColumns* columns;  // [num_places], dim 0 past the fields
+  LookupColumns* columns;  // [padded_fields], dim 0 past the fields
   const char** rows;       // [tile, stride]: where each field's row starts
   float* weights;          // [tile, stride]: of the wide sum
   int stride;
 };
 
 __device__ Shared shared_arrays(char* memory, const LookupConfig& config) {
-  const int stride = rows_stride(config.num_places);
+  const int stride = rows_stride(config.padded_fields);
   auto* columns = reinterpret_cast<LookupColumns*>(memory);
-  auto* rows = reinterpret_cast<const char**>(columns + config.num_places);
+  auto* rows = reinterpret_cast<const char**>(columns + config.padded_fields);
   return {columns, rows, reinterpret_cast<float*>(rows + config.tile * stride), stride};
 }
 
-// Keeps where the rows of a sample start.
-struct RowPlaces {
+// Stores the addresses of a sample's embedding rows.
+struct RowStarts {
   const char** rows;
   const char* zeros;
   template <class Row>
@@ -66,33 +68,33 @@ struct RowPlaces {
   __device__ void missing(int f) const { rows[f] = zeros; }
 };
 
-// The same, and the wide weights start on their way to shared memory.
-struct RowPlacesAndWeights {
-  RowPlaces places;
+// The same, and starts the copies of the wide weights to shared memory.
+struct RowStartsAndWeights {
+  RowStarts starts;
   float* weights;
   template <class Row>
   __device__ void found(int f, Row row, const LookupTable& table) const {
-    places.found(f, row, table);
+    starts.found(f, row, table);
     if (table.wide != nullptr)
       __pipeline_memcpy_async(weights + f, table.wide + row, sizeof(float));
     else
       weights[f] = 0.0f;
   }
   __device__ void missing(int f) const {
-    places.missing(f);
+    starts.missing(f);
     weights[f] = 0.0f;
   }
 };
 
-// Where all rows of the tile lie.
-__device__ void find_rows(const RunInputs& inputs, const LookupArguments& arguments,
-                          std::int64_t first_sample, int num_samples, const Shared& shared) {
+// The addresses of all embedding rows of the tile.
+__device__ void load_row_starts(const BatchMemory& inputs, const LookupArguments& arguments,
+                                std::int64_t first_sample, int num_samples, const Shared& shared) {
   launch_dependents();
   const MultiTableLookupParams& params = arguments.params;
   const LookupConfig& config = arguments.config;
   const int thread = threadIdx.y * config.team + threadIdx.x;
   const int num_threads = config.team * config.num_teams;
-  for (int f = thread; f < config.num_places; f += num_threads) {
+  for (int f = thread; f < config.padded_fields; f += num_threads) {
     if (f < params.shape.num_fields)
       __pipeline_memcpy_async(shared.columns + f, &params.fields[f].columns, sizeof(LookupColumns));
     else
@@ -104,20 +106,20 @@ __device__ void find_rows(const RunInputs& inputs, const LookupArguments& argume
   const int sample = thread & (config.tile - 1);
   const RowsShare share{first_sample + sample, sample < num_samples, thread >> config.tile_bits,
                         num_threads >> config.tile_bits};
-  const int place = sample * shared.stride;
-  const RowPlaces places{shared.rows + place, static_cast<const char*>(arguments.zeros)};
+  const int index = sample * shared.stride;
+  const RowStarts starts{shared.rows + index, static_cast<const char*>(arguments.zeros)};
   if (params.wide == nullptr)
-    for_each_row(inputs, lookup, share, places);
+    for_each_row(inputs, lookup, share, starts);
   else
-    for_each_row(inputs, lookup, share, RowPlacesAndWeights{places, shared.weights + place});
+    for_each_row(inputs, lookup, share, RowStartsAndWeights{starts, shared.weights + index});
   __pipeline_commit();
   __pipeline_wait_prior(1);
   __syncthreads();
 }
 
-// A block's tile.
+// One CTA's tile.
 template <class T, int kWidth>
-__device__ void look_up(const RunInputs& inputs, const LookupArguments& arguments) {
+__device__ void look_up(const BatchMemory& inputs, const LookupArguments& arguments) {
   const MultiTableLookupParams& params = arguments.params;
   const LookupConfig& config = arguments.config;
   const std::int64_t first_sample = static_cast<std::int64_t>(blockIdx.x) * config.tile;
@@ -126,24 +128,25 @@ __device__ void look_up(const RunInputs& inputs, const LookupArguments& argument
   const int num_samples = static_cast<int>(min(left, static_cast<std::int64_t>(config.tile)));
   extern __shared__ __align__(16) char memory[];
   const Shared shared = shared_arrays(memory, config);
-  find_rows(inputs, arguments, first_sample, num_samples, shared);
+  load_row_starts(inputs, arguments, first_sample, num_samples, shared);
 
   T* block_out = static_cast<T*>(params.out) + first_sample * params.out_stride;
-  const int lane = threadIdx.x & (config.lanes - 1);
-  const int slice = threadIdx.x >> config.lane_bits;
+  const int lane = threadIdx.x & (config.row_threads - 1);
+  const int row_of_team = threadIdx.x >> config.row_bits;
   for (int sample = threadIdx.y; sample < config.tile; sample += config.num_teams) {
     const bool writes = params.out != nullptr && sample < num_samples;
     T* out = block_out + sample * params.out_stride;
     typename Sums<T, kWidth>::Number fm = 0;
-    for (int v = lane; v - lane < config.num_pieces; v += config.lanes) {
+    for (int v = lane; v - lane < config.num_vectors; v += config.row_threads) {
       Sums<T, kWidth> sums;
-      for (int f = slice; f < config.num_places; f += config.slices * kUnroll)
-        copy_pieces(shared.columns + f, shared.rows + sample * shared.stride + f, config.slices, v,
-                    writes ? out + v * kWidth : nullptr, params.fm != nullptr, sums);
-      if (params.fm != nullptr) fm += fm_of_piece(sums, config.lanes, config.team);
+      for (int f = row_of_team; f < config.padded_fields; f += config.rows_at_once * kUnroll)
+        copy_vectors(shared.columns + f, shared.rows + sample * shared.stride + f,
+                     config.rows_at_once, v, writes ? out + v * kWidth : nullptr,
+                     params.fm != nullptr, sums);
+      if (params.fm != nullptr) fm += fm_of_vector(sums, config.row_threads, config.team);
     }
     if (params.fm == nullptr) continue;
-    fm = sum_over(fm, 1, config.lanes) / 2;
+    fm = sum_over(fm, 1, config.row_threads) / 2;
     if (threadIdx.x == 0 && sample < num_samples)
       params.fm[first_sample + sample] = static_cast<float>(fm);
   }
@@ -161,14 +164,14 @@ __device__ void look_up(const RunInputs& inputs, const LookupArguments& argument
 
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kMaxThreads, kMinBlocks)
-    lookup_kernel(const __grid_constant__ RunInputs inputs,
+    lookup_kernel(const __grid_constant__ BatchMemory inputs,
                   const __grid_constant__ LookupArguments arguments) {
   look_up<T, kWidth>(inputs, arguments);
-  if (arguments.params.end.word != nullptr) tell_end(arguments.params.end);
+  if (arguments.params.completion.flag != nullptr) signal_completion(arguments.params.completion);
 }
 
 template <class T>
-void launch(const LookupArguments& arguments, const RunInputs& inputs, unsigned num_blocks,
+void launch(const LookupArguments& arguments, const BatchMemory& inputs, unsigned num_blocks,
             cudaStream_t stream) {
   constexpr int kWidest = 16 / sizeof(T);
   const LookupConfig& config = arguments.config;
@@ -176,7 +179,7 @@ void launch(const LookupArguments& arguments, const RunInputs& inputs, unsigned 
   if (arguments.params.shape.width == 2) kernel = lookup_kernel<T, 2>;
   if (arguments.params.shape.width == kWidest) kernel = lookup_kernel<T, kWidest>;
   const auto shared = static_cast<int>(config.shared_bytes);
-  if (config.shared_bytes > kSharedBytes)  // of one sample with thousands of fields
+  if (config.shared_bytes > kSharedBytes)  // one sample with thousands of fields
     DPIF_CUDA_CHECK(
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
   kernel<<<num_blocks, dim3(config.team, config.num_teams), shared, stream>>>(inputs, arguments);
@@ -196,22 +199,24 @@ int width_of_out(const MultiTableLookupParams& params) {
 
 LookupConfig lookup_config(const LookupShape& shape, std::int64_t rows) {
   LookupConfig config{};
-  config.num_pieces = (shape.max_dim + shape.width - 1) / shape.width;
-  while (1 << config.lane_bits < std::min(32, config.num_pieces)) ++config.lane_bits;
-  config.lanes = 1 << config.lane_bits;
-  config.slices = 1;
-  while (config.lanes * config.slices < 32 && config.slices * kUnroll < shape.num_fields)
-    config.slices *= 2;
-  config.team = config.lanes * config.slices;
+  config.num_vectors = (shape.max_dim + shape.width - 1) / shape.width;
+  while (1 << config.row_bits < std::min(32, config.num_vectors)) ++config.row_bits;
+  config.row_threads = 1 << config.row_bits;
+  config.rows_at_once = 1;
+  while (config.row_threads * config.rows_at_once < 32 &&
+         config.rows_at_once * kUnroll < shape.num_fields)
+    config.rows_at_once *= 2;
+  config.team = config.row_threads * config.rows_at_once;
   config.num_teams = kMaxThreads / config.team;
   config.tile = config.num_teams;
-  const int at_once = config.slices * kUnroll;
-  config.num_places = (shape.num_fields + at_once - 1) / at_once * at_once;
+  const int at_once = config.rows_at_once * kUnroll;
+  config.padded_fields = (shape.num_fields + at_once - 1) / at_once * at_once;
   const auto shared_bytes = [&] {
-    return config.num_places * sizeof(LookupColumns) +
-           config.tile * rows_stride(config.num_places) * (sizeof(char*) + sizeof(float));
+    return config.padded_fields * sizeof(LookupColumns) +
+           config.tile * rows_stride(config.padded_fields) * (sizeof(char*) + sizeof(float));
   };
-  // Two samples a team share the block's first step, where each multiprocessor still gets a block.
+  // With two samples a team fewer CTAs pay for the first step; not where a multiprocessor would get
+  // no CTA.
   if (rows >= 2 * kMultiprocessors * config.tile && 2 * config.tile <= kMaxThreads)
     config.tile *= 2;
   while (config.tile > 1 && shared_bytes() > kSharedBytes) config.tile /= 2;
@@ -222,7 +227,7 @@ LookupConfig lookup_config(const LookupShape& shape, std::int64_t rows) {
 }
 
 void multi_table_lookup(std::int64_t rows, const MultiTableLookupParams& params,
-                        const RunInputs& inputs, cudaStream_t stream) {
+                        const BatchMemory& inputs, cudaStream_t stream) {
   DPIF_CHECK(rows >= 0, "rows must not be negative, got ", rows);
   if (rows == 0) return;
   LookupArguments arguments{params, {}, params.fields + params.shape.num_fields};

@@ -5,8 +5,8 @@
 //   fm[b]   = 1/2 sum_d ((sum_f v_f[d])^2 - sum_f v_f[d]^2)     f over the in_fm fields
 //   wide[b] = sum_f wide_f[id_f[b]]                             f over the fields with wide weights
 //
-// An id outside [0, rows_f) is never read: it takes the field's oov row where the call allows it
-// and the field has one, and zeros otherwise. It is counted either way.
+// An id outside [0, rows_f) is never read: it gets the field's oov row where the call allows that
+// and the field has one, else zeros. It is counted either way.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 
 namespace dpiframe {
 
-// One field and where its vectors go. The memory stays the caller's.
+// One field and where its embedding rows go. The caller owns the memory.
 struct LookupField {
   const float* table;       // [rows, dim]
   const float* wide;        // [rows] or null
@@ -58,7 +58,7 @@ struct LookupReport {
 
 class MultiTableLookup {
  public:
-  // num_threads 0: one a usable processor. Throws where fields contradict each other.
+  // num_threads 0: one a usable processor. std::invalid_argument where fields are inconsistent.
   MultiTableLookup(std::vector<LookupField> fields, int num_threads);
   ~MultiTableLookup();
 
@@ -92,7 +92,7 @@ class MultiTableLookup {
   std::vector<int> order_;             // positions in the gather order -> field
   std::vector<std::int64_t> columns_;  // [F] out_column in gather order
   std::vector<Group> groups_;
-  std::vector<int> wide_slot_;  // [F] in gather order: place among the wide fields, -1: none
+  std::vector<int> wide_slot_;  // [F] in gather order: index among the wide fields, -1: none
   int num_wide_ = 0;
   std::vector<float> zeros_;  // the row read in place of a bad id's
   ThreadPool pool_;

@@ -1,8 +1,8 @@
 // CPU multi-table lookup: output-first, so every thread has the same work whatever the tables'
 // sizes.
 //
-// A thread takes chunks of samples, and goes through a chunk in tiles of kTile samples. While the
-// rows of one tile are copied, the ids of the next are read (field-major), checked, turned into row
+// A thread takes chunks of samples and walks a chunk in tiles of kTile samples. While the rows of
+// one tile are copied, the ids of the next are read (field-major), checked, turned into row
 // pointers and prefetched: kTile * F independent cache misses are in flight, which is what bounds a
 // lookup into tables larger than the cache. A sample's output row is then written front to back.
 // Bytes moved a sample: F ids, sum of dim_f * 4 read and as many written.
@@ -24,14 +24,14 @@ constexpr std::int64_t kChunk = 128;               // samples that a thread take
 constexpr std::int64_t kMaxPrefetchedBytes = 512;  // the hardware's own prefetch takes over there
 
 std::int64_t load_id(const IdColumn& column, std::int64_t sample) {
-  const char* place = static_cast<const char*>(column.data) + sample * column.stride;
+  const char* index = static_cast<const char*>(column.data) + sample * column.stride;
   if (column.is_int64) {
     std::int64_t id;
-    std::memcpy(&id, place, sizeof(id));
+    std::memcpy(&id, index, sizeof(id));
     return id;
   }
   std::int32_t id;
-  std::memcpy(&id, place, sizeof(id));
+  std::memcpy(&id, index, sizeof(id));
   return id;
 }
 
@@ -92,10 +92,10 @@ MultiTableLookup::MultiTableLookup(std::vector<LookupField> fields, int num_thre
     return std::pair(fields_[a].in_fm, fields_[a].dim) <
            std::pair(fields_[b].in_fm, fields_[b].dim);
   });
-  for (std::size_t place = 0; place < order_.size(); ++place) {
-    const LookupField& field = fields_[order_[place]];
+  for (std::size_t index = 0; index < order_.size(); ++index) {
+    const LookupField& field = fields_[order_[index]];
     if (groups_.empty() || groups_.back().dim != field.dim || groups_.back().in_fm != field.in_fm)
-      groups_.push_back({static_cast<int>(place), 0, field.dim, field.in_fm,
+      groups_.push_back({static_cast<int>(index), 0, field.dim, field.in_fm,
                          gather_rows_for(field.dim, field.in_fm)});
     ++groups_.back().count;
     columns_.push_back(field.out_column);
@@ -175,27 +175,27 @@ void MultiTableLookup::run_samples(const LookupBatch& batch, std::int64_t begin,
   }
 }
 
-// Row pointers of the tile at `begin` for the fields at places [first, last) of the gather order.
+// Row pointers of the tile at `begin` for the fields [first, last) of the gather order.
 void MultiTableLookup::resolve(const LookupBatch& batch, std::int64_t begin, int slot, int first,
                                int last, Worker& worker) const {
   const int num_fields = static_cast<int>(fields_.size());
   const int num_lanes = static_cast<int>(std::min<std::int64_t>(kTile, batch.size - begin));
-  for (int place = first; place < last; ++place) {
-    const LookupField& field = fields_[order_[place]];
+  for (int index = first; index < last; ++index) {
+    const LookupField& field = fields_[order_[index]];
     std::int64_t ids[kTile];
     bool all_good = true;
     for (int lane = 0; lane < num_lanes; ++lane) {
-      ids[lane] = load_id(batch.ids[order_[place]], begin + lane);
+      ids[lane] = load_id(batch.ids[order_[index]], begin + lane);
       all_good &= is_inside(ids[lane], field.rows);
     }
     if (!all_good) [[unlikely]] {
       for (int lane = 0; lane < num_lanes; ++lane) {
         if (is_inside(ids[lane], field.rows)) continue;
-        worker.note_bad(begin + lane, order_[place]);
+        worker.note_bad(begin + lane, order_[index]);
         ids[lane] = batch.use_oov ? field.oov_row : -1;
       }
     }
-    const float** rows = worker.rows.data() + slot * kTile * num_fields + place;
+    const float** rows = worker.rows.data() + slot * kTile * num_fields + index;
     for (int lane = 0; lane < num_lanes; ++lane) {
       const float* row = ids[lane] >= 0 ? field.table + ids[lane] * field.dim : zeros_.data();
       prefetch_row(row, field.dim);
@@ -203,7 +203,7 @@ void MultiTableLookup::resolve(const LookupBatch& batch, std::int64_t begin, int
     }
     if (batch.wide == nullptr || field.wide == nullptr) continue;
     const float** wide_rows =
-        worker.wide_rows.data() + (slot * num_wide_ + wide_slot_[place]) * kTile;
+        worker.wide_rows.data() + (slot * num_wide_ + wide_slot_[index]) * kTile;
     for (int lane = 0; lane < num_lanes; ++lane) {
       wide_rows[lane] = ids[lane] >= 0 ? field.wide + ids[lane] : zeros_.data();
       __builtin_prefetch(wide_rows[lane]);

@@ -14,7 +14,7 @@
 
 namespace dpiframe {
 
-// One field and where its vectors go. All pointers are device memory.
+// One field and where its embedding rows go. All pointers are device memory.
 struct DeviceLookupField {
   const void* table;  // [rows, dim] of the lookup's type; null: this field has a wide part only
   const float* wide;  // [rows] or null
@@ -26,7 +26,7 @@ struct DeviceLookupField {
   bool in_fm;
 };
 
-// A field as kernels read it: what each of its ids needs, and what each of its pieces needs.
+// A field as kernels read it: what resolving an id needs, and what copying a vector needs.
 struct alignas(32) LookupTable {
   const char* table;
   const float* wide;
@@ -46,7 +46,7 @@ struct alignas(64) PackedLookupField {
   std::int64_t ids_row;
 };
 
-// What the kernel's configuration follows from.
+// What determines the kernel's configuration.
 struct LookupShape {
   int num_fields;
   int max_dim;
@@ -75,37 +75,37 @@ class DeviceLookupFields {
 };
 
 struct MultiTableLookupParams {
-  const PackedLookupField* fields;  // [F], followed by a row of zeros, [max_dim], for missing rows
+  const PackedLookupField* fields;  // [F], then zeros [max_dim] in place of missing embedding rows
   LookupShape shape;
   void* out;                // [B, W] or null
   std::int64_t out_stride;  // elements from one sample to the next, >= W
   float* fm;                // [B] or null
   float* wide;              // [B] or null
-  std::int64_t report;      // place of this lookup's F + 1 counters in the batch's report: the bad
-                            // ids of each field are added, and the last takes the minimum of
-                            // itself and row * F + field
-  KernelEnd end;            // told when all is written
+  std::int64_t report;      // index of this lookup's F + 1 counters in the batch's report: the bad
+                            // ids of each field are added, and the last becomes the smallest
+                            // sample * F + field
+  CompletionFlag completion;  // set when all is written
 };
 
 struct LookupConfig {
-  int lane_bits;
-  int lanes;      // 2^lane_bits neighbouring threads share a row
-  int slices;     // rows of one sample that are read side by side
-  int team;       // lanes * slices: threads that share a sample, at most 32
-  int num_teams;  // of a block
+  int row_bits;
+  int row_threads;   // 2^row_bits neighbouring threads share an embedding row
+  int rows_at_once;  // embedding rows of one sample that are read side by side
+  int team;          // row_threads * rows_at_once threads share a sample, at most 32
+  int num_teams;     // of a CTA
   int tile_bits;
-  int tile;        // 2^tile_bits samples a block; all of these are powers of two
-  int num_pieces;  // of the widest row
-  int num_places;  // fields, rounded up to what a team reads at once
+  int tile;           // 2^tile_bits samples a CTA; all of these are powers of two
+  int num_vectors;    // of the widest embedding row
+  int padded_fields;  // rounded up to what a team reads at once
   std::size_t shared_bytes;
 };
 
-// Depends on the shape alone but for tile and num_teams, which change no sum's order.
+// Depends on the shape alone except for tile and num_teams, which do not change the order of a sum.
 LookupConfig lookup_config(const LookupShape& shape, std::int64_t rows);
 
 // Enqueues the lookup of the first `rows` samples or as many as the batch has; never synchronises,
 // never allocates.
 void multi_table_lookup(std::int64_t rows, const MultiTableLookupParams& params,
-                        const RunInputs& inputs, cudaStream_t stream);
+                        const BatchMemory& inputs, cudaStream_t stream);
 
 }  // namespace dpiframe

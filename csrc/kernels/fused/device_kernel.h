@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "cuda/cuda_check.h"
-#include "cuda/device_arrays.h"
+#include "cuda/device_buffer.h"
 #include "kernels/batch_memory.h"
 #include "kernels/fused/layout.h"
 
@@ -39,11 +39,11 @@ class DeviceFusedKernel {
   // Enqueues the scores of the first `samples` samples, or as many as the batch has; never
   // synchronises, never allocates, may be captured in a graph. One launch; not for two streams at a
   // time.
-  void run(std::int64_t samples, const RunInputs& inputs, cudaStream_t stream) const {
+  void run(std::int64_t samples, const BatchMemory& inputs, cudaStream_t stream) const {
     if (samples == 0) return;
     const std::int64_t tiles = (samples + kernel_.tile_samples - 1) / kernel_.tile_samples;
     const auto ctas = static_cast<unsigned>(std::min<std::int64_t>(2 * tiles, max_ctas_));
-    void* arguments[] = {const_cast<RunInputs*>(&inputs), const_cast<Params*>(&params_)};
+    void* arguments[] = {const_cast<BatchMemory*>(&inputs), const_cast<Params*>(&params_)};
     DPIF_CUDA_CHECK(cudaLaunchKernel(kernel_.function, ctas, kernel_.threads, arguments,
                                      kernel_.smem_bytes, stream));
   }

@@ -45,7 +45,7 @@ struct GatherSample {
 };
 
 struct SmemGather {
-  const RunInputs& inputs;
+  const BatchMemory& inputs;
   const FusedMlpParams& a;
   const GatherSample& sample;
   const FieldSlice* slices;  // the CTA's, in shared memory
@@ -146,7 +146,7 @@ struct SmemGather {
 
 // The CTA's half of x_0, at `x`; `slices`: shared memory for them. Returns the wide sum of the two
 // threads that share the sample, of their slices.
-__device__ inline float gather_half(const RunInputs& inputs, const FusedMlpParams& a, int rank,
+__device__ inline float gather_half(const BatchMemory& inputs, const FusedMlpParams& a, int rank,
                                     const GatherSample& sample, FieldSlice* slices,
                                     std::uint32_t x) {
   const int begin = rank == 0 ? 0 : a.slices_end[0];

@@ -10,11 +10,7 @@
 #include <cstdint>
 #include <vector>
 
-#ifdef __CUDACC__
-#define DPIF_HOST_DEVICE __host__ __device__
-#else
-#define DPIF_HOST_DEVICE
-#endif
+#include "common/host_device.h"
 
 namespace dpiframe {
 

@@ -17,7 +17,7 @@ __device__ inline float quad_sum(float value) {
   return value + __shfl_xor_sync(0xffffffffu, value, 2);
 }
 
-__device__ inline void write_score(const RunInputs& inputs, std::int64_t sample, float logit) {
+__device__ inline void write_score(const BatchMemory& inputs, std::int64_t sample, float logit) {
   if (sample >= inputs.batch) return;
   if (inputs.logits != nullptr) inputs.logits[sample] = logit;
   if (inputs.scores != nullptr) inputs.scores[sample] = 1.0f / (1.0f + expf(-logit));
@@ -33,7 +33,7 @@ __device__ inline void count_bad_id(unsigned long long* report, int num_fields, 
 
 // By one warp of each of `num_ctas` CTAs, once the CTA's bad ids are counted: the last copies the
 // counters to the host if any id was bad.
-__device__ inline void report_bad_ids(const RunInputs& inputs, unsigned* tickets, int num_report,
+__device__ inline void report_bad_ids(const BatchMemory& inputs, unsigned* tickets, int num_report,
                                       unsigned num_ctas) {
   if (inputs.report_copy == nullptr) return;
   const int lane = threadIdx.x % 32;

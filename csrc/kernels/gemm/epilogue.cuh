@@ -1,6 +1,6 @@
-// What follows a product: bias, ReLU, cross, the store and the head's dot product.
+// The epilogue of a product: bias, ReLU, cross, the store and the head's dot product.
 //
-// Here one element at a time; linear_tile_epilogue.cuh has the fast form.
+// Here one element at a time; sm90_epilogue.cuh has the fast form.
 #pragma once
 
 #include <type_traits>
@@ -9,7 +9,7 @@
 
 namespace dpiframe {
 
-// By one instruction; two single conversions are several.
+// One instruction; two single conversions would be several.
 template <class Pair>
 __device__ Pair to_pair(float low, float high) {
   if constexpr (std::is_same_v<Pair, __half2>)
@@ -42,7 +42,7 @@ __device__ inline float at(const float4& four, int i) {
   return i == 0 ? four.x : i == 1 ? four.y : i == 2 ? four.z : four.w;
 }
 
-// One element: any alignment, any ranges. Returns it for the head.
+// One element, at any alignment and in any ranges. Returns it for the head's dot.
 template <class T>
 __device__ float finish_element(const LinearParams& p, std::int64_t row, int column, float value) {
   if (column >= p.relu_begin && column < p.relu_end) value = at_least(value, 0.0f);
@@ -55,7 +55,8 @@ __device__ float finish_element(const LinearParams& p, std::int64_t row, int col
   return value;
 }
 
-// Four elements one by one; returns their part of the head. Kept out of the fast path's way.
+// Four elements one by one; returns their part of the head's dot. Not inlined, to keep the fast
+// path short.
 template <class T, bool kScaled>
 __device__ __noinline__ float finish_each(const LinearParams& p, const ColumnVectors columns,
                                           std::int64_t row, int first_column, int own,

@@ -1,4 +1,4 @@
-// What the epilogue of a product needs to know about its columns.
+// The vectors of an epilogue that have one entry a column.
 #pragma once
 
 #include "cuda/conversions.cuh"
@@ -6,15 +6,14 @@
 
 namespace dpiframe {
 
-// max(value, least), but NaN stays.
+// max(value, least) that passes NaN on.
 __device__ inline float at_least(float value, float least) {
   float result;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(value), "f"(least));
   return result;
 }
 
-// A tile's piece of the vectors that have one entry a column, in shared memory, zero where there is
-// nothing.
+// A tile's columns of these vectors in shared memory, zero where the product has no such vector.
 struct ColumnVectors {
   static constexpr int kVectors = 4;
 
@@ -29,8 +28,8 @@ struct ColumnVectors {
         head(scale + size / 4),
         least(head + size / 4) {}
 
-  // Starts the copies of columns [first, first + size) by `threads` threads, of which this is
-  // `thread`. wait_copies() and a barrier among them come before the first use.
+  // Starts the copies (cp.async) of columns [first, first + size) by `threads` threads, of which
+  // this is `thread`. Before the first use call wait_copies() and a barrier of these threads.
   __device__ void start_copies(const EpilogueParams& e, int first, int size, int thread,
                                int threads) const {
     const LinearParams& p = e.linear;
@@ -46,7 +45,7 @@ struct ColumnVectors {
   __device__ static void wait_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
  private:
-  // Four bytes, or zero; `valid` is an address that can stand for one that is not read.
+  // Four bytes, or zero; `valid` is any valid address, given where nothing is read.
   __device__ static void copy(float4* target, int i, const float* source, bool inside,
                               const void* valid) {
     const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(target)) + 4 * i;

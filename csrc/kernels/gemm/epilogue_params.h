@@ -1,4 +1,4 @@
-// What the launcher of a product tells the epilogue.
+// What the launcher of a product tells its epilogue.
 #pragma once
 
 #include <cstddef>
@@ -9,13 +9,12 @@
 
 namespace dpiframe {
 
-// LinearParams and what the launcher found out about them.
 struct EpilogueParams {
   LinearParams linear;
-  const float* column_scale;  // [n] or null: a factor for the sums, before the bias
-  bool vectors;               // four columns at a time can be read, treated alike and written
-  int boxes_end;              // and boxes of 16 rows x 128 bytes that end before this column too
-  bool xl_is_x0;              // a cross network's first layer: read once
+  const float* column_scale;  // [n] or null: multiplies the sums, before the bias
+  bool vectors;               // four columns at a time have one alignment and one treatment
+  int boxes_end;              // TMA boxes of 16 rows x 128 bytes are used before this column
+  bool xl_is_x0;              // the first cross layer: read once
 };
 
 inline bool are_quads(const void* pointer, std::int64_t stride, std::size_t element) {
@@ -33,7 +32,7 @@ inline EpilogueParams epilogue_params(const LinearParams& p, std::size_t element
   };
   const bool boxes =
       vectors && is_box(p.out, p.ldo) && (!cross || (is_box(p.x0, p.ldx0) && is_box(p.xl, p.ldxl)));
-  // A store cuts a box off at the next 16 bytes only.
+  // A TMA store clips a box at 16 bytes, not at an element.
   const int boxes_end = p.n * element % 16 == 0 ? std::numeric_limits<int>::max() : p.n;
   const bool xl_is_x0 = cross && p.x0 == p.xl && p.ldx0 == p.ldxl;
   return {p, nullptr, vectors, boxes ? boxes_end : 0, xl_is_x0};

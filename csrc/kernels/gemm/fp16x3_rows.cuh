@@ -1,4 +1,7 @@
-// Rows of x, float32, as two float16 of each value: what linear_hopper_split.cu multiplies.
+// FP16x3 emulation of a float32 product on float16 tensor cores, after Ootomo and Yokota,
+// "Recovering single precision accuracy from Tensor Cores while surpassing the FP32 theoretical
+// peak performance" (arXiv 2203.03341): a float32 value is the sum of two float16, large + small,
+// and three of the four products are summed in float32. Here: the operand x, in registers.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -11,13 +14,13 @@ __device__ inline std::uint32_t as_bits(__half2 pair) {
   return *reinterpret_cast<const std::uint32_t*>(&pair);
 }
 
-// Powers of two for two rows whose values four neighbouring threads share: times `factor` a row's
-// largest lies in [2^14, 2^15).
+// A power of two for each of two rows whose values four neighbouring threads share: `factor` brings
+// a row's largest value into [2^14, 2^15), since float16 has few exponents.
 struct RowPowers {
   float factor[2];
   float inverse[2];
 
-  // Of a thread's values in either row, the largest.
+  // The largest of the thread's values in either row.
   __device__ RowPowers(float first, float second) {
     const std::uint32_t tops = largest_tops(first, second);
 #pragma unroll
@@ -29,9 +32,9 @@ struct RowPowers {
   }
 
  private:
-  // The upper halves, with the exponents, of both rows' largest values; the first row's above. Both
-  // in one exchange: exchanges are what costs here. At least 2^-111, so that the factor is a
-  // number.
+  // The upper 16 bits (sign and exponent among them) of both rows' largest values, the first row's
+  // on top, so that one shuffle exchanges both: shuffles are the cost here. At least 2^-111, so
+  // that the factor is finite.
   __device__ static std::uint32_t largest_tops(float first, float second) {
     constexpr std::uint32_t kLeast = 16 << 7;
     std::uint32_t tops = __byte_perm(__float_as_uint(second), __float_as_uint(first), 0x7632);
@@ -41,12 +44,12 @@ struct RowPowers {
   }
 };
 
-// Two values as large + small, float16 pairs.
-struct SplitPair {
+// Two values, each as large + small.
+struct Fp16x3Pair {
   std::uint32_t large;
   std::uint32_t small;
 
-  __device__ SplitPair(float a, float b) {
+  __device__ Fp16x3Pair(float a, float b) {
     const __half2 whole = __floats2half2_rn(a, b);
     const float2 taken = __half22float2(whole);
     large = as_bits(whole);
@@ -54,16 +57,16 @@ struct SplitPair {
   }
 };
 
-// A thread's part of a chunk, each row times a power of two that brings its largest value into
-// [2^14, 2^15), in wgmma's layout of a: for each of two steps, the columns
-// 8 t + 4 step + {0, 1} of rows r and r + 8, then those + {2, 3} (t = lane % 4, r = lane / 4). That
-// w has its columns in the same order is prepare_linear_weight's affair.
-struct SplitRows {
+// A thread's part of a k tile, each row times its power of two, in wgmma's register layout of the
+// first operand: for each of two k steps, the columns 8 t + 4 step + {0, 1} of rows r and r + 8,
+// then those + {2, 3} (t = lane % 4, r = lane / 4). prepare_linear_weight orders the columns of w
+// likewise.
+struct Fp16x3Rows {
   std::uint32_t large[2][4];
   std::uint32_t small[2][4];
   float inverse[2];  // of rows r, r + 8
 
-  __device__ SplitRows(const unsigned char* x, int lane) {
+  __device__ Fp16x3Rows(const unsigned char* x, int lane) {
     float4 parts[2][2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -71,7 +74,7 @@ struct SplitRows {
 #pragma unroll
       for (int step = 0; step < 2; ++step) {
         const int sixteen = (lane % 4 * 2 + step) ^ (row % 8);
-        parts[r][step] = *reinterpret_cast<const float4*>(x + row * kChunkBytes + sixteen * 16);
+        parts[r][step] = *reinterpret_cast<const float4*>(x + row * kKTileBytes + sixteen * 16);
       }
     }
     const RowPowers powers(largest(parts[0]), largest(parts[1]));
@@ -87,7 +90,7 @@ struct SplitRows {
     }
   }
 
-  // Keeps the registers from being used anew while a wgmma may still read them.
+  // Keeps the compiler from reusing the registers while a wgmma may still read them.
   __device__ void settle() {
 #pragma unroll
     for (int i = 0; i < 8; ++i)
@@ -95,7 +98,7 @@ struct SplitRows {
   }
 
  private:
-  // Of a thread's values in a row.
+  // The largest of a thread's values in a row.
   __device__ static float largest(const float4 (&parts)[2]) {
     const auto of_four = [](const float4& four) {
       return fmaxf(fmaxf(fabsf(four.x), fabsf(four.y)), fmaxf(fabsf(four.z), fabsf(four.w)));
@@ -103,7 +106,7 @@ struct SplitRows {
     return fmaxf(of_four(parts[0]), of_four(parts[1]));
   }
   __device__ void split(float a, float b, int step, int place) {
-    const SplitPair pair(a, b);
+    const Fp16x3Pair pair(a, b);
     large[step][place] = pair.large;
     small[step][place] = pair.small;
   }

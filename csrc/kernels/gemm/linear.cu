@@ -1,9 +1,9 @@
-// Product with its epilogue: the choice of kernel, and the kernel for every GPU and alignment;
+// Product with its epilogue: the choice of kernel, and the kernel for any GPU and alignment;
 // linear.h has the formulas.
 //
-// The general kernel, on CUDA cores: a block owns 64 rows and the columns of one part of the head,
-// 64 at a time; a thread has 4 x 4 sums, strided by 16, so that a warp's reads of shared memory are
-// broadcasts and neighbours; k is walked in slices of 16 staged in shared memory as float32.
+// The general kernel, on CUDA cores: a CTA owns 64 rows and the columns of one part of the head, 64
+// at a time; a thread has 4 x 4 sums, strided by 16, so that a warp's shared-memory reads are
+// broadcasts or neighbours; k is walked in slices of 16, staged in shared memory as float32.
 #include <algorithm>
 
 #include "cuda/cuda_check.h"
@@ -95,7 +95,8 @@ void linear_general(Precision precision, const LinearParams& p, const LinearConf
                     cudaStream_t stream) {
   const WeightLayout layout(precision, p.n, p.k);
   const DataType type = activation_type(precision);
-  GeneralParams general{p, p.w, std::int64_t{layout.chunk} * layout.chunks, true, config.tile_n};
+  GeneralParams general{p, p.w, std::int64_t{layout.k_tile} * layout.num_k_tiles, true,
+                        config.tile_n};
   if (precision == Precision::kFp32) {
     general.w = static_cast<const char*>(p.w) + layout.plain_offset;
     general.ldw = p.k;
@@ -114,12 +115,12 @@ void linear(Precision precision, const LinearParams& params, cudaStream_t stream
              " and ", params.k);
   if (params.rows == 0) return;
   const LinearConfig config = linear_config(precision, params.rows, params.n);
-  if (!hopper_takes(precision, params))
+  if (!sm90_supports(precision, params))
     linear_general(precision, params, config, stream);
   else if (precision == Precision::kFp32)
-    linear_hopper_split(params, config, stream);
+    sm90_linear_fp16x3(params, config, stream);
   else
-    linear_hopper(precision, params, config, stream);
+    sm90_linear(precision, params, config, stream);
 }
 
 }  // namespace dpiframe

@@ -1,4 +1,4 @@
-// Product with its epilogue: the one dense operation of every model.
+// Product with its epilogue: the one matrix product of every model.
 //
 //   acc  = x w^T + bias                                  x [rows, k], w [n, k], bias [n]
 //   out  = acc, with max(., 0) on columns [relu_begin, relu_end)
@@ -6,7 +6,7 @@
 //   head_partial summed over its parts = sum_c out[., c] * head[c - head_begin]
 //
 // Activations and weights are stored in the type of the precision, sums are float32. The head's
-// parts are sums over ranges of columns, so that they have a fixed order: the same bits every time.
+// parts are sums over ranges of columns in a fixed order: the same bits every time.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -44,14 +44,14 @@ struct LinearParams {
   std::int64_t ld_partial;  // >= rows
 };
 
-// Bytes of a prepared weight (padding and splitting are the kernel's affair).
+// Bytes of a prepared weight, padding and the fp16x3 parts included.
 std::size_t prepared_weight_bytes(Precision precision, int n, int k);
 
 // Enqueues the conversion of w [n, k] float32, row-major, device memory, into `prepared`.
 void prepare_linear_weight(Precision precision, const float* w, int n, int k, void* prepared,
                            cudaStream_t stream);
 
-// How many partial sums of the head a row has; all of them are written.
+// Partial sums a row of the head's dot; all of them are written.
 int head_partials(Precision precision, std::int64_t rows, int n);
 
 // Enqueues the product; never synchronises, never allocates; may be captured in a graph.

@@ -1,6 +1,6 @@
-// Hopper: a ring of stages in shared memory, filled by the bulk tensor copy engine, emptied by
-// warpgroups that multiply. A stage holds one chunk (128 bytes of each row) of a tile's rows of x
-// and of w.
+// Hopper: the pipeline of a product. A producer thread fills stages of shared memory by TMA, two
+// consumer warpgroups empty them. A stage holds one k tile (128 bytes of each row) of a tile's rows
+// of x and of w, with a full and an empty barrier.
 #pragma once
 
 #include <cuda.h>
@@ -22,17 +22,17 @@
 
 namespace dpiframe {
 
-constexpr int kChunkBytes = 128;
-constexpr int kXBytes = kTileRows * kChunkBytes;
+constexpr int kKTileBytes = 128;
+constexpr int kXBytes = kTileRows * kKTileBytes;
 constexpr int kConsumerThreads = 256;
 constexpr int kThreads = kConsumerThreads + 128;
 constexpr int kBarrierBytes = 256;
 constexpr int kSharedLimit = 227 * 1024;
 
-// What a block's shared memory holds: stages, a warp's boxes, barriers, a warpgroup's columns.
+// The shared-memory layout: stages, TMA boxes a warp, barriers, column vectors a warpgroup.
 template <int kTileN>
-struct Stages {
-  static constexpr int kBytes = kXBytes + kTileN * kChunkBytes;
+struct StageLayout {
+  static constexpr int kBytes = kXBytes + kTileN * kKTileBytes;
   static constexpr int kColumnBytes = ColumnVectors::kVectors * kTileN * 4;
   static constexpr int kOther = 1024 + kBarrierBytes + 2 * kColumnBytes;  // 1,024 to align
 
@@ -42,51 +42,52 @@ struct Stages {
   }
 };
 
-// What a kernel walks over: tiles in row order, those that share rows of x beside one another.
-struct TileWalk {
+// The order of a persistent kernel's tiles: by rows, so that tiles that share rows of x run side by
+// side.
+struct TileScheduler {
   std::int64_t num_tiles;
   int tiles_n;
-  int num_chunks;
+  int num_k_tiles;
   int num_stages;
   int box_bytes;  // a warp
 };
 
 template <int kTileN>
-TileWalk tile_walk(const EpilogueParams& e, int num_chunks) {
+TileScheduler tile_scheduler(const EpilogueParams& e, int num_k_tiles) {
   const LinearParams& p = e.linear;
   const int tiles_n = (p.n + kTileN - 1) / kTileN;
   const int box_bytes = p.cross_begin < p.cross_end ? 2 * kSlotBytes : 2 * kBoxBytes;
-  return {(p.rows + kTileRows - 1) / kTileRows * tiles_n, tiles_n, num_chunks,
-          Stages<kTileN>::count(box_bytes), box_bytes};
+  return {(p.rows + kTileRows - 1) / kTileRows * tiles_n, tiles_n, num_k_tiles,
+          StageLayout<kTileN>::count(box_bytes), box_bytes};
 }
 
-// One warp's place in the ring.
+// A warp's view of the pipeline: the next stage and its phase.
 template <int kTileN>
-class Ring {
+class Pipeline {
  public:
-  using Layout = Stages<kTileN>;
+  using Layout = StageLayout<kTileN>;
 
-  __device__ Ring(unsigned char* shared, const TileWalk& walk)
+  __device__ Pipeline(unsigned char* shared, const TileScheduler& scheduler)
       : base_((smem_address(shared) + 1023) & ~1023u),
-        num_stages_(walk.num_stages),
-        box_bytes_(walk.box_bytes),
+        num_stages_(scheduler.num_stages),
+        box_bytes_(scheduler.box_bytes),
         barriers_(boxes_base() + kConsumerThreads / 32 * box_bytes_) {}
 
-  // Once, by one thread: a stage is full when the copies are there, empty when `readers` are done.
-  __device__ void init(int readers) const {
+  // Once, by one thread. A stage is empty when `consumer_warps` have released it.
+  __device__ void init(int consumer_warps) const {
     for (int i = 0; i < num_stages_; ++i) {
       mbarrier_init(full(i), 1);
-      mbarrier_init(empty(i), readers);
+      mbarrier_init(empty(i), consumer_warps);
     }
     fence_mbarrier_init();
   }
-  // The warp's boxes for the epilogue, behind the stages; their barriers, behind the ring's.
+  // The warp's TMA boxes for the epilogue, after the stages; their barriers follow the stages'.
   __device__ WarpBoxes boxes(const EpilogueMaps& maps, unsigned char* shared) const {
     const int warp = threadIdx.x / 32;
     const std::uint32_t offset = boxes_base() - smem_address(shared) + warp * box_bytes_;
     return {maps, shared + offset, box_bytes_ / 2, barriers_ + 128 + 16 * warp};
   }
-  // The warpgroup's column vectors, behind both.
+  // The warpgroup's column vectors, after both.
   __device__ ColumnVectors columns(unsigned char* shared) const {
     const std::uint32_t offset = barriers_ - smem_address(shared) + kBarrierBytes;
     return {reinterpret_cast<float*>(shared + offset + threadIdx.x / 128 * Layout::kColumnBytes),
@@ -109,18 +110,18 @@ class Ring {
     for (int i = 0; i < steps; ++i) advance();
   }
 
-  // The copying thread: every chunk of every tile of this block, in the order of their use.
-  // x_step, w_step: columns of the two maps a chunk.
-  __device__ void fill(const CUtensorMap* x_map, const CUtensorMap* w_map, const TileWalk& walk,
-                       int x_step, int w_step) {
-    for (std::int64_t tile = blockIdx.x; tile < walk.num_tiles; tile += gridDim.x) {
-      const int row = static_cast<int>(tile / walk.tiles_n) * kTileRows;
-      const int column = static_cast<int>(tile % walk.tiles_n) * kTileN;
-      for (int chunk = 0; chunk < walk.num_chunks; ++chunk, advance()) {
+  // The producer: every k tile of every tile of this CTA, in the order of use. x_step, w_step:
+  // columns of the two maps a k tile.
+  __device__ void produce(const CUtensorMap* x_map, const CUtensorMap* w_map,
+                          const TileScheduler& scheduler, int x_step, int w_step) {
+    for (std::int64_t tile = blockIdx.x; tile < scheduler.num_tiles; tile += gridDim.x) {
+      const int row = static_cast<int>(tile / scheduler.tiles_n) * kTileRows;
+      const int column = static_cast<int>(tile % scheduler.tiles_n) * kTileN;
+      for (int k_tile = 0; k_tile < scheduler.num_k_tiles; ++k_tile, advance()) {
         mbarrier_wait(empty(stage_), phase_ ^ 1);
         mbarrier_arrive_expect_tx(full(stage_), Layout::kBytes);
-        tma_load_2d(x(), x_map, chunk * x_step, row, full(stage_));
-        tma_load_2d(w(), w_map, chunk * w_step, column, full(stage_));
+        tma_load_2d(x(), x_map, k_tile * x_step, row, full(stage_));
+        tma_load_2d(w(), w_map, k_tile * w_step, column, full(stage_));
       }
     }
   }
@@ -138,19 +139,19 @@ class Ring {
   int phase_ = 0;
 };
 
-// Among the 128 threads of a warpgroup that multiplies.
+// Of the 128 threads of a consumer warpgroup.
 __device__ inline void warpgroup_barrier() {
   named_barrier_sync<128>(3 + threadIdx.x / 128);
 }
 
-// Launches a block on each multiprocessor, or fewer where there are fewer tiles.
+// Launches a persistent CTA on each multiprocessor, or fewer where there are fewer tiles.
 template <int kTileN, class... Args>
-void launch_walk(void (*kernel)(Args...), const TileWalk& walk, cudaStream_t stream,
-                 const Args&... args) {
+void launch_persistent(void (*kernel)(Args...), const TileScheduler& scheduler, cudaStream_t stream,
+                       const Args&... args) {
   DPIF_CUDA_CHECK(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedLimit));
   const auto blocks =
-      static_cast<unsigned>(std::min<std::int64_t>(walk.num_tiles, processor_count()));
+      static_cast<unsigned>(std::min<std::int64_t>(scheduler.num_tiles, num_multiprocessors()));
   launch_early(kernel, blocks, kThreads, kSharedLimit, stream, args...);
 }
 

@@ -1,10 +1,10 @@
-// What follows a product on Hopper: linear_epilogue.cuh's steps for a tile.
+// The epilogue of a product on Hopper: epilogue.cuh's steps for a tile.
 //
 // A warp owns 16 rows of a tile, a thread two of them (lane / 4 and 8 below). wgmma gives a thread
 // pairs of columns; the rows of a prepared weight are in such an order (physical_row) that two
-// pairs are the four columns 16 g + 4 (lane % 4) + {0..3} of group g: nothing has to be exchanged
-// between threads. Groups that fill a box of 128 bytes go through shared memory (linear_boxes.cuh),
-// the others straight to device memory.
+// pairs are the four columns 16 g + 4 (lane % 4) + {0..3} of group g, so threads exchange nothing.
+// Groups that fill a TMA box of 128 bytes go through shared memory (tma_boxes.cuh), the others
+// straight to device memory.
 #pragma once
 
 #include "kernels/gemm/epilogue.cuh"
@@ -28,13 +28,13 @@ class TileEpilogue {
         first_column_(first_column),
         num_boxes_(min(kBoxes, max(0, e.boxes_end - first_column) / (kBoxGroups * 16))) {}
 
-  // Asks for the first two boxes of x0 and xl.
+  // Starts the loads of the first two boxes of x0 and xl.
   __device__ void start() {
     if (!crosses()) return;
     for (int box = 0; box < 2 && box < num_boxes_; ++box) start_read(box);
   }
 
-  // sums: wgmma's; `part` is the head's.
+  // sums: wgmma's accumulators; `part`: the index of this tile's partial head sum.
   __device__ __forceinline__ void finish(const float (&sums)[kTileN / 2], int part) {
     const LinearParams& p = e_.linear;
     const bool head = p.head_partial != nullptr;
@@ -60,7 +60,7 @@ class TileEpilogue {
   static constexpr int kBoxGroups = 8 / sizeof(T);
   static constexpr int kBoxes = kGroups / kBoxGroups;
 
-  // What a thread's four columns of a group have in common for its two rows.
+  // Of a thread's four columns of a group, for both of its rows.
   struct Columns {
     float4 bias;
     float4 least;
@@ -114,7 +114,7 @@ class TileEpilogue {
             kCross && column >= p.cross_begin && column < p.cross_end};
   }
 
-  // In the warp's slot: x0 gives way to the result.
+  // In the warp's box: the result overwrites x0.
   template <bool kCross, bool kHead>
   __device__ __forceinline__ void finish_boxed(int group, const float (&four)[2][4]) {
     const int slot = group / kBoxGroups % 2;
@@ -133,7 +133,7 @@ class TileEpilogue {
     }
   }
 
-  // Straight from and to device memory. x0 and xl of both rows are read before any is needed.
+  // From and to device memory. x0 and xl of both rows are loaded before any is used.
   template <bool kCross, bool kHead>
   __device__ __forceinline__ void finish_direct(int group, const float (&four)[2][4]) {
     const LinearParams& p = e_.linear;
@@ -162,7 +162,7 @@ class TileEpilogue {
     return reinterpret_cast<const Quad<T>*>(first);
   }
 
-  // Four columns of one of the two rows; their part of the head is added to its dot.
+  // Four columns of one of the two rows; adds their part to the row's dot.
   template <bool kCross, bool kHead>
   __device__ __forceinline__ Quad<T> finish_quad(const Columns& columns, int r,
                                                  const float (&sums)[4], const Quad<T>& x0,
@@ -180,7 +180,7 @@ class TileEpilogue {
     return to_quad<T>(values);
   }
 
-  // Any alignment, one element at a time.
+  // At any alignment, one element at a time.
   __device__ __forceinline__ void finish_singly(const float (&sums)[kTileN / 2]) {
 #pragma unroll
     for (int g = 0; g < kGroups; ++g)
@@ -198,7 +198,7 @@ class TileEpilogue {
   WarpBoxes& boxes_;
   std::int64_t first_row_;
   std::int64_t row_;
-  int own_;  // the thread's place in each group of 16 columns
+  int own_;  // the thread's first column in each group of 16
   int first_column_;
   int num_boxes_;
   float dots_[2] = {};

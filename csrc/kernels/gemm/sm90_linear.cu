@@ -3,10 +3,11 @@
 // fp16 and bf16 as they are, tf32 from float32 (the hardware ignores the low 13 bits of x; w was
 // rounded when it was prepared). Sums in float32.
 //
-// A block is two warpgroups that multiply and one thread that copies, on one multiprocessor, and
-// walks over tiles of 128 x kTileN. The copying thread runs ahead through a ring of stages, also
-// into the next tile. kBlocks 1: both warpgroups work on each tile, 64 rows each. kBlocks 2: they
-// take tiles in turn, 128 rows each, so that one stores while the other multiplies.
+// Warp-specialised and persistent: a CTA on each multiprocessor has two consumer warpgroups and a
+// producer thread, which runs ahead through the pipeline's stages, also into the next tile of 128 x
+// kTileN. kBlocks 1 (cooperative): both warpgroups work on each tile, 64 rows each. kBlocks 2
+// (pingpong): they take tiles in turn, 128 rows each, so that one runs its epilogue while the other
+// multiplies.
 //
 // Bytes: x once from memory (its other reads, one for each tile of columns, hit L2), w from L2, out
 // once. Rows beyond `rows`, and columns beyond n and k, are zeros in shared memory and never
@@ -19,40 +20,41 @@
 namespace dpiframe {
 namespace {
 
-// One tile's sums: a chunk's four steps are issued while the chunk before is still being
-// multiplied.
+// The mainloop over one tile: a k tile's four wgmma steps are issued while the one before still
+// runs.
 template <class T, int kTileN, int kBlocks>
-__device__ void multiply(Ring<kTileN>& ring, int num_chunks, int first_row,
+__device__ void multiply(Pipeline<kTileN>& pipeline, int num_k_tiles, int first_row,
                          float (&sums)[kBlocks][kTileN / 2]) {
   int last = 0;
-  for (int chunk = 0; chunk < num_chunks; ++chunk) {
-    ring.wait_full();
-    const std::uint64_t x = wgmma_descriptor_swizzle128(ring.x() + first_row * kChunkBytes);
-    const std::uint64_t w = wgmma_descriptor_swizzle128(ring.w());
+  for (int k_tile = 0; k_tile < num_k_tiles; ++k_tile) {
+    pipeline.wait_full();
+    const std::uint64_t x = wgmma_descriptor_swizzle128(pipeline.x() + first_row * kKTileBytes);
+    const std::uint64_t w = wgmma_descriptor_swizzle128(pipeline.w());
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
 #pragma unroll
       for (int b = 0; b < kBlocks; ++b)
-        Wgmma<kTileN>::template ss<T>(sums[b], x + b * 64 * kChunkBytes / 16 + step * 2,
-                                          w + step * 2, chunk + step);
+        Wgmma<kTileN>::template ss<T>(sums[b], x + b * 64 * kKTileBytes / 16 + step * 2,
+                                      w + step * 2, k_tile + step);
     }
     wgmma_commit();
-    if (chunk > 0) {
+    if (k_tile > 0) {
       wgmma_wait<1>();
-      ring.release(last);
+      pipeline.release(last);
     }
-    last = ring.stage();
-    ring.advance();
+    last = pipeline.stage();
+    pipeline.advance();
   }
   wgmma_wait<0>();
 #pragma unroll
   for (auto& block : sums) wgmma_fence_operands(block);
-  ring.release(last);
+  pipeline.release(last);
 }
 
-// The order of two warpgroups: the ring's parity tells a stage from the one before, not from one
-// two rounds away, so a warpgroup enters it only when the other has left.
+// The order of two pingpong warpgroups, by named barriers: a phase's parity tells a round of the
+// pipeline from the one before, not from the one before that, so a warpgroup starts its mainloop
+// only when the other has ended its own.
 __device__ void await_turn(int group) {
   named_barrier_sync<256>(1 + group);
 }
@@ -65,12 +67,12 @@ __global__ void __launch_bounds__(kThreads, 1)
     linear_kernel(const __grid_constant__ CUtensorMap x_map,
                   const __grid_constant__ CUtensorMap w_map,
                   const __grid_constant__ EpilogueMaps maps,
-                  const __grid_constant__ EpilogueParams e, const TileWalk walk) {
+                  const __grid_constant__ EpilogueParams e, const TileScheduler scheduler) {
   extern __shared__ unsigned char shared[];
-  Ring<kTileN> ring(shared, walk);
+  Pipeline<kTileN> pipeline(shared, scheduler);
   const int group = threadIdx.x / 128;
-  if (threadIdx.x == 0) ring.init(kBlocks == 1 ? 8 : 4);
-  WarpBoxes boxes = ring.boxes(maps, shared);
+  if (threadIdx.x == 0) pipeline.init(kBlocks == 1 ? 8 : 4);
+  WarpBoxes boxes = pipeline.boxes(maps, shared);
   if (threadIdx.x < kConsumerThreads && threadIdx.x % 32 == 0) boxes.init();
   if (threadIdx.x == kConsumerThreads) {
     tma_prefetch_map(&x_map);
@@ -81,28 +83,28 @@ __global__ void __launch_bounds__(kThreads, 1)
   launch_dependents();
   if (group == 2) {
     warpgroup_reg_dealloc<24>();
-    constexpr int kStep = kChunkBytes / sizeof(T);
-    if (threadIdx.x == kConsumerThreads) ring.fill(&x_map, &w_map, walk, kStep, kStep);
+    constexpr int kStep = kKTileBytes / sizeof(T);
+    if (threadIdx.x == kConsumerThreads) pipeline.produce(&x_map, &w_map, scheduler, kStep, kStep);
   } else {
     warpgroup_reg_alloc<240>();
-    const ColumnVectors columns = ring.columns(shared);
+    const ColumnVectors columns = pipeline.columns(shared);
     const int warp = threadIdx.x / 32 % 4;
     int turn = 0;
     if (kBlocks == 2 && group == 1) pass_turn(0);
-    for (std::int64_t tile = blockIdx.x; tile < walk.num_tiles; tile += gridDim.x, turn ^= 1) {
+    for (std::int64_t tile = blockIdx.x; tile < scheduler.num_tiles; tile += gridDim.x, turn ^= 1) {
       if (kBlocks == 2 && turn != group) {
-        ring.skip(walk.num_chunks);
+        pipeline.skip(scheduler.num_k_tiles);
         continue;
       }
-      const int part = static_cast<int>(tile % walk.tiles_n);
+      const int part = static_cast<int>(tile % scheduler.tiles_n);
       const int first = kBlocks == 1 ? group * 64 : 0;
-      const std::int64_t row = tile / walk.tiles_n * kTileRows + first + warp * 16;
+      const std::int64_t row = tile / scheduler.tiles_n * kTileRows + first + warp * 16;
       using Epilogue = TileEpilogue<T, kTileN, false>;
       columns.start_copies(e, part * kTileN, kTileN, threadIdx.x % 128, 128);
       Epilogue(e, columns, boxes, row, part * kTileN).start();
       if (kBlocks == 2) await_turn(group);
       float sums[kBlocks][kTileN / 2];
-      multiply<T, kTileN, kBlocks>(ring, walk.num_chunks, first, sums);
+      multiply<T, kTileN, kBlocks>(pipeline, scheduler.num_k_tiles, first, sums);
       if (kBlocks == 2) pass_turn(1 - group);
       ColumnVectors::wait_copies();
       warpgroup_barrier();
@@ -123,18 +125,18 @@ void launch(Precision precision, const LinearParams& p, cudaStream_t stream) {
   const WeightLayout layout(precision, p.n, p.k);
   const DataType type = activation_type(precision);
   const CUtensorMap x_map = tensor_map(type, p.x, p.rows, p.k, p.ldx, kTileRows);
-  const std::int64_t width = std::int64_t{layout.chunk} * layout.chunks;
+  const std::int64_t width = std::int64_t{layout.k_tile} * layout.num_k_tiles;
   const CUtensorMap w_map = tensor_map(type, p.w, layout.rows, width, width, kTileN);
   const EpilogueParams e = epilogue_params(p, sizeof(T));
-  const TileWalk walk = tile_walk<kTileN>(e, layout.chunks);
-  launch_walk<kTileN>(linear_kernel<T, kTileN, kBlocks>, walk, stream, x_map, w_map,
-                      epilogue_maps(type, e), e, walk);
+  const TileScheduler scheduler = tile_scheduler<kTileN>(e, layout.num_k_tiles);
+  launch_persistent<kTileN>(linear_kernel<T, kTileN, kBlocks>, scheduler, stream, x_map, w_map,
+                            epilogue_maps(type, e), e, scheduler);
 }
 
 template <class T>
 void launch_config(Precision precision, const LinearParams& params, const LinearConfig& config,
                    cudaStream_t stream) {
-  switch (config.tile_n + (config.alternate ? 1 : 0)) {
+  switch (config.tile_n + (config.pingpong ? 1 : 0)) {
     case 64:
       return launch<T, 64, 1>(precision, params, stream);
     case 112:
@@ -154,8 +156,8 @@ void launch_config(Precision precision, const LinearParams& params, const Linear
 
 }  // namespace
 
-void linear_hopper(Precision precision, const LinearParams& params, const LinearConfig& config,
-                   cudaStream_t stream) {
+void sm90_linear(Precision precision, const LinearParams& params, const LinearConfig& config,
+                 cudaStream_t stream) {
   if (precision == Precision::kFp16) launch_config<__half>(precision, params, config, stream);
   if (precision == Precision::kBf16)
     launch_config<__nv_bfloat16>(precision, params, config, stream);

@@ -10,26 +10,25 @@ namespace dpiframe {
 
 // Whether the current device and the alignment of x allow them: x and its rows start at multiples
 // of 16 bytes.
-bool hopper_takes(Precision precision, const LinearParams& params);
+bool sm90_supports(Precision precision, const LinearParams& params);
 
 // fp16, bf16, tf32: operands as they lie in memory.
-void linear_hopper(Precision precision, const LinearParams& params, const LinearConfig& config,
-                   cudaStream_t stream);
+void sm90_linear(Precision precision, const LinearParams& params, const LinearConfig& config,
+                 cudaStream_t stream);
 
-// fp32: operands split into two float16 each.
-void linear_hopper_split(const LinearParams& params, const LinearConfig& config,
-                         cudaStream_t stream);
+// fp32 by FP16x3 emulation.
+void sm90_linear_fp16x3(const LinearParams& params, const LinearConfig& config,
+                        cudaStream_t stream);
 
 // The current device's number of multiprocessors.
-int processor_count();
+int num_multiprocessors();
 
-// How the copy engine finds boxes of `box_rows` rows of 128 bytes in a row-major matrix. Outside
-// the matrix it reads zeros.
+// The TMA descriptor of boxes of `box_rows` rows of 128 bytes in a row-major matrix. Loads outside
+// the matrix give zeros.
 CUtensorMap tensor_map(DataType type, const void* data, std::int64_t rows, std::int64_t columns,
                        std::int64_t stride, int box_rows);
 
-// What the epilogue reads and writes, in boxes of 16 rows: out, x0 and xl; those that are absent
-// are never used.
+// What the epilogue reads and writes in boxes of 16 rows; absent matrices are never used.
 struct EpilogueMaps {
   CUtensorMap out;
   CUtensorMap x0;

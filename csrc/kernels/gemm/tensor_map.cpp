@@ -70,13 +70,13 @@ EpilogueMaps epilogue_maps(DataType type, const EpilogueParams& e) {
   return maps;
 }
 
-bool hopper_takes(Precision precision, const LinearParams& params) {
+bool sm90_supports(Precision precision, const LinearParams& params) {
   const auto element = static_cast<std::int64_t>(bytes_of(activation_type(precision)));
   return attribute(cudaDevAttrComputeCapabilityMajor) == 9 && params.ldx * element % 16 == 0 &&
          reinterpret_cast<std::uintptr_t>(params.x) % 16 == 0 && params.rows < (1ll << 31) - 256;
 }
 
-int processor_count() {
+int num_multiprocessors() {
   return attribute(cudaDevAttrMultiProcessorCount);
 }
 

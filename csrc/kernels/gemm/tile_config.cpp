@@ -7,47 +7,47 @@
 namespace dpiframe {
 namespace {
 
-constexpr int kProcessors = 132;
+constexpr int kMultiprocessors = 132;
 constexpr LinearConfig kConfigs[] = {{64, false},  {112, false}, {160, false},
                                      {256, false}, {128, true},  {144, true}};
-constexpr LinearConfig kSplitConfigs[] = {
+constexpr LinearConfig kFp16x3Configs[] = {
     {64, false}, {112, false}, {128, false}, {144, false}, {160, false}};
 
-// Time in units of a column of a tile, as measured on an H200: a tile's start and end cost as much
-// as 26 columns (of the split product 60), once for each round of tiles where a block does one
-// after the other, once in all where its warpgroups alternate.
-std::int64_t cost(const LinearConfig& config, std::int64_t tiles, bool split) {
-  const std::int64_t rounds = (tiles + kProcessors - 1) / kProcessors;
-  if (config.alternate) return rounds * config.tile_n + 30;
-  return rounds * (config.tile_n + (split ? 60 : 26));
+// Time in units of a column of a tile, as measured on an H200: a tile's prologue and epilogue cost
+// as much as 26 columns (60 in FP16x3), once for each round of tiles if both warpgroups share a
+// tile, once in all if they pingpong.
+std::int64_t cost(const LinearConfig& config, std::int64_t tiles, bool fp16x3) {
+  const std::int64_t rounds = (tiles + kMultiprocessors - 1) / kMultiprocessors;
+  if (config.pingpong) return rounds * config.tile_n + 30;
+  return rounds * (config.tile_n + (fp16x3 ? 60 : 26));
 }
 
 }  // namespace
 
 LinearConfig linear_config(Precision precision, std::int64_t rows, int n) {
-  const bool split = precision == Precision::kFp32;
+  const bool fp16x3 = precision == Precision::kFp32;
   const std::int64_t row_tiles = (rows + kTileRows - 1) / kTileRows;
   LinearConfig best{};
   auto least = std::numeric_limits<std::int64_t>::max();
   const auto consider = [&](const LinearConfig& config) {
     const std::int64_t tiles = row_tiles * ((n + config.tile_n - 1) / config.tile_n);
-    const std::int64_t time = cost(config, tiles, split);
+    const std::int64_t time = cost(config, tiles, fp16x3);
     if (time >= least) return;
     least = time;
     best = config;
   };
   for (const LinearConfig& config : kConfigs)
-    if (!split) consider(config);
-  for (const LinearConfig& config : kSplitConfigs)
-    if (split) consider(config);
+    if (!fp16x3) consider(config);
+  for (const LinearConfig& config : kFp16x3Configs)
+    if (fp16x3) consider(config);
   return best;
 }
 
 WeightLayout::WeightLayout(Precision precision, int n, int k)
-    : chunk(activation_type(precision) == DataType::kFloat ? 32 : 64),
-      chunks((k + chunk - 1) / chunk),
+    : k_tile(activation_type(precision) == DataType::kFloat ? 32 : 64),
+      num_k_tiles((k + k_tile - 1) / k_tile),
       rows((n + 15) / 16 * 16),
-      scale_offset(std::size_t{128} * chunks * rows),
+      scale_offset(std::size_t{128} * num_k_tiles * rows),
       plain_offset(scale_offset + (sizeof(float) * n + 15) / 16 * 16),
       bytes(precision == Precision::kFp32 ? plain_offset + sizeof(float) * n * k : scale_offset) {}
 

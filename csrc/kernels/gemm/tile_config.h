@@ -5,36 +5,31 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/host_device.h"
 #include "common/precision.h"
-
-#ifdef __CUDACC__
-#define DPIF_BOTH_SIDES __host__ __device__
-#else
-#define DPIF_BOTH_SIDES
-#endif
 
 namespace dpiframe {
 
 constexpr int kTileRows = 128;
 
-// A tile is kTileRows x tile_n of the output. Two warpgroups share it, or each takes its own and
-// finishes one while the other multiplies (alternate).
+// A tile is kTileRows x tile_n of the output. Two warpgroups share it (cooperative), or each has
+// its own and runs the epilogue while the other multiplies (pingpong).
 struct LinearConfig {
   int tile_n;
-  bool alternate;
+  bool pingpong;
 };
 
 LinearConfig linear_config(Precision precision, std::int64_t rows, int n);
 
-// A prepared weight: rows of `chunks` times 128 bytes, zero beyond k and n, in the order of
-// physical_row. For fp32 a chunk holds 32
-// columns as two float16, all large parts first, after a power of two for each row of w; behind the
-// rows follow those powers' inverses [n], then w itself [n, k] for GPUs without wgmma.
+// A prepared weight: rows of `num_k_tiles` k tiles of 128 bytes, zero beyond k and n, in the order
+// of physical_row. For fp32 a k tile holds 32 columns as two float16, all large parts first, after
+// each row's power of two; after the rows come the inverses of these powers [n], then w itself [n,
+// k] for GPUs without wgmma.
 struct WeightLayout {
   WeightLayout(Precision precision, int n, int k);
 
-  int chunk;                 // columns a chunk
-  int chunks;                // a row
+  int k_tile;                // columns a k tile
+  int num_k_tiles;           // k tiles a row
   int rows;                  // n and those that fill the last group of 16
   std::size_t scale_offset;  // bytes; fp32 only
   std::size_t plain_offset;  // bytes; fp32 only
@@ -43,7 +38,7 @@ struct WeightLayout {
 
 // Where row `row` of w lies: the 4 t + 2 j + i of each 16 at 8 j + 2 t + i, for a thread t of
 // wgmma's sums has columns 2 t + i of both 8.
-DPIF_BOTH_SIDES constexpr int physical_row(int row) {
+DPIF_HOST_DEVICE constexpr int physical_row(int row) {
   return row / 16 * 16 + row % 4 / 2 * 8 + row % 16 / 4 * 2 + row % 2;
 }
 

@@ -1,6 +1,6 @@
-// Hopper: how the rows of out, x0 and xl move between device memory and a warp of the epilogue: as
-// boxes of 16 rows x 128 bytes, by the bulk tensor copy engine, so that memory and L2 see whole
-// lines. A warp has two slots of two boxes: x0, in whose place the results go, and xl.
+// Hopper: the rows of out, x0 and xl move between device memory and a warp of the epilogue by TMA,
+// in boxes of 16 rows x 128 bytes, so that memory and L2 see whole lines. A warp has two slots of
+// two boxes: x0, which the results overwrite, and xl.
 #pragma once
 
 #include <cuda.h>
@@ -30,8 +30,8 @@ class WarpBoxes {
     fence_mbarrier_init();
   }
 
-  // Starts the reading of x0 and, if `both`, xl from `column`, `row` on into a slot whose results
-  // have left it.
+  // Starts the loads of x0 and, if `both`, xl from `column`, `row` on into a slot whose results
+  // have been stored.
   __device__ void start_read(int slot, int column, std::int64_t row, bool both) const {
     fence_proxy_async_shared();
     __syncwarp();
@@ -49,8 +49,8 @@ class WarpBoxes {
     mbarrier_wait(barriers_ + slot * 8, phases_ >> slot & 1);
     phases_ ^= 1 << slot;
   }
-  // Waits until a slot that is not read into can be written again: all are free for the first box
-  // of a tile, for a later one all but the one before.
+  // Where nothing is loaded: waits until the slot can be written again. For a tile's first box that
+  // is when all stores have read their source, for a later one when all but the last have.
   __device__ void wait_free(bool first) const {
     if (threadIdx.x % 32 == 0) {
       if (first)

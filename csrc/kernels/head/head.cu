@@ -1,12 +1,11 @@
 // Logits and scores; head.h has the formulas.
 //
-// Two mappings: with dots, a warp owns a row and its lanes share each dot; with narrow terms alone
-// (what is left where the products' epilogues made the dots) a thread owns a row, neighbouring
-// threads read neighbouring rows, and kInFlight loads of a thread wait together. Either way the
-// order of the sums is fixed.
-// The first block also copies the lookups' counters to the caller if there were bad ids, so that no
-// copy of its own is needed for them; every other step comes before the head by the plan.
-// So the last block may tell a waiting host that the batch is done.
+// Two mappings: with dots, a warp owns a sample and its lanes share each dot; with narrow terms
+// alone (where the products' epilogues made the dots) a thread owns a sample, neighbouring threads
+// read neighbouring samples, and a thread has kInFlight loads in flight. Either way the order of
+// the sums is fixed. By the plan all other steps come before the head. So its first CTA copies the
+// lookups' counters to the caller if there were bad ids, which saves a copy of their own, and its
+// last CTA to finish sets the batch's completion flag.
 #include <algorithm>
 
 #include "cuda/completion_flag.cuh"
@@ -22,7 +21,7 @@ constexpr int kMaxTerms = 16;
 constexpr int kMaxAddends = 32;
 constexpr int kInFlight = 8;
 
-// What every launch has beside its terms.
+// What every launch has beside its terms. Many terms take several launches.
 struct Ends {
   std::int64_t rows;
   float* out;
@@ -50,8 +49,8 @@ struct NarrowParams {
   Ends ends;
 };
 
-// The host's copy holds no bad ids unless it is told, and writing to the host takes its time.
-__device__ void copy_report(const RunInputs& inputs, const Ends& ends) {
+// The host's copy says "no bad ids" unless it is overwritten, and writing to the host takes time.
+__device__ void copy_report(const BatchMemory& inputs, const Ends& ends) {
   if (!ends.last || blockIdx.x != 0 || inputs.report_copy == nullptr) return;
   bool any = false;
   for (int i = threadIdx.x; i < ends.num_report; i += kThreads)
@@ -61,7 +60,7 @@ __device__ void copy_report(const RunInputs& inputs, const Ends& ends) {
     inputs.report_copy[i] = inputs.report[i];
 }
 
-__device__ void finish(const RunInputs& inputs, const Ends& ends, std::int64_t row, float sum) {
+__device__ void finish(const BatchMemory& inputs, const Ends& ends, std::int64_t row, float sum) {
   sum += ends.first ? ends.bias : ends.out[row];
   ends.out[row] = sum;
   if (!ends.last || row >= inputs.batch) return;
@@ -79,7 +78,7 @@ __device__ float sum_of_term(const HeadTerm& term, std::int64_t row, int lane) {
   return sum;
 }
 
-__device__ void wide_head(const RunInputs& inputs, const WideParams& p) {
+__device__ void wide_head(const BatchMemory& inputs, const WideParams& p) {
   const std::int64_t row = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) / 32;
   const int lane = threadIdx.x % 32;
   if (row >= p.ends.rows) return;
@@ -89,7 +88,7 @@ __device__ void wide_head(const RunInputs& inputs, const WideParams& p) {
   if (lane == 0) finish(inputs, p.ends, row, sum);
 }
 
-__device__ void narrow_head(const RunInputs& inputs, const NarrowParams& p) {
+__device__ void narrow_head(const BatchMemory& inputs, const NarrowParams& p) {
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (row >= p.ends.rows) return;
   float sum = 0.0f;
@@ -111,21 +110,21 @@ __device__ void narrow_head(const RunInputs& inputs, const NarrowParams& p) {
 }
 
 __global__ void __launch_bounds__(kThreads)
-    wide_head_kernel(const __grid_constant__ RunInputs inputs,
+    wide_head_kernel(const __grid_constant__ BatchMemory inputs,
                      const __grid_constant__ WideParams p) {
   await_predecessor();
   copy_report(inputs, p.ends);
   wide_head(inputs, p);
-  if (p.ends.last && inputs.end.word != nullptr) tell_end(inputs.end);
+  if (p.ends.last && inputs.completion.flag != nullptr) signal_completion(inputs.completion);
 }
 
 __global__ void __launch_bounds__(kThreads)
-    narrow_head_kernel(const __grid_constant__ RunInputs inputs,
+    narrow_head_kernel(const __grid_constant__ BatchMemory inputs,
                        const __grid_constant__ NarrowParams p) {
   await_predecessor();
   copy_report(inputs, p.ends);
   narrow_head(inputs, p);
-  if (p.ends.last && inputs.end.word != nullptr) tell_end(inputs.end);
+  if (p.ends.last && inputs.completion.flag != nullptr) signal_completion(inputs.completion);
 }
 
 unsigned blocks_for(std::int64_t threads) {
@@ -148,9 +147,9 @@ std::vector<Addend> addends_of(const std::vector<HeadTerm>& terms) {
   return addends;
 }
 
-// Calls launch(begin, end, ends) for pieces of at most `most` of `count` things.
+// Calls launch(begin, end, ends) for ranges of at most `most` of `count` terms.
 template <class Launch>
-void in_pieces(int count, int most, Ends ends, const Launch& launch) {
+void in_launches(int count, int most, Ends ends, const Launch& launch) {
   for (int begin = 0; begin == 0 || begin < count; begin += most) {
     const int end = std::min(begin + most, count);
     ends.first = begin == 0;
@@ -161,30 +160,30 @@ void in_pieces(int count, int most, Ends ends, const Launch& launch) {
 
 }  // namespace
 
-void head(std::int64_t rows, const HeadStep& step, const RunInputs& inputs, cudaStream_t stream) {
+void head(std::int64_t rows, const HeadStep& step, const BatchMemory& inputs, cudaStream_t stream) {
   if (rows == 0) return;
   const Ends ends{rows, step.out, step.bias, step.num_report, true, true};
   const bool wide = std::any_of(step.terms.begin(), step.terms.end(), [](const HeadTerm& term) {
     return term.a.column_stride == 1 && term.a.width > 8;
   });
   if (wide) {
-    in_pieces(static_cast<int>(step.terms.size()), kMaxTerms, ends,
-              [&](int begin, int end, const Ends& piece) {
-                WideParams params{{}, end - begin, piece};
-                std::copy(step.terms.begin() + begin, step.terms.begin() + end, params.terms);
-                launch_early(wide_head_kernel, blocks_for(rows * 32), kThreads, 0, stream, inputs,
-                             params);
-              });
+    in_launches(static_cast<int>(step.terms.size()), kMaxTerms, ends,
+                [&](int begin, int end, const Ends& range) {
+                  WideParams params{{}, end - begin, range};
+                  std::copy(step.terms.begin() + begin, step.terms.begin() + end, params.terms);
+                  launch_early(wide_head_kernel, blocks_for(rows * 32), kThreads, 0, stream, inputs,
+                               params);
+                });
     return;
   }
   const std::vector<Addend> addends = addends_of(step.terms);
-  in_pieces(static_cast<int>(addends.size()), kMaxAddends, ends,
-            [&](int begin, int end, const Ends& piece) {
-              NarrowParams params{{}, end - begin, piece};
-              std::copy(addends.begin() + begin, addends.begin() + end, params.addends);
-              launch_early(narrow_head_kernel, blocks_for(rows), kThreads, 0, stream, inputs,
-                           params);
-            });
+  in_launches(static_cast<int>(addends.size()), kMaxAddends, ends,
+              [&](int begin, int end, const Ends& range) {
+                NarrowParams params{{}, end - begin, range};
+                std::copy(addends.begin() + begin, addends.begin() + end, params.addends);
+                launch_early(narrow_head_kernel, blocks_for(rows), kThreads, 0, stream, inputs,
+                             params);
+              });
 }
 
 }  // namespace dpiframe

@@ -1,7 +1,7 @@
 // The end of every model: logit = bias + sum of terms; score = 1 / (1 + exp(-logit)). float32.
 //
 // A term is sum_c a(r, c) * b(r, c) * w[c] with b and w optional: a dot with weights, a product of
-// two scalars, one scalar, the partial sums that a product's epilogue left (stored part by part).
+// two scalars, one scalar, the partial sums of a product's epilogue (stored part by part).
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -27,6 +27,6 @@ struct HeadStep {
 };
 
 // Enqueues the head over `rows` rows; the last kernel it launches is the one that takes `inputs`.
-void head(std::int64_t rows, const HeadStep& step, const RunInputs& inputs, cudaStream_t stream);
+void head(std::int64_t rows, const HeadStep& step, const BatchMemory& inputs, cudaStream_t stream);
 
 }  // namespace dpiframe

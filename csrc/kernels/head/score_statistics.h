@@ -13,10 +13,10 @@ namespace dpiframe {
 constexpr int kScoreBins = 202;
 
 struct ScoreStatistics {
-  float min;  // NaN is left out: +inf and -inf where there is nothing else
+  float min;  // of the scores that are not NaN; +inf and -inf where there are none
   float max;
-  double sum;                                      // finite just where all scores are
-  std::array<std::int64_t, kScoreBins> histogram;  // NaN, which reaches no edge, is in bin 0
+  double sum;                                      // finite if and only if all scores are
+  std::array<std::int64_t, kScoreBins> histogram;  // NaN is in bin 0
 };
 
 // One pass over scores [size], by the calling thread.

@@ -1,13 +1,13 @@
 // The bin of a score without a logarithm: score_statistics.h.
 //
-// A table of cells, each with the number of edges in the cells before it and the next edge; one
-// comparison with that edge gives the bin, as no cell holds two. A cell is the scores p whose
-// distance q to the nearer end of [0, 1] has one exponent and one value of the next 5 bits: q grows
-// by 1/64 to 1/32 in it, and by at least 1/20 from one edge to the next. 1 - p is exact for p >=
-// 0.5.
+// A cell is the scores p whose distance q to the nearer end of [0, 1] has the same exponent and the
+// same next 5 bits: q grows by 1/64 to 1/32 in a cell and by at least 1/20 from one edge to the
+// next, so a cell holds at most one edge. A table has for each cell the number of edges before it
+// and the next edge; one comparison with that edge gives the bin. 1 - p is exact for p >= 0.5.
 //
-// Scores go by blocks: one loop finds cells, ranges and sums, of several scores at once, and one
-// counts. Neighbours are counted in different histograms, so that none waits for the one before it.
+// Scores are taken in blocks: one loop finds cells, range and sum of several scores at once, one
+// counts. Neighbours are counted in different histograms, so that no count waits for the one
+// before.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -33,8 +33,8 @@ constexpr std::int32_t leading_bits(float distance) {
 constexpr std::int32_t kFirst = leading_bits(kSmallest);
 constexpr std::int32_t kHalf = leading_bits(0.5f) - kFirst + 1;  // cells
 
-// Cells of [0, 0.5), then those of [0.5, 1]. NaN and what is below 0 are in the first one, what is
-// above 1 with 1. Without branches.
+// Cells of [0, 0.5), then those of [0.5, 1]. NaN and scores below 0 are in the first cell, scores
+// above 1 in the cell of 1. Without branches.
 inline std::int32_t cell_of(float score) {
   const float other = 1.0f - score;
   const float nearer = score < other ? score : other;
@@ -74,7 +74,7 @@ CellTable cell_table() {
   return table;
 }
 
-// kLanes running results; neighbours go to different ones.
+// kLanes partial results; neighbouring scores go to different ones.
 class Lanes {
  public:
   Lanes() {

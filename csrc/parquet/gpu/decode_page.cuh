@@ -1,15 +1,14 @@
-// The values of one page, unpacked or stored as they are: PLAIN numbers, or indices of a
-// dictionary.
+// Decodes one data page: PLAIN numbers, or indices into a dictionary page.
 //
-// All lanes of a warp work on one page. Runs are found up to 32 at a time and then their values
-// are gathered, whichever run each belongs to: lanes own neighbouring values, so that out is
-// written coalesced however short the runs are, and a lane has several gathers under way.
+// All lanes of a warp work on one page. Up to 32 runs are parsed at a time and then their values
+// are gathered, whichever run each belongs to: lanes own neighbouring values, so that stores are
+// coalesced however short the runs are, and a lane has several loads in flight.
 //
-// Whatever a page holds, nothing outside its bytes, its dictionary's and its rows of its column is
-// touched, but for the rest of the aligned words of 4 bytes that its first and last byte lie in.
+// Whatever a page holds, only its own bytes, its dictionary's and its rows of its column are
+// accessed, and the rest of the aligned 4-byte words in which its first and last byte lie.
 #pragma once
 
-#include "parquet/gpu/page_runs.cuh"
+#include "parquet/gpu/rle_bit_packed.cuh"
 
 namespace dpiframe::pages {
 
@@ -18,14 +17,15 @@ constexpr int kMostValues = 1024;  // no more runs are found ahead of so many va
 
 // A unit's pages and where their bytes are.
 struct Unit {
-  const parquet::StoredPage* pages;
-  const std::uint8_t* packed;
-  const std::uint8_t* unpacked;
+  const parquet::Page* pages;
+  const std::uint8_t* compressed;
+  const std::uint8_t* uncompressed;
 };
 
-DPIF_EVERYWHERE PageBytes bytes_of(const Unit& unit, const parquet::StoredPage& page) {
-  return page.compressed ? PageBytes{unit.unpacked + page.unpacked_at, page.unpacked_bytes}
-                         : PageBytes{unit.packed + page.packed_at, page.packed_bytes};
+DPIF_HOST_DEVICE PageBytes bytes_of(const Unit& unit, const parquet::Page& page) {
+  return page.compressed
+             ? PageBytes{unit.uncompressed + page.uncompressed_at, page.uncompressed_bytes}
+             : PageBytes{unit.compressed + page.compressed_at, page.compressed_bytes};
 }
 
 struct Dictionary {
@@ -34,13 +34,13 @@ struct Dictionary {
 };
 
 template <class Number>
-DPIF_EVERYWHERE bool is_aligned(const std::uint8_t* numbers) {
+DPIF_HOST_DEVICE bool is_aligned(const std::uint8_t* numbers) {
   return reinterpret_cast<std::uintptr_t>(numbers) % sizeof(Number) == 0;
 }
 
 // Number i of those that lie at `numbers`. As `bits_at`, without branches.
 template <class Number, bool kAligned>
-DPIF_EVERYWHERE Number number_at(const std::uint8_t* numbers, std::uint32_t i) {
+DPIF_HOST_DEVICE Number number_at(const std::uint8_t* numbers, std::uint32_t i) {
   const std::uint8_t* at = numbers + std::int64_t{i} * static_cast<int>(sizeof(Number));
   if constexpr (kAligned) {
     return load<Number>(at);
@@ -59,7 +59,7 @@ DPIF_EVERYWHERE Number number_at(const std::uint8_t* numbers, std::uint32_t i) {
 }
 
 template <class Number, bool kAligned>
-DPIF_EVERYWHERE void copy_numbers(const std::uint8_t* numbers, std::int32_t count, Number* out) {
+DPIF_HOST_DEVICE void copy_numbers(const std::uint8_t* numbers, std::int32_t count, Number* out) {
   constexpr int kStep = 2 * kAtATime;
   for (int i = lanes::index(); i < count; i += lanes::kCount * kStep) {
     Number found[kStep];
@@ -75,8 +75,8 @@ DPIF_EVERYWHERE void copy_numbers(const std::uint8_t* numbers, std::int32_t coun
 // Writes the values [first, last) of the page, which are those of `runs`; returns whether their
 // indices are inside the dictionary.
 template <class Number, bool kAligned>
-DPIF_EVERYWHERE bool gather(const Run* runs, const std::uint8_t* words, std::int32_t first,
-                            std::int32_t last, const Dictionary& dictionary, Number* out) {
+DPIF_HOST_DEVICE bool gather(const Run* runs, const std::uint8_t* words, std::int32_t first,
+                             std::int32_t last, const Dictionary& dictionary, Number* out) {
   bool inside = true;
   Run run = *runs;
   for (int i = first + lanes::index(); i < last; i += lanes::kCount * kAtATime) {
@@ -104,8 +104,8 @@ DPIF_EVERYWHERE bool gather(const Run* runs, const std::uint8_t* words, std::int
 
 // Values that are indices: the width of one in a byte, then runs.
 template <class Number, bool kAligned>
-DPIF_EVERYWHERE bool look_up(PageBytes bytes, std::int32_t count, const Dictionary& dictionary,
-                             Scratch& scratch, Number* out) {
+DPIF_HOST_DEVICE bool look_up(PageBytes bytes, std::int32_t count, const Dictionary& dictionary,
+                              Scratch& scratch, Number* out) {
   if (count == 0) return true;
   const std::uint32_t width = bytes.size > 0 ? bytes.begin[0] : 255;
   if (width > 32 || dictionary.size == 0) return false;
@@ -128,7 +128,7 @@ DPIF_EVERYWHERE bool look_up(PageBytes bytes, std::int32_t count, const Dictiona
 }
 
 // Whether levels of one bit are 1 for `count` values: none is null.
-DPIF_EVERYWHERE bool all_ones(PageBytes levels, std::int32_t count, Scratch& scratch) {
+DPIF_HOST_DEVICE bool all_ones(PageBytes levels, std::int32_t count, Scratch& scratch) {
   RunReader reader(levels, 1, scratch.window);
   bool present = true;
   for (std::int32_t first = 0; first < count;) {
@@ -148,7 +148,7 @@ DPIF_EVERYWHERE bool all_ones(PageBytes levels, std::int32_t count, Scratch& scr
 }
 
 // Steps over the levels: their length in 4 bytes, then they themselves.
-DPIF_EVERYWHERE bool pass_levels(PageBytes& bytes, std::int32_t count, Scratch& scratch) {
+DPIF_HOST_DEVICE bool pass_levels(PageBytes& bytes, std::int32_t count, Scratch& scratch) {
   if (bytes.size < 4) return false;
   std::uint32_t size = 0;
   for (int b = 0; b < 4; ++b) size |= std::uint32_t{bytes.begin[b]} << (8 * b);
@@ -162,8 +162,8 @@ DPIF_EVERYWHERE bool pass_levels(PageBytes& bytes, std::int32_t count, Scratch& 
 // Writes a page of data to out [columns, rows]; false where it is not what it should be, or holds
 // nulls: its rows may then be anything.
 template <class Number>
-DPIF_EVERYWHERE bool decode_page(const Unit& unit, const parquet::StoredPage& page,
-                                 std::int64_t rows, Scratch& scratch, Number* out) {
+DPIF_HOST_DEVICE bool decode_page(const Unit& unit, const parquet::Page& page, std::int64_t rows,
+                                  Scratch& scratch, Number* out) {
   PageBytes bytes = bytes_of(unit, page);
   if (page.levels && !pass_levels(bytes, page.values, scratch)) return false;
   Number* to = out + page.column * rows + page.row;
@@ -177,7 +177,7 @@ DPIF_EVERYWHERE bool decode_page(const Unit& unit, const parquet::StoredPage& pa
   }
   Dictionary dictionary{nullptr, 0};
   if (page.dictionary >= 0) {
-    const parquet::StoredPage& words = unit.pages[page.dictionary];
+    const parquet::Page& words = unit.pages[page.dictionary];
     dictionary = {bytes_of(unit, words).begin, static_cast<std::uint32_t>(words.values)};
   }
   return is_aligned<Number>(dictionary.numbers)

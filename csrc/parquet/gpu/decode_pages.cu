@@ -1,6 +1,6 @@
-// Unpacked pages become columns of numbers; decode_pages.h, decode_page.cuh.
+// Decompressed pages become columns of numbers; decode_pages.h, decode_page.cuh.
 //
-// A warp owns a page, a block four of them. Bytes: each page is read once, each number is written
+// A warp owns a page, a CTA four of them. Bytes: each page is read once, each number is written
 // once; a dictionary is read number by number, and stays in the caches.
 #include <algorithm>
 
@@ -21,9 +21,9 @@ __global__ void __launch_bounds__(kThreads)
   const auto warp = static_cast<int>(threadIdx.x / 32);
   const std::int64_t p = static_cast<std::int64_t>(blockIdx.x) * kWarps + warp;
   if (p >= params.num_pages) return;
-  const parquet::StoredPage page = params.pages[p];
+  const parquet::Page page = params.pages[p];
   if (page.kind == parquet::PageKind::kDictionary) return;
-  const pages::Unit unit{params.pages, params.packed, params.unpacked};
+  const pages::Unit unit{params.pages, params.compressed, params.uncompressed};
   auto* out = static_cast<Number*>(params.out);
   const bool good = pages::decode_page(unit, page, params.rows, scratch[warp], out);
   if (!good && lanes::index() == 0) atomicOr(params.failed, 1u);

@@ -1,9 +1,9 @@
-"""Pass for a device: what a product reads begins at a column that is a multiple of 8.
+"""Pass for a device: the operand of a product begins at a column that is a multiple of 8.
 
-16-byte accesses (8 halves) and the tensor copy engine need that. Where several outputs of one
-merged product lie side by side and an odd width pushes a later one off, the columns are laid out
-anew: operands of products first, each at a multiple of 8, then the rest. The product's weight gets
-its rows in that order, with rows of zeros in the gaps.
+16-byte accesses (8 halves) and TMA tensor copies need that. Where several outputs of one merged
+product are side by side and an odd width misaligns a later one, the columns are laid out anew:
+operands of products first, each at a multiple of 8, then the others. The rows of the product's
+weight follow that order, with rows of zeros in the gaps.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from dpiframe_core.engine.cuda.steps import FusedLinear
-from dpiframe_core.program.rewrite import readers
-from dpiframe_core.program.steps import Linear, Program, View, Weight, changed
+from dpiframe_core.program.program import Program
+from dpiframe_core.program.steps import FusedLinear, Linear
+from dpiframe_core.program.views import View, Weight
 
 ALIGNMENT = 8
 
@@ -62,7 +62,7 @@ def _aligned(program: Program, step: Linear | FusedLinear, out: View) -> Program
         for s in program.steps
     ]
     buffers = {**program.buffers, out.buffer: width}
-    return changed(program, steps=tuple(steps), buffers=buffers, weights=weights)
+    return program.changed(steps=tuple(steps), buffers=buffers, weights=weights)
 
 
 def _laid_out(
@@ -87,7 +87,7 @@ def _segments(program: Program, step: Linear | FusedLinear, out: View) -> list[R
     """Ranges that must stay together: what is read at once, or has an epilogue in common."""
     ranges = [
         (v.start, v.start + v.width)
-        for s in readers(program, out)
+        for s in program.readers(out)
         for v in s.reads()
         if v.buffer == out.buffer
     ]

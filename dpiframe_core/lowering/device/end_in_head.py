@@ -1,8 +1,10 @@
-"""Pass for a device: the last step is a Head, since it is a Head that hands out the scores."""
+"""Pass for a device: the last step is a Head, since the head's kernel writes the scores."""
 
 from __future__ import annotations
 
-from dpiframe_core.program.steps import Head, Program, View, changed
+from dpiframe_core.program.program import Program
+from dpiframe_core.program.steps import Head
+from dpiframe_core.program.views import View
 
 
 def end_in_head(program: Program) -> Program:
@@ -12,4 +14,4 @@ def end_in_head(program: Program) -> Program:
     out = View("head.logit", 0, 1)
     head = Head("head.logit", (), (program.output,), (), None, out)
     buffers = {**program.buffers, out.buffer: 1}
-    return changed(program, steps=(*program.steps, head), buffers=buffers, output=out)
+    return program.changed(steps=(*program.steps, head), buffers=buffers, output=out)

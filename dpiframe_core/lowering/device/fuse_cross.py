@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dpiframe_core.engine.cuda.steps import FusedLinear
-from dpiframe_core.program.rewrite import only_reader
-from dpiframe_core.program.steps import CrossCombine, Linear, Program, Step, View, changed
+from dpiframe_core.program.program import Program
+from dpiframe_core.program.steps import CrossCombine, FusedLinear, Linear, Step
+from dpiframe_core.program.views import View
 
 
 def fuse_cross(program: Program) -> Program:
@@ -30,7 +30,7 @@ def _fused(program: Program, combine: Step) -> Program:
     relu = any(a < start + combine.wx.width and start < b for a, b in linear.relu)
     if relu or (isinstance(linear, FusedLinear) and linear.x0 is not None):
         return program
-    if only_reader(program, combine.wx) is not combine or not _ready(program, linear, combine):
+    if program.only_reader(combine.wx) is not combine or not _ready(program, linear, combine):
         return program
     whole = combine.out == View(combine.out.buffer, 0, program.buffers[combine.out.buffer])
     out = linear.out
@@ -49,7 +49,7 @@ def _fused(program: Program, combine: Step) -> Program:
         return moved.columns(view.start, view.width)
 
     steps = [fused if s is linear else s for s in program.steps if s is not combine]
-    return changed(program, steps=tuple(s.map_views(place) for s in steps))
+    return program.changed(steps=tuple(s.map_views(place) for s in steps))
 
 
 def as_fused(linear: Linear | FusedLinear) -> FusedLinear:
@@ -62,11 +62,7 @@ def as_fused(linear: Linear | FusedLinear) -> FusedLinear:
 
 
 def _makes(step: Step, view: View) -> bool:
-    if not isinstance(step, (Linear, FusedLinear)) or step.out is None:
-        return False
-    out = step.out
-    ends = view.start + view.width <= out.start + out.width
-    return view.buffer == out.buffer and view.start >= out.start and ends
+    return isinstance(step, (Linear, FusedLinear)) and bool(step.out and step.out.contains(view))
 
 
 def _ready(program: Program, linear: Step, combine: CrossCombine) -> bool:

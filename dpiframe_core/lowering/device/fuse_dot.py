@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from dpiframe_core.engine.cuda.steps import FusedLinear
 from dpiframe_core.lowering.device.fuse_cross import as_fused
-from dpiframe_core.program.rewrite import readers
-from dpiframe_core.program.steps import Head, Linear, Program, Step, View, changed
+from dpiframe_core.program.program import Program
+from dpiframe_core.program.steps import FusedLinear, Head, Linear, Step
+from dpiframe_core.program.views import View
 
 
 def fuse_dot(program: Program) -> Program:
@@ -34,7 +34,7 @@ def fuse_dot(program: Program) -> Program:
         steps[linear.name] = replace(fused, head_start=start, head=weight, head_out=dot)
         scalars.append(dot)
     steps[head.name] = replace(head, dots=tuple(dots), scalars=tuple(scalars))
-    return _unread(changed(program, steps=tuple(steps.values()), buffers=buffers))
+    return _unread(program.changed(steps=tuple(steps.values()), buffers=buffers))
 
 
 def _maker(steps: Iterable[Step], view: View) -> str | None:
@@ -44,9 +44,7 @@ def _maker(steps: Iterable[Step], view: View) -> str | None:
             continue
         if isinstance(step, FusedLinear) and step.head is not None:
             continue
-        out = step.out
-        inside = out.start <= view.start and view.start + view.width <= out.start + out.width
-        if view.buffer == out.buffer and inside:
+        if step.out.contains(view):
             return step.name
     return None
 
@@ -55,8 +53,8 @@ def _unread(program: Program) -> Program:
     """Products whose output nothing reads any more do not store it."""
     steps = [
         replace(s, out=None)
-        if isinstance(s, FusedLinear) and s.head and s.out and not readers(program, s.out)
+        if isinstance(s, FusedLinear) and s.head and s.out and not program.readers(s.out)
         else s
         for s in program.steps
     ]
-    return changed(program, steps=tuple(steps))
+    return program.changed(steps=tuple(steps))

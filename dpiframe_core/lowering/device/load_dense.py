@@ -1,16 +1,16 @@
-"""Pass for a device: dense features, which arrive as columns [N, B], become rows in one step."""
+"""Pass for a device: one step turns the dense features [N, B] of the batch to [B, N]."""
 
 from __future__ import annotations
 
-from dpiframe_core.engine.cuda.steps import LoadDense
-from dpiframe_core.model.modules import DENSE
-from dpiframe_core.program.steps import Program, View, changed
+from dpiframe_core.program.program import Program
+from dpiframe_core.program.steps import LoadDense
+from dpiframe_core.program.views import DENSE, View
 
 ROWS = "dense.rows"
 
 
 def load_dense(program: Program) -> Program:
-    """Put a LoadDense first; all others read its output."""
+    """Put a LoadDense first; all other steps read its output."""
     if not program.num_dense or not any(
         v.buffer == DENSE for s in program.steps for v in s.reads()
     ):
@@ -22,8 +22,7 @@ def load_dense(program: Program) -> Program:
     width = program.num_dense
     load = LoadDense("load_dense", View(DENSE, 0, width), View(ROWS, 0, width))
     steps = (load, *(step.map_views(place) for step in program.steps))
-    return changed(
-        program,
+    return program.changed(
         steps=steps,
         buffers={**program.buffers, ROWS: width},
         output=place(program.output),

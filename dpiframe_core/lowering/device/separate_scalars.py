@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dpiframe_core.engine.cuda.steps import FusedLinear
-from dpiframe_core.program.steps import Copy, Linear, Lookup, Program, Step, View, changed
+from dpiframe_core.program.program import Program
+from dpiframe_core.program.steps import Copy, FusedLinear, Linear, Lookup, Step
+from dpiframe_core.program.views import View
 
 
 def separate_scalars(program: Program) -> Program:
@@ -32,4 +33,4 @@ def separate_scalars(program: Program) -> Program:
         fm_out = step.fm_out and own.get(step.fm_out, step.fm_out)
         wide_out = step.wide_out and own.get(step.wide_out, step.wide_out)
         steps += [replace(step, fm_out=fm_out, wide_out=wide_out), *copies]
-    return changed(program, steps=tuple(steps), buffers=buffers)
+    return program.changed(steps=tuple(steps), buffers=buffers)

@@ -5,13 +5,12 @@ from typing import Annotated
 from pydantic import Field
 
 from dpiframe_core.model.modules.base import (
-    DENSE,
     BaseModule,
     Inputs,
     Parameter,
-    SpecPart,
+    TensorInputs,
     Value,
-    problems,
+    ViewInputs,
 )
 from dpiframe_core.model.modules.cross_v1 import CrossV1
 from dpiframe_core.model.modules.cross_v2 import CrossV2
@@ -28,7 +27,6 @@ Module = Annotated[
 ]
 
 __all__ = [
-    "DENSE",
     "FM",
     "MLP",
     "Add",
@@ -42,8 +40,8 @@ __all__ = [
     "Linear",
     "Module",
     "Parameter",
-    "SpecPart",
+    "TensorInputs",
     "Value",
+    "ViewInputs",
     "Wide",
-    "problems",
 ]

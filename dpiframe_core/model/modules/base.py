@@ -6,20 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
+from pydantic import StringConstraints
 
 from dpiframe_core.errors import SpecError
+from dpiframe_core.model.fields import NAME_PATTERN, FieldSpec, SpecPart
+from dpiframe_core.program.builder import ProgramBuilder
+from dpiframe_core.program.views import View, Weight
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from dpiframe_core.model.spec import ModelSpec
-    from dpiframe_core.program.builder import ProgramBuilder
-    from dpiframe_core.program.steps import View
-
-DENSE = "dense"  # the name under which modules read the dense features [B, N]
-
-ModuleName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_\-]*$")]
+ModuleName = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 
 
 @dataclass(frozen=True)
@@ -45,7 +42,15 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a module's reference computation sees: its inputs [B, W_i], the ids [F, B]."""
+    """What a module reads: the spec's fields, whose ids it may look up, and its inputs' shapes."""
+
+    fields: tuple[FieldSpec, ...]
+    shapes: list[Value]
+
+
+@dataclass(frozen=True)
+class TensorInputs(Inputs):
+    """What the reference computation reads: inputs [B, W_i] and ids [F, B]."""
 
     values: list[Tensor]
     ids: Tensor
@@ -53,26 +58,11 @@ class Inputs:
     sparse: bool = False  # gradients of tables are sparse (for torch.optim.SparseAdam)
 
 
-class SpecPart(BaseModel):
-    """Plain data of a spec: frozen, no unknown keys. SpecError says what does not fit."""
+@dataclass(frozen=True)
+class ViewInputs(Inputs):
+    """What lowering reads: where the inputs are in the program."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    def __init__(self, **data: Any) -> None:
-        try:
-            super().__init__(**data)
-        except ValidationError as error:
-            raise SpecError(problems(error)) from None
-
-
-def problems(error: ValidationError) -> str:
-    """What pydantic found, in one line: `place: what is wrong; place: ...`."""
-    lines = []
-    for found in error.errors():
-        place = ".".join(map(str, found["loc"]))
-        text = found["msg"].removeprefix("Value error, ")
-        lines.append(f"{place}: {text}" if place else text)
-    return "; ".join(lines)
+    views: list[View]
 
 
 class BaseModule(SpecPart):
@@ -81,29 +71,33 @@ class BaseModule(SpecPart):
     name: ModuleName
     inputs: tuple[str, ...] = ()
 
-    def infer(self, spec: ModelSpec, inputs: list[Value]) -> Value:
+    def infer(self, x: Inputs) -> Value:
         """Shape of the output, or SpecError when the inputs do not fit."""
         raise NotImplementedError
 
-    def parameters(self, spec: ModelSpec, inputs: list[Value]) -> dict[str, Parameter]:
+    def parameters(self, x: Inputs) -> dict[str, Parameter]:
         """Weights by their name inside the module."""
         return {}
 
-    def forward(self, weights: Mapping[str, Tensor], x: Inputs, spec: ModelSpec) -> Tensor:
+    def forward(self, weights: Mapping[str, Tensor], x: TensorInputs) -> Tensor:
         """The unlowered computation with plain torch operations: [B, W_i] -> [B, width]."""
         raise NotImplementedError
 
-    def lower(self, build: ProgramBuilder, inputs: list[View]) -> View:
-        """Append the steps of this module to a program; return where its output lies."""
+    def lower(self, build: ProgramBuilder, x: ViewInputs) -> View:
+        """Append the steps of this module to a program; returns where its output is."""
         raise NotImplementedError
 
-    def one_input(self, inputs: list[Value]) -> Value:
+    def weight(self, part: str) -> Weight:
+        """The program's name of a weight of this module."""
+        return Weight(f"{self.name}/{part}")
+
+    def one_input(self, x: Inputs) -> Value:
         """The only input, or SpecError."""
-        if len(inputs) != 1:
-            raise SpecError(f"module {self.name} takes one input, got {len(inputs)}")
-        if inputs[0].width == 0:
+        if len(x.shapes) != 1:
+            raise SpecError(f"module {self.name} takes one input, got {len(x.shapes)}")
+        if x.shapes[0].width == 0:
             raise SpecError(f"module {self.name}: its input {self.inputs[0]} is 0 wide")
-        return inputs[0]
+        return x.shapes[0]
 
 
 def normal(std: float) -> Callable[[Tensor], Any]:
@@ -122,7 +116,7 @@ def constant(value: float) -> Callable[[Tensor], Any]:
 
 
 def _init() -> Any:
-    """torch.nn.init. Who only asks a spec for its shapes need not wait for torch."""
+    """torch.nn.init, imported late: shapes alone are known without torch."""
     from torch.nn import init
 
     return init

@@ -7,14 +7,22 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from dpiframe_core.model.modules.base import BaseModule, Inputs, Parameter, Value, constant, xavier
+from dpiframe_core.model.modules.base import (
+    BaseModule,
+    Inputs,
+    Parameter,
+    TensorInputs,
+    Value,
+    ViewInputs,
+    constant,
+    xavier,
+)
+from dpiframe_core.program import steps as p
+from dpiframe_core.program.builder import ProgramBuilder
+from dpiframe_core.program.views import View
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from dpiframe_core.model.spec import ModelSpec
-    from dpiframe_core.program.builder import ProgramBuilder
-    from dpiframe_core.program.steps import View
 
 
 class CrossV1(BaseModule):
@@ -23,27 +31,27 @@ class CrossV1(BaseModule):
     op: Literal["cross_v1"] = "cross_v1"
     layers: int = Field(ge=1, le=64)
 
-    def infer(self, spec: ModelSpec, inputs: list[Value]) -> Value:
-        return Value((self.one_input(inputs).width,))
+    def infer(self, x: Inputs) -> Value:
+        return Value((self.one_input(x).width,))
 
-    def parameters(self, spec: ModelSpec, inputs: list[Value]) -> dict[str, Parameter]:
-        width = self.one_input(inputs).width
+    def parameters(self, x: Inputs) -> dict[str, Parameter]:
+        width = self.one_input(x).width
         parameters = {}
         for layer in range(self.layers):
             parameters[f"{layer}/weight"] = Parameter((1, width), xavier)
             parameters[f"{layer}/bias"] = Parameter((width,), constant(0.0))
         return parameters
 
-    def forward(self, weights: Mapping[str, Tensor], x: Inputs, spec: ModelSpec) -> Tensor:
+    def forward(self, weights: Mapping[str, Tensor], x: TensorInputs) -> Tensor:
         x0 = xl = x.values[0]
         for layer in range(self.layers):
             xl = x0 * (xl @ weights[f"{layer}/weight"].T) + weights[f"{layer}/bias"] + xl
         return xl
 
-    def lower(self, build: ProgramBuilder, inputs: list[View]) -> View:
-        x0 = xl = inputs[0]
+    def lower(self, build: ProgramBuilder, x: ViewInputs) -> View:
+        x0 = xl = x.views[0]
         for layer in range(self.layers):
-            weight = build.weight_name(self, f"{layer}/weight")
-            bias = build.weight_name(self, f"{layer}/bias")
-            xl = build.cross_v1(f"{self.name}.{layer}", x0, xl, weight, bias)
+            name = f"{self.name}.{layer}"
+            weight, bias = self.weight(f"{layer}/weight"), self.weight(f"{layer}/bias")
+            xl = build.add(p.CrossV1(name, x0, xl, weight, bias, build.buffer(name, x0.width)))
         return xl

@@ -7,14 +7,22 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from dpiframe_core.model.modules.base import BaseModule, Inputs, Parameter, Value, constant, xavier
+from dpiframe_core.model.modules.base import (
+    BaseModule,
+    Inputs,
+    Parameter,
+    TensorInputs,
+    Value,
+    ViewInputs,
+    constant,
+    xavier,
+)
+from dpiframe_core.program import steps as p
+from dpiframe_core.program.builder import ProgramBuilder
+from dpiframe_core.program.views import View
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from dpiframe_core.model.spec import ModelSpec
-    from dpiframe_core.program.builder import ProgramBuilder
-    from dpiframe_core.program.steps import View
 
 
 class CrossV2(BaseModule):
@@ -23,18 +31,18 @@ class CrossV2(BaseModule):
     op: Literal["cross_v2"] = "cross_v2"
     layers: int = Field(ge=1, le=64)
 
-    def infer(self, spec: ModelSpec, inputs: list[Value]) -> Value:
-        return Value((self.one_input(inputs).width,))
+    def infer(self, x: Inputs) -> Value:
+        return Value((self.one_input(x).width,))
 
-    def parameters(self, spec: ModelSpec, inputs: list[Value]) -> dict[str, Parameter]:
-        width = self.one_input(inputs).width
+    def parameters(self, x: Inputs) -> dict[str, Parameter]:
+        width = self.one_input(x).width
         parameters = {}
         for layer in range(self.layers):
             parameters[f"{layer}/weight"] = Parameter((width, width), xavier)
             parameters[f"{layer}/bias"] = Parameter((width,), constant(0.0))
         return parameters
 
-    def forward(self, weights: Mapping[str, Tensor], x: Inputs, spec: ModelSpec) -> Tensor:
+    def forward(self, weights: Mapping[str, Tensor], x: TensorInputs) -> Tensor:
         from torch.nn import functional
 
         x0 = xl = x.values[0]
@@ -43,11 +51,12 @@ class CrossV2(BaseModule):
             xl = x0 * wx + xl
         return xl
 
-    def lower(self, build: ProgramBuilder, inputs: list[View]) -> View:
-        x0 = xl = inputs[0]
+    def lower(self, build: ProgramBuilder, x: ViewInputs) -> View:
+        x0 = xl = x.views[0]
         for layer in range(self.layers):
-            weight = build.weight_name(self, f"{layer}/weight")
-            bias = build.weight_name(self, f"{layer}/bias")
-            wx = build.linear(f"{self.name}.{layer}.product", xl, weight, bias)
-            xl = build.cross_combine(f"{self.name}.{layer}", x0, wx, xl)
+            name = f"{self.name}.{layer}"
+            weight, bias = self.weight(f"{layer}/weight"), self.weight(f"{layer}/bias")
+            out = build.buffer(f"{name}.product", x0.width)
+            wx = build.add(p.Linear(out.buffer, xl, weight, bias, out))
+            xl = build.add(p.CrossCombine(name, x0, wx, xl, build.buffer(name, x0.width)))
         return xl

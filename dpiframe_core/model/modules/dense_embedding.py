@@ -7,14 +7,21 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from dpiframe_core.model.modules.base import BaseModule, Inputs, Parameter, Value, normal
+from dpiframe_core.model.modules.base import (
+    BaseModule,
+    Inputs,
+    Parameter,
+    TensorInputs,
+    Value,
+    ViewInputs,
+    normal,
+)
+from dpiframe_core.program import steps as p
+from dpiframe_core.program.builder import ProgramBuilder
+from dpiframe_core.program.views import View
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from dpiframe_core.model.spec import ModelSpec
-    from dpiframe_core.program.builder import ProgramBuilder
-    from dpiframe_core.program.steps import View
 
 
 class DenseEmbedding(BaseModule):
@@ -23,14 +30,16 @@ class DenseEmbedding(BaseModule):
     op: Literal["dense_embedding"] = "dense_embedding"
     dim: int = Field(ge=1, le=4096)
 
-    def infer(self, spec: ModelSpec, inputs: list[Value]) -> Value:
-        return Value((self.dim,) * self.one_input(inputs).width)
+    def infer(self, x: Inputs) -> Value:
+        return Value((self.dim,) * self.one_input(x).width)
 
-    def parameters(self, spec: ModelSpec, inputs: list[Value]) -> dict[str, Parameter]:
-        return {"weight": Parameter((self.one_input(inputs).width, self.dim), normal(0.01))}
+    def parameters(self, x: Inputs) -> dict[str, Parameter]:
+        return {"weight": Parameter((self.one_input(x).width, self.dim), normal(0.01))}
 
-    def forward(self, weights: Mapping[str, Tensor], x: Inputs, spec: ModelSpec) -> Tensor:
+    def forward(self, weights: Mapping[str, Tensor], x: TensorInputs) -> Tensor:
         return (x.values[0].unsqueeze(2) * weights["weight"]).flatten(1)
 
-    def lower(self, build: ProgramBuilder, inputs: list[View]) -> View:
-        return build.outer(self.name, inputs[0], build.weight_name(self, "weight"))
+    def lower(self, build: ProgramBuilder, x: ViewInputs) -> View:
+        dense = x.views[0]
+        out = build.buffer(self.name, dense.width * self.dim)
+        return build.add(p.Outer(self.name, dense, self.weight("weight"), out))

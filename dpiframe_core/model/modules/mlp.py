@@ -7,14 +7,22 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from dpiframe_core.model.modules.base import BaseModule, Inputs, Parameter, Value, constant, xavier
+from dpiframe_core.model.modules.base import (
+    BaseModule,
+    Inputs,
+    Parameter,
+    TensorInputs,
+    Value,
+    ViewInputs,
+    constant,
+    xavier,
+)
+from dpiframe_core.program import steps as p
+from dpiframe_core.program.builder import ProgramBuilder
+from dpiframe_core.program.views import View
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from dpiframe_core.model.spec import ModelSpec
-    from dpiframe_core.program.builder import ProgramBuilder
-    from dpiframe_core.program.steps import View
 
 Width = Annotated[int, Field(ge=1, le=65536)]
 
@@ -30,12 +38,12 @@ class MLP(BaseModule):
     batch_norm_eps: float = Field(default=1e-5, gt=0)
     dropout: float = Field(default=0.0, ge=0, lt=1)
 
-    def infer(self, spec: ModelSpec, inputs: list[Value]) -> Value:
-        self.one_input(inputs)
+    def infer(self, x: Inputs) -> Value:
+        self.one_input(x)
         return Value((self.hidden[-1],))
 
-    def parameters(self, spec: ModelSpec, inputs: list[Value]) -> dict[str, Parameter]:
-        parameters, width = {}, self.one_input(inputs).width
+    def parameters(self, x: Inputs) -> dict[str, Parameter]:
+        parameters, width = {}, self.one_input(x).width
         for layer, units in enumerate(self.hidden):
             parameters[f"{layer}/weight"] = Parameter((units, width), xavier)
             parameters[f"{layer}/bias"] = Parameter((units,), constant(0.0))
@@ -47,7 +55,7 @@ class MLP(BaseModule):
             width = units
         return parameters
 
-    def forward(self, weights: Mapping[str, Tensor], x: Inputs, spec: ModelSpec) -> Tensor:
+    def forward(self, weights: Mapping[str, Tensor], x: TensorInputs) -> Tensor:
         import torch
         from torch.nn import functional
 
@@ -62,17 +70,17 @@ class MLP(BaseModule):
             h = functional.dropout(torch.relu(h), self.dropout, x.training)
         return h
 
-    def lower(self, build: ProgramBuilder, inputs: list[View]) -> View:
-        h = inputs[0]
-        for layer in range(len(self.hidden)):
-            name = f"{self.name}.{layer}"
-            weight = build.weight_name(self, f"{layer}/weight")
-            h = build.linear(name, h, weight, build.weight_name(self, f"{layer}/bias"))
+    def lower(self, build: ProgramBuilder, x: ViewInputs) -> View:
+        h = x.views[0]
+        for layer, units in enumerate(self.hidden):
+            name, weight = f"{self.name}.{layer}", self.weight(f"{layer}/weight")
+            bias, out = self.weight(f"{layer}/bias"), build.buffer(name, units)
+            h = build.add(p.Linear(name, h, weight, bias, out))
             if self.batch_norm:
-                bn = [
-                    build.weight_name(self, f"{layer}/bn/{part}")
-                    for part in ("weight", "bias", "mean", "var")
-                ]
-                h = build.batch_norm(f"{name}.bn", h, bn, self.batch_norm_eps)
-            h = build.relu(f"{name}.relu", h)
+                name = f"{self.name}.{layer}.bn"
+                parts = [self.weight(f"{layer}/bn/{n}") for n in ("weight", "bias", "mean", "var")]
+                out = build.buffer(name, units)
+                h = build.add(p.BatchNorm(name, h, tuple(parts), self.batch_norm_eps, out))
+            name = f"{self.name}.{layer}.relu"
+            h = build.add(p.Relu(name, h, build.buffer(name, units)))
         return h

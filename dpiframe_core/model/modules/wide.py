@@ -6,14 +6,22 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 from dpiframe_core.errors import SpecError
-from dpiframe_core.model.modules.base import BaseModule, Inputs, Parameter, Value, constant, normal
+from dpiframe_core.model.modules.base import (
+    BaseModule,
+    Inputs,
+    Parameter,
+    TensorInputs,
+    Value,
+    ViewInputs,
+    constant,
+    normal,
+)
+from dpiframe_core.program import steps as p
+from dpiframe_core.program.builder import ProgramBuilder
+from dpiframe_core.program.views import View
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from dpiframe_core.model.spec import ModelSpec
-    from dpiframe_core.program.builder import ProgramBuilder
-    from dpiframe_core.program.steps import View
 
 
 class Wide(BaseModule):
@@ -22,47 +30,48 @@ class Wide(BaseModule):
     op: Literal["wide"] = "wide"
     bias: bool = True
 
-    def infer(self, spec: ModelSpec, inputs: list[Value]) -> Value:
-        if len(inputs) > 1:
-            raise SpecError(f"module {self.name} takes at most one input, got {len(inputs)}")
-        if not spec.fields and not inputs:
+    def infer(self, x: Inputs) -> Value:
+        if len(x.shapes) > 1:
+            raise SpecError(f"module {self.name} takes at most one input, got {len(x.shapes)}")
+        if not x.fields and not x.shapes:
             raise SpecError(f"module {self.name}: there are neither fields nor an input")
         return Value((1,))
 
-    def parameters(self, spec: ModelSpec, inputs: list[Value]) -> dict[str, Parameter]:
+    def parameters(self, x: Inputs) -> dict[str, Parameter]:
         parameters = {
-            f"tables/{field.table}": Parameter((field.rows, 1), normal(0.01))
-            for field in spec.fields
+            f"tables/{field.table}": Parameter((field.rows, 1), normal(0.01)) for field in x.fields
         }
-        if inputs:
-            parameters["dense"] = Parameter((1, inputs[0].width), normal(0.01))
+        if x.shapes:
+            parameters["dense"] = Parameter((1, x.shapes[0].width), normal(0.01))
         if self.bias:
             parameters["bias"] = Parameter((1,), constant(0.0))
         return parameters
 
-    def forward(self, weights: Mapping[str, Tensor], x: Inputs, spec: ModelSpec) -> Tensor:
+    def forward(self, weights: Mapping[str, Tensor], x: TensorInputs) -> Tensor:
         import torch
         from torch.nn import functional
 
-        rows = [
+        terms = [
             functional.embedding(x.ids[i], weights[f"tables/{field.table}"], sparse=x.sparse)
-            for i, field in enumerate(spec.fields)
+            for i, field in enumerate(x.fields)
         ]
         if x.values:
-            rows.append(x.values[0] @ weights["dense"].T)
-        out = torch.stack(rows).sum(0)
+            terms.append(x.values[0] @ weights["dense"].T)
+        out = torch.stack(terms).sum(0)
         return out + weights["bias"] if self.bias else out
 
-    def lower(self, build: ProgramBuilder, inputs: list[View]) -> View:
+    def lower(self, build: ProgramBuilder, x: ViewInputs) -> View:
         parts = []
-        if build.spec.fields:
-            tables = [
-                (i, build.weight_name(self, f"tables/{field.table}"))
-                for i, field in enumerate(build.spec.fields)
-            ]
-            parts.append(build.wide_lookup(f"{self.name}.ids", tables))
-        if inputs:
-            weight = build.weight_name(self, "dense")
-            parts.append(build.linear(f"{self.name}.dense", inputs[0], weight, None))
-        bias = build.weight_name(self, "bias") if self.bias else None
-        return build.add(self.name, parts, bias)
+        if x.fields:
+            name = f"{self.name}.ids"
+            slots = tuple(
+                p.Slot(i, None, 0, 0, wide=self.weight(f"tables/{field.table}"))
+                for i, field in enumerate(x.fields)
+            )
+            parts.append(build.add(p.Lookup(name, slots, None, wide_out=build.buffer(name, 1))))
+        if x.views:
+            name, weight = f"{self.name}.dense", self.weight("dense")
+            out = build.buffer(name, 1)
+            parts.append(build.add(p.Linear(name, x.views[0], weight, None, out)))
+        bias = self.weight("bias") if self.bias else None
+        return build.add(p.Add(self.name, tuple(parts), bias, build.buffer(self.name, 1)))

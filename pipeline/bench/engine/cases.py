@@ -1,7 +1,8 @@
-"""What is measured: a model of the Criteo Kaggle shape or a user's own, and its inputs."""
+"""A benchmark case: a model of the Criteo Kaggle shape or a user's own, and its inputs."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -12,10 +13,12 @@ from torch import Tensor
 from dpiframe_core import FieldSpec, ModelSpec, open_bundle
 from dpiframe_core.errors import BundleError
 from dpiframe_core.lowering import DEVICE_FORM, DEVICE_PASSES, PASSES, Pass
+from dpiframe_core.lowering.fold_batch_norm import fold_batch_norm
 from dpiframe_core.lowering.fuse_lookup import fuse_lookup
 from dpiframe_core.model.builtin import MODELS, Deep, Features
-from pipeline.bench.engine.ablation import NO_FUSION, split_lookup
-from pipeline.bench.engine.data import IdDistribution, draw_dense, draw_ids, random_weights
+from dpiframe_core.program.program import Program
+from dpiframe_core.program.steps import Lookup, Step
+from pipeline.bench.engine.random_data import IdDistribution, draw_dense, draw_ids, random_weights
 from pipeline.bench.timing import ROTATED_INPUTS
 from pipeline.data.cardinalities import CRITEO_CARDINALITIES
 from pipeline.errors import ConfigError
@@ -24,6 +27,8 @@ INTEGER_BUCKETS = 100
 CRITEO_ROWS = {f"I{i + 1}": INTEGER_BUCKETS for i in range(13)} | CRITEO_CARDINALITIES
 CRITEO_FIELDS = len(CRITEO_ROWS)
 CONFIG = ConfigDict(frozen=True, extra="forbid")
+# No fusion of lookup, head, siblings, concat, activations or cross layers: a kernel an operation.
+NO_FUSION: tuple[Pass, ...] = (fold_batch_norm,)
 
 
 class Batch(NamedTuple):
@@ -41,20 +46,22 @@ def criteo_fields(num: int, dim: int, scale: float = 1.0) -> list[FieldSpec]:
     names = list(CRITEO_ROWS)
     fields = []
     for i in range(num):
-        turn, place = divmod(i, CRITEO_FIELDS)
-        rows = CRITEO_ROWS[names[place]]
-        if names[place] in CRITEO_CARDINALITIES:
+        repeat, index = divmod(i, CRITEO_FIELDS)
+        name = names[index]
+        rows = CRITEO_ROWS[name]
+        if name in CRITEO_CARDINALITIES:
             rows = max(2, round(rows * scale))
-        name = f"{names[place]}_{turn + 1}" if turn else names[place]
-        fields.append(FieldSpec(name=name, rows=rows, dim=dim))
+        fields.append(
+            FieldSpec(name=f"{name}_{repeat + 1}" if repeat else name, rows=rows, dim=dim)
+        )
     return fields
 
 
 class EngineCase(BaseModel):
     """One benchmark case. `scale` shrinks the published cardinalities.
 
-    With `bundle` the model is a user's own, and what describes a model here is not looked at.
-    `peers`: those that run here; "plain" are the quick ones, in torch without a compiler.
+    `bundle`: a user's own model, which replaces the options that describe a built-in one.
+    `peers`: which of them run; "plain" are the quick ones, in torch without a compiler.
     """
 
     model_config = CONFIG
@@ -101,16 +108,16 @@ class EngineCase(BaseModel):
         return MODELS[self.model](features, Deep(self.hidden))
 
     def passes(self) -> tuple[Pass, ...]:
-        """The lowering that the case asks for (ablation)."""
+        """The lowering passes that the case asks for (ablation)."""
         passes = DEVICE_PASSES if self.device == "cuda" else PASSES
         if not self.fusion:
             passes = (*NO_FUSION, *(DEVICE_FORM if self.device == "cuda" else ()))
         if self.lookup == "fused":
             return passes
-        return (split_lookup, *(p for p in passes if p is not fuse_lookup))
+        return (split_lookup_by_table, *(p for p in passes if p is not fuse_lookup))
 
     def draw(self, spec: ModelSpec) -> list[Batch]:
-        """Several batches, so that no repeat meets its own rows in a cache."""
+        """Several batches, so that no repeat finds its own embedding rows in a cache."""
         rows = tuple(field.rows for field in spec.fields)
         ids = draw_ids(rows, self.batch, self.ids, self.zipf_exponent, ROTATED_INPUTS, self.seed)
         dense = draw_dense(len(spec.dense), self.batch, ROTATED_INPUTS, self.seed)
@@ -128,3 +135,17 @@ class EngineCase(BaseModel):
             f"{self.bundle or self.model}, batch {self.batch:,}, {len(spec.fields)} fields{dense}, "
             f"{rows:,} rows x dim {dim}{deep}, {self.ids} {self.id_type} ids, {self.precision}"
         )
+
+
+def split_lookup_by_table(program: Program) -> Program:
+    """One lookup step a table instead of one for all tables (ablation); for an unfused program."""
+    steps: list[Step] = []
+    for step in program.steps:
+        if not isinstance(step, Lookup) or step.out is None or step.fm_out or step.wide_out:
+            steps.append(step)
+            continue
+        for i, slot in enumerate(step.slots):
+            out = step.out.columns(slot.column, slot.dim)
+            name = f"{step.name}.{i}"
+            steps.append(Lookup(name, (replace(slot, column=0),), out))
+    return program.changed(steps=tuple(steps))

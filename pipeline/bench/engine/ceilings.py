@@ -1,4 +1,4 @@
-"""What the machine itself reaches, measured in the same run: no engine can be faster than these."""
+"""The ceilings of the machine's roofline: copies, GEMM, gathers, a launch; measured in the run."""
 
 from __future__ import annotations
 
@@ -10,24 +10,23 @@ import torch
 
 from dpiframe_core import _core
 from pipeline.bench.engine.cases import EngineCase
-from pipeline.bench.engine.contenders import reason
-from pipeline.bench.timing import Timing, capture, seconds, time_on_gpu
+from pipeline.bench.engine.implementations import reason
+from pipeline.bench.timing import Timing, capture, seconds, time_with_events
 
 COPY_BYTES = 2**31
 HOST_BYTES = 2**28
-GEMM = 8192
+GEMM_SIZE = 8192
 GATHER_TABLE_ROWS = 33_000_000  # as many as the Criteo tables have
 GATHER_ROWS = 65_536 * 39
 
 
 def ceilings() -> tuple[dict[str, float], dict[str, str]]:
-    """Copies, products, gathers, the host's link, and what a launch costs, units in the names; and
-    why those that are not there could not be measured."""
+    """Each ceiling by name, with its unit in the name; and why the missing ones failed."""
     measures: dict[str, Callable[[], float]] = {
         "copy_tb_s": _copy_rate,
-        "fp32_tflop_s": partial(_product_rate, torch.float32, False),
-        "tf32_tflop_s": partial(_product_rate, torch.float32, True),
-        "fp16_tflop_s": partial(_product_rate, torch.float16, False),
+        "fp32_tflop_s": partial(_gemm_rate, torch.float32, False),
+        "tf32_tflop_s": partial(_gemm_rate, torch.float32, True),
+        "fp16_tflop_s": partial(_gemm_rate, torch.float16, False),
         "gather_64_byte_rows_g_s": partial(_gather_rate, 64),
         "gather_32_byte_rows_g_s": partial(_gather_rate, 32),
         "host_to_device_pinned_gb_s": partial(host_to_device_rate, True),
@@ -46,7 +45,7 @@ def ceilings() -> tuple[dict[str, float], dict[str, str]]:
 def host_to_device_rate(pinned: bool) -> float:
     """GB/s of copies of 256 MiB from the host."""
     source = torch.empty(HOST_BYTES, dtype=torch.uint8, pin_memory=pinned)
-    source.fill_(1)  # so that its pages are there
+    source.fill_(1)  # commit its pages
     target = torch.empty(HOST_BYTES, dtype=torch.uint8, device="cuda")
     return HOST_BYTES / seconds(lambda: target.copy_(source, non_blocking=True), 8) / 1e9
 
@@ -57,13 +56,18 @@ def time_copy(num_bytes: int, to_device: bool, repeats: int = 20) -> Timing:
     device = torch.empty(num_bytes, dtype=torch.uint8, device="cuda")
     target, source = (device, host) if to_device else (host, device)
     copy = partial(target.copy_, source, non_blocking=True)
-    return Timing.of([time_on_gpu(copy) for _ in range(repeats + 4)][4:])
+    return _event_timing(copy, repeats)
+
+
+def _event_timing(work: Callable[[], object], repeats: int) -> Timing:
+    """Milliseconds by the GPU's clock, after 4 warm-up runs."""
+    return Timing.of([time_with_events(work) for _ in range(repeats + 4)][4:])
 
 
 def floor_ms(case: EngineCase, rates: Mapping[str, float]) -> float | None:
-    """The larger of: rows gathered and written at the copy rate, products at the product rate.
+    """Roofline time of a batch: the larger of bytes at the copy rate and FLOP at the GEMM rate.
 
-    None where a rate is missing.
+    Bytes: embedding rows read and written once. None where a rate is missing.
     """
     if not {"copy_tb_s", "tf32_tflop_s", "fp16_tflop_s"} <= rates.keys():
         return None
@@ -73,7 +77,7 @@ def floor_ms(case: EngineCase, rates: Mapping[str, float]) -> float | None:
     products = sum(a * b for a, b in itertools.pairwise([width, *case.hidden]))
     products += {"dcnv2": 3 * width * width}.get(case.model, 0)
     rate = rates.get(f"{case.precision}_tflop_s", rates["fp16_tflop_s"])
-    if case.precision == "fp32":  # its accuracy costs three tf32 products at best
+    if case.precision == "fp32":  # emulation by tf32 products needs three of them
         rate = max(rate, rates["tf32_tflop_s"] / 3)
     return float(1e3 * max(gathered, 2 * products * case.batch / (rate * 1e12)))
 
@@ -85,17 +89,17 @@ def _copy_rate() -> float:
     return 2 * COPY_BYTES / seconds(lambda: target.copy_(source)) / 1e12
 
 
-def _product_rate(dtype: torch.dtype, tf32: bool) -> float:
-    """TFLOP/s of a large product."""
+def _gemm_rate(dtype: torch.dtype, tf32: bool) -> float:
+    """TFLOP/s of a large GEMM (cuBLAS)."""
     torch.backends.cuda.matmul.allow_tf32 = tf32
-    a, b = (torch.randn(GEMM, GEMM, device="cuda", dtype=dtype) for _ in range(2))
+    a, b = (torch.randn(GEMM_SIZE, GEMM_SIZE, device="cuda", dtype=dtype) for _ in range(2))
     taken = seconds(partial(torch.matmul, a, b), 8)
     torch.backends.cuda.matmul.allow_tf32 = False
-    return float(2 * GEMM**3 / taken / 1e12)
+    return float(2 * GEMM_SIZE**3 / taken / 1e12)
 
 
 def _gather_rate(row_bytes: int) -> float:
-    """G rows/s of the plain kernel at random rows."""
+    """10^9 rows/s of the plain gather kernel at random rows."""
     table = torch.empty(GATHER_TABLE_ROWS, row_bytes, dtype=torch.uint8, device="cuda")
     rows = torch.randint(GATHER_TABLE_ROWS, (GATHER_ROWS,), device="cuda")
     out = torch.empty(GATHER_ROWS, row_bytes, dtype=torch.uint8, device="cuda")
@@ -105,12 +109,11 @@ def _gather_rate(row_bytes: int) -> float:
         addresses = table.data_ptr(), rows.data_ptr(), GATHER_ROWS, row_bytes, out.data_ptr()
         _core.plain_gather(*addresses, stream)
 
-    samples = [time_on_gpu(launch) for _ in range(24)][4:]
-    return GATHER_ROWS / Timing.of(samples).median / 1e6
+    return GATHER_ROWS / _event_timing(launch, 20).median / 1e6
 
 
 def _graph_of_one_kernel() -> float:
-    """Microseconds from launch to end of a graph that does nothing that takes time."""
+    """Microseconds from launch to end of a CUDA graph of one empty kernel."""
     number = torch.zeros(1, device="cuda")
     graph, _ = capture(lambda: number.add_(1))
     return 1e6 * seconds(graph.replay, 100)

@@ -1,4 +1,4 @@
-"""What an engine takes of the GPU's memory, by its own count and by the driver's."""
+"""How much GPU memory an engine takes, by its own count and by the driver's."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pydantic import BaseModel, ConfigDict
 
 from dpiframe_core import ModelSpec
 from pipeline.bench.engine.cases import EngineCase
-from pipeline.bench.engine.ours import open_engine, require_gpu
+from pipeline.bench.engine.cuda_engine import open_engine, require_gpu
 
 NARROW = {"fp16", "bf16"}
 SMALL = {"scale": 1e-5}
 
 
 class MemoryReport(BaseModel):
-    """Bytes. `used`: by how much the GPU's free memory fell, with the kernels' code loaded before;
+    """Bytes. `used`: by how much the GPU's free memory fell; the kernels' code was loaded before.
     `counted`: the engine's own `device_bytes`."""
 
     model_config = ConfigDict(frozen=True)
@@ -28,25 +28,25 @@ class MemoryReport(BaseModel):
     used: int
 
     def share(self) -> float:
-        """Memory used, of tables and arena."""
+        """Memory used over the bytes of tables and arena."""
         return self.used / (self.tables + self.arena)
 
 
 def measure_memory(case: EngineCase) -> MemoryReport:
-    """Make an engine as nobody else uses the GPU, and look at the free memory around it."""
+    """Make an engine and compare the GPU's free memory before and after; nothing else may run."""
     require_gpu()
     small = case.model_copy(update=SMALL)
     open_engine(*small.load(), small)[0].close()  # loads the kernels' code
     spec, weights = case.load()
     before = _free()
-    engine, runner = open_engine(spec, weights, case)
+    engine, backend = open_engine(spec, weights, case)
     try:
         used = before - _free()
         return MemoryReport(
             case=case,
             tables=table_bytes(spec, case.precision),
-            arena=runner.arena_bytes,
-            counted=runner.device_bytes,
+            arena=backend.arena_bytes,
+            counted=backend.device_bytes,
             used=used,
         )
     finally:
@@ -54,7 +54,7 @@ def measure_memory(case: EngineCase) -> MemoryReport:
 
 
 def table_bytes(spec: ModelSpec, precision: str) -> int:
-    """Bytes of all embeddings in the precision's type, and of the wide weights, float32 in each."""
+    """Bytes of all embedding tables in the precision's dtype, and of the float32 wide weights."""
     total = 0
     for name, parameter in spec.parameters().items():
         module, _, table = name.partition("/tables/")

@@ -1,7 +1,7 @@
-"""The peers as their users would write them in torch, on the weights of one of our models.
+"""The peers (baselines): built-in models as their users would write them in PyTorch.
 
-A peer is a lookup and a dense part. Lookups: one nn.Embedding a field; one table for all fields;
-FBGEMM's table-batched embedding, TorchRec's kernel. Each gets its inputs in its own best layout.
+A peer is a lookup and a dense part, on our weights. Lookups: one nn.Embedding a field; one table
+for all fields; FBGEMM's table-batched embedding (TBE), TorchRec's kernel.
 """
 
 from __future__ import annotations
@@ -14,13 +14,19 @@ from torch import Tensor, nn
 
 from dpiframe_core import ModelSpec
 from dpiframe_core.model.modules import CrossV1, CrossV2
-from pipeline.bench.engine.data import FlatTable
+from pipeline.bench.engine.random_data import FlatTable
 
 Weights = Mapping[str, Tensor]
+DTYPES = {
+    "fp32": torch.float32,
+    "tf32": torch.float32,
+    "fp16": torch.float16,
+    "bf16": torch.bfloat16,
+}
 
 
 class Dense(nn.Module):
-    """All that follows the lookup in a built-in model, dense features as fields of their own."""
+    """The layers behind the lookup of a built-in model; each dense feature has an embedding."""
 
     wide_bias: Tensor
     wide_dense: Tensor
@@ -133,9 +139,9 @@ class Tbe(nn.Module):
         )
 
         kind = SparseType.FP16 if tables.weight.dtype == torch.float16 else SparseType.FP32
-        place, dim = EmbeddingLocation.DEVICE, tables.weight.shape[1]
+        location, dim = EmbeddingLocation.DEVICE, tables.weight.shape[1]
         self.lookup = Codegen(
-            [("", rows, dim, kind, place) for rows in tables.rows],
+            [("", rows, dim, kind, location) for rows in tables.rows],
             pooling_mode=PoolingMode.SUM,
             bounds_check_mode=BoundsCheckMode.NONE,
             output_dtype=kind,

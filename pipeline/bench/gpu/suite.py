@@ -1,4 +1,4 @@
-"""`dpiframe bench gpu`: the whole evidence in one go, part by part, as JSON and as a page."""
+"""`dpiframe bench gpu`: every benchmark of the engine on a GPU, as JSON and as a page."""
 
 from __future__ import annotations
 
@@ -13,94 +13,90 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from pipeline.bench.engine.ablation_rows import ROWS, AblationRow, bench_row, time_of_a_batch
+from pipeline.bench.engine.ablation import VARIANTS, AblationRow, bench_variant, time_of_a_batch
 from pipeline.bench.engine.cases import EngineCase
 from pipeline.bench.engine.ceilings import ceilings, floor_ms
-from pipeline.bench.engine.command import EngineReport, bench_engine, show
-from pipeline.bench.engine.contenders import OURS, reason
-from pipeline.bench.engine.lookup_command import LookupCase, LookupReport, bench_lookup
-from pipeline.bench.engine.lookup_command import show as show_lookup
+from pipeline.bench.engine.cuda_engine import require_gpu
+from pipeline.bench.engine.implementations import OURS, reason
+from pipeline.bench.engine.latency import EngineReport, bench_engine, show
+from pipeline.bench.engine.lookup import LookupCase, LookupReport, bench_lookup
+from pipeline.bench.engine.lookup import show as show_lookup
 from pipeline.bench.engine.memory import MemoryReport, measure_memory
-from pipeline.bench.engine.ours import require_gpu
-from pipeline.bench.engine.stream_command import StreamCase, StreamReport, bench_stream
-from pipeline.bench.engine.stream_command import show as show_stream
-from pipeline.bench.gpu.evidence import CEILINGS, Evidence, Part, Report, now
-from pipeline.bench.gpu.tables import page
+from pipeline.bench.engine.stream import StreamCase, StreamReport, bench_stream
+from pipeline.bench.engine.stream import show as show_stream
+from pipeline.bench.gpu.page import page
+from pipeline.bench.gpu.results import CEILINGS, Part, Report, Results, now
+from pipeline.bench.gpu.targets import BATCHES, PRECISIONS
 from pipeline.bench.machine import commit, machine
 from pipeline.errors import ConfigError
 
 MODELS = ("dcnv2", "deepfm", "dcn", "wdl")
-BATCHES = (4096, 65536)
-PRECISIONS = ("fp16", "fp32")
-
-
 AnyCase = TypeVar("AnyCase")
 
 
-class Work(NamedTuple):
-    """One measurement: what it is called, and what measures it; it may give several reports."""
+class Measurement(NamedTuple):
+    """One measurement: its title, and the call that makes its reports."""
 
     title: str
     reports: Callable[[], Iterable[Report]]
 
 
-def run_checks(
+def run_suite(
     output: Path, only: str | None, quick: bool, say: Callable[[str], None], match: str = ""
 ) -> bool:
-    """Measure the parts named in `only`, by commas (all); whether everything could be measured.
-    match: only cases whose name holds it, "4096 fp32" for example; a part then has no others.
-    ConfigError where a part has none such.
+    """Measure the parts in `only` (comma-separated; None: all); True if nothing failed.
 
-    Files are written after each case, so that a run that is cut short leaves what it has.
+    `match`: only cases whose title holds this text, such as "4096 fp32"; ConfigError where a part
+    has none. Files are written after each case, so that an interrupted run leaves what it has.
     """
     chosen = [name.strip() for name in only.split(",")] if only else list(PARTS)
     if unknown := [name for name in chosen if name not in PARTS]:
         raise ConfigError(f"there is no part {unknown[0]!r}; there are: {', '.join(PARTS)}")
-    works = {name: [w for w in PARTS[name](quick) if match in w.title] for name in chosen}
-    if empty := [name for name in chosen if not works[name]]:
+    planned = {name: [m for m in PARTS[name](quick) if match in m.title] for name in chosen}
+    if empty := [name for name in chosen if not planned[name]]:
         raise ConfigError(f"part {empty[0]} has no case whose name holds {match!r}")
     require_gpu()
     facts, at = machine("cuda"), commit()
     path = output / f"{re.sub(r'[^a-z0-9]+', '_', facts['gpu'].lower())}.json"
     output.mkdir(parents=True, exist_ok=True)
-    evidence = Evidence.read(path)
+    results = Results.read(path)
     began = time.perf_counter()
     rates, failed = ceilings()
     part = Part(commit=at, time=now(), machine=facts, ceilings=rates, failed=failed)
     part.seconds = time.perf_counter() - began
-    evidence.parts[CEILINGS] = part
+    results.parts[CEILINGS] = part
     say(f"ceilings: {rates} {failed or ''}")
     for name in chosen:
         part = Part(commit=at, time=now(), machine=facts, ceilings=rates)
-        evidence.parts[name] = part
+        results.parts[name] = part
         began = time.perf_counter()
-        for work in works[name]:
-            _measure(work, part, say)
+        for measurement in planned[name]:
+            _measure(measurement, part, say)
             part.seconds = time.perf_counter() - began
-            evidence.write(path)
-            path.with_suffix(".md").write_text(page(evidence))
+            results.write(path)
+            path.with_suffix(".md").write_text(page(results))
         failed |= part.failed
         say(f"{name}: {part.seconds:.0f} s")
     say(f"written: {path} and {path.with_suffix('.md')}")
     return not failed
 
 
-def _measure(work: Work, part: Part, say: Callable[[str], None]) -> None:
-    """One measurement; where it fails the part says why, and the run goes on."""
+def _measure(measurement: Measurement, part: Part, say: Callable[[str], None]) -> None:
+    """Run one measurement; a failure is recorded in the part, and the suite goes on."""
     try:
-        for report in work.reports():
+        for report in measurement.reports():
             part.add(report, **_derived(report, part.ceilings))
             say(_text(report))
     except Exception as error:
-        part.failed[work.title] = reason(error)
-        say(f"{work.title} failed: {reason(error)}")
-    torch._dynamo.reset()  # compiled peers would keep their tables
+        part.failed[measurement.title] = reason(error)
+        say(f"{measurement.title} failed: {reason(error)}")
+    torch._dynamo.reset()  # the compile cache would keep the peers' tables
     gc.collect()
     torch.cuda.empty_cache()
 
 
 def _derived(report: Report, rates: dict[str, float]) -> dict[str, float | None]:
-    """Numbers that follow from a report."""
+    """Figures derived from a report."""
     if isinstance(report, EngineReport):
         floor = floor_ms(report.case, rates)
         of_floor = floor / report.milliseconds[OURS].median if floor else None
@@ -130,27 +126,27 @@ def _text(report: Report) -> str:
     return f"{case}: {host:.3f} ms from the host, {computed:.3f} ms computing"
 
 
-def _lookup(quick: bool) -> Iterator[Work]:
+def _lookup(quick: bool) -> Iterator[Measurement]:
     for precision, ids, batch in itertools.product(("fp32", "fp16"), ("uniform", "zipf"), BATCHES):
         if quick and (batch, precision) != (BATCHES[0], "fp32"):
             continue
         case = LookupCase.model_validate(
             {"batch": batch, "ids": ids, "precision": precision, "repeats": 24}
         )
-        yield Work(f"lookup {batch} {ids} {precision}", partial(_one, bench_lookup, case))
+        yield Measurement(f"lookup {batch} {ids} {precision}", partial(_one, bench_lookup, case))
 
 
-def _models(quick: bool) -> Iterator[Work]:
+def _models(quick: bool) -> Iterator[Measurement]:
     """Every peer at fp16 and fp32; ours at tf32 and bf16 beside the peers that need no compiler."""
     for precisions, peers in ((PRECISIONS, "all"), (("bf16", "tf32"), "plain")):
         for batch, precision, model in itertools.product(BATCHES, precisions, MODELS):
             if quick and (batch != BATCHES[0] or peers != "all"):
                 continue
             case = _case(model=model, batch=batch, precision=precision, peers=peers, repeats=64)
-            yield Work(f"{model} {batch} {precision}", partial(_one, bench_engine, case))
+            yield Measurement(f"{model} {batch} {precision}", partial(_one, bench_engine, case))
 
 
-def _stream(quick: bool) -> Iterator[Work]:
+def _stream(quick: bool) -> Iterator[Measurement]:
     options: list[dict[str, Any]] = [
         {"precision": precision, "model": model}
         for precision, model in itertools.product(PRECISIONS, MODELS)
@@ -159,26 +155,28 @@ def _stream(quick: bool) -> Iterator[Work]:
     options += [{"precision": "fp16", "model": "deepfm", "id_type": "int64"}]
     for chosen in options[:1] if quick else options:
         case = StreamCase.model_validate(chosen)
-        yield Work(f"stream {chosen}", partial(_one, bench_stream, case))
+        yield Measurement(f"stream {chosen}", partial(_one, bench_stream, case))
 
 
-def _ablation(quick: bool) -> Iterator[Work]:
+def _ablation(quick: bool) -> Iterator[Measurement]:
     batches = BATCHES[:1] if quick else BATCHES
     for model in ("deepfm", "dcnv2"):
         case = _case(model=model, precision="fp16", peers="none", repeats=48)
-        for label in ROWS:
-            yield Work(f"{model}: {label}", partial(bench_row, label, case, batches))
+        for label in VARIANTS:
+            yield Measurement(f"{model}: {label}", partial(bench_variant, label, case, batches))
         for batch in batches:
             timed = case.model_copy(update={"batch": batch})
-            yield Work(f"time of a batch {model} {batch}", partial(_one, time_of_a_batch, timed))
+            yield Measurement(
+                f"time of a batch {model} {batch}", partial(_one, time_of_a_batch, timed)
+            )
 
 
-def _memory(quick: bool) -> Iterator[Work]:
+def _memory(quick: bool) -> Iterator[Measurement]:
     for precision, model in itertools.product(PRECISIONS, ("deepfm", "dcnv2")):
         if quick and model != "deepfm":
             continue
         case = _case(model=model, batch=BATCHES[-1], precision=precision, peers="none")
-        yield Work(f"memory {model} {precision}", partial(_one, measure_memory, case))
+        yield Measurement(f"memory {model} {precision}", partial(_one, measure_memory, case))
 
 
 def _one(measure: Callable[[AnyCase], Report], case: AnyCase) -> list[Report]:
@@ -189,7 +187,7 @@ def _case(**options: Any) -> EngineCase:
     return EngineCase.model_validate({"device": "cuda", **options})
 
 
-PARTS: dict[str, Callable[[bool], Iterator[Work]]] = {
+PARTS: dict[str, Callable[[bool], Iterator[Measurement]]] = {
     "lookup": _lookup,
     "models": _models,
     "stream": _stream,

@@ -1,31 +1,30 @@
-"""What the project promises of its speed on a GPU, and whether a run kept it."""
+"""The project's speed targets on a GPU, and whether a run met them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pipeline.bench.engine.command import EngineReport
-from pipeline.bench.engine.contenders import EAGER, OURS
-from pipeline.bench.engine.lookup_command import LookupReport
-from pipeline.bench.engine.lookup_contenders import GATHER, PER_FIELD
+from pipeline.bench.engine.implementations import EAGER, OURS
+from pipeline.bench.engine.latency import EngineReport
+from pipeline.bench.engine.lookup import GATHER, PER_FIELD, LookupReport
 from pipeline.bench.engine.memory import MemoryReport
-from pipeline.bench.engine.stream_command import StreamReport
-from pipeline.bench.gpu.evidence import Evidence
+from pipeline.bench.engine.stream import StreamReport
+from pipeline.bench.gpu.results import Results
 
-SMALL, LARGE = 4096, 65536
+BATCHES = SMALL, LARGE = 4096, 65536
+PRECISIONS = ("fp16", "fp32")
 OF_GATHER = 0.80  # of the plain gather's rate, uniform ids
 OVER_TBE = 4.0  # times faster, Zipf ids
 OVER_PER_FIELD = 50.0  # times faster than one nn.Embedding a field, synchronised calls
-OVER_PEER = {SMALL: 3.0, LARGE: 2.0}  # times faster than the lowest peer, by batch
+OVER_PEER = {SMALL: 3.0, LARGE: 2.0}  # times faster than the fastest peer, by batch
 OVER_EAGER = {SMALL: 10.0}
 OF_STREAM_BOUND = 0.80  # of the smaller of copy rate and compute rate
 MEMORY = 1.05  # of tables and one arena
-PRECISIONS = ("fp16", "fp32")
 
 
 class Target(NamedTuple):
-    """A promise: at least `wanted`, or at most where `at_most`."""
+    """At least `wanted`, or at most where `at_most`."""
 
     what: str
     wanted: float
@@ -35,7 +34,7 @@ class Target(NamedTuple):
 
     @property
     def met(self) -> bool:
-        """Whether it was kept."""
+        """Whether the target was met."""
         return self.got <= self.wanted if self.at_most else self.got >= self.wanted
 
     def text(self, value: float) -> str:
@@ -43,16 +42,16 @@ class Target(NamedTuple):
         return f"{value:.0%}" if self.unit == "%" else f"{value:.2f}x"
 
 
-def targets(evidence: Evidence) -> list[Target]:
-    """All targets that the evidence says something about."""
+def targets(results: Results) -> list[Target]:
+    """All targets that the results can decide."""
     found: list[Target] = []
-    for lookup in evidence.reports("lookup", LookupReport):
+    for lookup in results.reports("lookup", LookupReport):
         found += lookup_targets(lookup)
-    for engine in evidence.reports("models", EngineReport):
+    for engine in results.reports("models", EngineReport):
         found += engine_targets(engine)
-    for stream in evidence.reports("stream", StreamReport):
+    for stream in results.reports("stream", StreamReport):
         found += stream_targets(stream)
-    for memory in evidence.reports("memory", MemoryReport):
+    for memory in results.reports("memory", MemoryReport):
         found += memory_targets(memory)
     return found
 

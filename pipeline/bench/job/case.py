@@ -1,30 +1,35 @@
-"""What `dpiframe bench job` measures, and the folder in which it does."""
+"""A case of `dpiframe bench job`: its options, its folder, its synthetic rows and its bundle."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from dpiframe_core import ModelSpec
+from dpiframe_core import ModelSpec, save_bundle
 from dpiframe_core.features import FeatureSchema
 from dpiframe_core.features.datasets import CRITEO_CATEGORICALS, criteo_schema
 from dpiframe_core.features.schema import FIRST_VALUE_ROW
 from dpiframe_core.model.builtin import MODELS, Deep, Features
+from pipeline.bench.engine.random_data import random_weights
 from pipeline.config.job import known_keys
-from pipeline.data.layouts import Form
-from pipeline.data.synth import SynthOptions, field_rows
+from pipeline.data.parquet_layouts import Form
+from pipeline.data.synth import SynthOptions, field_rows, synth
 from pipeline.errors import ConfigError
 
 MEMORY_FOLDER = Path("/dev/shm")
 MOST_DISTINCT_ROWS = 20_000_000
 MOST_PEER_ROWS = 20_000_000
-# Of a row: its compressed input, its published key and score, rounded up. For the room only.
+# Bytes of a compressed input row, and of a published key and score, rounded up: for `disk_bytes`.
 INPUT_BYTES, OUTPUT_BYTES = 70, 8
 # Keys of the job that the benchmark sets itself.
 OWN_KEYS = {"bundle", "input", "output", "form", "device", "precision", "num_scorers"}
@@ -78,7 +83,7 @@ class JobCase(BaseModel):
         return self.peer and self.form == "encoded"
 
     def data(self, output: Path) -> SynthOptions:
-        """The distinct rows: not more of them than one run reads, the last file full."""
+        """The distinct rows: at most as many as one run reads, all files of equal size."""
         most = max(self.rows, self.repeat_at or 0)
         per_file = min(self.rows_per_file, most)
         num_files = -(-min(self.distinct_rows, most) // per_file)
@@ -94,7 +99,7 @@ class JobCase(BaseModel):
         )
 
     def features(self) -> FeatureSchema:
-        """The schema of the rows: its tables are those that the synthetic ids are made for."""
+        """The feature schema, with tables of the sizes that the synthetic ids are drawn for."""
         rows = field_rows(self.data(Path()))
         modulus = {name: rows[name] - FIRST_VALUE_ROW for name in CRITEO_CATEGORICALS}
         return criteo_schema(modulus=modulus)
@@ -104,8 +109,8 @@ class JobCase(BaseModel):
         features = Features.of_schema(self.features(), self.dim)
         return MODELS[self.model](features, Deep(self.hidden))
 
-    def room(self) -> int:
-        """About the bytes that the folder will hold."""
+    def disk_bytes(self) -> int:
+        """About how many bytes the folder will hold."""
         tables = sum(field.rows for field in self.spec().fields) * self.dim * 4
         most = max(self.rows, self.repeat_at or 0)
         return tables + self.data(Path()).rows * INPUT_BYTES + most * OUTPUT_BYTES
@@ -115,9 +120,9 @@ class JobCase(BaseModel):
 def bench_folder(
     wanted: Path | None, room: int, keep: bool, say: Callable[[str], None]
 ) -> Iterator[Path]:
-    """A fresh folder: `wanted`, else in memory where twice the room is free, else on the disk.
+    """A fresh folder: `wanted`, else in /dev/shm where twice `room` bytes are free, else in TMPDIR.
 
-    It is removed at the end unless `keep`. ConfigError when `wanted` holds something.
+    It is removed at the end unless `keep`. ConfigError when `wanted` is not empty.
     """
     if wanted is None:
         in_memory = MEMORY_FOLDER.is_dir() and shutil.disk_usage(MEMORY_FOLDER).free > 2 * room
@@ -143,3 +148,44 @@ def where(folder: Path) -> str:
     """Whether a folder lies in memory or on a disk."""
     in_memory = MEMORY_FOLDER in folder.absolute().parents
     return "memory-backed" if in_memory else "on the file system"
+
+
+class Inputs(BaseModel):
+    """The rows and the bundle that were written, with their sizes and times."""
+
+    files: list[str]
+    rows: int
+    rows_per_file: int
+    data_bytes: int
+    data_s: float
+    bundle: str
+    table_rows: int
+    bundle_s: float
+
+    def listed(self, rows: int) -> list[str]:
+        """Files for at least `rows` rows: the distinct files, listed repeatedly."""
+        return list(itertools.islice(itertools.cycle(self.files), -(-rows // self.rows_per_file)))
+
+
+def make_inputs(case: JobCase, folder: Path) -> Inputs:
+    """Write `folder`/rows and `folder`/bundle in a child process, which frees its memory."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        return process.submit(make_here, case, folder).result()
+
+
+def make_here(case: JobCase, folder: Path) -> Inputs:
+    """The same in this process; torch may keep the memory of large tables."""
+    data = synth(case.data(folder / "rows"))
+    began = time.perf_counter()
+    spec = case.spec()
+    save_bundle(folder / "bundle", spec, random_weights(spec, case.seed), case.features())
+    return Inputs(
+        files=[str(path) for path in sorted((folder / "rows").glob("*.parquet"))],
+        rows=data.rows,
+        rows_per_file=data.rows // data.shards,
+        data_bytes=data.bytes,
+        data_s=data.seconds,
+        bundle=str(folder / "bundle"),
+        table_rows=sum(field.rows for field in spec.fields),
+        bundle_s=time.perf_counter() - began,
+    )

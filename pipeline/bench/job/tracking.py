@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from pipeline.bench.job.case import JobCase
-from pipeline.bench.job.peer_run import PeerRun
-from pipeline.bench.job.run import JobRun
-from pipeline.tracking.mlflow_store.environment import quiet_mlflow
-from pipeline.tracking.settings import text_of
+from pipeline.bench.job.runs import JobRun, PeerRun
+from pipeline.tracking.mlflow_store.quiet import quiet_mlflow
+from pipeline.tracking.settings import param_text
 
 PEER = "ray data + torch"
 
@@ -80,5 +79,5 @@ def _log(client: Any, run_id: str, metrics: dict[str, float], params: dict[str, 
     client.log_batch(
         run_id,
         metrics=[Metric(name, value, now, 0) for name, value in metrics.items()],
-        params=[Param(name, text_of(value)) for name, value in params.items()],
+        params=[Param(name, param_text(value)) for name, value in params.items()],
     )

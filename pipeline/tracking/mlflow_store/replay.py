@@ -1,4 +1,4 @@
-"""Send what waits in an output's tracking folder: the work of `dpiframe track`."""
+"""`dpiframe track`: send the events that wait in an output's spool."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.errors import ConfigError, ResumableError
-from pipeline.tracking.mlflow_store.courier import LOG_FILE, Courier
-from pipeline.tracking.settings import resolve_uri, store_name, without_credentials
+from pipeline.publishing.records import OutputLayout
+from pipeline.redaction import without_credentials
+from pipeline.tracking.mlflow_store.sender_process import LOG_FILE, SenderProcess
+from pipeline.tracking.settings import resolve_uri, store_name
 from pipeline.tracking.spool import StoreState, read_run, run_dirs
-
-TRACKING_FOLDER = "_tracking"
 
 
 @dataclass
 class Replayed:
-    """What was sent, and which run the last records belong to."""
+    """How many records were sent, where to, and the run of the last ones."""
 
     sent: int
     uri: str
@@ -30,25 +30,25 @@ class Replayed:
 
 
 def replay(output: Path, uri: str | None, timeout_s: float) -> Replayed:
-    """Send to `uri`, or to the store that the last job in `output` was told, for `timeout_s`.
+    """Send to `uri`, or to the store of the last job in `output`, for at most `timeout_s`.
 
     Raises ConfigError when nothing was ever tracked there, ResumableError when records are left.
     """
-    folder = output / TRACKING_FOLDER
+    folder = OutputLayout(output).tracking
     runs = run_dirs(folder)
     starts = [e for run in runs for e in read_run(run) if e["kind"] == "start"]
     if not starts:
         raise ConfigError(f"{output} holds no tracking records ({folder} has no start of a job)")
     store = resolve_uri(uri or starts[-1]["uri"])
-    courier = Courier(folder, store, live=None)
-    courier.finish(timeout_s)
+    sender = SenderProcess(folder, store, live=None)
+    sender.finish(timeout_s)
     shown = without_credentials(store)
-    if courier.left is None and courier.error is None:
-        courier.error = f"the sender ended early, see {folder / LOG_FILE}"
-    if courier.left != 0:
+    if sender.left is None and sender.error is None:
+        sender.error = f"the sender ended early, see {folder / LOG_FILE}"
+    if sender.left != 0:
         raise ResumableError(
-            f"{len(courier.sent)} records were sent to {shown}, the rest waits in {folder}: "
-            f"{courier.error}; run the same command again, or name another --mlflow-uri"
+            f"{len(sender.sent)} records were sent to {shown}, the rest waits in {folder}: "
+            f"{sender.error}; run the same command again, or name another --mlflow-uri"
         )
     state = StoreState.load(runs[-1] / f"store-{store_name(store)}.json", shown)
-    return Replayed(len(courier.sent), shown, state.run_id, state.url, courier.warnings)
+    return Replayed(len(sender.sent), shown, state.run_id, state.url, sender.warnings)

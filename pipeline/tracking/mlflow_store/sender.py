@@ -1,11 +1,11 @@
-"""The sender: a process of its own that brings spooled events into one MLflow store.
+"""The sender: a child process that sends spooled events to one MLflow store.
 
-    python -m pipeline.tracking.mlflow_store.sender FOLDER [--live RUN_DIR]      (store in MLFLOW_TRACKING_URI)
+    MLFLOW_TRACKING_URI=... python -m pipeline.tracking.mlflow_store.sender FOLDER [--live RUN_DIR]
 
-It is no part of the job's process, so that MLflow's import, waits, log lines, and locks are not
-either: it can be killed at any moment and nothing but the sending is late. With --live it also
-takes events from standard input, one JSON line each, until a line of kind "close"; when the input
-ends without one, the job's process is dead. It reports in JSON lines on standard output.
+A process of its own keeps MLflow's import, waits, log lines and locks out of the job's process; it
+can be killed at any moment, which only delays the sending. With --live it also reads events from
+standard input, one JSON line each, until a line of kind "close"; an input that ends without one
+means that the job's process died. It reports in JSON lines on standard output.
 """
 
 from __future__ import annotations
@@ -28,7 +28,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from pipeline.tracking.settings import store_name, without_credentials
+from pipeline.redaction import (
+    redact_process,
+    redacted,
+    redacted_data,
+    without_credentials,
+)
+from pipeline.tracking.settings import store_name
 from pipeline.tracking.spool import Event, StoreState, read_run, run_dirs, writer_lives
 
 if TYPE_CHECKING:
@@ -37,19 +43,19 @@ if TYPE_CHECKING:
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
 LAST_TRIES = 2  # after the end of the input
-ORPHAN_LIMIT_S = 60  # a sender whose job is dead ends by itself
+ORPHAN_LIMIT_S = 60  # a sender whose job died ends itself after this time
 
 log = logging.getLogger("dpiframe.tracking.sender")
 
 
 class Inbox:
-    """Events from standard input, taken at once so that the job's process never waits."""
+    """Events from standard input, read at once by a thread, so that the job never blocks."""
 
     def __init__(self, stream: Any, live: bool) -> None:
         self._events: deque[Event] = deque()
         self._changed = threading.Event()
         self.ended = not live
-        self.closed = False  # the job said so
+        self.closed = False  # the job sent "close"
         if live:
             threading.Thread(target=self._read, args=(stream,), daemon=True).start()
 
@@ -59,12 +65,12 @@ class Inbox:
         return [self._events.popleft() for _ in range(len(self._events))]
 
     def wait(self, seconds: float | None) -> None:
-        """Sleep until something comes, at most `seconds`."""
+        """Sleep until an event or the end of the input, at most `seconds`."""
         if not self.ended:
             self._changed.wait(seconds)
 
     def wait_for_end(self, seconds: float) -> None:
-        """Sleep, whatever comes, until the input ends or `seconds` are over."""
+        """Sleep until the input ends, at most `seconds`; events do not wake it."""
         until = time.monotonic() + seconds
         while not self.ended and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, 0.1))
@@ -87,7 +93,7 @@ class Inbox:
 
 @dataclass
 class Outbox:
-    """The events of one run that a store has not got, in order."""
+    """The events of one run that the store lacks, in order."""
 
     run_dir: Path
     state_path: Path
@@ -105,7 +111,7 @@ class Outbox:
         return outbox
 
     def add(self, event: Event) -> None:
-        """Queue an event unless it came before or was sent before."""
+        """Queue an event unless it was queued or sent before."""
         key = (event["attempt"], event["seq"])
         if self.last is None or key > (self.last["attempt"], self.last["seq"]):
             self.last = event
@@ -113,7 +119,7 @@ class Outbox:
                 self.pending.append(event)
 
     def save(self) -> None:
-        """Remember what was sent; a full disk means only that it may be sent again."""
+        """Save the cursor; if the disk is full, events may be sent again."""
         with contextlib.suppress(OSError):
             self.state.save(self.state_path)
 
@@ -133,7 +139,8 @@ class Sender:
         self._store: MlflowStore | None = None
 
     def run(self) -> int:
-        """Send until the input ends and nothing is left; returns how many events are left."""
+        """Send until the input has ended and all is sent, or retries are used up; returns what is
+        left."""
         pause, tries = FIRST_PAUSE_S, 0
         while True:
             ended = self.inbox.ended
@@ -158,7 +165,7 @@ class Sender:
         return left
 
     def _warm_up(self) -> None:
-        """Import what the end of the job needs, while there is time."""
+        """Import what the finish event needs while the sender is idle."""
         if self._store is not None:
             importlib.import_module("pipeline.tracking.figures")
 
@@ -173,9 +180,9 @@ class Sender:
                 self._send(outbox, outbox.pending[0])
                 outbox.pending.popleft()
             self._end_if_lost(outbox)
-        except Exception as error:  # whatever MLflow raises, the event stays where it is
+        except Exception as error:  # whatever MLflow raises, the event stays queued
             log.exception("run %s", outbox.run_dir.name)
-            self.report(error=f"{type(error).__name__}: {error}")
+            self.report(error=redacted(f"{type(error).__name__}: {error}"))
             return False
         return True
 
@@ -190,7 +197,7 @@ class Sender:
             self.report(warning=warning)
 
     def _end_if_lost(self, outbox: Outbox) -> None:
-        """A run whose process is gone without a finish event is ended as KILLED, once."""
+        """End a run as KILLED, once, if its process died without a finish event."""
         state, last = outbox.state, outbox.last
         if last is None or last["kind"] == "finish" or state.lost or state.run_id is None:
             return
@@ -212,14 +219,14 @@ class Sender:
 
 
 class Reports:
-    """JSON lines to the parent process; one that is gone does not matter."""
+    """Writes JSON lines to the parent process, which may be dead."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def __call__(self, **message: Any) -> None:
         with contextlib.suppress(OSError):
-            self._stream.write(json.dumps(message) + "\n")
+            self._stream.write(json.dumps(redacted_data(message)) + "\n")
             self._stream.flush()
 
 
@@ -229,7 +236,7 @@ def sending_lock(folder: Path, report: Reports) -> Iterator[None]:
     path = folder / f"store-{store_name(os.environ['MLFLOW_TRACKING_URI'])}.lock"
     try:
         file = path.open("a")
-    except OSError:  # a full disk: then there is nothing old to send either
+    except OSError:  # disk full: there is no spool to send twice either
         yield
         return
     with file:
@@ -242,22 +249,23 @@ def sending_lock(folder: Path, report: Reports) -> Iterator[None]:
 
 
 def main() -> int:
-    """Parse, take over standard output for reports, send; 0 when nothing is left."""
+    """Parse, reserve standard output for reports, send; 0 when nothing is left."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--live", type=Path)
     arguments = parser.parse_args()
     inbox = Inbox(sys.stdin, live=arguments.live is not None)
     report = Reports(os.fdopen(os.dup(1), "w"))
-    os.dup2(2, 1)  # whatever MLflow prints goes to the log
-    faulthandler.register(signal.SIGUSR1)  # the parent asks where it hangs before it ends it
+    os.dup2(2, 1)  # MLflow's prints go to the log
+    redact_process()
+    faulthandler.register(signal.SIGUSR1)  # the parent requests the stack before it kills
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(message)s")
     with sending_lock(arguments.folder, report):
         return 1 if Sender(arguments.folder, arguments.live, inbox, report).run() else 0
 
 
 if __name__ == "__main__":
-    # No interpreter shutdown: nothing that MLflow left running may hold the process.
+    # Skip interpreter shutdown: threads that MLflow left running must not block the exit.
     status = main()
     sys.stderr.flush()
     os._exit(status)

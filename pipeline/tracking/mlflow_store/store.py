@@ -1,7 +1,7 @@
-"""Events into MLflow. Each step may be repeated without doubling anything in the store.
+"""`MlflowStore`: writes spooled events to MLflow. Every step is idempotent.
 
-The run is found by its tag `spool_id` before one is created, a model by its digest; metrics repeat
-with the same value, step and time, which MLflow keeps once; tags and artifacts are replaced.
+A run is looked up by its tag `spool_id` before one is created, a model by its digest; a repeated
+metric has the same value, step and time, which MLflow keeps once; tags and artifacts are replaced.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ from mlflow.entities import (
     RunTag,
 )
 
-from pipeline.tracking.comparison.baseline import measure_drift
-from pipeline.tracking.report import write_report
-from pipeline.tracking.settings import DATASET_DIGEST_LENGTH, sqlite_path, without_credentials
+from pipeline.redaction import without_credentials
+from pipeline.tracking.artifacts import write_artifacts
+from pipeline.tracking.drift import measure_drift
+from pipeline.tracking.settings import DATASET_DIGEST_LENGTH, sqlite_path
 from pipeline.tracking.spool import Event, StoreState
 
 PARAM_LIMIT = 6000
@@ -47,12 +48,12 @@ class MlflowStore:
     def __init__(self, uri: str) -> None:
         mlflow.set_tracking_uri(uri)
         self.uri = uri
-        with _one_at_a_time(sqlite_path(uri)):  # the first of several senders creates the tables
+        with _folder_lock(sqlite_path(uri)):  # only one of several senders may create the tables
             self.client = MlflowClient(tracking_uri=uri)
             self.client.search_experiments(max_results=1)
 
     def apply(self, event: Event, state: StoreState, run_dir: Path) -> str | None:
-        """Bring one event into the store and note ids in `state`; returns a warning or None."""
+        """Write one event to the store, keep its ids in `state`; returns a warning or None."""
         if event["kind"] == "start":
             self._start(event, state)
         elif event["kind"] == "progress":
@@ -62,7 +63,7 @@ class MlflowStore:
         return None
 
     def end_lost(self, state: StoreState, time_ms: int) -> None:
-        """End the run of a process that is gone without having told how it ended."""
+        """End the run of a process that died without a finish event."""
         assert state.run_id is not None
         self.client.set_tag(state.run_id, "problems", "the job's process ended without a word")
         self.client.set_terminated(state.run_id, "KILLED", end_time=time_ms)
@@ -99,9 +100,8 @@ class MlflowStore:
 
     def _progress(self, event: Event, state: StoreState) -> None:
         assert state.run_id is not None
-        step = (
-            max(0, event["time"] - state.started_ms) // 1000
-        )  # another attempt's clock may be late
+        # At least 0: the clock of a later attempt's host may be behind.
+        step = max(0, event["time"] - state.started_ms) // 1000
         names = ("progress_rows", "progress_rows_per_second")
         points = [Metric(name, event[name], event["time"], step) for name in names]
         self.client.log_batch(state.run_id, metrics=points)
@@ -117,7 +117,7 @@ class MlflowStore:
         self.client.log_batch(state.run_id, metrics=points)
         self._set_tags(state.run_id, {**event["tags"], **drift.tags})
         with tempfile.TemporaryDirectory(prefix="dpiframe-tracking-") as folder:
-            problem = write_report(Path(folder), event, run_dir, drift.baseline)
+            problem = write_artifacts(Path(folder), event, run_dir, drift.baseline)
             self.client.log_artifacts(state.run_id, folder)
         self.client.set_terminated(state.run_id, event["status"], end_time=time_ms)
         return drift.warning or problem
@@ -126,7 +126,7 @@ class MlflowStore:
         experiment = self.client.get_experiment_by_name(name)
         if experiment is not None:
             return str(experiment.experiment_id)
-        # The artifacts of a sqlite store lie beside its file, from wherever a job was started.
+        # A sqlite store keeps artifacts beside its file, whatever the job's working directory.
         database = sqlite_path(self.uri)
         location = None if database is None else str(database.parent / "mlruns")
         return str(self.client.create_experiment(name, artifact_location=location))
@@ -170,7 +170,7 @@ class MlflowStore:
 
 
 @contextlib.contextmanager
-def _one_at_a_time(database: Path | None) -> Iterator[None]:
+def _folder_lock(database: Path | None) -> Iterator[None]:
     if database is None:
         yield
         return

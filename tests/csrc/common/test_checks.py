@@ -113,7 +113,7 @@ def test_import_needs_no_gpu_library() -> None:
 
 PROGRAM = """
 #include <iostream>
-#include "common/cuda_check.h"
+#include "cuda/cuda_check.h"
 struct Owner { ~Owner() { DPIF_CUDA_WARN(cudaErrorInvalidValue); } };
 int main() {
   { const Owner owner; }
@@ -127,6 +127,7 @@ int main() {
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux" or shutil.which("nvcc") is None, reason="needs nvcc")
 def test_cuda_faults_name_expression_place_and_text(tmp_path: Path) -> None:
     source, program = tmp_path / "program.cu", tmp_path / "program"

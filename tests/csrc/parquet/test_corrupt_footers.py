@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import struct
+import time
 from pathlib import Path
 
 import pytest
 from parquet_by_hand import (
     I64,
     Raw,
+    hybrid,
     plain,
+    sized,
     thrift,
     v1,
     varint,
@@ -96,10 +99,60 @@ def test_more_rows_than_can_be_counted(tmp_path):
         file.number_type("x", 0, 3)
 
 
-@pytest.mark.parametrize("values", [I64(-1), I64(0), I64(19), I64(21), I64(HUGE), None], ids=str)
+@pytest.mark.parametrize("values", [I64(-1), I64(0), I64(19), I64(21), I64(HUGE)], ids=str)
 def test_a_chunk_has_a_value_for_each_row(tmp_path, values):
     path = write(tmp_path / "f", [v1(BODY, 20)], 20, chunk={5: values})
     assert _core.ParquetFile(str(path)).number_type("x", 0, 1) is None
+
+
+REQUIRED = [
+    *(("footer", field) for field in (1, 2, 3, 4)),
+    *(("element", field) for field in (4,)),
+    *(("group", field) for field in (1, 2, 3)),
+    *(("column", field) for field in (2,)),
+    *(("chunk", field) for field in (1, 2, 3, 4, 5, 6, 7, 9)),
+]
+
+
+@pytest.mark.parametrize(("struct_name", "field"), REQUIRED)
+def test_fields_that_the_format_requires(tmp_path, struct_name, field):
+    path = write(tmp_path / "f", [v1(BODY, 20)], 20, **{struct_name: {field: None}})
+    with pytest.raises(ValueError, match=f"its footer cannot be read: .*lacks field {field}"):
+        _core.ParquetFile(str(path))
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        {16: {3: [I64(20), I64(0)]}},  # a required column has one definition level, and no more
+        {16: {2: [I64(20), I64(0)]}},
+        {16: {1: I64(80)}},  # bytes of texts, in a column of numbers
+        {13: [{1: 0, 2: 0}]},  # a page encoding without a count
+    ],
+    ids=str,
+)
+def test_counts_of_another_column(tmp_path, chunk):
+    """Arrow, which reads other columns of the file, would end the process."""
+    with pytest.raises(ValueError, match="its footer cannot be read"):
+        _core.ParquetFile(str(write(tmp_path / "f", [v1(BODY, 20)], 20, chunk=chunk)))
+
+
+def test_counts_of_levels(tmp_path):
+    chunk = {16: {2: [I64(20)], 3: [I64(0), I64(20)]}}
+    path = write(
+        tmp_path / "f", [v1(sized(hybrid(1, (1, 20))) + BODY, 20)], 20, optional=True, chunk=chunk
+    )
+    assert _core.ParquetFile(str(path)).number_type("x", 0, 1) == "<i4"
+
+
+def test_maps_of_bools_that_claim_more_than_there_is(tmp_path):
+    """Bools take a byte each in a map: else 50,000 maps of 100,000 entries would take minutes."""
+    maps = b"\xfb" + varint(50_000) + (varint(100_000) + b"\x11") * 50_000
+    path = write(tmp_path / "f", [v1(BODY, 20)], 20, footer={10: Raw(9, maps)})
+    start = time.monotonic()
+    with pytest.raises(ValueError, match="its footer cannot be read"):
+        _core.ParquetFile(str(path))
+    assert time.monotonic() - start < 5
 
 
 def test_types_that_contradict_each_other(tmp_path):

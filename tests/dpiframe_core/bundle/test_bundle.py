@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 
 import model_zoo
 import numpy as np
@@ -11,11 +12,10 @@ import pytest
 import safetensors.torch
 import torch
 
-from dpiframe_core import BundleError, SpecError, open_bundle, save_bundle
+from dpiframe_core import BundleError, FieldSpec, SpecError, open_bundle, save_bundle
 from dpiframe_core.bundle import files as bundle_files
 from dpiframe_core.features import criteo_schema
 from dpiframe_core.model.builtin import Deep, Features, dcn
-from dpiframe_core.model.spec import FieldSpec
 
 SPEC = dcn(Features(model_zoo.fields(10), ["I1"], "raw"), Deep((8,), batch_norm=True))
 
@@ -52,6 +52,17 @@ def test_a_folder_holds_no_pickle(saved):
     ]
 
 
+@pytest.mark.parametrize("umask", [0o002, 0o022, 0o077])
+def test_rights_follow_the_umask(tmp_path, umask):
+    before = os.umask(umask)
+    try:
+        path = save_bundle(tmp_path / "b", SPEC, model_zoo.random_model(SPEC).state_dict()).path
+    finally:
+        os.umask(before)
+    assert {file.stat().st_mode & 0o777 for file in path.iterdir()} == {0o666 & ~umask}
+    assert path.stat().st_mode & 0o777 == 0o777 & ~umask
+
+
 @pytest.mark.parametrize("name", ["model.json", "weights.safetensors"])
 def test_a_changed_file_is_refused(saved, name):
     _, bundle = saved
@@ -84,7 +95,9 @@ def test_large_files_are_checked_part_by_part(in_parts):
         open_bundle(in_parts)
 
 
-@pytest.mark.parametrize("change", [{"parts": []}, {"parts": None}, {"part_bytes": 0}])
+@pytest.mark.parametrize(
+    "change", [{"parts": []}, {"parts": None}, {"part_bytes": 0}, {"part_bytes": 1}]
+)
 def test_parts_that_are_not_those_of_the_file_are_refused(in_parts, change):
     manifest = json.loads((in_parts / "MANIFEST.json").read_text())
     manifest["files"]["weights.safetensors"] |= change

@@ -186,7 +186,7 @@ def test_one_dense_feature_may_be_read_only(engine_of, recwarn):
 def test_a_second_thread_is_refused(deepfm_engine):
     model, engine = deepfm_engine
     inputs = model_zoo.random_inputs(model.spec, 19)
-    with engine._runner._turn, pytest.raises(RuntimeError, match="another thread"):
+    with engine._backend._turn, pytest.raises(RuntimeError, match="another thread"):
         engine.score(*inputs)
     engine.score(*inputs)
 

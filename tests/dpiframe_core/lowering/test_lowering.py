@@ -17,6 +17,15 @@ from dpiframe_core.program.interpreter import run_program
 SPECS = model_zoo.all_specs()
 
 
+@pytest.fixture(autouse=True)
+def one_thread():
+    """19 rows are computed sooner than a thread is woken."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 def _double_weights(model):
     return {name: w.double() for name, w in model.state_dict().items()}
 

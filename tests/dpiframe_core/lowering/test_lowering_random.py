@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from dpiframe_core import FieldSpec, ModelSpec
-from dpiframe_core.engine.cpu import CpuEngine
+from dpiframe_core.engine.cpu import CpuBackend
 from dpiframe_core.lowering import DEVICE_FORM, DEVICE_PASSES, PASSES, lower
 from dpiframe_core.model.modules import (
     FM,
@@ -81,7 +81,7 @@ def _random_module(name, widths, rng, dim):
 
 def _engine_logits(model, ids, dense):
     """Logits of the CPU engine, which lays its buffers over one another in one arena."""
-    engine = CpuEngine(lower(model.spec, model.state_dict()), 19, None)
+    engine = CpuBackend(lower(model.spec, model.state_dict()), 19, None)
     logits = np.full(19, np.nan, np.float32)
     engine.run(list(ids), dense, False, logits)
     return logits

@@ -9,20 +9,15 @@ import numpy as np
 import pytest
 import torch
 
+from dpiframe_core.engine.precision import computed_precision, dense_bounds
 from dpiframe_core.features.schema import CategoricalFeature, DenseFeature, FeatureSchema
 from dpiframe_core.features.schema import ModuloEncoding as Modulo
 from dpiframe_core.lowering import DEVICE_PASSES, PASSES, lower
 from dpiframe_core.model.builtin import MODELS, Deep, Features
-from dpiframe_core.model.modules import DENSE
-from dpiframe_core.program.interpreter import State, as_tensor, run_step
-from dpiframe_core.program.number_bounds import (
-    STEPS,
-    Bounds,
-    arithmetic,
-    dense_bounds,
-    holds_in_fp16,
-)
-from dpiframe_core.program.steps import Program
+from dpiframe_core.program.interpreter import as_tensor
+from dpiframe_core.program.number_bounds import holds_in_fp16, input_bounds
+from dpiframe_core.program.program import Program
+from dpiframe_core.program.views import DENSE, State
 
 DENSE_NAMES = ["I1", "I2"]
 
@@ -47,10 +42,10 @@ def test_no_number_of_a_run_is_beyond_its_bound(name, dense_as, passes):
     buffers[DENSE] = torch.from_numpy(dense).T.double()
     tensors = {n: as_tensor(w) for n, w in program.weights.items()}
     state = State(buffers, tensors, torch.from_numpy(ids.astype(np.int64)))
-    bounds = Bounds(program, np.abs(dense).max(1))
+    bounds = input_bounds(program, np.abs(dense).max(1))
     for step in program.steps:
-        run_step(step, state)
-        STEPS[type(step)](step, bounds)
+        step.run(state)
+        step.bound(bounds)
         for view in step.writes():
             found = state[view].abs().amax(0).numpy()
             assert (found <= bounds[view] * (1 + 1e-9) + 1e-12).all(), step
@@ -89,7 +84,7 @@ def test_models_of_ordinary_numbers_are_held(name):
 def test_models_that_bf16_is_for(kind):
     program = changed_program(**kind)
     assert not holds_in_fp16(program, [])
-    assert arithmetic("bf16", program, None) == "bf16"
+    assert computed_precision("bf16", program, None) == "bf16"
 
 
 def test_small_numbers_that_products_make_smaller():
@@ -108,14 +103,14 @@ def test_dense_features_must_be_bounded():
     program = changed_program(dense=DENSE_NAMES)
     assert holds_in_fp16(program, [3.0, 3.0])
     assert not holds_in_fp16(program, [3.0, math.inf])
-    assert arithmetic("bf16", program, None) == "bf16"
+    assert computed_precision("bf16", program, None) == "bf16"
 
 
 def test_only_bf16_is_changed():
     program = changed_program()
-    assert arithmetic("bf16", program, None) == "fp16"
+    assert computed_precision("bf16", program, None) == "fp16"
     for precision in ("fp32", "tf32", "fp16"):
-        assert arithmetic(precision, program, None) == precision
+        assert computed_precision(precision, program, None) == precision
 
 
 def test_bounds_of_dense_features_follow_from_the_schema():

@@ -9,15 +9,14 @@ from functools import lru_cache
 import numpy as np
 import pytest
 import torch
-from cuda_cases import DEVICE, HAS_GPU, cuda_engine, even_model, inputs, logits, on_device
+from cuda_cases import DEVICE, cuda_engine, even_model, inputs, logits, on_device
 from odd_models import odd_shapes
 
 from dpiframe_core import _core, load_engine, save_bundle
-from dpiframe_core.engine.cuda.engine import CudaEngine, Faults
+from dpiframe_core.engine.cuda.backend import CudaBackend, Faults
 from dpiframe_core.model.builtin import MODELS
 from dpiframe_core.model.torch_module import CTRModel
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a CUDA device")]
 SIZES = (1, 19, 111, 4096, 8193)
 TOLD_ROWS = 16384  # batches of up to so many rows tell their end themselves
 CALLS = 50  # of each size
@@ -33,7 +32,7 @@ def model_of(name: str) -> CTRModel:
 class Outputs:
     """Where scores go: memory of the host, which no copy stands before, and of the device."""
 
-    def __init__(self, engine: CudaEngine, name: str, size: int) -> None:
+    def __init__(self, engine: CudaBackend, name: str, size: int) -> None:
         self.engine, self.size = engine, size
         ids, dense = inputs(model_of(name).spec, size)
         self.expected = logits(engine, ids, dense, scores=True)
@@ -120,11 +119,11 @@ def test_callers_streams_of_all_kinds_take_turns(name, graphs, streams):
     engine.close()
 
 
-@pytest.mark.parametrize("one_kernel", [True, False])
-def test_counters_are_those_of_the_call_whatever_stream_came_before(one_kernel):
+@pytest.mark.parametrize("fused", [True, False])
+def test_counters_are_those_of_the_call_whatever_stream_came_before(fused):
     """Good batches between bad ones, and batches that were started ahead of them."""
     model = model_of("deepfm")
-    engine = cuda_engine(model, precision="fp16", one_kernel=one_kernel, max_batch=4096)
+    engine = cuda_engine(model, precision="fp16", fused=fused, max_batch=4096)
     rng = np.random.default_rng(0)
     out = torch.empty(4096, device=DEVICE)
     callers = [0, *(torch.cuda.Stream().cuda_stream for _ in range(2))]

@@ -11,13 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from dpiframe_core import BadIdError, _core, load_engine, save_bundle
+from dpiframe_core import BadIdError, load_engine, save_bundle
 from dpiframe_core.model.builtin import Deep, Features, dcnv2
-
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(_core.cuda_device_count() == 0, reason="needs a CUDA device"),
-]
 
 BATCH = 20_000  # rows of ids are long enough for the GPU to read them from a larger array
 
@@ -106,9 +101,9 @@ def test_tensors_are_found_without_asking_them_in_python(bundle, monkeypatch):
     ids[2, 7] = -1
     expected, there = engine.score(ids, dense), on_gpu(ids, dense)
     late = torch.zeros_like(there[0])
-    assert engine._runner.score_tensors(there[0].T, there[1], True) is None
-    assert engine._runner.score_tensors(there[0][:, :0], there[1][:, :0], True) is None
-    monkeypatch.setattr(engine._runner, "run_in_place", None)
+    assert engine._backend.score_tensors(there[0].T, there[1], True) is None
+    assert engine._backend.score_tensors(there[0][:, :0], there[1][:, :0], True) is None
+    monkeypatch.setattr(engine._backend, "run_in_place", None)
     for _ in range(5):
         with torch.cuda.stream(torch.cuda.Stream()):
             late.zero_()

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from cuda_cases import DEVICE, HAS_GPU, free_bytes
+from cuda_cases import DEVICE, free_bytes
 from job_cases import encoded_table, reference_scores, tiny_bundle, tiny_spec
 
 from dpiframe_core import load_engine
-from pipeline.scoring.engine_loading import LoadedEngine, MemoryShortError
-
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a CUDA device")]
+from dpiframe_core.errors import DeviceMemoryError
+from pipeline.errors import UnitFailedError
+from pipeline.scoring.resizing_engine import ResizingEngine
 
 ROWS = 2**22  # one batch of the tiny model then takes some hundred MB
 
@@ -38,14 +38,15 @@ def test_an_engine_beside_a_full_gpu(tmp_path: Path) -> None:
     dense = [table.column(name).to_numpy() for name in spec.dense]
 
     filler = leave(needed // 3)
-    engine = LoadedEngine(lambda rows: load(max_batch=rows), ROWS)
+    engine = ResizingEngine(lambda rows: load(max_batch=rows), ROWS)
     scores = engine.score(ids, dense)
 
     assert engine.reduced_batch is not None
     assert 1024 <= engine.reduced_batch < ROWS
     np.testing.assert_allclose(scores, reference_scores(model, table), atol=1e-5)
-    engine._ready().close()
+    engine.engine.close()
     del filler
+    torch.cuda.empty_cache()
 
 
 @pytest.mark.usefixtures("alone")
@@ -53,11 +54,15 @@ def test_no_room_at_all_is_an_error_and_no_loop(tmp_path: Path) -> None:
     tiny_bundle(tmp_path / "bundle")
     load = partial(load_engine, tmp_path / "bundle", device="cuda")
     load(max_batch=64).close()  # the context and the kernels are there already
-    filler = [leave(2**21)]
-    with contextlib.suppress(torch.OutOfMemoryError):
-        while True:  # what the allocator rounded away, of which it takes 2 MiB for small tensors
-            filler.append(torch.empty(2**20, dtype=torch.uint8, device=DEVICE))
-
-    with pytest.raises(MemoryShortError, match="batches of 1024 rows"):
-        LoadedEngine(lambda rows: load(max_batch=rows), ROWS)
-    del filler
+    filler, engines = leave(2**21), []
+    try:
+        with contextlib.suppress(DeviceMemoryError):
+            while True:  # the driver gives memory of closed engines to new ones alone
+                engines.append(load(max_batch=1024))
+        with pytest.raises(UnitFailedError, match="batches of 1024 rows"):
+            ResizingEngine(lambda rows: load(max_batch=rows), ROWS)
+    finally:  # the frames of a failure would keep the GPU full for all tests that follow
+        for engine in engines:
+            engine.close()
+        del filler
+        torch.cuda.empty_cache()  # torch keeps what it freed, and the next test wants it

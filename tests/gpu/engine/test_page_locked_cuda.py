@@ -7,13 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
-from cuda_cases import BOUNDS, HAS_GPU, cuda_engine, even_model, reference, scaled_error
+from cuda_cases import BOUNDS, cuda_engine, even_model, reference, scaled_error
 from model_zoo import random_inputs
 from odd_models import Shape
 
-from dpiframe_core.engine.cuda.engine import CudaEngine, Faults
-
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a CUDA device")]
+from dpiframe_core.engine.cuda.backend import CudaBackend, Faults
 
 SIZES = (1, 19, 111, 4097, 65537)
 MAX_BATCH = 65_536
@@ -26,7 +24,7 @@ def model():
 
 
 @pytest.fixture(scope="module")
-def engine(model) -> Iterator[CudaEngine]:
+def engine(model) -> Iterator[CudaBackend]:
     made = cuda_engine(model, max_batch=MAX_BATCH)
     yield made
     made.close()
@@ -55,7 +53,7 @@ def layouts(values: np.ndarray) -> Iterator[np.ndarray | list[np.ndarray]]:
     yield shifted
 
 
-def logits(engine: CudaEngine, batches: list) -> list[np.ndarray]:
+def logits(engine: CudaBackend, batches: list) -> list[np.ndarray]:
     """Logits of each batch of (ids, dense, size), all through one stream of parts."""
     outs = [np.full(size, np.nan, np.float32) for _, _, size in batches]
 

@@ -8,17 +8,15 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from cuda_cases import BOUNDS, HAS_GPU, PRECISIONS, cuda_options, logits, scaled_error
+from cuda_cases import BOUNDS, PRECISIONS, cuda_options, logits, scaled_error
 
 from dpiframe_core import CTRModel, load_engine
-from dpiframe_core.engine.cuda.engine import CudaEngine
+from dpiframe_core.engine.cuda.backend import CudaBackend
 from dpiframe_core.features import Encoder
 from dpiframe_core.lowering import DEVICE_PASSES, lower
 from pipeline.data.convert import ConvertOptions, convert
 from pipeline.evaluation.metrics import auc
 from pipeline.models.training import TrainOptions, train
-
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a CUDA device")]
 
 # data set -> label, how its features are trained
 DATA = {
@@ -77,6 +75,6 @@ def test_logits_of_real_rows_in_eight_bits(trained):
     bundle, ids, dense, _, expected = trained
     dense = np.zeros((0, ids.shape[1]), np.float32) if dense is None else dense
     program = lower(bundle.spec, bundle.arrays(), DEVICE_PASSES)
-    engine = CudaEngine(program, cuda_options(precision="bf16", max_batch=4096))
+    engine = CudaBackend(program, cuda_options(precision="bf16", max_batch=4096))
     assert scaled_error(logits(engine, ids, dense), expected) < BOUNDS["bf16"]
     engine.close()

@@ -10,13 +10,8 @@ import model_zoo
 import numpy as np
 import pytest
 
-from dpiframe_core import _core, load_engine, save_bundle
+from dpiframe_core import load_engine, save_bundle
 from dpiframe_core.model.builtin import MODELS, Deep, Features
-
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(_core.cuda_device_count() == 0, reason="needs a CUDA device"),
-]
 
 ROOT = Path(__file__).resolve().parents[3]
 

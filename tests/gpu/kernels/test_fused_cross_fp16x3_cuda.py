@@ -10,7 +10,6 @@ import pytest
 import torch
 from cuda_cases import (
     BOUNDS,
-    HAS_GPU,
     Batch,
     batches,
     check,
@@ -24,12 +23,11 @@ from cuda_cases import (
     scaled_error,
 )
 
-from dpiframe_core.engine.cuda.engine import CudaEngine, Faults
+from dpiframe_core import FieldSpec, ModelSpec
+from dpiframe_core.engine.cuda.backend import CudaBackend, Faults
 from dpiframe_core.model.builtin import MODELS, Add, Concat, CrossV2, Deep, Features, Linear
-from dpiframe_core.model.spec import FieldSpec, ModelSpec
 from dpiframe_core.model.torch_module import CTRModel
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a CUDA device")]
 MOST = 30_000  # rows of a batch: an arena that is large enough for the narrowest model
 # Rows of one tile and around, some of the clusters, each of them once and twice, one more
 SIZES = (1, 63, 64, 65, 4096, 4097, 8448, 8449, 20_000)
@@ -54,9 +52,7 @@ FORMS = {
 def _on_hopper(monkeypatch):
     if torch.cuda.get_device_capability()[0] != 9:
         pytest.skip("needs a GPU of compute capability 9")
-    monkeypatch.setattr(
-        "dpiframe_core.engine.cuda.fused_cross.SPLIT_STEPS_UP_TO", 0
-    )  # few rows, too
+    monkeypatch.setattr("dpiframe_core.engine.cuda.fused.FP16X3_STEPS_UP_TO", 0)  # few rows, too
 
 
 def with_wide(features: Features, deep: Deep, layers: int) -> ModelSpec:
@@ -96,7 +92,7 @@ def criteo() -> tuple[CTRModel, list[Batch]]:
     return model, batches(model, SIZES)
 
 
-def engine_of(model: CTRModel, **options) -> CudaEngine:
+def engine_of(model: CTRModel, **options) -> CudaBackend:
     return cuda_engine(model, **{"precision": "fp32", "max_batch": MOST, **options})
 
 
@@ -106,7 +102,7 @@ def test_every_form_is_within_its_bound(name):
     model = model_of(name)
     made = criteo()[1] if name == "criteo" else batches(model, (65, 4097, 8449))
     engine = engine_of(model, graphs=len(name) % 2 == 0)
-    assert (engine.one_kernel_beyond, engine.one_kernel_rows) == (0, MOST)
+    assert (engine.fused_above, engine.fused_up_to) == (0, MOST)
     assert f"those of up to {MOST} in one kernel" in engine.describe()
     for batch, between in zip(made, reversed(made), strict=True):
         engine.poison()
@@ -121,8 +117,8 @@ def test_ids_outside_their_tables_as_by_the_steps(name, use_oov):
     """Scores, counts and the first of them, for ids of both types."""
     model = model_of(name)
     made = batches(model, (1, 65, 8448, 8449))
-    one, steps = (engine_of(model, one_kernel=on) for on in (True, False))
-    assert steps.one_kernel_rows == 0
+    one, steps = (engine_of(model, fused=on) for on in (True, False))
+    assert steps.fused_up_to == 0
     check_bad_ids(one, steps, made, use_oov)
     one.close()
     steps.close()
@@ -147,7 +143,7 @@ def test_numbers_that_are_none_as_by_the_steps(name, value):
     batch.ids[5] = np.arange(5000) % 5
     got, expected = [], []
     for found, on in ((got, True), (expected, False)):
-        engine = engine_of(model, one_kernel=on)
+        engine = engine_of(model, fused=on)
         found.append(logits(engine, batch.ids, batch.dense))
         engine.close()
     for is_such in (np.isnan, np.isposinf, np.isneginf):
@@ -212,7 +208,7 @@ def test_the_same_bits_every_time():
 
 
 def score(
-    engine: CudaEngine, there: list[torch.Tensor], number: int, firsts: dict[int, torch.Tensor]
+    engine: CudaBackend, there: list[torch.Tensor], number: int, firsts: dict[int, torch.Tensor]
 ) -> None:
     """The bits of a batch are those of its first time."""
     ids = there[number]
@@ -225,7 +221,7 @@ def score(
 
 def test_batches_in_steps_between_those_in_one_kernel(monkeypatch):
     """They share the arena; batches started ahead of one another are in it one after another."""
-    monkeypatch.setattr("dpiframe_core.engine.cuda.fused_cross.SPLIT_STEPS_UP_TO", 1536)
+    monkeypatch.setattr("dpiframe_core.engine.cuda.fused.FP16X3_STEPS_UP_TO", 1536)
     model, made = criteo()
     steps = batches(model, (1, 500, 1000, 1024))
     one = [made[4], made[-1], *batches(model, (1025,))]
@@ -255,13 +251,13 @@ def test_batches_in_steps_between_those_in_one_kernel(monkeypatch):
     [
         ("narrow", {"max_batch": 4096}),  # the arena is too small to work in
         ("criteo", {"precision": "tf32"}),
-        ("criteo", {"one_kernel": False}),
+        ("criteo", {"fused": False}),
     ],
 )
 def test_engines_that_run_in_steps_alone(name, options):
     model = model_of(name)
     engine = engine_of(model, **options)
-    assert engine.one_kernel_rows == 0
+    assert engine.fused_up_to == 0
     assert "one kernel" not in engine.describe()
     for batch in batches(model, (65, 4096)):
         check(engine, batch, batch)
@@ -269,9 +265,9 @@ def test_engines_that_run_in_steps_alone(name, options):
 
 
 def test_an_engine_for_few_rows_runs_in_steps(monkeypatch):
-    monkeypatch.setattr("dpiframe_core.engine.cuda.fused_cross.SPLIT_STEPS_UP_TO", 1536)
+    monkeypatch.setattr("dpiframe_core.engine.cuda.fused.FP16X3_STEPS_UP_TO", 1536)
     engine = engine_of(model_of("criteo"), max_batch=1500)
-    assert engine.one_kernel_rows == 0
+    assert engine.fused_up_to == 0
     assert "one kernel" not in engine.describe()
     engine.close()
 

@@ -10,7 +10,6 @@ import pytest
 import torch
 from cuda_cases import (
     BOUNDS,
-    HAS_GPU,
     Batch,
     batches,
     check,
@@ -24,13 +23,12 @@ from cuda_cases import (
     scaled_error,
 )
 
-from dpiframe_core.engine.cuda.engine import CudaEngine, Faults
+from dpiframe_core import FieldSpec, ModelSpec
+from dpiframe_core.engine.cuda.backend import CudaBackend, Faults
 from dpiframe_core.model.builtin import MODELS, Deep, Features
 from dpiframe_core.model.modules import Add, Wide
-from dpiframe_core.model.spec import FieldSpec, ModelSpec
 from dpiframe_core.model.torch_module import CTRModel
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a CUDA device")]
 MOST = 26_016
 # One tile a cluster, not all of them; as many as clusters; one more; up to four, the last a row
 SIZES = (4097, 8448, 8449, MOST - 31, MOST)
@@ -84,7 +82,7 @@ def criteo() -> tuple[CTRModel, list[Batch]]:
     return model, batches(model, SIZES)
 
 
-def engine_of(model: CTRModel, **options) -> CudaEngine:
+def engine_of(model: CTRModel, **options) -> CudaBackend:
     return cuda_engine(model, **{"precision": "fp16", "max_batch": MOST, **options})
 
 
@@ -95,7 +93,7 @@ def test_every_form_is_within_its_bound(name, precision):
     model = model_of(name)
     made = criteo()[1] if name == "criteo" else batches(model, (SIZES[2], MOST))
     engine = engine_of(model, precision=precision, graphs=precision == "fp16")
-    assert engine.one_kernel_rows == MOST
+    assert engine.fused_up_to == MOST
     assert f"up to {MOST} in one kernel" in engine.describe()
     for batch, between in zip(made, reversed(made), strict=True):
         engine.poison()
@@ -108,7 +106,7 @@ def test_every_form_is_within_its_bound(name, precision):
 def test_ids_outside_their_tables_as_by_the_steps(use_oov):
     """Scores, counts and the first of them, for ids of both types."""
     model, made = criteo()
-    one, steps = (engine_of(model, one_kernel=on) for on in (True, False))
+    one, steps = (engine_of(model, fused=on) for on in (True, False))
     check_bad_ids(one, steps, made[2:4], use_oov)
     one.close()
     steps.close()
@@ -119,8 +117,8 @@ def test_wide_sums_are_added(use_oov):
     """Of good ids within the bound, of others as by the steps; blocks gather unlike halves."""
     model = model_of("unequal halves", wide=True)
     made = batches(model, (8449, 4097))
-    one, steps = (engine_of(model, one_kernel=on) for on in (True, False))
-    assert one.one_kernel_rows == MOST
+    one, steps = (engine_of(model, fused=on) for on in (True, False))
+    assert one.fused_up_to == MOST
     check(one, *made)
     check_bad_ids(one, steps, made, use_oov)
     one.close()
@@ -136,7 +134,7 @@ def test_numbers_that_are_none_as_by_the_steps(value):
     batch.ids[5] = np.arange(5000) % 5
     got, expected = [], []
     for found, on in ((got, True), (expected, False)):
-        engine = engine_of(model, one_kernel=on)
+        engine = engine_of(model, fused=on)
         found.append(logits(engine, batch.ids, batch.dense))
         engine.close()
     for is_such in (np.isnan, np.isposinf, np.isneginf):
@@ -166,7 +164,7 @@ def test_the_same_bits_among_batches_that_run_in_steps():
     """Both work in one arena, right behind one another: neither needs what the other leaves."""
     model, sizes = criteo()[0], (16_384, 1024, 4097, 1, 8449, 517)
     engine = engine_of(model)
-    assert engine.one_kernel_beyond == 1024
+    assert engine.fused_above == 1024
     there = [next(on_device(inputs(model.spec, size)[0])) for size in sizes]
     stream = torch.cuda.current_stream().cuda_stream
     outs = [torch.empty(size, device="cuda") for size in sizes]
@@ -190,5 +188,5 @@ def test_a_model_that_would_be_padding_runs_in_steps():
     model = even_model(MODELS["dcnv2"](Features(fields), Deep((300, 300)), layers=2))
     for found, most in ((model, MOST), (criteo()[0], 4200)):
         engine = engine_of(found, max_batch=most)
-        assert engine.one_kernel_rows == 4096
+        assert engine.fused_up_to == 4096
         engine.close()

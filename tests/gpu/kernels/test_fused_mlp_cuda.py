@@ -10,7 +10,6 @@ import pytest
 import torch
 from cuda_cases import (
     BOUNDS,
-    HAS_GPU,
     Batch,
     batches,
     check,
@@ -24,12 +23,11 @@ from cuda_cases import (
 )
 from odd_models import odd_shapes
 
-from dpiframe_core.engine.cuda.engine import Faults
+from dpiframe_core import FieldSpec
+from dpiframe_core.engine.cuda.backend import Faults
 from dpiframe_core.model.builtin import MODELS, Deep, Features
-from dpiframe_core.model.spec import FieldSpec
 from dpiframe_core.model.torch_module import CTRModel
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a CUDA device")]
 NAMES = ("wdl", "deepfm", "dcn", "dcnv2")
 PRECISIONS = ("fp16", "bf16")
 ROWS = 4096  # the most that one wave of clusters has
@@ -40,9 +38,7 @@ SIZES = (1, 19, 64, 65, 111, ROWS - 1, ROWS, ROWS + 1)  # the last by another ke
 def _on_hopper(monkeypatch):
     if torch.cuda.get_device_capability()[0] != 9:
         pytest.skip("needs a GPU of compute capability 9")
-    monkeypatch.setattr(
-        "dpiframe_core.engine.cuda.fused_cross.STEPS_UP_TO", 0
-    )  # few rows in it, too
+    monkeypatch.setattr("dpiframe_core.engine.cuda.fused.STEPS_UP_TO", 0)  # few rows in it, too
 
 
 @lru_cache(maxsize=1)
@@ -57,7 +53,7 @@ def case(name: str, criteo: bool) -> tuple[CTRModel, list[Batch]]:
 def test_every_model_is_within_its_bound(name, criteo, precision):
     model, made = case(name, criteo)
     engine = cuda_engine(model, precision=precision, max_batch=8192, graphs=criteo)
-    rows = engine.one_kernel_rows
+    rows = engine.fused_up_to
     assert rows == (8192 if name == "dcnv2" and criteo else ROWS)
     assert f"up to {rows} in one kernel" in engine.describe()
     for batch, between in zip(made, reversed(made), strict=True):
@@ -67,7 +63,7 @@ def test_every_model_is_within_its_bound(name, criteo, precision):
 
 
 def test_few_rows_of_many_weights_run_in_steps(monkeypatch):
-    monkeypatch.setattr("dpiframe_core.engine.cuda.fused_cross.STEPS_UP_TO", 1024)
+    monkeypatch.setattr("dpiframe_core.engine.cuda.fused.STEPS_UP_TO", 1024)
     model = model_of("dcnv2", [16] * 39, (400, 400, 400))
     made = batches(model, (1, 1024, 1025, 4096))
     engine = cuda_engine(model, precision="fp16", max_batch=4096)
@@ -84,14 +80,13 @@ def test_scores_are_those_of_the_steps(name, precision):
     """Within the bound; beyond its rows they are the steps'."""
     model, made = case(name, True)
     one, steps = (
-        cuda_engine(model, precision=precision, max_batch=8192, one_kernel=on)
-        for on in (True, False)
+        cuda_engine(model, precision=precision, max_batch=8192, fused=on) for on in (True, False)
     )
-    assert steps.one_kernel_rows == 0
+    assert steps.fused_up_to == 0
     for batch in made:
         got, expected = (logits(e, batch.ids, batch.dense) for e in (one, steps))
         assert scaled_error(got, expected) < BOUNDS[precision]
-        assert np.array_equal(got, expected) or batch.size <= one.one_kernel_rows
+        assert np.array_equal(got, expected) or batch.size <= one.fused_up_to
     one.close()
     steps.close()
 
@@ -101,7 +96,7 @@ def test_scores_are_those_of_the_steps(name, precision):
 def test_ids_outside_their_tables_as_by_the_steps(name, use_oov):
     """Scores, counts and the first of them, for ids of both types."""
     model, made = case(name, True)
-    one, steps = (cuda_engine(model, precision="fp16", one_kernel=on) for on in (True, False))
+    one, steps = (cuda_engine(model, precision="fp16", fused=on) for on in (True, False))
     check_bad_ids(one, steps, made[1:-1], use_oov)
     one.close()
     steps.close()
@@ -118,7 +113,7 @@ def test_numbers_that_are_none_as_by_the_steps(name, value):
     batch.ids[5] = np.arange(300) % 5
     got, expected = [], []
     for found, on in ((got, True), (expected, False)):
-        engine = cuda_engine(model, precision="fp16", max_batch=512, one_kernel=on)
+        engine = cuda_engine(model, precision="fp16", max_batch=512, fused=on)
         found.append(logits(engine, batch.ids, batch.dense))
         engine.close()
     for is_such in (np.isnan, np.isposinf, np.isneginf):
@@ -164,7 +159,7 @@ def test_shapes_that_just_fit_and_just_do_not(taken, arguments, options):
     made = batches(model, (1, 200, 130))
     for precision in PRECISIONS:
         engine = cuda_engine(model, precision=precision, max_batch=256)
-        assert (engine.one_kernel_rows > 0) == taken
+        assert (engine.fused_up_to > 0) == taken
         for batch in made:
             check(engine, batch, made[0])
         engine.close()

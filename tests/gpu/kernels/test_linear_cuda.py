@@ -7,10 +7,6 @@ import torch
 
 from dpiframe_core import _core
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(_core.cuda_device_count() == 0, reason="needs a CUDA device"),
-]
 TYPES = {
     "fp32": torch.float32,
     "tf32": torch.float32,

@@ -7,10 +7,6 @@ import torch
 
 from dpiframe_core import _core
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(_core.cuda_device_count() == 0, reason="needs a CUDA device"),
-]
 ROWS = (7, 1000, 3, 1, 50, 11)
 NONE_BAD = 2**63 - 1
 

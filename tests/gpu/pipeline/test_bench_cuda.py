@@ -8,17 +8,12 @@ import torch
 
 from dpiframe_core import _core
 from pipeline.bench.engine.cases import EngineCase
-from pipeline.bench.engine.command import bench_engine
-from pipeline.bench.engine.contenders import OURS
-from pipeline.bench.engine.lookup_command import LookupCase, bench_lookup
-from pipeline.bench.engine.lookup_contenders import CHECKED, GATHER, PER_FIELD
-from pipeline.bench.engine.ours import on_device, open_engine
-from pipeline.bench.engine.stream_command import StreamCase, bench_stream
+from pipeline.bench.engine.cuda_engine import on_device, open_engine
+from pipeline.bench.engine.implementations import OURS
+from pipeline.bench.engine.latency import bench_engine
+from pipeline.bench.engine.lookup import CHECKED, GATHER, PER_FIELD, LookupCase, bench_lookup
+from pipeline.bench.engine.stream import StreamCase, bench_stream
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(_core.cuda_device_count() == 0, reason="needs a CUDA device"),
-]
 SMALL = {"scale": 1e-4, "device": "cuda", "hidden": (40, 24), "repeats": 3}
 
 
@@ -116,21 +111,21 @@ def test_a_prepared_lookup_inside_a_graph():
 def test_batches_started_one_behind_the_other():
     case = EngineCase(model="deepfm", batch=111, **SMALL)
     spec, weights = case.load()
-    engine, runner = open_engine(spec, weights, case)
+    engine, backend = open_engine(spec, weights, case)
     inputs = on_device(case.draw(spec))
     expected = [engine.score(*given).clone() for given in inputs]
     outs = [torch.full((111,), torch.nan, device="cuda") for _ in inputs]
     torch.cuda.synchronize()
     for given, out in zip(inputs, outs, strict=True):
-        runner.start_on_device(*given, out.data_ptr(), 111, False)
-    assert not runner.finish_on_device().any()
+        backend.start_on_device(*given, out.data_ptr(), 111, False)
+    assert not backend.finish_on_device().any()
     assert all(torch.equal(a, b) for a, b in zip(outs, expected, strict=True))
 
     bad = inputs[0][0].clone()
     bad[3, 5] = -1
-    runner.start_on_device(bad, None, outs[0].data_ptr(), 111, False)
-    runner.start_on_device(*inputs[1], outs[1].data_ptr(), 111, False)
-    assert np.flatnonzero(runner.finish_on_device()).tolist() == [3]
+    backend.start_on_device(bad, None, outs[0].data_ptr(), 111, False)
+    backend.start_on_device(*inputs[1], outs[1].data_ptr(), 111, False)
+    assert np.flatnonzero(backend.finish_on_device()).tolist() == [3]
     engine.close()
 
 

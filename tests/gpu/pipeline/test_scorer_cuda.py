@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
-from cuda_cases import HAS_GPU
 from job_cases import (
     damage,
     encoded_table,
@@ -28,10 +26,7 @@ from pipeline.config.job import JobConfig
 from pipeline.planning.plan import make_plan
 from pipeline.publishing.output import claim
 from pipeline.publishing.records import Outcome, OutputLayout, UnitRecord
-from pipeline.scoring.scorer import decode
-from pipeline.scoring.unit_groups import group_table
-
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a CUDA device")]
+from pipeline.scoring.transport import outcomes_from_table, units_to_table
 
 
 def write(folder: Path, table: pa.Table) -> None:
@@ -45,7 +40,7 @@ def score(folder: Path, **keys: Any) -> list[Outcome]:
     config = JobConfig.model_validate(job_keys(folder, unit_rows=1000, **keys))
     plan = make_plan(config)
     attempt, _ = claim(OutputLayout(plan.config.output), plan)
-    return list(decode(scorer_of(plan, attempt, "cuda")(group_table(plan.units))))
+    return list(outcomes_from_table(scorer_of(plan, attempt, "cuda")(units_to_table(plan.units))))
 
 
 def readers(found: list[Outcome]) -> list[str]:

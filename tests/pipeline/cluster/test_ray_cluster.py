@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import psutil
 import pytest
 
-from pipeline.cluster.machine import Machine, cluster_machine, local_machine
-from pipeline.cluster.quick_ray import IDLE, SYSTEM_CONFIG
-from pipeline.cluster.ray_cluster import running_cluster
+from pipeline.cluster.ray_cluster import running_cluster, session_folder
+from pipeline.cluster.ray_private import IDLE, SYSTEM_CONFIG
+from pipeline.sizing.machine import Machine, cluster_machine, local_machine
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere", "localhost:99999"])
@@ -76,6 +79,46 @@ print(ray.get(ray.remote(lambda: "worked").remote(), timeout=60))
 """
 
 
+@pytest.mark.slow
 def test_a_local_cluster_of_a_ray_job_needs_no_runtime_environment() -> None:
     done = subprocess.run([sys.executable, "-c", IN_A_RAY_JOB], capture_output=True, text=True)
     assert done.stdout == "worked\n", done.stderr
+
+
+LISTENING = """
+import psutil, ray
+from pathlib import Path
+from pipeline.cluster.ray_cluster import quiet_start, start
+with quiet_start():
+    start(2, store_bytes=256 << 20, workers=1, verbose=False)
+assert ray.get(ray.remote(lambda: 1).remote(), timeout=60) == 1
+for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+    for connection in process.net_connections(kind="inet"):
+        if connection.status == psutil.CONN_LISTEN:
+            print(connection.laddr.ip)
+print(ray._private.worker._global_node.get_session_dir_path())
+"""
+
+
+@pytest.mark.slow
+def test_a_local_cluster_is_for_this_machine_and_user_alone() -> None:
+    done = subprocess.run([sys.executable, "-c", LISTENING], capture_output=True, text=True)
+    *addresses, session = done.stdout.split()
+    assert addresses and {address.removeprefix("::ffff:") for address in addresses} == {"127.0.0.1"}
+    folder = Path(session).parents[1]
+    assert (folder.stat().st_mode & 0o077, folder.stat().st_uid) == (0, os.getuid())
+
+
+def test_the_folder_of_another_user_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_TMPDIR", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    made = session_folder()
+    assert made is not None and Path(made).parent.stat().st_mode & 0o777 == 0o700
+    monkeypatch.setattr(os, "getuid", lambda: 19)
+    (tmp_path / "ray-19").symlink_to(tmp_path)
+    with pytest.raises(PermissionError, match="another user"):
+        session_folder()
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    assert session_folder() is None

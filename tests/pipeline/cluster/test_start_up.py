@@ -13,7 +13,7 @@ PLAN = """
 import sys
 from pipeline.config.job import load_config
 from pipeline.planning.plan import make_plan
-import pipeline.scoring.flow, pipeline.scoring.job, pipeline.scoring.scorer
+import pipeline.scoring.flow, pipeline.scoring.job, pipeline.scoring.scorer_actor
 make_plan(load_config(sys.argv[1]))
 print([name for name in ("torch", "mlflow", "matplotlib") if name in sys.modules])
 """

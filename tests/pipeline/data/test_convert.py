@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from jobs.convert import command
 from pipeline.data.convert import ConvertOptions, convert
-from pipeline.data.layouts import raw_schema, read_layout
+from pipeline.data.parquet_layouts import raw_schema, read_layout
 from pipeline.errors import ConfigError, ContractError
 
 INTEGERS = ["1", "-2", "", "0", "1382", "4", "15", "2", "181", "1", "2", "", "2147483647"]

@@ -12,10 +12,10 @@ from click.testing import CliRunner
 from dpiframe_core.features import Encoder, avazu_schema, criteo_schema
 from jobs.synth import command
 from pipeline.data.cardinalities import AVAZU_CARDINALITIES, CRITEO_CARDINALITIES, CRITEO_MISSING
-from pipeline.data.layouts import encoded_schema, raw_schema, read_layout
-from pipeline.data.sampling import counts_table, zipf_table
+from pipeline.data.parquet_layouts import encoded_schema, raw_schema, read_layout
+from pipeline.data.quantile_tables import counts_table, zipf_table
 from pipeline.data.synth import SynthOptions, field_rows, synth
-from pipeline.data.values import avazu_keys, hex_strings, scatter
+from pipeline.data.synth_values import avazu_keys, hex_strings, permute_ranks
 from pipeline.errors import ConfigError, ResumableError
 
 DATASETS = ["criteo", "avazu"]
@@ -199,7 +199,7 @@ def test_counts_have_their_median_and_ninth_decile():
 
 @pytest.mark.parametrize("size", [1, 19, 64, 65, 111, 10_007])
 def test_scattering_is_a_bijection(size):
-    numbers = scatter(np.arange(size, dtype=np.int32), size)
+    numbers = permute_ranks(np.arange(size, dtype=np.int32), size)
     assert sorted(numbers.tolist()) == list(range(size))
 
 

@@ -12,7 +12,7 @@ import pytest
 from plan_jobs import encoded_table, job, write
 
 from pipeline.errors import ConfigError, ContractError
-from pipeline.planning.footers.footer import CorruptFileError, FooterReader
+from pipeline.planning.footers import CorruptFileError, FooterReader
 from pipeline.planning.inputs import InputFile, list_inputs, scan_inputs
 
 
@@ -186,8 +186,9 @@ WITHOUT_RIGHTS = """
 import ctypes, os, sys
 for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
     ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP
-os.execv(sys.executable, [sys.executable, "-m", "test_inputs", sys.argv[1]])
+os.execv(sys.executable, [sys.executable, "-m", "test_inputs", *sys.argv[1:]])
 """
+CLOSED = ("input/a.parquet", "input/deep", "input", ".")
 
 
 def scan_and_print(folder: Path) -> None:
@@ -198,19 +199,20 @@ def scan_and_print(folder: Path) -> None:
         print(error)
 
 
-@pytest.mark.parametrize("closed", ["input/a.parquet", "input/deep", "input", "."])
-def test_what_may_not_be_read_is_named(tmp_path: Path, closed: str) -> None:
-    folder = tmp_path / "job"
-    write(folder / "input/a.parquet", encoded_table(1))
-    write(folder / "input/deep/b.parquet", encoded_table(1))
-    (folder / closed).chmod(0)
+def test_what_may_not_be_read_is_named(tmp_path: Path) -> None:
+    folders = [tmp_path / f"job{number}" for number in range(len(CLOSED))]
+    for folder, closed in zip(folders, CLOSED, strict=True):
+        write(folder / "input/a.parquet", encoded_table(1))
+        write(folder / "input/deep/b.parquet", encoded_table(1))
+        (folder / closed).chmod(0)
     here = Path(__file__).resolve().parent
     path = os.pathsep.join(map(str, [here, here.parents[1] / "helpers", here.parents[2]]))
     environment = {**os.environ, "PYTHONPATH": path}
-    command = [sys.executable, "-c", WITHOUT_RIGHTS, str(folder)]
+    command = [sys.executable, "-c", WITHOUT_RIGHTS, *map(str, folders)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
-    (folder / closed).chmod(0o700)
-    assert re.search(r"input.*: Permission denied", done.stdout), done
+    for folder, closed in zip(folders, CLOSED, strict=True):
+        (folder / closed).chmod(0o700)
+        assert re.search(rf"{folder}/input.*: Permission denied", done.stdout), done
 
 
 def problems_of(folder: Path, table: pa.Table) -> list[tuple[object, ...]]:
@@ -240,7 +242,8 @@ def test_unsigned_ids_beyond_int64_are_told_as_they_are(tmp_path: Path) -> None:
 
 
 if __name__ == "__main__":
-    scan_and_print(Path(sys.argv[1]))
+    for argument in sys.argv[1:]:
+        scan_and_print(Path(argument))
 
 
 def test_a_pipe_is_refused_without_waiting_for_it(tmp_path: Path) -> None:

@@ -21,8 +21,10 @@ from plan_jobs import (
 from pipeline.config.job import JobConfig
 from pipeline.errors import ConfigError, ContractError, DpiframeError
 from pipeline.planning import plan as planning
-from pipeline.planning.plan import JobPlan, describe_plan, make_plan
+from pipeline.planning.job_plan import JobPlan
+from pipeline.planning.plan import make_plan
 from pipeline.publishing.records import IdentityFile, OutputLayout, write_json
+from pipeline.scoring.dry_run import describe_plan, output_state
 
 
 @pytest.fixture
@@ -134,7 +136,7 @@ def test_a_bad_bundle_is_a_configuration_error(folder: Path, damage: str) -> Non
 
 def described(plan: JobPlan) -> str:
     before = snapshot(Path(plan.config.output).parent)
-    text = describe_plan(plan)
+    text = describe_plan(plan, output_state(plan))
     assert snapshot(Path(plan.config.output).parent) == before
     return text
 

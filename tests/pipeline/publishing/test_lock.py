@@ -16,8 +16,7 @@ import pytest
 from plan_jobs import ordinary_user
 
 from pipeline.errors import ConfigError, LockedError, ResumableError
-from pipeline.publishing.lock import OutputLock
-from pipeline.publishing.lock_owner import Owner
+from pipeline.publishing.lock import OutputLock, Owner
 
 ROOT = Path(__file__).resolve().parents[3]
 WAIT = 30.0  # seconds: far more than a start of Python takes
@@ -88,7 +87,14 @@ def test_the_lock_names_its_owner_and_leaves_nothing(tmp_path: Path) -> None:
     with quick(output) as lock:
         assert owner_in(output)["pid"] == os.getpid()
         lock.check()
-    assert list(output.iterdir()) == []
+    assert list(tmp_path.iterdir()) == []  # the folders were made for the lock alone
+
+
+def test_folders_that_were_used_stay(tmp_path: Path) -> None:
+    output = tmp_path / "deep" / "output"
+    with quick(output):
+        (output / "part").touch()
+    assert [path.name for path in output.iterdir()] == ["part"]
 
 
 def test_a_second_lock_is_refused_naming_the_first(tmp_path: Path) -> None:
@@ -223,6 +229,13 @@ def test_a_clock_that_jumps_changes_nothing(
         lock.check()
 
 
+def test_without_waiting_a_lock_of_another_host_is_refused_at_once(tmp_path: Path) -> None:
+    content = put(tmp_path).read_bytes()
+    with pytest.raises(LockedError, match="process 19 on host far"):
+        OutputLock(tmp_path, wait=False).__enter__()
+    assert (tmp_path / "_lock").read_bytes() == content
+
+
 def test_an_empty_lock_file_is_taken_after_a_moment(tmp_path: Path) -> None:
     (tmp_path / "_lock").touch()
     with quick(tmp_path) as lock:
@@ -254,10 +267,12 @@ def test_a_lock_file_that_was_removed_is_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [".", "output"])
-def test_a_read_only_output_is_a_configuration_error(name: str) -> None:
+def test_a_read_only_output_can_be_resumed_when_access_is_restored(name: str) -> None:
     with ordinary_user() as folder:
         folder.chmod(0o555)
-        with pytest.raises(ConfigError, match=r"cannot write to the output .*: Permission denied"):
+        with pytest.raises(
+            ResumableError, match=r"cannot write to the output .*: Permission denied"
+        ):
             quick(folder / name).__enter__()
         folder.chmod(0o700)
 
@@ -273,7 +288,7 @@ def test_an_output_that_cannot_be_made_is_a_configuration_error(
 
 @pytest.mark.parametrize(
     ("number", "kind"),
-    [(errno.ENOSPC, ResumableError), (errno.EROFS, ConfigError), (errno.ENOLCK, ConfigError)],
+    [(errno.ENOSPC, ResumableError), (errno.EROFS, ResumableError), (errno.ENOLCK, ConfigError)],
 )
 def test_errors_of_the_file_system_leave_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[Exception]

@@ -12,8 +12,7 @@ import pytest
 from unit_records import UNIT, record
 
 from pipeline.publishing.publish import Publisher, SupersededError, parquet_bytes
-from pipeline.publishing.records import IdentityFile, OutputLayout, write_json
-from pipeline.reading.bad_rows import REJECTED_SCHEMA
+from pipeline.publishing.records import REJECTED_SCHEMA, IdentityFile, OutputLayout, write_json
 
 NO_ROWS = REJECTED_SCHEMA.empty_table()
 

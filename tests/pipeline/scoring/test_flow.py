@@ -12,7 +12,6 @@ import pytest
 import ray.data
 from job_cases import job_keys, tiny_bundle, write_shards
 
-from pipeline.cluster.machine import cluster_machine
 from pipeline.config.job import JobConfig
 from pipeline.errors import ResumableError
 from pipeline.planning.plan import make_plan
@@ -20,12 +19,12 @@ from pipeline.publishing.output import claim
 from pipeline.publishing.records import Outcome, OutputLayout, UnitRecord
 from pipeline.scoring import flow
 from pipeline.scoring.flow import stream_outcomes
-from pipeline.scoring.scorer_settings import ScorerSettings
 from pipeline.sizing.job_sizes import choose_sizes
+from pipeline.sizing.machine import cluster_machine
 from pipeline.sizing.memory_fit import CPU_READS
 from pipeline.sizing.sizes import work_of
 
-pytestmark = pytest.mark.usefixtures("ray_session")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ray_session")]
 
 
 def stream(folder: Path, unit_rows: int, **sizes_too: Any) -> Generator[Outcome, None, None]:
@@ -33,16 +32,7 @@ def stream(folder: Path, unit_rows: int, **sizes_too: Any) -> Generator[Outcome,
     attempt, _ = claim(OutputLayout(plan.config.output), plan)
     sizes = choose_sizes(cluster_machine(), work_of(plan, plan.units), plan.config)
     sizes = replace(sizes, **sizes_too)
-    settings = ScorerSettings(
-        config=plan.config,
-        columns=plan.columns,
-        bundle_digest=plan.bundle_digest,
-        attempt=attempt,
-        device=sizes.device,
-        threads=sizes.threads,
-        max_batch=sizes.max_batch,
-    )
-    return stream_outcomes(plan.units, settings, sizes, plan.row_bytes)
+    return stream_outcomes(plan, plan.units, sizes, attempt)
 
 
 def test_a_unit_is_one_block_however_small_blocks_should_be(tmp_path: Path) -> None:

@@ -27,10 +27,11 @@ from dpiframe_core import CTRModel
 from pipeline.cluster.signals import StopSignals
 from pipeline.config.job import JobConfig
 from pipeline.errors import ConfigError, ContractError, DpiframeError, ResumableError
-from pipeline.planning.plan import describe_plan, make_plan
+from pipeline.planning.plan import make_plan
 from pipeline.publishing.output import claim
 from pipeline.publishing.records import OutputLayout
 from pipeline.publishing.verify import verify_output
+from pipeline.scoring.dry_run import describe_plan, output_state
 from pipeline.scoring.job import Job, JobResult, run_job
 
 pytestmark = pytest.mark.usefixtures("ray_session")
@@ -103,6 +104,7 @@ def test_a_started_job_goes_on(case: Case) -> None:
     assert not list(case.output.glob(".*"))
 
 
+@pytest.mark.slow
 def test_a_unit_whose_part_is_lost_is_scored_again(case: Case) -> None:
     case.start(units=9)
     next(case.output.glob("part-u000003-*")).unlink()
@@ -126,6 +128,7 @@ def lose_unit(part: Path) -> None:
     path.write_text(json.dumps(manifest))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [remove, cut, lose_unit])
 def test_a_finished_job_that_lost_a_part_scores_that_unit_again(
     case: Case, damage: Callable[[Path], None]
@@ -134,7 +137,8 @@ def test_a_finished_job_that_lost_a_part_scores_that_unit_again(
     lost = next(case.output.glob("part-u000003-*"))
     before = {name: stamp for name, stamp in stamps(case.output).items() if name != lost.name}
     damage(lost)
-    described = describe_plan(make_plan(case.config()))
+    plan = make_plan(case.config())
+    described = describe_plan(plan, output_state(plan))
 
     result = case.run()
 
@@ -155,6 +159,7 @@ def test_a_lost_part_takes_its_record_along(case: Case) -> None:
     assert not (case.output / "_units" / f"{lost.stem.removeprefix('part-')}.json").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("finished", [True, False])
 def test_another_job_is_refused_and_may_overwrite(case: Case, finished: bool) -> None:
     case.finish() if finished else case.start(units=4)
@@ -170,6 +175,7 @@ def test_another_job_is_refused_and_may_overwrite(case: Case, finished: bool) ->
     assert (case.output / "notes.txt").read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_a_job_that_published_nothing_does_not_hold_the_output(case: Case) -> None:
     claim(OutputLayout(case.output), make_plan(case.config()))
 
@@ -208,6 +214,7 @@ def planned(case: Case, **keys: Any) -> Job:
     return Job(make_plan(case.config(**keys)), StopSignals(), verbose=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["removed", "changed", "truncated"])
 def test_a_file_that_changes_after_planning_stops_the_job(case: Case, fault: str) -> None:
     job = planned(case)
@@ -235,6 +242,7 @@ def corrupt_page(path: Path) -> None:
     path.write_bytes(content)
 
 
+@pytest.mark.slow
 def test_a_corrupt_page_stops_the_job_or_is_quarantined(case: Case) -> None:
     corrupt_page(case.folder / "input/shard-001.parquet")
 
@@ -264,6 +272,7 @@ def replace_column(case: Case, name: str, values: pa.Array) -> None:
     pq.write_table(table.set_column(index, name, values), shard, row_group_size=19)
 
 
+@pytest.mark.slow
 def test_too_many_rejected_rows_fail_the_job_until_allowed(case: Case) -> None:
     replace_column(case, "C2", pa.array(np.where(np.arange(111) % 19 == 0, 7, 0), pa.int32()))
 
@@ -276,6 +285,7 @@ def test_too_many_rejected_rows_fail_the_job_until_allowed(case: Case) -> None:
     assert verify_output(case.output).problems == []
 
 
+@pytest.mark.slow
 def test_a_bad_row_stops_the_job_by_default(case: Case) -> None:
     replace_column(case, "I1", pa.array([float("nan")] * 111, pa.float32()))
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from job_cases import job_keys
 
-from pipeline.cluster.machine import Machine
 from pipeline.config.job import JobConfig
 from pipeline.errors import ConfigError
 from pipeline.planning.row_cost import ModelCost
 from pipeline.sizing.estimate import estimate
 from pipeline.sizing.job_sizes import KEYS, choose_sizes
+from pipeline.sizing.machine import Machine
 from pipeline.sizing.memory_fit import STORE_FACTOR, UNITS_A_READER
 from pipeline.sizing.sizes import LEAST_STORE, MAX_BATCH, Sizes, Work
 
@@ -55,9 +55,9 @@ def test_a_billion_rows_on_one_gpu_with_16_cores() -> None:
 
 
 def test_units_that_the_gpu_unpacks_take_few_threads() -> None:
-    stored = choose_sizes(machine(), work(stored=1.0), config())
+    stored = choose_sizes(machine(), work(gpu_share=1.0), config())
     assert (stored.read_in, stored.read_tasks, stored.calls) == ("scorer", 12, 12)
-    found = estimate(stored, machine(), work(stored=1.0), "fp16")
+    found = estimate(stored, machine(), work(gpu_share=1.0), "fp16")
     other = estimate(sizes_of(), machine(), work(), "fp16")
     assert found.limit == "the GPUs"
     assert other.limit == "reading and publishing"
@@ -65,10 +65,10 @@ def test_units_that_the_gpu_unpacks_take_few_threads() -> None:
 
 
 def test_units_that_the_gpu_does_not_unpack_take_their_threads() -> None:
-    mixed = choose_sizes(machine(), work(stored=0.5), config())
+    mixed = choose_sizes(machine(), work(gpu_share=0.5), config())
     assert mixed.read_tasks == sizes_of().read_tasks
-    assert choose_sizes(machine(), work(stored=0.96), config()).read_tasks == 12
-    found = [estimate(mixed, machine(), work(stored=s), "fp16").rates for s in (0.0, 0.5, 1.0)]
+    assert choose_sizes(machine(), work(gpu_share=0.96), config()).read_tasks == 12
+    found = [estimate(mixed, machine(), work(gpu_share=s), "fp16").rates for s in (0.0, 0.5, 1.0)]
     for stage, order in (("reading and publishing", 1), ("the GPUs", -1)):
         rates = [order * rates[stage] for rates in found]
         assert rates == sorted(rates)

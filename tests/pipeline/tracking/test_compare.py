@@ -12,8 +12,7 @@ from tracking_records import make_record, track_job
 from jobs.compare import command
 from pipeline.errors import ConfigError
 from pipeline.publishing.records import Manifest, OutputLayout, write_json
-from pipeline.tracking.comparison.compare import compare, format_comparison
-from pipeline.tracking.comparison.run_view import RunView, load_runs
+from pipeline.tracking.compare import RunView, compare, format_comparison, load_runs
 
 FIRST = RunView("a", "FINISHED", {"x": "1", "y": "1"}, {"rows": 100.0, "gpus": 0.0}, {"host": "h"})
 SECOND = RunView("b", "FAILED", {"x": "1", "y": "2"}, {"rows": 125.0, "gpus": 0.0, "units": 19.0})

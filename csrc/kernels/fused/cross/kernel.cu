@@ -52,7 +52,7 @@ __device__ void produce(const FusedCrossParams& a, const FusedCrossSmem& smem, i
   produce_weights(a, smem, rank, producer);
 }
 
-__device__ void gather_x0(const RunInputs& inputs, const FusedCrossParams& a,
+__device__ void gather_x0(const BatchMemory& inputs, const FusedCrossParams& a,
                           const FusedCrossSmem& smem, int rank, std::int64_t first_sample,
                           FieldSlice* slices) {
   const GatherSample sample(first_sample, inputs.batch);
@@ -64,7 +64,7 @@ __device__ void gather_x0(const RunInputs& inputs, const FusedCrossParams& a,
 }
 
 // By one warp, once all that belongs to the CTA's samples is there: a sample a lane.
-__device__ void score(const RunInputs& inputs, const FusedCrossParams& a,
+__device__ void score(const BatchMemory& inputs, const FusedCrossParams& a,
                       const FusedCrossSmem& smem, std::int64_t first_sample) {
   const int lane = threadIdx.x % 32;
   mbarrier_wait(smem.barrier<B::kScoreFull>(), 0);
@@ -78,7 +78,7 @@ __device__ void score(const RunInputs& inputs, const FusedCrossParams& a,
 
 template <class T, int kCrossTile, int kDeepTile>
 __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kCtaThreads, 1)
-    fused_cross_sm90(const __grid_constant__ RunInputs inputs,
+    fused_cross_sm90(const __grid_constant__ BatchMemory inputs,
                      const __grid_constant__ FusedCrossParams a) {
   const std::int64_t first_sample = TileScheduler::first_sample();
   if (first_sample >= inputs.batch) return;  // both CTAs
@@ -112,8 +112,8 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kCtaThreads, 1)
   if (warp != 0) return;
   score(inputs, a, smem, first_sample + rank * 32);
   __syncwarp();
-  if (threadIdx.x == 0 && inputs.end.word != nullptr)
-    tell_end_of_block(inputs.end, TileScheduler::num_busy_ctas(inputs.batch));
+  if (threadIdx.x == 0 && inputs.completion.flag != nullptr)
+    signal_cta_done(inputs.completion, TileScheduler::num_busy_ctas(inputs.batch));
 }
 
 }  // namespace

@@ -183,10 +183,10 @@ __device__ void store_quarter(const float (&values)[kTile / 2], const float (&to
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const float by = powers.factor[r];
-      const SplitPair low(values[8 * i + sum_index(r, 0)] * by,
-                          values[8 * i + sum_index(r, 1)] * by);
-      const SplitPair high(values[8 * i + sum_index(r, 2)] * by,
-                           values[8 * i + sum_index(r, 3)] * by);
+      const Fp16x3Pair low(values[8 * i + sum_index(r, 0)] * by,
+                           values[8 * i + sum_index(r, 1)] * by);
+      const Fp16x3Pair high(values[8 * i + sum_index(r, 2)] * by,
+                            values[8 * i + sum_index(r, 3)] * by);
       if (i >= count) continue;
       const int at = offset + i * kStripBytes + r * 128;
       to.word(at, low.large);

@@ -9,8 +9,8 @@
 namespace dpiframe {
 
 // The embedding row of an id, or what stands in for it; -1: none.
-__device__ inline std::int64_t row_for(const RunInputs& inputs, std::int64_t id, std::uint32_t rows,
-                                       std::int64_t oov_row) {
+__device__ inline std::int64_t row_for(const BatchMemory& inputs, std::int64_t id,
+                                       std::uint32_t rows, std::int64_t oov_row) {
   if (static_cast<std::uint64_t>(id) < rows) return id;
   return inputs.use_oov != 0 ? oov_row : -1;
 }
@@ -27,7 +27,7 @@ struct Fp16x3Gather {
   static constexpr int kStrips = kTile / kStripColumns;
   using Fours = float4[kStrips][2];
 
-  const RunInputs& inputs;
+  const BatchMemory& inputs;
   const Fp16x3ColumnGroup* groups;  // the thread's of the quarter's first strip
   const std::uint16_t* ids_rows;    // of these
   int count;
@@ -98,7 +98,7 @@ struct Fp16x3Gather {
 // A tile's numbers of x_0 of the warpgroup's quarter, `count` strips from `first` on, to `values`
 // as sums, their largest magnitudes to `tops`. Samples behind the batch are zeros.
 template <int kTile>
-__device__ void gather_x0(const RunInputs& inputs, const FusedCrossFp16x3Params& a, int tile,
+__device__ void gather_x0(const BatchMemory& inputs, const FusedCrossFp16x3Params& a, int tile,
                           int first, int count, float (&values)[kTile / 2], float (&tops)[2]) {
   const ConsumerThread thread;
   const int group =

@@ -54,7 +54,7 @@ __device__ void produce(const FusedCrossFp16x3Params& a, const FusedCrossFp16x3S
 
 template <int kCrossTile, int kDeepTile>
 __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kCtaThreads, 1)
-    fused_cross_fp16x3_sm90(const __grid_constant__ RunInputs inputs,
+    fused_cross_fp16x3_sm90(const __grid_constant__ BatchMemory inputs,
                             const __grid_constant__ FusedCrossFp16x3Params a) {
   const TileScheduler tiles(inputs.batch);
   if (tiles.first >= tiles.end) return;  // both CTAs

@@ -18,7 +18,7 @@ template <int kCrossTile, int kDeepTile>
 struct Fp16x3Mainloop {
   using B = FusedCrossFp16x3Barriers;
 
-  const RunInputs& inputs;
+  const BatchMemory& inputs;
   const FusedCrossFp16x3Params& a;
   const FusedCrossFp16x3Smem& smem;
   int rank;

@@ -14,7 +14,7 @@ constexpr int kScoreBytes = 4 * 32 * 4;
 struct Fp16x3Scorer {
   using B = FusedCrossFp16x3Barriers;
 
-  const RunInputs& inputs;
+  const BatchMemory& inputs;
   const FusedCrossFp16x3Params& a;
   const FusedCrossFp16x3Smem& smem;
   int rank;
@@ -78,7 +78,7 @@ struct Fp16x3Scorer {
       score(tile, n, wide);
       wide = next_wide;
     }
-    if (lane == 0 && inputs.end.word != nullptr) tell_end_of_block(inputs.end, busy);
+    if (lane == 0 && inputs.completion.flag != nullptr) signal_cta_done(inputs.completion, busy);
     __syncwarp();
   }
 };

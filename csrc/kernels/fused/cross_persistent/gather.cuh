@@ -30,7 +30,7 @@ __device__ inline void gather_barrier() {
 struct PersistentGather {
   using B = FusedCrossPersistentBarriers;
 
-  const RunInputs& inputs;
+  const BatchMemory& inputs;
   const FusedCrossPersistentParams& a;
   const FusedCrossPersistentSmem& smem;
   const FieldSlice* slices;  // the CTA's, in shared memory

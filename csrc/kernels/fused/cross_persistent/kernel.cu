@@ -44,20 +44,21 @@ __device__ FieldSlice* copy_slices(const FusedCrossPersistentParams& a, int rank
 }
 
 __device__ void gather_and_score(const PersistentGather& gather, const TileScheduler& tiles) {
-  const RunInputs& inputs = gather.inputs;
+  const BatchMemory& inputs = gather.inputs;
   gather.run(tiles);
   gather_barrier();
   if (gather.thread >= 32) return;
   const unsigned busy = tiles.num_busy_ctas();
   report_bad_ids(inputs, gather.a.mlp.tickets, gather.a.mlp.num_report, busy);
   __syncwarp();
-  if (gather.thread == 0 && inputs.end.word != nullptr) tell_end_of_block(inputs.end, busy);
+  if (gather.thread == 0 && inputs.completion.flag != nullptr)
+    signal_cta_done(inputs.completion, busy);
   __syncwarp();
 }
 
 template <class T, int kCrossTile, int kDeepTile>
 __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kCtaThreads, 1)
-    fused_cross_persistent_sm90(const __grid_constant__ RunInputs inputs,
+    fused_cross_persistent_sm90(const __grid_constant__ BatchMemory inputs,
                                 const __grid_constant__ FusedCrossPersistentParams a) {
   const TileScheduler tiles(inputs.batch);
   if (tiles.first >= tiles.end) return;  // both CTAs

@@ -7,7 +7,7 @@
 
 namespace dpiframe {
 
-__device__ inline void gather_x0(const RunInputs& inputs, const FusedMlpParams& a,
+__device__ inline void gather_x0(const BatchMemory& inputs, const FusedMlpParams& a,
                                  const FusedMlpSmem& smem, int rank, std::int64_t first_sample,
                                  FieldSlice* slices) {
   const GatherSample sample(first_sample, inputs.batch);

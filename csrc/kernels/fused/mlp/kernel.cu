@@ -107,7 +107,7 @@ __device__ void run_layers(const FusedMlpParams& a, const FusedMlpSmem& smem, in
 }
 
 // By one warp, once all that belongs to the CTA's samples is there: a sample a lane.
-__device__ void score(const RunInputs& inputs, const FusedMlpParams& a, const FusedMlpSmem& smem,
+__device__ void score(const BatchMemory& inputs, const FusedMlpParams& a, const FusedMlpSmem& smem,
                       std::int64_t first_sample) {
   const int lane = threadIdx.x % 32;
   const std::uint32_t extras = smem.base + smem.at.extras + 4 * lane * smem.at.extras_stride;
@@ -132,7 +132,7 @@ __device__ void score(const RunInputs& inputs, const FusedMlpParams& a, const Fu
 
 template <class T, int kTile>
 __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kCtaThreads, 1)
-    fused_mlp_sm90(const __grid_constant__ RunInputs inputs,
+    fused_mlp_sm90(const __grid_constant__ BatchMemory inputs,
                    const __grid_constant__ FusedMlpParams a) {
   const std::int64_t first_sample = TileScheduler::first_sample();
   if (first_sample >= inputs.batch) return;  // both CTAs
@@ -167,8 +167,8 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kCtaThreads, 1)
   if (warp != 0) return;
   score(inputs, a, smem, first_sample + rank * 32);
   __syncwarp();
-  if (threadIdx.x == 0 && inputs.end.word != nullptr)
-    tell_end_of_block(inputs.end, TileScheduler::num_busy_ctas(inputs.batch));
+  if (threadIdx.x == 0 && inputs.completion.flag != nullptr)
+    signal_cta_done(inputs.completion, TileScheduler::num_busy_ctas(inputs.batch));
 }
 
 template <class T>

@@ -9,7 +9,7 @@ import weakref
 import numpy as np
 import pytest
 
-from dpiframe_core.engine.cuda.engine import SLOTS, CudaEngine
+from dpiframe_core.engine.cuda.backend import SLOTS, CudaBackend
 from dpiframe_core.engine.one_caller import OneCaller
 
 
@@ -33,14 +33,23 @@ class Ring:
         out[:] = first
 
 
+@pytest.fixture(autouse=True)
+def older_objects_are_no_garbage():
+    """gc.collect() looks at those of the test alone, and not at torch's."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture
-def engine() -> CudaEngine:
+def engine() -> CudaBackend:
     """A CUDA engine without a GPU: all but its ring."""
 
     class Program:
         field_names = ("C0", "C1")
 
-    made = CudaEngine.__new__(CudaEngine)
+    made = CudaBackend.__new__(CudaBackend)
     made.program, made._reports, made._turn = Program, [], OneCaller()
     made._ring = Ring()
     return made

@@ -1,0 +1,42 @@
+// Column chunks of numbers as they are in a file: their bytes in memory, a list of their pages.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "parquet/page.h"
+
+namespace dpiframe::parquet {
+
+class File;
+
+struct ColumnPages {
+  std::vector<Page> pages;  // a dictionary before the pages that refer to it
+  std::int64_t rows = 0;
+  int columns = 0;
+  int number_bytes = 0;                 // 4 or 8
+  std::int64_t compressed_bytes = 0;    // what was read
+  std::int64_t uncompressed_bytes = 0;  // the room of all compressed pages
+};
+
+// Bytes that `read_pages` needs: those of the chunks of these columns in row groups [first, stop),
+// and a padding, which it leaves as it is, so that a decoder may read beyond the last page.
+std::int64_t pages_bytes(const File& file, const std::vector<std::string>& names, std::size_t first,
+                         std::size_t stop);
+
+// Reads the chunks into `bytes` and lists their pages. FileError; std::invalid_argument where
+// `File::read` would throw it, and for what the GPU does not decode: codecs other than zstd and
+// none, levels in another encoding than RLE, columns of 4 and of 8 bytes together, pages of more
+// than 64 MiB or 2^26 values, or of more bytes than their values can take. Only page headers,
+// checksums and levels that are never compressed are checked here; whether the rest of a page is
+// corrupt shows when it is decoded.
+ColumnPages read_pages(const File& file, const std::vector<std::string>& names, std::size_t first,
+                       std::size_t stop, std::span<std::uint8_t> bytes);
+
+// Does on this thread what the GPU does (gpu/decompress_pages.h, gpu/decode_pages.h): fills
+// out [columns, rows]. std::invalid_argument where a page is corrupt or holds nulls.
+void decode_pages_on_cpu(const ColumnPages& unit, std::span<const std::uint8_t> bytes, void* out);
+
+}  // namespace dpiframe::parquet

@@ -1,0 +1,26 @@
+// Decompresses pages (zstd) on the GPU, a warp a page.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "parquet/page.h"
+
+namespace dpiframe {
+
+// All on the device.
+struct DecompressParams {
+  const parquet::Page* pages;  // of the unit
+  const std::int32_t* order;   // [num_compressed] those that are compressed, the longest first
+  std::int32_t num_compressed;
+  const std::uint8_t* compressed;  // the unit's column chunks
+  std::uint8_t* uncompressed;      // written: each page at its offset
+  std::uint8_t* literals;          // as large as `uncompressed`; scratch
+  unsigned* next;                  // how many of `order` are taken; 0 at the start
+  unsigned* failed;                // set to 1 if a page is corrupt
+};
+
+void decompress_pages(const DecompressParams& params, cudaStream_t stream);
+
+}  // namespace dpiframe

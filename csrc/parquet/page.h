@@ -1,0 +1,33 @@
+// A page of a unit's column chunks, and where its values go: all that is needed to decompress and
+// decode it without its file.
+#pragma once
+
+#include <cstdint>
+
+namespace dpiframe::parquet {
+
+// Neither bytes nor values of a page are more: its bits can be counted in 32 bits.
+constexpr std::int32_t kMaxPageSize = 1 << 26;
+
+enum class PageKind : std::int8_t {
+  kPlain,       // a data page of PLAIN numbers
+  kIndices,     // a data page of dictionary indices: RLE/bit-packed runs
+  kDictionary,  // a dictionary page of PLAIN numbers
+};
+
+// Of columns of numbers that all have 4, or all 8, bytes.
+struct Page {
+  std::int64_t compressed_at;    // offset of its first byte in the unit's column chunks
+  std::int64_t uncompressed_at;  // its offset among the decompressed pages: a multiple of 16
+  std::int64_t row;              // of its first value in the unit
+  std::int32_t compressed_bytes;
+  std::int32_t uncompressed_bytes;
+  std::int32_t values;
+  std::int32_t column;      // of the unit's
+  std::int32_t dictionary;  // of indices: which page of the unit is their dictionary
+  PageKind kind;
+  bool compressed;  // by zstd; else its compressed bytes are its values
+  bool levels;      // definition levels stand before the values, with their length in 4 bytes
+};
+
+}  // namespace dpiframe::parquet

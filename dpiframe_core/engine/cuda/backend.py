@@ -1,0 +1,320 @@
+"""The CUDA backend: a program on one GPU, its batches from host memory or from device memory."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpiframe_core import _core
+from dpiframe_core.engine.batches import BadIds, DeviceSeconds, HostPart
+from dpiframe_core.engine.cuda.device_layout import lay_out
+from dpiframe_core.engine.cuda.device_program import DeviceProgram
+from dpiframe_core.engine.cuda.page_scorer import SLOTS as UNIT_SLOTS
+from dpiframe_core.engine.cuda.page_scorer import PageScorer
+from dpiframe_core.engine.host_inputs import Columns
+from dpiframe_core.engine.one_caller import OneCaller
+from dpiframe_core.program.program import Program
+from dpiframe_core.program.schedule import Policy
+
+if TYPE_CHECKING:  # it brings torch, which batches from host memory do without
+    from dpiframe_core.engine.cuda.device_inputs import DeviceInputs, Matrix
+
+SLOTS = 3  # batches in flight: one copied in, one computed, one copied out
+
+# Counts [F] of ids outside their tables, and the smallest (sample, field) with one.
+Found = tuple[np.ndarray, tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class CudaOptions:
+    """How a program runs on a GPU. `threads`: host threads that pack batches (None: up to 16);
+    `fused`: batches in a fused forward kernel, where the program, their size and the GPU allow it.
+    """
+
+    precision: str = "fp32"
+    max_batch: int = 65536
+    streams: int = 4
+    graphs: bool = True
+    policy: Policy = "breadth_first"
+    device: int = 0
+    threads: int | None = None
+    fused: bool = True
+
+
+@dataclass(frozen=True)
+class Faults:
+    """For tests: a random delay before each step where the seed is not 0; a step that fails."""
+
+    delay_seed: int = 0
+    refused_step: int = -1
+
+
+class CudaBackend:
+    """Runs one program; one caller at a time.
+
+    DeviceMemoryError where the GPU has too little memory; RuntimeError where CUDA fails, in a
+    second thread at the same time, and in a fork of the loading process. After a failed run the
+    engine refuses further ones, and `close` still frees what it holds.
+    """
+
+    def __init__(
+        self, program: Program, options: CudaOptions, faults: Faults | None = None
+    ) -> None:
+        self.program, self.options = program, options
+        self.device, self.max_batch = f"cuda:{options.device}", options.max_batch
+        self._turn = OneCaller()
+        self.batch_seconds: list[float] = []
+        faults = faults or Faults()
+        self._layout = lay_out(
+            program, options.precision, options.max_batch, options.streams, options.policy
+        )
+        made = DeviceProgram(self._layout, options.device, options.fused)
+        made.native.build(
+            self._layout.schedule.plan, options.graphs, faults.delay_seed, faults.refused_step
+        )
+        self._reports = made.reports
+        self._native: Any = made.native
+        self.fused_up_to: int = made.native.fused_up_to
+        self.fused_above: int = made.native.fused_above
+        self._ring: Any = _core.BatchRing(
+            made.native,
+            SLOTS,
+            list(program.field_rows),
+            program.num_dense,
+            options.threads or 0,
+        )
+        self.device_bytes: int = self._native.device_bytes + self._ring.device_bytes
+        self.arena_bytes: int = self._layout.schedule.arena_bytes
+
+    @cached_property
+    def inputs(self) -> DeviceInputs:
+        """What finds batches on the device."""
+        from dpiframe_core.engine.cuda.device_inputs import DeviceInputs
+
+        program = self.program
+        return DeviceInputs(len(program.field_rows), program.num_dense, self.options.device)
+
+    def run(
+        self, ids: Columns, dense: Columns, use_oov: bool, out: np.ndarray, scores: bool = False
+    ) -> np.ndarray:
+        """Write logits [B], or scores, of ids [F, B] and dense [N, B]; any B.
+
+        Batches overlap as in `stream`, without Python between them. Returns the counts [F] of ids
+        outside their tables.
+        """
+        with self._turn:
+            self.batch_seconds, reports = self._ring.run(
+                ids, dense, out, self.max_batch, use_oov, not scores
+            )
+        counts = np.zeros(len(self.program.field_names), np.int64)
+        for report in reports:
+            counts += self._counts(report)
+        return counts
+
+    def stream(
+        self, parts: Iterable[HostPart], use_oov: bool, scores: bool = True
+    ) -> Generator[np.ndarray, None, None]:
+        """Fill the scores (or logits) of each part of 1 to max_batch samples; yields its counts.
+
+        Copy in, compute and copy out of neighbouring parts overlap; the order is kept. The GPU
+        reads page-locked arrays itself: a part must stay as it is until its counts come. The engine
+        serves nobody else until the stream has ended.
+        """
+        with self._turn:
+            yield from self._stream(parts, use_oov, scores)
+
+    def _stream(
+        self, parts: Iterable[HostPart], use_oov: bool, scores: bool
+    ) -> Generator[np.ndarray, None, None]:
+        waiting: deque[tuple[int, HostPart]] = deque()  # keeps the memory that the GPU reads
+
+        def collect() -> np.ndarray:
+            slot, part = waiting.popleft()
+            return self._counts(self._ring.collect(slot, part[2]))
+
+        try:
+            for part in parts:
+                if len(waiting) == SLOTS:
+                    yield collect()
+                ids, dense, out = part
+                slot = self._ring.submit(ids, dense, len(out), use_oov, not scores)
+                waiting.append((slot, part))
+            while waiting:
+                yield collect()
+        finally:  # whoever stops early leaves the ring empty too
+            while waiting and self._ring is not None:
+                collect()
+
+    def take_seconds(self) -> DeviceSeconds:
+        """Of the batches from host memory since the last call, by the GPU's clock.
+
+        Compute includes what its launch took where the GPU waited for that.
+        """
+        return DeviceSeconds(*self._ring.take_seconds())
+
+    def run_on_device(
+        self, ids: Any, dense: Any, out: int, batch: int, use_oov: bool, stream: int = 0
+    ) -> tuple[np.ndarray, tuple[int, int] | None]:
+        """Write scores [B], at the address `out`, of ids [F, B] and dense [N, B] on the device.
+
+        Runs on `stream` after what that holds so far and returns when all is done. Returns the
+        counts [F] and the first (sample, field) with an id outside its table. B is 1 to max_batch;
+        the shapes must fit. ValueError where the stream is being captured into a graph.
+        """
+        i, d, _ = self.inputs.matrices(ids, dense)
+        found = self.run_in_place(i, d, out, batch, use_oov, stream)
+        return (self._counts(None), None) if found is None else found
+
+    def run_in_place(
+        self, ids: Matrix, dense: Matrix, out: int, batch: int, use_oov: bool, stream: int
+    ) -> Found | None:
+        """`run_on_device` of matrices that `inputs` found; None where all ids are inside."""
+        with self._turn:
+            ahead = self.inputs.make_scores_ahead
+            report = self._ring.run_in_place(
+                ids[0], ids[1], ids[2] == 8, dense[0], dense[1], out, batch, use_oov, stream, ahead
+            )
+        return None if report is None else (self._counts(report), self._first(report))
+
+    def score_tensors(self, ids: Any, dense: Any, use_oov: bool) -> tuple[Any, Found | None] | None:
+        """Scores [B] of ids [F, B] and dense [N, B], and what `run_in_place` returns.
+
+        None where that has to be found out step by step: the arrays are no tensors of torch on this
+        device, or do not fit, or B is not in 1 .. max_batch.
+        """
+        inputs = self.inputs
+        with self._turn:
+            found = self._ring.score_tensors(
+                inputs.tensors, ids, dense, use_oov, inputs.scores, inputs.make_scores_ahead
+            )
+        if found is None:
+            return None
+        out, report = found
+        return out, None if report is None else (self._counts(report), self._first(report))
+
+    def score_on_device(self, ids: Any, dense: Any, use_oov: bool) -> tuple[Any, BadIds | None]:
+        """Scores [B] of arrays of any library on the GPU, and which ids were bad.
+
+        Where bad ids are not to be scored, it stops at the first batch of `max_batch` that has one.
+        """
+        began = perf_counter()
+        scored = self.score_tensors(ids, dense, use_oov)
+        if scored is not None:
+            out, found = scored
+            self.batch_seconds = [perf_counter() - began]
+            return out, None if found is None else self._bad_ids(ids, found, use_oov)
+        inputs = self.inputs
+        ids, dense = inputs.array(ids), inputs.array(dense)
+        i, d, batch = inputs.matrices(ids, dense)
+        source = ids if self.program.field_rows else dense
+        stream = inputs.stream(source)
+        again = isinstance(source, inputs.tensor) and batch <= self.max_batch
+        out, address = inputs.scores(batch, stream if again else None)
+        self.batch_seconds = []
+        counts, first = np.zeros(len(self.program.field_rows), np.int64), None
+        for start in range(0, batch, self.max_batch):
+            size = min(self.max_batch, batch - start)
+            found = self.run_in_place(i, d, address + 4 * start, size, use_oov, stream)
+            ended = perf_counter()
+            self.batch_seconds.append(ended - began)
+            began = ended
+            if found is not None:
+                counts = counts + found[0]
+                first = first or (start + found[1][0], found[1][1])
+                if not use_oov:
+                    break
+            if start + size < batch:
+                i, d = _moved(i, size), _moved(d, size)
+        return out, None if first is None else self._bad_ids(ids, (counts, first), use_oov)
+
+    def start_on_device(
+        self, ids: Any, dense: Any, out: int, batch: int, use_oov: bool, stream: int = 0
+    ) -> None:
+        """`run_on_device` without the wait: batches started one behind the other keep the GPU busy.
+
+        All memory must stay as it is until `finish_on_device`.
+        """
+        i, d, _ = self.inputs.matrices(ids, dense)
+        with self._turn:
+            self._ring.start_in_place(
+                i[0], i[1], i[2] == 8, d[0], d[1], out, batch, use_oov, stream
+            )
+
+    def finish_on_device(self) -> np.ndarray:
+        """Wait for all that was started; the counts [F] of all ids outside their tables."""
+        with self._turn:
+            return self._counts(self._ring.finish_in_place())
+
+    def page_scorer(self, use_oov: bool) -> PageScorer:
+        """What scores ids that are still parquet pages; threads may use it beside the engine's
+        caller, but not while batches on the device are scored.
+        """
+        program = self.program
+        native = _core.PageScorer(
+            self._native, self._ring, len(program.field_rows), program.num_dense, UNIT_SLOTS
+        )
+        return PageScorer(native, self._counts, use_oov)
+
+    def poison(self) -> None:
+        """For tests: fill the arena with NaN, so that what nothing wrote shows."""
+        self._native.poison()
+
+    def describe(self) -> str:
+        """The plan, in words."""
+        o = self.options
+        how = "CUDA graphs" if o.graphs else "launches"
+        least = f"more than {self.fused_above} and " if self.fused_above else ""
+        fused = f"those of {least}up to {self.fused_up_to} in one kernel, "
+        return (
+            f"{self.device}, {o.precision}, batches of up to {o.max_batch} rows as {how}, "
+            f"{fused if self.fused_up_to else ''}"
+            f"{self.device_bytes} bytes on the device, {self.arena_bytes} of them the arena\n"
+            f"{self.program}\n{self._layout.schedule.plan}"
+        )
+
+    def close(self) -> None:
+        """Free all memory of the device."""
+        self._ring = self._native = None
+        vars(self).pop("inputs", None)  # it may hold scores made ahead
+
+    def _counts(self, report: np.ndarray | None) -> np.ndarray:
+        """Ids outside their tables by field; counters start at -1."""
+        counts = np.zeros(len(self.program.field_names), np.int64)
+        if report is None:
+            return counts
+        for lookup in self._reports:
+            found = report[lookup.offset :][: len(lookup.fields)] + 1
+            np.maximum.at(counts, list(lookup.fields), found)
+        return counts
+
+    def _first(self, report: np.ndarray) -> tuple[int, int]:
+        """The smallest (sample, field) with an id outside its table."""
+        found = []
+        for lookup in self._reports:
+            first = int(report[lookup.offset + len(lookup.fields)])
+            if first >= 0:
+                sample, slot = divmod(first, len(lookup.fields))
+                found.append((sample, lookup.fields[slot]))
+        return min(found)
+
+    def _bad_ids(self, ids: Any, found: Found, use_oov: bool) -> BadIds:
+        counts, (sample, field) = found
+        if use_oov:
+            return BadIds(counts, None)
+        if not hasattr(ids, "__getitem__"):
+            import torch
+
+            ids = torch.as_tensor(ids, device=self.device)
+        return BadIds(counts, (sample, field, int(ids[field, sample])))
+
+
+def _moved(matrix: Matrix, columns: int) -> Matrix:
+    """The matrix from a later column on."""
+    address, stride, number_bytes = matrix
+    return address + columns * number_bytes, stride, number_bytes

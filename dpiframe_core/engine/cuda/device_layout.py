@@ -1,0 +1,91 @@
+"""Layout of a program on a device: each buffer's type, row stride and offset in one arena."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from dpiframe_core import _core
+from dpiframe_core.program.program import Program
+from dpiframe_core.program.schedule import Policy, Schedule, schedule
+from dpiframe_core.program.steps import FusedLinear, Linear, Step
+from dpiframe_core.program.views import View
+
+ALIGNMENT = 8  # elements: 16 bytes of halves
+LAUNCH = 2.0  # microseconds that a step takes at least
+BANDWIDTH = 4e6  # bytes a microsecond
+RATES = {"fp32": 1e8, "tf32": 3e8, "fp16": 5e8, "bf16": 5e8}  # operations a microsecond
+PLANNED_BATCH = 4096  # plans weigh steps by their cost at this batch
+
+
+@dataclass(frozen=True)
+class DeviceLayout:
+    """`floats`: buffers of float32, the others hold the activation type; `partials`: those of a
+    product's partial dots, with the product's columns; `schedule`: the plan and the arena.
+    """
+
+    precision: str
+    max_batch: int
+    program: Program
+    floats: frozenset[str]
+    partials: dict[str, int]
+    schedule: Schedule = field(repr=False)
+
+    def view(self, view: View) -> _core.ArenaView:
+        """The view as offset, row stride and type."""
+        name = view.buffer
+        is_float = name in self.floats
+        element = element_bytes(self.precision, is_float)
+        stride = row_stride(self.program.buffers[name])
+        offset = self.schedule.offsets[name] + view.start * element
+        return _core.ArenaView(offset, stride, view.width, is_float)
+
+
+def lay_out(
+    program: Program, precision: str, max_batch: int, streams: int, policy: Policy
+) -> DeviceLayout:
+    """Choose types and strides, plan the steps, give each buffer its offset."""
+    floats = program.float_buffers()
+    partials = {
+        s.head_out.buffer: _columns(program, s)
+        for s in program.steps
+        if isinstance(s, FusedLinear) and s.head_out
+    }
+    row_bytes = {
+        name: row_stride(width) * element_bytes(precision, name in floats)
+        for name, width in program.buffers.items()
+    }
+    for name, n in partials.items():
+        row_bytes[name] = 4 * _core.max_head_partials(precision, max_batch, n)
+    planned = schedule(
+        program,
+        max_batch,
+        streams,
+        policy,
+        row_bytes=row_bytes,
+        cost=lambda step: _cost(step, program, precision),
+    )
+    return DeviceLayout(precision, max_batch, program, floats, partials, planned)
+
+
+def row_stride(width: int) -> int:
+    """Elements from one sample to the next: at 16 bytes each, scalars side by side."""
+    return width if width == 1 else -(-width // ALIGNMENT) * ALIGNMENT
+
+
+def element_bytes(precision: str, is_float: bool) -> int:
+    """Bytes of an element."""
+    return 4 if is_float or precision in ("fp32", "tf32") else 2
+
+
+def _columns(program: Program, step: FusedLinear) -> int:
+    return int(program.weights[step.weight].shape[0])
+
+
+def _cost(step: Step, program: Program, precision: str) -> float:
+    """Microseconds at PLANNED_BATCH samples, roughly: only ratios matter."""
+    columns = sum(v.width for v in (*step.reads(), *step.writes()))
+    operations = 0
+    if isinstance(step, (Linear, FusedLinear)):
+        operations = 2 * program.weights[step.weight].size
+    moved = columns * element_bytes(precision, False)
+    return LAUNCH + PLANNED_BATCH * (moved / BANDWIDTH + operations / RATES[precision])

@@ -1,0 +1,182 @@
+"""A program made ready on a GPU: weights in device memory, each step given to the executor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dpiframe_core import _core
+from dpiframe_core.engine.cuda.device_layout import DeviceLayout
+from dpiframe_core.engine.cuda.fused import cross_model, fused_form, mlp_model, steps_up_to
+from dpiframe_core.program.program import CrossForm, MlpForm
+from dpiframe_core.program.steps import FusedLinear, Head, Linear, LoadDense, Lookup, Step
+from dpiframe_core.program.views import View
+
+Use = tuple[str, str]  # kind ("numbers", "table", "product") and name of a weight
+
+
+@dataclass(frozen=True)
+class LookupCounters:
+    """Where a lookup's counters are in a batch's report, and the fields of its slots."""
+
+    offset: int
+    fields: tuple[int, ...]
+
+
+class DeviceProgram:
+    """The compiled program and what its lookups report; construction takes all GPU memory."""
+
+    def __init__(self, layout: DeviceLayout, device: int, fused: bool) -> None:
+        self.layout, self.program = layout, layout.program
+        self.reports: list[LookupCounters] = []
+        weights = self.program.weights
+        uses = {use: None for step in self.program.steps for use in _uses(step)}
+        shapes = {use: as_matrix(use[0], weights[use[1]]).shape for use in uses}
+        total = sum(
+            _core.weight_bytes(layout.precision, kind, *shapes[kind, name]) for kind, name in uses
+        )
+        self.native = _core.CudaProgram(
+            device, layout.precision, layout.max_batch, total, layout.schedule.arena_bytes
+        )
+        self._handles: dict[Use, int] = {}
+        for kind, name in uses:
+            values = as_matrix(kind, weights[name])
+            self._handles[kind, name] = self.native.add_weight(kind, values)
+        for step in self.program.steps:
+            if step.kernel:
+                self._elementwise(step)
+            else:
+                ADD[type(step)](self, step)
+        form = fused_form(self.program, layout.precision) if fused else None
+        if form is not None:
+            self._fused(form)
+
+    def _view(self, view: View | None) -> _core.ArenaView | None:
+        return None if view is None else self.layout.view(view)
+
+    def _weight(self, kind: str, name: str | None) -> int:
+        return -1 if name is None else self._handles[kind, name]
+
+    def _slots(self, step: Lookup) -> list[_core.CudaSlot]:
+        program = self.program
+        return [
+            _core.CudaSlot(
+                slot.field,
+                self._weight("table", slot.table),
+                self._weight("numbers", slot.wide),
+                program.field_rows[slot.field],
+                slot.dim,
+                slot.column,
+                program.oov_rows[slot.field],
+                slot.in_fm,
+            )
+            for slot in step.slots
+        ]
+
+    def _elementwise(self, step: Step) -> None:
+        """A row of the table of csrc/kernels/elementwise/steps.cu."""
+        (out,) = step.writes()
+        self.native.add_elementwise(
+            step.kernel,
+            [self.layout.view(view) for view in step.reads()],
+            [self._weight("numbers", name) for name in step.weight_names()],
+            step.sizes(),
+            self.layout.view(out),
+        )
+
+    def _load_dense(self, step: LoadDense) -> None:
+        self.native.add_load_dense(self.layout.view(step.out))
+
+    def _lookup(self, step: Lookup) -> None:
+        outs = [self._view(v) for v in (step.out, step.fm_out, step.wide_out)]
+        offset = self.native.add_lookup(self._slots(step), *outs)
+        self.reports.append(LookupCounters(offset, tuple(slot.field for slot in step.slots)))
+
+    def _linear(self, step: Linear | FusedLinear) -> None:
+        fused = step if isinstance(step, FusedLinear) else None
+        head = fused.head if fused else None
+        partial = None
+        if fused and fused.head_out:
+            partial = self.layout.schedule.offsets[fused.head_out.buffer]
+        self.native.add_product(
+            _core.ProductStep(
+                x=self.layout.view(step.x),
+                n=int(self.program.weights[step.weight].shape[0]),
+                weight=self._weight("product", step.weight),
+                bias=self._weight("numbers", step.bias),
+                out=self._view(step.out),
+                relu=_joined(step.relu),
+                cross_begin=fused.cross_start if fused else 0,
+                x0=self._view(fused.x0 if fused else None),
+                xl=self._view(fused.xl if fused else None),
+                head_begin=fused.head_start if fused else 0,
+                head_width=len(self.program.weights[head]) if head else 0,
+                head=self._weight("numbers", head),
+                partial=partial,
+            )
+        )
+
+    def _head(self, step: Head) -> None:
+        parts = [
+            _core.HeadPart(self.layout.view(x), None, self._weight("numbers", w))
+            for x, w in step.dots
+        ]
+        for scalar in step.scalars:
+            n = self.layout.partials.get(scalar.buffer, 0)
+            parts.append(_core.HeadPart(self.layout.view(scalar), None, -1, n))
+        parts += [
+            _core.HeadPart(self.layout.view(a), self.layout.view(b)) for a, b in step.products
+        ]
+        bias = self.program.weights[step.bias].item() if step.bias else 0.0
+        self.native.add_head(parts, bias, self.layout.view(step.out))
+
+    def _fused(self, form: MlpForm | CrossForm) -> None:
+        slots, num_ids = self._slots(form.lookup), len(self.program.field_rows)
+        if isinstance(form, MlpForm):
+            self.native.add_fused_mlp(slots, mlp_model(form, num_ids))
+        else:
+            above = steps_up_to(form, self.layout.precision)
+            model = cross_model(form, num_ids)
+            self.native.add_fused_cross(slots, model, above)
+
+
+ADD: dict[type[Step], Callable[[DeviceProgram, Any], None]] = {
+    Lookup: DeviceProgram._lookup,
+    LoadDense: DeviceProgram._load_dense,
+    Linear: DeviceProgram._linear,
+    FusedLinear: DeviceProgram._linear,
+    Head: DeviceProgram._head,
+}
+
+
+def as_matrix(kind: str, weight: np.ndarray) -> np.ndarray:
+    """The weight as the compiled part takes it: float32 with two dimensions."""
+    values = np.ascontiguousarray(weight, np.float32)
+    return values.reshape(1, -1) if kind == "numbers" else values
+
+
+def _uses(step: Step) -> list[Use]:
+    """The weights of a step as the device needs them."""
+    if isinstance(step, Lookup):
+        tables: list[Use] = [("table", s.table) for s in step.slots if s.table]
+        return tables + [("numbers", s.wide) for s in step.slots if s.wide]
+    if isinstance(step, (Linear, FusedLinear)):
+        head = step.head if isinstance(step, FusedLinear) else None
+        return [("product", step.weight), *(("numbers", w) for w in (step.bias, head) if w)]
+    if isinstance(step, Head):
+        return [("numbers", w) for _, w in step.dots]
+    return [("numbers", w) for w in step.weight_names()]
+
+
+def _joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges of columns, without empty ones, those that touch made one."""
+    found: list[tuple[int, int]] = []
+    for start, stop in sorted(r for r in ranges if r[0] < r[1]):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(stop, found[-1][1]))
+        else:
+            found.append((start, stop))
+    return found

@@ -1,0 +1,116 @@
+"""Which fused forward kernel runs a program as a whole, and for batches of how many samples.
+
+The kernels are csrc/kernels/fused: `mlp` takes an MlpForm in 16 bits; `cross` and
+`cross_persistent` a CrossForm in 16 bits, `cross_fp16x3` one in fp32. The form is what lowering
+found (find_form); here it is asked whether its sizes are within the limits of the kernel for the
+precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dpiframe_core import _core
+from dpiframe_core.engine.precision import HALF_PRECISIONS
+from dpiframe_core.program.program import CrossForm, Layer, MlpForm, Program
+
+# The 16-bit kernel takes about 21 us a million weights, however few the samples; steps of few
+# samples take not much more than their launches: 23 us for 512 samples, 44 us for 2,048
+# (docs/decisions/fused_cross.md).
+MANY_WEIGHTS, STEPS_UP_TO = 1_000_000, 1024
+# The fp32 kernel streams all weights through every cluster however few its samples.
+FP16X3, FP16X3_STEPS_UP_TO = "fp32", 2048
+
+
+def fused_form(program: Program, precision: str) -> MlpForm | CrossForm | None:
+    """The program's form, where there is a fused forward kernel for it in this precision."""
+    form = program.form
+    if isinstance(form, MlpForm) and precision in HALF_PRECISIONS:
+        return form if _mlp_fits(program, form) else None
+    if isinstance(form, CrossForm) and precision in (*HALF_PRECISIONS, FP16X3):
+        return form if _cross_fits(program, form, precision) else None
+    return None
+
+
+def steps_up_to(form: MlpForm | CrossForm, precision: str) -> int:
+    """Batches of up to so many samples are faster as steps; 0: none is."""
+    if isinstance(form, MlpForm):
+        return 0
+    if precision == FP16X3:
+        return FP16X3_STEPS_UP_TO
+    weights = sum(layer.weight.size for layer in (*form.cross, *form.layers))
+    return STEPS_UP_TO if weights > MANY_WEIGHTS else 0
+
+
+def mlp_model(form: MlpForm, num_ids: int) -> _core.FusedMlpModel:
+    """What the compiled part takes; a collapsed cross network's columns follow the first layer's
+    own.
+    """
+    first, *rest = form.layers
+    if form.cross is not None:
+        extra = np.concatenate([form.cross.dots, form.cross.head])
+        bias = first.bias
+        if bias is not None:
+            bias = np.concatenate([bias, np.zeros(len(extra), bias.dtype)])
+        first = Layer(np.concatenate([first.weight, extra]), bias)
+    return _core.FusedMlpModel(
+        _layers([first, *rest]),
+        shifts=form.cross.shift.astype(np.float32).tolist() if form.cross else [],
+        has_cross=form.cross is not None,
+        head=_row(form.head),
+        bias=form.bias,
+        num_ids=num_ids,
+    )
+
+
+def cross_model(form: CrossForm, num_ids: int) -> _core.FusedCrossModel:
+    """What the compiled part takes."""
+    return _core.FusedCrossModel(
+        _layers(form.cross),
+        _row(form.cross_head),
+        _layers(form.layers),
+        _row(form.head),
+        bias=form.bias,
+        num_ids=num_ids,
+    )
+
+
+def _layers(layers: Sequence[Layer]) -> list[tuple[np.ndarray, np.ndarray | None]]:
+    return [
+        (np.ascontiguousarray(x.weight, np.float32), None if x.bias is None else _row(x.bias))
+        for x in layers
+    ]
+
+
+def _row(numbers: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(numbers, np.float32)
+
+
+def _mlp_fits(program: Program, form: MlpForm) -> bool:
+    lookup = form.lookup
+    slots = [slot for slot in lookup.slots if slot.table is not None]
+    dims = {slot.dim for slot in slots}
+    if lookup.fm_out and (len(dims) != 1 or not all(slot.in_fm for slot in slots)):
+        return False
+    return _core.fused_mlp_fits(
+        dims=[slot.dim if slot.table is not None else 0 for slot in lookup.slots],
+        columns=[len(layer.weight) for layer in form.layers],
+        num_shifts=len(form.cross.shift) if form.cross else 0,
+        has_cross=form.cross is not None,
+        num_fm=dims.pop() if lookup.fm_out else 0,
+        num_ids=len(program.field_rows),
+        most_rows=max(program.field_rows),
+    )
+
+
+def _cross_fits(program: Program, form: CrossForm, precision: str) -> bool:
+    fits = _core.fused_cross_fp16x3_fits if precision == FP16X3 else _core.fused_cross_fits
+    return fits(
+        dims=[slot.dim if slot.table is not None else 0 for slot in form.lookup.slots],
+        num_cross=len(form.cross),
+        columns=[len(layer.weight) for layer in form.layers],
+        num_ids=len(program.field_rows),
+        most_rows=max(program.field_rows),
+    )

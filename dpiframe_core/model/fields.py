@@ -1,0 +1,65 @@
+"""The leaf of the spec: what all its parts are made of, and the fields that modules look up."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
+
+from dpiframe_core.errors import SpecError
+
+NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_\-]*$"
+Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN, max_length=128)]
+
+
+class SpecPart(BaseModel):
+    """Plain data of a spec: frozen, no unknown keys. SpecError says what does not fit."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def __init__(self, **data: Any) -> None:
+        try:
+            super().__init__(**data)
+        except ValidationError as error:
+            raise SpecError(problems(error)) from None
+
+
+def problems(error: ValidationError) -> str:
+    """What pydantic found, in one line: `place: what is wrong; place: ...`."""
+    lines = []
+    for found in error.errors():
+        place = ".".join(map(str, found["loc"]))
+        text = found["msg"].removeprefix("Value error, ")
+        lines.append(f"{place}: {text}" if place else text)
+    return "; ".join(lines)
+
+
+class FieldSpec(SpecPart):
+    """One one-hot feature: ids 0 .. rows-1 into a table of `rows` x `dim` weights.
+
+    `table` names the table (default: the field's own name); fields of one table name share it.
+    `oov_row` is the embedding row that scores an id outside the table under the policy `oov`.
+    """
+
+    name: Name
+    rows: int = Field(ge=1, lt=2**40)
+    dim: int = Field(ge=1, le=4096)
+    table: Name = ""
+    oov_row: int | None = None
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if not self.table:
+            object.__setattr__(self, "table", self.name)
+        if self.oov_row is not None and not 0 <= self.oov_row < self.rows:
+            raise SpecError(
+                f"field {self.name}: oov_row must be in 0..{self.rows - 1}, got {self.oov_row}"
+            )
+        return self

@@ -1,0 +1,143 @@
+"""Program: steps over named buffers, what lowering makes of a spec.
+
+Each column of a buffer is written once, so that a pass may move or merge steps by looking at views
+alone. The ids [F, B] are an input of every Lookup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from dpiframe_core.program.steps import FusedLinear, Linear, LoadDense, Lookup, Step
+from dpiframe_core.program.views import View
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """A product's weight [H, W] and bias [H]."""
+
+    weight: np.ndarray
+    bias: np.ndarray | None
+
+
+@dataclass(frozen=True, eq=False)
+class CollapsedCross:
+    """DCN's cross network (collapse_cross_v1) with its part of the head: alpha (x0 . head)."""
+
+    dots: np.ndarray  # [L, W]
+    shift: np.ndarray  # [L]
+    head: np.ndarray  # [1, W]
+
+
+@dataclass(frozen=True, eq=False)
+class MlpForm:
+    """A program that is: logit = relu layers(x0) . head + bias + wide + FM + cross, x0 = lookup.
+
+    The lookup says whether there are a wide sum and an FM term.
+    """
+
+    lookup: Lookup
+    layers: tuple[Layer, ...]
+    head: np.ndarray
+    bias: float
+    cross: CollapsedCross | None
+
+
+@dataclass(frozen=True, eq=False)
+class CrossForm:
+    """A program that is: logit = cross layers(x0) . cross_head + relu layers(x0) . head + bias +
+    wide, x0 = lookup; a cross layer is x_{l+1} = x0 * (W x_l + b) + x_l.
+    """
+
+    lookup: Lookup
+    cross: tuple[Layer, ...]
+    cross_head: np.ndarray
+    layers: tuple[Layer, ...]
+    head: np.ndarray
+    bias: float
+
+
+@dataclass(frozen=True)
+class Program:
+    """Steps in an order that runs; buffers' widths; weights by name; where the logit [B, 1] is.
+
+    `field_rows` and `oov_rows` [F] are what a lookup needs to check ids (-1: no such row). `form`:
+    what find_form recognised the whole program to be, for the fused forward kernels of a GPU.
+    """
+
+    field_names: tuple[str, ...]
+    field_rows: tuple[int, ...]
+    oov_rows: tuple[int, ...]
+    num_dense: int
+    buffers: Mapping[str, int]
+    steps: tuple[Step, ...]
+    weights: Mapping[str, np.ndarray]
+    output: View
+    form: MlpForm | CrossForm | None = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.steps)} steps, {len(self.buffers)} buffers"]
+        for step in self.steps:
+            reads = ", ".join(map(str, step.reads()))
+            writes = ", ".join(map(str, step.writes()))
+            lines.append(f"  {type(step).__name__:<12} {step.name}: {reads or 'ids'} -> {writes}")
+        return "\n".join(lines)
+
+    def changed(self, **parts: Any) -> Program:
+        """The program with some parts replaced, less the steps, buffers and weights that nothing
+        needs.
+        """
+        program = replace(self, **parts)
+        needed, steps = [program.output], []
+        for step in reversed(program.steps):
+            if any(w.overlaps(n) for w in step.writes() for n in needed):
+                steps.append(step)
+                needed.extend(step.reads())
+        steps.reverse()
+        used = {v.buffer for s in steps for v in (*s.reads(), *s.writes())} | {
+            program.output.buffer
+        }
+        weights = {w for s in steps for w in s.weight_names()}
+        return replace(
+            program,
+            steps=tuple(steps),
+            buffers={name: width for name, width in program.buffers.items() if name in used},
+            weights={name: w for name, w in program.weights.items() if name in weights},
+        )
+
+    def producers(self) -> dict[View, Step]:
+        """Of each view the step that writes exactly it."""
+        return {view: step for step in self.steps for view in step.writes()}
+
+    def readers(self, view: View) -> list[Step]:
+        """Steps that read any column of the view."""
+        return [s for s in self.steps if any(r.overlaps(view) for r in s.reads())]
+
+    def only_reader(self, view: View) -> Step | None:
+        """The one step that reads the view; None where there are more, or it is the output."""
+        found = self.readers(view)
+        return found[0] if len(found) == 1 and not self.output.overlaps(view) else None
+
+    def float_buffers(self) -> frozenset[str]:
+        """Buffers that a GPU keeps in float32 in any precision: one number a sample, and dense
+        features, unless a product or embedding rows need the activation type.
+        """
+        bound = {v.buffer for s in self.steps for v in _activations(s)}
+        loaded = {s.out.buffer for s in self.steps if isinstance(s, LoadDense)}
+        narrow = {name for name, width in self.buffers.items() if width == 1}
+        return frozenset((narrow | loaded) - bound)
+
+
+def _activations(step: Step) -> list[View]:
+    """Views that must be of the activation type."""
+    if isinstance(step, Lookup):
+        return [step.out] if step.out else []
+    if isinstance(step, Linear):
+        return [step.x, step.out]
+    if isinstance(step, FusedLinear):
+        return [v for v in (step.x, step.out, step.x0, step.xl) if v]
+    return []

@@ -1,0 +1,114 @@
+"""`dpiframe bench engine`: latency of a batch, the engine against its peers, on one machine."""
+
+from __future__ import annotations
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from pipeline.bench.engine.cases import EngineCase
+from pipeline.bench.engine.cuda_engine import require_gpu
+from pipeline.bench.engine.implementations import (
+    EAGER,
+    OURS,
+    Implementation,
+    build_all,
+    close_all,
+    cpu_implementations,
+    cuda_implementations,
+    reason,
+)
+from pipeline.bench.machine import machine
+from pipeline.bench.timing import Timing, time_interleaved
+from pipeline.errors import ConfigError, DpiframeError
+
+# Largest tolerated difference of two implementations' logits, scaled by max(1, |logit|).
+TOLERANCES = {"fp32": 1e-4, "tf32": 1e-2, "fp16": 2e-2, "bf16": 2e-1}
+
+
+class EngineReport(BaseModel):
+    """Milliseconds a batch of each implementation on a case, and the machine."""
+
+    model_config = ConfigDict(frozen=True)
+
+    case: EngineCase
+    title: str
+    rows: int  # of all tables
+    milliseconds: dict[str, Timing]
+    failed: dict[str, str] = Field(
+        default_factory=dict
+    )  # implementations that were not timed, and why
+    largest_difference: float
+    machine: dict[str, str]
+
+    def ratios(self) -> dict[str, float]:
+        """Time of each peer over ours: above 1 we are faster."""
+        ours = self.milliseconds[OURS].median
+        return {n: t.median / ours for n, t in self.milliseconds.items() if n != OURS}
+
+    def lowest_peer(self) -> tuple[str, float] | None:
+        """The fastest peer and its ratio; None where none was timed."""
+        return min(self.ratios().items(), key=lambda item: item[1], default=None)
+
+
+def bench_engine(case: EngineCase) -> EngineReport:
+    """Build the engine and its peers on the same weights, compare their logits, time them.
+
+    A peer that fails, or whose logits differ, is not timed; the report says why.
+    """
+    if case.device == "cuda":
+        require_gpu()
+    try:
+        spec, weights = case.load()
+    except RuntimeError as error:
+        raise ConfigError(f"the tables do not fit into memory: {error}; use --scale") from None
+    make = cuda_implementations if case.device == "cuda" else cpu_implementations
+    made, failed = build_all(make(spec, weights, case))
+    try:
+        difference = _agree(made, failed, case)
+        milliseconds = time_interleaved({n: c.run for n, c in made.items()}, case.repeats)
+    finally:
+        close_all(made)
+    return EngineReport(
+        case=case,
+        title=case.describe(spec),
+        rows=sum(field.rows for field in spec.fields),
+        largest_difference=difference,
+        milliseconds=milliseconds,
+        failed=failed,
+        machine=machine(case.device),
+    )
+
+
+def show(report: EngineReport) -> str:
+    """The report as a table."""
+    where = report.machine.get("gpu") or f"{report.machine['threads']} threads"
+    lines = [
+        f"{report.title}, {where}",
+        f"{'':<22}{'ms':>9}{'p10':>9}{'p90':>9}{'ratio':>9}",
+    ]
+    for name, timing in report.milliseconds.items():
+        ratio = report.ratios().get(name, 1.0)
+        cells = f"{timing.median:9.3f}{timing.p10:9.3f}{timing.p90:9.3f}{ratio:9.2f}"
+        lines.append(f"{name:<22}{cells}")
+    lines += [f"{name:<22}  failed: {why}" for name, why in report.failed.items()]
+    return "\n".join(lines)
+
+
+def _agree(made: dict[str, Implementation], failed: dict[str, str], case: EngineCase) -> float:
+    """The largest scaled difference between ours and a peer; peers above the tolerance go from
+    `made` to `failed`. DpiframeError where torch eager differs: then ours is wrong."""
+    ours = made[OURS].logits(0)
+    largest = 0.0
+    for name in [name for name in made if name != OURS]:
+        try:
+            differences = np.abs(made[name].logits(0) - ours) / np.maximum(1, np.abs(ours))
+            difference = float(differences.max())
+            if not difference <= TOLERANCES[case.precision]:
+                raise DpiframeError(f"the logits of {name} differ from ours by {difference:.1e}")
+            largest = max(largest, difference)
+        except Exception as error:
+            if name == EAGER:
+                raise
+            del made[name]
+            failed[name] = reason(error)
+    return largest

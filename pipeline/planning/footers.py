@@ -1,0 +1,170 @@
+"""The footers of parquet files, reduced to the few facts that a plan needs.
+
+Our own reader reads them: whatever their bytes are, it reads or refuses them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from threading import Thread
+from typing import Literal, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dpiframe_core import _core
+
+THREADS = 32
+_WAIT_S = 1.0  # for threads to end
+
+# What a column's values must lie in (both ends included); None: only nulls are looked for.
+Limits = Mapping[str, tuple[float, float] | None]
+
+
+class CorruptFileError(Exception):
+    """The file is there and readable, but is not whole parquet; the text is the reason."""
+
+
+class StatisticsProblem(NamedTuple):
+    """What a footer's statistics show to be wrong with a column, at its first row group."""
+
+    column: str
+    kind: Literal["null", "range"]
+    row_group: int
+    value: int | float  # an end of the values that is outside, or the number of nulls
+    row_groups: int  # how many row groups have the same problem
+
+
+class Footer(NamedTuple):
+    """The facts; `schema` is shared between files that have the same one."""
+
+    size: int
+    mtime_ns: int
+    sha256: str
+    row_group_rows: tuple[int, ...]
+    schema: pa.Schema
+    problems: tuple[StatisticsProblem, ...]
+
+
+class Unreadable(NamedTuple):
+    """A file without a usable footer, and why."""
+
+    reason: str
+    corrupt: bool  # readable, but not parquet
+
+
+class Footers(NamedTuple):
+    """By path, in any order."""
+
+    good: dict[str, Footer]
+    bad: dict[str, Unreadable]
+
+
+class FooterReader:
+    """Reads footers, in any number of threads; keeps one copy of each schema that it meets.
+
+    `limits` names the columns whose statistics are looked at.
+    """
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self._limits = dict(limits or {})
+        self._known: dict[bytes, tuple[pa.Schema, list[_core.ColumnLimits]]] = {}
+        self._schemas: dict[bytes, pa.Schema] = {}
+
+    def read(self, path: str) -> Footer:
+        """Read one footer. Raises CorruptFileError, or OSError when the file cannot be read."""
+        try:
+            file = _core.ParquetFile(path)
+        except ValueError as error:
+            raise CorruptFileError(str(error)) from None
+        try:
+            schema, limits = self._schema(file.empty())
+            problems = file.statistics_problems(limits)
+        except (pa.ArrowException, OSError, ValueError, LookupError, OverflowError) as error:
+            raise CorruptFileError(f"its footer cannot be read: {_first_line(error)}") from None
+        return Footer(
+            size=file.size,
+            mtime_ns=file.mtime_ns,
+            sha256=hashlib.sha256(file.footer).hexdigest(),
+            row_group_rows=tuple(file.group_rows),
+            schema=schema,
+            problems=tuple(StatisticsProblem(*problem) for problem in problems),
+        )
+
+    def _schema(self, empty: bytes) -> tuple[pa.Schema, list[_core.ColumnLimits]]:
+        """The Arrow schema of a file without rows, and the limits of its columns.
+
+        Arrow converts it, but never sees the rest of a footer: row groups and statistics can make
+        it end the process.
+        """
+        if (known := self._known.get(empty)) is not None:
+            return known
+        found = pq.read_metadata(pa.BufferReader(empty)).schema.to_arrow_schema()
+        schema = pa.schema([pa.field(f.name, f.type, f.nullable) for f in found])
+        schema = self._schemas.setdefault(schema.serialize().to_pybytes(), schema)
+        flat = {field.name: field.type for field in schema if not pa.types.is_nested(field.type)}
+        limits = [
+            (column, within if _is_number(flat[column]) else None)
+            for column, within in self._limits.items()
+            if column in flat
+        ]
+        return self._known.setdefault(empty, (schema, limits))
+
+
+def read_footers(paths: Sequence[str], limits: Limits) -> Footers:
+    """The footer of each of the paths (all different), or why it has none.
+
+    Most threads wait for the storage. One that a dead file system keeps waiting for ever does not
+    keep the process: Ctrl-C ends it.
+    """
+    reader, waiting, footers = FooterReader(limits), deque(paths), Footers({}, {})
+    faults: list[Exception] = []
+
+    def work() -> None:
+        while True:
+            try:
+                path = waiting.popleft()
+            except IndexError:
+                return  # none is left
+            try:
+                _read_into(footers, reader, path)
+            except Exception as fault:
+                faults.append(fault)
+                waiting.clear()
+
+    threads = [Thread(target=work, daemon=True) for _ in range(min(THREADS, len(paths)))]
+    for thread in threads:
+        thread.start()
+    try:
+        for thread in threads:
+            thread.join()
+    finally:
+        waiting.clear()
+        stop = time.monotonic() + _WAIT_S
+        for thread in threads:
+            thread.join(max(0.0, stop - time.monotonic()))
+    if faults:
+        raise faults[0]
+    return footers
+
+
+def _read_into(footers: Footers, reader: FooterReader, path: str) -> None:
+    try:
+        footers.good[path] = reader.read(path)
+    except CorruptFileError as error:
+        footers.bad[path] = Unreadable(str(error), corrupt=True)
+    except OSError as error:
+        footers.bad[path] = Unreadable(error.strerror or str(error), corrupt=False)
+    except MemoryError:
+        footers.bad[path] = Unreadable("too little memory to read its footer", corrupt=False)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return any((pa.types.is_integer(kind), pa.types.is_float32(kind), pa.types.is_float64(kind)))
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,0 +1,136 @@
+"""Parquet files as pyarrow reads them, checked to be the files that were planned."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.errors import UnitFailedError
+from pipeline.planning.columns import Columns
+from pipeline.planning.units import Unit
+
+
+def load(unit: Unit, columns: Sequence[str], strings: Sequence[str]) -> tuple[pa.Table, list[int]]:
+    """Columns of a unit, and the number of rows of each of its row groups.
+
+    Those of the `strings` that the file dictionary-encodes stay so. Raises UnitFailedError: the
+    file was removed, is not the planned one any more, or is corrupt.
+    """
+    check_unchanged(unit)
+    where = f"{unit.path} (row groups {unit.first_row_group} to {unit.stop_row_group - 1})"
+    try:
+        table, group_rows = decode(unit, columns, strings)
+    except FileNotFoundError:
+        raise removed(unit) from None
+    except MemoryError as error:  # pyarrow's is an ArrowException as well, but the file is whole
+        raise UnitFailedError("io", f"no memory to read {where}: {error}") from error
+    except (pa.ArrowException, OSError, IndexError, KeyError) as error:
+        check_unchanged(unit)
+        if isinstance(error, OSError) and error.errno is not None:
+            raise UnitFailedError("io", f"cannot read {where}: {error}") from error
+        raise UnitFailedError("corrupt", f"corrupt parquet: {where}: {error}") from error
+    check_unchanged(unit)
+    if table.num_rows != unit.rows:
+        raise UnitFailedError(
+            "changed", f"{where} has {table.num_rows} rows, {unit.rows} were planned"
+        )
+    return table, group_rows
+
+
+def decode(
+    unit: Unit, columns: Sequence[str], strings: Sequence[str]
+) -> tuple[pa.Table, list[int]]:
+    """As `load`, but raises pyarrow's own errors."""
+    groups = list(range(unit.first_row_group, unit.stop_row_group))
+    with pq.ParquetFile(unit.path) as file:
+        footer = file.metadata
+        kept = dictionaries(footer, groups, strings)
+    with pq.ParquetFile(
+        unit.path,
+        metadata=footer,
+        pre_buffer=True,  # few large reads: what a network file system needs
+        read_dictionary=kept,
+        page_checksum_verification=True,  # of the pages that have one
+    ) as file:
+        table = file.read_row_groups(groups, columns=list(columns), use_threads=False)
+    return table, [footer.row_group(group).num_rows for group in groups]
+
+
+def dictionaries(
+    footer: pq.FileMetaData, groups: Sequence[int], strings: Sequence[str]
+) -> list[str]:
+    """Those of the `strings` that most data pages of these row groups dictionary-encode.
+
+    The size shows it: a plain string takes four bytes for its length at least. Making a dictionary
+    that the file lacks costs more than it saves.
+    """
+    wanted, kept = set(strings), []
+    first = footer.row_group(groups[0])
+    for c in range(first.num_columns):
+        name = first.column(c).path_in_schema
+        if name not in wanted or first.column(c).physical_type != "BYTE_ARRAY":
+            continue
+        chunks = [footer.row_group(group).column(c) for group in groups]
+        size = sum(chunk.total_uncompressed_size for chunk in chunks)
+        if size < 4 * sum(chunk.num_values for chunk in chunks):
+            kept.append(name)
+    return kept
+
+
+def published_columns(unit: Unit, columns: Columns, copied: Mapping[str, np.ndarray]) -> pa.Table:
+    """The columns published beside the scores: those `copied` from the file already, and all
+    others, which are read here. UnitFailedError.
+    """
+    others = [name for name in columns.published if name not in copied]
+    if others:
+        table, _ = load(unit, others, ())
+    else:
+        check_unchanged(unit)
+    return pa.table(
+        {
+            name: pa.array(copied[name]) if name in copied else published_array(table.column(name))
+            for name in columns.published
+        }
+    )
+
+
+def published_array(column: pa.ChunkedArray) -> pa.Array:
+    """A column as it is published: one chunk, without dictionary encoding."""
+    array = one_chunk(column)
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    """The one chunk of a column; joins them if there are several."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def check_unchanged(unit: Unit) -> None:
+    """Raise UnitFailedError unless the file still has the size and time that were planned."""
+    try:
+        found = Path(unit.path).stat()
+    except FileNotFoundError:
+        raise removed(unit) from None
+    except OSError as error:
+        raise UnitFailedError("io", f"cannot read {unit.path}: {error}") from error
+    if (found.st_size, found.st_mtime_ns) != (unit.size, unit.mtime_ns):
+        raise UnitFailedError(
+            "changed",
+            f"{unit.path} changed after planning: {unit.size} bytes modified at {unit.mtime_ns} ns"
+            f" were planned, found {found.st_size} bytes modified at {found.st_mtime_ns} ns; "
+            "inputs must not change while a job runs",
+        )
+
+
+def removed(unit: Unit) -> UnitFailedError:
+    """The error for a file that disappeared."""
+    return UnitFailedError(
+        "removed",
+        f"{unit.path} was removed after planning, or host {socket.gethostname()} does not see it; "
+        "restore it and run the job again",
+    )

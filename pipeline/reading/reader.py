@@ -1,0 +1,50 @@
+"""Reading a unit by the fastest reader that takes its file.
+
+    read_pages    ids stay data pages, which a GPU decodes    encoded, zstd or uncompressed
+    read_native   our own reader decodes the numbers          encoded, int32 or int64, float32
+    read_arrow    pyarrow decodes, raw columns are encoded    everything else
+
+The first two never fail a unit: pyarrow reads what they do not, or says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, overload
+
+import pyarrow as pa
+
+from pipeline.errors import UnitFailedError
+from pipeline.planning.job_plan import WorkerPlan
+from pipeline.planning.units import Unit
+from pipeline.reading.read_arrow import read_arrow
+from pipeline.reading.read_native import read_native
+from pipeline.reading.read_pages import read_pages
+from pipeline.reading.unit_buffers import UnitBuffer
+from pipeline.reading.unit_data import UnitColumns, UnitPages
+
+FASTER = (read_pages, read_native)
+
+
+@overload
+def read_unit(
+    unit: Unit, plan: WorkerPlan, buffer: UnitBuffer, pages: Literal[False] = False
+) -> UnitColumns: ...
+@overload
+def read_unit(
+    unit: Unit, plan: WorkerPlan, buffer: UnitBuffer, pages: bool
+) -> UnitPages | UnitColumns: ...
+def read_unit(
+    unit: Unit, plan: WorkerPlan, buffer: UnitBuffer, pages: bool = False
+) -> UnitPages | UnitColumns:
+    """Read a unit, which may lie in `buffer`; as `UnitPages` only if `pages` allows it.
+
+    UnitFailedError: the file was removed, changed or is corrupt, or its rows cannot be encoded.
+    """
+    for read in FASTER if pages else FASTER[1:]:
+        try:
+            found = read(unit, plan, buffer)
+        except (OSError, ValueError, MemoryError, pa.ArrowException, UnitFailedError):
+            continue
+        if found is not None:
+            return found
+    return read_arrow(unit, plan, buffer)

@@ -1,0 +1,75 @@
+"""Host buffers that units are read into, each used for one unit after another.
+
+Once CUDA runs in the process, a buffer is page-locked, so that the GPU copies from it directly.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from dpiframe_core import _core
+
+ALIGNMENT = 64  # bytes: each row of a matrix begins at a cache line
+
+Shape = tuple[int, int, str]  # rows, columns, numpy's type
+
+
+class UnitBuffer:
+    """The memory of one unit; a call of `matrices` invalidates what the last call returned."""
+
+    def __init__(self, lock: bool = False) -> None:
+        self.lock = lock
+        self._memory: _core.HostMemory | None = None
+        self._bytes = 0
+
+    def matrices(self, *shapes: Shape) -> list[np.ndarray]:
+        """Uninitialised matrices of (rows, columns, type) each, one after another in memory."""
+        strides = [aligned(columns * np.dtype(kind).itemsize) for _, columns, kind in shapes]
+        wanted = sum(rows * stride for (rows, *_), stride in zip(shapes, strides, strict=True))
+        memory = self._reserve(wanted)
+        made, offset = [], 0
+        for (rows, columns, kind), stride in zip(shapes, strides, strict=True):
+            steps = (stride, np.dtype(kind).itemsize)
+            made.append(np.ndarray((rows, columns), kind, memory, offset, steps))
+            offset += rows * stride
+        return made
+
+    def _reserve(self, wanted: int) -> Any:
+        if self._memory is None or self._bytes < wanted:
+            self._memory = None  # free the old memory before a larger one is allocated
+            self._memory, self._bytes = _core.HostMemory(wanted), wanted
+        if self.lock:
+            self._memory.lock()
+        return self._memory
+
+
+def aligned(size: int) -> int:
+    """The size rounded up to a multiple of ALIGNMENT."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+class UnitBufferPool:
+    """The buffers of a scorer, as many as units were in flight at one time."""
+
+    def __init__(self, on_gpu: Callable[[], bool]) -> None:
+        """`on_gpu`: whether an engine runs on a GPU by now, so that pages can be locked."""
+        self._on_gpu = on_gpu
+        self._free: list[UnitBuffer] = []
+        self._guard = threading.Lock()
+
+    @contextlib.contextmanager
+    def borrow(self) -> Iterator[UnitBuffer]:
+        """A buffer for the time of the block; its arrays must not be used afterwards."""
+        with self._guard:
+            buffer = self._free.pop() if self._free else UnitBuffer()
+        buffer.lock = self._on_gpu()
+        try:
+            yield buffer
+        finally:
+            with self._guard:
+                self._free.append(buffer)

@@ -1,0 +1,161 @@
+"""The scorer actor: one engine; units come in, their files go out, one outcome each returns.
+
+Several calls run at one time, so that one unit is on the GPU while others are read, checked and
+written. Whatever goes wrong with a unit comes back as a `UnitError`; the driver decides what it
+means for the job.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.config.job import SCORE_COLUMN
+from pipeline.errors import ErrorKind, UnitFailedError
+from pipeline.planning.job_plan import WorkerPlan
+from pipeline.planning.units import Unit
+from pipeline.publishing.publish import Publisher, SupersededError
+from pipeline.publishing.records import Outcome, UnitError, UnitRecord
+from pipeline.reading.reader import read_unit
+from pipeline.reading.unit_buffers import UnitBufferPool
+from pipeline.reading.unit_data import UnitColumns, UnitPages
+from pipeline.scoring.engine_thread import EngineThread, PagesRefusedError
+from pipeline.scoring.rejected_rows import first_bad_row, rejected_table
+from pipeline.scoring.score_stats import score_stats
+from pipeline.scoring.transport import (
+    columns_from_table,
+    outcomes_to_table,
+    unit_of_table,
+    units_from_table,
+)
+from pipeline.sizing.sizes import Sizes
+
+
+class ScorerActor:
+    """Called by the actor pool of Ray Data with units to read, or with one decoded unit.
+
+    Calls may overlap in several threads; the engine is loaded once.
+    """
+
+    def __init__(self, plan: WorkerPlan, sizes: Sizes, attempt: str) -> None:
+        self.plan, self.config = plan, plan.config
+        self.name = f"{socket.gethostname()}:{os.getpid()}"
+        self.publisher = Publisher(self.config.output, attempt)
+        # Not awaited here, as units are read meanwhile, and as Ray would restart an actor whose
+        # constructor fails again and again.
+        self.engine = EngineThread(plan, sizes)
+        self.buffers = UnitBufferPool(lambda: self.engine.on_gpu)
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        """Score and publish; returns an `outcomes_to_table`."""
+        units = units_from_table(table)
+        if units is None:
+            unit = unit_of_table(table)
+            found = [self._outcome(unit, lambda: self._score(unit, columns_from_table(table)))]
+        else:
+            found = [self._outcome(unit, partial(self._read_and_score, unit)) for unit in units]
+        return outcomes_to_table(found)
+
+    def _outcome(self, unit: Unit, score: Callable[[], UnitRecord]) -> Outcome:
+        try:
+            return self.publisher.already(unit.name) or score()
+        except Exception as error:
+            kind, message = self._describe(error)
+            text = "; ".join([message, *getattr(error, "__notes__", ())])
+            return UnitError(unit=unit.name, kind=kind, message=text)
+
+    def _describe(self, error: Exception) -> tuple[ErrorKind, str]:
+        if isinstance(error, UnitFailedError):
+            return error.kind, str(error)
+        if isinstance(error, SupersededError):
+            return "superseded", str(error)
+        if isinstance(error, MemoryError):
+            advice = "set unit_rows or max_read_tasks lower"
+            return "memory", f"too little memory on {self.name}: {error}; {advice}"
+        if isinstance(error, OSError):
+            return "storage", f"cannot write to {self.config.output}: {error}"
+        return "internal", f"{type(error).__name__}: {error}"
+
+    def _read_and_score(self, unit: Unit) -> UnitRecord:
+        """Read a unit, if possible as pages for the GPU, else decoded."""
+        with self.buffers.borrow() as buffer:
+            if self.engine.takes_pages:
+                try:
+                    return self._score(unit, read_unit(unit, self.plan, buffer, pages=True))
+                except PagesRefusedError as error:
+                    unpack_error = str(error)
+            else:
+                unpack_error = self.engine.why_no_pages
+            try:
+                return self._score(unit, read_unit(unit, self.plan, buffer), unpack_error)
+            except Exception as error:
+                if unpack_error:
+                    error.add_note(f"before that the GPU did not unpack it: {unpack_error}")
+                raise
+
+    def _score(
+        self, unit: Unit, data: UnitColumns | UnitPages, unpack_error: str = ""
+    ) -> UnitRecord:
+        """Score a unit, write its parts, then its record."""
+        started = time.time()
+        scored = self.engine.score(data)
+        rejected = rejected_table(unit.name, unit.first_row, scored.findings)
+        if rejected.num_rows and self.config.on_bad_row == "fail":
+            groups = data.facts.group_rows
+            where = first_bad_row(rejected, unit.path, unit.first_row_group, groups)
+            raise UnitFailedError("bad_row", where)
+        check_finite(scored.scores, unit)
+        bad_rows = rejected.column("row").to_numpy()
+        output = with_scores(data.published, scored.scores, bad_rows)
+        write_began = time.perf_counter()
+        parts = self.publisher.write_parts(unit.name, output, rejected)
+        write_s = time.perf_counter() - write_began
+        good = np.delete(scored.scores, bad_rows) if len(bad_rows) else scored.scores
+        record = UnitRecord(
+            unit=unit.name,
+            index=unit.index,
+            path=unit.path,
+            first_row_group=unit.first_row_group,
+            stop_row_group=unit.stop_row_group,
+            rows=unit.rows,
+            scored=unit.rows - len(bad_rows),
+            rejected=len(bad_rows),
+            **parts._asdict(),
+            **score_stats(good)._asdict(),
+            **scored.record_fields,
+            started=started,
+            read_by=data.facts.read_by,
+            read_s=data.facts.read_s,
+            encode_s=data.facts.encode_s,
+            write_s=write_s,
+            scorer=self.name,
+            unpack_error=unpack_error,
+        )
+        self.publisher.write_record(record)
+        return record
+
+
+def with_scores(published: pa.Table, scores: np.ndarray, bad_rows: np.ndarray) -> pa.Table:
+    """The published columns and the score: float32 [B], null in the bad rows."""
+    mask = None
+    if len(bad_rows):
+        mask = np.zeros(len(scores), bool)
+        mask[bad_rows] = True
+    return published.append_column(SCORE_COLUMN, pa.array(scores, pa.float32(), mask=mask))
+
+
+def check_finite(scores: np.ndarray, unit: Unit) -> None:
+    """Refuse scores that are not numbers: the model's weights overflow or are not numbers."""
+    if not np.isfinite(scores.sum(dtype=np.float64)):
+        row = int(np.flatnonzero(~np.isfinite(scores))[0])
+        raise UnitFailedError(
+            "bundle",
+            f"the model's score of row {unit.first_row + row} of {unit.path} is {scores[row]}; "
+            "look at its weights, and at the dense features of that row",
+        )

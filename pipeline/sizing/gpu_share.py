@@ -1,0 +1,54 @@
+"""How much of the input a GPU can decode, by the footers, before anything is started.
+
+Our own reader reads the footers, in this process: unlike pyarrow's it survives corrupt ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import NamedTuple
+
+from pipeline.planning.columns import Columns
+from pipeline.planning.units import Unit
+from pipeline.reading.native_file import common_id_type, open_native
+
+MAX_UNITS = 512  # are looked at, spread evenly, in a second or less
+THREADS = 16  # most of them wait for the storage
+
+
+class GpuShare(NamedTuple):
+    """The share of the rows, and why the first of the other units is excluded."""
+
+    share: float
+    excludes: str
+
+
+def gpu_share(units: Sequence[Unit], columns: Columns) -> GpuShare:
+    """The share of the rows of units (at least one), by what their files are now."""
+    if columns.form != "encoded":
+        return GpuShare(0.0, "raw rows are encoded there")
+    if not columns.id_columns:
+        return GpuShare(0.0, "there are no ids")
+    seen = units[:: -(-len(units) // MAX_UNITS)]
+    with ThreadPoolExecutor(THREADS) as pool:
+        reasons = list(pool.map(partial(why_not_pages, columns=columns), seen))
+    good = sum(unit.rows for unit, why in zip(seen, reasons, strict=True) if not why)
+    rows = sum(unit.rows for unit in seen)
+    return GpuShare(good / rows if rows else 0.0, next(filter(None, reasons), ""))
+
+
+def why_not_pages(unit: Unit, columns: Columns) -> str:
+    """Why `read_pages` would not take a unit, as far as its footer tells; empty if it would."""
+    groups = unit.first_row_group, unit.stop_row_group
+    try:
+        file = open_native(unit.path, unit.size, unit.mtime_ns)
+        features = (*columns.id_columns, *columns.dense_columns)
+        kinds = {name: file.number_type(name, *groups) for name in features}
+        if common_id_type(kinds, columns) is None:
+            return f"{unit.path}: ids must be all int32 or all int64, dense float32, without nulls"
+        file.pages_bytes(list(columns.id_columns), *groups)
+    except (OSError, ValueError, MemoryError) as error:
+        return f"{unit.path}: {error}"
+    return ""

@@ -1,0 +1,50 @@
+"""MLflow's settings here: no log output, no telemetry, bounded waits.
+
+MLflow takes them from environment variables only: of the sender process, or of this process for
+the span of `quiet_mlflow`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+HTTP_TIMEOUT_S = 10
+HTTP_RETRIES = 1
+
+MLFLOW_ENV = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "DO_NOT_TRACK": "true",
+    "MLFLOW_CONFIGURE_LOGGING": "false",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": str(HTTP_TIMEOUT_S),
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": str(HTTP_RETRIES),
+    "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
+}
+
+
+@contextmanager
+def quiet_mlflow() -> Iterator[None]:
+    """Set `MLFLOW_ENV` and silence the loggers of MLflow and alembic; restore both afterwards."""
+    before = {name: os.environ.get(name) for name in MLFLOW_ENV}
+    loggers = [logging.getLogger(name) for name in ("mlflow", "alembic")]
+    levels = [logger.level for logger in loggers]
+    os.environ.update(MLFLOW_ENV)
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

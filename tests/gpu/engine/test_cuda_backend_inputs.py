@@ -1,0 +1,129 @@
+"""What the engine on a GPU takes, as its users call it: host arrays, device arrays, streams."""
+
+from __future__ import annotations
+
+import model_zoo
+import numpy as np
+import pytest
+import torch
+
+from dpiframe_core import BadIdError, load_engine, save_bundle
+from dpiframe_core.model.builtin import Deep, Features, dcnv2
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory):
+    """A DCNv2 with dense features and an oov row in each field."""
+    fields = [f.model_copy(update={"oov_row": f.rows // 2}) for f in model_zoo.fields(16)]
+    spec = dcnv2(Features(fields, ["I1", "I2", "I3"], "field"), Deep((33, 20)))
+    model = model_zoo.random_model(spec)
+    path = tmp_path_factory.mktemp("bundle") / "b"
+    return model, save_bundle(path, spec, model.state_dict())
+
+
+def test_forms_of_host_input_give_one_result(bundle):
+    model, opened = bundle
+    engine = load_engine(opened, device="cuda", max_batch=128)
+    ids, dense = model_zoo.random_inputs(model.spec, 333)
+    expected = engine.score(ids, dense)
+    strided = np.repeat(ids, 2, axis=1)[:, ::2]
+    mixed = [c.astype(np.int32) if i % 2 else c for i, c in enumerate(ids)]
+    for form in [(strided, dense), (mixed, list(dense)), (ids, np.asfortranarray(dense))]:
+        np.testing.assert_array_equal(engine.score(*form), expected)
+    reference = 1 / (1 + np.exp(-model_zoo.reference_logits(model, ids, dense)))
+    np.testing.assert_allclose(expected, reference, atol=3e-6)
+    assert engine.device == "cuda:0" and "FusedLinear" in engine.describe()
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_arrays_on_the_device_are_read_where_they_lie(bundle, dtype):
+    model, opened = bundle
+    engine = load_engine(opened, device="cuda:0", max_batch=128)
+    ids, dense = model_zoo.random_inputs(model.spec, 333)
+    expected = engine.score(ids, dense)
+    there = torch.from_numpy(ids).to("cuda", dtype), torch.from_numpy(dense).cuda()
+    assert torch.equal(engine.score(*there).cpu(), torch.from_numpy(expected))
+    part = engine.score(there[0][:, 5:50], there[1][:, 5:50])
+    # Another bucket: the parts that dots are summed in may differ.
+    np.testing.assert_allclose(part.cpu(), expected[5:50], rtol=0, atol=1e-6)
+    assert engine.score(there[0][:, :0], there[1][:, :0]).shape == (0,)
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(10**7)
+        late = there[0].clone()
+        assert torch.equal(engine.score(late, there[1]).cpu(), torch.from_numpy(expected))
+    with pytest.raises(ValueError, match="dense must be an array on cuda:0"):
+        engine.score(there[0], dense)
+    with pytest.raises(ValueError, match=r"ids must have shape \[7, B\], got \[3, 333\]"):
+        engine.score(there[0][:3], there[1])
+
+
+class OnlyInterface:
+    """An array on the GPU of a library other than torch."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor, self.shape = tensor, tuple(tensor.shape)
+
+    @property
+    def __cuda_array_interface__(self) -> dict:
+        return self.tensor.__cuda_array_interface__
+
+
+def test_arrays_of_other_libraries_on_the_device(bundle):
+    model, opened = bundle
+    engine = load_engine(opened, device="cuda:0", max_batch=128)
+    ids, dense = model_zoo.random_inputs(model.spec, 111)
+    there = torch.from_numpy(ids).cuda(), torch.from_numpy(dense).cuda()
+    torch.cuda.synchronize()  # the interface tells of no stream
+    got = engine.score(*(OnlyInterface(x) for x in there))
+    np.testing.assert_array_equal(torch.as_tensor(got).cpu(), engine.score(ids, dense))
+
+
+def test_bad_ids_fail_or_score_as_the_oov_row(bundle):
+    model, opened = bundle
+    ids, dense = model_zoo.random_inputs(model.spec, 333)
+    declared = ids.copy()
+    ids[3, 200], ids[3, 300], ids[0, 200] = 19, -7, 2**40
+    declared[3, [200, 300]], declared[0, 200] = 9, 0
+    there = torch.from_numpy(ids).cuda(), torch.from_numpy(dense).cuda()
+    failing = load_engine(opened, device="cuda", max_batch=128)
+    for form in [(ids, dense), there]:
+        with pytest.raises(BadIdError, match=f"id {2**40} in row 200 of field C0") as error:
+            failing.score(*form)
+        assert (error.value.field, error.value.row, error.value.value) == ("C0", 200, 2**40)
+    engine = load_engine(opened, device="cuda", max_batch=128, on_bad_id="oov")
+    expected = engine.score(declared, dense)
+    for _ in range(2):  # counters start anew
+        np.testing.assert_array_equal(engine.score(ids, dense), expected)
+        assert engine.bad_ids.tolist() == [1, 0, 0, 2, 0, 0, 0]
+        assert torch.equal(engine.score(*there).cpu(), torch.from_numpy(expected))
+        assert engine.bad_ids.tolist() == [1, 0, 0, 2, 0, 0, 0]
+
+
+def test_a_stream_of_batches_of_all_sizes(bundle):
+    model, opened = bundle
+    engine = load_engine(opened, device="cuda", max_batch=128)
+    batches = [
+        model_zoo.random_inputs(model.spec, size, size)
+        for size in (0, 1, 500, 0, 128, 129, 19, 1111, 0)
+    ]
+    expected = [engine.score(*batch) for batch in batches]
+    got = list(engine.stream(iter(batches)))
+    assert len(got) == len(expected)
+    for a, b in zip(got, expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+    next(engine.stream(iter(batches[1:])))  # left early: the engine stays usable
+    np.testing.assert_array_equal(engine.score(*batches[2]), expected[2])
+    batches[4][0][2, 77] = 99
+    with pytest.raises(BadIdError, match="id 99 in row 77 of field C2"):
+        list(engine.stream(iter(batches)))
+    np.testing.assert_array_equal(engine.score(*batches[2]), expected[2])
+
+
+def test_wrong_devices_are_named(bundle):
+    _, opened = bundle
+    with pytest.raises(ValueError, match="device cuda:99: this machine has"):
+        load_engine(opened, device="cuda:99")
+    with pytest.raises(ValueError, match="device must be one of auto, cpu, cuda"):
+        load_engine(opened, device="tpu")
+    assert load_engine(opened, max_batch=64).device == "cuda:0"

@@ -1,0 +1,83 @@
+"""Plans on the GPU: random delays before steps, over any number of streams, change no bit."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import pytest
+from cuda_cases import POLICIES, PRECISIONS, cuda_engine, inputs, large_model, logits
+
+from dpiframe_core.engine.cuda.backend import Faults
+from dpiframe_core.lowering import DEVICE_FORM
+from dpiframe_core.model.torch_module import CTRModel
+
+ROWS = 1111
+MAX_BATCH = 400  # three parts that overlap in the ring
+
+
+@lru_cache(maxsize=2)
+def serial(name: str) -> tuple[CTRModel, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+    """A model, inputs, and the logits of one stream without delays by precision."""
+    model, expected = large_model(name), {}
+    ids, dense = inputs(model.spec, ROWS)
+    for precision in PRECISIONS:
+        engine = cuda_engine(
+            model,
+            precision=precision,
+            max_batch=MAX_BATCH,
+            streams=1,
+            policy="serial",
+            graphs=False,
+            fused=False,
+        )
+        expected[precision] = logits(engine, ids, dense)
+        engine.close()
+    return model, ids, dense, expected
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("name", ["wdl", "deepfm", "dcn", "dcnv2"])
+def test_delays_streams_and_graphs_change_no_bit(name, policy):
+    model, ids, dense, expected = serial(name)
+    for streams in range(1, 9):
+        for graphs in (False, True):
+            precision = PRECISIONS[(streams + 2 * graphs) % 4]
+            engine = cuda_engine(
+                model,
+                faults=Faults(delay_seed=streams),
+                precision=precision,
+                max_batch=MAX_BATCH,
+                streams=streams,
+                policy=policy,
+                graphs=graphs,
+                fused=False,
+            )
+            for _ in range(3):
+                engine.poison()
+                got = logits(engine, ids, dense)
+                np.testing.assert_array_equal(got, expected[precision], f"{engine.options}")
+            engine.close()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_delays_in_a_program_of_many_small_steps(policy):
+    """The unfused program has the most branches and the most reuse of memory."""
+    model = large_model("dcnv2")
+    ids, dense = inputs(model.spec, ROWS)
+    plain = cuda_engine(model, DEVICE_FORM, max_batch=MAX_BATCH, streams=1, policy="serial")
+    expected = logits(plain, ids, dense)
+    for streams in (2, 3, 5, 8):
+        engine = cuda_engine(
+            model,
+            DEVICE_FORM,
+            Faults(delay_seed=streams),
+            max_batch=MAX_BATCH,
+            streams=streams,
+            policy=policy,
+        )
+        for _ in range(3):
+            engine.poison()
+            np.testing.assert_array_equal(logits(engine, ids, dense), expected)
+        engine.close()
+    plain.close()

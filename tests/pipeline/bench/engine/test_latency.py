@@ -1,0 +1,142 @@
+"""The latency benchmark: implementations agree, and its table says what was measured."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from dpiframe_core import CTRModel, save_bundle
+from dpiframe_core.lowering import lower
+from dpiframe_core.program.interpreter import run_program
+from dpiframe_core.program.steps import Lookup
+from pipeline.bench.engine import latency as bench
+from pipeline.bench.engine.ablation import VARIANTS
+from pipeline.bench.engine.cases import EngineCase, criteo_fields
+from pipeline.bench.engine.implementations import OURS, Implementation
+from pipeline.bench.engine.latency import bench_engine, show
+from pipeline.bench.engine.peers import Dense, OneTable, Peer, PerField
+from pipeline.bench.engine.random_data import flat_table
+from pipeline.bench.timing import ROTATED_INPUTS, time_interleaved
+from pipeline.errors import ConfigError, DpiframeError
+
+SMALL = {"scale": 1e-5, "hidden": (8, 5), "dim": 4}
+MODELS = ("wdl", "deepfm", "dcn", "dcnv2")
+
+
+@pytest.mark.slow
+def test_a_small_case_runs_and_agrees():
+    case = EngineCase(model="deepfm", batch=19, **SMALL, dense=3, repeats=3)
+    report = bench_engine(case)
+    assert report.largest_difference < 1e-5
+    assert set(report.milliseconds) == {OURS, "eager", "compile"}
+    assert set(report.ratios()) == {"eager", "compile"}
+    assert "deepfm, batch 19, 39 fields + 3 dense" in show(report)
+
+
+def test_a_turn_is_every_input_uncounted_and_then_counted():
+    calls: list[tuple[str, int]] = []
+    runs = {name: lambda i, name=name: calls.append((name, i)) for name in "ab"}
+    assert set(time_interleaved(runs, ROTATED_INPUTS + 1)) == {"a", "b"}
+    turn = [*range(ROTATED_INPUTS)] * 2
+    assert calls == [(name, i) for name in "abab" for i in turn]
+
+
+def test_a_bundle_of_ones_own(tmp_path):
+    case = EngineCase(model="dcn", fields=5, dense=2, **SMALL)
+    save_bundle(tmp_path / "mine", *case.load())
+    report = bench_engine(
+        EngineCase(bundle=tmp_path / "mine", batch=19, peers="plain", repeats=3, id_type="int32")
+    )
+    assert report.largest_difference < 1e-5
+    assert set(report.milliseconds) == {OURS, "eager"}
+    assert "5 fields + 2 dense" in report.title
+    with pytest.raises(ConfigError, match="there is no bundle at"):
+        bench_engine(EngineCase(bundle=tmp_path / "other"))
+
+
+def test_ids_stay_inside_their_tables_and_follow_the_distribution():
+    for ids in ("zipf", "uniform"):
+        case = EngineCase(batch=1111, ids=ids, scale=1e-3)
+        spec = case.spec()
+        drawn = case.draw(spec)[0].ids
+        assert drawn.shape == (39, 1111)
+        assert (drawn >= 0).all() and (drawn.max(1) < [f.rows for f in spec.fields]).all()
+        share = np.bincount(drawn[15]).max() / 1111
+        assert (share > 0.05) == (ids == "zipf")
+
+
+def test_fields_repeat_after_39():
+    fields = criteo_fields(41, 8, scale=1e-3)
+    assert [f.name for f in fields[-3:]] == ["C26", "I1_2", "I2_2"]
+    assert len({f.name for f in fields}) == 41
+    assert fields[15].rows == 10131
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("dense", [0, 3])
+def test_peers_compute_the_model(model, dense):
+    case = EngineCase(model=model, batch=19, **SMALL, dense=dense)
+    spec, weights = case.load()
+    batch = case.draw(spec)[0]
+    ids, values = torch.from_numpy(batch.ids), torch.from_numpy(batch.dense)
+    expected = CTRModel.from_weights(spec, weights)(ids, values)
+    tables, wide = (
+        flat_table(spec, m, case.seed, torch.float32, "cpu") for m in ("embedding", "wide")
+    )
+    per_field = PerField(tables.tables(), wide.tables() if wide else [])
+    for lookup in (per_field, OneTable(tables, wide)):
+        peer = Peer(lookup, Dense(spec, weights))
+        logits = peer(values.T, *type(lookup).prepare(ids))
+        torch.testing.assert_close(logits, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("fusion", [True, False])
+def test_ablation_changes_no_result(model, fusion):
+    case = EngineCase(model=model, batch=19, **SMALL, lookup="by_table", fusion=fusion)
+    spec, weights = case.load()
+    weights = {name: weight.double() for name, weight in weights.items()}
+    ids = torch.from_numpy(case.draw(spec)[0].ids)
+    program = lower(spec, weights, case.passes())
+    expected = run_program(lower(spec, weights, ()), ids, torch.empty(0, 19))
+    torch.testing.assert_close(run_program(program, ids, torch.empty(0, 19)), expected)
+    assert len([s for s in program.steps if isinstance(s, Lookup) and s.out]) == 39
+
+
+def test_rows_of_the_ablation_are_options_of_a_case():
+    cases = [EngineCase(**options) for options in VARIANTS.values()]
+    assert len({case.model_dump_json() for case in cases}) == len(VARIANTS)
+    assert cases[5] == EngineCase()  # what an engine does by default
+
+
+def _implementation(logit: float) -> Implementation:
+    return Implementation(lambda i: None, lambda i: np.full(7, logit, np.float32))
+
+
+def _refuses() -> Implementation:
+    raise RuntimeError("no kernel image\nand more")
+
+
+def test_a_peer_that_fails_ends_no_run(monkeypatch):
+    made = {
+        OURS: lambda: _implementation(1.0),
+        "eager": lambda: _implementation(1.0),
+        "another": lambda: _implementation(2.0),
+        "broken": _refuses,
+    }
+    monkeypatch.setattr(bench, "cpu_implementations", lambda *_: made)
+    report = bench_engine(EngineCase(**SMALL, repeats=3))
+    assert set(report.milliseconds) == {OURS, "eager"}
+    assert report.failed == {
+        "broken": "RuntimeError: no kernel image",
+        "another": "the logits of another differ from ours by 1.0e+00",
+    }
+    assert "failed: RuntimeError: no kernel image" in show(report)
+
+
+def test_another_result_than_plain_torch_is_our_fault(monkeypatch):
+    made = {OURS: lambda: _implementation(1.0), "eager": lambda: _implementation(1.1)}
+    monkeypatch.setattr(bench, "cpu_implementations", lambda *_: made)
+    with pytest.raises(DpiframeError, match="the logits of eager differ from ours"):
+        bench_engine(EngineCase(**SMALL, repeats=3))

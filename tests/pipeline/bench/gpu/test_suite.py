@@ -1,0 +1,202 @@
+"""The suite of a GPU: targets, parts that are measured at several times, the page."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+
+import pytest
+
+from pipeline.bench import machine
+from pipeline.bench.engine.ablation import AblationRow, TimeOfABatch
+from pipeline.bench.engine.cases import EngineCase
+from pipeline.bench.engine.ceilings import floor_ms
+from pipeline.bench.engine.implementations import OURS
+from pipeline.bench.engine.latency import EngineReport
+from pipeline.bench.engine.lookup import GATHER, PER_FIELD, LookupCase, LookupReport
+from pipeline.bench.engine.memory import MemoryReport, table_bytes
+from pipeline.bench.engine.stream import StreamCase, StreamReport, copied_bytes
+from pipeline.bench.gpu.page import page
+from pipeline.bench.gpu.results import Part, Results
+from pipeline.bench.gpu.suite import run_suite
+from pipeline.bench.gpu.targets import targets
+from pipeline.bench.timing import Timing
+from pipeline.errors import ConfigError
+
+MACHINE = {"gpu": "NVIDIA H200", "driver": "1", "cuda": "13", "torch": "2", "cores": "16"}
+MACHINE |= {"fbgemm_gpu": "1.6", "cpu": "Xeon"}
+RATES = {"copy_tb_s": 4.0, "fp32_tflop_s": 50.0, "tf32_tflop_s": 300.0, "fp16_tflop_s": 600.0}
+
+
+def _t(median: float) -> Timing:
+    return Timing(median=median, p10=0.9 * median, p90=1.1 * median)
+
+
+def _engine(**options: object) -> EngineReport:
+    return EngineReport(
+        case=EngineCase.model_validate({"device": "cuda", **options}),
+        title="",
+        rows=1,
+        milliseconds={OURS: _t(0.05), "eager": _t(0.6), "compile": _t(0.2)},
+        failed={"TBE, graph": "fbgemm_gpu is not installed"},
+        largest_difference=0,
+        machine=MACHINE,
+    )
+
+
+def _lookup(batch: int, ids: str) -> LookupReport:
+    return LookupReport(
+        case=LookupCase.model_validate({"batch": batch, "ids": ids}),
+        call={OURS: _t(0.01), GATHER: _t(0.01), PER_FIELD: _t(0.6), "TBE, graph": _t(0.03)},
+        gpu={OURS: _t(0.01), GATHER: _t(0.007), PER_FIELD: _t(0.2), "TBE, graph": _t(0.05)},
+        failed={},
+        machine=MACHINE,
+    )
+
+
+def _part(*reports: object) -> Part:
+    part = Part(commit="abc", time="now", machine=MACHINE, ceilings=RATES)
+    for report in reports:
+        part.add(report, floor_ms=floor_ms(report.case, RATES), of_floor=None)
+    return part
+
+
+def _results() -> Results:
+    case = EngineCase(device="cuda")
+    stream = StreamReport(
+        case=StreamCase(),
+        title="",
+        stream=_t(0.4),
+        compute=_t(0.3),
+        copy_ms=0.2,
+        copy_gb_s=50,
+        copied_bytes=10,
+        machine=MACHINE,
+    )
+    row = AblationRow(label="+ graphs", case=case, call=_t(0.1), back_to_back=_t(0.08))
+    parts = {name: _t(0.1) for name in ("on_device", "compute", "copy_in", "copy_out")}
+    whole = TimeOfABatch(case=case, from_host=_t(0.5), streamed=0.2, **parts)
+    memory = MemoryReport(case=case, tables=100, arena=10, counted=112, used=114)
+    plain = Part(commit="abc", time="now", machine=MACHINE, ceilings=RATES)
+    plain.add(stream)
+    plain.add(memory)
+    plain.add(row)
+    plain.add(whole)
+    lookup = Part(commit="abc", time="now", machine=MACHINE)
+    for batch, ids in ((4096, "zipf"), (65536, "uniform")):
+        lookup.add(_lookup(batch, ids))
+    models = _part(_engine(), _engine(batch=65536, precision="fp16"), _engine(precision="tf32"))
+    found = dict.fromkeys(("stream", "memory", "ablation"), plain)
+    return Results(parts={"lookup": lookup, "models": models, **found})
+
+
+def test_targets_are_judged():
+    met = {t.what: (round(t.got, 2), t.met) for t in targets(_results())}
+    assert met == {
+        "lookup, batch 4,096, zipf ids: over FBGEMM's TBE, on the GPU": (5.0, True),
+        "lookup, batch 4,096, zipf ids: over one nn.Embedding a field, synchronised": (60.0, True),
+        "lookup, batch 65,536, uniform ids: rate, of the plain gather's": (0.7, False),
+        "dcnv2, batch 4,096, fp32: over the lowest peer": (4.0, True),
+        "dcnv2, batch 4,096, fp32: over eager": (12.0, True),
+        "dcnv2, batch 65,536, fp16: over the lowest peer": (4.0, True),
+        "stream, dcnv2, fp32, int32 ids, pinned memory: of the smaller of copy and compute": (
+            0.75,
+            False,
+        ),
+        "memory, dcnv2, fp32: of tables and arena": (1.04, True),
+    }
+
+
+def test_a_file_read_again_gives_the_same_page(tmp_path):
+    results = _results()
+    results.write(tmp_path / "gpu.json")
+    again = Results.read(tmp_path / "gpu.json")
+    text = page(again)
+    assert text == page(results)
+    assert "6 of 8 targets met." in text
+    assert "| dcnv2 | 4,096 | fp32 | 0.050 (0.045-0.055) |" in text
+    assert "- dcnv2, 4,096, fp32: TBE, graph failed: fbgemm_gpu is not installed" in text
+    assert "several commits" not in text
+
+
+def test_a_page_says_where_each_part_is_from(tmp_path):
+    results = _results()
+    results.parts["lookup"] = results.parts["lookup"].model_copy(update={"commit": "def"})
+    text = page(results)
+    assert "Parts were measured at several commits: abc, def." in text
+    assert "Commit def, now, 0 s" in text
+
+
+def test_files_of_another_format_are_not_mixed_in(tmp_path):
+    (tmp_path / "old.json").write_text('{"cases": []}')
+    assert Results.read(tmp_path / "old.json").parts == {}
+    assert Results.read(tmp_path / "none.json").parts == {}
+
+
+def test_an_unknown_part_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="no part 'lookups'; there are: lookup, models"):
+        run_suite(tmp_path, "models,lookups", False, print)
+
+
+def test_a_name_that_no_case_has_is_refused_before_anything_is_lost(tmp_path):
+    with pytest.raises(ConfigError, match="part models has no case whose name holds 'fp64'"):
+        run_suite(tmp_path, "models,lookup", False, print, "fp64")
+    assert not list(tmp_path.iterdir())
+
+
+def test_commit_of_a_tree_without_git(monkeypatch):
+    monkeypatch.setattr(machine, "_output", lambda command: "")
+    monkeypatch.delenv("DPIFRAME_COMMIT", raising=False)
+    assert machine.commit() == "unknown"
+    monkeypatch.setenv("DPIFRAME_COMMIT", "1234567")
+    assert machine.commit() == "1234567"
+
+
+def test_the_commit_that_is_named_goes_before_git_s(monkeypatch):
+    root = str(Path(machine.__file__).resolve().parents[2])
+    monkeypatch.setattr(machine, "_output", lambda c: root if "--show-toplevel" in c else "abc")
+    monkeypatch.delenv("DPIFRAME_COMMIT", raising=False)
+    assert machine.commit() == "abc and changes"
+    monkeypatch.setenv("DPIFRAME_COMMIT", "1234567")
+    assert machine.commit() == "1234567"
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        (None, "not installed"),
+        ("__version__ = '1.6.0'", "1.6.0"),
+        ("", "unknown version"),
+        ("raise OSError('libcuda.so.1')", "not importable"),
+    ],
+)
+def test_fbgemm_without_metadata(tmp_path, monkeypatch, source, expected):
+    def no_metadata(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(machine, "version", no_metadata)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "fbgemm_gpu", raising=False)
+    if source is not None:
+        (tmp_path / "fbgemm_gpu.py").write_text(source)
+    importlib.invalidate_caches()
+    assert machine._fbgemm_version() == expected
+    sys.modules.pop("fbgemm_gpu", None)
+
+
+def test_bytes_are_counted_from_the_model():
+    spec = EngineCase(model="deepfm", fields=2, dim=4, dense=3).spec()
+    assert table_bytes(spec, "fp32") == 200 * (4 * 4 + 4)
+    assert table_bytes(spec, "fp16") == 200 * (4 * 2 + 4)
+    assert copied_bytes(spec, 10, "pageable", "int64") == 10 * 4 * (2 + 3)
+    assert copied_bytes(spec, 10, "pinned", "int64") == 10 * (8 * 2 + 4 * 3)
+
+
+def test_floor_is_the_larger_of_bytes_and_operations():
+    case = EngineCase(model="wdl", batch=1000, precision="fp16", hidden=(400,))
+    moved = 2 * 2 * 1000 * 624 / 4e12
+    products = 2 * 1000 * 624 * 400 / 600e12
+    assert floor_ms(case, RATES) == pytest.approx(1e3 * max(moved, products))
+    assert floor_ms(case, {}) is None
