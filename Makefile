@@ -11,7 +11,7 @@ NATIVE := $(shell find csrc -type f)
 SOURCES := CMakeLists.txt pyproject.toml $(NATIVE)
 SETUP := $(VENV)/.dependencies $(VENV)/.installed
 
-.PHONY: setup demo test lint format hooks bench gpu-check gpu-sanitize sanitize clean FORCE
+.PHONY: setup demo test lint format hooks bench faults gpu-check gpu-sanitize sanitize clean FORCE
 
 setup: $(SETUP)
 
@@ -37,6 +37,12 @@ format: $(SETUP)
 # The same checks of what is committed, before each commit.
 hooks: $(SETUP)
 	$(BIN)/pre-commit install
+
+# Crashes, failures and power losses at every file-system call of publishing, for so long.
+SEED ?= 7
+SECONDS ?= 1800
+faults: $(SETUP)
+	$(BIN)/python tests/faults/publishing_faults.py --seed $(SEED) --seconds $(SECONDS)
 
 bench: $(SETUP)
 	$(BIN)/dpiframe bench engine
