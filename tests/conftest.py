@@ -16,6 +16,7 @@ MARKERS = {
     "tests/dpiframe_core/features": "native",
     "tests/faults": "slow",
     "tests/gpu": "gpu",
+    "tests/pipeline/tracking/mlflow_store": "slow",
 }
 
 

@@ -137,8 +137,6 @@ FORGETFUL_JOB = """
 import sys
 from pathlib import Path
 from tracking_records import start_job
-
-pytestmark = pytest.mark.slow
 start_job(Path(sys.argv[1]), sys.argv[2])
 print("done", "mlflow" in sys.modules, "matplotlib" in sys.modules)
 """

@@ -121,8 +121,6 @@ KILLED_JOB = """
 import sys, time
 from pathlib import Path
 from tracking_records import make_record, start_job
-
-pytestmark = pytest.mark.slow
 tracker = start_job(Path(sys.argv[1]), sys.argv[2], identity="killed")
 tracker.unit_done(make_record(0))
 while tracker.run_id is None:
