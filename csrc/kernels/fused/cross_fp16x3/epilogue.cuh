@@ -32,7 +32,7 @@ struct FusedCrossFp16x3Smem {
   }
 };
 
-using TileScheduler = PersistentTileScheduler<kTileSamples>;
+using Fp16x3TileScheduler = PersistentTileScheduler<kTileSamples>;
 
 constexpr int kFp16x3Producers = 6;  // threads, each in a warp of its own
 

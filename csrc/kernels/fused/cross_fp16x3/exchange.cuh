@@ -99,7 +99,7 @@ struct Fp16x3Exchange {
     wait_for_peer();
   }
 
-  __device__ void run(const TileScheduler& tiles) {
+  __device__ void run(const Fp16x3TileScheduler& tiles) {
 #pragma unroll 1
     for (int n = 0; n < tiles.count(); ++n) {
 #pragma unroll 1

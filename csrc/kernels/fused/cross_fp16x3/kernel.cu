@@ -36,7 +36,7 @@ __device__ void start_barriers(const FusedCrossFp16x3Smem& smem) {
 
 // By one thread of kFp16x3Producers.
 __device__ void produce(const FusedCrossFp16x3Params& a, const FusedCrossFp16x3Smem& smem, int rank,
-                        int producer, const TileScheduler& tiles) {
+                        int producer, const Fp16x3TileScheduler& tiles) {
   const auto* weights = static_cast<const char*>(a.weights) + std::int64_t{rank} * a.weight_bytes;
   const auto* vectors = reinterpret_cast<const char*>(a.vectors + rank * a.vector_floats);
   const char* own = a.scratch + static_cast<std::size_t>(blockIdx.x) * a.scratch_bytes;
@@ -56,7 +56,7 @@ template <int kCrossTile, int kDeepTile>
 __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kCtaThreads, 1)
     fused_cross_fp16x3_sm90(const __grid_constant__ BatchMemory inputs,
                             const __grid_constant__ FusedCrossFp16x3Params a) {
-  const TileScheduler tiles(inputs.batch);
+  const Fp16x3TileScheduler tiles(inputs.batch);
   if (tiles.first >= tiles.end) return;  // both CTAs
   extern __shared__ __align__(128) char shared[];
   const FusedCrossFp16x3Smem smem{a.smem, smem_address(shared)};

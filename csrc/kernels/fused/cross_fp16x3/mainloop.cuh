@@ -176,7 +176,7 @@ struct Fp16x3Mainloop {
     __syncwarp();
   }
 
-  __device__ void run(const TileScheduler& tiles) {
+  __device__ void run(const Fp16x3TileScheduler& tiles) {
     int n = 0;
 #pragma unroll 1
     for (int tile = tiles.first; tile < tiles.end; tile += tiles.stride, ++n) {

@@ -62,7 +62,7 @@ struct Fp16x3Scorer {
   }
 
   // All tiles of the cluster.
-  __device__ void run(const TileScheduler& tiles) const {
+  __device__ void run(const Fp16x3TileScheduler& tiles) const {
     const unsigned busy = tiles.num_busy_ctas();
     float wide = check_ids(tiles.first);
     int n = 0;

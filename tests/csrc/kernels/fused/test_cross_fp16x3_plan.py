@@ -187,7 +187,9 @@ def test_a_walk_notices_that_a_piece_should_have_waited(name):
     stages = [(*stage, behind + 1) for *stage, behind in case.plan["stages"]]
     with pytest.raises(AssertionError, match=r"is not there, or no longer|all wait"):
         for seed in range(20):
-            WeightPipelineWalk({**case.plan, "stages": stages}, case.num_cross, 6, seed).run(tiles=3)
+            WeightPipelineWalk({**case.plan, "stages": stages}, case.num_cross, 6, seed).run(
+                tiles=3
+            )
 
 
 @pytest.mark.parametrize("name", SHAPES)
