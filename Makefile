@@ -10,9 +10,8 @@ INSTALL := install --no-build-isolation --no-deps
 NATIVE := $(shell find csrc -type f)
 SOURCES := CMakeLists.txt pyproject.toml $(NATIVE)
 SETUP := $(VENV)/.dependencies $(VENV)/.installed
-SANITIZED := build/sanitize
 
-.PHONY: setup demo test lint format hooks bench gpu-check gpu-sanitize sanitize clean FORCE
+.PHONY: setup demo test lint format hooks bench faults gpu-check gpu-sanitize sanitize clean FORCE
 
 setup: $(SETUP)
 
@@ -39,6 +38,12 @@ format: $(SETUP)
 hooks: $(SETUP)
 	$(BIN)/pre-commit install
 
+# Crashes, failures and power losses at every file-system call of publishing, for so long.
+SEED ?= 7
+SECONDS ?= 1800
+faults: $(SETUP)
+	$(BIN)/python tests/faults/publishing_faults.py --seed $(SEED) --seconds $(SECONDS)
+
 bench: $(SETUP)
 	$(BIN)/dpiframe bench engine
 
@@ -47,29 +52,22 @@ gpu-check: $(SETUP)
 	$(BIN)/python -m pytest tests/gpu
 	$(BIN)/dpiframe bench gpu --output docs/gpu $(if $(ONLY),--only $(ONLY))
 
-# compute-sanitizer comes with the CUDA toolkit. Racecheck cannot follow the barriers of the fused
-# kernels' normal form, so it runs on a build of its own; -S, since the editable install would hide it.
-RACECHECK := build/racecheck
-SITE = $(shell $(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")
-gpu-sanitize: $(SETUP)
-	for tool in memcheck synccheck; do \
+# compute-sanitizer comes with the CUDA toolkit. racecheck follows the fp16x3 kernel only in a form
+# of its own, which no other build has.
+gpu-sanitize: $(SETUP) build/racecheck/.installed
+	for tool in memcheck synccheck racecheck; do \
 	  for cases in "" persistent fp16x3; do \
+	    [ $$tool-$$cases = racecheck-fp16x3 ] && bin=build/racecheck/venv/bin || bin=$(BIN); \
 	    compute-sanitizer --tool $$tool --error-exitcode 9 \
-	      $(BIN)/python tests/gpu/sanitize.py $$cases || exit 1; \
+	      $$bin/python tests/gpu/sanitize.py $$cases || exit 1; \
 	  done; \
-	done
-	$(PIP) install --no-build-isolation --no-deps --upgrade --target $(RACECHECK) \
-	  -C cmake.define.DPIFRAME_CUDA=ON -C cmake.define.DPIFRAME_RACECHECK=ON .
-	for cases in "" persistent fp16x3; do \
-	  PYTHONPATH=$(RACECHECK):$(SITE) compute-sanitizer --tool racecheck --error-exitcode 9 \
-	    $(BIN)/python -S tests/gpu/sanitize.py $$cases || exit 1; \
 	done
 
 # The tests of the compiled part on the CPU, under the address and undefined-behaviour sanitizers.
-sanitize: $(SANITIZED)/.installed
+sanitize: build/sanitize/.installed
 	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so)" \
 	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
-	  $(SANITIZED)/venv/bin/python -m pytest -m "native and not slow"
+	  build/sanitize/venv/bin/python -m pytest -m "native and not slow"
 
 clean:
 	rm -rf build $(VENV) demo_out
@@ -91,11 +89,14 @@ $(VENV)/.installed: $(VENV)/.options $(SOURCES)
 	@grep -o 'CUDA part: .*' $(VENV)/install.log | tail -n 1
 	touch $@
 
-# A venv of its own, which finds the dependencies in the other.
-$(SANITIZED)/.installed: $(VENV)/.dependencies $(SOURCES)
-	$(BIN)/python -m venv --without-pip $(SANITIZED)/venv
+# Other forms of the compiled part, each with a venv that finds the dependencies in the first.
+build/sanitize/.installed: export DPIFRAME_CUDA = OFF
+build/sanitize/.installed: export DPIFRAME_SANITIZE = ON
+build/racecheck/.installed: export DPIFRAME_RACECHECK = ON
+build/%/.installed: $(VENV)/.dependencies $(SOURCES)
+	$(BIN)/python -m venv --without-pip build/$*/venv
 	site=lib/python*/site-packages; \
-	  realpath $(VENV)/$$site > $$(echo $(SANITIZED)/venv/$$site)/dependencies.pth
-	PATH=$(abspath $(BIN)):$$PATH DPIFRAME_CUDA=OFF DPIFRAME_SANITIZE=ON \
-	  $(PIP) --python $(SANITIZED)/venv/bin/python $(INSTALL) -C build-dir=$(SANITIZED)/cmake -e .
+	  realpath $(VENV)/$$site > $$(echo build/$*/venv/$$site)/dependencies.pth
+	PATH=$(abspath $(BIN)):$$PATH $(PIP) --python build/$*/venv/bin/python $(INSTALL) \
+	  -C build-dir=build/$*/cmake -e .
 	touch $@

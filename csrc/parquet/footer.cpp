@@ -18,7 +18,7 @@ constexpr std::int64_t kConvertedUint8 = 11, kConvertedUint64 = 14;
 constexpr std::int64_t kConvertedInt8 = 15, kConvertedInt32 = 17, kConvertedInt64 = 18;
 constexpr std::int64_t kLogicalDecimal = 5, kLogicalTimestamp = 8;
 constexpr std::int64_t kLogicalInteger = 10, kLogicalFloat16 = 15;
-constexpr std::int64_t kRepeated = 2;
+constexpr std::int64_t kOptional = 1, kRepeated = 2;
 constexpr std::string_view kArrowSchema = "ARROW:schema";
 // Arrow converts a schema by recursion; real ones nest a few levels.
 constexpr std::size_t kDeepestSchema = 256;
@@ -180,7 +180,8 @@ void pass_leaves(const std::vector<SchemaElement>& schema, std::size_t& next,
                " children");
     DPIF_CHECK(open.size() < kDeepestSchema, "the schema nests deeper than ", kDeepestSchema);
     const std::int64_t definition_levels =
-        open.back().definition_levels + (element.repetition != 0);
+        open.back().definition_levels +
+        (element.repetition == kOptional || element.repetition == kRepeated);
     const std::int64_t repetition_levels =
         open.back().repetition_levels + (element.repetition == kRepeated);
     if (element.is_leaf())
@@ -206,7 +207,7 @@ std::map<std::string_view, Column> top_level_columns(const std::vector<SchemaEle
     column.is_signed = is_signed(element);
     column.flat = element.is_leaf() && element.repetition != kRepeated;
     column.plain = column.flat && is_plain(element);
-    column.optional = element.repetition == 1;
+    column.optional = element.repetition == kOptional;
     pass_leaves(schema, next, leaves);
     const auto [place, is_new] = columns.emplace(element.name, column);
     if (is_new) continue;

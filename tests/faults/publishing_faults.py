@@ -6,9 +6,9 @@ Jobs of three to six units, with the true lock, claim, publishing and end (no Ra
 over the shim. After each fault the same job runs again without one; then the output must verify,
 hold every row once, and nothing else. A finished output must be whole for readers after every
 fault, and after every power loss that follows exit code 0. The cases are tried in random order
-until the time is over; when all were tried, random power losses after a crash and another start
-follow. Exit code 1, and each case that went wrong, with its log, if anything is lost, doubled,
-wrong, left, or hangs.
+until the time is over, and between them random power losses after a crash and another start. Exit
+code 1, and each case that went wrong, with its log, if anything is lost, doubled, wrong, left, or
+hangs.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ from pipeline.publishing.scores import open_scores  # noqa: E402
 from pipeline.publishing.verify import file_problems  # noqa: E402
 
 HANG_SECONDS = 5.0
+DOUBLE_EVERY = 8  # cases
 ERRORS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "EROFS": errno.EROFS}
 CRASHES = ("crash", "crash-after", "half")
 WRONG, FAILED = 98, 99  # exit codes of a child: the output is wrong; a traceback
@@ -298,12 +299,14 @@ def main() -> int:
         end = time.monotonic() + arguments.seconds
         cases = faults.cases()
         print(f"seed {arguments.seed}: {len(cases)} cases", flush=True)
-        for case in cases:
+        for i, case in enumerate(cases):
             if arguments.seconds and time.monotonic() > end:
                 break
             if arguments.without_sync and faults.wrong:
                 return 1
             faults.try_case(case)
+            if i % DOUBLE_EVERY == 0:
+                faults.try_double()
         while time.monotonic() < end:
             faults.try_double()
     for (scenario, kind), count in sorted(faults.tried.items()):

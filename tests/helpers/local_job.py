@@ -151,6 +151,7 @@ def without_ray() -> None:
     job_module.ray_cluster = lambda *_: contextlib.nullcontext(SIZES)  # type: ignore
     job_module.RayWatch = lambda lost: contextlib.nullcontext()  # type: ignore
     job_module.quiet_data = lambda: None
+    job_module.work_of = lambda *_: None  # type: ignore
 
 
 def run(plan: JobPlan) -> int:

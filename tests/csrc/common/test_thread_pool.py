@@ -57,6 +57,7 @@ int main() {
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux" or shutil.which("g++") is None, reason="needs g++")
 def test_threads_that_do_not_start_and_tasks_that_fail(tmp_path: Path) -> None:
     source, program = tmp_path / "program.cpp", tmp_path / "program"

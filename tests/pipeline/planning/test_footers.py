@@ -68,7 +68,7 @@ def test_a_column_chunk_of_another_type_is_corrupt(tmp_path: Path) -> None:
     good = [str(write(tmp_path / f"input/{i}.parquet", encoded_table(19))) for i in (1, 3)]
     bad = of_another_type(tmp_path / "input/2.parquet")
     limits = {"C1": (0, 5)}
-    reason = "its footer cannot be read: row group 0, column C1: a column chunk has type 0"
+    reason = "its footer cannot be read: row group 5, column C1: a column chunk has type 0"
     with pytest.raises(ContractError, match=rf"{bad}: {reason}"):
         scan_inputs(job(tmp_path), limits)
     scan = scan_inputs(job(tmp_path, on_corrupt_file="quarantine"), limits)
