@@ -415,7 +415,9 @@ class ProductStep:
         partial: int | None,
     ) -> None: ...
 
-def forward_fits(
+FUSED_RACECHECK: bool  # built in the form that racecheck can follow (DPIFRAME_RACECHECK)
+
+def fused_mlp_fits(
     dims: Sequence[int],
     columns: Sequence[int],
     num_shifts: int,
@@ -424,79 +426,79 @@ def forward_fits(
     num_ids: int,
     most_rows: int,
 ) -> bool:
-    """Whether one kernel takes a model: fields' widths (0: a wide part only), columns of its
-    products, dots of a cross network, numbers in FM, rows of a batch's ids, of the largest table.
+    """Whether the fused MLP kernel takes a model: fields' widths (0: a wide part only), widths of
+    its layers, dots of a cross network, columns of FM, rows of a batch's ids, of the largest table.
     """
 
-def forward_max_rows(compute_capability_major: int, multiprocessors: int) -> int:
-    """The most rows of a batch that runs in one kernel on such a GPU; 0: none does."""
+def fused_wave_samples(compute_capability_major: int, multiprocessors: int) -> int:
+    """The largest batch of the kernels for small batches on such a GPU; 0: it has no such kernel."""
 
 @type_check_only
-class ForwardPlan(TypedDict):
-    """How a model lies in its one kernel; forward_plan.cpp and forward_weights.h have the terms."""
+class FusedMlpPlan(TypedDict):
+    """csrc/kernels/fused/plan.h and mlp/smem_layout.h have the terms."""
 
     weights: NDArray[np.uint16]
     vectors: NDArray[np.float32]
     x_columns: list[int]
-    chunks: list[int]
+    x_chunks: list[int]
     first_extra: list[int]
     tile: int
 
-class ForwardModel:
-    """What one kernel computes but for the lookup: w [n, k] and bias [n] of each product, the first
+class FusedMlpModel:
+    """What the kernel computes but for the lookup: w [n, k] and bias [n] of each layer, the first
     with its extras last; `shifts` of the cross network; the head's weights.
     """
 
     def __init__(
         self,
-        levels: Sequence[tuple[NDArray[np.float32], NDArray[np.float32] | None]],
+        layers: Sequence[tuple[NDArray[np.float32], NDArray[np.float32] | None]],
         shifts: Sequence[float],
         has_cross: bool,
         head: NDArray[np.float32],
         bias: float,
         num_ids: int,
     ) -> None: ...
-    def plan(self, slots: Sequence[CudaSlot], precision: str) -> ForwardPlan:
+    def plan(self, slots: Sequence[CudaSlot], precision: str) -> FusedMlpPlan:
         """For tests. ValueError where the model does not fit."""
 
-def forward_cross_fits(
+def fused_cross_fits(
     dims: Sequence[int], num_cross: int, columns: Sequence[int], num_ids: int, most_rows: int
 ) -> bool:
-    """Whether one kernel takes a model with `num_cross` cross layers beside products of `columns`
-    columns; the rest as for `forward_fits`.
+    """Whether the fused cross kernel takes a model with `num_cross` cross layers beside deep layers
+    of `columns` columns; the rest as for `fused_mlp_fits`.
     """
 
 @type_check_only
-class ForwardTallPlan(TypedDict):
-    """How its kernel for large batches lays out one block; forward_tall_layout.h has the terms."""
+class FusedCrossPersistentPlan(TypedDict):
+    """Of one CTA; csrc/kernels/fused/cross_persistent/smem_layout.h has the terms."""
 
-    pieces: list[tuple[int, int, int, int]]
+    stages: list[tuple[int, int, int, int]]
     ring_bytes: int
     bytes: int
     scratch_bytes: int
 
-def forward_tall_plan(
+def fused_cross_persistent_plan(
     dims: Sequence[int], num_cross: int, columns: Sequence[int], num_ids: int, most_rows: int
-) -> ForwardTallPlan | None:
-    """For tests; as for `forward_cross_fits`. None where the model does not take that kernel."""
+) -> FusedCrossPersistentPlan | None:
+    """For tests; as for `fused_cross_fits`. None where the persistent kernel does not take it."""
 
 @type_check_only
-class ForwardCrossPlan(TypedDict):
-    """How such a model lies in its one kernel; forward_cross_layout.h has the terms."""
+class FusedCrossPlan(TypedDict):
+    """csrc/kernels/fused/cross/smem_layout.h has the terms."""
 
     weights: NDArray[np.uint16]
     vectors: NDArray[np.float32]
     x_columns: list[int]
-    chunks: list[int]
+    x_chunks: list[int]
     zero_chunks: list[int]
     cross_tile: int
     deep_tile: int
-    pieces: list[tuple[int, int, int, int]]
-    places: dict[str, int]
+    stages: list[tuple[int, int, int, int]]
+    smem: dict[str, int]
 
-class ForwardCrossModel:
-    """What one kernel computes but for the lookup: w [n, k] and bias [n] of each cross layer and
-    of each product, the head's weights of both.
+class FusedCrossModel:
+    """What the kernels compute but for the lookup: w [n, k] and bias [n] of each cross layer and
+    of each deep layer, the head's weights of both.
     """
 
     def __init__(
@@ -508,35 +510,35 @@ class ForwardCrossModel:
         bias: float,
         num_ids: int,
     ) -> None: ...
-    def plan(self, slots: Sequence[CudaSlot], precision: str) -> ForwardCrossPlan:
+    def plan(self, slots: Sequence[CudaSlot], precision: str) -> FusedCrossPlan:
         """For tests. ValueError where the model does not fit."""
 
-def forward_split_fits(
+def fused_cross_fp16x3_fits(
     dims: Sequence[int], num_cross: int, columns: Sequence[int], num_ids: int, most_rows: int
 ) -> bool:
-    """Whether one kernel takes a float32 model with cross layers; as for `forward_cross_fits`."""
+    """Whether the float32 kernel takes a model; as for `fused_cross_fits`."""
 
 @type_check_only
-class ForwardSplitPlan(TypedDict):
-    """How such a model lies in its one kernel; forward_split_layout.h has the terms. Parts and
-    fields: address of a table, rows, bytes of a row, oov row (-1: none), row of the ids.
-    """
+class FusedCrossFp16x3Plan(TypedDict):
+    """csrc/kernels/fused/cross_fp16x3/smem_layout.h has the terms. Groups and fields: address of a table, rows, bytes of a row, oov row (-1: none), row of the ids."""
 
     weights: NDArray[np.uint16]
     vectors: NDArray[np.float32]
-    parts: list[tuple[int, int, int, int, int]]
+    groups: list[tuple[int, int, int, int, int]]
     fields: list[tuple[int, int, int, int, int]]
-    pieces: list[tuple[int, int, int, int]]
+    stages: list[tuple[int, int, int, int]]
     x_strips: int
     h_strips: list[int]
     cross_tile: int
     deep_tile: int
-    places: dict[str, int]
+    smem: dict[str, int]
     weight_bytes: int
     scratch_bytes: int
 
-def forward_split_plan(model: ForwardCrossModel, slots: Sequence[CudaSlot]) -> ForwardSplitPlan:
-    """For tests: slot f's table lies at address (f + 1) 2^32. ValueError where it does not fit."""
+def fused_cross_fp16x3_plan(
+    model: FusedCrossModel, slots: Sequence[CudaSlot]
+) -> FusedCrossFp16x3Plan:
+    """For tests: slot f's table is at address (f + 1) 2^32. ValueError where it does not fit."""
 
 class CudaProgram:
     """A program on one GPU; only in a build with CUDA. Weights and steps are added, then `build`.
@@ -570,25 +572,20 @@ class CudaProgram:
 
     def add_product(self, step: ProductStep) -> None: ...
     def add_head(self, parts: Sequence[HeadPart], bias: float, out: ArenaView) -> None: ...
-    def add_forward(self, slots: Sequence[CudaSlot], model: ForwardModel) -> None:
-        """One kernel that stands for all steps where batches are small; after the steps."""
-    def add_forward_cross(
-        self,
-        slots: Sequence[CudaSlot],
-        model: ForwardCrossModel,
-        beyond: int = 0,
-        each_thread_leaves: bool = False,
+    def add_fused_mlp(self, slots: Sequence[CudaSlot], model: FusedMlpModel) -> None:
+        """A fused forward kernel in place of all steps where batches are small; after the steps."""
+    def add_fused_cross(
+        self, slots: Sequence[CudaSlot], model: FusedCrossModel, above: int = 0
     ) -> None:
-        """The same for a model with cross layers, for buckets of more than `beyond` rows; in fp32
-        only where the arena is large enough to work in. `each_thread_leaves`: that one so that
-        racecheck can follow it, which takes longer.
+        """The same for a model with cross layers, for buckets of more than `above` samples; in fp32
+        only where the arena is large enough to work in.
         """
     @property
-    def forward_beyond(self) -> int:
-        """Batches of no more rows run in steps all the same."""
+    def fused_above(self) -> int:
+        """Batches of no more samples run in steps all the same."""
     @property
-    def forward_rows(self) -> int:
-        """Batches up to so many rows run in one kernel; 0: none does."""
+    def fused_up_to(self) -> int:
+        """Batches up to so many samples run as one fused kernel; 0: none does."""
     def build(
         self, plan: Plan, graphs: bool = True, delay_seed: int = 0, refused_step: int = -1
     ) -> None:

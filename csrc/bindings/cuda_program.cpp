@@ -92,14 +92,14 @@ void bind_cuda_program(py::module_& module) {
            py::arg("weights"), py::arg("sizes"), py::arg("out"))
       .def("add_product", &CudaProgram::add_product, py::arg("step"))
       .def("add_head", &CudaProgram::add_head, py::arg("parts"), py::arg("bias"), py::arg("out"))
-      .def("add_forward", &CudaProgram::add_forward, py::arg("slots"), py::arg("model"))
-      .def("add_forward_cross", &CudaProgram::add_forward_cross, py::arg("slots"), py::arg("model"),
-           py::arg("beyond") = 0, py::arg("each_thread_leaves") = false)
+      .def("add_fused_mlp", &CudaProgram::add_fused_mlp, py::arg("slots"), py::arg("model"))
+      .def("add_fused_cross", &CudaProgram::add_fused_cross, py::arg("slots"), py::arg("model"),
+           py::arg("above") = 0)
       .def("build", &build, py::arg("plan"), py::arg("graphs") = true, py::arg("delay_seed") = 0,
            py::arg("refused_step") = -1)
       .def("poison", &CudaProgram::poison)
-      .def_property_readonly("forward_beyond", &CudaProgram::forward_beyond)
-      .def_property_readonly("forward_rows", &CudaProgram::forward_rows)
+      .def_property_readonly("fused_above", &CudaProgram::fused_above)
+      .def_property_readonly("fused_up_to", &CudaProgram::fused_up_to)
       .def_property_readonly("device_bytes", &CudaProgram::device_bytes);
 }
 

@@ -14,9 +14,7 @@ void bind_zstd(pybind11::module_& module);
 // Only in a build with CUDA.
 void bind_cuda_kernels(pybind11::module_& module);
 void bind_cuda_program(pybind11::module_& module);
-void bind_forward(pybind11::module_& module);
-void bind_forward_cross(pybind11::module_& module);
-void bind_forward_split(pybind11::module_& module);  // after bind_forward_cross
-void bind_runtime(pybind11::module_& module);        // after bind_cuda_program
+void bind_fused(pybind11::module_& module);
+void bind_runtime(pybind11::module_& module);  // after bind_cuda_program
 
 }  // namespace dpiframe

@@ -51,9 +51,7 @@ PYBIND11_MODULE(_core, module) {
   bind_planner(module);
   bind_zstd(module);
 #ifdef DPIFRAME_WITH_CUDA
-  bind_forward(module);
-  bind_forward_cross(module);
-  bind_forward_split(module);
+  bind_fused(module);
   bind_cuda_program(module);
   bind_cuda_kernels(module);
   bind_runtime(module);

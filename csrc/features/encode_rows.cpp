@@ -1,11 +1,12 @@
 // Strings of eight bytes (Criteo's and Avazu's hex values) are hashed without a call; counts, most
 // of which are small, are looked up in a table that fits into the cache.
+#include "features/encode_rows.h"
+
 #include <algorithm>
 #include <cstring>
 
 #include "common/check.h"
 #include "common/fast_modulo.h"
-#include "features/encode_rows.h"
 #include "features/xxh64.h"
 
 namespace dpiframe {

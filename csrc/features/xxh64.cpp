@@ -1,9 +1,9 @@
 // XXH64: 32-byte stripes in four lanes, then 8-, 4- and 1-byte steps, then an avalanche. Category
 // values are short (8 hex digits in Criteo and Avazu), so the steps after the stripes matter.
+#include "features/xxh64.h"
+
 #include <bit>
 #include <cstring>
-
-#include "features/xxh64.h"
 
 namespace dpiframe {
 namespace {

@@ -1,9 +1,9 @@
-// Hopper's warpgroup matrix multiply: d [64, kTileN] += a [64, K] b [kTileN, K]^T, float32 sums.
+// wgmma, the matrix multiply of a Hopper warpgroup: d [64, kTileN] += a [64, K] b [kTileN, K]^T
+// with float32 sums. K is 32 bytes of operands: 16 numbers of two bytes, 8 of tf32. Both operands
+// are in shared memory (Wgmma, "SS"), or the rows of a are in registers (WgmmaRs).
 //
-// One wgmma names each of its kTileN / 2 accumulators, so its text differs with kTileN; the macros
-// below write these lists (a template cannot) and nothing else. K is 32 bytes of operands: 16 of
-// two bytes, 8 of tf32. Operands lie in shared memory, rows of 128 bytes under the 128-byte
-// swizzle; for RegisterWgmma the rows of a lie in registers instead.
+// The instruction names each of its kTileN / 2 accumulators, so its text differs with kTileN; the
+// macros below write these lists, which a template cannot, and nothing else.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -12,21 +12,22 @@
 #include <cstdint>
 #include <type_traits>
 
-// The instruction set of this pass: wgmma is sm_90a's alone.
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-#define DPIF_HOPPER 1
-#endif
-
 namespace dpiframe {
 
-// Where a wgmma finds an operand: rows of 128 bytes, 8 of them a swizzle atom of 1,024 bytes.
-__device__ inline std::uint64_t shared_operand(std::uint32_t address) {
+// The descriptor of an operand with rows of 128 bytes under the 128-byte swizzle: 8 rows are a
+// swizzle atom of 1,024 bytes.
+__device__ inline std::uint64_t wgmma_descriptor_swizzle128(std::uint32_t address) {
   constexpr std::uint64_t kSwizzle128 = 1ull << 62;
   constexpr std::uint64_t kAtomStride = 1024 / 16;
   return kSwizzle128 | (kAtomStride << 32) | (1ull << 16) | ((address & 0x3ffff) >> 4);
 }
-
-#ifdef DPIF_HOPPER
+// Without swizzle: core matrices of 8 rows of 16 bytes, those of further rows 128 bytes on, those
+// of the next 16 bytes of K `k_stride` bytes on.
+__device__ inline std::uint64_t wgmma_descriptor_no_swizzle(std::uint32_t address, int k_stride) {
+  constexpr std::uint64_t kEightRows = 128 / 16;
+  return (kEightRows << 32) | (static_cast<std::uint64_t>(k_stride / 16) << 16) |
+         ((address & 0x3ffff) >> 4);
+}
 
 __device__ inline void wgmma_fence() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
@@ -39,9 +40,9 @@ __device__ inline void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-// Keeps reads of the sums behind the wait: to the compiler they depend on nothing.
+// Keeps reads of the sums behind the wait, on which they do not depend for the compiler.
 template <int kCount>
-__device__ void wgmma_settle(float (&sums)[kCount]) {
+__device__ void wgmma_fence_operands(float (&sums)[kCount]) {
 #pragma unroll
   for (float& sum : sums) asm volatile("" : "+f"(sum)::"memory");
 }
@@ -49,7 +50,7 @@ __device__ void wgmma_settle(float (&sums)[kCount]) {
 template <int kTileN>
 struct Wgmma;
 template <int kTileN>
-struct RegisterWgmma;
+struct WgmmaRs;
 
 #define DPIF_S4(a, b, c, d) "%" #a ",%" #b ",%" #c ",%" #d
 #define DPIF_S16_0    \
@@ -90,9 +91,9 @@ struct RegisterWgmma;
 #define DPIF_D24_104 \
   DPIF_D4(104), DPIF_D4(108), DPIF_D4(112), DPIF_D4(116), DPIF_D4(120), DPIF_D4(124)
 
-// One product with a in shared memory; `add` 0 starts the sums afresh. A, B, C: the numbers of the
-// operands after the accumulators.
-#define DPIF_SHARED(name, shape, k, types, tail, text, operands, A, B, C)                         \
+// One wgmma; with `add` 0 it overwrites the sums. A, B, C: the operands' numbers behind the
+// accumulators.
+#define DPIF_SS(name, shape, k, types, tail, text, operands, A, B, C)                             \
   __device__ static void name(float (&d)[shape / 2], std::uint64_t a, std::uint64_t b, int add) { \
     asm volatile("{.reg .pred p;\nsetp.ne.b32 p, %" #C                                            \
                  ", 0;\nwgmma.mma_async.sync.aligned.m64n" #shape "k" #k ".f32." types " {" text  \
@@ -101,27 +102,26 @@ struct RegisterWgmma;
                  : "l"(a), "l"(b), "r"(add));                                                     \
   }
 #define DPIF_LIST(...) __VA_ARGS__
-#define DPIF_WGMMA(shape, text, operands, A, B, C)                                               \
-  template <>                                                                                    \
-  struct Wgmma<shape> {                                                                          \
-    DPIF_SHARED(half_, shape, 16, "f16.f16", ", 0, 0", text, DPIF_LIST(operands), A, B, C)       \
-    DPIF_SHARED(bfloat16_, shape, 16, "bf16.bf16", ", 0, 0", text, DPIF_LIST(operands), A, B, C) \
-    DPIF_SHARED(tf32_, shape, 8, "tf32.tf32", "", text, DPIF_LIST(operands), A, B, C)            \
-    template <class T>                                                                           \
-    __device__ static void shared(float (&d)[shape / 2], std::uint64_t a, std::uint64_t b,       \
-                                  int add) {                                                     \
-      if constexpr (sizeof(T) == 4)                                                              \
-        tf32_(d, a, b, add);                                                                     \
-      else if constexpr (std::is_same_v<T, __half>)                                              \
-        half_(d, a, b, add);                                                                     \
-      else                                                                                       \
-        bfloat16_(d, a, b, add);                                                                 \
-    }                                                                                            \
+#define DPIF_WGMMA(shape, text, operands, A, B, C)                                                \
+  template <>                                                                                     \
+  struct Wgmma<shape> {                                                                           \
+    DPIF_SS(half_, shape, 16, "f16.f16", ", 0, 0", text, DPIF_LIST(operands), A, B, C)            \
+    DPIF_SS(bfloat16_, shape, 16, "bf16.bf16", ", 0, 0", text, DPIF_LIST(operands), A, B, C)      \
+    DPIF_SS(tf32_, shape, 8, "tf32.tf32", "", text, DPIF_LIST(operands), A, B, C)                 \
+    template <class T>                                                                            \
+    __device__ static void ss(float (&d)[shape / 2], std::uint64_t a, std::uint64_t b, int add) { \
+      if constexpr (sizeof(T) == 4)                                                               \
+        tf32_(d, a, b, add);                                                                      \
+      else if constexpr (std::is_same_v<T, __half>)                                               \
+        half_(d, a, b, add);                                                                      \
+      else                                                                                        \
+        bfloat16_(d, a, b, add);                                                                  \
+    }                                                                                             \
   };
 // float16 rows of a from registers.
-#define DPIF_REGISTERS(shape, text, operands, A0, A1, A2, A3, B, C)                          \
+#define DPIF_RS(shape, text, operands, A0, A1, A2, A3, B, C)                                 \
   template <>                                                                                \
-  struct RegisterWgmma<shape> {                                                              \
+  struct WgmmaRs<shape> {                                                                    \
     __device__ static void half(float (&d)[shape / 2], const std::uint32_t (&a)[4],          \
                                 std::uint64_t b, int add) {                                  \
       asm volatile("{.reg .pred p;\nsetp.ne.b32 p, %" #C                                     \
@@ -150,12 +150,10 @@ DPIF_WGMMA(256,
            DPIF_LIST(DPIF_D32_0, DPIF_D20_32, DPIF_D12_52, DPIF_D16_64, DPIF_D24_80, DPIF_D24_104),
            128, 129, 130)
 
-DPIF_REGISTERS(32, DPIF_S16_0, DPIF_LIST(DPIF_D16_0), 16, 17, 18, 19, 20, 21)
-DPIF_REGISTERS(56, DPIF_S28_0, DPIF_LIST(DPIF_D28_0), 28, 29, 30, 31, 32, 33)
-DPIF_REGISTERS(64, DPIF_S32_0, DPIF_LIST(DPIF_D32_0), 32, 33, 34, 35, 36, 37)
-DPIF_REGISTERS(72, DPIF_S36_0, DPIF_LIST(DPIF_D36_0), 36, 37, 38, 39, 40, 41)
-DPIF_REGISTERS(80, DPIF_S40_0, DPIF_LIST(DPIF_D40_0), 40, 41, 42, 43, 44, 45)
-
-#endif  // DPIF_HOPPER
+DPIF_RS(32, DPIF_S16_0, DPIF_LIST(DPIF_D16_0), 16, 17, 18, 19, 20, 21)
+DPIF_RS(56, DPIF_S28_0, DPIF_LIST(DPIF_D28_0), 28, 29, 30, 31, 32, 33)
+DPIF_RS(64, DPIF_S32_0, DPIF_LIST(DPIF_D32_0), 32, 33, 34, 35, 36, 37)
+DPIF_RS(72, DPIF_S36_0, DPIF_LIST(DPIF_D36_0), 36, 37, 38, 39, 40, 41)
+DPIF_RS(80, DPIF_S40_0, DPIF_LIST(DPIF_D40_0), 40, 41, 42, 43, 44, 45)
 
 }  // namespace dpiframe

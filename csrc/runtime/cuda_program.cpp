@@ -85,8 +85,7 @@ void CudaProgram::build(const Plan& plan, const ExecutorOptions& options) {
   const DeviceGuard guard(device_);
   staging_ = DeviceBuffer();
   executor_ = std::make_unique<Executor>(
-      plan, std::move(steps_), FusedForward{{forward_, true}, forward_beyond_, forward_rows_},
-      options);
+      plan, std::move(steps_), FusedForward{{fused_, true}, fused_above_, fused_up_to_}, options);
 }
 
 void CudaProgram::run(const BatchMemory& inputs, cudaStream_t stream) {

@@ -16,7 +16,6 @@
 #include "cuda/device_buffer.h"
 #include "kernels/embedding/multi_table_lookup_cuda.h"
 #include "kernels/fused/cross/fused_cross.h"
-#include "kernels/fused/cross_fp16x3/fused_cross_fp16x3.h"
 #include "kernels/fused/mlp/fused_mlp.h"
 #include "kernels/gemm/linear.h"
 #include "kernels/head/head.h"
@@ -91,15 +90,14 @@ class CudaProgram {
   void add_product(const ProductStep& step);
   // The last step: it writes the scores.
   void add_head(const std::vector<HeadPart>& parts, float bias, const ArenaView& out);
-  // One kernel that does what all steps do, for small batches; after them. `model` is all but its
-  // fields and its place in the report. Nothing happens on a GPU that has no such kernel.
-  void add_forward(const std::vector<LookupSlot>& slots, const ForwardModel& model);
-  // For buckets of more than `beyond` rows, since it takes as long for few rows as for many; for
-  // large ones too, where the model fits and the arena is large enough to work in. In fp32 one
-  // kernel for all of them, or nothing where the arena is too small; each_thread_leaves: of that
-  // one (forward_split.h).
-  void add_forward_cross(const std::vector<LookupSlot>& slots, const ForwardCrossModel& model,
-                         std::int64_t beyond, bool each_thread_leaves);
+  // A fused forward kernel in place of all steps, for small batches; after them. `model` is all but
+  // its fields and its place in the report. Nothing happens on a GPU that has no such kernel.
+  void add_fused_mlp(const std::vector<LookupSlot>& slots, const FusedMlpModel& model);
+  // For buckets of more than `above` samples, since it takes as long for few samples as for many;
+  // for large ones too, where the model fits and the arena is large enough to work in. In fp32 one
+  // kernel for all of them, or nothing where the arena is too small.
+  void add_fused_cross(const std::vector<LookupSlot>& slots, const FusedCrossModel& model,
+                       std::int64_t above);
 
   void build(const Plan& plan, const ExecutorOptions& options);
 
@@ -112,10 +110,10 @@ class CudaProgram {
   std::int64_t max_rows() const { return max_rows_; }
   int num_report() const { return num_report_; }
   const Stream& stream() const { return executor_->stream(); }
-  // Batches beyond so many rows and up to so many run as one kernel.
-  std::int64_t forward_beyond() const { return forward_beyond_; }
-  std::int64_t forward_rows() const { return forward_rows_; }
-  std::size_t device_bytes() const { return weights_.bytes() + arena_.bytes() + forward_bytes_; }
+  // Batches of more than so many samples and up to so many run as one fused kernel.
+  std::int64_t fused_above() const { return fused_above_; }
+  std::int64_t fused_up_to() const { return fused_up_to_; }
+  std::size_t device_bytes() const { return weights_.bytes() + arena_.bytes() + fused_bytes_; }
 
  private:
   using Launch = std::function<void(std::int64_t rows, const BatchMemory&, cudaStream_t)>;
@@ -129,9 +127,7 @@ class CudaProgram {
   void upload(WeightKind kind, const float* values, std::int64_t size, char* target);
   void add_step(Launch launch, bool takes_batch = false);
   template <class Model, class Make>
-  void add_whole(const std::vector<LookupSlot>& slots, Model model, const Make& make);
-  void add_forward_split(const std::vector<LookupSlot>& slots, const ForwardCrossModel& model,
-                         bool each_thread_leaves);
+  void add_fused(const std::vector<LookupSlot>& slots, Model model, const Make& make);
 
   int device_;
   Precision precision_;
@@ -142,10 +138,10 @@ class CudaProgram {
   std::size_t used_ = 0;
   std::vector<char*> weight_addresses_;
   std::vector<std::unique_ptr<DeviceLookupFields>> lookups_;
-  Launch forward_;  // what add_forward or add_forward_cross added
-  std::size_t forward_bytes_ = 0;
-  std::int64_t forward_beyond_ = 0;
-  std::int64_t forward_rows_ = 0;
+  Launch fused_;  // what add_fused_mlp or add_fused_cross added
+  std::size_t fused_bytes_ = 0;
+  std::int64_t fused_above_ = 0;
+  std::int64_t fused_up_to_ = 0;
   int num_report_ = 0;
   std::vector<LaunchStep> steps_;
   std::unique_ptr<Executor> executor_;

@@ -7,6 +7,8 @@
 #include "cuda/stream.h"
 #include "kernels/elementwise/load_dense.h"
 #include "kernels/elementwise/steps.h"
+#include "kernels/fused/cross_fp16x3/fused_cross_fp16x3.h"
+#include "kernels/fused/cross_persistent/fused_cross_persistent.h"
 #include "runtime/cuda_program.h"
 
 namespace dpiframe {
@@ -134,62 +136,68 @@ void CudaProgram::add_head(const std::vector<HeadPart>& parts, float bias, const
       true);
 }
 
-// make(model, multiprocessors): what runs it, or null.
+// make(model, multiprocessors): sets fused_ and the batches that it is for, where the model runs
+// so.
 template <class Model, class Make>
-void CudaProgram::add_whole(const std::vector<LookupSlot>& slots, Model model, const Make& make) {
+void CudaProgram::add_fused(const std::vector<LookupSlot>& slots, Model model, const Make& make) {
   const DeviceGuard guard(device_);
   int major = 0;
   int multiprocessors = 0;
   DPIF_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device_));
   DPIF_CUDA_CHECK(
       cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device_));
-  forward_rows_ = forward_max_rows(major, multiprocessors);
-  if (forward_rows_ == 0) return;
+  const std::int64_t wave_samples = fused_wave_samples(major, multiprocessors);
+  if (wave_samples == 0) return;
   model.fields = fields(slots);
   model.report = 0;
   model.num_report = num_report_;
-  const auto made = make(model, multiprocessors);
-  if (made == nullptr) {
-    forward_rows_ = 0;
+  make(model, wave_samples, multiprocessors);
+}
+
+void CudaProgram::add_fused_mlp(const std::vector<LookupSlot>& slots, const FusedMlpModel& model) {
+  add_fused(slots, model, [this](const FusedMlpModel& placed, std::int64_t wave_samples, int) {
+    const auto mlp = make_fused_mlp(placed, activation_type(precision_));
+    fused_up_to_ = wave_samples;
+    fused_bytes_ = mlp->bytes();
+    fused_ = [mlp](std::int64_t samples, const BatchMemory& inputs, cudaStream_t stream) {
+      mlp->run(samples, inputs, stream);
+    };
+  });
+}
+
+void CudaProgram::add_fused_cross(const std::vector<LookupSlot>& slots,
+                                  const FusedCrossModel& model, std::int64_t above) {
+  fused_above_ = 0;  // a batch runs in a bucket: the largest of those that run in steps
+  for (const std::int64_t samples : batch_buckets(max_rows_))
+    if (samples <= above) fused_above_ = samples;
+  if (precision_ == Precision::kFp32) {
+    if (fused_above_ >= max_rows_) return;
+    add_fused(slots, model, [this](const FusedCrossModel& placed, std::int64_t, int processors) {
+      const auto cross = make_fused_cross_fp16x3(placed, processors, arena());
+      if (cross == nullptr) return;
+      fused_up_to_ = max_rows_;
+      fused_bytes_ = cross->bytes();
+      fused_ = [cross](std::int64_t samples, const BatchMemory& inputs, cudaStream_t stream) {
+        cross->run(samples, inputs, stream);
+      };
+    });
     return;
   }
-  forward_bytes_ = made->bytes();
-  forward_ = [made](std::int64_t rows, const BatchMemory& inputs, cudaStream_t stream) {
-    made->run(rows, inputs, stream);
-  };
-}
-
-void CudaProgram::add_forward(const std::vector<LookupSlot>& slots, const ForwardModel& model) {
-  add_whole(slots, model, [this](const ForwardModel& placed, int) {
-    return std::make_shared<DeviceForward>(placed, activation_type(precision_));
-  });
-}
-
-void CudaProgram::add_forward_cross(const std::vector<LookupSlot>& slots,
-                                    const ForwardCrossModel& model, std::int64_t beyond,
-                                    bool each_thread_leaves) {
-  forward_beyond_ = 0;  // a batch runs in a bucket: the largest of those that run in steps
-  for (const std::int64_t rows : batch_buckets(max_rows_))
-    if (rows <= beyond) forward_beyond_ = rows;
-  if (precision_ == Precision::kFp32) return add_forward_split(slots, model, each_thread_leaves);
-  add_whole(slots, model, [this](const ForwardCrossModel& placed, int multiprocessors) {
-    const auto made = std::make_shared<DeviceForwardCross>(placed, activation_type(precision_),
-                                                           forward_rows_, multiprocessors, arena());
-    if (made->takes_large()) forward_rows_ = std::max(forward_rows_, max_rows_);
-    return made;
-  });
-}
-
-void CudaProgram::add_forward_split(const std::vector<LookupSlot>& slots,
-                                    const ForwardCrossModel& model, bool each_thread_leaves) {
-  if (forward_beyond_ >= max_rows_) return;
-  add_whole(slots, model,
-            [this, each_thread_leaves](const ForwardCrossModel& placed, int multiprocessors) {
-              const std::size_t needed = DeviceForwardSplit::scratch_bytes(placed, multiprocessors);
-              if (needed > arena_.bytes()) return std::shared_ptr<DeviceForwardSplit>();
-              forward_rows_ = max_rows_;
-              return std::make_shared<DeviceForwardSplit>(placed, multiprocessors, arena(),
-                                                          each_thread_leaves);
+  add_fused(slots, model,
+            [this](const FusedCrossModel& placed, std::int64_t wave_samples, int processors) {
+              const DataType type = activation_type(precision_);
+              const auto small = make_fused_cross(placed, type);
+              const auto large =
+                  make_fused_cross_persistent(placed, type, *small, processors, arena());
+              fused_up_to_ = large == nullptr ? wave_samples : std::max(wave_samples, max_rows_);
+              fused_bytes_ = small->bytes() + (large == nullptr ? 0 : large->bytes());
+              fused_ = [small, large, wave_samples](std::int64_t samples, const BatchMemory& inputs,
+                                                    cudaStream_t stream) {
+                if (samples <= wave_samples)
+                  small->run(samples, inputs, stream);
+                else
+                  large->run(samples, inputs, stream);
+              };
             });
 }
 

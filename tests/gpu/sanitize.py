@@ -1,6 +1,6 @@
-"""What compute-sanitizer runs (make gpu-sanitize): every precision, odd shapes; `large`: the one
-kernel for large batches alone; `split`: that of float32 models alone; `followed`: the
-form of it that racecheck can follow.
+"""What compute-sanitizer runs (make gpu-sanitize): every precision, odd shapes; `persistent`: the
+fused cross kernel for large batches alone; `fp16x3`: that of float32 models alone. Racecheck can
+follow the barriers of the fused kernels in a build with DPIFRAME_RACECHECK (FUSED_RACECHECK).
 
 Plain Python, since a test runner would bring the kernels of torch with it; references are computed
 on the CPU.
@@ -27,7 +27,7 @@ from cuda_cases import PRECISIONS, Batch, check, cuda_engine, even_model
 from odd_models import MIXED, Shape
 
 from dpiframe_core import _core
-from dpiframe_core.engine.cuda.backend import CudaBackend, Faults
+from dpiframe_core.engine.cuda.backend import CudaBackend
 from dpiframe_core.lowering import DEVICE_FORM
 
 SHAPES = (
@@ -36,16 +36,16 @@ SHAPES = (
     Shape("dcn", 7, MIXED, (33,), "raw", 2, "stacked"),
     Shape("wdl", 39, (8,), (136, 72), None, 1, "parallel"),
 )
-# One kernel whose weights fill its ring, or take its barriers, once: where they go round, racecheck
-# comes to no end in minutes.
-ONE_KERNEL = (
+# Fused kernels whose weights fill the stages once: where they go round, racecheck does not end in
+# minutes.
+FUSED = (
     Shape("deepfm", 7, (16,), (40, 24), None, 1, "parallel"),
     Shape("dcnv2", 3, (16,), (40,), None, 3, "parallel"),
 )
-LARGE = Shape("dcnv2", 39, (16,), (400, 400, 400), None, 3, "parallel")
-LARGE_SIZES = (4300, 8600)  # fewer tiles than clusters, then two for some
-SPLIT = Shape("dcnv2", 39, (12, 16, 20), (400, 33, 400), None, 2, "parallel")
-SPLIT_SIZES = (2100, 4300)  # buckets beyond those of steps: fewer tiles than clusters, then more
+PERSISTENT = Shape("dcnv2", 39, (16,), (400, 400, 400), None, 3, "parallel")
+PERSISTENT_SIZES = (4300, 8600)  # fewer tiles than clusters, then two for some
+FP16X3 = Shape("dcnv2", 39, (12, 16, 20), (400, 33, 400), None, 2, "parallel")
+FP16X3_SIZES = (2100, 4300)  # buckets beyond those of steps: fewer tiles than clusters, then more
 SIZES = (1, 19, 129, 200)
 FEW_FIELDS = Shape("wdl", 3, (8,), (520,), None, 1, "parallel")
 MANY_ROWS = 4300  # with 520 columns: several tiles a block
@@ -108,7 +108,6 @@ def case(
     sizes: tuple[int, ...],
     precisions: tuple[str, ...],
     fused: bool = False,
-    faults: Faults | None = None,
 ) -> None:
     began = time.monotonic()
     model = even_model(shape.spec())
@@ -118,7 +117,7 @@ def case(
         batches.append(Batch(ids, dense, model_zoo.reference_logits(model, ids, dense)))
     for i, precision in enumerate(precisions):
         options = {"precision": precision, "max_batch": sizes[-1], "fused": fused}
-        engine = cuda_engine(model, faults=faults, graphs=i % 2 == 0, threads=1, **options)
+        engine = cuda_engine(model, graphs=i % 2 == 0, threads=1, **options)
         run(engine, batches)
         engine.close()
     print(f"{shape}: {time.monotonic() - began:.1f} s", flush=True)
@@ -156,23 +155,18 @@ def stored_case(shape: Shape, rows: int, **options: Any) -> None:
     print(f"stored, {options}: {time.monotonic() - began:.1f} s", flush=True)
 
 
-def large() -> None:
-    case(LARGE, LARGE_SIZES, ("fp16",), fused=True)
+def persistent() -> None:
+    case(PERSISTENT, PERSISTENT_SIZES, ("fp16",), fused=True)
 
 
-def split() -> None:
-    case(SPLIT, SPLIT_SIZES, ("fp32",), fused=True)
-
-
-def followed() -> None:
-    faults = Faults(each_thread_leaves=True)
-    case(SPLIT, SPLIT_SIZES, ("fp32",), fused=True, faults=faults)
+def fp16x3() -> None:
+    case(FP16X3, FP16X3_SIZES, ("fp32",), fused=True)
 
 
 def all_others() -> None:
     for shape in SHAPES:
         case(shape, SIZES, PRECISIONS)
-    for shape in ONE_KERNEL:
+    for shape in FUSED:
         case(shape, (19, 70), ("fp16",), fused=True)
     case(FEW_FIELDS, (19, 129, MANY_ROWS), ("fp16", "fp32"))
     stored_case(SHAPES[1], 9000, compression="zstd", row_group_size=5000)
@@ -190,5 +184,5 @@ def all_others() -> None:
 if __name__ == "__main__":
     if not cuda_cases.HAS_GPU:
         raise SystemExit("needs a CUDA device")
-    cases = {"": all_others, "large": large, "split": split, "followed": followed}
+    cases = {"": all_others, "persistent": persistent, "fp16x3": fp16x3}
     cases["".join(sys.argv[1:])]()

@@ -10,8 +10,6 @@
 
 namespace dpiframe {
 
-#ifdef DPIF_HOPPER
-
 __device__ inline std::uint32_t as_bits(__half2 pair) {
   return *reinterpret_cast<const std::uint32_t*>(&pair);
 }
@@ -113,7 +111,5 @@ struct Fp16x3Rows {
     small[step][place] = pair.small;
   }
 };
-
-#endif  // DPIF_HOPPER
 
 }  // namespace dpiframe

@@ -13,6 +13,11 @@
 #include "kernels/gemm/sm90_epilogue.cuh"
 #include "kernels/gemm/sm90_linear.h"
 #include "kernels/gemm/tile_config.h"
+#include "ptx/fence.cuh"
+#include "ptx/mbarrier.cuh"
+#include "ptx/named_barrier.cuh"
+#include "ptx/registers.cuh"
+#include "ptx/tma.cuh"
 #include "ptx/wgmma.cuh"
 
 namespace dpiframe {
@@ -56,8 +61,6 @@ TileScheduler tile_scheduler(const EpilogueParams& e, int num_k_tiles) {
           StageLayout<kTileN>::count(box_bytes), box_bytes};
 }
 
-#ifdef DPIF_HOPPER
-
 // A warp's view of the pipeline: the next stage and its phase.
 template <int kTileN>
 class Pipeline {
@@ -65,7 +68,7 @@ class Pipeline {
   using Layout = StageLayout<kTileN>;
 
   __device__ Pipeline(unsigned char* shared, const TileScheduler& scheduler)
-      : base_((shared_address(shared) + 1023) & ~1023u),
+      : base_((smem_address(shared) + 1023) & ~1023u),
         num_stages_(scheduler.num_stages),
         box_bytes_(scheduler.box_bytes),
         barriers_(boxes_base() + kConsumerThreads / 32 * box_bytes_) {}
@@ -73,29 +76,29 @@ class Pipeline {
   // Once, by one thread. A stage is empty when `consumer_warps` have released it.
   __device__ void init(int consumer_warps) const {
     for (int i = 0; i < num_stages_; ++i) {
-      barrier_init(full(i), 1);
-      barrier_init(empty(i), consumer_warps);
+      mbarrier_init(full(i), 1);
+      mbarrier_init(empty(i), consumer_warps);
     }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    fence_mbarrier_init();
   }
   // The warp's TMA boxes for the epilogue, after the stages; their barriers follow the stages'.
   __device__ WarpBoxes boxes(const EpilogueMaps& maps, unsigned char* shared) const {
     const int warp = threadIdx.x / 32;
-    const std::uint32_t offset = boxes_base() - shared_address(shared) + warp * box_bytes_;
+    const std::uint32_t offset = boxes_base() - smem_address(shared) + warp * box_bytes_;
     return {maps, shared + offset, box_bytes_ / 2, barriers_ + 128 + 16 * warp};
   }
   // The warpgroup's column vectors, after both.
   __device__ ColumnVectors columns(unsigned char* shared) const {
-    const std::uint32_t offset = barriers_ - shared_address(shared) + kBarrierBytes;
+    const std::uint32_t offset = barriers_ - smem_address(shared) + kBarrierBytes;
     return {reinterpret_cast<float*>(shared + offset + threadIdx.x / 128 * Layout::kColumnBytes),
             kTileN};
   }
   __device__ std::uint32_t x() const { return base_ + stage_ * Layout::kBytes; }
   __device__ std::uint32_t w() const { return x() + kXBytes; }
   __device__ int stage() const { return stage_; }
-  __device__ void wait_full() const { barrier_wait(full(stage_), phase_); }
+  __device__ void wait_full() const { mbarrier_wait(full(stage_), phase_); }
   __device__ void release(int stage) const {
-    if (threadIdx.x % 32 == 0) barrier_arrive(empty(stage));
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(empty(stage));
   }
   __device__ void advance() {
     if (++stage_ == num_stages_) {
@@ -115,10 +118,10 @@ class Pipeline {
       const int row = static_cast<int>(tile / scheduler.tiles_n) * kTileRows;
       const int column = static_cast<int>(tile % scheduler.tiles_n) * kTileN;
       for (int k_tile = 0; k_tile < scheduler.num_k_tiles; ++k_tile, advance()) {
-        barrier_wait(empty(stage_), phase_ ^ 1);
-        barrier_expect(full(stage_), Layout::kBytes);
-        copy_box(x(), x_map, k_tile * x_step, row, full(stage_));
-        copy_box(w(), w_map, k_tile * w_step, column, full(stage_));
+        mbarrier_wait(empty(stage_), phase_ ^ 1);
+        mbarrier_arrive_expect_tx(full(stage_), Layout::kBytes);
+        tma_load_2d(x(), x_map, k_tile * x_step, row, full(stage_));
+        tma_load_2d(w(), w_map, k_tile * w_step, column, full(stage_));
       }
     }
   }
@@ -138,19 +141,8 @@ class Pipeline {
 
 // Of the 128 threads of a consumer warpgroup.
 __device__ inline void warpgroup_barrier() {
-  asm volatile("bar.sync %0, 128;" ::"r"(3 + threadIdx.x / 128) : "memory");
+  named_barrier_sync<128>(3 + threadIdx.x / 128);
 }
-
-template <int kCount>
-__device__ void raise_registers() {
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
-}
-template <int kCount>
-__device__ void lower_registers() {
-  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
-}
-
-#endif  // DPIF_HOPPER
 
 // Launches a persistent CTA on each multiprocessor, or fewer where there are fewer tiles.
 template <int kTileN, class... Args>

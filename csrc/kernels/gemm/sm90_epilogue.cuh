@@ -12,8 +12,6 @@
 
 namespace dpiframe {
 
-#ifdef DPIF_HOPPER
-
 // A thread's two rows of one tile.
 template <class T, int kTileN, bool kScaled>
 class TileEpilogue {
@@ -205,7 +203,5 @@ class TileEpilogue {
   int num_boxes_;
   float dots_[2] = {};
 };
-
-#endif  // DPIF_HOPPER
 
 }  // namespace dpiframe

@@ -20,8 +20,6 @@
 namespace dpiframe {
 namespace {
 
-#ifdef DPIF_HOPPER
-
 // The mainloop over one tile: a k tile's four wgmma steps are issued while the one before still
 // runs.
 template <class T, int kTileN, int kBlocks>
@@ -30,15 +28,15 @@ __device__ void multiply(Pipeline<kTileN>& pipeline, int num_k_tiles, int first_
   int last = 0;
   for (int k_tile = 0; k_tile < num_k_tiles; ++k_tile) {
     pipeline.wait_full();
-    const std::uint64_t x = shared_operand(pipeline.x() + first_row * kKTileBytes);
-    const std::uint64_t w = shared_operand(pipeline.w());
+    const std::uint64_t x = wgmma_descriptor_swizzle128(pipeline.x() + first_row * kKTileBytes);
+    const std::uint64_t w = wgmma_descriptor_swizzle128(pipeline.w());
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
 #pragma unroll
       for (int b = 0; b < kBlocks; ++b)
-        Wgmma<kTileN>::template shared<T>(sums[b], x + b * 64 * kKTileBytes / 16 + step * 2,
-                                          w + step * 2, k_tile + step);
+        Wgmma<kTileN>::template ss<T>(sums[b], x + b * 64 * kKTileBytes / 16 + step * 2,
+                                      w + step * 2, k_tile + step);
     }
     wgmma_commit();
     if (k_tile > 0) {
@@ -50,7 +48,7 @@ __device__ void multiply(Pipeline<kTileN>& pipeline, int num_k_tiles, int first_
   }
   wgmma_wait<0>();
 #pragma unroll
-  for (auto& block : sums) wgmma_settle(block);
+  for (auto& block : sums) wgmma_fence_operands(block);
   pipeline.release(last);
 }
 
@@ -58,13 +56,11 @@ __device__ void multiply(Pipeline<kTileN>& pipeline, int num_k_tiles, int first_
 // pipeline from the one before, not from the one before that, so a warpgroup starts its mainloop
 // only when the other has ended its own.
 __device__ void await_turn(int group) {
-  asm volatile("bar.sync %0, 256;" ::"r"(1 + group) : "memory");
+  named_barrier_sync<256>(1 + group);
 }
 __device__ void pass_turn(int group) {
-  asm volatile("bar.arrive %0, 256;" ::"r"(1 + group) : "memory");
+  named_barrier_arrive<256>(1 + group);
 }
-
-#endif
 
 template <class T, int kTileN, int kBlocks>
 __global__ void __launch_bounds__(kThreads, 1)
@@ -72,7 +68,6 @@ __global__ void __launch_bounds__(kThreads, 1)
                   const __grid_constant__ CUtensorMap w_map,
                   const __grid_constant__ EpilogueMaps maps,
                   const __grid_constant__ EpilogueParams e, const TileScheduler scheduler) {
-#ifdef DPIF_HOPPER
   extern __shared__ unsigned char shared[];
   Pipeline<kTileN> pipeline(shared, scheduler);
   const int group = threadIdx.x / 128;
@@ -80,18 +75,18 @@ __global__ void __launch_bounds__(kThreads, 1)
   WarpBoxes boxes = pipeline.boxes(maps, shared);
   if (threadIdx.x < kConsumerThreads && threadIdx.x % 32 == 0) boxes.init();
   if (threadIdx.x == kConsumerThreads) {
-    fetch_map(&x_map);
-    fetch_map(&w_map);
+    tma_prefetch_map(&x_map);
+    tma_prefetch_map(&w_map);
   }
   __syncthreads();
   await_predecessor();
   launch_dependents();
   if (group == 2) {
-    lower_registers<24>();
+    warpgroup_reg_dealloc<24>();
     constexpr int kStep = kKTileBytes / sizeof(T);
     if (threadIdx.x == kConsumerThreads) pipeline.produce(&x_map, &w_map, scheduler, kStep, kStep);
   } else {
-    raise_registers<240>();
+    warpgroup_reg_alloc<240>();
     const ColumnVectors columns = pipeline.columns(shared);
     const int warp = threadIdx.x / 32 % 4;
     int turn = 0;
@@ -123,7 +118,6 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     WarpBoxes::finish_stores();
   }
-#endif
 }
 
 template <class T, int kTileN, int kBlocks>

@@ -22,8 +22,6 @@
 namespace dpiframe {
 namespace {
 
-#ifdef DPIF_HOPPER
-
 // The mainloop over one tile. The halves of its columns have accumulators of their own and take
 // turns: while one half's products run, the other's are added to the totals.
 template <int kTileN>
@@ -32,7 +30,7 @@ class Fp16x3Mainloop {
   __device__ Fp16x3Mainloop(Pipeline<kTileN>& pipeline, const unsigned char* shared, int first_row,
                             float (&totals)[kTileN / 2])
       : pipeline_(pipeline),
-        rows_(first_row * kKTileBytes - shared_address(shared)),
+        rows_(first_row * kKTileBytes - smem_address(shared)),
         shared_(shared),
         totals_(totals) {}
 
@@ -93,19 +91,20 @@ class Fp16x3Mainloop {
   // The products of the half that begins at column `first`, from zero. The small ones come first,
   // so that what the tensor cores truncate is small, too.
   __device__ __forceinline__ void start(Sums& sums, const Fp16x3Rows& x, int first) const {
-    const std::uint64_t large = shared_operand(pipeline_.w()) + first * kKTileBytes / 16;
+    const std::uint64_t large =
+        wgmma_descriptor_swizzle128(pipeline_.w()) + first * kKTileBytes / 16;
     const std::uint64_t small = large + 4;
     wgmma_fence();
-    RegisterWgmma<kHalf>::half(sums, x.small[0], large, 0);
-    RegisterWgmma<kHalf>::half(sums, x.small[1], large + 2, 1);
-    RegisterWgmma<kHalf>::half(sums, x.large[0], small, 1);
-    RegisterWgmma<kHalf>::half(sums, x.large[1], small + 2, 1);
-    RegisterWgmma<kHalf>::half(sums, x.large[0], large, 1);
-    RegisterWgmma<kHalf>::half(sums, x.large[1], large + 2, 1);
+    WgmmaRs<kHalf>::half(sums, x.small[0], large, 0);
+    WgmmaRs<kHalf>::half(sums, x.small[1], large + 2, 1);
+    WgmmaRs<kHalf>::half(sums, x.large[0], small, 1);
+    WgmmaRs<kHalf>::half(sums, x.large[1], small + 2, 1);
+    WgmmaRs<kHalf>::half(sums, x.large[0], large, 1);
+    WgmmaRs<kHalf>::half(sums, x.large[1], large + 2, 1);
     wgmma_commit();
   }
   __device__ __forceinline__ void add(Sums& sums, const Fp16x3Rows& x, int first) {
-    wgmma_settle(sums);
+    wgmma_fence_operands(sums);
 #pragma unroll
     for (int i = 0; i < kHalf / 2; ++i)
       totals_[first / 2 + i] = fmaf(sums[i], x.inverse[i / 2 % 2], totals_[first / 2 + i]);
@@ -119,15 +118,12 @@ class Fp16x3Mainloop {
   Sums right_;
 };
 
-#endif
-
 template <int kTileN>
 __global__ void __launch_bounds__(kThreads, 1)
     fp16x3_kernel(const __grid_constant__ CUtensorMap x_map,
                   const __grid_constant__ CUtensorMap w_map,
                   const __grid_constant__ EpilogueMaps maps,
                   const __grid_constant__ EpilogueParams e, const TileScheduler scheduler) {
-#ifdef DPIF_HOPPER
   extern __shared__ unsigned char shared[];
   Pipeline<kTileN> pipeline(shared, scheduler);
   const int group = threadIdx.x / 128;
@@ -135,17 +131,17 @@ __global__ void __launch_bounds__(kThreads, 1)
   WarpBoxes boxes = pipeline.boxes(maps, shared);
   if (threadIdx.x < kConsumerThreads && threadIdx.x % 32 == 0) boxes.init();
   if (threadIdx.x == kConsumerThreads) {
-    fetch_map(&x_map);
-    fetch_map(&w_map);
+    tma_prefetch_map(&x_map);
+    tma_prefetch_map(&w_map);
   }
   __syncthreads();
   await_predecessor();
   launch_dependents();
   if (group == 2) {
-    lower_registers<24>();
+    warpgroup_reg_dealloc<24>();
     if (threadIdx.x == kConsumerThreads) pipeline.produce(&x_map, &w_map, scheduler, 32, 64);
   } else {
-    raise_registers<240>();
+    warpgroup_reg_alloc<240>();
     const ColumnVectors columns = pipeline.columns(shared);
     const int first = threadIdx.x / 32 * 16;
     for (std::int64_t tile = blockIdx.x; tile < scheduler.num_tiles; tile += gridDim.x) {
@@ -163,7 +159,6 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     WarpBoxes::finish_stores();
   }
-#endif
 }
 
 template <int kTileN>

@@ -6,14 +6,15 @@
 #include <cuda.h>
 
 #include "kernels/gemm/sm90_linear.h"
+#include "ptx/fence.cuh"
 #include "ptx/mbarrier.cuh"
+#include "ptx/shared_memory.cuh"
+#include "ptx/tma.cuh"
 
 namespace dpiframe {
 
 constexpr int kBoxBytes = 16 * 128;
 constexpr int kSlotBytes = 2 * kBoxBytes;  // where there is no cross, kBoxBytes
-
-#ifdef DPIF_HOPPER
 
 class WarpBoxes {
  public:
@@ -24,28 +25,28 @@ class WarpBoxes {
 
   // Once, by one thread of each warp.
   __device__ void init() const {
-    barrier_init(barriers_, 1);
-    barrier_init(barriers_ + 8, 1);
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    mbarrier_init(barriers_, 1);
+    mbarrier_init(barriers_ + 8, 1);
+    fence_mbarrier_init();
   }
 
   // Starts the loads of x0 and, if `both`, xl from `column`, `row` on into a slot whose results
   // have been stored.
   __device__ void start_read(int slot, int column, std::int64_t row, bool both) const {
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    fence_proxy_async_shared();
     __syncwarp();
     if (threadIdx.x % 32 == 0) {
-      wait_stores<0>();
-      const std::uint32_t target = shared_address(memory_) + slot * slot_bytes_;
+      tma_store_wait_read<0>();
+      const std::uint32_t target = smem_address(memory_) + slot * slot_bytes_;
       const std::uint32_t barrier = barriers_ + slot * 8;
-      barrier_expect(barrier, both ? 2 * kBoxBytes : kBoxBytes);
-      copy_box(target, &maps_.x0, column, static_cast<int>(row), barrier);
-      if (both) copy_box(target + kBoxBytes, &maps_.xl, column, static_cast<int>(row), barrier);
+      mbarrier_arrive_expect_tx(barrier, both ? 2 * kBoxBytes : kBoxBytes);
+      tma_load_2d(target, &maps_.x0, column, static_cast<int>(row), barrier);
+      if (both) tma_load_2d(target + kBoxBytes, &maps_.xl, column, static_cast<int>(row), barrier);
     }
     __syncwarp();
   }
   __device__ void wait_read(int slot) {
-    barrier_wait(barriers_ + slot * 8, phases_ >> slot & 1);
+    mbarrier_wait(barriers_ + slot * 8, phases_ >> slot & 1);
     phases_ ^= 1 << slot;
   }
   // Where nothing is loaded: waits until the slot can be written again. For a tile's first box that
@@ -53,25 +54,22 @@ class WarpBoxes {
   __device__ void wait_free(bool first) const {
     if (threadIdx.x % 32 == 0) {
       if (first)
-        wait_stores<0>();
+        tma_store_wait_read<0>();
       else
-        wait_stores<1>();
+        tma_store_wait_read<1>();
     }
     __syncwarp();
   }
   __device__ void store(int slot, int column, std::int64_t row) const {
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    fence_proxy_async_shared();
     __syncwarp();
     if (threadIdx.x % 32 == 0) {
-      asm volatile(
-          "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];\n"
-          "cp.async.bulk.commit_group;" ::"l"(&maps_.out),
-          "r"(column), "r"(static_cast<int>(row)), "r"(shared_address(memory_) + slot * slot_bytes_)
-          : "memory");
+      tma_store_2d(&maps_.out, column, static_cast<int>(row),
+                   smem_address(memory_) + slot * slot_bytes_);
     }
   }
   __device__ static void finish_stores() {
-    if (threadIdx.x % 32 == 0) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+    if (threadIdx.x % 32 == 0) tma_store_wait<0>();
   }
 
   // Where `bytes` into the row lane / 4 + 8 below lies, under the 128-byte swizzle.
@@ -81,18 +79,11 @@ class WarpBoxes {
   }
 
  private:
-  template <int kPending>
-  __device__ static void wait_stores() {
-    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
-  }
-
   const EpilogueMaps& maps_;
   unsigned char* memory_;
   int slot_bytes_;
   std::uint32_t barriers_;
   std::uint32_t phases_ = 0;
 };
-
-#endif  // DPIF_HOPPER
 
 }  // namespace dpiframe

@@ -49,13 +49,10 @@ class CudaOptions:
 
 @dataclass(frozen=True)
 class Faults:
-    """For tests: a random delay before each step where the seed is not 0; a step that fails; the
-    fp32 fused kernel in the form that compute-sanitizer's racecheck can follow, which is slower.
-    """
+    """For tests: a random delay before each step where the seed is not 0; a step that fails."""
 
     delay_seed: int = 0
     refused_step: int = -1
-    each_thread_leaves: bool = False
 
 
 class CudaBackend:
@@ -77,14 +74,14 @@ class CudaBackend:
         self._layout = lay_out(
             program, options.precision, options.max_batch, options.streams, options.policy
         )
-        made = DeviceProgram(self._layout, options.device, options.fused, faults.each_thread_leaves)
+        made = DeviceProgram(self._layout, options.device, options.fused)
         made.native.build(
             self._layout.schedule.plan, options.graphs, faults.delay_seed, faults.refused_step
         )
         self._reports = made.reports
         self._native: Any = made.native
-        self.fused_up_to: int = made.native.forward_rows
-        self.fused_above: int = made.native.forward_beyond
+        self.fused_up_to: int = made.native.fused_up_to
+        self.fused_above: int = made.native.fused_above
         self._ring: Any = _core.BatchRing(
             made.native,
             SLOTS,

@@ -29,9 +29,7 @@ class LookupCounters:
 class DeviceProgram:
     """The compiled program and what its lookups report; construction takes all GPU memory."""
 
-    def __init__(
-        self, layout: DeviceLayout, device: int, fused: bool, each_thread_leaves: bool = False
-    ) -> None:
+    def __init__(self, layout: DeviceLayout, device: int, fused: bool) -> None:
         self.layout, self.program = layout, layout.program
         self.reports: list[LookupCounters] = []
         weights = self.program.weights
@@ -54,7 +52,7 @@ class DeviceProgram:
                 ADD[type(step)](self, step)
         form = fused_form(self.program, layout.precision) if fused else None
         if form is not None:
-            self._fused(form, each_thread_leaves)
+            self._fused(form)
 
     def _view(self, view: View | None) -> _core.ArenaView | None:
         return None if view is None else self.layout.view(view)
@@ -135,14 +133,14 @@ class DeviceProgram:
         bias = self.program.weights[step.bias].item() if step.bias else 0.0
         self.native.add_head(parts, bias, self.layout.view(step.out))
 
-    def _fused(self, form: MlpForm | CrossForm, each_thread_leaves: bool) -> None:
+    def _fused(self, form: MlpForm | CrossForm) -> None:
         slots, num_ids = self._slots(form.lookup), len(self.program.field_rows)
         if isinstance(form, MlpForm):
-            self.native.add_forward(slots, mlp_model(form, num_ids))
+            self.native.add_fused_mlp(slots, mlp_model(form, num_ids))
         else:
-            beyond = steps_up_to(form, self.layout.precision)
+            above = steps_up_to(form, self.layout.precision)
             model = cross_model(form, num_ids)
-            self.native.add_forward_cross(slots, model, beyond, each_thread_leaves)
+            self.native.add_fused_cross(slots, model, above)
 
 
 ADD: dict[type[Step], Callable[[DeviceProgram, Any], None]] = {

@@ -18,7 +18,7 @@ from dpiframe_core.program.program import CrossForm, Layer, MlpForm, Program
 
 # The 16-bit kernel takes about 21 us a million weights, however few the samples; steps of few
 # samples take not much more than their launches: 23 us for 512 samples, 44 us for 2,048
-# (docs/kernels_forward.md).
+# (docs/decisions/fused_cross.md).
 MANY_WEIGHTS, STEPS_UP_TO = 1_000_000, 1024
 # The fp32 kernel streams all weights through every cluster however few its samples.
 FP16X3, FP16X3_STEPS_UP_TO = "fp32", 2048
@@ -44,7 +44,7 @@ def steps_up_to(form: MlpForm | CrossForm, precision: str) -> int:
     return STEPS_UP_TO if weights > MANY_WEIGHTS else 0
 
 
-def mlp_model(form: MlpForm, num_ids: int) -> _core.ForwardModel:
+def mlp_model(form: MlpForm, num_ids: int) -> _core.FusedMlpModel:
     """What the compiled part takes; a collapsed cross network's columns follow the first layer's
     own.
     """
@@ -55,7 +55,7 @@ def mlp_model(form: MlpForm, num_ids: int) -> _core.ForwardModel:
         if bias is not None:
             bias = np.concatenate([bias, np.zeros(len(extra), bias.dtype)])
         first = Layer(np.concatenate([first.weight, extra]), bias)
-    return _core.ForwardModel(
+    return _core.FusedMlpModel(
         _layers([first, *rest]),
         shifts=form.cross.shift.astype(np.float32).tolist() if form.cross else [],
         has_cross=form.cross is not None,
@@ -65,9 +65,9 @@ def mlp_model(form: MlpForm, num_ids: int) -> _core.ForwardModel:
     )
 
 
-def cross_model(form: CrossForm, num_ids: int) -> _core.ForwardCrossModel:
+def cross_model(form: CrossForm, num_ids: int) -> _core.FusedCrossModel:
     """What the compiled part takes."""
-    return _core.ForwardCrossModel(
+    return _core.FusedCrossModel(
         _layers(form.cross),
         _row(form.cross_head),
         _layers(form.layers),
@@ -94,7 +94,7 @@ def _mlp_fits(program: Program, form: MlpForm) -> bool:
     dims = {slot.dim for slot in slots}
     if lookup.fm_out and (len(dims) != 1 or not all(slot.in_fm for slot in slots)):
         return False
-    return _core.forward_fits(
+    return _core.fused_mlp_fits(
         dims=[slot.dim if slot.table is not None else 0 for slot in lookup.slots],
         columns=[len(layer.weight) for layer in form.layers],
         num_shifts=len(form.cross.shift) if form.cross else 0,
@@ -106,7 +106,7 @@ def _mlp_fits(program: Program, form: MlpForm) -> bool:
 
 
 def _cross_fits(program: Program, form: CrossForm, precision: str) -> bool:
-    fits = _core.forward_split_fits if precision == FP16X3 else _core.forward_cross_fits
+    fits = _core.fused_cross_fp16x3_fits if precision == FP16X3 else _core.fused_cross_fits
     return fits(
         dims=[slot.dim if slot.table is not None else 0 for slot in form.lookup.slots],
         num_cross=len(form.cross),

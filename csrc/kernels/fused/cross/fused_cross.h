@@ -1,89 +1,70 @@
-// A whole model with cross layers of the field width in one kernel: lookup, wide sum, products and
-// scores of 64 rows by a cluster of two blocks, for 16-bit types on Hopper.
+// The fused cross kernel: a model with cross layers of x_0's width (DCNv2), lookup, wide sum,
+// products and scores of 64 samples by a cluster of two CTAs, for 16-bit types on Hopper.
 //
-//   x_0      = the rows of all tables, as multi_table_lookup makes them
+//   x_0      = the embedding rows of all fields, as multi_table_lookup makes them
 //   x_{l+1}  = x_0 (x_l w_l^T + bias_l) + x_l                      (DCNv2, arXiv 2008.13535)
 //   h_0      = x_0, h_{l+1} = max(h_l v_l^T + c_l, 0)
 //   logit    = bias + head . (the last x) + deep_head . (the last h) + wide
 //
 // What products read, x_l and h_l, is rounded to 16 bits, as by the steps. x_{l+1} is made as
 // x_0 + x_0 * (all layers' products so far + all their biases), so that of x_l nothing rounded is
-// added. Where such sums are not finite, steps may have infinity for what is not a number here, or
-// the other way round.
+// added. Where such sums are not finite, steps may have infinity for what is NaN here, or the other
+// way round.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <vector>
-
-#include "cuda/device_buffer.h"
 #include "kernels/fused/cross/smem_layout.h"
-#include "kernels/fused/cross_persistent/smem_layout.h"
 #include "kernels/fused/mlp/fused_mlp.h"
 
 namespace dpiframe {
 
-struct ForwardCrossModel {
+struct FusedCrossModel {
   std::vector<DeviceLookupField> fields;  // out_column: a column of x_0
   std::int64_t num_ids;                   // rows of a batch's ids
-  std::vector<ForwardLevel> cross;        // n and k: columns of x_0
+  std::vector<LinearLayer> cross;         // n and k: columns of x_0
   std::vector<float> cross_head;          // [columns of x_0]
-  std::vector<ForwardLevel> deep;
-  std::vector<float> deep_head;  // [n of the last deep level]
+  std::vector<LinearLayer> deep;
+  std::vector<float> deep_head;  // [n of the last deep layer]
   float bias;
-  std::int64_t report;  // place of the lookup's counters in the batch's report
+  std::int64_t report;  // the lookup's counters in the batch's report
   int num_report;       // counters of the whole batch
 };
 
-// What decides whether a model fits.
-ForwardCrossShape forward_cross_shape(const ForwardCrossModel& model);
-// Whether its levels and heads belong together: std::invalid_argument where they do not.
-void check_forward_cross(const ForwardCrossModel& model);
-// Of each cross layer the sum of its biases and those of the layers before, as x_{l+1} is made of
-// x_0 and all layers' products: forward_cross_levels.cuh.
-std::vector<std::vector<float>> forward_cross_biases(const ForwardCrossModel& model);
+// What decides whether a model fits, in any precision.
+struct FusedCrossShape {
+  std::vector<std::int64_t> dims;  // of the lookup's fields
+  int num_cross;
+  std::vector<int> widths;  // of the deep layers
+  std::int64_t num_ids;     // rows of a batch's ids
+  std::int64_t most_rows;   // of a table
+};
+FusedCrossShape fused_cross_shape(const FusedCrossModel& model);
+// Its tiling for 16 bits; num_cross is 0 where it has none.
+FusedCrossTiling fused_cross_tiling(const FusedCrossShape& shape);
+bool fused_cross_fits(const FusedCrossShape& shape);
 
-// What a model's launches have in common, but for its place in device memory.
-struct ForwardCrossPlan {
-  ForwardCrossArguments arguments;
+// Whether the model's layers and heads belong together: std::invalid_argument where they do not.
+void check_fused_cross(const FusedCrossModel& model);
+// Of each cross layer the sum of its biases and those of the layers before, as x_{l+1} is made of
+// x_0 and all layers' products.
+std::vector<std::vector<float>> summed_cross_biases(const FusedCrossModel& model);
+
+// What the kernel reads, but for where it is in device memory.
+struct FusedCrossPlan {
+  FusedCrossParams params;
   std::vector<std::uint16_t> weights;
   std::vector<float> vectors;
-  std::vector<ForwardCrossPiece> pieces;
-  ForwardLookup lookup;
+  std::vector<CrossWeightStage> stages;
+  GatherPlan gather;
 };
 
 // Pure. std::invalid_argument where the model does not fit.
-ForwardCrossPlan plan_forward_cross(const ForwardCrossModel& model, DataType type);
+FusedCrossPlan plan_fused_cross(const FusedCrossModel& model, DataType type);
 
-// The model on the device that is current when this is made. Batches of up to `small_rows` rows run
-// as one tile a cluster; larger ones by the kernel for those (forward_tall_hopper.h), where the
-// model takes it: that one works in `scratch`, which a run may use and nobody else meanwhile.
-class DeviceForwardCross {
- public:
-  DeviceForwardCross(const ForwardCrossModel& model, DataType type, std::int64_t small_rows,
-                     int multiprocessors, std::span<std::byte> scratch);
+// kernel.cu. type: half or bfloat16.
+FusedKernel fused_cross_kernel(DataType type, const FusedCrossParams& params);
 
-  // As DeviceForward's.
-  void run(std::int64_t rows, const BatchMemory& inputs, cudaStream_t stream) const;
-
-  bool takes_large() const { return tall_blocks_ > 0; }
-  std::size_t bytes() const { return memory_.bytes() + tall_memory_.bytes(); }
-
- private:
-  void add_tall(const ForwardCrossModel& model, DataType type, int multiprocessors,
-                std::span<std::byte> scratch);
-
-  std::int64_t small_rows_;
-  DeviceArrays memory_;
-  DeviceArrays tall_memory_;
-  ForwardCrossArguments arguments_;
-  ForwardKernel kernel_;
-  ForwardTallArguments tall_{};
-  ForwardKernel tall_kernel_;
-  int tall_blocks_ = 0;
-};
+using FusedCross = DeviceFusedKernel<FusedCrossParams>;
+// On the current device.
+std::shared_ptr<FusedCross> make_fused_cross(const FusedCrossModel& model, DataType type);
 
 }  // namespace dpiframe

@@ -1,153 +1,129 @@
-// The one-kernel forward pass with cross layers; forward_cross.h has the formulas,
-// forward_cross_layout.h where things lie and in which order products are made.
+// The fused cross kernel; fused_cross.h has the formulas, smem_layout.h the layout of shared memory
+// and the order of the products.
 //
 // Shapes: ids [F, B], tables and activations of 16 bits, sums and scores float32.
-// A cluster of two blocks owns 64 rows, as in forward_hopper.cu: each block gathers half of the
-// fields, makes half of each product's columns, sends both to the other and scores 32 of the rows.
-// Warps 0-7 gather and multiply, warps 8 and 10 stream the block's half of all weights from L2 from
-// the very start, warp 9 sends and reports bad ids, warp 0 the end.
+// A cluster of two CTAs owns 64 samples: each CTA gathers half of the fields, makes half of each
+// product's columns, sends both to its peer and scores 32 of the samples. Warps 0-7 gather and are
+// the consumer warpgroups; warps 8 and 10 are the weight producers, which stream the CTA's half of
+// all weights from L2 from the very start; warp 9 exchanges halves and reports bad ids. Behind the
+// scores, warp 0 takes a ticket for the completion flag.
 //
-// Bytes a cluster: ids and rows of its samples once; all weights once.
-#include "cuda/completion_flag.cuh"
-#include "kernels/fused/cross/gather.cuh"
-#include "kernels/fused/cross/kernel.h"
+// Bytes a cluster: ids and embedding rows of its samples once; all weights once.
+#include "common/check.h"
+#include "kernels/fused/cross/fused_cross.h"
 #include "kernels/fused/cross/mainloop.cuh"
-#include "kernels/fused/launch.cuh"
-#include "kernels/fused/report_bad_ids.cuh"
+#include "kernels/fused/cross_tiles.cuh"
+#include "kernels/fused/gather.cuh"
+#include "kernels/fused/tile_scheduler.cuh"
 
 namespace dpiframe {
 namespace {
 
-#ifdef DPIF_HOPPER
+using B = FusedCrossBarriers;
+using TileScheduler = SingleTileScheduler<kTileSamples>;
 
-// By a copying warp, before any other touches a barrier.
-__device__ void init_barriers(const ForwardCrossArguments& a, const CrossPlaces& places, int rank) {
-  const int lane = threadIdx.x % 32;
-  if (lane < kCrossPiecesAhead) {
-    barrier_init(places.full(lane), 1);
-    barrier_init(places.empty(lane), kMultiplyingWarps);
+constexpr int kCtaThreads = 352;
+
+// By a producer thread.
+__device__ void start_barriers(const FusedCrossParams& a, const FusedCrossSmem& smem, int rank) {
+  init_barriers<B::kPeerFull, B::kPeerEmpty, B::kSent, B::kVectorsFull, B::kGathered, B::kScoreFull,
+                B::kHalfWritten>(smem.barriers(), kConsumerWarps);
+  mbarrier_arrive_expect_tx(smem.barrier<B::kScoreFull>(), 32 * 4 * 8);
+  for (int i = 0; i < a.tiling.num_deep + a.tiling.num_cross - 1; ++i) {
+    const bool is_x = i == 0 || i >= a.tiling.num_deep;
+    const int chunks = is_x ? a.mlp.x_chunks[1 - rank] : output_chunks(a.tiling.deep_tile) / 2;
+    mbarrier_arrive_expect_tx(smem.barrier<B::kPeerFull>(i), chunks * kChunkStride);
   }
-  if (lane < kCrossMaxExchanges) {
-    barrier_init(places.received(lane), 1);
-    barrier_init(places.ready(lane), kMultiplyingWarps);
-    barrier_init(places.taken(lane), 1);
-  }
-  if (lane == 0) {
-    barrier_init(places.vectors_there(), 1);
-    barrier_init(places.looked_up(), 32 * kMultiplyingWarps);
-    barrier_init(places.written(), 32 * kMultiplyingWarps);
-    barrier_init(places.to_score(), 2);
-    barrier_expect(places.to_score(), 32 * 4 * 8);
-  }
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-  publish_to_async();
-  __syncwarp();
-  if (lane >= a.form.num_deep + a.form.num_cross - 1) return;
-  const bool is_x = lane == 0 || lane >= a.form.num_deep;
-  const int chunks = is_x ? a.common.chunks[1 - rank] : forward_chunks(a.form.deep_tile) / 2;
-  barrier_expect(places.received(lane), chunks * kChunkStride);
 }
 
-// Biases, heads and where the pieces go, then a filler's part of the weights; by one thread.
-__device__ void stream_weights(const ForwardCrossArguments& a, const CrossPlaces& places, int rank,
-                               int filler) {
-  if (filler == 0) {
-    const int vectors = places.offsets.pieces - places.offsets.vectors;
-    const int pieces = a.num_pieces * static_cast<int>(sizeof(ForwardCrossPiece));
-    barrier_expect(places.vectors_there(), vectors + pieces);
-    copy_in(places.base + places.offsets.vectors,
-            reinterpret_cast<const char*>(a.common.vectors) + rank * vectors, vectors,
-            places.vectors_there());
-    copy_in(places.base + places.offsets.pieces, a.pieces + rank * a.num_pieces, pieces,
-            places.vectors_there());
+// Biases, heads and the table of stages, then a producer's weights; by one thread.
+__device__ void produce(const FusedCrossParams& a, const FusedCrossSmem& smem, int rank,
+                        int producer) {
+  if (producer == 0) {
+    const int vectors = smem.at.stages - smem.at.vectors;
+    const int stages = a.num_stages * static_cast<int>(sizeof(CrossWeightStage));
+    mbarrier_arrive_expect_tx(smem.barrier<B::kVectorsFull>(), vectors + stages);
+    tma_bulk_load(smem.base + smem.at.vectors,
+                  reinterpret_cast<const char*>(a.mlp.vectors) + rank * vectors, vectors,
+                  smem.barrier<B::kVectorsFull>());
+    tma_bulk_load(smem.base + smem.at.stages, a.stages + rank * a.num_stages, stages,
+                  smem.barrier<B::kVectorsFull>());
   }
-  copy_pieces(a, places, rank, filler);
+  produce_weights(a, smem, rank, producer);
 }
 
-__device__ void look_up(const BatchMemory& inputs, const ForwardCrossArguments& a,
-                        const CrossPlaces& places, int rank, std::int64_t first_row,
-                        ForwardField* fields) {
-  const ForwardSample sample(first_row, inputs.batch);
-  const float side = gather_half<CrossGather>(inputs, a.common, rank, sample, fields, places.base);
+__device__ void gather_x0(const BatchMemory& inputs, const FusedCrossParams& a,
+                          const FusedCrossSmem& smem, int rank, std::int64_t first_sample,
+                          FieldSlice* slices) {
+  const GatherSample sample(first_sample, inputs.batch);
+  const float wide = gather_half(inputs, a.mlp, rank, sample, slices, smem.base);
   cluster_wait();
   if (sample.half == 0)
-    store_for_row(places, places.offsets.sides, rank * 2 + threadIdx.x / 128, sample.row, side);
-  barrier_arrive(places.looked_up());
+    smem.send_to_score(smem.at.wide_sums, rank * 2 + threadIdx.x / 128, sample.of_tile, wide);
+  mbarrier_arrive(smem.barrier<B::kGathered>());
 }
 
-// By one warp, once all that belongs to the block's rows is there: a row a lane.
-__device__ void score_rows(const BatchMemory& inputs, const ForwardCrossArguments& a,
-                           const CrossPlaces& places, std::int64_t first_row) {
+// By one warp, once all that belongs to the CTA's samples is there: a sample a lane.
+__device__ void score(const BatchMemory& inputs, const FusedCrossParams& a,
+                      const FusedCrossSmem& smem, std::int64_t first_sample) {
   const int lane = threadIdx.x % 32;
-  barrier_wait(places.to_score(), 0);
-  float sum = a.common.bias;
+  mbarrier_wait(smem.barrier<B::kScoreFull>(), 0);
+  float sum = a.mlp.bias;
   for (int part = 0; part < 4; ++part)
-    sum += load_float(places.base + places.offsets.sides + (part * 32 + lane) * 4);
+    sum += ld_shared_f32(smem.base + smem.at.wide_sums + (part * 32 + lane) * 4);
   for (int part = 0; part < 4; ++part)
-    sum += load_float(places.base + places.offsets.dots + (part * 32 + lane) * 4);
-  const std::int64_t b = first_row + lane;
-  if (b >= inputs.batch) return;
-  if (inputs.logits != nullptr) inputs.logits[b] = sum;
-  if (inputs.scores != nullptr) inputs.scores[b] = 1.0f / (1.0f + expf(-sum));
+    sum += ld_shared_f32(smem.base + smem.at.dots + (part * 32 + lane) * 4);
+  write_score(inputs, first_sample + lane, sum);
 }
-
-#endif  // DPIF_HOPPER
 
 template <class T, int kCrossTile, int kDeepTile>
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kForwardThreads, 1)
-    forward_cross_kernel(const __grid_constant__ BatchMemory inputs,
-                         const __grid_constant__ ForwardCrossArguments a) {
-#ifdef DPIF_HOPPER
-  const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.x / 2) * kForwardRows;
-  if (first_row >= inputs.batch) return;  // both blocks
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kCtaThreads, 1)
+    fused_cross_sm90(const __grid_constant__ BatchMemory inputs,
+                     const __grid_constant__ FusedCrossParams a) {
+  const std::int64_t first_sample = TileScheduler::first_sample();
+  if (first_sample >= inputs.batch) return;  // both CTAs
   extern __shared__ __align__(128) unsigned char shared[];
-  const CrossPlaces places{a.shared, shared_address(shared)};
-  const int rank = static_cast<int>(cluster_rank());
+  const FusedCrossSmem smem{a.smem, smem_address(shared)};
+  const int rank = static_cast<int>(cluster_cta_rank());
   const int warp = threadIdx.x / 32;
-  if (warp == 8) init_barriers(a, places, rank);
+  if (threadIdx.x == 32 * kConsumerWarps) start_barriers(a, smem, rank);
   __syncwarp();
-  cluster_arrive();
-  if (warp < kMultiplyingWarps) {
-    auto* fields = reinterpret_cast<ForwardField*>(shared + places.offsets.fields);
-    look_up(inputs, a, places, rank, first_row, fields);
-    CrossProducts<T, kCrossTile, kDeepTile>{a, places, rank}.run();
+  cluster_arrive_relaxed();
+  if (warp < kConsumerWarps) {
+    auto* slices = reinterpret_cast<FieldSlice*>(shared + smem.at.slices);
+    gather_x0(inputs, a, smem, rank, first_sample, slices);
+    CrossMainloop<T, kCrossTile, kDeepTile>{a, smem, rank}.run();
   } else if (warp == 8) {
-    if (threadIdx.x % 32 == 0) stream_weights(a, places, rank, 0);
+    if (threadIdx.x % 32 == 0) produce(a, smem, rank, 0);
     __syncwarp();
     cluster_wait();
   } else if (warp > 9) {
     cluster_wait();
-    if (threadIdx.x % 32 == 0) stream_weights(a, places, rank, warp - 9);
+    if (threadIdx.x % 32 == 0) produce(a, smem, rank, warp - 9);
   } else {
     cluster_wait();
-    send_halves<kDeepTile>(a, places, rank);
-    barrier_wait(places.looked_up(), 0);
-    report_bad_ids(inputs, a.common.tickets, a.common.num_report, busy_blocks(inputs));
+    exchange_halves<kDeepTile>(a, smem, rank);
+    mbarrier_wait(smem.barrier<B::kGathered>(), 0);
+    report_bad_ids(inputs, a.mlp.tickets, a.mlp.num_report,
+                   TileScheduler::num_busy_ctas(inputs.batch));
     __syncwarp();
-    if (threadIdx.x % 32 == 0) barrier_arrive(places.to_score());
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(smem.barrier<B::kScoreFull>());
   }
   if (warp != 0) return;
-  score_rows(inputs, a, places, first_row + rank * 32);
+  score(inputs, a, smem, first_sample + rank * 32);
   __syncwarp();
   if (threadIdx.x == 0 && inputs.completion.flag != nullptr)
-    signal_cta_done(inputs.completion, busy_blocks(inputs));
-#endif
+    signal_cta_done(inputs.completion, TileScheduler::num_busy_ctas(inputs.batch));
 }
 
 }  // namespace
 
-ForwardKernel forward_cross_kernel_for(DataType type, const ForwardCrossArguments& arguments) {
-  const auto kernel_of = []<class T, int kCross, int kDeep>(ForwardTiles<T, kCross, kDeep>) {
-    return reinterpret_cast<const void*>(forward_cross_kernel<T, kCross, kDeep>);
+FusedKernel fused_cross_kernel(DataType type, const FusedCrossParams& params) {
+  const auto kernel_of = []<class T, int kCross, int kDeep>(CrossTiles<T, kCross, kDeep>) {
+    return reinterpret_cast<const void*>(fused_cross_sm90<T, kCross, kDeep>);
   };
-  return load_forward_kernel(type, arguments.form, arguments.shared.bytes, kernel_of);
-}
-
-void forward_cross_hopper(const ForwardKernel& kernel, std::int64_t rows, const BatchMemory& inputs,
-                          const ForwardCrossArguments& arguments, cudaStream_t stream) {
-  if (rows == 0) return;
-  const auto blocks = static_cast<unsigned>((rows + kForwardRows - 1) / kForwardRows * 2);
-  launch_forward(kernel, blocks, kForwardThreads, inputs, arguments, stream);
+  return {select_cross_kernel(type, params.tiling, kernel_of), kCtaThreads, kTileSamples,
+          params.smem.bytes};
 }
 
 }  // namespace dpiframe

@@ -1,164 +1,270 @@
-// The products of the one-kernel forward pass with cross layers, one after another.
+// The products of the fused cross kernel, one after another.
 //
-// An output takes the place of its product's input, or one in which weights were: a block writes
-// its own half once both of its warpgroups are done with the product, and the other half of the
-// other block's memory once those of that block are (`ready`). What it sent is overwritten once the
-// other block has it (`taken`).
+// An output overwrites its product's input, or weights: a CTA writes its own half once both of its
+// warpgroups are done with the product, and the other half of the peer's memory once those of the
+// peer are (kPeerEmpty). What it sent is overwritten once the peer has it (kSent).
 #pragma once
 
+#include "kernels/fused/barriers.cuh"
 #include "kernels/fused/cross/epilogue.cuh"
+#include "kernels/fused/cross/smem_layout.h"
+#include "kernels/fused/gather.cuh"
+#include "kernels/fused/score.cuh"
+#include "ptx/tma.cuh"
 
 namespace dpiframe {
 
-#ifdef DPIF_HOPPER
+constexpr int kWeightProducers = 2;  // threads, each in a warp of its own
 
-// Each half of the activations to the other block once it is written here, and that the other's has
-// come; by one warp, since those that multiply have no time for it.
+// A CTA's shared memory by address.
+struct FusedCrossSmem {
+  const FusedCrossSmemLayout& at;
+  std::uint32_t base;
+
+  __device__ CtaBarriers barriers() const { return {base + at.barriers}; }
+  template <BarrierGroup kGroup>
+  __device__ std::uint32_t barrier(int i = 0) const {
+    return barriers().at<kGroup>(i);
+  }
+  __device__ std::uint32_t full(int stage) const { return barriers().full(stage % kMaxStages); }
+  __device__ std::uint32_t empty(int stage) const { return full(stage) + 8; }
+  // Number `part` of `array`, of a sample of the tile, to the CTA that scores it.
+  __device__ void send_to_score(int array, int part, int sample, float value) const {
+    st_async(mapa(base + array + (part * 32 + sample % 32) * 4, sample / 32), value,
+             mapa(barrier<FusedCrossBarriers::kScoreFull>(), sample / 32));
+  }
+};
+
+__device__ inline unsigned parity_of(unsigned stage) {
+  return stage / kMaxStages % 2;
+}
+
+// By one of the producers: every other stage of the CTA. The wait for the stage whose barriers it
+// takes also tells that none before is in use; only so can a later one be waited for by parity.
+__device__ inline void produce_weights(const FusedCrossParams& a, const FusedCrossSmem& smem,
+                                       int rank, int producer) {
+  const auto* stages = reinterpret_cast<const int4*>(a.stages + rank * a.num_stages);
+  const auto* weights =
+      static_cast<const char*>(a.mlp.weights) + static_cast<std::int64_t>(rank) * a.weight_bytes;
+  int4 next = producer < a.num_stages ? __ldg(stages + producer) : int4{};
+#pragma unroll 1
+  for (int i = producer; i < a.num_stages; i += kWeightProducers) {
+    const int4 stage = next;  // source, offset, bytes, wait
+    if (i + kWeightProducers < a.num_stages) next = __ldg(stages + i + kWeightProducers);
+    const int before = i - kMaxStages;
+    if (before >= 0) mbarrier_wait(smem.empty(before), parity_of(before));
+    if (stage.w > max(before, -1)) mbarrier_wait(smem.empty(stage.w), parity_of(stage.w));
+    mbarrier_arrive_expect_tx(smem.full(i), stage.z);
+    tma_bulk_load(smem.base + stage.y, weights + stage.x, stage.z, smem.full(i));
+  }
+}
+
+// A consumer warp's position among the stages. Where a stage is says the table that the host made,
+// for weights go wherever shared memory is free.
+//
+// Two stages' products are issued to the tensor cores, which multiply by the second while the warp
+// waits for the first's end. From then on until the third is issued there is no time to lose: its
+// offset is loaded before that wait; whether it is full is not asked ahead, which takes longer than
+// it saves.
+struct CrossWeightConsumer {
+  const FusedCrossSmem& smem;
+  std::uint32_t barriers = 0;
+  std::uint32_t table = 0;  // of offsets: that of the stage behind `next`
+  unsigned next = 0;
+  std::uint32_t weights = 0;  // of stage `next`
+
+  __device__ std::uint32_t full(unsigned stage) const {
+    return barriers + 16 * (stage % kMaxStages);
+  }
+  __device__ void release(unsigned stage) const {
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(full(stage) + 8);
+  }
+
+  // Once the table is in shared memory.
+  __device__ void start() {
+    barriers = smem.full(0);
+    table = smem.base + smem.at.stages + offsetof(CrossWeightStage, offset);
+    look_ahead();
+  }
+  // Behind the last stage it loads something else, which is not used.
+  __device__ void look_ahead() {
+    weights = smem.base + ld_shared_u32(table);
+    table += sizeof(CrossWeightStage);
+  }
+
+  // sums = `steps` k-steps of input from x on by the next stages, or are added to.
+  template <class T, int kTile>
+  __device__ void multiply_half(std::uint64_t x, int steps, unsigned first_stage, bool add,
+                                float (&sums)[kTile / 2]) {
+    constexpr int kSteps = cross_stage_steps(kTile);
+    constexpr int kGroupBytes = kTile / 8 * 128;
+    const int warpgroup = threadIdx.x / 128;
+#pragma unroll 1
+    for (int left = steps; left > 0; left -= kSteps) {
+      const std::uint64_t w =
+          wgmma_descriptor_no_swizzle(weights + warpgroup * kGroupBytes, 2 * kGroupBytes);
+      mbarrier_wait(full(next), parity_of(next));
+      if (left >= kSteps)
+        mma_steps<T, kTile, kSteps>(x, w, add, sums);
+      else if (left == kSteps - 1)
+        mma_steps<T, kTile, kSteps - 1>(x, w, add, sums);
+      else
+        mma_steps<T, kTile, 1>(x, w, add, sums);
+      add = true;
+      x += kSteps * (2 * kChunkStride / 16);
+      ++next;
+      look_ahead();
+      wgmma_wait<1>();
+      if (next > first_stage + 1) release(next - 2);
+    }
+  }
+};
+
+// Each half of an input to the peer once it is written here, and to the peer that its half has
+// come; by one warp, since the consumer warpgroups have no time for it.
 template <int kDeepTile>
-__device__ void send_halves(const ForwardCrossArguments& a, const CrossPlaces& places, int rank) {
-  const auto at_peer = [&](std::uint32_t address) { return address_in(address, 1 - rank); };
-  const int num_exchanges = a.form.num_deep + a.form.num_cross - 1;
+__device__ void exchange_halves(const FusedCrossParams& a, const FusedCrossSmem& smem, int rank) {
+  using B = FusedCrossBarriers;
+  const auto at_peer = [&](std::uint32_t address) { return mapa(address, 1 - rank); };
+  const int num_exchanges = a.tiling.num_deep + a.tiling.num_cross - 1;
 #pragma unroll 1
   for (int exchange = 0; exchange < num_exchanges; ++exchange) {
-    const bool is_h = exchange > 0 && exchange < a.form.num_deep;
-    const ForwardHalves halves = is_h ? ForwardHalves{kDeepTile / 4, kDeepTile / 4}
-                                      : ForwardHalves{a.common.chunks[0], a.common.chunks[1]};
-    const int x = exchange == 0 ? 0 : is_h ? places.offsets.deep : places.offsets.cross;
-    const std::uint32_t half = places.base + x + halves.offset(rank);
+    const bool is_h = exchange > 0 && exchange < a.tiling.num_deep;
+    const InputHalves halves = is_h ? InputHalves{kDeepTile / 4, kDeepTile / 4}
+                                    : InputHalves{a.mlp.x_chunks[0], a.mlp.x_chunks[1]};
+    const int x = exchange == 0 ? 0 : is_h ? smem.at.h : smem.at.x;
+    const std::uint32_t half = smem.base + x + halves.offset(rank);
     if (threadIdx.x % 32 == 0) {
-      barrier_wait(places.written(), exchange & 1);
-      if (exchange > 0) barrier_wait(places.ready(exchange), 0);
-      copy_to_peer(at_peer(half), half, halves.chunks(rank) * kChunkStride,
-                   at_peer(places.received(exchange)));
-      barrier_wait(places.received(exchange), 0);
-      if (exchange < a.form.num_deep || exchange + 1 < num_exchanges)
-        arrive_in(at_peer(places.taken(exchange)));
+      mbarrier_wait(smem.barrier<B::kHalfWritten>(), exchange & 1);
+      if (exchange > 0) mbarrier_wait(smem.barrier<B::kPeerEmpty>(exchange), 0);
+      tma_bulk_copy_to_cta(at_peer(half), half, halves.chunks(rank) * kChunkStride,
+                           at_peer(smem.barrier<B::kPeerFull>(exchange)));
+      mbarrier_wait(smem.barrier<B::kPeerFull>(exchange), 0);
+      if (exchange < a.tiling.num_deep || exchange + 1 < num_exchanges)
+        mbarrier_arrive_remote(at_peer(smem.barrier<B::kSent>(exchange)));
     }
     __syncwarp();
   }
 }
 
-// The products, by the threads that multiply.
+// The consumer warpgroups' way through all layers.
 template <class T, int kCrossTile, int kDeepTile>
-struct CrossProducts {
-  const ForwardCrossArguments& a;
-  const CrossPlaces& places;
+struct CrossMainloop {
+  using B = FusedCrossBarriers;
+
+  const FusedCrossParams& a;
+  const FusedCrossSmem& smem;
   int rank;
-  PieceStream stream{places};
+  CrossWeightConsumer weights{smem};
   float dots[2] = {};
 
-  __device__ std::uint32_t at_peer(std::uint32_t address) const {
-    return address_in(address, 1 - rank);
-  }
-  __device__ ForwardHalves halves_of_x() const { return {a.common.chunks[0], a.common.chunks[1]}; }
+  __device__ InputHalves x_halves() const { return {a.mlp.x_chunks[0], a.mlp.x_chunks[1]}; }
+  __device__ std::uint32_t vectors() const { return smem.base + smem.at.vectors; }
 
-  // What this thread wrote of the block's half, to products and to the warp that sends it.
+  // What this thread wrote of the CTA's half, to wgmma and to the warp that sends it.
   __device__ void publish() const {
-    publish_to_async();
-    barrier_arrive(places.written());
-    block_barrier();
+    fence_proxy_async_shared();
+    mbarrier_arrive(smem.barrier<B::kHalfWritten>());
+    consumer_barrier();
   }
 
-  // sums = the activations at `x` by the next pieces, or are added to; own half first. The other
+  // sums = the input at `x` by the next stages, or are added to; the own half first. The peer's
   // comes by `exchange`.
   template <int kTile>
-  __device__ void multiply(std::uint32_t x, const ForwardHalves& halves, int exchange, bool adds,
+  __device__ void multiply(std::uint32_t x, const InputHalves& halves, int exchange, bool adds,
                            float (&sums)[kTile / 2]) {
-    const unsigned first_piece = stream.next;
+    const unsigned first_stage = weights.next;
 #pragma unroll 1
     for (int turn = 0; turn < 2; ++turn) {
       const int half = rank ^ turn;
-      if (turn == 1) barrier_wait(places.received(exchange), 0);
-      stream.multiply_half<T, kTile>(chunk_operand(x + halves.offset(half), kChunkStride),
-                                     halves.chunks(half) / 2, first_piece, adds || turn > 0, sums);
+      if (turn == 1) mbarrier_wait(smem.barrier<B::kPeerFull>(exchange), 0);
+      weights.multiply_half<T, kTile>(
+          wgmma_descriptor_no_swizzle(x + halves.offset(half), kChunkStride),
+          halves.chunks(half) / 2, first_stage, adds || turn > 0, sums);
     }
     wgmma_wait<0>();
-    wgmma_settle(sums);
+    wgmma_fence_operands(sums);
   }
 
-  // Behind a product that another follows: what was sent last, by `sent`, may be overwritten, by
-  // weights too. Then where `output` goes, if there is one, nobody reads any more.
+  // Behind a product that another follows: what exchange `sent` sent may be overwritten, by weights
+  // too. Then nobody reads any more where the output goes, which exchange `output` sends; -1: none.
   __device__ void finish(int sent, int output) {
-    barrier_wait(places.taken(sent), 0);
-    stream.release(stream.next - 1);
+    mbarrier_wait(smem.barrier<B::kSent>(sent), 0);
+    weights.release(weights.next - 1);
     if (output < 0) return;
-    if (threadIdx.x % 32 == 0) arrive_in(at_peer(places.ready(output)));
-    block_barrier();
+    if (threadIdx.x % 32 == 0)
+      mbarrier_arrive_remote(mapa(smem.barrier<B::kPeerEmpty>(output), 1 - rank));
+    consumer_barrier();
   }
 
-  __device__ void deep_level(int level) {
-    const ForwardThread thread;
-    const ForwardHalves own{kDeepTile / 4, kDeepTile / 4};
-    const int quarter = rank * 2 + thread.group;
-    const int width = quarter_width(a.common.columns[level], quarter);
-    const bool is_last = level + 1 == a.form.num_deep;
-    const std::uint32_t deep = places.base + places.offsets.deep;
-    const std::uint32_t bias = vectors() + (a.form.num_cross + 1) * 2 * kCrossTile * 4 +
-                               (level * 2 + thread.group) * kDeepTile * 4 + thread.own() * 4;
+  __device__ void deep_layer(int layer) {
+    const ConsumerThread thread;
+    const InputHalves h_halves{kDeepTile / 4, kDeepTile / 4};
+    const int quarter = rank * 2 + thread.warpgroup;
+    const int width = quarter_width(a.mlp.widths[layer], quarter);
+    const bool is_last = layer + 1 == a.tiling.num_deep;
+    const std::uint32_t h = smem.base + smem.at.h;
+    const std::uint32_t bias = vectors() + (a.tiling.num_cross + 1) * 2 * kCrossTile * 4 +
+                               (layer * 2 + thread.warpgroup) * kDeepTile * 4 +
+                               thread.first_column() * 4;
     float sums[kDeepTile / 2];
     leave_unset(sums);
-    multiply<kDeepTile>(level == 0 ? places.base : deep, level == 0 ? halves_of_x() : own, level,
+    multiply<kDeepTile>(layer == 0 ? smem.base : h, layer == 0 ? x_halves() : h_halves, layer,
                         false, sums);
-    finish(level, is_last ? -1 : level + 1);
-    if (is_last) return add_deep_head<kDeepTile>(sums, bias, bias + 2 * kDeepTile * 4, width, dots);
+    finish(layer, is_last ? -1 : layer + 1);
+    if (is_last) return add_relu_head<kDeepTile>(sums, bias, bias + 2 * kDeepTile * 4, width, dots);
     const std::uint32_t target =
-        deep + quarter * (kDeepTile / 8) * kChunkStride + thread.warp * 256 + thread.lane * 4;
-    store_deep<T, kDeepTile>(sums, bias, target);
-    clear_rest<kDeepTile>(width, target);
+        h + quarter * (kDeepTile / 8) * kChunkStride + thread.chunk_offset();
+    store_relu<T, kDeepTile>(sums, bias, target);
+    clear_padding<kDeepTile>(width, target);
     publish();
   }
 
   // products: of all layers so far.
-  __device__ __forceinline__ void cross_level(int level, const std::uint32_t (&x0)[kCrossTile / 4],
+  __device__ __forceinline__ void cross_layer(int layer, const std::uint32_t (&x0)[kCrossTile / 4],
                                               float (&products)[kCrossTile / 2]) {
-    const ForwardThread thread;
-    const CrossShare share(a.common, rank, thread.group);
-    const int sent = a.form.num_deep - 1 + level;
-    const bool is_last = level + 1 == a.form.num_cross;
-    const std::uint32_t cross = places.base + places.offsets.cross;
-    const std::uint32_t place = cross + share.offset(thread);
+    const ConsumerThread thread;
+    const CrossChunks chunks(a.mlp, rank, thread.warpgroup);
+    const int sent = a.tiling.num_deep - 1 + layer;
+    const bool is_last = layer + 1 == a.tiling.num_cross;
+    const std::uint32_t x = smem.base + smem.at.x;
+    const std::uint32_t target = x + chunks.offset(thread);
     const std::uint32_t bias =
-        vectors() + (level * 2 + thread.group) * kCrossTile * 4 + thread.own() * 4;
-    multiply<kCrossTile>(level == 0 ? places.base : cross, halves_of_x(), level == 0 ? 0 : sent,
-                         level > 0, products);
+        vectors() + (layer * 2 + thread.warpgroup) * kCrossTile * 4 + thread.first_column() * 4;
+    multiply<kCrossTile>(layer == 0 ? smem.base : x, x_halves(), layer == 0 ? 0 : sent, layer > 0,
+                         products);
     if (is_last)
       return add_cross_head<T, kCrossTile>(products, x0, bias, bias + 2 * kCrossTile * 4,
-                                           share.count, dots);
+                                           chunks.count, dots);
     finish(sent, sent + 1);
-    store_cross<T, kCrossTile>(products, x0, bias, place, share.count);
-    if (a.common.zero_chunk[rank] >= 0 && threadIdx.x < kForwardRows)
-      store_words(cross + a.common.zero_chunk[rank] * kChunkStride + threadIdx.x * 16, {});
+    store_cross<T, kCrossTile>(products, x0, bias, target, chunks.count);
+    if (a.mlp.zero_chunk[rank] >= 0 && threadIdx.x < kTileSamples)
+      st_shared_v4(x + a.mlp.zero_chunk[rank] * kChunkStride + threadIdx.x * 16, {});
     publish();
   }
 
-  __device__ std::uint32_t vectors() const { return places.base + places.offsets.vectors; }
-
   __device__ void run() {
-    const ForwardThread thread;
+    const ConsumerThread thread;
     publish();
-    barrier_wait(places.vectors_there(), 0);
-    stream.start();
+    mbarrier_wait(smem.barrier<B::kVectorsFull>(), 0);
+    weights.start();
 #pragma unroll 1
-    for (int level = 0; level < a.form.num_deep; ++level) deep_level(level);
-    const CrossShare share(a.common, rank, thread.group);
+    for (int layer = 0; layer < a.tiling.num_deep; ++layer) deep_layer(layer);
+    const CrossChunks chunks(a.mlp, rank, thread.warpgroup);
     std::uint32_t x0[kCrossTile / 4];
-    load_own<kCrossTile>(places.base + share.offset(thread), share.count, x0);
+    load_pairs<kCrossTile>(smem.base + chunks.offset(thread), chunks.count, x0);
     float products[kCrossTile / 2] = {};
 #pragma unroll 1
-    for (int level = 0; level < a.form.num_cross; ++level) cross_level(level, x0, products);
+    for (int layer = 0; layer < a.tiling.num_cross; ++layer) cross_layer(layer, x0, products);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      float dot = dots[r];
-      dot += __shfl_xor_sync(0xffffffffu, dot, 1);
-      dot += __shfl_xor_sync(0xffffffffu, dot, 2);
+      const float dot = quad_sum(dots[r]);
       if (thread.lane % 4 == 0)
-        store_for_row(places, places.offsets.dots, rank * 2 + thread.group,
-                      thread.first_row() + 8 * r, dot);
+        smem.send_to_score(smem.at.dots, rank * 2 + thread.warpgroup, thread.first_sample() + 8 * r,
+                           dot);
     }
     __syncwarp();
   }
 };
-
-#endif  // DPIF_HOPPER
 
 }  // namespace dpiframe

@@ -5,88 +5,127 @@
 namespace dpiframe {
 namespace {
 
-int pieces_of(const ForwardCrossProduct& product) {
-  const int most = forward_cross_piece_steps(product.tile);
-  return (product.steps[0] + most - 1) / most + (product.steps[1] + most - 1) / most;
+struct Range {
+  int begin;
+  int end;
+
+  bool overlaps(const Range& other) const { return begin < other.end && other.begin < end; }
+};
+
+// Where a product's weights may go while its operands are alive and nothing of its output is.
+struct Room {
+  Range all;
+  Range late;     // free once ..
+  int last_user;  // .. this stage is consumed, and all products before with it
+};
+
+// first_stages: of each product before this one, and of this one.
+Room room_of(const FusedCrossTiling& tiling, int number, const std::vector<int>& first_stages) {
+  const FusedCrossSmemLayout s = fused_cross_smem(tiling);
+  const FusedCrossProduct product = fused_cross_product(tiling, number);
+  const Range none{0, 0};
+  if (!product.is_cross)  // beside x_0, and h_l where there is one
+    return {{s.weights, product.layer == 0 ? s.slices : s.h}, none, -1};
+  if (product.layer == 0)  // beside x_0; the last deep layer has read h_l
+    return {{s.weights, s.slices}, {s.h, s.slices}, first_stages[number] - 1};
+  // Beside x_l; the first cross layer was the last to read x_0.
+  return {{0, s.x}, {0, s.weights}, first_stages[tiling.num_deep + 1] - 1};
 }
 
-// The narrowest of the kernel's tiles for one warpgroup's share of half of x0's columns.
-int cross_tile(const ForwardCrossShape& shape) {
-  const std::vector<int> parts = forward_parts(shape.dims);
-  const int chunks = std::max(forward_x_chunks(parts, 0), forward_x_chunks(parts, 1));
-  for (const int tile : {104, 160})
-    if ((chunks + 1) / 2 * 8 <= tile) return tile;
-  return 0;
+// The stage whose consumption frees `range`: stages are consumed in order, so those before it are
+// consumed then, too.
+int freed_by(const Range& range, const Room& room, const std::vector<CrossWeightStage>& stages) {
+  int last = range.overlaps(room.late) ? room.last_user : -1;
+  for (std::size_t i = 0; i < stages.size(); ++i) {
+    const auto begin = static_cast<int>(stages[i].offset);
+    if (range.overlaps({begin, begin + stages[i].bytes}))
+      last = std::max(last, static_cast<int>(i));
+  }
+  return last;
 }
 
 }  // namespace
 
-ForwardCrossProduct forward_cross_product(const ForwardCrossForm& form, int number) {
-  ForwardCrossProduct product{};
-  product.is_cross = number >= form.num_deep;
-  product.level = product.is_cross ? number - form.num_deep : number;
-  product.tile = product.is_cross ? form.cross_tile : form.deep_tile;
+FusedCrossProduct fused_cross_product(const FusedCrossTiling& tiling, int number) {
+  FusedCrossProduct product{};
+  product.is_cross = number >= tiling.num_deep;
+  product.layer = product.is_cross ? number - tiling.num_deep : number;
+  product.tile = product.is_cross ? tiling.cross_tile : tiling.deep_tile;
   for (int half = 0; half < 2; ++half)
-    product.steps[half] = product.is_cross || product.level == 0
-                              ? form.x_chunks[half] / 2
-                              : forward_chunks(form.deep_tile) / 2 / 2;
+    product.steps[half] = product.is_cross || product.layer == 0
+                              ? tiling.x_chunks[half] / 2
+                              : output_chunks(tiling.deep_tile) / 2 / 2;
   return product;
 }
 
-int forward_cross_num_pieces(const ForwardCrossForm& form) {
-  int pieces = 0;
-  for (int number = 0; number < form.num_deep + form.num_cross; ++number)
-    pieces += pieces_of(forward_cross_product(form, number));
-  return pieces;
+int fused_cross_num_stages(const FusedCrossTiling& tiling) {
+  int stages = 0;
+  for (int number = 0; number < tiling.num_deep + tiling.num_cross; ++number) {
+    const FusedCrossProduct product = fused_cross_product(tiling, number);
+    const int most = cross_stage_steps(product.tile);
+    for (const int steps : product.steps) stages += (steps + most - 1) / most;
+  }
+  return stages;
 }
 
-int forward_cross_vector_floats(const ForwardCrossForm& form) {
-  return (form.num_cross + 1) * 2 * form.cross_tile + (form.num_deep + 1) * 2 * form.deep_tile;
+int fused_cross_vector_floats(const FusedCrossTiling& tiling) {
+  return (tiling.num_cross + 1) * 2 * tiling.cross_tile +
+         (tiling.num_deep + 1) * 2 * tiling.deep_tile;
 }
 
-ForwardCrossShared forward_cross_shared(const ForwardCrossForm& form) {
-  const int x = (form.x_chunks[0] + form.x_chunks[1]) * kChunkStride;
-  const int h = form.num_deep > 1 ? forward_chunks(form.deep_tile) * kChunkStride : 0;
-  const int field_bytes = kForwardMaxFields / 2 * static_cast<int>(sizeof(ForwardField));
-  const int vector_bytes = forward_cross_vector_floats(form) * 4;
-  const int piece_bytes =
-      forward_cross_num_pieces(form) * static_cast<int>(sizeof(ForwardCrossPiece));
-  const int barrier_bytes = (2 * kCrossPiecesAhead + 3 * kCrossMaxExchanges + 4) * 8;
-  const int others = field_bytes + vector_bytes + piece_bytes + 2 * 4 * 32 * 4 + barrier_bytes;
-  ForwardCrossShared s{};
-  s.fields = (kForwardSharedLimit - others) / 128 * 128;
+FusedCrossSmemLayout fused_cross_smem(const FusedCrossTiling& tiling) {
+  const int x = (tiling.x_chunks[0] + tiling.x_chunks[1]) * kChunkStride;
+  const int h = tiling.num_deep > 1 ? output_chunks(tiling.deep_tile) * kChunkStride : 0;
+  const int slice_bytes = kMaxFieldSlices / 2 * static_cast<int>(sizeof(FieldSlice));
+  const int vector_bytes = fused_cross_vector_floats(tiling) * 4;
+  const int stage_bytes =
+      fused_cross_num_stages(tiling) * static_cast<int>(sizeof(CrossWeightStage));
+  const int mbarrier_bytes = kMbarrierBytes<FusedCrossBarriers::kHalfWritten>;
+  const int others = slice_bytes + vector_bytes + stage_bytes + 2 * 4 * 32 * 4 + mbarrier_bytes;
+  FusedCrossSmemLayout s{};
+  s.slices = (kMaxSmemBytes - others) / 128 * 128;
   s.weights = (x + 127) / 128 * 128;
-  s.cross = s.fields - std::max(form.num_cross > 1 ? x : 0, h);
-  s.deep = s.fields - h;
-  s.vectors = s.fields + field_bytes;
-  s.pieces = s.vectors + vector_bytes;
-  s.sides = s.pieces + piece_bytes;
-  s.dots = s.sides + 4 * 32 * 4;
+  s.x = s.slices - std::max(tiling.num_cross > 1 ? x : 0, h);
+  s.h = s.slices - h;
+  s.vectors = s.slices + slice_bytes;
+  s.stages = s.vectors + vector_bytes;
+  s.wide_sums = s.stages + stage_bytes;
+  s.dots = s.wide_sums + 4 * 32 * 4;
   s.barriers = s.dots + 4 * 32 * 4;
-  s.bytes = s.barriers + barrier_bytes;
+  s.bytes = s.barriers + mbarrier_bytes;
   return s;
 }
 
-ForwardCrossForm forward_cross_form(const ForwardCrossShape& shape) {
-  const auto num_deep = static_cast<int>(shape.columns.size());
-  const int fewest = shape.columns.empty() ? 0 : *std::ranges::min_element(shape.columns);
-  if (!forward_lookup_fits(shape.dims, shape.num_ids, shape.most_rows) || shape.num_cross < 1 ||
-      shape.num_cross > kCrossMaxLevels || num_deep > kForwardMaxLevels || fewest < 1)
-    return {};
-  const std::vector<int> parts = forward_parts(shape.dims);
-  const int deep = forward_tile(shape.columns, 0);
-  const ForwardCrossForm form{{forward_x_chunks(parts, 0), forward_x_chunks(parts, 1)},
-                              shape.num_cross,
-                              cross_tile(shape),
-                              num_deep,
-                              std::max(deep, 104)};
-  const bool has_both = form.x_chunks[0] > 0 && form.x_chunks[1] > 0;
-  return deep > 0 && form.cross_tile > 0 && has_both ? form : ForwardCrossForm{};
-}
-
-bool forward_cross_fits(const ForwardCrossShape& shape) {
-  const ForwardCrossForm form = forward_cross_form(shape);
-  return form.num_cross > 0 && !forward_cross_pieces(form, 0).empty();
+std::vector<CrossWeightStage> fused_cross_stages(const FusedCrossTiling& tiling, int rank) {
+  std::vector<CrossWeightStage> stages;
+  std::vector<int> first_stages;
+  int source = 0;
+  for (int number = 0; number < tiling.num_deep + tiling.num_cross; ++number) {
+    first_stages.push_back(static_cast<int>(stages.size()));
+    const FusedCrossProduct product = fused_cross_product(tiling, number);
+    const Room room = room_of(tiling, number, first_stages);
+    const int step_bytes = weight_step_bytes(product.tile);
+    const int most = cross_stage_steps(product.tile);
+    const int slots = (room.all.end - room.all.begin) / (most * step_bytes);
+    if (slots < 2) return {};
+    for (const int half : {rank, 1 - rank})
+      for (int step = 0; step < product.steps[half]; step += most) {
+        const int bytes = std::min(most, product.steps[half] - step) * step_bytes;
+        int best = 0;
+        int wait = static_cast<int>(stages.size());
+        for (int i = 0; i < slots; ++i) {
+          const int begin = room.all.begin + i * most * step_bytes;
+          const int last = freed_by({begin, begin + bytes}, room, stages);
+          if (last >= wait) continue;
+          wait = last;
+          best = begin;
+        }
+        stages.push_back(
+            {static_cast<std::uint32_t>(source), static_cast<std::uint32_t>(best), bytes, wait});
+        source += bytes;
+      }
+  }
+  return stages;
 }
 
 }  // namespace dpiframe

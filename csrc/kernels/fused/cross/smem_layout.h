@@ -1,97 +1,95 @@
-// Where things lie in the one-kernel forward pass of a model with cross layers (forward_cross.h):
-// pure functions of a model's shapes.
+// Shared memory and arguments of the fused cross kernel: pure functions of a model's shapes.
 //
-// A cluster is two blocks, as in forward_layout.h. A block makes those columns of a cross layer
-// that it gathered of x0, so that x_l lies as x0 does, without gaps: its chunks of 8 columns are
-// shared between its two warpgroups. The deep levels' columns lie as in forward_layout.h.
+// A CTA makes those columns of a cross layer that it gathered of x_0, so x_l lies as x_0 does: its
+// chunks of 8 columns are shared between its two warpgroups. The deep layers' columns lie as in the
+// fused MLP kernel.
 //
-// Products are made in one order: the deep levels, then the cross layers. From the bottom of a
-// block's shared memory on lie x0, weights, and x_l; h_l lies in the end of x_l's place. Weights
-// also go wherever nothing else is alive.
+// Products are made in one order: the deep layers, then the cross layers. From the bottom of a
+// CTA's shared memory on are x_0, weights, and x_l; h_l is in the end of x_l's memory. Weights also
+// go wherever nothing else is alive.
 #pragma once
-
-#include <cstdint>
-#include <vector>
 
 #include "kernels/fused/mlp/smem_layout.h"
 
 namespace dpiframe {
 
-constexpr int kCrossMaxLevels = 4;
-constexpr int kCrossPiecesAhead = 8;   // barriers of pieces that are on their way or in use
-constexpr int kCrossMaxExchanges = 7;  // halves of x0, of 3 deep levels, of 3 cross layers
+constexpr int kMaxExchanges = 7;  // of halves: of x_0, of 3 deep layers, of 3 cross layers
 
 // What all else follows from.
-struct ForwardCrossForm {
-  int x_chunks[2];  // of x0 in each half, even
+struct FusedCrossTiling {
+  int x_chunks[2];  // of x_0 in each half, even
   int num_cross;
   int cross_tile;  // columns of a warpgroup's products: its own first, then zeros
   int num_deep;
   int deep_tile;
 };
 
-// Bytes from the start of a block's shared memory; x0 is at 0.
-struct ForwardCrossShared {
-  int weights;  // behind x0
-  int cross;    // x_l
-  int deep;     // h_l, whose end is x_l's
-  int fields;   // the block's own; the end of x_l
-  int vectors;  // [num_cross + 1, 2 cross_tile], [num_deep + 1, 2 deep_tile]: biases, then the head
-  int pieces;   // the block's own
-  int sides;    // [4, 32]: wide sums of both blocks' halves
-  int dots;     // [4, 32]: the head's parts
+// Bytes from the start of a CTA's shared memory; x_0 is at 0.
+struct FusedCrossSmemLayout {
+  int weights;    // behind x_0
+  int x;          // x_l
+  int h;          // h_l, whose end is x_l's
+  int slices;     // the CTA's own; the end of x_l
+  int vectors;    // [num_cross + 1, 2 cross_tile], [num_deep + 1, 2 deep_tile]: biases, then head
+  int stages;     // the CTA's own
+  int wide_sums;  // [4, 32]: of both CTAs' halves of the threads' samples
+  int dots;       // [4, 32]: the quarters' parts of the head's dots
   int barriers;
   int bytes;
 };
 
-// A few steps of 16 columns of k of one product's weights, for one block: one copy.
-struct alignas(16) ForwardCrossPiece {
-  std::uint32_t source;  // bytes from the start of the block's weights
-  std::uint32_t place;   // in shared memory
-  std::int32_t bytes;
-  std::int32_t wait;  // the last piece that must have been used before; -1: none
+struct FusedCrossBarriers {
+  // Of an exchange of halves: the peer's half is here; both of the peer's warpgroups are done with
+  // what our half overwrites there; our half is there, and may be overwritten here.
+  static constexpr BarrierGroup kPeerFull{0, kMaxExchanges, 1};
+  static constexpr BarrierGroup kPeerEmpty{kPeerFull.end(), kMaxExchanges, 8};
+  static constexpr BarrierGroup kSent{kPeerEmpty.end(), kMaxExchanges, 1};
+  static constexpr BarrierGroup kVectorsFull{kSent.end(), 1, 1};
+  static constexpr BarrierGroup kGathered{kVectorsFull.end(), 1, 256};
+  // All that belongs to the CTA's scores is here.
+  static constexpr BarrierGroup kScoreFull{kGathered.end(), 1, 2};
+  // The CTA's half of what is sent next is written.
+  static constexpr BarrierGroup kHalfWritten{kScoreFull.end(), 1, 256};
 };
 
-struct ForwardCrossArguments {
-  ForwardArguments common;  // of lookup, deep levels and end; all weights and vectors
-  ForwardCrossForm form;
-  ForwardCrossShared shared;
-  const ForwardCrossPiece* pieces;  // of block 0, then of block 1
-  int num_pieces;                   // of a block
-  int weight_bytes;                 // of a block
+// A few k-steps of one product's weights, for one CTA: one copy.
+struct alignas(16) CrossWeightStage {
+  std::uint32_t source;  // bytes from the start of the CTA's weights
+  std::uint32_t offset;  // in shared memory
+  std::int32_t bytes;
+  std::int32_t wait;  // the last stage that must have been consumed before; -1: none
+};
+
+struct FusedCrossParams {
+  FusedMlpParams mlp;  // gather, deep layers, scores; all weights and vectors
+  FusedCrossTiling tiling;
+  FusedCrossSmemLayout smem;
+  const CrossWeightStage* stages;  // of CTA 0, then of CTA 1
+  int num_stages;                  // of a CTA
+  int weight_bytes;                // of a CTA
 };
 
 // A product, of which `number` counts in the order in which they are made.
-struct ForwardCrossProduct {
+struct FusedCrossProduct {
   bool is_cross;
-  int level;  // of its kind
+  int layer;  // of its kind
   int tile;
-  int steps[2];  // of 16 columns of k, in each half
+  int steps[2];  // k-steps of each half
 };
 
-// Of a piece: 20 KB to 30. Given to the tensor cores at once, so that there are few gaps between.
-DPIF_HOST_DEVICE constexpr int forward_cross_piece_steps(int tile) {
+// k-steps of a stage: 20 KB to 30 KB, issued to the tensor cores at once, so that there are few
+// gaps between.
+DPIF_HOST_DEVICE constexpr int cross_stage_steps(int tile) {
   return tile == 128 ? 2 : 3;
 }
 
-ForwardCrossProduct forward_cross_product(const ForwardCrossForm& form, int number);
-int forward_cross_num_pieces(const ForwardCrossForm& form);
-int forward_cross_vector_floats(const ForwardCrossForm& form);  // of a block
-ForwardCrossShared forward_cross_shared(const ForwardCrossForm& form);
+FusedCrossProduct fused_cross_product(const FusedCrossTiling& tiling, int number);
+int fused_cross_num_stages(const FusedCrossTiling& tiling);
+int fused_cross_vector_floats(const FusedCrossTiling& tiling);  // of a CTA
+FusedCrossSmemLayout fused_cross_smem(const FusedCrossTiling& tiling);
 
-// The pieces of a block in the order of their use. Empty: less than two of a product find place.
-std::vector<ForwardCrossPiece> forward_cross_pieces(const ForwardCrossForm& form, int block);
-
-// What decides whether a model fits.
-struct ForwardCrossShape {
-  std::vector<std::int64_t> dims;  // of the lookup's fields
-  int num_cross;
-  std::vector<int> columns;  // of the deep levels
-  std::int64_t num_ids;      // rows of a batch's ids
-  std::int64_t most_rows;    // of a table
-};
-// Its form; num_cross is 0 where it has none.
-ForwardCrossForm forward_cross_form(const ForwardCrossShape& shape);
-bool forward_cross_fits(const ForwardCrossShape& shape);
+// The stages of CTA `rank` in the order of their use, each where memory is free first. Empty: a
+// product has room for less than two.
+std::vector<CrossWeightStage> fused_cross_stages(const FusedCrossTiling& tiling, int rank);
 
 }  // namespace dpiframe

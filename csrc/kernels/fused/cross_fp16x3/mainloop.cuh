@@ -1,191 +1,191 @@
-// The products of the one-kernel forward pass for float32, in the order of forward_split_layout.h.
+// The products of the fused FP16x3 cross kernel, in the order that smem_layout.h gives.
 //
-// An output takes the place of its product's input. A warpgroup writes its quarter once both of the
-// block's are done with the product and the other block has what was sent from there (`taken`); a
-// warp that does nothing else sends it once those of the other block are done with the product, too
-// (`ready`; forward_split_send.cuh).
+// An output overwrites its product's input. A warpgroup writes its quarter once both of the CTA's
+// are done with the product and the peer has what was sent from there (kSent); a warp that does
+// nothing else sends it once those of the peer are done with the product, too (kPeerEmpty;
+// exchange.cuh).
 #pragma once
 
 #include "kernels/fused/cross_fp16x3/gather.cuh"
+#include "kernels/fused/score.cuh"
+#include "ptx/cluster.cuh"
+#include "ptx/named_barrier.cuh"
 
 namespace dpiframe {
 
-#ifdef DPIF_HOPPER
+// The consumer warpgroups' way through all tiles.
+template <int kCrossTile, int kDeepTile>
+struct Fp16x3Mainloop {
+  using B = FusedCrossFp16x3Barriers;
 
-template <int kCrossTile, int kDeepTile, bool kEachLeaves>
-struct SplitProducts {
   const BatchMemory& inputs;
-  const ForwardSplitArguments& a;
-  const SplitPlaces& places;
+  const FusedCrossFp16x3Params& a;
+  const FusedCrossFp16x3Smem& smem;
   int rank;
-  SplitStream<kEachLeaves> stream{RingWalk(places.ring())};
-  ForwardThread thread{};
-  int came = 0;  // inputs of which the other block's quarters came
-  int sent = 0;  // quarters that the other block took
+  Fp16x3WeightConsumer weights{RingPosition(smem.ring())};
+  ConsumerThread thread{};
+  int came = 0;  // inputs of which the peer's quarters came
+  int sent = 0;  // quarters that the peer has
 
-  __device__ int quarter() const { return rank * 2 + thread.group; }
+  __device__ int quarter() const { return rank * 2 + thread.warpgroup; }
   // A quarter of x; of h.
-  __device__ std::uint32_t place(int quarter) const {
-    return places.base + forward_split_place(a.form.x_strips, quarter);
+  __device__ std::uint32_t x_address(int quarter) const {
+    return smem.base + quarter_offset(a.tiling.x_strips, quarter);
   }
-  __device__ std::uint32_t h_place(int quarter) const { return place((quarter + 2) % 4); }
-  __device__ int x_count() const { return forward_split_count(a.form.x_strips, quarter()); }
+  __device__ std::uint32_t h_address(int quarter) const { return x_address((quarter + 2) % 4); }
+  __device__ int x_count() const { return strip_count(a.tiling.x_strips, quarter()); }
   __device__ bool is_first_lane() const { return thread.lane == 0; }
-  __device__ void both_barrier() const { asm volatile("bar.sync 4, 256;" ::: "memory"); }
+  __device__ void both_barrier() const { named_barrier_sync<4, 256>(); }
 
   __device__ char* scratch() const {
     return a.scratch + static_cast<std::size_t>(blockIdx.x) * a.scratch_bytes;
   }
 
   // totals += an input of `strips` strips by the next weights; own quarters first. of_h: the input
-  // is h; comes: the other block's quarters still do; is_loaded: own ones still come, too. Each
-  // quarter's sums are of their own, to be added over its powers of two.
+  // is h; comes: the peer's quarters still do; is_loaded: own ones still come, too. Each quarter
+  // has sums of its own, which are added times its powers of two.
   template <int kTile>
   __device__ void multiply(int strips, bool of_h, bool comes, bool is_loaded, int n,
                            float (&totals)[kTile / 2]) {
     float sums[kTile / 2] = {};  // else their registers are taken from one product to the next
     both_barrier();
-    stream.start();
+    weights.start();
 #pragma unroll 1
     for (int turn = 0; turn < 4; ++turn) {
       const int q = (rank * 2 + turn) % 4;
-      if (turn < 2 && is_loaded) barrier_wait(places.loaded(turn), n & 1);
-      if (turn >= 2 && comes) barrier_wait(places.received(turn - 2), came & 1);
-      const int count = forward_split_count(strips, q);
+      if (turn < 2 && is_loaded) mbarrier_wait(smem.barrier<B::kHFull>(turn), n & 1);
+      if (turn >= 2 && comes) mbarrier_wait(smem.barrier<B::kPeerFull>(turn - 2), came & 1);
+      const int count = strip_count(strips, q);
       if (count == 0) continue;
-      const std::uint32_t from = of_h ? h_place(q) : place(q);
-      stream.template multiply<kTile>(from, count, sums);
-      const float inverse[] = {load_inverse(from, count, thread.first_row()),
-                               load_inverse(from, count, thread.first_row() + 8)};
+      const std::uint32_t from = of_h ? h_address(q) : x_address(q);
+      weights.template multiply<kTile>(from, count, sums);
+      const float inverse[] = {load_inverse(from, count, thread.first_sample()),
+                               load_inverse(from, count, thread.first_sample() + 8)};
 #pragma unroll
       for (int i = 0; i < kTile / 2; ++i) totals[i] = fmaf(sums[i], inverse[i / 2 % 2], totals[i]);
     }
     if (comes) ++came;
   }
 
-  // Behind a product: its input may be written over, for the other block.
-  __device__ void tell_ready() const {
+  // Behind a product: the peer may overwrite its input.
+  __device__ void release_to_peer() const {
     __syncwarp();  // all of the warp have read the powers of two that came
-    if (is_first_lane()) arrive_in(address_in(places.ready(), 1 - rank));
+    if (is_first_lane()) mbarrier_arrive_remote(mapa(smem.barrier<B::kPeerEmpty>(), 1 - rank));
     __syncwarp();
   }
-  // Behind a product: the warpgroup's quarter of its input may be written over, here.
-  __device__ void wait_until_taken(bool was_sent) {
+  // Behind a product: until the warpgroup's quarter of its input may be overwritten here.
+  __device__ void wait_until_sent(bool was_sent) {
     both_barrier();
-    if (was_sent) barrier_wait(places.taken(thread.group), sent++ & 1);
+    if (was_sent) mbarrier_wait(smem.barrier<B::kSent>(thread.warpgroup), sent++ & 1);
   }
   __device__ void tell_written() const {
-    publish_to_async();
-    barrier_arrive(places.written(thread.group));
+    fence_proxy_async_shared();
+    mbarrier_arrive(smem.barrier<B::kWritten>(thread.warpgroup));
   }
   // What this warp stored in global memory may be copied from there. Late, when the stores are long
   // done: the fence waits for them.
-  __device__ void tell_stored(std::uint32_t barrier) const {
-    asm volatile("fence.proxy.async.global;" ::: "memory");
+  __device__ void publish_stored(std::uint32_t barrier) const {
+    fence_proxy_async_global();
     __syncwarp();
-    if (is_first_lane()) barrier_arrive(barrier);
+    if (is_first_lane()) mbarrier_arrive(barrier);
     __syncwarp();
   }
 
-  __device__ void deep_level(int level, int n, bool is_end, float (&dots)[2]) {
-    const bool is_last = level + 1 == a.form.num_deep;
+  __device__ void deep_layer(int layer, int n, bool is_end, float (&dots)[2]) {
+    const bool is_last = layer + 1 == a.tiling.num_deep;
     float values[kDeepTile / 2] = {};
     float tops[2] = {};
-    multiply<kDeepTile>(level == 0 ? a.form.x_strips : a.form.h_strips[level - 1], level > 0, true,
-                        level == 1, n, values);
-    if (level == 0) tell_stored(places.x0_stored());
-    if (level > 0 && !(is_last && is_end)) tell_ready();
+    multiply<kDeepTile>(layer == 0 ? a.tiling.x_strips : a.tiling.h_strips[layer - 1], layer > 0,
+                        true, layer == 1, n, values);
+    if (layer == 0) publish_stored(smem.barrier<B::kX0Stored>());
+    if (layer > 0 && !(is_last && is_end)) release_to_peer();
     std::uint32_t vectors_barrier;
-    const std::uint32_t vectors =
-        stream.take(forward_split_vector_bytes(kDeepTile), vectors_barrier);
-    end_deep<kDeepTile>(values, SplitVectors<kDeepTile>(vectors), is_last, dots, tops);
-    stream.leave(vectors_barrier);
-    if (level > 0) wait_until_taken(level > 1);
+    const std::uint32_t vectors = weights.take(vector_stage_bytes(kDeepTile), vectors_barrier);
+    deep_epilogue<kDeepTile>(values, EpilogueVectors<kDeepTile>(vectors), is_last, dots, tops);
+    weights.leave(vectors_barrier);
+    if (layer > 0) wait_until_sent(layer > 1);
     if (is_last) return;
-    const int strips = forward_split_count(a.form.h_strips[level], quarter());
-    if (level == 0) {
-      char* own = scratch() + forward_split_h_place(a.form, thread.group);
+    const int strips = strip_count(a.tiling.h_strips[layer], quarter());
+    if (layer == 0) {
+      char* own = scratch() + scratch_h_offset(a.tiling, thread.warpgroup);
       store_quarter<kDeepTile>(values, tops, strips, ToGlobal{own});
       return;
     }
-    store_quarter<kDeepTile>(values, tops, strips, ToShared{h_place(quarter())});
+    store_quarter<kDeepTile>(values, tops, strips, ToShared{h_address(quarter())});
     tell_written();
   }
 
-  // products: see SplitCrossEnd.
-  __device__ void cross_layer(int level, int n, bool is_end, float (&products)[kCrossTile / 2],
+  // products: see CrossEpilogue.
+  __device__ void cross_layer(int layer, int n, bool is_end, float (&products)[kCrossTile / 2],
                               float (&values)[kCrossTile / 2], float (&dots)[2], float (&tops)[2]) {
-    const bool is_last = level + 1 == a.form.num_cross;
-    const bool has_h = a.form.num_deep > 1;
-    multiply<kCrossTile>(a.form.x_strips, false, level > 0, false, n, products);
-    if (level == 0 && has_h) tell_stored(places.h_stored());
+    const bool is_last = layer + 1 == a.tiling.num_cross;
+    const bool has_h = a.tiling.num_deep > 1;
+    multiply<kCrossTile>(a.tiling.x_strips, false, layer > 0, false, n, products);
+    if (layer == 0 && has_h) publish_stored(smem.barrier<B::kHStored>());
     __syncwarp();
-    if (is_last && has_h && is_first_lane()) barrier_arrive(places.x_done());
-    if (!is_last || (!has_h && !is_end)) tell_ready();
-    SplitCrossEnd<kCrossTile, kEachLeaves>{stream, is_last}.run(products, values, dots, tops);
-    wait_until_taken(true);
+    if (is_last && has_h && is_first_lane()) mbarrier_arrive(smem.barrier<B::kXDone>());
+    if (!is_last || (!has_h && !is_end)) release_to_peer();
+    CrossEpilogue<kCrossTile>{weights, is_last}.run(products, values, dots, tops);
+    wait_until_sent(true);
   }
 
-  // x_0 and the cross layers; the first deep level behind the former, the others behind the latter.
-  // Each kind of level is called from one place: what runs once a tile comes from L2 as code.
-  __device__ void levels(int tile, int n, bool is_end, float (&dots)[2]) {
-    const int num_deep = a.form.num_deep;
+  // x_0 and the cross layers; the first deep layer behind the former, the others behind the latter.
+  // Each kind of layer is called from one place: code that runs once a tile comes from L2.
+  __device__ void layers(int tile, int n, bool is_end, float (&dots)[2]) {
+    const int num_deep = a.tiling.num_deep;
     float products[kCrossTile / 2];
 #pragma unroll 1
-    for (int level = -1;; ++level) {
-      const bool is_first = level < 0;
-      const bool is_last = level + 1 == a.form.num_cross;
+    for (int layer = -1;; ++layer) {
+      const bool is_first = layer < 0;
+      const bool is_last = layer + 1 == a.tiling.num_cross;
       float values[kCrossTile / 2];
       float tops[2] = {};
       if (is_first) {
-        gather_x0<kCrossTile>(inputs, a, tile, forward_split_first(a.form.x_strips, quarter()),
-                              x_count(), values, tops);
-        __syncwarp();                // who had bad ids may have parted
-        if (n == 0) cluster_wait();  // the other block's barriers are there
+        gather_x0<kCrossTile>(inputs, a, tile, first_strip(a.tiling.x_strips, quarter()), x_count(),
+                              values, tops);
+        __syncwarp();                // bad ids may have diverged the warp
+        if (n == 0) cluster_wait();  // the peer's barriers are there
       } else {
-        cross_layer(level, n, is_end, products, values, dots, tops);
+        cross_layer(layer, n, is_end, products, values, dots, tops);
       }
-      if (!is_last) store_quarter<kCrossTile>(values, tops, x_count(), ToShared{place(quarter())});
+      if (!is_last)
+        store_quarter<kCrossTile>(values, tops, x_count(), ToShared{x_address(quarter())});
       if (!is_last || num_deep > 1) tell_written();
       if (!is_first && !is_last) continue;
-      if (is_first) keep_x0<kCrossTile>(values, scratch());  // late: what is stored behind waits
+      if (is_first) keep_x0<kCrossTile>(values, scratch());  // late: stores behind it wait
 #pragma unroll 1
       for (int deep = is_first ? 0 : 1; deep < (is_first ? 1 : num_deep); ++deep)
-        deep_level(deep, n, is_end, dots);
+        deep_layer(deep, n, is_end, dots);
       if (is_last) return;
 #pragma unroll
       for (float& product : products) product = 0.0f;
     }
   }
 
-  // The thread's part of its rows' dots to the block that scores them.
+  // The thread's part of its samples' dots to the CTA that scores them.
   __device__ void send_dots(int n, const float (&dots)[2]) const {
-    if (n > 0) barrier_wait(places.scored(), (n - 1) & 1);
-    const auto block = static_cast<std::uint32_t>(thread.warp / 2);
+    if (n > 0) mbarrier_wait(smem.barrier<B::kScored>(), (n - 1) & 1);
+    const auto cta = static_cast<std::uint32_t>(thread.warp / 2);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      float dot = dots[r];
-      dot += __shfl_xor_sync(0xffffffffu, dot, 1);
-      dot += __shfl_xor_sync(0xffffffffu, dot, 2);
+      const float dot = quad_sum(dots[r]);
       if (thread.lane % 4 == 0)
-        store_in(address_in(places.value(quarter(), (thread.first_row() + 8 * r) % 32), block), dot,
-                 address_in(places.to_score(), block));
+        st_async(mapa(smem.value(quarter(), (thread.first_sample() + 8 * r) % 32), cta), dot,
+                 mapa(smem.barrier<B::kScoreFull>(), cta));
     }
     __syncwarp();
   }
 
-  __device__ void run(const SplitTiles& tiles) {
+  __device__ void run(const Fp16x3TileScheduler& tiles) {
     int n = 0;
 #pragma unroll 1
     for (int tile = tiles.first; tile < tiles.end; tile += tiles.stride, ++n) {
       float dots[2] = {};
-      stream.ring.piece = stream.ring.begin;
-      levels(tile, n, tile + tiles.stride >= tiles.end, dots);
+      weights.ring.stage = weights.ring.begin;
+      layers(tile, n, tile + tiles.stride >= tiles.end, dots);
       send_dots(n, dots);
     }
   }
 };
-
-#endif  // DPIF_HOPPER
 
 }  // namespace dpiframe

@@ -1,17 +1,50 @@
-// From a float32 model with cross layers to the arguments of its one kernel.
+// From a float32 model with cross layers to the arguments of the fused FP16x3 cross kernel.
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <span>
 
 #include "common/check.h"
 #include "kernels/fused/cross_fp16x3/fused_cross_fp16x3.h"
-#include "kernels/fused/weight_layout.h"
 
 namespace dpiframe {
 namespace {
 
-// A level's weights as two float16 each, every row times a power of two.
-struct SplitWeights {
+// The narrowest of the kernel's tiles for a quarter of so many strips; 0: none is wide enough.
+int tile_of(int strips, std::initializer_list<int> tiles) {
+  for (const int tile : tiles)
+    if (strip_count(strips, 0) * kStripColumns <= tile) return tile;
+  return 0;
+}
+
+std::uint32_t source_of(StageSource kind, int offset) {
+  return static_cast<std::uint32_t>(kind) << kSourceBits | static_cast<std::uint32_t>(offset);
+}
+
+// A cross layer's vectors and x_0; `vectors`: where the former begin.
+void append_cross_epilogue(int tile, int vectors, std::vector<WeightStage>& stages) {
+  for (int first = 0; first < tile / kStripColumns; first += kEpilogueStrips) {
+    const int strips = epilogue_strips_end(tile, first) - first;
+    const int bytes = vector_stage_bytes(strips * kStripColumns);
+    stages.push_back({source_of(StageSource::kVectors, vectors), 0, bytes, 0});
+    vectors += bytes;
+    stages.push_back(
+        {source_of(StageSource::kX0, first * kX0StripBytes), 0, strips * kX0StripBytes, 0});
+  }
+}
+
+// h's quarters are where x's of the peer were.
+bool h_has_room(const Fp16x3Tiling& tiling) {
+  for (int layer = 0; layer + 1 < tiling.num_deep; ++layer)
+    for (int quarter = 0; quarter < 4; ++quarter)
+      if (strip_count(tiling.h_strips[layer], quarter) >
+          strip_count(tiling.x_strips, (quarter + 2) % 4))
+        return false;
+  return true;
+}
+
+// A layer's weights as two float16 each, every row times a power of two.
+struct Fp16x3Weights {
   std::vector<std::uint16_t> large;  // [n, k]
   std::vector<std::uint16_t> small;
   std::vector<float> inverses;  // [n]
@@ -25,91 +58,90 @@ std::uint32_t largest_exponent(const float* row, int k) {
   return exponent;
 }
 
-// Of each row of a level.
-std::vector<std::uint32_t> exponents_of(const ForwardLevel& level) {
+// Of each row of a layer.
+std::vector<std::uint32_t> exponents_of(const LinearLayer& layer) {
   std::vector<std::uint32_t> exponents;
-  for (int row = 0; row < level.n; ++row)
+  for (int row = 0; row < layer.n; ++row)
     exponents.push_back(
-        largest_exponent(level.w.data() + static_cast<std::size_t>(row) * level.k, level.k));
+        largest_exponent(layer.w.data() + static_cast<std::size_t>(row) * layer.k, layer.k));
   return exponents;
 }
 
-// As split_kernel (linear_prepare.cu): numbers of 2^(exponent - 127) come into [2^14, 2^15).
-SplitWeights split(const ForwardLevel& level, const std::vector<std::uint32_t>& exponents) {
-  SplitWeights found;
-  found.large.reserve(level.w.size());
-  found.small.reserve(level.w.size());
-  for (int row = 0; row < level.n; ++row) {
-    const float* w = level.w.data() + static_cast<std::size_t>(row) * level.k;
+// As for single products (gemm/prepare_weights.cu): numbers of 2^(exponent - 127) come into
+// [2^14, 2^15).
+Fp16x3Weights split(const LinearLayer& layer, const std::vector<std::uint32_t>& exponents) {
+  Fp16x3Weights found;
+  found.large.reserve(layer.w.size());
+  found.small.reserve(layer.w.size());
+  for (int row = 0; row < layer.n; ++row) {
+    const float* w = layer.w.data() + static_cast<std::size_t>(row) * layer.k;
     const std::uint32_t exponent = exponents[row];
     const auto factor = std::bit_cast<float>((127 + 14 + 127 - exponent) << 23);
     found.inverses.push_back(std::bit_cast<float>((exponent - 14) << 23));
-    for (int c = 0; c < level.k; ++c) {
+    for (int c = 0; c < layer.k; ++c) {
       const float value = w[c] * factor;
-      found.large.push_back(forward_bits(DataType::kHalf, value));
-      found.small.push_back(
-          forward_bits(DataType::kHalf, value - forward_half(found.large.back())));
+      found.large.push_back(to_bits16(DataType::kHalf, value));
+      found.small.push_back(to_bits16(DataType::kHalf, value - from_float16(found.large.back())));
     }
   }
   return found;
 }
 
-// A level's column at `place` of a block's two tiles; -1: none.
-int column_at(const ForwardSplitProduct& product, int n, int block, int place) {
-  const int quarter = block * 2 + place / product.tile;
+// A layer's column at `place` of a CTA's two tiles; -1: none.
+int output_column(const Fp16x3Product& product, int n, int rank, int place) {
+  const int quarter = rank * 2 + place / product.tile;
   const int own = place % product.tile;
-  if (own / kSplitStrip >= forward_split_count(product.out_strips, quarter)) return -1;
-  const int column = forward_split_first(product.out_strips, quarter) * kSplitStrip + own;
+  if (own / kStripColumns >= strip_count(product.out_strips, quarter)) return -1;
+  const int column = first_strip(product.out_strips, quarter) * kStripColumns + own;
   return column < n ? column : -1;
 }
 
-// 16 columns of k for one block: the bits of `values` [n, k].
-void append_piece(const ForwardSplitProduct& product, const ForwardLevel& level, int block,
-                  int strip, const std::vector<std::uint16_t>& values,
-                  std::vector<std::uint16_t>& weights) {
-  for (int chunk = 0; chunk < kSplitStrip; chunk += 8)
+// A k-step for one CTA: the bits of `values` [n, k].
+void append_step(const Fp16x3Product& product, const LinearLayer& layer, int rank, int strip,
+                 const std::vector<std::uint16_t>& values, std::vector<std::uint16_t>& weights) {
+  for (int chunk = 0; chunk < kStripColumns; chunk += 8)
     for (int row = 0; row < 2 * product.tile; ++row) {
-      const int within = row % kSplitStrip;
-      const int place = row - within + forward_split_column(within);
-      const int column = column_at(product, level.n, block, place);
-      const auto* w = values.data() + static_cast<std::size_t>(std::max(column, 0)) * level.k;
+      const int within = row % kStripColumns;
+      const int place = row - within + strip_column(within);
+      const int column = output_column(product, layer.n, rank, place);
+      const auto* w = values.data() + static_cast<std::size_t>(std::max(column, 0)) * layer.k;
       for (int i = chunk; i < chunk + 8; ++i) {
-        const int k = strip * kSplitStrip + forward_split_column(i);
-        weights.push_back(column >= 0 && k < level.k ? w[k] : std::uint16_t{0});
+        const int k = strip * kStripColumns + strip_column(i);
+        weights.push_back(column >= 0 && k < layer.k ? w[k] : std::uint16_t{0});
       }
     }
 }
 
-// One product's weights for one block: the quarters of k that the block made come first.
-void append_weights(const ForwardSplitProduct& product, const ForwardLevel& level, int block,
-                    const SplitWeights& values, std::vector<std::uint16_t>& weights) {
-  for (const int half : {block, 1 - block})
+// One product's weights for one CTA: the quarters of k that it makes come first.
+void append_weights(const Fp16x3Product& product, const LinearLayer& layer, int rank,
+                    const Fp16x3Weights& values, std::vector<std::uint16_t>& weights) {
+  for (const int half : {rank, 1 - rank})
     for (int quarter = 2 * half; quarter < 2 * half + 2; ++quarter)
-      for (int strip = forward_split_first(product.in_strips, quarter);
-           strip < forward_split_first(product.in_strips, quarter + 1); ++strip) {
-        append_piece(product, level, block, strip, values.large, weights);
-        append_piece(product, level, block, strip, values.small, weights);
+      for (int strip = first_strip(product.in_strips, quarter);
+           strip < first_strip(product.in_strips, quarter + 1); ++strip) {
+        append_step(product, layer, rank, strip, values.large, weights);
+        append_step(product, layer, rank, strip, values.small, weights);
       }
 }
 
 // What follows a product, of each of its columns; empty: zeros.
-struct SplitLevelVectors {
+struct LayerVectors {
   std::vector<float> biases;
   std::vector<float> inverses;
   std::vector<float> last;
 };
 
-// For one block, as its pieces have them.
-void append_vectors(const ForwardSplitProduct& product, const SplitLevelVectors& level, int block,
+// For one CTA, as its stages have them.
+void append_vectors(const Fp16x3Product& product, const LayerVectors& layer, int rank,
                     std::vector<float>& vectors) {
-  const auto n = static_cast<int>(level.inverses.size());
-  const int strips = product.tile / kSplitStrip;
+  const auto n = static_cast<int>(layer.inverses.size());
+  const int strips = product.tile / kStripColumns;
   for (int first = 0; first < strips;) {
-    const int end = product.is_cross ? forward_split_strips_end(product.tile, first) : strips;
-    for (const auto* values : {&level.biases, &level.inverses, &level.last})
+    const int end = product.is_cross ? epilogue_strips_end(product.tile, first) : strips;
+    for (const auto* values : {&layer.biases, &layer.inverses, &layer.last})
       for (int group = 0; group < 2; ++group)
-        for (int c = first * kSplitStrip; c < end * kSplitStrip; ++c) {
-          const int column = column_at(product, n, block, group * product.tile + c);
+        for (int c = first * kStripColumns; c < end * kStripColumns; ++c) {
+          const int column = output_column(product, n, rank, group * product.tile + c);
           vectors.push_back(column < 0 || values->empty() ? 0.0f : (*values)[column]);
         }
     first = end;
@@ -120,13 +152,13 @@ void append_vectors(const ForwardSplitProduct& product, const SplitLevelVectors&
 // they go from each layer's powers of two to the next one's, and these may not differ by so much
 // that sums overflow: rows below 2^-kApart of the largest of all layers are split as if they were
 // that large, and lose bits 17 powers of two below it.
-std::vector<std::vector<std::uint32_t>> cross_exponents(const ForwardCrossModel& model) {
+std::vector<std::vector<std::uint32_t>> cross_exponents(const FusedCrossModel& model) {
   constexpr std::uint32_t kApart = 30;
   std::vector<std::vector<std::uint32_t>> found;
   std::vector<std::uint32_t> largest(model.cross.front().n, 0);
-  for (const ForwardLevel& level : model.cross) {
-    found.push_back(exponents_of(level));
-    for (int row = 0; row < level.n; ++row)
+  for (const LinearLayer& layer : model.cross) {
+    found.push_back(exponents_of(layer));
+    for (int row = 0; row < layer.n; ++row)
       largest[row] = std::max(largest[row], found.back()[row]);
   }
   for (std::vector<std::uint32_t>& exponents : found)
@@ -144,42 +176,43 @@ std::vector<float> ratios(const std::vector<std::uint32_t>& from,
   return found;
 }
 
-// For each block, one product behind the other.
-void place_levels(const ForwardCrossModel& model, ForwardSplitPlan& plan) {
+// For each CTA, one product behind the other.
+void pack_layers(const FusedCrossModel& model, FusedCrossFp16x3Plan& plan) {
   const auto exponents = cross_exponents(model);
-  const auto biases = forward_cross_biases(model);
+  const auto biases = summed_cross_biases(model);
   std::vector<std::uint16_t> weights[2];
   std::vector<float> vectors[2];
-  for (const ForwardSplitProduct& product : forward_split_products(plan.arguments.form)) {
-    const auto& levels = product.is_cross ? model.cross : model.deep;
-    const ForwardLevel& level = levels[product.level];
-    const bool is_last = product.level + 1 == static_cast<int>(levels.size());
+  for (const Fp16x3Product& product : fp16x3_products(plan.params.tiling)) {
+    const auto& layers = product.is_cross ? model.cross : model.deep;
+    const LinearLayer& layer = layers[product.layer];
+    const bool is_last = product.layer + 1 == static_cast<int>(layers.size());
     const auto& head = product.is_cross ? model.cross_head : model.deep_head;
-    const SplitWeights values =
-        split(level, product.is_cross ? exponents[product.level] : exponents_of(level));
-    SplitLevelVectors after{product.is_cross ? biases[product.level] : level.bias, values.inverses,
-                            is_last ? head : std::vector<float>{}};
+    const Fp16x3Weights values =
+        split(layer, product.is_cross ? exponents[product.layer] : exponents_of(layer));
+    LayerVectors after{product.is_cross ? biases[product.layer] : layer.bias, values.inverses,
+                       is_last ? head : std::vector<float>{}};
     if (product.is_cross && !is_last)
-      after.last = ratios(exponents[product.level], exponents[product.level + 1]);
-    for (int block = 0; block < 2; ++block) {
-      append_weights(product, level, block, values, weights[block]);
-      append_vectors(product, after, block, vectors[block]);
+      after.last = ratios(exponents[product.layer], exponents[product.layer + 1]);
+    for (int rank = 0; rank < 2; ++rank) {
+      append_weights(product, layer, rank, values, weights[rank]);
+      append_vectors(product, after, rank, vectors[rank]);
     }
   }
-  for (int block = 0; block < 2; ++block) {
-    plan.weights.insert(plan.weights.end(), weights[block].begin(), weights[block].end());
-    plan.vectors.insert(plan.vectors.end(), vectors[block].begin(), vectors[block].end());
+  for (int rank = 0; rank < 2; ++rank) {
+    plan.weights.insert(plan.weights.end(), weights[rank].begin(), weights[rank].end());
+    plan.vectors.insert(plan.vectors.end(), vectors[rank].begin(), vectors[rank].end());
   }
-  plan.arguments.weight_bytes = static_cast<int>(plan.weights.size());  // a half's bytes
-  plan.arguments.vector_floats = static_cast<int>(plan.vectors.size() / 2);
+  plan.params.weight_bytes = static_cast<int>(plan.weights.size());  // a half's bytes
+  plan.params.vector_floats = static_cast<int>(plan.vectors.size() / 2);
 }
 
-// x0's columns in fours, and as many more as a tile of the last quarter's may reach: of these
+// x_0's columns in fours, and as many more as a tile of the last quarter may reach: of these
 // nothing is read, and every id is good.
-std::vector<ForwardSplitPart> parts_of(const ForwardCrossModel& model, int x_strips) {
+std::vector<Fp16x3ColumnGroup> groups_of(const FusedCrossModel& model, int x_strips) {
   constexpr int kColumns = 4;
-  std::vector<ForwardSplitPart> parts(x_strips * kSplitStrip / kColumns, {nullptr, 0, 0, -1, 0});
-  parts.resize(kSplitMaxStrips * kSplitStrip / kColumns, {nullptr, ~0u, 0, -1, 0});
+  std::vector<Fp16x3ColumnGroup> groups(x_strips * kStripColumns / kColumns,
+                                        {nullptr, 0, 0, -1, 0});
+  groups.resize(kMaxStrips * kStripColumns / kColumns, {nullptr, ~0u, 0, -1, 0});
   std::int64_t end = 0;
   for (const DeviceLookupField& field : model.fields) end += field.dim;
   for (const DeviceLookupField& field : model.fields) {
@@ -190,18 +223,18 @@ std::vector<ForwardSplitPart> parts_of(const ForwardCrossModel& model, int x_str
                "a field of dim ", field.dim, " cannot begin at column ", field.out_column, " of ",
                end);
     for (std::int64_t column = 0; column < field.dim; column += kColumns) {
-      ForwardSplitPart& part = parts[(field.out_column + column) / kColumns];
-      DPIF_CHECK(part.table == nullptr, "two fields have column ", field.out_column + column);
-      part = {static_cast<const char*>(field.table) + column * sizeof(float),
-              static_cast<std::uint32_t>(field.rows),
-              static_cast<std::uint32_t>(field.dim * sizeof(float)), field.oov_row, field.ids_row};
+      Fp16x3ColumnGroup& group = groups[(field.out_column + column) / kColumns];
+      DPIF_CHECK(group.table == nullptr, "two fields have column ", field.out_column + column);
+      group = {static_cast<const char*>(field.table) + column * sizeof(float),
+               static_cast<std::uint32_t>(field.rows),
+               static_cast<std::uint32_t>(field.dim * sizeof(float)), field.oov_row, field.ids_row};
     }
   }
-  return parts;
+  return groups;
 }
 
-std::vector<ForwardSplitField> fields_of(const ForwardCrossModel& model) {
-  std::vector<ForwardSplitField> fields;
+std::vector<Fp16x3Field> fields_of(const FusedCrossModel& model) {
+  std::vector<Fp16x3Field> fields;
   for (const DeviceLookupField& field : model.fields)
     fields.push_back({field.wide, field.oov_row, static_cast<std::uint32_t>(field.rows),
                       static_cast<std::int32_t>(field.ids_row),
@@ -212,33 +245,128 @@ std::vector<ForwardSplitField> fields_of(const ForwardCrossModel& model) {
 
 }  // namespace
 
-ForwardSplitForm forward_split_form_of(const ForwardCrossModel& model) {
-  const ForwardCrossShape shape = forward_cross_shape(model);
-  const ForwardSplitForm form = forward_split_form(
-      {shape.dims, shape.num_cross, shape.columns, shape.num_ids, shape.most_rows});
-  DPIF_CHECK(form.num_cross > 0, "the model does not fit one kernel");
-  return form;
+std::vector<Fp16x3Product> fp16x3_products(const Fp16x3Tiling& tiling) {
+  std::vector<Fp16x3Product> products;
+  const auto deep = [&](int layer) {
+    const int in_strips = layer == 0 ? tiling.x_strips : tiling.h_strips[layer - 1];
+    products.push_back({false, layer, tiling.deep_tile, in_strips, tiling.h_strips[layer]});
+  };
+  deep(0);
+  for (int layer = 0; layer < tiling.num_cross; ++layer)
+    products.push_back({true, layer, tiling.cross_tile, tiling.x_strips, tiling.x_strips});
+  for (int layer = 1; layer < tiling.num_deep; ++layer) deep(layer);
+  return products;
 }
 
-ForwardSplitPlan plan_forward_split(const ForwardCrossModel& model) {
-  ForwardSplitPlan plan{};
-  ForwardSplitArguments& a = plan.arguments;
-  a.form = forward_split_form_of(model);
-  check_forward_cross(model);
-  a.shared = forward_split_shared(a.form);
+std::vector<WeightStage> fused_cross_fp16x3_stages(const Fp16x3Tiling& tiling) {
+  std::vector<WeightStage> stages;
+  int weights = 0;
+  int vectors = 0;
+  for (const Fp16x3Product& product : fp16x3_products(tiling)) {
+    const int parts = parts_a_stage(product.tile);
+    const int bytes = parts * weight_part_bytes(product.tile);
+    for (int i = 0; i < 2 * product.in_strips / parts; ++i, weights += bytes)
+      stages.push_back({source_of(StageSource::kWeights, weights), 0, bytes, 0});
+    const int vector_bytes = vector_stage_bytes(product.tile);
+    if (product.is_cross)
+      append_cross_epilogue(product.tile, vectors, stages);
+    else
+      stages.push_back({source_of(StageSource::kVectors, vectors), 0, vector_bytes, 0});
+    vectors += vector_bytes;
+  }
+  place_in_ring(stages, fused_cross_fp16x3_smem(tiling).ring_bytes);
+  return stages;
+}
+
+FusedCrossFp16x3SmemLayout fused_cross_fp16x3_smem(const Fp16x3Tiling& tiling) {
+  FusedCrossFp16x3SmemLayout s{};
+  s.ring = quarter_offset(tiling.x_strips, 4);
+  s.barriers = kMaxSmemBytes - kMbarrierBytes<FusedCrossFp16x3Barriers::kPeerHStored>;
+  s.values = s.barriers - 4 * 32 * 4;
+  s.ring_bytes = s.values - s.ring;
+  s.bytes = kMaxSmemBytes;
+  return s;
+}
+
+Fp16x3Tiling fused_cross_fp16x3_tiling(const FusedCrossShape& shape) {
+  constexpr int kFewestStages = 4;
+  std::int64_t columns = 0;
+  for (const std::int64_t dim : shape.dims) {
+    if (dim < 0 || dim > 4 * 160 || dim % 4 != 0) return {};
+    columns += dim;
+  }
+  const auto num_deep = static_cast<int>(shape.widths.size());
+  const bool is_counted = shape.num_cross >= 1 && shape.num_cross <= kMaxLayers && num_deep >= 1 &&
+                          num_deep <= kMaxLayers;
+  if (!is_counted || columns < 4 * kStripColumns || columns > 4 * 160 ||
+      shape.num_ids > kMaxIdsRows || shape.most_rows >= std::int64_t{1} << 32)
+    return {};
+  Fp16x3Tiling tiling{};
+  tiling.x_strips = static_cast<int>((columns + kStripColumns - 1) / kStripColumns);
+  tiling.num_cross = shape.num_cross;
+  tiling.num_deep = num_deep;
+  tiling.cross_tile = tile_of(tiling.x_strips, {112, 160});
+  int most = 0;
+  for (int layer = 0; layer < num_deep; ++layer) {
+    if (shape.widths[layer] < 1 || shape.widths[layer] > 512) return {};
+    tiling.h_strips[layer] = (shape.widths[layer] + kStripColumns - 1) / kStripColumns;
+    most = std::max(most, tiling.h_strips[layer]);
+  }
+  tiling.deep_tile = tile_of(most, {112, 128});
+  const bool fits =
+      tiling.cross_tile > 0 && tiling.deep_tile > 0 && h_has_room(tiling) &&
+      fused_cross_fp16x3_smem(tiling).ring_bytes >=
+          kFewestStages *
+              std::max(weight_part_bytes(tiling.cross_tile) * parts_a_stage(tiling.cross_tile),
+                       weight_part_bytes(tiling.deep_tile) * parts_a_stage(tiling.deep_tile));
+  return fits ? tiling : Fp16x3Tiling{};
+}
+
+FusedCrossFp16x3Plan plan_fused_cross_fp16x3(const FusedCrossModel& model) {
+  FusedCrossFp16x3Plan plan{};
+  FusedCrossFp16x3Params& a = plan.params;
+  a.tiling = fused_cross_fp16x3_tiling(fused_cross_shape(model));
+  DPIF_CHECK(a.tiling.num_cross > 0, "the model does not fit one kernel");
+  check_fused_cross(model);
+  a.smem = fused_cross_fp16x3_smem(a.tiling);
   a.report = model.report;
   a.num_report = model.num_report;
   a.num_fields = static_cast<int>(model.fields.size());
-  a.scratch_bytes = forward_split_scratch_bytes(a.form);
+  a.scratch_bytes = fused_cross_fp16x3_scratch_bytes(a.tiling);
   a.bias = model.bias;
-  plan.parts = parts_of(model, a.form.x_strips);
-  for (std::size_t i = 0; i < plan.parts.size(); ++i)
-    a.ids_rows[i] = static_cast<std::uint16_t>(plan.parts[i].ids_row);
+  plan.groups = groups_of(model, a.tiling.x_strips);
+  for (std::size_t i = 0; i < plan.groups.size(); ++i)
+    a.ids_rows[i] = static_cast<std::uint16_t>(plan.groups[i].ids_row);
   plan.fields = fields_of(model);
-  place_levels(model, plan);
-  plan.pieces = forward_split_pieces(a.form);
-  a.num_pieces = static_cast<int>(plan.pieces.size());
+  pack_layers(model, plan);
+  plan.stages = fused_cross_fp16x3_stages(a.tiling);
+  a.num_stages = static_cast<int>(plan.stages.size());
   return plan;
+}
+
+std::shared_ptr<FusedCrossFp16x3> make_fused_cross_fp16x3(const FusedCrossModel& model,
+                                                          int multiprocessors,
+                                                          std::span<std::byte> scratch) {
+  const int ctas = multiprocessors / 2 * 2;
+  const int scratch_bytes =
+      fused_cross_fp16x3_scratch_bytes(fused_cross_fp16x3_tiling(fused_cross_shape(model)));
+  if (ctas == 0 || static_cast<std::size_t>(ctas) * scratch_bytes > scratch.size()) return nullptr;
+  FusedCrossFp16x3Plan plan = plan_fused_cross_fp16x3(model);
+  const std::vector<unsigned> tickets{0};
+  DeviceArrays memory({std::as_bytes(std::span(plan.weights)),
+                       std::as_bytes(std::span(plan.vectors)),
+                       std::as_bytes(std::span(plan.groups)), std::as_bytes(std::span(plan.fields)),
+                       std::as_bytes(std::span(plan.stages)), std::as_bytes(std::span(tickets))});
+  FusedCrossFp16x3Params& a = plan.params;
+  a.weights = memory.at(0);
+  a.vectors = static_cast<const float*>(memory.at(1));
+  a.groups = static_cast<const Fp16x3ColumnGroup*>(memory.at(2));
+  a.fields = static_cast<const Fp16x3Field*>(memory.at(3));
+  a.stages = static_cast<const WeightStage*>(memory.at(4));
+  a.tickets = static_cast<unsigned*>(memory.at(5));
+  a.scratch = reinterpret_cast<char*>(scratch.data());
+  return std::make_shared<FusedCrossFp16x3>(fused_cross_fp16x3_kernel(a), a, std::move(memory),
+                                            ctas);
 }
 
 }  // namespace dpiframe

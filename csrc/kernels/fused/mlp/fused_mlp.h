@@ -1,77 +1,68 @@
-// A whole model in one kernel: lookup, FM, wide sum, products and scores of 64 rows by a cluster of
-// two blocks, for 16-bit types on Hopper.
+// The fused MLP kernel: lookup, FM, wide sum, MLP and scores of 64 samples by a cluster of two
+// CTAs, for 16-bit types on Hopper (WDL, DeepFM, DCN).
 //
-//   x0       = the rows of all tables, as multi_table_lookup makes them
-//   h_0      = max(x0 w_0^T + bias_0, 0), h_l = max(h_{l-1} w_l^T + bias_l, 0)
+//   x_0      = the embedding rows of all fields, as multi_table_lookup makes them
+//   h_0      = max(x_0 w_0^T + bias_0, 0), h_l = max(h_{l-1} w_l^T + bias_l, 0)
 //   extras   = further columns of the first product, without ReLU: the dots d_i of a collapsed
 //              cross network and its part c of the head (lowering/collapse_cross_v1.py)
 //   logit    = bias + head . h_last + wide + fm + alpha c, alpha = 1, then alpha (1 + d_i) +
 //   shift_i
 //
-// Why one kernel: at a few thousand rows a launch for each step costs as much as the step.
+// For at a few thousand samples a launch for each step takes as long as the step.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "common/precision.h"
-#include "cuda/device_buffer.h"
-#include "kernels/batch_memory.h"
 #include "kernels/embedding/multi_table_lookup_cuda.h"
-#include "kernels/fused/gather_plan.h"
-#include "kernels/fused/mlp/kernel.h"
+#include "kernels/fused/device_kernel.h"
 #include "kernels/fused/mlp/smem_layout.h"
+#include "kernels/fused/plan.h"
 
 namespace dpiframe {
 
-// A product and its ReLU.
-struct ForwardLevel {
-  int n;                    // the first level: extras come last
-  int k;                    // columns of x0, or the n of the level before without its extras
-  std::vector<float> w;     // [n, k]
-  std::vector<float> bias;  // [n] or empty
-};
-
-struct ForwardModel {
-  std::vector<DeviceLookupField> fields;  // out_column: a column of x0
+struct FusedMlpModel {
+  std::vector<DeviceLookupField> fields;  // out_column: a column of x_0
   std::int64_t num_ids;                   // rows of a batch's ids
-  std::vector<ForwardLevel> levels;
+  std::vector<LinearLayer> layers;        // the first layer's extras come last
   std::vector<float> shifts;  // of the cross network: as many extras, and one more for c
   bool has_cross;
-  std::vector<float> head;  // [n of the last level, without extras]
+  std::vector<float> head;  // [n of the last layer, without extras]
   float bias;
-  std::int64_t report;  // place of the lookup's counters in the batch's report
+  std::int64_t report;  // the lookup's counters in the batch's report
   int num_report;       // counters of the whole batch
 };
 
-// What a model's launches have in common, but for its place in device memory.
-struct ForwardPlan {
-  ForwardArguments arguments;
+// What decides whether a model fits.
+struct FusedMlpShape {
+  std::vector<std::int64_t> dims;  // of the lookup's fields
+  std::vector<int> widths;         // of the layers, without extras
+  int num_shifts;
+  bool has_cross;
+  int num_fm;              // FM's sums
+  std::int64_t num_ids;    // rows of a batch's ids
+  std::int64_t most_rows;  // of a table
+};
+bool fused_mlp_fits(const FusedMlpShape& shape);
+
+// What the kernel reads, but for where it is in device memory.
+struct FusedMlpPlan {
+  FusedMlpParams params;
   std::vector<std::uint16_t> weights;
   std::vector<float> vectors;
-  ForwardLookup lookup;
+  GatherPlan gather;
 };
 
 // Pure. std::invalid_argument where the model does not fit.
-ForwardPlan plan_forward(const ForwardModel& model, DataType type);
+FusedMlpPlan plan_fused_mlp(const FusedMlpModel& model, DataType type);
 
-// The model on the device that is current when this is made.
-class DeviceForward {
- public:
-  DeviceForward(const ForwardModel& model, DataType type);
+// kernel.cu. type: half or bfloat16.
+FusedKernel fused_mlp_kernel(DataType type, const FusedMlpParams& params);
 
-  // Enqueues the scores of the first `rows` rows or as many as the batch has; never synchronises,
-  // never allocates, may be captured in a graph. One launch; not for two streams at a time.
-  void run(std::int64_t rows, const BatchMemory& inputs, cudaStream_t stream) const;
-
-  std::size_t bytes() const { return memory_.bytes(); }
-
- private:
-  DeviceArrays memory_;
-  ForwardArguments arguments_;
-  ForwardKernel kernel_;
-};
+using FusedMlp = DeviceFusedKernel<FusedMlpParams>;
+// On the current device.
+std::shared_ptr<FusedMlp> make_fused_mlp(const FusedMlpModel& model, DataType type);
 
 }  // namespace dpiframe

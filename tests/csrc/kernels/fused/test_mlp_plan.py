@@ -1,4 +1,4 @@
-"""The one-kernel forward pass on the host: limits, and packed weights walked as the kernel does."""
+"""The fused MLP kernel on the host: limits, and packed weights walked as the kernel does."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ pytestmark = pytest.mark.skipif(
     not _core.build_info()["cuda"], reason="needs a build with CUDA, though no GPU"
 )
 ROWS = 5
-# dims of the fields, columns of the levels, dots of a cross network, FM
+# dims of the fields, columns of the layers, dots of a cross network, FM
 SHAPES = {
-    "one level": ((16, 16, 16, 16), (32,), 0, False),
+    "one layer": ((16, 16, 16, 16), (32,), 0, False),
     "odd dims": ((8, 16, 32, 64, 8, 24, 16), (128, 72, 40), 2, False),
     "a wide part only": ((16, 0, 8, 16), (33, 5), 1, False),
     "fm": ((8,) * 7, (200,), 0, True),
-    "four levels": ((16,) * 7, (500, 300, 512, 33), 3, False),
+    "four layers": ((16,) * 7, (500, 300, 512, 33), 3, False),
     "fm and cross": ((16,) * 6, (300, 200, 100), 2, True),
     "criteo": ((16,) * 39, (400, 400, 400), 3, False),
 }
@@ -40,11 +40,11 @@ class Case:
         rng = np.random.default_rng(len(name))
         num_extras = self.num_dots + 1 if self.num_dots else 0
         self.x_width = k = sum(self.dims)
-        self.levels: list[tuple[np.ndarray, np.ndarray]] = []
+        self.layers: list[tuple[np.ndarray, np.ndarray]] = []
         for i, n in enumerate(self.columns):
             rows = n + (num_extras if i == 0 else 0)
             w = rng.integers(-3, 4, (rows, k)).astype(np.float32)
-            self.levels.append((w, rng.integers(-9, 10, rows).astype(np.float32)))
+            self.layers.append((w, rng.integers(-9, 10, rows).astype(np.float32)))
             k = n
         self.head = rng.integers(-3, 4, k).astype(np.float32)
         self.x = rng.integers(-3, 4, (ROWS, self.x_width)).astype(np.float64)
@@ -54,8 +54,8 @@ class Case:
             for f, d in enumerate(self.dims)
         ]
         shifts = [0.5] * self.num_dots
-        model = _core.ForwardModel(
-            self.levels, shifts, self.num_dots > 0, self.head, 0.25, len(self.dims)
+        model = _core.FusedMlpModel(
+            self.layers, shifts, self.num_dots > 0, self.head, 0.25, len(self.dims)
         )
         self.plan = model.plan(slots, precision)
         self.weights = as_numbers(self.plan["weights"], precision)
@@ -63,7 +63,7 @@ class Case:
     def expected(self) -> tuple[np.ndarray, np.ndarray]:
         """The head's dot [B], and the extras [B, dots + c + FM's sums]."""
         x, extras = self.x, np.empty((ROWS, 0))
-        for i, (w, bias) in enumerate(self.levels):
+        for i, (w, bias) in enumerate(self.layers):
             y = x @ w.T + bias
             extras = y[:, self.columns[0] :] if i == 0 else extras
             x = np.maximum(y[:, : self.columns[i]], 0)
@@ -73,34 +73,34 @@ class Case:
         return x @ self.head, extras
 
     def walked(self) -> tuple[np.ndarray, np.ndarray]:
-        """The same by the plan's weights, in the order in which the two blocks read them."""
+        """The same by the plan's weights, in the order in which the two ctas read them."""
         plan, tile = self.plan, self.plan["tile"]
-        vectors = plan["vectors"].reshape(2, len(self.levels) + 1, 2 * tile)
+        vectors = plan["vectors"].reshape(2, len(self.layers) + 1, 2 * tile)
         columns = np.array(plan["x_columns"])[:, None] + np.arange(8)
         inside = np.repeat(np.array(plan["x_columns"]) >= 0, 8)
         acts = np.where(inside, self.x[:, np.where(inside, columns.ravel(), 0)], 0.0)
-        halves = plan["chunks"]
+        halves = plan["x_chunks"]
         at, size = [0, len(self.weights) // 2], 2 * tile * 8
         extras = np.full((ROWS, plan["first_extra"][4]), np.nan)
-        for level in range(len(self.levels)):
+        for layer in range(len(self.layers)):
             made = []
-            for block in range(2):
-                sums = np.zeros((ROWS, 2 * tile)) + vectors[block, level]
-                for half in (block, 1 - block):
+            for cta in range(2):
+                sums = np.zeros((ROWS, 2 * tile)) + vectors[cta, layer]
+                for half in (cta, 1 - cta):
                     for chunk in range(half * halves[0], half * halves[0] + halves[half]):
-                        w = self.weights[at[block] :][:size].reshape(2 * tile, 8)
+                        w = self.weights[at[cta] :][:size].reshape(2 * tile, 8)
                         sums += acts[:, 8 * chunk :][:, :8] @ w.T
-                        at[block] += size
+                        at[cta] += size
                 made.append(sums)
             sums = np.concatenate(made, 1)
-            if level == 0:
+            if layer == 0:
                 self.take_extras(sums, extras)
             acts, halves = np.maximum(sums, 0), [2 * tile // 8] * 2
         assert at == [len(self.weights) // 2, len(self.weights)]
         return acts @ vectors[:, -1].ravel(), extras
 
     def take_extras(self, sums: np.ndarray, extras: np.ndarray) -> None:
-        """Behind each quarter's own columns, which are zeros for the next level."""
+        """Behind each quarter's own columns, which are zeros for the next layer."""
         n, first, tile = self.columns[0], self.plan["first_extra"], self.plan["tile"]
         for quarter in range(4):
             start = quarter * tile + n * (quarter + 1) // 4 - n * quarter // 4
@@ -143,13 +143,13 @@ def test_packed_weights_give_the_products(name, precision):
     ],
 )
 def test_limits(last_that_fits, first_that_does_not):
-    assert _core.forward_fits(**{**CRITEO, **last_that_fits})
-    assert not _core.forward_fits(**{**CRITEO, **first_that_does_not})
+    assert _core.fused_mlp_fits(**{**CRITEO, **last_that_fits})
+    assert not _core.fused_mlp_fits(**{**CRITEO, **first_that_does_not})
 
 
 def test_a_model_beyond_the_limits_has_no_plan():
     w = np.zeros((600, 32), np.float32)
-    model = _core.ForwardModel([(w, None)], [], False, np.zeros(600, np.float32), 0.0, 2)
+    model = _core.FusedMlpModel([(w, None)], [], False, np.zeros(600, np.float32), 0.0, 2)
     slots = [_core.CudaSlot(f, 0, -1, 10, 16, 16 * f, -1, False) for f in range(2)]
     with pytest.raises(ValueError, match="does not fit one kernel"):
         model.plan(slots, "fp16")
@@ -157,7 +157,7 @@ def test_a_model_beyond_the_limits_has_no_plan():
 
 def test_a_batch_of_one_wave():
     """Every cluster has two multiprocessors of its own; only Hopper has the kernel."""
-    assert _core.forward_max_rows(9, 132) == 4096
-    assert _core.forward_max_rows(9, 114) == 57 * 64
-    assert _core.forward_max_rows(8, 108) == 0
-    assert _core.forward_max_rows(10, 148) == 0
+    assert _core.fused_wave_samples(9, 132) == 4096
+    assert _core.fused_wave_samples(9, 114) == 57 * 64
+    assert _core.fused_wave_samples(8, 108) == 0
+    assert _core.fused_wave_samples(10, 148) == 0

@@ -1,0 +1,30 @@
+// Registers: how many a warpgroup's threads have, and what the compiler may do with them.
+#pragma once
+
+#include <cstdint>
+
+namespace dpiframe {
+
+// setmaxnreg, by all warps of a warpgroup.
+template <int kCount>
+__device__ void warpgroup_reg_alloc() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+template <int kCount>
+__device__ void warpgroup_reg_dealloc() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+
+// A value that the compiler keeps in a register, and does not work out again at each use.
+__device__ inline std::uint32_t keep_in_register(std::uint32_t value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+// To the compiler these have values: the first wgmma of a product overwrites them.
+template <int kCount>
+__device__ void leave_unset(float (&sums)[kCount]) {
+#pragma unroll
+  for (float& sum : sums) asm volatile("" : "=f"(sum));
+}
+
+}  // namespace dpiframe
