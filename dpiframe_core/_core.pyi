@@ -431,7 +431,7 @@ def fused_mlp_fits(
     """
 
 def fused_wave_samples(compute_capability_major: int, multiprocessors: int) -> int:
-    """The largest batch of the kernels for small batches on such a GPU; 0: it has no such kernel."""
+    """The largest batch of the kernels for small batches on such a GPU; 0: it has none."""
 
 @type_check_only
 class FusedMlpPlan(TypedDict):
@@ -520,7 +520,9 @@ def fused_cross_fp16x3_fits(
 
 @type_check_only
 class FusedCrossFp16x3Plan(TypedDict):
-    """csrc/kernels/fused/cross_fp16x3/smem_layout.h has the terms. Groups and fields: address of a table, rows, bytes of a row, oov row (-1: none), row of the ids."""
+    """csrc/kernels/fused/cross_fp16x3/smem_layout.h has the terms. Groups and fields: address of a
+    table, rows, bytes of a row, oov row (-1: none), row of the ids.
+    """
 
     weights: NDArray[np.uint16]
     vectors: NDArray[np.float32]

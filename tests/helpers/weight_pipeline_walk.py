@@ -1,9 +1,9 @@
-"""How a cta of the fused FP16x3 cross kernel streams, walked on the host.
+"""The weight pipeline of a CTA of the fused FP16x3 cross kernel, walked on the host.
 
-A few threads fill a ring of shared memory stage by stage (produce_stages of weight_pipeline.cuh), eight
-warps use it (Fp16x3WeightConsumer, CrossEpilogue). What comes next is drawn by chance, and copies come at
-any time, so that whatever is not kept in order by a barrier comes in the wrong order in some draw.
-What ctas send each other does not wait for the ring, and is left out.
+A few producer threads fill a ring of shared memory stage by stage (produce_stages of
+weight_pipeline.cuh), eight consumer warps use it (Fp16x3WeightConsumer, CrossEpilogue). What comes
+next is drawn by chance, and copies come at any time, so that whatever no barrier orders comes in
+the wrong order in some draw. What CTAs send each other does not wait for the ring, and is left out.
 """
 
 from __future__ import annotations
