@@ -41,6 +41,12 @@ def shared_data() -> Path:
 
 
 @pytest.fixture(scope="session")
+def shared_faults() -> Path:
+    """The folder with files that once did harm."""
+    return _shared("faults")
+
+
+@pytest.fixture(scope="session")
 def shared_reference() -> Path:
     """The folder with weights and logits that other libraries made."""
     return _shared("reference")

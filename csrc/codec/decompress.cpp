@@ -64,6 +64,18 @@ bool can_decompress(Codec codec) {
   return false;
 }
 
+std::int64_t most_decompressed(Codec codec, std::int64_t compressed_bytes) {
+  switch (codec) {
+    case Codec::kNone:
+      return compressed_bytes;
+    case Codec::kSnappy:
+      return compressed_bytes * 22;  // three bytes copy 64 at most
+    case Codec::kZstd:
+      return compressed_bytes * (32 << 10);  // a block takes four bytes and gives 128 KiB at most
+  }
+  return 0;
+}
+
 void decompress(Codec codec, Bytes compressed, std::span<std::uint8_t> out) {
   if (codec == Codec::kZstd) return decompress_zstd(compressed, out);
   if (codec == Codec::kSnappy) return decompress_snappy(compressed, out);

@@ -11,6 +11,9 @@ enum class Codec : std::int32_t { kNone = 0, kSnappy = 1, kZstd = 6 };
 
 bool can_decompress(Codec codec);
 
+// The most bytes that so many compressed ones can give.
+std::int64_t most_decompressed(Codec codec, std::int64_t compressed_bytes);
+
 // Fills `out` to its end; throws std::invalid_argument where `compressed` does not give exactly
 // that.
 void decompress(Codec codec, Bytes compressed, std::span<std::uint8_t> out);

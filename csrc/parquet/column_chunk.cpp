@@ -48,12 +48,18 @@ void ColumnChunkReader<Number>::read(Bytes chunk, Codec codec, bool optional,
     if (page.type == PageType::kDictionary) {
       read_dictionary(page, stored);
     } else if (page.type == PageType::kData || page.type == PageType::kDataV2) {
-      DPIF_CHECK(page.num_values >= 0 && page.num_values <= static_cast<std::int64_t>(out.size()),
-                 "a page of ", page.num_values, " values where ", out.size(), " are left");
-      read_data(page, stored, out.first(page.num_values));
+      DPIF_CHECK(page.num_values <= static_cast<std::int64_t>(out.size()), "a page of ",
+                 page.num_values, " values where ", out.size(), " are left");
+      if (page.num_values > 0) read_data(page, stored, out.first(page.num_values));
       out = out.subspan(page.num_values);
     }
   }
+}
+
+template <class Number>
+void ColumnChunkReader<Number>::trim() {
+  page_.trim();
+  if (dictionary_.capacity() * sizeof(Number) > kKeptBytes) dictionary_ = {};
 }
 
 template <class Number>
@@ -62,9 +68,8 @@ void ColumnChunkReader<Number>::read_dictionary(const PageHeader& page, Bytes st
   DPIF_CHECK(page.encoding == Encoding::kPlain || page.encoding == Encoding::kPlainDictionary,
              "a dictionary of encoding ", static_cast<int>(page.encoding));
   constexpr std::int64_t kNumberBytes = sizeof(Number);
-  DPIF_CHECK(page.num_values >= 0 && page.num_values <= page.uncompressed_bytes / kNumberBytes,
-             "a dictionary of ", page.num_values, " numbers has only ", page.uncompressed_bytes,
-             " bytes");
+  DPIF_CHECK(page.num_values <= page.uncompressed_bytes / kNumberBytes, "a dictionary of ",
+             page.num_values, " numbers has only ", page.uncompressed_bytes, " bytes");
   const Bytes values = uncompressed(stored, page.uncompressed_bytes, true);
   dictionary_.resize(page.num_values);
   check_plain(values, std::span<Number>(dictionary_));
@@ -111,6 +116,7 @@ Bytes ColumnChunkReader<Number>::uncompressed(Bytes stored, std::int64_t size, b
                " bytes that is not compressed should have ", size);
     return stored;
   }
+  check_ratio(codec_, static_cast<std::int64_t>(stored.size()), size);
   const std::span<std::uint8_t> page = page_.take(size + kPagePadding).first(size);
   // An empty page of version 2 may be stored as nothing at all.
   if (size > 0 || !stored.empty()) decompress(codec_, stored, page);

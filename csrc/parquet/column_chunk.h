@@ -11,15 +11,23 @@
 
 namespace dpiframe::parquet {
 
-// Memory that only grows, not set to anything.
+// A thread's scratch memory above this size is given back after a row group: few pages and chunks
+// are larger, and one that is must not keep its memory for the life of the thread.
+constexpr std::size_t kKeptBytes = 64 << 20;
+
+// Memory that only grows until `trim`, not set to anything.
 class ScratchBytes {
  public:
   std::span<std::uint8_t> take(std::size_t size) {
     if (size > room_) {
+      *this = {};
       data_ = std::make_unique_for_overwrite<std::uint8_t[]>(size);
       room_ = size;
     }
     return {data_.get(), size};
+  }
+  void trim() {
+    if (room_ > kKeptBytes) *this = {};
   }
 
  private:
@@ -36,6 +44,8 @@ class ColumnChunkReader {
   // readable. Throws std::invalid_argument where it is corrupt, holds nulls or an encoding that is
   // not known here.
   void read(Bytes chunk, Codec codec, bool optional, std::span<Number> out);
+  // Gives memory back of which there is more than usual.
+  void trim();
 
  private:
   void read_dictionary(const PageHeader& page, Bytes stored);

@@ -14,9 +14,6 @@ namespace {
 constexpr std::int64_t kAlignment = 16;   // of a decompressed page
 constexpr std::int64_t kBehindPage = 16;  // bytes that may be read
 
-// More than any way of writing numbers takes: a header that lies would ask for the GPU's memory.
-constexpr std::int64_t kMostOfValue = 16, kMostBeside = 4096;
-
 // A chunk, and where it goes.
 struct UnitChunk {
   const ColumnChunk* chunk;
@@ -134,9 +131,9 @@ class PageLister {
       if (header.type == PageType::kDictionary) {
         add_dictionary(header, at);
       } else if (header.type == PageType::kData || header.type == PageType::kDataV2) {
-        DPIF_CHECK(header.num_values >= 0 && header.num_values <= stop - row, "a page of ",
-                   header.num_values, " values where ", stop - row, " are left");
-        add_data(header, at, row);
+        DPIF_CHECK(header.num_values <= stop - row, "a page of ", header.num_values,
+                   " values where ", stop - row, " are left");
+        if (header.num_values > 0) add_data(header, at, row);
         row += header.num_values;
       }
       at += header.bytes;
@@ -180,12 +177,9 @@ class PageLister {
 
   Page page_of(const PageHeader& header, std::int64_t at, std::int64_t row,
                std::int64_t values) const {
-    DPIF_CHECK(values >= 0, "a page of ", values, " values");
     DPIF_CHECK(std::max({header.bytes, header.uncompressed_bytes, values}) <= kMaxPageSize,
                "a page of ", header.bytes, " bytes, unpacked ", header.uncompressed_bytes, ", and ",
                values, " values; only up to ", kMaxPageSize, " can be unpacked on a GPU");
-    DPIF_CHECK(header.uncompressed_bytes <= kMostOfValue * values + kMostBeside, "a page of ",
-               values, " values that unpacks to ", header.uncompressed_bytes, " bytes");
     Page page{};
     page.compressed_at = at;
     page.row = row;
@@ -209,8 +203,8 @@ class PageLister {
   }
 
   void check_numbers(const Page& page, std::int64_t count) const {
-    DPIF_CHECK(count >= 0 && count <= page.uncompressed_bytes / found_.number_bytes, "a page of ",
-               count, " numbers has only ", page.uncompressed_bytes, " bytes");
+    DPIF_CHECK(count <= page.uncompressed_bytes / found_.number_bytes, "a page of ", count,
+               " numbers has only ", page.uncompressed_bytes, " bytes");
   }
 
   void take(Page& page, bool compressed) {
@@ -222,6 +216,7 @@ class PageLister {
                page.uncompressed_bytes);
     DPIF_CHECK(found_.pages.size() < INT32_MAX, "too many pages");
     if (page.compressed) {
+      check_ratio(chunk_->chunk->codec, page.compressed_bytes, page.uncompressed_bytes);
       page.uncompressed_at = found_.uncompressed_bytes;
       const std::int64_t room = page.uncompressed_bytes + kBehindPage;
       found_.uncompressed_bytes += (room + kAlignment - 1) / kAlignment * kAlignment;

@@ -77,15 +77,18 @@ class CompactReader {
     }
   }
 
+  // The number of entries of the list that comes next. It may be a lie up to the bytes left.
+  std::uint64_t list_size() const {
+    CompactReader ahead(bytes_, at_);
+    return ahead.read_list_head().size;
+  }
+
   // Calls visit(type) for each entry of a list.
   template <class Visit>
   void list(Visit visit) {
     const Nested nested(*this);
-    const std::uint8_t head = byte();
-    const std::uint64_t size = head >> 4 == 0xf ? varint() : head >> 4;
-    // An entry has a byte at least, so that a size made up does not keep us here for ever.
-    DPIF_CHECK(size <= bytes_.size() - at_, "cut off in a list of a header");
-    for (std::uint64_t i = 0; i < size; ++i) visit(static_cast<Type>(head & 0xf));
+    const ListHead head = read_list_head();
+    for (std::uint64_t i = 0; i < head.size; ++i) visit(head.type);
   }
 
   void skip(Type type);
@@ -100,6 +103,18 @@ class CompactReader {
     ~Nested() { --reader.depth_; }
     CompactReader& reader;
   };
+
+  struct ListHead {
+    Type type;
+    std::uint64_t size;
+  };
+  ListHead read_list_head() {
+    const std::uint8_t head = byte();
+    const std::uint64_t size = head >> 4 == 0xf ? varint() : head >> 4;
+    // An entry has a byte at least, so that a size made up does not keep us here for ever.
+    DPIF_CHECK(size <= bytes_.size() - at_, "cut off in a list of a header");
+    return {static_cast<Type>(head & 0xf), size};
+  }
 
   void skip_bytes(std::size_t count) {
     DPIF_CHECK(count <= bytes_.size() - at_, "cut off in a header");

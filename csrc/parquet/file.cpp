@@ -40,8 +40,9 @@ Footer read_footer(const FileBytes& file) {
     file.read(file.size() - std::ssize(end), end);
   }
   end.resize(end.size() - kTail);
+  end.erase(end.begin(), end.end() - length);
   try {
-    return parse_footer({end.end() - length, end.end()});
+    return parse_footer(std::move(end));
   } catch (const std::invalid_argument& error) {
     DPIF_CHECK(false, "its footer cannot be read: ", error.what());
     throw;
@@ -61,6 +62,8 @@ struct Readers {
   ScratchBytes file;
   ColumnChunkReader<std::int32_t> narrow;
   ColumnChunkReader<std::int64_t> wide;
+
+  void trim() { file.trim(), narrow.trim(), wide.trim(); }
 };
 
 template <class Number>
@@ -89,6 +92,9 @@ void decode_all(Readers& readers, Bytes bytes, std::int64_t begin,
 // Reads the chunks of one row group.
 void read_group(const FileBytes& file, std::vector<ChunkTarget> chunks, std::int64_t rows) {
   thread_local Readers readers;
+  struct Trim {
+    ~Trim() { readers.trim(); }
+  } const at_the_end;  // also where a page is refused
   std::ranges::sort(chunks, {}, [](const ChunkTarget& target) { return target.chunk->begin; });
   for (auto next = chunks.begin(); next != chunks.end();) {
     const auto first = next;

@@ -191,6 +191,10 @@ void pass_leaves(const std::vector<SchemaElement>& schema, std::size_t& next,
   }
 }
 
+// What an element of the schema becomes: itself, its leaf, a node of the map of columns.
+constexpr std::size_t kElementBytes =
+    sizeof(SchemaElement) + 2 * sizeof(Leaf) + sizeof(Column) + 64;
+
 // The columns, and all leaves of the schema.
 std::map<std::string_view, Column> top_level_columns(const std::vector<SchemaElement>& schema,
                                                      std::vector<Leaf>& leaves) {
@@ -310,20 +314,39 @@ ColumnChunk read_column_chunk(CompactReader& reader) {
   return chunk;
 }
 
-RowGroup read_row_group(CompactReader& reader) {
+// The memory of what a footer describes: three times its size, and as much as small footers may
+// need. A footer that lies holds schema elements and chunks of a few bytes each.
+class MemoryBudget {
+ public:
+  explicit MemoryBudget(std::size_t footer_bytes) : left_(3 * footer_bytes + (32 << 20)) {}
+  // Takes what the entries of the list that comes next need, and returns their number.
+  std::size_t take_list(const CompactReader& reader, std::size_t entry_bytes) {
+    const std::uint64_t size = reader.list_size();
+    DPIF_CHECK(size <= left_ / entry_bytes, "it describes too much for its size");
+    left_ -= size * entry_bytes;
+    return size;
+  }
+
+ private:
+  std::size_t left_;
+};
+
+RowGroup read_row_group(CompactReader& reader, MemoryBudget& budget) {
   RowGroup group;
   RequiredFields required({{1, Type::kList}, {2, Type::kI64}, {3, Type::kI64}});
   reader.fields([&](std::int64_t id, Type type) {
     required.see(id, type);
-    if (id == 1 && type == Type::kList)
+    if (id == 1 && type == Type::kList) {
+      group.chunks.reserve(group.chunks.size() + budget.take_list(reader, sizeof(ColumnChunk)));
       reader.list([&](Type) { group.chunks.push_back(read_column_chunk(reader)); });
-    else if (id == 3 && type == Type::kI64)
+    } else if (id == 3 && type == Type::kI64) {
       group.rows = reader.integer();
-    else if (id == 4 && type == Type::kList)
+    } else if (id == 4 && type == Type::kList) {
       skip_structs(reader, "sorting column",
                    RequiredFields({{1, Type::kI32}, {2, Type::kTrue}, {3, Type::kTrue}}));
-    else
+    } else {
       reader.skip(type);
+    }
   });
   required.check("row group");
   return group;
@@ -391,6 +414,7 @@ Footer parse_footer(std::vector<std::uint8_t> bytes) {
   Footer footer;
   footer.bytes = std::move(bytes);
   CompactReader reader(footer.bytes);
+  MemoryBudget budget(footer.bytes.size());
   std::vector<SchemaElement> schema;
   std::optional<std::vector<ColumnOrder>> orders;
   RequiredFields required({{1, Type::kI32}, {2, Type::kList}, {3, Type::kI64}, {4, Type::kList}});
@@ -399,11 +423,13 @@ Footer parse_footer(std::vector<std::uint8_t> bytes) {
     const std::size_t from = reader.at();
     if (id == 2 && type == Type::kList) {
       schema.clear();
+      schema.reserve(budget.take_list(reader, kElementBytes));
       reader.list([&](Type) { schema.push_back(read_schema_element(reader)); });
       footer.schema = reader.since(from);
     } else if (id == 4 && type == Type::kList) {
       footer.groups.clear();
-      reader.list([&](Type) { footer.groups.push_back(read_row_group(reader)); });
+      footer.groups.reserve(budget.take_list(reader, sizeof(RowGroup)));
+      reader.list([&](Type) { footer.groups.push_back(read_row_group(reader, budget)); });
     } else if (id == 5 && type == Type::kList) {
       reader.list([&](Type) {
         const std::size_t pair = reader.at();

@@ -25,8 +25,8 @@ struct ColumnChunk {
   bool readable = false;
   Bytes statistics;  // a Thrift struct; empty where there is none
   // How many of the levels its statistics count values of; 0: none.
-  std::int64_t definition_levels = 0;
-  std::int64_t repetition_levels = 0;
+  std::int32_t definition_levels = 0;
+  std::int32_t repetition_levels = 0;
   bool counts_text_bytes = false;
 };
 
@@ -63,7 +63,8 @@ struct Footer {
   Bytes arrow_schema;  // the key-value pair that holds it, if there is one
 };
 
-// Throws std::invalid_argument where the bytes are no footer. Time and memory are linear in them.
+// Throws std::invalid_argument where the bytes are no footer, or describe columns and row groups in
+// far fewer bytes than a writer needs. Time and memory are linear in the bytes.
 Footer parse_footer(std::vector<std::uint8_t> bytes);
 
 // A parquet file without row groups that has the schema of this footer.

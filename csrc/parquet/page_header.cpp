@@ -41,6 +41,17 @@ void read_data_header_v2(CompactReader& reader, PageHeader& page) {
   });
 }
 
+// More bytes than any encoding of numbers takes for a value with its levels, and beside the values.
+constexpr std::int64_t kMostOfValue = 16, kMostBeside = 4096;
+
+// A header that lies about these would ask for memory that the page's bytes do not justify.
+void check_sizes(const PageHeader& page) {
+  DPIF_CHECK(page.num_values >= 0 && page.num_values <= INT32_MAX, "a page of ", page.num_values,
+             " values");
+  DPIF_CHECK(page.uncompressed_bytes <= kMostOfValue * page.num_values + kMostBeside, "a page of ",
+             page.num_values, " values that unpacks to ", page.uncompressed_bytes, " bytes");
+}
+
 // The field that holds the header of a page of this type, 0 where none is needed.
 std::int64_t own_header(PageType type) {
   switch (type) {
@@ -88,9 +99,15 @@ PageHeader read_page_header(Bytes bytes) {
              " are left of its column");
   DPIF_CHECK(page.uncompressed_bytes >= 0 && page.uncompressed_bytes <= INT32_MAX,
              "a page that unpacks to ", page.uncompressed_bytes, " bytes");
+  if (wanted != 0) check_sizes(page);
   DPIF_CHECK(page.level_bytes <= page.bytes && page.level_bytes <= page.uncompressed_bytes,
              "levels of ", page.level_bytes, " bytes in a page of ", page.bytes);
   return page;
+}
+
+void check_ratio(Codec codec, std::int64_t compressed_bytes, std::int64_t uncompressed_bytes) {
+  DPIF_CHECK(uncompressed_bytes <= most_decompressed(codec, compressed_bytes), "a page of ",
+             compressed_bytes, " bytes that claims to unpack to ", uncompressed_bytes);
 }
 
 }  // namespace dpiframe::parquet

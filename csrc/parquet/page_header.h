@@ -25,7 +25,11 @@ struct PageHeader {
   bool compressed = true;
 };
 
-// Throws std::invalid_argument where the bytes begin with no page header, or the page is cut off.
+// Throws std::invalid_argument where the bytes begin with no page header, the page is cut off, or
+// it claims to unpack to more bytes than its values can take.
 PageHeader read_page_header(Bytes bytes);
+
+// std::invalid_argument where so few compressed bytes cannot unpack to so many.
+void check_ratio(Codec codec, std::int64_t compressed_bytes, std::int64_t uncompressed_bytes);
 
 }  // namespace dpiframe::parquet
