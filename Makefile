@@ -11,7 +11,7 @@ NATIVE := $(shell find csrc -type f)
 SOURCES := CMakeLists.txt pyproject.toml $(NATIVE)
 SETUP := $(VENV)/.dependencies $(VENV)/.installed
 
-.PHONY: setup demo test lint format hooks bench faults gpu-check gpu-sanitize sanitize clean FORCE
+.PHONY: setup demo test lint format hooks bench faults fuzz gpu-check gpu-sanitize sanitize clean FORCE
 
 setup: $(SETUP)
 
@@ -63,11 +63,16 @@ gpu-sanitize: $(SETUP) build/racecheck/.installed
 	  done; \
 	done
 
+SANITIZED := LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so)" \
+	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 build/sanitize/venv/bin/python
+
+# Damaged files of every kind, under the sanitizers, for so long; what fails stays in build/fuzz.
+fuzz: build/sanitize/.installed
+	$(SANITIZED) tests/helpers/run_fuzz.py --seed $(SEED) --seconds $(SECONDS) --folder build/fuzz
+
 # The tests of the compiled part on the CPU, under the address and undefined-behaviour sanitizers.
 sanitize: build/sanitize/.installed
-	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so)" \
-	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
-	  build/sanitize/venv/bin/python -m pytest --capture=sys -m "native and not slow"
+	$(SANITIZED) -m pytest --capture=sys -m "native and not slow"
 
 clean:
 	rm -rf build $(VENV) demo_out

@@ -2,9 +2,6 @@
 gives what the reader of columns gives, or both refuse it.
 
     python tests/helpers/fuzz_column_pages.py --seed 1 --count 1000000 --folder /tmp/fuzz
-
-Prints how often each outcome was seen. Anything else ends the run and leaves the file in the
-folder; `--seed S --first N --count 1` runs case N again.
 """
 
 from __future__ import annotations
@@ -12,7 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from column_pages import decode, read_pages
-from fuzz_parquet import MOST_ROWS, main
+from fuzz_parquet import MOST_ROWS, parquet_cases
+from fuzzing import main
 from parquet_files import read
 
 from dpiframe_core import _core
@@ -62,4 +60,4 @@ def _mixed(kinds: list[str | None]) -> bool:
 
 
 if __name__ == "__main__":
-    main(attempt, __doc__)
+    main(attempt, parquet_cases, __doc__)
