@@ -15,17 +15,17 @@ using std::uint8_t;
 static_assert(std::endian::native == std::endian::little, "values are read as little-endian");
 
 template <class Word>
-uint64_t load(const uint8_t* place) {
+uint64_t load(const uint8_t* cursor) {
   Word word;
-  std::memcpy(&word, place, sizeof(word));
+  std::memcpy(&word, cursor, sizeof(word));
   return word;
 }
 
-// Consumes whole 32-byte stripes and moves `place` past them.
-uint64_t stripes(const uint8_t*& place, const uint8_t* end, uint64_t seed) {
+// Consumes whole 32-byte stripes and moves `cursor` past them.
+uint64_t stripes(const uint8_t*& cursor, const uint8_t* end, uint64_t seed) {
   uint64_t lanes[4] = {seed + kXxhPrime1 + kXxhPrime2, seed + kXxhPrime2, seed, seed - kXxhPrime1};
-  for (; end - place >= 32; place += 32)
-    for (int k = 0; k < 4; ++k) lanes[k] = xxh64_round(lanes[k], load<uint64_t>(place + 8 * k));
+  for (; end - cursor >= 32; cursor += 32)
+    for (int k = 0; k < 4; ++k) lanes[k] = xxh64_round(lanes[k], load<uint64_t>(cursor + 8 * k));
   uint64_t hash = rotl(lanes[0], 1) + rotl(lanes[1], 7) + rotl(lanes[2], 12) + rotl(lanes[3], 18);
   for (const uint64_t lane : lanes) hash = (hash ^ xxh64_round(0, lane)) * kXxhPrime1 + kXxhPrime4;
   return hash;
@@ -34,16 +34,16 @@ uint64_t stripes(const uint8_t*& place, const uint8_t* end, uint64_t seed) {
 }  // namespace
 
 uint64_t xxh64(const void* data, std::int64_t num_bytes, uint64_t seed) {
-  const uint8_t* place = static_cast<const uint8_t*>(data);
-  const uint8_t* end = place + num_bytes;
-  uint64_t hash = num_bytes >= 32 ? stripes(place, end, seed) : seed + kXxhPrime5;
+  const uint8_t* cursor = static_cast<const uint8_t*>(data);
+  const uint8_t* end = cursor + num_bytes;
+  uint64_t hash = num_bytes >= 32 ? stripes(cursor, end, seed) : seed + kXxhPrime5;
   hash += static_cast<uint64_t>(num_bytes);
-  for (; end - place >= 8; place += 8) hash = xxh64_step8(hash, load<uint64_t>(place));
-  if (end - place >= 4) {
-    hash = rotl(hash ^ load<std::uint32_t>(place) * kXxhPrime1, 23) * kXxhPrime2 + kXxhPrime3;
-    place += 4;
+  for (; end - cursor >= 8; cursor += 8) hash = xxh64_step8(hash, load<uint64_t>(cursor));
+  if (end - cursor >= 4) {
+    hash = rotl(hash ^ load<std::uint32_t>(cursor) * kXxhPrime1, 23) * kXxhPrime2 + kXxhPrime3;
+    cursor += 4;
   }
-  for (; place < end; ++place) hash = rotl(hash ^ *place * kXxhPrime5, 11) * kXxhPrime1;
+  for (; cursor < end; ++cursor) hash = rotl(hash ^ *cursor * kXxhPrime5, 11) * kXxhPrime1;
   return xxh64_avalanche(hash);
 }
 
