@@ -173,12 +173,12 @@ def listens(address: str) -> bool:
 
 @contextlib.contextmanager
 def quiet_start() -> Iterator[None]:
-    """Keep Ray's notices out of a job's log, also those that its C++ part writes while it starts."""
+    """Keep Ray's notices out of a job's log, also those of its C++ part, while it starts."""
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
     sys.stderr.flush()
     before = os.dup(2)
-    with open(os.devnull, "wb") as nowhere:
+    with Path(os.devnull).open("wb") as nowhere:
         os.dup2(nowhere.fileno(), 2)
         try:
             yield

@@ -236,7 +236,11 @@ def _check_integer(kind: pa.DataType, required: bool, text: str) -> str | None:
     if not _INTEGER.fullmatch(text):
         return "is not an integer"
     low, high = _limits(kind)
-    return None if len(text) <= _MOST_DIGITS and low <= int(text) <= high else f"is outside {kind} ({low} to {high})"
+    return (
+        None
+        if len(text) <= _MOST_DIGITS and low <= int(text) <= high
+        else f"is outside {kind} ({low} to {high})"
+    )
 
 
 def _limits(kind: pa.DataType) -> tuple[int, int]:
