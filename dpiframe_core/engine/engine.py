@@ -184,7 +184,7 @@ class Engine:
         self._bad_ids = None if bad is None else bad.counts
         if bad is not None and bad.first is not None:
             sample, f, value = bad.first
-            raise BadIdError(self.spec.fields[f].name, sample, value, self.spec.fields[f].rows)
+            raise self._bad_id(f, sample, value)
         return out
 
     def describe(self) -> str:
@@ -204,8 +204,13 @@ class Engine:
         rows = [field.rows for field in self.spec.fields]
         mask, self._bad_ids = _core.find_bad_ids(list(columns), rows)
         row = int(np.argmax(mask))
-        for field, column in zip(self.spec.fields, columns, strict=True):
+        for f, column in enumerate(columns):
             value = int(column[row])
-            if not 0 <= value < field.rows:
-                raise BadIdError(field.name, row, value, field.rows)
+            if not 0 <= value < rows[f]:
+                raise self._bad_id(f, row, value)
         raise AssertionError("a bad id was counted but not found")
+
+    def _bad_id(self, f: int, row: int, value: int) -> BadIdError:
+        field = self.spec.fields[f]
+        oov = all(other.oov_row is not None for other in self.spec.fields)
+        return BadIdError(field.name, row, value, field.rows, oov)

@@ -24,6 +24,9 @@ from pipeline.sizing.machine import Machine, cluster_machine, local_machine
 from pipeline.sizing.sizes import Sizes
 
 CONNECT_SECONDS = 10.0
+# A client's first bytes, with no settings; a server's first frame holds its settings (RFC 9113).
+HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"
+HTTP2_FRAME_HEAD, HTTP2_SETTINGS = 9, 4  # bytes, of which the fourth is the type
 HELPERS = 3  # actors that Ray Data starts itself
 
 log = logging.getLogger("dpiframe.job")
@@ -68,7 +71,9 @@ def ray_cluster(
             raise
         except Exception as error:  # Ray raises nothing less for a node that is slow to start
             where = address or os.environ.get("RAY_ADDRESS") or "a local cluster"
-            text = redacted(f"Ray did not start or answer ({where}): {error}")
+            hint = "" if verbose else " (--verbose shows what Ray logs)"
+            reason = " ".join(str(error).split())
+            text = redacted(f"Ray did not start or answer ({where}): {reason}{hint}")
             raise ResumableError(text) from error
         while problems:
             log.warning("%s", problems.pop())
@@ -137,7 +142,8 @@ def running_cluster(address: str | None) -> str | None:
     if wanted and wanted != "auto":
         if "://" not in wanted and not listens(wanted):
             raise ConnectionError(
-                "nothing answers there; start that cluster, or set ray_address to local"
+                "nothing answers there, or no Ray does; start that cluster, or set ray_address to "
+                "local"
             )
         return wanted
     found = address_on_this_machine()
@@ -149,33 +155,33 @@ def running_cluster(address: str | None) -> str | None:
 
 
 def listens(address: str) -> bool:
-    """Whether host:port takes a connection; Ray itself would try for minutes, and print that."""
+    """Whether gRPC answers at host:port; Ray itself would try for minutes, and print that.
+
+    Where Ray is told to use TLS, that host:port takes a connection.
+    """
     host, _, port = address.rpartition(":")
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS):
-            return True
+        with socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS) as connection:
+            if os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true"):
+                return True
+            connection.sendall(HTTP2_PREFACE)
+            head = connection.recv(HTTP2_FRAME_HEAD, socket.MSG_WAITALL)
+            return len(head) == HTTP2_FRAME_HEAD and head[3] == HTTP2_SETTINGS
     except (OSError, ValueError, OverflowError):
         return False
 
 
 @contextlib.contextmanager
 def quiet_start() -> Iterator[None]:
-    """Keep Ray's notices out of a job's log, also those that its C++ part writes while it starts.
-
-    They are printed if the start fails.
-    """
+    """Keep Ray's notices out of a job's log, also those of its C++ part, while it starts."""
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
     sys.stderr.flush()
     before = os.dup(2)
-    with tempfile.TemporaryFile() as kept:
-        os.dup2(kept.fileno(), 2)
+    with Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
         try:
             yield
-        except BaseException:
-            kept.seek(0)
-            os.write(before, kept.read())
-            raise
         finally:
             os.dup2(before, 2)
             os.close(before)

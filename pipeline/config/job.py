@@ -38,7 +38,9 @@ _YAML_TEXT = ("[", "'", '"', "")
 
 
 class JobConfig(BaseModel):
-    """One scoring job. Relative paths are relative to the current directory."""
+    """One scoring job. Paths are relative to the directory in which the command runs, not to the
+    configuration's; `~` is the home folder.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", coerce_numbers_to_str=True)
 
@@ -55,7 +57,8 @@ class JobConfig(BaseModel):
     )
     key_columns: list[Column] = Field(
         default=[],
-        description="columns copied beside each score, never null; default: the schema's",
+        description="columns copied beside each score, null only in a rejected row; "
+        "default: the schema's",
     )
     carry_columns: list[Column] = Field(
         default=[],
@@ -209,9 +212,14 @@ def _absolute(path: str) -> str:
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
         data = load_yaml(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
+    except OSError as error:
+        reason = error.strerror
         raise ConfigError(f"cannot read the job's configuration {path}: {reason}") from None
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        column = error.start - error.object.rfind(b"\n", 0, error.start)
+        where = f"(line {line}, byte {column})"
+        raise ConfigError(f"{path} is not valid YAML: it is not UTF-8 {where}") from None
     except ValueError as error:
         raise ConfigError(redacted(f"{path} is not valid YAML: {error}")) from None
     if not isinstance(data, dict):

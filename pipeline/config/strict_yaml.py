@@ -14,15 +14,18 @@ MOST_NODES = 1_000_000  # with what aliases repeat
 
 
 def load_yaml(text: str) -> Any:
-    """The value of a document. ValueError says in one line what is wrong, and where."""
+    """The value of a document. ValueError says in one line what is wrong, in which line, column."""
     try:
         return yaml.load(text, Loader=StrictLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
         raise ValueError(f"{error.problem or error.context}{where}") from None
-    except yaml.YAMLError as error:
-        raise ValueError(" ".join(str(error).split())) from None
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        column = error.position - text.rfind("\n", 0, error.position)
+        where = f"(line {line}, column {column})"
+        raise ValueError(f"the character {error.character:#x} is not allowed {where}") from None
 
 
 class StrictLoader(yaml.SafeLoader):
@@ -63,16 +66,23 @@ class StrictLoader(yaml.SafeLoader):
             if key_node.tag == _MERGE:
                 continue
             key = self.construct_object(key_node, deep=True)
-            line = key_node.start_mark.line + 1
+            text = None
             if not isinstance(key, Hashable):
-                text = f"the key in line {line} is a {type(key).__name__}, not a text"
-                raise yaml.constructor.ConstructorError(None, None, text)
-            if key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"key {key!r} is given twice (again in line {line})"
-                )
+                text = f"a key is a {type(key).__name__}, not a text"
+            elif key in seen:
+                text = f"key {key!r} is given twice"
+            if text:
+                raise yaml.constructor.ConstructorError(None, None, text, key_node.start_mark)
             seen.add(key)
         return super().construct_mapping(node, deep)
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, LookupError, AttributeError, TypeError, OverflowError):
+            # What PyYAML raises for a text that is not of the type that its tag names.
+            text = f"{node.value!r:.100} is no {node.tag.rpartition(':')[2]}"
+            raise yaml.constructor.ConstructorError(None, None, text, node.start_mark) from None
 
 
 def _count_nodes(node: yaml.Node, known: dict[int, int]) -> int:

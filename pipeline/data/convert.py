@@ -28,6 +28,7 @@ from pipeline.data.parquet_layouts import (
 )
 from pipeline.data.shards import Compression, ShardFolder, ShardWriter
 from pipeline.data.text_files import (
+    CheckedBytes,
     TextFile,
     damaged_gzip,
     find_broken_line,
@@ -155,10 +156,11 @@ def is_valid(batch: pa.RecordBatch, file: TextFile) -> bool:
     if any(batch.column(n).null_count for n in file.columns if n in required):
         return False
     if file.has_label:
-        bounds = pc.min_max(batch.column(LABEL_COLUMNS[file.dataset].name)).as_py()
-        if batch.num_rows and (bounds["min"] < 0 or bounds["max"] > 1):
+        labels = batch.column(LABEL_COLUMNS[file.dataset].name)
+        if batch.num_rows and not pc.all(pc.is_in(labels, pa.array(["0", "1"]))).as_py():
             return False
-    return all(_is_hex(column) for column in batch.columns if pa.types.is_string(column.type))
+    strings = [name for name, kind in file.types.items() if pa.types.is_string(kind)]
+    return all(_is_hex(batch.column(name)) for name in strings)
 
 
 def _is_hex(strings: pa.Array) -> bool:
@@ -170,9 +172,10 @@ def _is_hex(strings: pa.Array) -> bool:
 
 
 def _open_csv(file: TextFile, block_bytes: int) -> pa_csv.CSVStreamingReader:
-    compression = "gzip" if is_gzip(file.path) else None
+    # A label is read as a text, as pyarrow would take 01 for 1.
+    label = {LABEL_COLUMNS[file.dataset].name: pa.string()} if file.has_label else {}
     return pa_csv.open_csv(
-        pa.input_stream(str(file.path), compression=compression),
+        CheckedBytes(file),
         read_options=pa_csv.ReadOptions(
             column_names=file.columns, skip_rows=file.header_lines, block_size=block_bytes
         ),
@@ -180,6 +183,6 @@ def _open_csv(file: TextFile, block_bytes: int) -> pa_csv.CSVStreamingReader:
             delimiter=file.delimiter, quote_char=False, ignore_empty_lines=False
         ),
         convert_options=pa_csv.ConvertOptions(
-            column_types=file.types, null_values=[""], strings_can_be_null=True
+            column_types=file.types | label, null_values=[""], strings_can_be_null=True
         ),
     )

@@ -4,7 +4,8 @@ Criteo: no header; label (absent in test files), I1..I13, C1..C26. Avazu: a head
 (absent in test files), then 22 columns, in any order. Fields are never quoted. An integer is
 decimal; a string is exactly 8 hex digits; any of these may be empty. Label and id may not.
 
-The converter parses blocks with pyarrow. Only after it has refused a block does
+The converter parses blocks with pyarrow, which would also take `0x1F` and ` 7` as integers:
+`CheckedBytes` refuses bytes that no field may hold. Only after a block is refused does
 `find_broken_line` read line by line, to name the line and the field.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import difflib
 import gzip
+import io
 import re
 import zlib
 from collections.abc import Callable, Iterator
@@ -28,10 +30,12 @@ from pipeline.errors import ConfigError, ContractError
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _GZIP_MAGIC = b"\x1f\x8b"
-# Longer than any valid line; a longer first line is not read to its end.
+_FIELD_BYTES = b"0123456789abcdefABCDEF-\r\n"
+# Longer than any valid line; a longer line is not read to its end.
 _MAX_LINE = 1 << 16
 _INTEGER = re.compile(r"-?[0-9]+")
 _HEX = re.compile(r"[0-9a-fA-F]{8}")
+_MOST_DIGITS = 100
 _SHOWN = 60
 FieldCheck = Callable[[str], str | None]  # field's text -> what is wrong, or None
 
@@ -72,6 +76,41 @@ def open_lines(path: Path) -> Iterator[BinaryIO]:
             yield cast(BinaryIO, gzip.GzipFile(fileobj=file)) if packed else file
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise damaged_gzip(path, error) from error
+
+
+class CheckedBytes(io.RawIOBase):
+    """A file's bytes as pyarrow reads them, which are checked below the header.
+
+    Raises pa.ArrowInvalid for a byte that no field may hold.
+    """
+
+    def __init__(self, file: TextFile) -> None:
+        compression = "gzip" if is_gzip(file.path) else None
+        self._stream = pa.input_stream(str(file.path), compression=compression)
+        self._allowed = _FIELD_BYTES + file.delimiter.encode()
+        self._in_header = file.header_lines > 0
+        self._at_start = True
+
+    def readable(self) -> bool:
+        """True, as pyarrow asks."""
+        return True
+
+    def read(self, size: int = -1, /) -> bytes:
+        """The next bytes, at most `size`."""
+        data: bytes = self._stream.read(size)
+        fields = data.removeprefix(BYTE_ORDER_MARK) if self._at_start else data
+        self._at_start = False
+        if self._in_header:
+            _, end, fields = data.partition(b"\n")
+            self._in_header = not end
+        if fields.translate(None, self._allowed):
+            raise pa.ArrowInvalid("a byte that no field may hold")
+        return data
+
+    def close(self) -> None:
+        """Close the file."""
+        self._stream.close()
+        super().close()
 
 
 def damaged_gzip(path: Path, error: Exception) -> ContractError:
@@ -142,7 +181,8 @@ def find_broken_line(file: TextFile, rows_before: int) -> str | None:
     first = file.header_lines + rows_before
     with open_lines(file.path) as lines:
         lines.seek(len(BYTE_ORDER_MARK) if lines.read(3) == BYTE_ORDER_MARK else 0)
-        for number, line in enumerate(islice(lines, first, None), start=first + 1):
+        bounded = iter(partial(lines.readline, _MAX_LINE + 1), b"")
+        for number, line in enumerate(islice(bounded, first, None), start=first + 1):
             problem = _check_line(line, file.delimiter, checks)
             if problem:
                 return f"{file.path}:{number}: {problem}"
@@ -150,6 +190,8 @@ def find_broken_line(file: TextFile, rows_before: int) -> str | None:
 
 
 def _check_line(line: bytes, delimiter: str, checks: list[tuple[str, FieldCheck]]) -> str | None:
+    if len(line) > _MAX_LINE:
+        return f"the line has more than {_MAX_LINE:,} bytes"
     try:
         text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
     except UnicodeDecodeError as error:
@@ -194,7 +236,11 @@ def _check_integer(kind: pa.DataType, required: bool, text: str) -> str | None:
     if not _INTEGER.fullmatch(text):
         return "is not an integer"
     low, high = _limits(kind)
-    return None if low <= int(text) <= high else f"is outside {kind} ({low} to {high})"
+    return (
+        None
+        if len(text) <= _MOST_DIGITS and low <= int(text) <= high
+        else f"is outside {kind} ({low} to {high})"
+    )
 
 
 def _limits(kind: pa.DataType) -> tuple[int, int]:

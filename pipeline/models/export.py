@@ -32,6 +32,10 @@ def export(
         reading = vocabularies or reading
         words = safetensors.numpy.load_file(vocabularies) if vocabularies else {}
         return save_bundle(output, parsed, tensors, features, vocabulary_from_tensors(words))
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{reading} is not JSON: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{reading} is nested too deeply") from None
     except BundleError as error:
         raise ConfigError(str(error)) from None
     except (SpecError, SchemaError, ValidationError, SafetensorError, ValueError) as error:

@@ -168,18 +168,25 @@ def _statistics_problems(
     files: Sequence[InputFile], columns: Columns, spec: ModelSpec, config: JobConfig
 ) -> Iterator[str]:
     rows = _table_rows(spec, config)
+    advice = "fix the encoding, or set on_bad_row to reject"
+    if all(field.oov_row is not None for field in spec.fields):
+        advice = "fix the encoding, or set on_bad_id to oov"
     seen: set[str] = set()
     for file in files:
         if file.problems and file.path not in seen:
             seen.add(file.path)
             for problem in file.problems:
-                text = _explain(problem, columns, rows, config)
+                text = _explain(problem, columns, rows, config, advice)
                 if text is not None:
                     yield f"{file.path}, {text}"
 
 
 def _explain(
-    problem: StatisticsProblem, columns: Columns, rows: dict[str, int], config: JobConfig
+    problem: StatisticsProblem,
+    columns: Columns,
+    rows: dict[str, int],
+    config: JobConfig,
+    id_advice: str,
 ) -> str | None:
     """A sentence, or None if the use of the column allows the problem."""
     column, value = problem.column, problem.value
@@ -196,7 +203,7 @@ def _explain(
         if config.on_bad_id == "oov":
             return None
         valid = f"outside its table of {rows[column]} rows (valid: 0 to {rows[column] - 1})"
-        return f"{where} holds id {value}, {valid}; fix the encoding, or set on_bad_id to oov"
+        return f"{where} holds id {value}, {valid}; {id_advice}"
     if column in columns.dense_columns:
         return f"{where} holds {value}, which float32 cannot hold; {fix}"
     return None

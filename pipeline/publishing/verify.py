@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict
 
@@ -27,6 +28,7 @@ from pipeline.publishing.records import (
     OutputLayout,
     Success,
     UnitRecord,
+    has_files,
     read_json,
 )
 
@@ -194,7 +196,9 @@ def unit_problems(layout: OutputLayout, manifest: Manifest, record: UnitRecord) 
             problems = part_problems(layout, record, copied, manifest.key_columns)
     except (OSError, pa.ArrowException) as error:
         problems = [str(error)]
-    advice = "remove it and run the job again to score its unit again"
+    advice = "run the job again to score its unit again"
+    if has_files(layout, record):  # else the job sees by itself that the unit is lost
+        advice = f"remove that part and {advice}"
     return [f"{record.part}: {problem}; {advice}" for problem in problems]
 
 
@@ -234,8 +238,8 @@ def part_problems(
     rejected_rows = rejected_positions(layout, record, problems)
     null_rows = scores.is_null()
     for key in keys:
-        bad_keys = table.column(key).null_count
-        if bad_keys > record.rejected:
+        bad_keys = pc.sum(pc.and_not(table.column(key).is_null(), null_rows)).as_py()
+        if bad_keys:
             problems.append(f"key column {key} has {bad_keys} nulls in scored rows")
     if not problems and rejected_rows is not None:
         marked = null_rows.to_numpy().nonzero()[0].tolist()

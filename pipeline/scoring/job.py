@@ -189,7 +189,9 @@ class Job:
         done = rows_of(self.records.values())
         with (
             contextlib.closing(stream) as outcomes,
-            Progress(self.plan.total_rows, done, len(pending)) as progress,
+            Progress(
+                self.plan.total_rows, done, len(self.plan.units), len(self.records)
+            ) as progress,
         ):
             while (outcome := self._next(outcomes)) is not None:
                 if isinstance(outcome, UnitError):

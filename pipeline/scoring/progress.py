@@ -16,12 +16,17 @@ class Progress:
     """Context manager that prints rows done, rows/s and the time left while units finish."""
 
     def __init__(
-        self, total_rows: int, done_rows: int, total_units: int, stream: TextIO | None = None
+        self,
+        total_rows: int,
+        done_rows: int,
+        total_units: int,
+        done_units: int,
+        stream: TextIO | None = None,
     ) -> None:
-        """`done_rows`: published by an earlier start of the job; they do not count as speed."""
+        """`done_rows`, `done_units`: published by an earlier start; they do not count as speed."""
         self.total_rows, self.total_units = total_rows, total_units
         self.start_rows = self.rows = done_rows
-        self.units = 0
+        self.units = done_units
         self.stream = stream or sys.stderr
         self.terminal = self.stream.isatty()
         self._started = time.monotonic()

@@ -58,7 +58,8 @@ def load_runs(names: list[str], uri: str | None) -> list[RunView]:
     if all(Path(name).is_dir() for name in names):
         return [run_of_output(Path(name)) for name in names]
     with quiet_mlflow():
-        client = _open_client(resolve_uri(uri))
+        not_folders = [name for name in names if not Path(name).is_dir()]
+        client = _open_client(resolve_uri(uri), not_folders[0])
         return [
             run_of_output(Path(name)) if Path(name).is_dir() else _run_of_store(name, client)
             for name in names
@@ -96,10 +97,14 @@ def _run_of_spool(output: Path, run_dir: Path) -> RunView:
     return view
 
 
-def _open_client(uri: str) -> MlflowClient:
+def _open_client(uri: str, name: str) -> MlflowClient:
+    """A client of the store in which a run of this name is looked for."""
     database = sqlite_path(uri)
     if database is not None and not database.exists():
-        raise ConfigError(f"there is no MLflow database {database}; name one with --mlflow-uri")
+        raise ConfigError(
+            f"no run {name!r}: it is no output folder, and there is no MLflow database {database} "
+            "to look it up in; name one with --mlflow-uri"
+        )
     from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException
 

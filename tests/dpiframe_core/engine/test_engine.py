@@ -106,7 +106,17 @@ def test_a_bad_id_fails_with_its_place(deepfm_engine, value):
     with pytest.raises(BadIdError, match=f"id {value} in row 700 of field C3") as error:
         engine.score(ids, dense)
     assert (error.value.field, error.value.row, error.value.value) == ("C3", 700, value)
+    assert str(error.value).endswith("; fix the encoding")  # it has no oov row to score it by
     assert engine.bad_ids.tolist() == [0, 0, 0, 2, 0, 0, 0]
+
+
+def test_a_bad_id_of_a_model_with_oov_rows_says_so(engine_of):
+    fields = [f.model_copy(update={"oov_row": 0}) for f in model_zoo.fields(16)]
+    model, engine = engine_of(deepfm(Features(fields), Deep((8,))))
+    ids, dense = model_zoo.random_inputs(model.spec, 19)
+    ids[4, 5] = -7
+    with pytest.raises(BadIdError, match="or load the engine with on_bad_id='oov'"):
+        engine.score(ids, dense)
 
 
 def test_a_bad_id_scores_as_the_oov_row(engine_of):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -11,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from pipeline.cluster import ray_cluster
 from pipeline.cluster.ray_cluster import running_cluster, session_folder
 from pipeline.cluster.ray_private import IDLE, SYSTEM_CONFIG
 from pipeline.sizing.machine import Machine, cluster_machine, local_machine
@@ -20,6 +22,34 @@ from pipeline.sizing.machine import Machine, cluster_machine, local_machine
 def test_a_cluster_that_does_not_answer_is_told_at_once(address: str) -> None:
     with pytest.raises(ConnectionError, match="nothing answers there"):
         running_cluster(address)
+
+
+def test_a_port_of_something_else_is_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_cluster, "CONNECT_SECONDS", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        host, port = server.getsockname()
+        with pytest.raises(ConnectionError, match="or no Ray does"):
+            running_cluster(f"{host}:{port}")
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_the_port_of_a_cluster_is_one() -> None:
+    import ray
+
+    address = ray.get_runtime_context().gcs_address
+    assert running_cluster(address) == address
+
+
+def test_the_logs_of_a_failed_start_are_not_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    def fail() -> None:
+        with ray_cluster.quiet_start():
+            os.write(2, b"rpc_client.h:153: Failed to connect")
+            raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        fail()
+
+    assert capfd.readouterr().err == ""
 
 
 def check(machine: Machine) -> None:

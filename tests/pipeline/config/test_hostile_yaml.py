@@ -27,14 +27,21 @@ HOSTILE = {
     "itself": ("input: &a [*a, *a]", "aliases make it more than 1,000,000 values"),
     "broken": ("bundle: b\ninput: [", "expected the node content, but found"),
     "quote": ("bundle: b\ninput: 'x", "(line 2, column 10)"),
-    "null": ("bundle: \0", "special characters are not allowed"),
+    "null": ("a: b\nbundle: \0", "the character 0x0 is not allowed (line 2, column 9)"),
+    "no integer": ("a: b\nb: !!int ''", "'' is no int (line 2, column 4)"),
+    "no bool": ("a: !!bool foo", "'foo' is no bool (line 1, column 4)"),
+    "no time": ("a: !!timestamp foo", "'foo' is no timestamp (line 1, column 4)"),
+    "no float": ("a: !!float foo", "'foo' is no float (line 1, column 4)"),
+    "no UTF-8": (b"a: b\nb: \xff", "it is not UTF-8 (line 2, byte 4)"),
+    "twice": ("a: b\nc: d\na: b", "key 'a' is given twice (line 3, column 1)"),
+    "list as key": ("a: b\n? [a]\n: b", "a key is a list, not a text (line 2, column 3)"),
 }
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_file_is_refused_in_one_line(tmp_path: Path, name: str) -> None:
     text, told = HOSTILE[name]
-    (tmp_path / "job.yaml").write_text(text)
+    (tmp_path / "job.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
     began = time.process_time()
     with pytest.raises(ConfigError) as caught:
         load_config(tmp_path / "job.yaml")

@@ -112,8 +112,8 @@ def test_a_uri_as_input_asks_for_a_mounted_path(tmp_path: Path, item: str) -> No
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (SMALL + "bundle: c\n", "key 'bundle' is given twice (again in line 4)"),
-        ("? [a]\n: 1\n", "the key in line 1 is a list"),
+        (SMALL + "bundle: c\n", "key 'bundle' is given twice (line 4, column 1)"),
+        ("? [a]\n: 1\n", "a key is a list, not a text (line 1, column 3)"),
         ("b: &b {c: 1}\nd:\n  <<: *b\n", "unknown key 'd'"),
         ("bundle: [", "is not valid YAML"),
         ("- bundle", "must hold `key: value` lines, but holds list"),

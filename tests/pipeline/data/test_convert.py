@@ -2,6 +2,8 @@
 
 import csv
 import gzip
+import subprocess
+import sys
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -152,6 +154,12 @@ def test_a_broken_line_is_named_wherever_it_is(tmp_path, number, packed):
         (_line("label", ""), r":5: field label: '' is not 0 or 1"),
         (_line("I13", "2147483648"), r":5: field I13: '2147483648' is outside int32"),
         (_line("I1", "1.5"), r":5: field I1: '1\.5' is not an integer"),
+        (_line("I1", "0x1F"), r":5: field I1: '0x1F' is not an integer"),
+        (_line("I2", " 7"), r":5: field I2: ' 7' is not an integer"),
+        (_line("I2", "7 "), r":5: field I2: '7 ' is not an integer"),
+        (_line("I2", "9" * 5000), r":5: field I2: '9{60}\.\.\.' is outside int32"),
+        (_line("label", "01"), r":5: field label: '01' is not 0 or 1"),
+        (_line("C1", "0" * 70_000), r":5: the line has more than 65,536 bytes"),
         (_line("C26", "68fd1e6"), r":5: field C26: '68fd1e6' is not 8 hex digits"),
         (_line("C1", "68fd1e6g"), r":5: field C1: '68fd1e6g' is not 8 hex digits"),
         (_line("C1", "x" * 99), r":5: field C1: 'x{60}\.\.\.' is not 8 hex digits"),
@@ -174,6 +182,8 @@ def test_bytes_that_are_no_text(tmp_path):
     [
         ("id", "", r":3: field id: '' is empty"),
         ("id", "18446744073709551616", r":3: field id: '18446744073709551616' is outside uint64"),
+        ("id", "0x1F", r":3: field id: '0x1F' is not an integer"),
+        ("C20", " 7", r":3: field C20: ' 7' is not an integer"),
         ("click", "yes", r":3: field click: 'yes' is not 0 or 1"),
         ("device_ip", "1", r":3: field device_ip: '1' is not 8 hex digits"),
         ("C14", "15,704", r":3: has 25 fields, expected 24"),
@@ -262,6 +272,33 @@ def test_memory_holds_a_part_of_the_file(tmp_path):
     convert(options, on_rows=lambda _: held.append(pa.total_allocated_bytes()))
     # The whole file's rows take about as much as its text, 23 MB; a few blocks are in flight.
     assert max(held) < path.stat().st_size / 3
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
+def test_a_line_without_end_is_not_kept(tmp_path, packed):
+    path = tmp_path / "train.txt"
+    with gzip.open(path, "wb", 1) if packed else path.open("wb") as file:
+        file.write(f"{CRITEO_LINE}\n".encode() * 2)
+        for _ in range(300):
+            file.write(b"7" * (1 << 20))
+    code = """
+import resource, sys
+from pathlib import Path
+from pipeline.data.convert import ConvertOptions, convert
+from pipeline.errors import ContractError
+most = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+before = most()
+try:
+    convert(ConvertOptions(dataset="criteo", inputs=[sys.argv[1]], output=sys.argv[1] + ".out"))
+except ContractError as error:
+    print(error, most() - before, sep="|")
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True
+    )
+    message, megabytes = run.stdout.split("|")
+    assert message == f"{path}:3: the line has more than 65,536 bytes"
+    assert int(megabytes) < 250  # blocks of 8 MB in flight
 
 
 def test_command_line(tmp_path):

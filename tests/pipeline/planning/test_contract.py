@@ -187,6 +187,8 @@ def test_ids_outside_their_table_that_statistics_show(tmp_path: Path, value: int
     text = broken(tmp_path, table)
     assert "0.parquet, row group 1: column C1 holds id" in text
     assert f"id {value}, outside its table of 11 rows (valid: 0 to 10)" in text
+    assert text.endswith("fix the encoding, or set on_bad_row to reject")
+    assert broken(tmp_path, table, oov_row=1).endswith("or set on_bad_id to oov")
     assert check_encoded(tmp_path, table, on_bad_row="reject").form == "encoded"
     assert check_encoded(tmp_path, table, on_bad_id="oov", oov_row=1).form == "encoded"
 

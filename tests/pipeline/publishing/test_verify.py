@@ -8,13 +8,16 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from job_cases import score_here, tiny_bundle, with_value, write_shards
 
 from pipeline.errors import ConfigError
-from pipeline.publishing.verify import verify_output
+from pipeline.publishing.records import Manifest, OutputLayout
+from pipeline.publishing.verify import part_problems, verify_output
 
 PART = "part-u000001-*.parquet"
 
@@ -129,6 +132,43 @@ def test_damage_is_found(output: Path, damage: Callable[[Path], None], text: str
     problems = verify_output(output).problems
 
     assert any(re.search(text, problem) for problem in problems), problems
+
+
+@pytest.mark.parametrize("damage", [remove_part, remove_rejected, cut_part])
+def test_of_a_unit_with_a_file_gone_nothing_is_to_be_removed(
+    output: Path, damage: Callable[[Path], None]
+) -> None:
+    damage(output)
+
+    (problem,) = verify_output(output).problems
+
+    assert problem.endswith("; run the job again to score its unit again")
+
+
+def test_a_damaged_part_is_to_be_removed(output: Path) -> None:
+    flip_byte(output)
+
+    (problem,) = verify_output(output).problems
+
+    assert problem.endswith("; remove that part and run the job again to score its unit again")
+
+
+def test_a_null_key_is_a_problem_in_a_scored_row_alone(output: Path) -> None:
+    """As many null keys as rejected rows, but one of them in a scored row."""
+    manifest = Manifest.model_validate_json((output / "_manifest.json").read_text())
+    record = next(record for record in manifest.units if record.rejected)
+    table = pq.read_table(output / record.part)
+    nulls = table.column("score").is_null().to_pylist()
+    keys = table.column("row_id").to_pylist()
+    layout = OutputLayout(output)
+
+    for row, expected in ((nulls.index(True), []), (nulls.index(False), [ANY])):
+        changed = [None if at == row else key for at, key in enumerate(keys)]
+        index = table.schema.get_field_index("row_id")
+        damaged = table.set_column(index, "row_id", pa.array(changed, pa.int64()))
+        pq.write_table(damaged, output / record.part)
+        copied = [*manifest.key_columns, *manifest.carry_columns]
+        assert part_problems(layout, record, copied, manifest.key_columns) == expected
 
 
 def test_a_changed_row_count_of_the_input_is_found(finished: Path, output: Path) -> None:

@@ -13,12 +13,12 @@ from pipeline.scoring.progress import Progress, clock
 
 
 def test_a_line_says_what_is_done_and_what_is_left() -> None:
-    progress = Progress(total_rows=4000, done_rows=1000, total_units=3, stream=io.StringIO())
+    progress = Progress(4000, 1000, total_units=4, done_units=1, stream=io.StringIO())
 
     progress.unit_done(1000)
 
     assert progress.line(10) == (
-        " 50.0%  2,000 of 4,000 rows  1 of 3 units  100 rows/s  0:00:10 elapsed  0:00:20 left"
+        " 50.0%  2,000 of 4,000 rows  2 of 4 units  100 rows/s  0:00:10 elapsed  0:00:20 left"
     )
 
 
@@ -26,14 +26,14 @@ def test_a_terminal_that_is_gone_does_not_matter() -> None:
     read, write = os.pipe()
     os.close(read)
     stream = io.TextIOWrapper(io.FileIO(write, "w"), write_through=True)
-    with Progress(0, 0, 0, stream):
+    with Progress(0, 0, 0, 0, stream):
         pass
 
 
 def test_a_log_gets_whole_lines() -> None:
     stream = io.StringIO()
 
-    with Progress(0, 0, 0, stream):
+    with Progress(0, 0, 0, 0, stream):
         pass
 
     assert stream.getvalue().startswith("100.0%")

@@ -100,7 +100,7 @@ def test_an_output_that_was_never_tracked(tmp_path: Path):
 def test_what_cannot_be_found_is_said(tracked: tuple[Path, str, str], tmp_path: Path):
     with pytest.raises(ConfigError, match="no run 'nosuch'"):
         load_runs(["nosuch"], tracked[1])
-    with pytest.raises(ConfigError, match=r"no MLflow database .*none\.db"):
+    with pytest.raises(ConfigError, match=r"no run 'nosuch': .*no MLflow database .*none\.db"):
         load_runs(["nosuch"], f"sqlite:///{tmp_path}/none.db")
     with pytest.raises(ConfigError, match="neither tracking records nor"):
         load_runs([str(tmp_path)], None)
