@@ -1,10 +1,10 @@
 // The gather of the persistent fused cross kernel, and its scores: by two warps beside the consumer
 // warpgroups.
 //
-// Embedding rows are anywhere in memory, which gives so many a clock. So a tile's are gathered all
-// the while that the tile before is multiplied, into global memory in the layout that x_0 has in
-// shared memory (they stay in L2); when a panel is free, one TMA bulk copy brings its half. It is
-// kept until the tile is done, for the cross layers: so there are two buffers, used alternately.
+// Embedding rows are anywhere in memory, which delivers so many a cycle. So a tile's are gathered
+// all the while that the tile before is multiplied, into global memory in the layout that x_0 has
+// in shared memory (they stay in L2); when a panel is free, one TMA bulk copy brings its half. It
+// is kept until the tile is done, for the cross layers: so there are two buffers, used alternately.
 #pragma once
 
 #include "kernels/batch_memory.h"
