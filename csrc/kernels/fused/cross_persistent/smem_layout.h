@@ -73,8 +73,9 @@ struct FusedCrossPersistentParams {
 DPIF_HOST_DEVICE constexpr int persistent_steps(const FusedCrossTiling& tiling, bool of_x) {
   return of_x ? (tiling.x_chunks[0] + tiling.x_chunks[1]) / 2 : output_chunks(tiling.deep_tile) / 2;
 }
-// A CTA's scratch, as in shared memory: a half of h of both panels; by turns, the half of x_0 of
-// both of the tile that is multiplied and of the one that is gathered meanwhile.
+// A CTA's scratch, laid out as in shared memory: its half of h of both panels; then two buffers,
+// used alternately, for its half of x_0 of both panels: of the tile that is multiplied and of the
+// one that is gathered meanwhile.
 DPIF_HOST_DEVICE constexpr int scratch_h_bytes(const FusedCrossTiling& tiling) {
   return output_chunks(tiling.deep_tile) / 2 * kChunkStride;
 }
