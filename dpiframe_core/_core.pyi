@@ -424,7 +424,7 @@ def fused_mlp_fits(
     has_cross: bool,
     num_fm: int,
     num_ids: int,
-    most_rows: int,
+    max_rows: int,
 ) -> bool:
     """Whether the fused MLP kernel takes a model: fields' widths (0: a wide part only), widths of
     its layers, dots of a cross network, columns of FM, rows of a batch's ids, of the largest table.
@@ -462,7 +462,7 @@ class FusedMlpModel:
         """For tests. ValueError where the model does not fit."""
 
 def fused_cross_fits(
-    dims: Sequence[int], num_cross: int, columns: Sequence[int], num_ids: int, most_rows: int
+    dims: Sequence[int], num_cross: int, columns: Sequence[int], num_ids: int, max_rows: int
 ) -> bool:
     """Whether the fused cross kernel takes a model with `num_cross` cross layers beside deep layers
     of `columns` columns; the rest as for `fused_mlp_fits`.
@@ -478,7 +478,7 @@ class FusedCrossPersistentPlan(TypedDict):
     scratch_bytes: int
 
 def fused_cross_persistent_plan(
-    dims: Sequence[int], num_cross: int, columns: Sequence[int], num_ids: int, most_rows: int
+    dims: Sequence[int], num_cross: int, columns: Sequence[int], num_ids: int, max_rows: int
 ) -> FusedCrossPersistentPlan | None:
     """For tests; as for `fused_cross_fits`. None where the persistent kernel does not take it."""
 
@@ -514,7 +514,7 @@ class FusedCrossModel:
         """For tests. ValueError where the model does not fit."""
 
 def fused_cross_fp16x3_fits(
-    dims: Sequence[int], num_cross: int, columns: Sequence[int], num_ids: int, most_rows: int
+    dims: Sequence[int], num_cross: int, columns: Sequence[int], num_ids: int, max_rows: int
 ) -> bool:
     """Whether the float32 kernel takes a model; as for `fused_cross_fits`."""
 

@@ -61,7 +61,7 @@ class DeviceTensors {
   }
 
   // Nothing where the library has no such functions or anything does not fit: who asks in Python
-  // then (dpiframe_core/engine/cuda/device_inputs.py) has the words for it. What the model has not
+  // then (dpiframe_core/engine/cuda/device_arrays.py) has the words for it. What the model has not
   // is not looked at.
   std::optional<TensorBatch> find(const py::handle& ids, const py::handle& dense) const {
     TensorBatch found{};

@@ -66,18 +66,18 @@ FusedCrossModel cross_model(const std::vector<LayerArgument>& cross, const py::a
 }
 
 bool mlp_fits(std::vector<std::int64_t> dims, std::vector<int> columns, int num_shifts,
-              bool has_cross, int num_fm, std::int64_t num_ids, std::int64_t most_rows) {
+              bool has_cross, int num_fm, std::int64_t num_ids, std::int64_t max_rows) {
   return fused_mlp_fits(
-      {std::move(dims), std::move(columns), num_shifts, has_cross, num_fm, num_ids, most_rows});
+      {std::move(dims), std::move(columns), num_shifts, has_cross, num_fm, num_ids, max_rows});
 }
 bool cross_fits(std::vector<std::int64_t> dims, int num_cross, std::vector<int> columns,
-                std::int64_t num_ids, std::int64_t most_rows) {
-  return fused_cross_fits({std::move(dims), num_cross, std::move(columns), num_ids, most_rows});
+                std::int64_t num_ids, std::int64_t max_rows) {
+  return fused_cross_fits({std::move(dims), num_cross, std::move(columns), num_ids, max_rows});
 }
 bool cross_fp16x3_fits(std::vector<std::int64_t> dims, int num_cross, std::vector<int> columns,
-                       std::int64_t num_ids, std::int64_t most_rows) {
+                       std::int64_t num_ids, std::int64_t max_rows) {
   return fused_cross_fp16x3_tiling(
-             {std::move(dims), num_cross, std::move(columns), num_ids, most_rows})
+             {std::move(dims), num_cross, std::move(columns), num_ids, max_rows})
              .num_cross > 0;
 }
 
@@ -147,8 +147,8 @@ py::dict cross_plan(FusedCrossModel model, const std::vector<LookupSlot>& slots,
 // None where the model does not take the persistent kernel.
 py::object cross_persistent_plan(std::vector<std::int64_t> dims, int num_cross,
                                  std::vector<int> columns, std::int64_t num_ids,
-                                 std::int64_t most_rows) {
-  const FusedCrossShape shape{std::move(dims), num_cross, std::move(columns), num_ids, most_rows};
+                                 std::int64_t max_rows) {
+  const FusedCrossShape shape{std::move(dims), num_cross, std::move(columns), num_ids, max_rows};
   const FusedCrossTiling tiling = fused_cross_tiling(shape);
   const int slices = slices_of_cta(shape);
   if (!fused_cross_fits(shape) || !fused_cross_persistent_fits(tiling, slices)) return py::none();
@@ -202,11 +202,11 @@ void bind_fused(py::module_& module) {
              py::arg("multiprocessors"));
   module.def("fused_mlp_fits", &mlp_fits, py::arg("dims"), py::arg("columns"),
              py::arg("num_shifts"), py::arg("has_cross"), py::arg("num_fm"), py::arg("num_ids"),
-             py::arg("most_rows"));
+             py::arg("max_rows"));
   module.def("fused_cross_fits", &cross_fits, py::arg("dims"), py::arg("num_cross"),
-             py::arg("columns"), py::arg("num_ids"), py::arg("most_rows"));
+             py::arg("columns"), py::arg("num_ids"), py::arg("max_rows"));
   module.def("fused_cross_fp16x3_fits", &cross_fp16x3_fits, py::arg("dims"), py::arg("num_cross"),
-             py::arg("columns"), py::arg("num_ids"), py::arg("most_rows"));
+             py::arg("columns"), py::arg("num_ids"), py::arg("max_rows"));
   py::class_<FusedMlpModel>(module, "FusedMlpModel")
       .def(py::init(&mlp_model), py::arg("layers"), py::arg("shifts"), py::arg("has_cross"),
            py::arg("head"), py::arg("bias"), py::arg("num_ids"))
@@ -216,7 +216,7 @@ void bind_fused(py::module_& module) {
            py::arg("deep_head"), py::arg("bias"), py::arg("num_ids"))
       .def("plan", &cross_plan, py::arg("slots"), py::arg("precision"));
   module.def("fused_cross_persistent_plan", &cross_persistent_plan, py::arg("dims"),
-             py::arg("num_cross"), py::arg("columns"), py::arg("num_ids"), py::arg("most_rows"));
+             py::arg("num_cross"), py::arg("columns"), py::arg("num_ids"), py::arg("max_rows"));
   module.def("fused_cross_fp16x3_plan", &cross_fp16x3_plan, py::arg("model"), py::arg("slots"));
 }
 

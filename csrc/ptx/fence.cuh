@@ -1,4 +1,4 @@
-// Fences: which memory they order is part of their names, for a wider one waits for all of the
+// Fences. Each name states what it orders; use the narrowest, as a wider one waits for all of the
 // GPU's memory.
 #pragma once
 
@@ -19,14 +19,9 @@ __device__ inline void fence_proxy_async() {
 __device__ inline void fence_mbarrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
+// Orders this thread's accesses before it against those after it, for threads of the cluster.
 __device__ inline void fence_acq_rel_cluster() {
   asm volatile("fence.acq_rel.cluster;" ::: "memory");
-}
-__device__ inline void fence_acq_rel_gpu() {
-  asm volatile("fence.acq_rel.gpu;" ::: "memory");
-}
-__device__ inline void fence_acq_rel_system() {
-  asm volatile("fence.acq_rel.sys;" ::: "memory");
 }
 
 }  // namespace dpiframe

@@ -20,7 +20,7 @@ __device__ inline std::uint32_t keep_in_register(std::uint32_t value) {
   asm volatile("" : "+r"(value));
   return value;
 }
-// To the compiler these have values: the first wgmma of a product overwrites them.
+// Marks them initialised for the compiler; the first wgmma of a product overwrites them.
 template <int kCount>
 __device__ void leave_unset(float (&sums)[kCount]) {
 #pragma unroll

@@ -40,7 +40,7 @@ __device__ inline void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-// Keeps reads of the sums behind the wait, on which they do not depend for the compiler.
+// Stops the compiler from moving reads of the sums before the wait.
 template <int kCount>
 __device__ void wgmma_fence_operands(float (&sums)[kCount]) {
 #pragma unroll

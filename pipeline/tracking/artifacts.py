@@ -36,7 +36,7 @@ def write_artifacts(
 
     Raises OSError when they cannot be written; figures that cannot be drawn are left out.
     """
-    from pipeline.tracking import figures  # matplotlib is slow to import
+    from pipeline.tracking import plots  # matplotlib is slow to import
 
     units = run_dir / event["units_file"] if event["units_file"] else None
     if units is not None and units.exists():
@@ -49,8 +49,8 @@ def write_artifacts(
     try:
         table = None
         if units is not None and units.exists():
-            table = figures.UnitColumns.read(units)
-        figures.draw_all(folder / "figures", table, counts, baseline)
+            table = plots.UnitColumns.read(units)
+        plots.draw_all(folder / "figures", table, counts, baseline)
     except OSError:
         raise
     except Exception as error:

@@ -35,12 +35,12 @@ struct alignas(16) FieldSlice {
   std::int32_t counter;  // of the field's bad ids; -1: another slice of the field counts them
 };
 
-// One copy of a CTA's weight pipeline.
+// One pipeline stage: a TMA bulk copy of weights.
 struct alignas(16) WeightStage {
-  std::uint32_t source;  // bytes from where the kernel says
-  std::uint32_t offset;  // in shared memory, from where the kernel says
+  std::uint32_t source;  // byte offset from a base that each kernel chooses
+  std::uint32_t offset;  // the same, in shared memory
   std::int32_t bytes;
-  std::int32_t distance;  // so many stages before it is the last that must have been consumed
+  std::int32_t distance;  // stage i waits until stage i - distance is consumed
 };
 
 // mbarriers of one purpose, among those that follow the full and empty barriers of the stages.
@@ -51,7 +51,7 @@ struct BarrierGroup {
 
   constexpr int end() const { return first + count; }
 };
-// Of all mbarriers of a CTA, whose last group is kLast.
+// Bytes of all mbarriers of a CTA; kLast is the last group.
 template <BarrierGroup kLast>
 constexpr int kMbarrierBytes = (2 * kMaxStages + kLast.end()) * 8;
 
@@ -80,9 +80,9 @@ std::vector<int> slice_chunks(const std::vector<std::int64_t>& dims);
 // The chunks of x_0 that CTA `rank` gathers, which is its half of the slices; even.
 int x_chunks_of(const std::vector<int>& slices, int rank);
 
-// Whether fields of these dims can be gathered: `num_ids` rows of ids, tables of up to `most_rows`.
+// Whether fields of these dims can be gathered: `num_ids` rows of ids, tables of up to `max_rows`.
 bool gather_fits(const std::vector<std::int64_t>& dims, std::int64_t num_ids,
-                 std::int64_t most_rows);
+                 std::int64_t max_rows);
 
 // The largest batch whose tiles all have a cluster of their own at a time; 0: the GPU has no fused
 // kernel.

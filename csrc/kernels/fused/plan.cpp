@@ -65,8 +65,8 @@ int x_chunks_of(const std::vector<int>& slices, int rank) {
 }
 
 bool gather_fits(const std::vector<std::int64_t>& dims, std::int64_t num_ids,
-                 std::int64_t most_rows) {
-  if (num_ids > kMaxIdsRows || most_rows > std::numeric_limits<std::uint32_t>::max()) return false;
+                 std::int64_t max_rows) {
+  if (num_ids > kMaxIdsRows || max_rows > std::numeric_limits<std::uint32_t>::max()) return false;
   for (const std::int64_t dim : dims)
     if (dim % kChunkColumns != 0 || dim > 16 * kMaxFieldSlices) return false;
   return slice_chunks(dims).size() <= kMaxFieldSlices;
@@ -172,7 +172,7 @@ std::vector<float> pack_vectors(const FusedMlpParams& a, const std::vector<Linea
   return packed;
 }
 
-void place_in_ring(std::vector<WeightStage>& stages, int ring_bytes) {
+void assign_ring_offsets(std::vector<WeightStage>& stages, int ring_bytes) {
   const auto count = static_cast<int>(stages.size());
   DPIF_CHECK(count >= kMaxStages, "a ring is for at least ", kMaxStages, " stages, got ", count);
   int offset = 0;

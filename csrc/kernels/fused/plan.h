@@ -47,6 +47,6 @@ std::vector<float> pack_vectors(const FusedMlpParams& params,
 // Gives the stages of a tile their offsets in a ring of shared memory: each follows the one before;
 // one that would reach beyond the ring's end begins at its start. The same stages follow tile after
 // tile, each tile from the ring's start, and are consumed in their order. At least kMaxStages.
-void place_in_ring(std::vector<WeightStage>& stages, int ring_bytes);
+void assign_ring_offsets(std::vector<WeightStage>& stages, int ring_bytes);
 
 }  // namespace dpiframe

@@ -1,5 +1,5 @@
-// What follows a product with ReLU in the kernels for small batches (mlp, cross): the layer's
-// output to the next layer's input in shared memory, or the head's dot.
+// The ReLU epilogue of the kernels for small batches (mlp, cross): the layer's output to the next
+// layer's input in shared memory, or the head's dot.
 #pragma once
 
 #include "kernels/fused/consumer.cuh"

@@ -1,5 +1,4 @@
-// The end of every fused forward kernel: from the parts of a sample's logit to its score, and what
-// the host is told.
+// Scoring: sums the parts of each logit, applies the sigmoid, reports bad ids to the host.
 //
 // What is added to a logit (wide sums, the head's dots) goes to the CTA that scores the sample by
 // DSMEM stores, whose bytes a barrier there counts: so no CTA waits for the other at the end.

@@ -2,7 +2,8 @@
 // threads fill, one stage after another, and both consumer warpgroups read.
 //
 // Stages are of any size, each behind the one before; one that would reach beyond the ring's end
-// begins at its start. The host says for which stage before it each has to wait (place_in_ring).
+// begins at its start. The host says for which stage before it each has to wait
+// (assign_ring_offsets).
 #pragma once
 
 #include "kernels/fused/barriers.cuh"
@@ -30,8 +31,8 @@ struct WeightRing {
 // By producer thread `producer` of kProducers: one in kProducers stages of all tiles, each as soon
 // as what lay in its memory is consumed. source_of(source, tile): where a stage is read from;
 // called then. The table of stages is read kAhead of the thread's own stages ahead. The wait for
-// the stage whose barriers it takes also tells that none before is in use; only so can later ones
-// be waited for by parity.
+// the stage whose barriers it takes over also implies that all earlier stages are free; otherwise
+// parity waits on later ones are ambiguous.
 template <int kProducers, int kAhead, class SourceOf>
 __device__ void produce_stages(const WeightStage* stages, unsigned num_stages,
                                const WeightRing& ring, unsigned producer, unsigned tiles,

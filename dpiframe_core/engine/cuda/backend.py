@@ -23,7 +23,7 @@ from dpiframe_core.program.program import Program
 from dpiframe_core.program.schedule import Policy
 
 if TYPE_CHECKING:  # it brings torch, which batches from host memory do without
-    from dpiframe_core.engine.cuda.device_inputs import DeviceInputs, Matrix
+    from dpiframe_core.engine.cuda.device_arrays import DeviceArrays, Matrix
 
 SLOTS = 3  # batches in flight: one copied in, one computed, one copied out
 
@@ -93,12 +93,12 @@ class CudaBackend:
         self.arena_bytes: int = self._layout.schedule.arena_bytes
 
     @cached_property
-    def inputs(self) -> DeviceInputs:
-        """What finds batches on the device."""
-        from dpiframe_core.engine.cuda.device_inputs import DeviceInputs
+    def inputs(self) -> DeviceArrays:
+        """Checks batches on the device and allocates their scores."""
+        from dpiframe_core.engine.cuda.device_arrays import DeviceArrays
 
         program = self.program
-        return DeviceInputs(len(program.field_rows), program.num_dense, self.options.device)
+        return DeviceArrays(len(program.field_rows), program.num_dense, self.options.device)
 
     def run(
         self, ids: Columns, dense: Columns, use_oov: bool, out: np.ndarray, scores: bool = False
@@ -176,9 +176,17 @@ class CudaBackend:
     ) -> Found | None:
         """`run_on_device` of matrices that `inputs` found; None where all ids are inside."""
         with self._turn:
-            ahead = self.inputs.make_scores_ahead
             report = self._ring.run_in_place(
-                ids[0], ids[1], ids[2] == 8, dense[0], dense[1], out, batch, use_oov, stream, ahead
+                ids[0],
+                ids[1],
+                ids[2] == 8,
+                dense[0],
+                dense[1],
+                out,
+                batch,
+                use_oov,
+                stream,
+                self.inputs.preallocate_scores,
             )
         return None if report is None else (self._counts(report), self._first(report))
 
@@ -191,7 +199,7 @@ class CudaBackend:
         inputs = self.inputs
         with self._turn:
             found = self._ring.score_tensors(
-                inputs.tensors, ids, dense, use_oov, inputs.scores, inputs.make_scores_ahead
+                inputs.tensors, ids, dense, use_oov, inputs.scores, inputs.preallocate_scores
             )
         if found is None:
             return None

@@ -101,7 +101,7 @@ def _mlp_fits(program: Program, form: MlpForm) -> bool:
         has_cross=form.cross is not None,
         num_fm=dims.pop() if lookup.fm_out else 0,
         num_ids=len(program.field_rows),
-        most_rows=max(program.field_rows),
+        max_rows=max(program.field_rows),
     )
 
 
@@ -112,5 +112,5 @@ def _cross_fits(program: Program, form: CrossForm, precision: str) -> bool:
         num_cross=len(form.cross),
         columns=[len(layer.weight) for layer in form.layers],
         num_ids=len(program.field_rows),
-        most_rows=max(program.field_rows),
+        max_rows=max(program.field_rows),
     )

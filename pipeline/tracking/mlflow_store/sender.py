@@ -167,7 +167,7 @@ class Sender:
     def _warm_up(self) -> None:
         """Import what the finish event needs while the sender is idle."""
         if self._store is not None:
-            importlib.import_module("pipeline.tracking.figures")
+            importlib.import_module("pipeline.tracking.plots")
 
     def _collect(self) -> None:
         for event in self.inbox.take():

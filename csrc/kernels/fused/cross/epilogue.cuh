@@ -1,7 +1,8 @@
-// What follows a product of the fused cross kernel: x_{l+1} where x_l was, h_{l+1} where h_l was,
-// the head's dots.
+// The epilogues of the fused cross kernel: x_{l+1} overwrites x_l, h_{l+1} overwrites h_l; the
+// head's dots.
 //
-// A thread has its sums' own numbers of x_0 in registers, for weights come to lie where x_0 was.
+// A thread keeps the numbers of x_0 that belong to its sums in registers, because weights overwrite
+// x_0 in shared memory.
 #pragma once
 
 #include "kernels/fused/mlp/smem_layout.h"

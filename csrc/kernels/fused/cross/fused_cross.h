@@ -35,7 +35,7 @@ struct FusedCrossShape {
   int num_cross;
   std::vector<int> widths;  // of the deep layers
   std::int64_t num_ids;     // rows of a batch's ids
-  std::int64_t most_rows;   // of a table
+  std::int64_t max_rows;    // of a table
 };
 FusedCrossShape fused_cross_shape(const FusedCrossModel& model);
 // Its tiling for 16 bits; num_cross is 0 where it has none.
@@ -48,7 +48,7 @@ void check_fused_cross(const FusedCrossModel& model);
 // x_0 and all layers' products.
 std::vector<std::vector<float>> summed_cross_biases(const FusedCrossModel& model);
 
-// What the kernel reads, but for where it is in device memory.
+// Kernel arguments and data on the host, before upload.
 struct FusedCrossPlan {
   FusedCrossParams params;
   std::vector<std::uint16_t> weights;

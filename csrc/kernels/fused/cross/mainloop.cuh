@@ -1,4 +1,4 @@
-// The products of the fused cross kernel, one after another.
+// The mainloop of the fused cross kernel: all layers, one after another.
 //
 // An output overwrites its product's input, or weights: a CTA writes its own half once both of its
 // warpgroups are done with the product, and the other half of the peer's memory once those of the
@@ -40,7 +40,8 @@ __device__ inline unsigned parity_of(unsigned stage) {
 }
 
 // By one of the producers: every other stage of the CTA. The wait for the stage whose barriers it
-// takes also tells that none before is in use; only so can a later one be waited for by parity.
+// takes over also implies that all earlier stages are free; otherwise parity waits on later ones
+// are ambiguous.
 __device__ inline void produce_weights(const FusedCrossParams& a, const FusedCrossSmem& smem,
                                        int rank, int producer) {
   const auto* stages = reinterpret_cast<const int4*>(a.stages + rank * a.num_stages);
@@ -59,8 +60,8 @@ __device__ inline void produce_weights(const FusedCrossParams& a, const FusedCro
   }
 }
 
-// A consumer warp's position among the stages. Where a stage is says the table that the host made,
-// for weights go wherever shared memory is free.
+// A consumer warp's position among the stages. The host-made table gives each stage's offset, as
+// weights go wherever shared memory is free.
 //
 // Two stages' products are issued to the tensor cores, which multiply by the second while the warp
 // waits for the first's end. From then on until the third is issued there is no time to lose: its
@@ -120,8 +121,8 @@ struct CrossWeightConsumer {
   }
 };
 
-// Each half of an input to the peer once it is written here, and to the peer that its half has
-// come; by one warp, since the consumer warpgroups have no time for it.
+// Sends each half of an input to the peer once it is written here, and signals the peer that its
+// half has arrived; by one warp, since the consumer warpgroups have no time for it.
 template <int kDeepTile>
 __device__ void exchange_halves(const FusedCrossParams& a, const FusedCrossSmem& smem, int rank) {
   using B = FusedCrossBarriers;
@@ -161,7 +162,7 @@ struct CrossMainloop {
   __device__ InputHalves x_halves() const { return {a.mlp.x_chunks[0], a.mlp.x_chunks[1]}; }
   __device__ std::uint32_t vectors() const { return smem.base + smem.at.vectors; }
 
-  // What this thread wrote of the CTA's half, to wgmma and to the warp that sends it.
+  // Makes this thread's writes visible to wgmma and to the exchange warp.
   __device__ void publish() const {
     fence_proxy_async_shared();
     mbarrier_arrive(smem.barrier<B::kHalfWritten>());
@@ -186,8 +187,9 @@ struct CrossMainloop {
     wgmma_fence_operands(sums);
   }
 
-  // Behind a product that another follows: what exchange `sent` sent may be overwritten, by weights
-  // too. Then nobody reads any more where the output goes, which exchange `output` sends; -1: none.
+  // After a product that another follows: waits until exchange `sent` has been received, so that
+  // its memory may be overwritten, by weights too, and no warp of the CTA reads the output's
+  // memory. Exchange `output` sends the output; -1: there is none.
   __device__ void finish(int sent, int output) {
     mbarrier_wait(smem.barrier<B::kSent>(sent), 0);
     weights.release(weights.next - 1);

@@ -83,7 +83,7 @@ FusedCrossShape fused_cross_shape(const FusedCrossModel& model) {
   FusedCrossShape shape{{}, static_cast<int>(model.cross.size()), {}, model.num_ids, 0};
   for (const DeviceLookupField& field : model.fields) {
     shape.dims.push_back(field.dim);
-    shape.most_rows = std::max(shape.most_rows, field.rows);
+    shape.max_rows = std::max(shape.max_rows, field.rows);
   }
   for (const LinearLayer& layer : model.deep) shape.widths.push_back(layer.n);
   return shape;
@@ -91,7 +91,7 @@ FusedCrossShape fused_cross_shape(const FusedCrossModel& model) {
 
 FusedCrossTiling fused_cross_tiling(const FusedCrossShape& shape) {
   const auto num_deep = static_cast<int>(shape.widths.size());
-  if (!gather_fits(shape.dims, shape.num_ids, shape.most_rows) || shape.num_cross < 1 ||
+  if (!gather_fits(shape.dims, shape.num_ids, shape.max_rows) || shape.num_cross < 1 ||
       shape.num_cross > kMaxLayers || num_deep < 1 || num_deep > kMaxLayers ||
       *std::ranges::min_element(shape.widths) < 1)
     return {};

@@ -15,7 +15,7 @@ namespace dpiframe {
 
 constexpr int kMaxExchanges = 7;  // of halves: of x_0, of 3 deep layers, of 3 cross layers
 
-// What all else follows from.
+// Tiling: the parameters from which all sizes follow.
 struct FusedCrossTiling {
   int x_chunks[2];  // of x_0 in each half, even
   int num_cross;
@@ -39,20 +39,21 @@ struct FusedCrossSmemLayout {
 };
 
 struct FusedCrossBarriers {
-  // Of an exchange of halves: the peer's half is here; both of the peer's warpgroups are done with
-  // what our half overwrites there; our half is there, and may be overwritten here.
-  static constexpr BarrierGroup kPeerFull{0, kMaxExchanges, 1};
+  // One for each exchange of halves.
+  static constexpr BarrierGroup kPeerFull{0, kMaxExchanges, 1};  // the peer's half has arrived
+  // Both of the peer's warpgroups have finished reading the memory that our half overwrites there.
   static constexpr BarrierGroup kPeerEmpty{kPeerFull.end(), kMaxExchanges, 8};
+  // The peer has received our half; it may be overwritten.
   static constexpr BarrierGroup kSent{kPeerEmpty.end(), kMaxExchanges, 1};
+
   static constexpr BarrierGroup kVectorsFull{kSent.end(), 1, 1};
   static constexpr BarrierGroup kGathered{kVectorsFull.end(), 1, 256};
-  // All that belongs to the CTA's scores is here.
-  static constexpr BarrierGroup kScoreFull{kGathered.end(), 1, 2};
-  // The CTA's half of what is sent next is written.
+  static constexpr BarrierGroup kScoreFull{kGathered.end(), 1, 2};  // all parts of the CTA's logits
+  // The CTA's half of the next exchange is written.
   static constexpr BarrierGroup kHalfWritten{kScoreFull.end(), 1, 256};
 };
 
-// A few k-steps of one product's weights, for one CTA: one copy.
+// One weight stage: a few k-steps of a product for one CTA, loaded by one TMA bulk copy.
 struct alignas(16) CrossWeightStage {
   std::uint32_t source;  // bytes from the start of the CTA's weights
   std::uint32_t offset;  // in shared memory

@@ -45,11 +45,11 @@ constexpr int kFp16x3Producers = 6;  // threads, each in a warp of its own
 // over __syncwarp to a lane that arrives for its warp. It takes longer.
 struct Fp16x3WeightConsumer {
   RingPosition ring;
-  std::uint32_t pending = 0;  // barrier of the stage whose products may be under way
-  int singly = 0;             // stages of the product that each thread releases, if kRacecheck
+  std::uint32_t pending = 0;    // barrier of the stage whose products may be under way
+  int per_thread_releases = 0;  // stages of the product that each thread releases, if kRacecheck
 
   // A product begins.
-  __device__ void start() { singly = kFp16x3Producers; }
+  __device__ void start() { per_thread_releases = kFp16x3Producers; }
 
   // sums = `strips` strips of input from x on by the next weights.
   template <int kTile>
@@ -81,20 +81,21 @@ struct Fp16x3WeightConsumer {
     pending = 0;
   }
 
-  // The next stage, of no weights: where it is, once it is full; its barrier, for `leave`. A warp
-  // that does not read it has to wait for it, too: then all are done with what had its barriers
-  // before. Stages are left in the order in which they came (place_in_ring).
-  __device__ std::uint32_t take(int bytes, std::uint32_t& barrier) {
+  // Waits for the next stage, of no weights: returns its address, and its barrier for
+  // release_stage. A warp that does not read the stage has to wait for it, too: then all warps have
+  // finished with the stage that used its barriers before. Stages are released in the order in
+  // which they were acquired (assign_ring_offsets).
+  __device__ std::uint32_t acquire_stage(int bytes, std::uint32_t& barrier) {
     ring.start(bytes);
-    const std::uint32_t place = ring.stage;
+    const std::uint32_t stage_address = ring.stage;
     const int phase = ring.phase;
     barrier = ring.full;
     ring.advance(bytes);
     mbarrier_wait(barrier, phase);
-    return place;
+    return stage_address;
   }
   // By all of a warp's threads, which have read it.
-  __device__ void leave(std::uint32_t barrier) const {
+  __device__ void release_stage(std::uint32_t barrier) const {
     __syncwarp();
     if (kRacecheck || threadIdx.x % 32 == 0) mbarrier_arrive(barrier + 8);
   }
@@ -113,7 +114,7 @@ struct Fp16x3WeightConsumer {
     if constexpr (!kRacecheck) {
       if (pending != 0 && is_first) mbarrier_arrive(pending + 8);
     } else if (pending != 0) {
-      const bool is_single = --singly >= 0;
+      const bool is_single = --per_thread_releases >= 0;
       if (is_single || is_first) mbarrier_arrive(pending + 8, is_single ? 1 : 32);
     }
   }
@@ -245,8 +246,9 @@ struct CrossEpilogue {
     constexpr int kEnd = epilogue_strips_end(kTile, kFirst);
     constexpr int kColumns = (kEnd - kFirst) * kStripColumns;
     std::uint32_t barriers[2];
-    const EpilogueVectors<kColumns> vectors(stream.take(vector_stage_bytes(kColumns), barriers[0]));
-    const std::uint32_t x0 = stream.take((kEnd - kFirst) * kX0StripBytes, barriers[1]) +
+    const EpilogueVectors<kColumns> vectors(
+        stream.acquire_stage(vector_stage_bytes(kColumns), barriers[0]));
+    const std::uint32_t x0 = stream.acquire_stage((kEnd - kFirst) * kX0StripBytes, barriers[1]) +
                              threadIdx.x / 128 * 2 * kX0WordBytes + threadIdx.x % 128 * 16;
 #pragma unroll
     for (int i = kFirst; i < kEnd; ++i) {
@@ -276,8 +278,8 @@ struct CrossEpilogue {
           products[at] *= in_four(last, j % 4);
       }
     }
-    stream.leave(barriers[0]);
-    stream.leave(barriers[1]);
+    stream.release_stage(barriers[0]);
+    stream.release_stage(barriers[1]);
     if constexpr (kEnd < kTile / kStripColumns) run<kEnd>(products, values, dots, tops);
   }
 };

@@ -1,5 +1,6 @@
-// What the two CTAs of a cluster send each other in the fused FP16x3 cross kernel, and h of the
-// first deep layer: by one warp of each, since the consumer warpgroups have no time for it.
+// The exchange of quarters between the two CTAs of a cluster in the fused FP16x3 cross kernel, and
+// the loads of the first deep layer's h: by one warp of each CTA, since the consumer warpgroups
+// have no time for it.
 #pragma once
 
 #include "kernels/fused/cross_fp16x3/epilogue.cuh"
@@ -7,8 +8,8 @@
 
 namespace dpiframe {
 
-// A quarter goes in copies of so many bytes (the last is less than twice as long), so many clocks
-// apart: what comes in one go keeps weights waiting.
+// A quarter is sent in copies of so many bytes (the last is less than twice as long), so many
+// cycles apart: a single large copy would delay weights.
 constexpr int kSendBytes = 2 * kStripBytes;
 constexpr int kSendPause = 300;
 
@@ -19,9 +20,10 @@ struct Fp16x3Exchange {
   const FusedCrossFp16x3Params& a;
   const FusedCrossFp16x3Smem& smem;
   int rank;
-  int asked = 0;    // how often the peer had to be done
-  int written = 0;  // quarters of either warpgroup
-  int came = 0;     // of the peer
+  // Completed waits on kPeerEmpty, kWritten and kPeerFull; parity = & 1.
+  int peer_empty_uses = 0;
+  int written_uses = 0;
+  int peer_full_uses = 0;
 
   __device__ std::uint32_t at_peer(std::uint32_t address) const { return mapa(address, 1 - rank); }
   __device__ std::uint32_t address_of(int quarter, bool of_h) const {
@@ -35,8 +37,8 @@ struct Fp16x3Exchange {
   }
   __device__ void wait_for_peer() {
 #pragma unroll
-    for (int g = 0; g < 2; ++g) mbarrier_wait(smem.barrier<B::kPeerFull>(g), came & 1);
-    ++came;
+    for (int g = 0; g < 2; ++g) mbarrier_wait(smem.barrier<B::kPeerFull>(g), peer_full_uses & 1);
+    ++peer_full_uses;
   }
 
   __device__ void send(std::uint32_t own, int bytes, std::uint32_t barrier) const {
@@ -55,12 +57,13 @@ struct Fp16x3Exchange {
     expect_peer(strips);
 #pragma unroll
     for (int g = 0; g < 2; ++g) {
-      mbarrier_wait(smem.barrier<B::kWritten>(g), written & 1);
-      if (g == 0 && must_be_ready) mbarrier_wait(smem.barrier<B::kPeerEmpty>(), asked++ & 1);
+      mbarrier_wait(smem.barrier<B::kWritten>(g), written_uses & 1);
+      if (g == 0 && must_be_ready)
+        mbarrier_wait(smem.barrier<B::kPeerEmpty>(), peer_empty_uses++ & 1);
       send(address_of(rank * 2 + g, of_h), quarter_bytes(strips, rank * 2 + g),
            at_peer(smem.barrier<B::kPeerFull>(g)));
     }
-    ++written;
+    ++written_uses;
     wait_for_peer();
 #pragma unroll
     for (int g = 0; g < 2; ++g) mbarrier_arrive_remote(at_peer(smem.barrier<B::kSent>(g)));
@@ -92,10 +95,10 @@ struct Fp16x3Exchange {
     fence_proxy_async();
 #pragma unroll
     for (int g = 0; g < 2; ++g) {
-      mbarrier_wait(smem.barrier<B::kWritten>(g), written & 1);
+      mbarrier_wait(smem.barrier<B::kWritten>(g), written_uses & 1);
       load_h(blockIdx.x ^ 1u, g, (1 - rank) * 2 + g, smem.barrier<B::kPeerFull>(g));
     }
-    ++written;
+    ++written_uses;
     wait_for_peer();
   }
 

@@ -15,7 +15,7 @@
 
 namespace dpiframe {
 
-// What the kernel reads, but for where it is in device memory.
+// Kernel arguments and data on the host, before upload.
 struct FusedCrossFp16x3Plan {
   FusedCrossFp16x3Params params;
   std::vector<std::uint16_t> weights;  // bits of float16

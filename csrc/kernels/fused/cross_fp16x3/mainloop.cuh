@@ -1,4 +1,4 @@
-// The products of the fused FP16x3 cross kernel, in the order that smem_layout.h gives.
+// The mainloop of the fused FP16x3 cross kernel, in the order that smem_layout.h gives.
 //
 // An output overwrites its product's input. A warpgroup writes its quarter once both of the CTA's
 // are done with the product and the peer has what was sent from there (kSent); a warp that does
@@ -24,8 +24,9 @@ struct Fp16x3Mainloop {
   int rank;
   Fp16x3WeightConsumer weights{RingPosition(smem.ring())};
   ConsumerThread thread{};
-  int came = 0;  // inputs of which the peer's quarters came
-  int sent = 0;  // quarters that the peer has
+  // Completed waits on kPeerFull and kSent; parity = & 1.
+  int peer_full_uses = 0;
+  int sent_uses = 0;
 
   __device__ int quarter() const { return rank * 2 + thread.warpgroup; }
   // A quarter of x; of h.
@@ -42,10 +43,10 @@ struct Fp16x3Mainloop {
   }
 
   // totals += an input of `strips` strips by the next weights; own quarters first. of_h: the input
-  // is h; comes: the peer's quarters still do; is_loaded: own ones still come, too. Each quarter
-  // has sums of its own, which are added times its powers of two.
+  // is h; wait_for_peer: the peer's quarters are still being copied; is_loaded: own ones are still
+  // being loaded, too. Each quarter has sums of its own, which are added times its powers of two.
   template <int kTile>
-  __device__ void multiply(int strips, bool of_h, bool comes, bool is_loaded, int n,
+  __device__ void multiply(int strips, bool of_h, bool wait_for_peer, bool is_loaded, int n,
                            float (&totals)[kTile / 2]) {
     float sums[kTile / 2] = {};  // else their registers are taken from one product to the next
     both_barrier();
@@ -54,7 +55,8 @@ struct Fp16x3Mainloop {
     for (int turn = 0; turn < 4; ++turn) {
       const int q = (rank * 2 + turn) % 4;
       if (turn < 2 && is_loaded) mbarrier_wait(smem.barrier<B::kHFull>(turn), n & 1);
-      if (turn >= 2 && comes) mbarrier_wait(smem.barrier<B::kPeerFull>(turn - 2), came & 1);
+      if (turn >= 2 && wait_for_peer)
+        mbarrier_wait(smem.barrier<B::kPeerFull>(turn - 2), peer_full_uses & 1);
       const int count = strip_count(strips, q);
       if (count == 0) continue;
       const std::uint32_t from = of_h ? h_address(q) : x_address(q);
@@ -64,7 +66,7 @@ struct Fp16x3Mainloop {
 #pragma unroll
       for (int i = 0; i < kTile / 2; ++i) totals[i] = fmaf(sums[i], inverse[i / 2 % 2], totals[i]);
     }
-    if (comes) ++came;
+    if (wait_for_peer) ++peer_full_uses;
   }
 
   // Behind a product: the peer may overwrite its input.
@@ -76,7 +78,7 @@ struct Fp16x3Mainloop {
   // Behind a product: until the warpgroup's quarter of its input may be overwritten here.
   __device__ void wait_until_sent(bool was_sent) {
     both_barrier();
-    if (was_sent) mbarrier_wait(smem.barrier<B::kSent>(thread.warpgroup), sent++ & 1);
+    if (was_sent) mbarrier_wait(smem.barrier<B::kSent>(thread.warpgroup), sent_uses++ & 1);
   }
   __device__ void tell_written() const {
     fence_proxy_async_shared();
@@ -100,9 +102,10 @@ struct Fp16x3Mainloop {
     if (layer == 0) publish_stored(smem.barrier<B::kX0Stored>());
     if (layer > 0 && !(is_last && is_end)) release_to_peer();
     std::uint32_t vectors_barrier;
-    const std::uint32_t vectors = weights.take(vector_stage_bytes(kDeepTile), vectors_barrier);
+    const std::uint32_t vectors =
+        weights.acquire_stage(vector_stage_bytes(kDeepTile), vectors_barrier);
     deep_epilogue<kDeepTile>(values, EpilogueVectors<kDeepTile>(vectors), is_last, dots, tops);
-    weights.leave(vectors_barrier);
+    weights.release_stage(vectors_barrier);
     if (layer > 0) wait_until_sent(layer > 1);
     if (is_last) return;
     const int strips = strip_count(a.tiling.h_strips[layer], quarter());

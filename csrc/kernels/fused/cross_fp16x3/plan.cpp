@@ -87,10 +87,10 @@ Fp16x3Weights split(const LinearLayer& layer, const std::vector<std::uint32_t>& 
   return found;
 }
 
-// A layer's column at `place` of a CTA's two tiles; -1: none.
-int output_column(const Fp16x3Product& product, int n, int rank, int place) {
-  const int quarter = rank * 2 + place / product.tile;
-  const int own = place % product.tile;
+// A layer's column at `padded_column` of a CTA's two tiles; -1: it is padding.
+int output_column(const Fp16x3Product& product, int n, int rank, int padded_column) {
+  const int quarter = rank * 2 + padded_column / product.tile;
+  const int own = padded_column % product.tile;
   if (own / kStripColumns >= strip_count(product.out_strips, quarter)) return -1;
   const int column = first_strip(product.out_strips, quarter) * kStripColumns + own;
   return column < n ? column : -1;
@@ -102,8 +102,8 @@ void append_step(const Fp16x3Product& product, const LinearLayer& layer, int ran
   for (int chunk = 0; chunk < kStripColumns; chunk += 8)
     for (int row = 0; row < 2 * product.tile; ++row) {
       const int within = row % kStripColumns;
-      const int place = row - within + strip_column(within);
-      const int column = output_column(product, layer.n, rank, place);
+      const int padded_column = row - within + strip_column(within);
+      const int column = output_column(product, layer.n, rank, padded_column);
       const auto* w = values.data() + static_cast<std::size_t>(std::max(column, 0)) * layer.k;
       for (int i = chunk; i < chunk + 8; ++i) {
         const int k = strip * kStripColumns + strip_column(i);
@@ -124,7 +124,7 @@ void append_weights(const Fp16x3Product& product, const LinearLayer& layer, int 
       }
 }
 
-// What follows a product, of each of its columns; empty: zeros.
+// What a product's epilogue reads, of each of its columns; empty: zeros.
 struct LayerVectors {
   std::vector<float> biases;
   std::vector<float> inverses;
@@ -150,10 +150,10 @@ void append_vectors(const Fp16x3Product& product, const LayerVectors& layer, int
 
 // The exponents that each cross layer's rows are split by. Products of all layers are summed, so
 // they go from each layer's powers of two to the next one's, and these may not differ by so much
-// that sums overflow: rows below 2^-kApart of the largest of all layers are split as if they were
-// that large, and lose bits 17 powers of two below it.
+// that sums overflow: rows below 2^-kMaxExponentGap of the largest of all layers are split as if
+// they were that large, and lose bits 17 powers of two below it.
 std::vector<std::vector<std::uint32_t>> cross_exponents(const FusedCrossModel& model) {
-  constexpr std::uint32_t kApart = 30;
+  constexpr std::uint32_t kMaxExponentGap = 30;
   std::vector<std::vector<std::uint32_t>> found;
   std::vector<std::uint32_t> largest(model.cross.front().n, 0);
   for (const LinearLayer& layer : model.cross) {
@@ -163,7 +163,7 @@ std::vector<std::vector<std::uint32_t>> cross_exponents(const FusedCrossModel& m
   }
   for (std::vector<std::uint32_t>& exponents : found)
     for (std::size_t row = 0; row < exponents.size(); ++row)
-      exponents[row] = std::max(exponents[row] + kApart, largest[row]) - kApart;
+      exponents[row] = std::max(exponents[row] + kMaxExponentGap, largest[row]) - kMaxExponentGap;
   return found;
 }
 
@@ -274,7 +274,7 @@ std::vector<WeightStage> fused_cross_fp16x3_stages(const Fp16x3Tiling& tiling) {
       stages.push_back({source_of(StageSource::kVectors, vectors), 0, vector_bytes, 0});
     vectors += vector_bytes;
   }
-  place_in_ring(stages, fused_cross_fp16x3_smem(tiling).ring_bytes);
+  assign_ring_offsets(stages, fused_cross_fp16x3_smem(tiling).ring_bytes);
   return stages;
 }
 
@@ -299,7 +299,7 @@ Fp16x3Tiling fused_cross_fp16x3_tiling(const FusedCrossShape& shape) {
   const bool is_counted = shape.num_cross >= 1 && shape.num_cross <= kMaxLayers && num_deep >= 1 &&
                           num_deep <= kMaxLayers;
   if (!is_counted || columns < 4 * kStripColumns || columns > 4 * 160 ||
-      shape.num_ids > kMaxIdsRows || shape.most_rows >= std::int64_t{1} << 32)
+      shape.num_ids > kMaxIdsRows || shape.max_rows >= std::int64_t{1} << 32)
     return {};
   Fp16x3Tiling tiling{};
   tiling.x_strips = static_cast<int>((columns + kStripColumns - 1) / kStripColumns);

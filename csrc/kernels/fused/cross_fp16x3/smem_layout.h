@@ -8,9 +8,9 @@
 // chunks of 8 columns, 64 samples, 8], the strip's columns permuted (strip_column), then the
 // exponents, a byte each, of the 64 samples' inverse powers of two.
 //
-// Order: the first deep layer, whose output waits in global memory; the cross layers, each where
-// the one before was; the other deep layers, whose quarters are where those of x were: a CTA's own
-// where the peer's were, which are free first.
+// Order: the first deep layer, whose output waits in global memory; the cross layers, each of which
+// overwrites the previous; the other deep layers: a CTA's own quarters of h overwrite the peer's of
+// x, which are free first.
 #pragma once
 
 #include "kernels/fused/layout.h"
@@ -26,7 +26,7 @@ constexpr int kX0WordBytes = 128 * 16;               // 16 bytes of each thread 
 constexpr int kX0StripBytes = 2 * 2 * kX0WordBytes;  // a CTA's numbers of a strip of x_0
 constexpr int kEpilogueStrips = 4;                   // of x_0 and a cross layer's vectors, a stage
 
-// What all else follows from.
+// Tiling: the parameters from which all sizes follow.
 struct Fp16x3Tiling {
   int x_strips;
   int cross_tile;  // columns of a warpgroup's products: its quarter's, then zeros
@@ -55,15 +55,15 @@ struct alignas(16) Fp16x3Field {
   std::int64_t row_bytes;
 };
 
-// What a stage holds; the upper two bits of its source say it, and so what the others count from.
-//   weights: a k-step of one product's, large, small or both, of the CTA's; [2 chunks of 8 columns
-//     of k, 2 tile, 8] float16 each; those of k, and of both tiles' columns those of each 16,
-//     permuted (strip_column)
-//   vectors: of a few strips of a product: [3, 2, columns] float32, for both tiles biases (of a
-//     cross layer with those of the layers before), inverse powers of two, and of the last layer
-//     the head, of other cross layers what leads to the next one's powers of two
-//   x_0: of a few strips, from the CTA's scratch: of each 16 bytes of each thread of either
-//     warpgroup for either of its samples
+// What a stage holds; the upper two bits of its source say it, and so which base the others count
+// from.
+//   weights: one k-step of one product for the CTA, large, small or both parts, each
+//     [2 chunks, 2 tile, 8 columns of k] float16; the 16 columns of k, and every 16 of the 2 tile
+//     output columns, are permuted (strip_column)
+//   vectors: [3, 2 warpgroups, columns] float32, of a few strips of a product: biases (of a cross
+//     layer summed with those of the layers before), inverse powers of two, and the head (last
+//     layer) or the factors to the next layer's powers of two (other cross layers)
+//   x_0: [strips, 2 warpgroups, 2 samples, 128 threads, 4] float32, from the CTA's scratch
 // Each product's weights are followed by its vectors and, of a cross layer, x_0: for the same
 // strips vectors, then x_0, and so on.
 enum class StageSource : std::uint32_t { kWeights, kVectors, kX0 };
@@ -79,23 +79,24 @@ struct FusedCrossFp16x3SmemLayout {
 };
 
 struct FusedCrossFp16x3Barriers {
-  // Of each warpgroup's quarters: the CTA's of h is here, from global memory; the peer's of x or h
-  // is here; what we sent is at the peer, and may be overwritten here; what is to be sent is
-  // written, or x may be overwritten.
-  static constexpr BarrierGroup kHFull{0, 2, 1};
-  static constexpr BarrierGroup kPeerFull{kHFull.end(), 2, 1};
+  // One for each warpgroup's quarter.
+  static constexpr BarrierGroup kHFull{0, 2, 1};  // the CTA's of h is loaded from global memory
+  static constexpr BarrierGroup kPeerFull{kHFull.end(), 2, 1};  // the peer's of x or h has arrived
+  // The peer has received ours; it may be overwritten.
   static constexpr BarrierGroup kSent{kPeerFull.end(), 2, 1};
+  // Ours is written and may be sent; after the last product of x: x may be overwritten.
   static constexpr BarrierGroup kWritten{kSent.end(), 2, 128};
-  // The peer is done with what our quarters overwrite there; h of the first deep layer is in global
-  // memory; the CTA's x_0 is; its last product of x is done.
+
+  // The peer has finished reading the memory that our quarters overwrite there.
   static constexpr BarrierGroup kPeerEmpty{kWritten.end(), 1, 8};
+  // The CTA's h of the first deep layer is in global memory.
   static constexpr BarrierGroup kHStored{kPeerEmpty.end(), 1, 8};
-  static constexpr BarrierGroup kX0Stored{kHStored.end(), 1, 8};
-  static constexpr BarrierGroup kXDone{kX0Stored.end(), 1, 8};
-  // All that belongs to a tile's scores is here; both CTAs have scored it; the peer's h of the
-  // first deep layer is in global memory.
-  static constexpr BarrierGroup kScoreFull{kXDone.end(), 1, 1};
-  static constexpr BarrierGroup kScored{kScoreFull.end(), 1, 2};
+  static constexpr BarrierGroup kX0Stored{kHStored.end(), 1, 8};  // its x_0 is in global memory
+  static constexpr BarrierGroup kXDone{kX0Stored.end(), 1, 8};    // its last product of x is done
+
+  static constexpr BarrierGroup kScoreFull{kXDone.end(), 1, 1};   // all parts of a tile's logits
+  static constexpr BarrierGroup kScored{kScoreFull.end(), 1, 2};  // both CTAs have scored the tile
+  // The peer's h of the first deep layer is in global memory.
   static constexpr BarrierGroup kPeerHStored{kScored.end(), 1, 1};
 };
 

@@ -1,4 +1,4 @@
-// What follows a product of the persistent fused cross kernel.
+// The epilogues of the persistent fused cross kernel.
 //
 // A thread has two samples of its panel and, of each of the CTA's two tiles of columns, a pair in
 // every chunk. Its numbers of x_0 are where those of x_{l+1} go.

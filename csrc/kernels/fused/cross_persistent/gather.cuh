@@ -1,10 +1,10 @@
 // The gather of the persistent fused cross kernel, and its scores: by two warps beside the consumer
 // warpgroups.
 //
-// Embedding rows are anywhere in memory, which gives so many a clock. So a tile's are gathered all
-// the while that the tile before is multiplied, into global memory in the layout that x_0 has in
-// shared memory (they stay in L2); when a panel is free, one bulk copy brings its half. It is kept
-// until the tile is done, for the cross layers: so there are two buffers, used by turns.
+// Embedding rows are anywhere in memory, which delivers so many a cycle. So a tile's are gathered
+// all the while that the tile before is multiplied, into global memory in the layout that x_0 has
+// in shared memory (they stay in L2); when a panel is free, one TMA bulk copy brings its half. It
+// is kept until the tile is done, for the cross layers: so there are two buffers, used alternately.
 #pragma once
 
 #include "kernels/batch_memory.h"
@@ -180,7 +180,7 @@ struct PersistentGather {
     int n = 0;
 #pragma unroll 1
     for (int tile = tiles.first; tile < tiles.end; tile += tiles.stride, ++n) {
-      mbarrier_wait(smem.barrier<B::kTileTaken>(), n & 1);
+      mbarrier_wait(smem.barrier<B::kTileLoaded>(), n & 1);
       if (n > 0) score(n - 1, tile - tiles.stride, before);
       before[0] = wide[0];
       before[1] = wide[1];

@@ -25,8 +25,8 @@ constexpr int kCtaThreads = 384;
 // By one thread.
 __device__ void start_barriers(const FusedCrossPersistentSmem& smem) {
   init_barriers<B::kX0Full, B::kHFull, B::kPeerFull, B::kSent, B::kPeerEmpty, B::kHStored,
-                B::kX0Again, B::kHalfRead, B::kVectorsFull, B::kScoreFull, B::kTileGathered,
-                B::kTileTaken, B::kAllDone>(smem.ring().barriers, kConsumerWarps);
+                B::kX0Reloaded, B::kHalfRead, B::kVectorsFull, B::kScoreFull, B::kTileGathered,
+                B::kTileLoaded, B::kAllDone>(smem.ring().barriers, kConsumerWarps);
   for (int turn = 0; turn < 2; ++turn)
     mbarrier_arrive_expect_tx(smem.barrier<B::kScoreFull>(turn), 4 * kTileSamples * 4);
 }

@@ -1,5 +1,5 @@
-// The products of the persistent fused cross kernel: one consumer warpgroup's, of its panel, in the
-// order that smem_layout.h gives.
+// The mainloop of the persistent fused cross kernel: one consumer warpgroup's products of its
+// panel, in the order that smem_layout.h gives.
 #pragma once
 
 #include "kernels/fused/cross_persistent/epilogue.cuh"
@@ -100,12 +100,12 @@ struct PanelHalves {
   __device__ int offset(int half) const { return half == 0 ? first_offset : second_offset; }
 };
 
-// What a panel's warpgroups in both CTAs tell and send each other.
+// Synchronisation and copies between a panel's warpgroups in the two CTAs.
 //
 // An output overwrites its product's input. A warpgroup writes its CTA's half once all of it is
 // done with the product and the peer has what was sent from there (kSent), and sends it once the
-// peer's warpgroup of the same panel is done with the product, too (kPeerEmpty). Only x_0 comes
-// there before: once the CTA's half is multiplied and sent (reload_x0).
+// peer's warpgroup of the same panel is done with the product, too (kPeerEmpty). Only x_0 is copied
+// there earlier: once the CTA's half is multiplied and sent (reload_x0).
 struct PanelExchange {
   using B = FusedCrossPersistentBarriers;
 
@@ -113,10 +113,11 @@ struct PanelExchange {
   const FusedCrossPersistentSmem& smem;
   int rank;
   int group = threadIdx.x / 128;
-  int came = 0;   // halves of the peer, and of h
-  int asked = 0;  // how often the peer had to be done
-  int sent = 0;   // halves that the peer has
-  int back = 0;   // halves of x_0 that came again
+  // Completed waits on kPeerFull, kPeerEmpty, kSent and kX0Reloaded; parity = & 1.
+  int peer_full_uses = 0;
+  int peer_empty_uses = 0;
+  int sent_uses = 0;
+  int x0_reload_uses = 0;
 
   __device__ void panel_barrier() const { named_barrier_sync<128>(group + 1); }
   // Of both warpgroups: stages would wait for the slower one.
@@ -150,7 +151,7 @@ struct PanelExchange {
   // Behind a product: until the CTA's half of its input may be overwritten here.
   __device__ void wait_until_sent(bool was_sent) {
     panel_barrier();
-    if (was_sent) mbarrier_wait(smem.barrier<B::kSent>(group), sent++ & 1);
+    if (was_sent) mbarrier_wait(smem.barrier<B::kSent>(group), sent_uses++ & 1);
   }
   // By one thread.
   __device__ void send_chunks(const PanelHalves& halves, int begin, int end) const {
@@ -163,11 +164,11 @@ struct PanelExchange {
     fence_proxy_async_shared();
     panel_barrier();
     if (is_leader()) {
-      if (begin == 0) mbarrier_wait(smem.barrier<B::kPeerEmpty>(group), asked & 1);
+      if (begin == 0) mbarrier_wait(smem.barrier<B::kPeerEmpty>(group), peer_empty_uses & 1);
       send_chunks(halves, begin, end);
     }
     __syncwarp();
-    if (is_last) ++asked;
+    if (is_last) ++peer_empty_uses;
   }
 
   // Behind a few k-steps of the peer's half: x_0 of tile n again, over the CTA's half of x_l.
@@ -175,10 +176,10 @@ struct PanelExchange {
     if (is_first_lane()) mbarrier_arrive(smem.barrier<B::kHalfRead>(group));
     if (is_leader()) {
       const int bytes = a.tiling.x_chunks[rank] * kChunkStride;
-      mbarrier_wait(smem.barrier<B::kHalfRead>(group), back & 1);
-      mbarrier_wait(smem.barrier<B::kSent>(group), sent & 1);
-      mbarrier_arrive_expect_tx(smem.barrier<B::kX0Again>(group), bytes);
-      tma_bulk_load(panel() + x_offset(rank), x0_of(n), bytes, smem.barrier<B::kX0Again>(group));
+      mbarrier_wait(smem.barrier<B::kHalfRead>(group), x0_reload_uses & 1);
+      mbarrier_wait(smem.barrier<B::kSent>(group), sent_uses & 1);
+      mbarrier_arrive_expect_tx(smem.barrier<B::kX0Reloaded>(group), bytes);
+      tma_bulk_load(panel() + x_offset(rank), x0_of(n), bytes, smem.barrier<B::kX0Reloaded>(group));
     }
     __syncwarp();
   }
@@ -195,22 +196,22 @@ struct PanelExchange {
     __syncwarp();
   }
   __device__ void release_tile() const {
-    if (is_first_lane()) mbarrier_arrive(smem.barrier<B::kTileTaken>());
+    if (is_first_lane()) mbarrier_arrive(smem.barrier<B::kTileLoaded>());
   }
-  // It is here: sends it to the peer, once that is done with the tile before.
+  // Waits for x_0, then sends this CTA's half once the peer has finished the previous tile.
   __device__ void take_tile(int n) {
     mbarrier_wait(smem.barrier<B::kX0Full>(group), n & 1);
     release_tile();
     if (is_leader()) {
-      if (n > 0) mbarrier_wait(smem.barrier<B::kPeerEmpty>(group), asked & 1);
+      if (n > 0) mbarrier_wait(smem.barrier<B::kPeerEmpty>(group), peer_empty_uses & 1);
       send_chunks(x_halves(), 0, x_halves().chunks(rank));
     }
     __syncwarp();
-    if (n > 0) ++asked;
+    if (n > 0) ++peer_empty_uses;
   }
 
-  // The first deep layer's output is in global memory, for bulk copies of either CTA. Late, when
-  // the stores are long done: the fences wait for them.
+  // The first deep layer's output is in global memory, for TMA bulk copies of either CTA. Late,
+  // when the stores are long done: the fences wait for them.
   __device__ void publish_h() const {
     fence_proxy_async_global();
     __syncwarp();
@@ -241,22 +242,22 @@ struct PersistentMainloop : PanelExchange {
   int turn = 0;  // products made so far
   PanelWeightConsumer weights{RingPosition(smem.ring())};
 
-  // sums = the panel's input by the next weights, or are added to; the own half first. comes: the
-  // other half still does; from_peer: from the peer. between: called when the own half is
-  // multiplied and some of the other is issued to the tensor cores, if kHasBetween; before_end:
-  // when all is.
+  // sums = the panel's input by the next weights, or are added to; the own half first.
+  // wait_for_peer: the other half is still being copied; from_peer: by the peer. between: called
+  // when the own half is multiplied and some of the other is issued to the tensor cores, if
+  // kHasBetween; before_end: when all is.
   template <int kTile, bool kHasBetween, class Between, class BeforeEnd>
-  __device__ void multiply(const PanelHalves& halves, bool adds, bool comes, bool from_peer,
+  __device__ void multiply(const PanelHalves& halves, bool adds, bool wait_for_peer, bool from_peer,
                            float (&sums)[2][kTile / 2], const Between& between,
                            const BeforeEnd& before_end) {
     keep_step();
     const int other = 1 - rank;
-    if (comes && is_leader())
+    if (wait_for_peer && is_leader())
       mbarrier_arrive_expect_tx(smem.barrier<B::kPeerFull>(group),
                                 halves.chunks(other) * kChunkStride);
     const std::uint32_t own_half = panel() + halves.offset(rank);
     weights.template multiply_half<T, kTile>(own_half, halves.chunks(rank) / 2, adds, sums);
-    if (comes) mbarrier_wait(smem.barrier<B::kPeerFull>(group), came++ & 1);
+    if (wait_for_peer) mbarrier_wait(smem.barrier<B::kPeerFull>(group), peer_full_uses++ & 1);
     if (from_peer && is_leader())
       mbarrier_arrive_remote(mapa(smem.barrier<B::kSent>(group), other));
     const std::uint32_t other_half = panel() + halves.offset(other);
@@ -367,7 +368,7 @@ struct PersistentMainloop : PanelExchange {
         });
     if (!is_last || !has_h) release_to_peer();
     wait_until_sent(true);
-    if (layer > 0) mbarrier_wait(smem.barrier<B::kX0Again>(group), back++ & 1);
+    if (layer > 0) mbarrier_wait(smem.barrier<B::kX0Reloaded>(group), x0_reload_uses++ & 1);
     if (is_last && has_h) {
       if (is_leader()) {
         wait_for_stored_h(n);

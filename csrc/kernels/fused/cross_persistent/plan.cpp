@@ -44,7 +44,7 @@ std::vector<WeightStage> fused_cross_persistent_stages(const FusedCrossTiling& t
   append(0, x_steps, deep_bytes);
   append(all_deep, tiling.num_cross * x_steps, cross_bytes);
   append(x_steps * deep_bytes, (tiling.num_deep - 1) * h_steps, deep_bytes);
-  place_in_ring(stages, ring_bytes);
+  assign_ring_offsets(stages, ring_bytes);
   return stages;
 }
 

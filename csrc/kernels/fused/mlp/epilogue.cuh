@@ -1,4 +1,4 @@
-// What follows the first product of the fused MLP kernel beside ReLU: its extra columns.
+// The epilogue of the fused MLP kernel's first layer beside ReLU: its extra columns.
 #pragma once
 
 #include "kernels/fused/mlp/mainloop.cuh"

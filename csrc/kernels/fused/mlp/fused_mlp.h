@@ -41,13 +41,13 @@ struct FusedMlpShape {
   std::vector<int> widths;         // of the layers, without extras
   int num_shifts;
   bool has_cross;
-  int num_fm;              // FM's sums
-  std::int64_t num_ids;    // rows of a batch's ids
-  std::int64_t most_rows;  // of a table
+  int num_fm;             // FM's sums
+  std::int64_t num_ids;   // rows of a batch's ids
+  std::int64_t max_rows;  // of a table
 };
 bool fused_mlp_fits(const FusedMlpShape& shape);
 
-// What the kernel reads, but for where it is in device memory.
+// Kernel arguments and data on the host, before upload.
 struct FusedMlpPlan {
   FusedMlpParams params;
   std::vector<std::uint16_t> weights;

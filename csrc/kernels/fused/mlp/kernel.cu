@@ -2,10 +2,11 @@
 //
 // Shapes: ids [F, B], tables and activations of 16 bits, sums and scores float32.
 // A cluster of two CTAs owns 64 samples. Each CTA gathers half of the fields, makes half of each
-// layer's columns, sends both to its peer (one DSMEM copy a layer) and scores 32 of the samples.
-// Warps 0-7 gather and are the consumer warpgroups; warps 8 and 10 are the weight producers, which
-// stream the CTA's half of all weights from L2 from the very start; warp 9 adds up FM's squares and
-// reports bad ids. Behind the scores, warp 0 takes a ticket for the completion flag.
+// layer's columns, sends both to its peer (one TMA bulk copy to DSMEM a layer) and scores 32 of the
+// samples. Warps 0-7 gather and are the consumer warpgroups; warps 8 and 10 are the weight
+// producers, which stream the CTA's half of all weights from L2 from the very start; warp 9 adds up
+// FM's squares and reports bad ids. Behind the scores, warp 0 takes a ticket for the completion
+// flag.
 //
 // Bytes a cluster: ids and embedding rows of its samples once; all weights once.
 #include "common/check.h"

@@ -1,4 +1,4 @@
-// The products of the fused MLP kernel: a CTA makes its half of each layer's columns for the
+// The mainloop of the fused MLP kernel: a CTA makes its half of each layer's columns for the
 // cluster's 64 samples, a warpgroup a quarter.
 //
 // Weights stream through a ring of stages in the order of their use whatever the layer, a few

@@ -25,7 +25,7 @@ FusedMlpShape shape_of(const FusedMlpModel& model) {
       0};
   for (const DeviceLookupField& field : model.fields) {
     shape.dims.push_back(field.dim);
-    shape.most_rows = std::max(shape.most_rows, field.rows);
+    shape.max_rows = std::max(shape.max_rows, field.rows);
   }
   for (const LinearLayer& layer : model.layers) shape.widths.push_back(layer.n);
   if (!shape.widths.empty()) shape.widths[0] -= shape.num_shifts + (model.has_cross ? 1 : 0);
@@ -51,7 +51,7 @@ bool fused_mlp_fits(const FusedMlpShape& shape) {
   const auto num_layers = static_cast<int>(shape.widths.size());
   const int num_extras = num_extras_of(shape);
   if (num_layers < 1 || num_layers > kMaxLayers || shape.num_shifts > kMaxShifts ||
-      num_extras > kMaxExtras || !gather_fits(shape.dims, shape.num_ids, shape.most_rows))
+      num_extras > kMaxExtras || !gather_fits(shape.dims, shape.num_ids, shape.max_rows))
     return false;
   const int tile = quarter_tile(shape.widths, num_extras);
   if (tile == 0) return false;

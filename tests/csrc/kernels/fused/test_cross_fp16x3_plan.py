@@ -31,7 +31,7 @@ CRITEO = {
     "num_cross": 3,
     "columns": [400, 400, 400],
     "num_ids": 39,
-    "most_rows": 10_000_000,
+    "max_rows": 10_000_000,
 }
 MAX_STAGES = 8
 SHARED_BYTES = 227 * 1024
@@ -250,7 +250,7 @@ def test_shared_memory_holds_what_it_must(name):
         ({"num_cross": 4}, {"num_cross": 5}),
         ({"num_cross": 1}, {"num_cross": 0}),
         ({"num_ids": 65536}, {"num_ids": 65537}),
-        ({"most_rows": 2**32 - 1}, {"most_rows": 2**32}),
+        ({"max_rows": 2**32 - 1}, {"max_rows": 2**32}),
     ],
 )
 def test_limits(last_that_fits, first_that_does_not):

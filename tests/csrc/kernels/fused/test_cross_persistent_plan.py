@@ -15,7 +15,7 @@ CRITEO = {
     "num_cross": 3,
     "columns": [400, 400, 400],
     "num_ids": 39,
-    "most_rows": 10_000_000,
+    "max_rows": 10_000_000,
 }
 SHAPES = {
     "criteo": {},

@@ -27,7 +27,7 @@ CRITEO = {
     "num_cross": 3,
     "columns": [400, 400, 400],
     "num_ids": 39,
-    "most_rows": 10_000_000,
+    "max_rows": 10_000_000,
 }
 
 
@@ -112,7 +112,7 @@ def test_pieces_lie_within_the_weights_and_apart(name):
         ({"dims": [8] * 64}, {"dims": [8] * 63 + [12]}),
         ({"dims": [16, 16]}, {"dims": [16, 0]}),
         ({"num_ids": 65536}, {"num_ids": 65537}),
-        ({"most_rows": 2**32 - 1}, {"most_rows": 2**32}),
+        ({"max_rows": 2**32 - 1}, {"max_rows": 2**32}),
     ],
 )
 def test_limits(last_that_fits, first_that_does_not):

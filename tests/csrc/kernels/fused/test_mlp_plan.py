@@ -28,7 +28,7 @@ CRITEO = {
     "has_cross": True,
     "num_fm": 0,
     "num_ids": 39,
-    "most_rows": 10_000_000,
+    "max_rows": 10_000_000,
 }
 
 
@@ -138,7 +138,7 @@ def test_packed_weights_give_the_products(name, precision):
         ({"dims": [16, 16]}, {"dims": [16, 0]}),
         ({"dims": [32]}, {"dims": [16]}),
         ({"num_ids": 65536}, {"num_ids": 65537}),
-        ({"most_rows": 2**32 - 1}, {"most_rows": 2**32}),
+        ({"max_rows": 2**32 - 1}, {"max_rows": 2**32}),
         ({}, {"columns": []}),
     ],
 )

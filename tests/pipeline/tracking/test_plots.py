@@ -10,8 +10,8 @@ import pytest
 from tracking_records import make_record
 
 from pipeline.tracking.artifacts import unit_table, write_unit_table
-from pipeline.tracking.figures import UnitColumns, draw_all
 from pipeline.tracking.metrics import sum_histograms
+from pipeline.tracking.plots import UnitColumns, draw_all
 
 ALL = {"batch_latency", "score_histogram", "stage_timeline", "throughput"}
 

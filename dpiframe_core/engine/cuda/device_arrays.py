@@ -79,8 +79,8 @@ def _described(
     return view["typestr"], found, view["data"][0], shape, numbers
 
 
-class DeviceInputs:
-    """What a model takes on one GPU."""
+class DeviceArrays:
+    """A model's inputs on one GPU, checked, and memory for its scores."""
 
     tensor = Tensor
     array = staticmethod(device_array)
@@ -88,9 +88,9 @@ class DeviceInputs:
     def __init__(self, num_fields: int, num_dense: int, device: int) -> None:
         self.num_fields, self.num_dense, self.device = num_fields, num_dense, device
         self.tensors = _core.DeviceTensors(Tensor, num_fields, num_dense, device)
-        self._like: Tensor | None = None  # scores are made like it
-        self._asked: tuple[int, int, bool] | None = None  # what the scores made last are like
-        self._ahead: Tensor | None = None  # what will do when the same are asked for
+        self._prototype: Tensor | None = None  # scores are allocated like it
+        self._last_request: tuple[int, int, bool] | None = None  # batch, stream, inference mode
+        self._preallocated: Tensor | None = None  # serves the same request
 
     def matrices(self, ids: Any, dense: Any) -> tuple[Matrix, Matrix, int]:
         """The matrices of ids [F, B] and dense [N, B], and B; an input that the model lacks is
@@ -112,25 +112,25 @@ class DeviceInputs:
         plain array with `__cuda_array_interface__`. `stream`: torch's current one, to which the
         tensor's memory belongs, where the next call may well ask for the same.
         """
-        made, self._ahead = self._ahead, None
-        asked = None if stream is None else (batch, stream, torch.is_inference_mode_enabled())
-        if made is not None and asked == self._asked:
+        made, self._preallocated = self._preallocated, None
+        request = None if stream is None else (batch, stream, torch.is_inference_mode_enabled())
+        if made is not None and request == self._last_request:
             return made, made.data_ptr()
-        self._asked = asked
-        if self._like is None:
+        self._last_request = request
+        if self._prototype is None:
             if not torch.cuda.is_available():
                 vector = _core.CudaVector(batch, self.device)
                 return vector, vector.__cuda_array_interface__["data"][0]
-            self._like = torch.empty(0, dtype=torch.float32, device=f"cuda:{self.device}")
-        made = self._like.new_empty(batch)  # takes less time than torch.empty
+            self._prototype = torch.empty(0, dtype=torch.float32, device=f"cuda:{self.device}")
+        made = self._prototype.new_empty(batch)  # takes less time than torch.empty
         return made, made.data_ptr()
 
-    def make_scores_ahead(self) -> None:
-        """While the GPU is busy: what `scores` returns when it is asked for the same again."""
-        if self._asked is None or self._like is None or self._ahead is not None:
+    def preallocate_scores(self) -> None:
+        """Allocate, while the GPU is busy, what `scores` returns if asked for the same again."""
+        if self._last_request is None or self._prototype is None or self._preallocated is not None:
             return
         with suppress(torch.OutOfMemoryError):  # scores() will raise it, if anybody asks
-            self._ahead = self._like.new_empty(self._asked[0])
+            self._preallocated = self._prototype.new_empty(self._last_request[0])
 
     def stream(self, array: Any) -> int:
         """The stream that the caller's work on the array is on."""

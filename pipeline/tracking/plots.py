@@ -1,4 +1,4 @@
-"""The figures of a run, drawn with matplotlib's Agg by the sender, not by the job's process."""
+"""The plots of a run, drawn with matplotlib's Agg by the sender, not by the job's process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COLOURS = ("#4c78a8", "#f58518", "#e45756", "#54a24b", "#ffbf79", "#b279a2")
 
 @dataclass
 class UnitColumns:
-    """The columns of one attempt's units that figures need, [U] each, in order of completion."""
+    """The columns of one attempt's units that plots need, [U] each, in order of completion."""
 
     rows: Floats
     done: Floats  # seconds since the attempt's start

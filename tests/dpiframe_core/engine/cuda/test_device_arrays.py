@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from dpiframe_core import _core
-from dpiframe_core.engine.cuda.device_inputs import (
+from dpiframe_core.engine.cuda.device_arrays import (
     DENSE,
     IDS,
     NOTHING,
-    DeviceInputs,
+    DeviceArrays,
     matrix_at,
     on_device,
 )
@@ -66,7 +66,7 @@ def test_an_array_of_another_library_lies_where_it_says():
     assert matrix_at(OtherArray((7, 19)), "ids", 7, IDS, 0) == ((4096, 19, 8), 19)
     rows = OtherArray((7, 19), "<i4", (400, 4), device=0)
     assert matrix_at(rows, "ids", 7, IDS, 0) == ((4096, 100, 4), 19)
-    assert DeviceInputs(7, 0, 0).stream(rows) == 7
+    assert DeviceArrays(7, 0, 0).stream(rows) == 7
 
 
 @pytest.mark.parametrize(
@@ -90,13 +90,13 @@ def test_an_array_that_does_not_fit_is_refused(array, message):
 def test_what_the_model_has_not_is_not_looked_at():
     ids, dense = torch.zeros(7, 19, dtype=torch.int32), torch.zeros(3, 19)
     i, d = (ids.data_ptr(), 19, 4), (dense.data_ptr(), 19, 4)
-    assert DeviceInputs(7, 3, HERE).matrices(ids, dense) == (i, d, 19)
-    assert DeviceInputs(7, 0, HERE).matrices(ids, None) == (i, NOTHING, 19)
-    assert DeviceInputs(0, 3, HERE).matrices(None, dense) == (NOTHING, d, 19)
+    assert DeviceArrays(7, 3, HERE).matrices(ids, dense) == (i, d, 19)
+    assert DeviceArrays(7, 0, HERE).matrices(ids, None) == (i, NOTHING, 19)
+    assert DeviceArrays(0, 3, HERE).matrices(None, dense) == (NOTHING, d, 19)
     with pytest.raises(ValueError, match=r"ids and dense must have one batch, got \[5, 19\]"):
-        DeviceInputs(7, 3, HERE).matrices(ids, dense[:, :5])
+        DeviceArrays(7, 3, HERE).matrices(ids, dense[:, :5])
     with pytest.raises(ValueError, match=r"got \[0, 19\]"):
-        DeviceInputs(7, 3, HERE).matrices(ids, dense[:, :0])
+        DeviceArrays(7, 3, HERE).matrices(ids, dense[:, :0])
 
 
 def test_arrays_on_the_cpu_are_not_on_a_device():
@@ -105,24 +105,24 @@ def test_arrays_on_the_cpu_are_not_on_a_device():
     assert on_device(OtherArray((7, 19))) and on_device(OtherArray((7, 19), device=0))
 
 
-def test_scores_made_ahead_serve_the_same_rows_on_the_same_stream_once():
-    inputs = DeviceInputs(7, 0, HERE)
-    inputs._like = torch.empty(0)
+def test_preallocated_scores_serve_the_same_rows_on_the_same_stream_once():
+    inputs = DeviceArrays(7, 0, HERE)
+    inputs._prototype = torch.empty(0)
     first, _ = inputs.scores(19, 5)
-    inputs.make_scores_ahead()
-    inputs.make_scores_ahead()
-    ahead = inputs._ahead
+    inputs.preallocate_scores()
+    inputs.preallocate_scores()
+    preallocated = inputs._preallocated
     second, address = inputs.scores(19, 5)
-    assert second is ahead and address == second.data_ptr() != first.data_ptr()
+    assert second is preallocated and address == second.data_ptr() != first.data_ptr()
     assert inputs.scores(19, 5)[0] is not second
     for rows, stream in ((19, 6), (18, 5), (19, None)):
         inputs.scores(19, 5)
-        inputs.make_scores_ahead()
-        ahead = inputs._ahead
+        inputs.preallocate_scores()
+        preallocated = inputs._preallocated
         other, _ = inputs.scores(rows, stream)
-        assert other is not ahead and other.shape == (rows,)
-    inputs.make_scores_ahead()
-    assert inputs._ahead is None  # nobody will ask again
+        assert other is not preallocated and other.shape == (rows,)
+    inputs.preallocate_scores()
+    assert inputs._preallocated is None  # nobody will ask again
 
 
 needs_exchange = pytest.mark.skipif(
@@ -137,7 +137,7 @@ def test_tensors_are_found_where_python_finds_them():
     for i in (ids[2:9], ids.long()[:7], ids[1:8, 3:40], ids[:7, :1], ids[:7, :0], ids[::3][:1]):
         for d in (dense[:3, : i.shape[1]], dense[1:4, : i.shape[1]].requires_grad_()):
             for num_fields, num_dense in ((len(i), 3), (len(i), 0), (0, 3)):
-                inputs = DeviceInputs(num_fields, num_dense, HERE)
+                inputs = DeviceArrays(num_fields, num_dense, HERE)
                 expected, found = inputs.matrices(i, d), inputs.tensors.matrices(i, d)
                 assert found is not None and found[2] == expected[2]
                 for (place, stride, each), wanted in zip(found[:2], expected[:2], strict=True):
@@ -168,7 +168,7 @@ def test_tensors_are_found_where_python_finds_them():
     ],
 )
 def test_what_does_not_fit_is_not_found_and_no_error(ids, dense):
-    assert DeviceInputs(7, 3, HERE).tensors.matrices(ids, dense) is None
+    assert DeviceArrays(7, 3, HERE).tensors.matrices(ids, dense) is None
 
 
 def test_tensors_of_a_library_without_the_functions_are_not_found():
