@@ -20,4 +20,4 @@ def test_damaged_inputs_are_read_right_or_refused(tmp_path, script, wanted):
     seen = outcomes_of(f"fuzz_{script}.py", tmp_path, seconds=6)
     # The damage is neither too small nor too large to test anything.
     for outcome in wanted:
-        assert seen[outcome] > seen["cases"] // 100, seen
+        assert seen[outcome] > seen["cases"] // 1000, seen
