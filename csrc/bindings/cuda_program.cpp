@@ -55,10 +55,11 @@ void bind_views(py::module_& module) {
            py::arg("weight") = -1, py::arg("partial_n") = 0);
   py::class_<ProductStep>(module, "ProductStep")
       .def(py::init<ArenaView, int, int, int, OptionalView, std::vector<std::pair<int, int>>, int,
-                    OptionalView, OptionalView, int, int, int, std::optional<std::int64_t>>(),
+                    OptionalView, OptionalView, int, int, int, std::optional<std::int64_t>, int>(),
            py::arg("x"), py::arg("n"), py::arg("weight"), py::arg("bias"), py::arg("out"),
            py::arg("relu"), py::arg("cross_begin"), py::arg("x0"), py::arg("xl"),
-           py::arg("head_begin"), py::arg("head_width"), py::arg("head"), py::arg("partial"));
+           py::arg("head_begin"), py::arg("head_width"), py::arg("head"), py::arg("partial"),
+           py::arg("rows_a_sample") = 1);
 }
 
 void build(CudaProgram& program, const Plan& plan, bool graphs, unsigned delay_seed,
@@ -91,6 +92,8 @@ void bind_cuda_program(py::module_& module) {
       .def("add_elementwise", &CudaProgram::add_elementwise, py::arg("name"), py::arg("inputs"),
            py::arg("weights"), py::arg("sizes"), py::arg("out"))
       .def("add_product", &CudaProgram::add_product, py::arg("step"))
+      .def("add_tensor", &CudaProgram::add_tensor, py::arg("op"), py::arg("inputs"),
+           py::arg("weights"), py::arg("operands"), py::arg("out"))
       .def("add_head", &CudaProgram::add_head, py::arg("parts"), py::arg("bias"), py::arg("out"))
       .def("add_fused_mlp", &CudaProgram::add_fused_mlp, py::arg("slots"), py::arg("model"))
       .def("add_fused_cross", &CudaProgram::add_fused_cross, py::arg("slots"), py::arg("model"),

@@ -109,10 +109,31 @@ void gathered_argument(const py::array& codes, const py::array& indices,
   gathered<std::int32_t>(codes, indices, validity, out);
 }
 
+// The rows of `size` known values, or None, and the array whose memory they are.
+struct NumberingArgument {
+  NumberingArgument(const std::optional<py::array>& rows, std::int32_t missing, std::int32_t unseen,
+                    std::int64_t size)
+      : numbering{nullptr, missing, unseen} {
+    if (!rows.has_value()) return;
+    rows_ = contiguous_argument<std::int32_t>(*rows, "rows_of_values", 1);
+    DPIF_CHECK(rows_.size() == size, "rows_of_values must be of ", size, " values, got ",
+               rows_.size());
+    numbering.of = rows_.data();
+  }
+
+  Numbering numbering;
+
+ private:
+  Array<std::int32_t> rows_;
+};
+
 class StringIndex {
  public:
-  StringIndex(const py::array& offsets, const py::array& data)
-      : argument_(offsets, data), known_(checked(argument_.strings)) {}
+  StringIndex(const py::array& offsets, const py::array& data, const std::optional<py::array>& rows,
+              std::int32_t missing, std::int32_t unseen)
+      : argument_(offsets, data),
+        numbering_(rows, missing, unseen, argument_.strings.size),
+        known_(checked(argument_.strings)) {}
 
   void rows(const py::array& offsets, const py::array& data, const ValidityArgument& validity,
             const py::array& out) const {
@@ -134,17 +155,20 @@ class StringIndex {
     auto* rows = writable_argument<std::int32_t>(out, "out", strings.size);
     const Validity valid = validity_argument(validity, strings.size);
     const py::gil_scoped_release release;
-    known_string_rows(known_, strings, valid, rows);
+    known_string_rows(known_, numbering_.numbering, strings, valid, rows);
   }
 
   StringsArgument<std::int32_t> argument_;
+  NumberingArgument numbering_;
   ValueIndex<Strings<std::int32_t>> known_;
 };
 
 class Int64Index {
  public:
-  explicit Int64Index(const py::array& values)
+  Int64Index(const py::array& values, const std::optional<py::array>& rows, std::int32_t missing,
+             std::int32_t unseen)
       : values_(contiguous_argument<std::int64_t>(values, "values", 1)),
+        numbering_(rows, missing, unseen, values_.size()),
         known_(Integers{values_.data(), values_.size()}) {}
 
   void rows(const py::array& values, const ValidityArgument& validity, const py::array& out) const {
@@ -152,11 +176,12 @@ class Int64Index {
     auto* rows = writable_argument<std::int32_t>(out, "out", checked.size());
     const Validity valid = validity_argument(validity, checked.size());
     const py::gil_scoped_release release;
-    known_int64_rows(known_, checked.data(), checked.size(), valid, rows);
+    known_int64_rows(known_, numbering_.numbering, checked.data(), checked.size(), valid, rows);
   }
 
  private:
   Array<std::int64_t> values_;
+  NumberingArgument numbering_;
   ValueIndex<Integers> known_;
 };
 
@@ -164,11 +189,17 @@ class Int64Index {
 
 void bind_encode(py::module_& module) {
   py::class_<StringIndex>(module, "StringIndex")
-      .def(py::init<const py::array&, const py::array&>(), py::arg("offsets"), py::arg("data"))
+      .def(py::init<const py::array&, const py::array&, const std::optional<py::array>&,
+                    std::int32_t, std::int32_t>(),
+           py::arg("offsets"), py::arg("data"), py::arg("rows_of_values") = py::none(),
+           py::arg("missing_row") = kMissingRow, py::arg("unseen_row") = kUnseenRow)
       .def("rows", &StringIndex::rows, py::arg("offsets"), py::arg("data"), py::arg("validity"),
            py::arg("out"));
   py::class_<Int64Index>(module, "Int64Index")
-      .def(py::init<const py::array&>(), py::arg("values"))
+      .def(
+          py::init<const py::array&, const std::optional<py::array>&, std::int32_t, std::int32_t>(),
+          py::arg("values"), py::arg("rows_of_values") = py::none(),
+          py::arg("missing_row") = kMissingRow, py::arg("unseen_row") = kUnseenRow)
       .def("rows", &Int64Index::rows, py::arg("values"), py::arg("validity"), py::arg("out"));
   module.def("hashed_string_rows", &hashed_strings_argument, py::arg("offsets"), py::arg("data"),
              py::arg("validity"), py::arg("seed"), py::arg("modulus"), py::arg("out"));

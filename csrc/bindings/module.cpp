@@ -2,7 +2,7 @@
 
 #include "bindings/families.h"
 #include "bindings/numpy_args.h"
-#include "common/device_memory_error.h"
+#include "common/device_errors.h"
 #include "kernels/embedding/gather_rows_cpu.h"
 
 #ifdef DPIFRAME_WITH_CUDA
@@ -41,6 +41,7 @@ int cuda_device_count() {
 PYBIND11_MODULE(_core, module) {
   using namespace dpiframe;
   module.doc() = "Compiled part of dpiframe_core; _core.pyi holds the signatures.";
+  py::register_exception<DeviceLostError>(module, "DeviceLostError", PyExc_RuntimeError);
   py::register_exception<DeviceMemoryError>(module, "DeviceMemoryError", PyExc_RuntimeError);
   module.def("build_info", &build_info);
   module.def("cuda_device_count", &cuda_device_count);
@@ -49,9 +50,11 @@ PYBIND11_MODULE(_core, module) {
   bind_memory(module);
   bind_parquet(module);
   bind_planner(module);
+  bind_tensor(module);
   bind_zstd(module);
 #ifdef DPIFRAME_WITH_CUDA
   bind_fused(module);
+  bind_tensor_cuda(module);
   bind_cuda_program(module);
   bind_cuda_kernels(module);
   bind_runtime(module);

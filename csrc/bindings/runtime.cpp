@@ -235,12 +235,24 @@ py::object score_pages(PageScorer& scorer, const ColumnPages& ids, const py::arr
       py::make_tuple(seconds.copy_in, seconds.unpack, seconds.compute, seconds.copy_out));
 }
 
+bool decode_pages(PageScorer& scorer, const ColumnPages& ids, const py::array& memory,
+                  const py::array& out) {
+  const auto bytes = contiguous_argument<std::uint8_t>(memory, "memory", 1);
+  auto* to = reinterpret_cast<std::byte*>(writable_argument<std::uint8_t>(out, "out", -1));
+  const std::size_t size = out.size();
+  const UnitPages unit{ids,  {bytes.data(), static_cast<std::size_t>(bytes.size())}, nullptr, 0, 0,
+                       false};
+  const py::gil_scoped_release release;
+  return scorer.decode(unit, {to, size});
+}
+
 std::unique_ptr<PageScorer> make_page_scorer(CudaProgram& program, RingArgument& ring,
                                              int num_fields, int num_dense, int num_slots) {
   return std::make_unique<PageScorer>(program, *ring.ring, num_fields, num_dense, num_slots);
 }
 
-bool inject_cuda_failure(std::int64_t call) {
+bool inject_cuda_failure(std::int64_t call, bool lost) {
+  failure_loses_device = lost;
   return calls_until_failure.exchange(call) > 0;
 }
 
@@ -281,8 +293,9 @@ void bind_runtime(py::module_& module) {
            py::keep_alive<1, 3>())
       .def("score", &score_pages, py::arg("ids"), py::arg("memory"), py::arg("dense"),
            py::arg("out"), py::arg("use_oov"))
+      .def("decode", &decode_pages, py::arg("ids"), py::arg("memory"), py::arg("out"))
       .def_property_readonly("device_bytes", &PageScorer::device_bytes);
-  module.def("inject_cuda_failure", &inject_cuda_failure, py::arg("call"));
+  module.def("inject_cuda_failure", &inject_cuda_failure, py::arg("call"), py::arg("lost") = false);
 }
 
 }  // namespace dpiframe

@@ -16,7 +16,8 @@ namespace dpiframe {
 // No iostreams: where a toolchain links libstdc++ statically, their locale meets the one of the
 // libstdc++ that Python's other modules loaded, and writing a number crashes.
 inline void append_part(std::string& text, std::string_view part) {
-  text += part;
+  // A zero byte, as of a column's name in a damaged file, would end what() there.
+  for (const char c : part) c == '\0' ? text += "\\0" : text += c;
 }
 
 template <std::integral Number>

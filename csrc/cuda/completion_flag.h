@@ -29,10 +29,7 @@ constexpr std::int64_t kMaxPolledRows = 16'384;
 // on one stream.
 class PolledCompletion {
  public:
-  PolledCompletion() : flag_(sizeof(unsigned)), tickets_(sizeof(unsigned)) {
-    DPIF_CUDA_CHECK(cudaMemset(tickets_.get(), 0, sizeof(unsigned)));
-    DPIF_CUDA_CHECK(cudaStreamSynchronize(nullptr));
-  }
+  PolledCompletion() : flag_(sizeof(unsigned)), tickets_(DeviceBuffer::zeros(sizeof(unsigned))) {}
 
   CompletionFlag get() const {
     return {static_cast<unsigned*>(flag_.get()), static_cast<unsigned*>(tickets_.get())};

@@ -26,8 +26,17 @@ class DeviceBuffer {
     (void)cudaGetLastError();
     const std::string text = join_message("the GPU gave no ", bytes, " bytes", free_memory(), ": ",
                                           cudaGetErrorString(status));
-    if (status == cudaErrorMemoryAllocation) throw DeviceMemoryError(text);
-    throw std::runtime_error(text);
+    throw_device_error(status, text);
+  }
+  // For memory of which more is read than is written: rows of a bucket beyond its batch, the rest
+  // of an aligned word. What is read there never reaches a result. Returns when any stream may use
+  // it.
+  static DeviceBuffer zeros(std::size_t bytes) {
+    DeviceBuffer buffer(bytes);
+    if (bytes == 0) return buffer;
+    DPIF_CUDA_CHECK(cudaMemset(buffer.get(), 0, bytes));
+    DPIF_CUDA_CHECK(cudaStreamSynchronize(nullptr));
+    return buffer;
   }
   ~DeviceBuffer() {
     if (data_ != nullptr) DPIF_CUDA_WARN(cudaFree(data_));
@@ -57,8 +66,10 @@ class PinnedBuffer {
     const cudaError_t status = DPIF_CUDA_STATUS(cudaHostAlloc(&data_, bytes, cudaHostAllocMapped));
     if (status == cudaSuccess) return;
     (void)cudaGetLastError();
-    throw std::runtime_error(join_message(
-        "no ", bytes, " bytes of page-locked host memory: ", cudaGetErrorString(status)));
+    const std::string text = join_message(
+        "no ", bytes, " bytes of page-locked host memory: ", cudaGetErrorString(status));
+    if (status == cudaErrorMemoryAllocation) throw std::runtime_error(text);  // not the device's
+    throw_device_error(status, text);
   }
   ~PinnedBuffer() {
     if (data_ != nullptr) DPIF_CUDA_WARN(cudaFreeHost(data_));
@@ -89,7 +100,7 @@ class DeviceArrays {
       offsets_.push_back(bytes);
       bytes += (array.size() + 255) / 256 * 256;
     }
-    memory_ = DeviceBuffer(bytes);
+    memory_ = DeviceBuffer::zeros(bytes);
     for (std::size_t i = 0; i < arrays.size(); ++i)
       DPIF_CUDA_CHECK(
           cudaMemcpy(at(i), arrays[i].data(), arrays[i].size(), cudaMemcpyHostToDevice));

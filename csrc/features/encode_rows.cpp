@@ -28,7 +28,8 @@ std::int32_t row_of_hash(std::uint64_t hash, const FastModulo& modulo) {
 // Rows of values that are there. The index is larger than the cache: values are looked up in
 // groups, all of whose memory is asked for before any of it is needed.
 template <class Known, class Values>
-void known_rows(const Known& known, const Values& values, std::int32_t* out) {
+void known_rows(const Known& known, const Numbering& numbering, const Values& values,
+                std::int32_t* out) {
   constexpr std::int64_t kGroup = 64;
   std::uint64_t hashes[kGroup];
   for (std::int64_t first = 0; first < values.size; first += kGroup) {
@@ -38,8 +39,8 @@ void known_rows(const Known& known, const Values& values, std::int32_t* out) {
       known.prefetch(hashes[k]);
     }
     for (std::int64_t k = 0; k < count; ++k) {
-      const auto position = static_cast<std::int32_t>(known.find(values[first + k], hashes[k]));
-      out[first + k] = position < 0 ? kUnseenRow : position + kFirstValueRow;
+      const std::int64_t position = known.find(values[first + k], hashes[k]);
+      out[first + k] = numbering[position];
     }
   }
 }
@@ -79,20 +80,24 @@ void hashed_int64_rows(const std::int64_t* values, std::int64_t size, Validity v
 }
 
 template <class Offset>
-void known_string_rows(const ValueIndex<Strings<std::int32_t>>& known,
+void known_string_rows(const ValueIndex<Strings<std::int32_t>>& known, const Numbering& numbering,
                        const Strings<Offset>& strings, Validity validity, std::int32_t* out) {
   strings.check();
-  known_rows(known, strings, out);
+  known_rows(known, numbering, strings, out);
+  const std::int64_t empty = known.find(std::string_view(), value_hash(std::string_view()));
+  const std::int32_t empty_row = empty < 0 ? numbering.missing : numbering[empty];
   encode(strings.size, validity, out, [&](std::int64_t i, bool there) {
-    return there && !strings[i].empty() ? out[i] : kMissingRow;
+    if (!there) return numbering.missing;
+    return strings[i].empty() ? empty_row : out[i];
   });
 }
 
-void known_int64_rows(const ValueIndex<Integers>& known, const std::int64_t* values,
-                      std::int64_t size, Validity validity, std::int32_t* out) {
-  known_rows(known, Integers{values, size}, out);
+void known_int64_rows(const ValueIndex<Integers>& known, const Numbering& numbering,
+                      const std::int64_t* values, std::int64_t size, Validity validity,
+                      std::int32_t* out) {
+  known_rows(known, numbering, Integers{values, size}, out);
   encode(size, validity, out,
-         [&](std::int64_t i, bool there) { return there ? out[i] : kMissingRow; });
+         [&](std::int64_t i, bool there) { return there ? out[i] : numbering.missing; });
 }
 
 template <class Integer>
@@ -125,9 +130,9 @@ void gather_codes(std::span<const Code> codes, const std::int32_t* indices, std:
 
 template void hashed_string_rows(const Strings<std::int32_t>&, Validity, HashParams, std::int32_t*);
 template void hashed_string_rows(const Strings<std::int64_t>&, Validity, HashParams, std::int32_t*);
-template void known_string_rows(const ValueIndex<Strings<std::int32_t>>&,
+template void known_string_rows(const ValueIndex<Strings<std::int32_t>>&, const Numbering&,
                                 const Strings<std::int32_t>&, Validity, std::int32_t*);
-template void known_string_rows(const ValueIndex<Strings<std::int32_t>>&,
+template void known_string_rows(const ValueIndex<Strings<std::int32_t>>&, const Numbering&,
                                 const Strings<std::int64_t>&, Validity, std::int32_t*);
 template void bucket_rows(const std::int32_t*, std::int64_t, Validity, const Buckets&,
                           std::int32_t*);

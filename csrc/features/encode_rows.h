@@ -1,7 +1,8 @@
 // Raw values of a field to the rows of its table, one pass a column.
 //
-// Row 0 is for missing values, row 1 for unseen ones, known values have the rows from 2 on;
-// dpiframe_core/features/schema.py has the formulas. Every function overwrites out [size].
+// Row 0 is for missing values, row 1 for unseen ones, known values have the rows from 2 on, unless
+// a vocabulary numbers them otherwise; dpiframe_core/features/schema.py has the formulas. Every
+// function overwrites out [size].
 #pragma once
 
 #include <cstdint>
@@ -39,15 +40,27 @@ void hashed_string_rows(const Strings<Offset>& strings, Validity validity, HashP
 void hashed_int64_rows(const std::int64_t* values, std::int64_t size, Validity validity,
                        HashParams params, std::int32_t* out);
 
-// 2 + position among the known strings, or the row of unseen values; an empty string is missing.
-// Throws for bad offsets.
+// The rows of known values, by position, and of all others; without `of`, 2 + position.
+struct Numbering {
+  const std::int32_t* of = nullptr;
+  std::int32_t missing = kMissingRow;
+  std::int32_t unseen = kUnseenRow;
+
+  std::int32_t operator[](std::int64_t position) const {
+    if (position < 0) return unseen;
+    return of == nullptr ? static_cast<std::int32_t>(position) + kFirstValueRow : of[position];
+  }
+};
+
+// Rows of strings; an empty one is missing unless it is known. Throws for bad offsets.
 template <class Offset>
-void known_string_rows(const ValueIndex<Strings<std::int32_t>>& known,
+void known_string_rows(const ValueIndex<Strings<std::int32_t>>& known, const Numbering& numbering,
                        const Strings<Offset>& strings, Validity validity, std::int32_t* out);
 
 // The same of integers.
-void known_int64_rows(const ValueIndex<Integers>& known, const std::int64_t* values,
-                      std::int64_t size, Validity validity, std::int32_t* out);
+void known_int64_rows(const ValueIndex<Integers>& known, const Numbering& numbering,
+                      const std::int64_t* values, std::int64_t size, Validity validity,
+                      std::int32_t* out);
 
 // Rows of integers in buckets: `small` holds the rows of lowest, lowest + 1, ..., of which the
 // first is also that of all below; beyond the last the row grows by one at each of `steps`

@@ -40,12 +40,14 @@ void ColumnChunkReader<Number>::read(Bytes chunk, Codec codec, bool optional,
                                      std::span<Number> out) {
   codec_ = codec, optional_ = optional, has_dictionary_ = false;
   dictionary_.clear();  // that of the chunk before
+  const std::int64_t rows = std::ssize(out);
   while (!out.empty()) {
     const PageHeader page = read_page_header(chunk);
     const Bytes stored = chunk.subspan(page.header_bytes, page.bytes);
     chunk = chunk.subspan(page.header_bytes + page.bytes);
     DPIF_CHECK(!page.crc.has_value() || crc32(stored) == *page.crc, "a page's checksum is wrong");
     if (page.type == PageType::kDictionary) {
+      check_dictionary_size(page, rows);
       read_dictionary(page, stored);
     } else if (page.type == PageType::kData || page.type == PageType::kDataV2) {
       DPIF_CHECK(page.num_values <= static_cast<std::int64_t>(out.size()), "a page of ",

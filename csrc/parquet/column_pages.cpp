@@ -129,6 +129,7 @@ class PageLister {
       DPIF_CHECK(!header.crc.has_value() || crc32(stored) == *header.crc,
                  "a page's checksum is wrong");
       if (header.type == PageType::kDictionary) {
+        check_dictionary_size(header, unit_chunk.rows);
         add_dictionary(header, at);
       } else if (header.type == PageType::kData || header.type == PageType::kDataV2) {
         DPIF_CHECK(header.num_values <= stop - row, "a page of ", header.num_values,
@@ -207,6 +208,20 @@ class PageLister {
                " numbers has only ", page.uncompressed_bytes, " bytes");
   }
 
+  // What pages unpack to, and their list, may take a few times what their numbers and their bytes
+  // take: a damaged file may hold many pages that each claim a little more.
+  void check_memory() const {
+    constexpr std::int64_t kFewPages = 1 << 16, kPageBytes = 64;
+    DPIF_CHECK(std::ssize(found_.pages) <= kFewPages + found_.compressed_bytes / kPageBytes,
+               "more than ", found_.pages.size() - 1, " pages in ", found_.compressed_bytes,
+               " bytes");
+    constexpr std::int64_t kFewBytes = 32 << 20, kTimes = 4;
+    const std::int64_t row_bytes = std::int64_t{found_.columns} * found_.number_bytes;
+    DPIF_CHECK((found_.uncompressed_bytes - kFewBytes) / (kTimes * row_bytes) <= found_.rows,
+               "pages that unpack to ", found_.uncompressed_bytes, " bytes for ", found_.rows,
+               " rows of ", row_bytes);
+  }
+
   void take(Page& page, bool compressed) {
     // An empty page of version 2 may be found as nothing at all.
     page.compressed = compressed && chunk_->chunk->codec != Codec::kNone &&
@@ -214,7 +229,6 @@ class PageLister {
     DPIF_CHECK(page.compressed || page.compressed_bytes == page.uncompressed_bytes, "a page of ",
                page.compressed_bytes, " bytes that is not compressed should have ",
                page.uncompressed_bytes);
-    DPIF_CHECK(found_.pages.size() < INT32_MAX, "too many pages");
     if (page.compressed) {
       check_ratio(chunk_->chunk->codec, page.compressed_bytes, page.uncompressed_bytes);
       page.uncompressed_at = found_.uncompressed_bytes;
@@ -222,6 +236,7 @@ class PageLister {
       found_.uncompressed_bytes += (room + kAlignment - 1) / kAlignment * kAlignment;
     }
     found_.pages.push_back(page);
+    check_memory();
   }
 
   ColumnPages& found_;

@@ -14,7 +14,7 @@ using Type = CompactReader::Type;
 
 constexpr std::int64_t kNotThere = -1;
 constexpr std::int64_t kConvertedDecimal = 5, kConvertedTimestamp = 10;
-constexpr std::int64_t kConvertedUint8 = 11, kConvertedUint64 = 14;
+constexpr std::int64_t kConvertedUint8 = 11;
 constexpr std::int64_t kConvertedInt8 = 15, kConvertedInt32 = 17, kConvertedInt64 = 18;
 constexpr std::int64_t kLogicalDecimal = 5, kLogicalTimestamp = 8;
 constexpr std::int64_t kLogicalInteger = 10, kLogicalFloat16 = 15;

@@ -1,5 +1,7 @@
 #include "parquet/page_header.h"
 
+#include <algorithm>
+
 namespace dpiframe::parquet {
 namespace {
 
@@ -103,6 +105,15 @@ PageHeader read_page_header(Bytes bytes) {
   DPIF_CHECK(page.level_bytes <= page.bytes && page.level_bytes <= page.uncompressed_bytes,
              "levels of ", page.level_bytes, " bytes in a page of ", page.bytes);
   return page;
+}
+
+// A dictionary holds a value once, so that it has no more of them than its chunk. Zeros in zstd
+// give 32,768 times their bytes: one that lies, in a file of 10 KB, would take 300 MB.
+void check_dictionary_size(const PageHeader& page, std::int64_t rows) {
+  constexpr std::int64_t kFew = 1 << 16;  // small enough for any writer to keep some too many
+  DPIF_CHECK(page.num_values <= std::max(rows, kFew), "a dictionary of ", page.num_values,
+             " values, but its column chunk has only ", rows,
+             ": it would unpack to more than these need");
 }
 
 void check_ratio(Codec codec, std::int64_t compressed_bytes, std::int64_t uncompressed_bytes) {

@@ -29,6 +29,10 @@ struct PageHeader {
 // it claims to unpack to more bytes than its values can take.
 PageHeader read_page_header(Bytes bytes);
 
+// std::invalid_argument where a dictionary has more values than a column chunk of so many rows
+// needs.
+void check_dictionary_size(const PageHeader& page, std::int64_t rows);
+
 // std::invalid_argument where so few compressed bytes cannot unpack to so many.
 void check_ratio(Codec codec, std::int64_t compressed_bytes, std::int64_t uncompressed_bytes);
 

@@ -90,7 +90,7 @@ BatchRing::BatchRing(CudaProgram& program, int num_slots,
   const std::size_t dense_bytes = sizeof(float) * rows * num_dense_;
   const std::size_t packed = padded(id_bytes_ * rows * num_fields_) + dense_bytes;
   for (DeviceBuffer& inputs : inputs_)
-    inputs = DeviceBuffer(padded(sizeof(std::int64_t) * rows * num_fields_) + dense_bytes);
+    inputs = DeviceBuffer::zeros(padded(sizeof(std::int64_t) * rows * num_fields_) + dense_bytes);
   for (int s = 0; s < num_slots; ++s)
     slots_.emplace_back(sizeof(float) * rows, program.num_report());
   // After all device memory was got: page-locking takes time, and memory from other processes.

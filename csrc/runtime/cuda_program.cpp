@@ -23,8 +23,8 @@ CudaProgram::CudaProgram(int device, Precision precision, std::int64_t max_rows,
                          std::size_t weight_bytes, std::size_t arena_bytes)
     : device_(device), precision_(precision), max_rows_(max_rows) {
   const DeviceGuard guard(device);
-  weights_ = DeviceBuffer(weight_bytes);
-  arena_ = DeviceBuffer(arena_bytes);
+  weights_ = DeviceBuffer::zeros(weight_bytes);
+  arena_ = DeviceBuffer::zeros(arena_bytes);
 }
 
 CudaProgram::~CudaProgram() {
@@ -50,6 +50,7 @@ int CudaProgram::add_weight(WeightKind kind, const float* values, std::int64_t r
   char* target = static_cast<char*>(weights_.get()) + used_;
   used_ += bytes;
   weight_addresses_.push_back(target);
+  weight_sizes_.push_back(rows * columns);
   if (kind == WeightKind::kProduct) {
     const std::size_t source_bytes = sizeof(float) * rows * columns;
     const DeviceBuffer source(source_bytes);
@@ -94,6 +95,7 @@ void CudaProgram::run(const BatchMemory& inputs, cudaStream_t stream) {
   if (!failure_.empty()) {
     const std::string text = "the engine failed before and cannot be used any more: " + failure_;
     if (memory_was_short_) throw DeviceMemoryError(text);  // a smaller one may do
+    if (device_was_lost_) throw DeviceLostError(text);
     throw std::runtime_error(text);
   }
   try {
@@ -101,6 +103,7 @@ void CudaProgram::run(const BatchMemory& inputs, cudaStream_t stream) {
   } catch (const std::runtime_error& error) {
     failure_ = error.what();
     memory_was_short_ = dynamic_cast<const DeviceMemoryError*>(&error) != nullptr;
+    device_was_lost_ = dynamic_cast<const DeviceLostError*>(&error) != nullptr;
     throw;
   }
 }

@@ -19,6 +19,7 @@
 #include "kernels/fused/mlp/fused_mlp.h"
 #include "kernels/gemm/linear.h"
 #include "kernels/head/head.h"
+#include "kernels/tensor/tensor_op.h"
 #include "runtime/executor.h"
 
 namespace dpiframe {
@@ -44,7 +45,9 @@ struct LookupSlot {
   bool in_fm;
 };
 
-// A product with its epilogue; linear.h has the formula. Ranges of columns are of out.
+// A product with its epilogue; linear.h has the formula. Ranges of columns are of out. With several
+// rows a sample, x and out are views of all of a sample's rows, each as far from the next in the
+// sample as the last one from the next sample's first.
 struct ProductStep {
   ArenaView x;
   int n;
@@ -59,6 +62,7 @@ struct ProductStep {
   int head_width;
   int head;                             // numbers, or -1
   std::optional<std::int64_t> partial;  // offset of float32 [head_partials, max_rows]
+  int rows_a_sample = 1;                // more than 1: no epilogue but the bias
 };
 
 struct HeadPart {
@@ -88,6 +92,10 @@ class CudaProgram {
                        const std::vector<int>& weights, const std::vector<int>& sizes,
                        const ArenaView& out);
   void add_product(const ProductStep& step);
+  // An operation over tensors; operands read the inputs and then the weights, which are numbers.
+  void add_tensor(const TensorOp& op, const std::vector<ArenaView>& inputs,
+                  const std::vector<int>& weights, const std::vector<Operand>& operands,
+                  const ArenaView& out);
   // The last step: it writes the scores.
   void add_head(const std::vector<HeadPart>& parts, float bias, const ArenaView& out);
   // A fused forward kernel in place of all steps, for small batches; after them. `model` is all but
@@ -137,6 +145,7 @@ class CudaProgram {
   DeviceBuffer staging_;  // while weights are added
   std::size_t used_ = 0;
   std::vector<char*> weight_addresses_;
+  std::vector<std::int64_t> weight_sizes_;  // numbers in each
   std::vector<std::unique_ptr<DeviceLookupFields>> lookups_;
   Launch fused_;  // what add_fused_mlp or add_fused_cross added
   std::size_t fused_bytes_ = 0;
@@ -147,6 +156,7 @@ class CudaProgram {
   std::unique_ptr<Executor> executor_;
   std::string failure_;            // of a run; empty: none
   bool memory_was_short_ = false;  // the failure was that
+  bool device_was_lost_ = false;
 };
 
 }  // namespace dpiframe

@@ -68,18 +68,53 @@ void CudaProgram::add_elementwise(const std::string& name, const std::vector<Are
                                                   cudaStream_t stream) { launch(rows, stream); });
 }
 
+void CudaProgram::add_tensor(const TensorOp& op, const std::vector<ArenaView>& inputs,
+                             const std::vector<int>& weights, const std::vector<Operand>& operands,
+                             const ArenaView& out) {
+  const DeviceGuard guard(device_);
+  DPIF_CHECK(operands.size() == inputs.size() + weights.size(), "a tensor step has ",
+             operands.size(), " operands of ", inputs.size(), " views and ", weights.size(),
+             " weights");
+  TensorOperands read{{}, matrix(out)};
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    read.inputs.push_back({matrix(inputs[i]), operands[i]});
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const int weight = weights[i];
+    auto* data = reinterpret_cast<float*>(weight_addresses_.at(weight));
+    const Matrix constant{data, 0, 1, static_cast<int>(weight_sizes_.at(weight)), DataType::kFloat};
+    read.inputs.push_back({constant, operands[inputs.size() + i]});
+  }
+  add_step([launch = tensor_op(op, read)](std::int64_t rows, const BatchMemory&,
+                                          cudaStream_t stream) { launch(rows, stream); });
+}
+
 void CudaProgram::add_product(const ProductStep& step) {
+  const int rows_a_sample = step.rows_a_sample;
+  // From one row of a view to the next, and the view's columns in one row.
+  const auto row_step = [rows_a_sample](const ArenaView& view) {
+    DPIF_CHECK(rows_a_sample >= 1 && view.row_stride % rows_a_sample == 0, "a row of ",
+               view.row_stride, " columns has no ", rows_a_sample, " equal parts");
+    return view.row_stride / rows_a_sample;
+  };
+  const auto row_width = [&](const ArenaView& view) {
+    return static_cast<int>(view.width - (rows_a_sample - 1) * row_step(view));
+  };
   LinearParams params{};
   params.n = step.n;
-  params.k = step.x.width;
+  params.k = row_width(step.x);
   params.x = matrix(step.x).data;
-  params.ldx = step.x.row_stride;
+  params.ldx = row_step(step.x);
   params.w = weight_addresses_.at(step.weight);
   params.bias = numbers(step.bias);
   if (step.out.has_value()) {
     params.out = matrix(*step.out).data;
-    params.ldo = step.out->row_stride;
+    params.ldo = row_step(*step.out);
+    DPIF_CHECK(rows_a_sample == 1 || row_width(*step.out) == step.n, "a product of ", step.n,
+               " columns writes ", row_width(*step.out));
   }
+  DPIF_CHECK(rows_a_sample == 1 || (step.relu.empty() && !step.x0.has_value() &&
+                                    !step.partial.has_value() && step.out.has_value()),
+             "a product of ", rows_a_sample, " rows a sample has no epilogue but its bias");
   if (!step.relu.empty()) std::tie(params.relu_begin, params.relu_end) = step.relu.front();
   if (step.x0.has_value()) {
     params.cross_begin = step.cross_begin;
@@ -106,9 +141,9 @@ void CudaProgram::add_product(const ProductStep& step) {
     view.width = step.relu[i].second - step.relu[i].first;
     more.push_back(elementwise_step("relu", {{matrix(view)}, {}, {}, matrix(view)}));
   }
-  add_step([params, more, precision = precision_](std::int64_t rows, const BatchMemory&,
-                                                  cudaStream_t stream) mutable {
-    params.rows = rows;
+  add_step([params, more, rows_a_sample, precision = precision_](
+               std::int64_t rows, const BatchMemory&, cudaStream_t stream) mutable {
+    params.rows = rows * rows_a_sample;
     linear(precision, params, stream);
     for (const ElementwiseLaunch& relu : more) relu(rows, stream);
   });

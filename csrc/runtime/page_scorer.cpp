@@ -53,7 +53,7 @@ std::int32_t write_order(const std::vector<parquet::Page>& pages, std::int32_t* 
 void* GrowingBuffer::take(std::size_t bytes) {
   if (bytes > buffer_.bytes()) {
     buffer_ = DeviceBuffer();  // freed before more is taken
-    buffer_ = DeviceBuffer(padded(bytes + bytes / kSpareOf));
+    buffer_ = DeviceBuffer::zeros(padded(bytes + bytes / kSpareOf));
   }
   return buffer_.get();
 }
@@ -159,7 +159,7 @@ ScoredUnit PageScorer::score(const UnitPages& unit, std::span<float> out) {
   const Turn turn(*this);
   Slot& slot = turn.slot();
   send(unit, slot);
-  decode(unit, slot);
+  unpack(unit, slot);
   slot.decompressed.synchronize(kSpin);
   if (*static_cast<unsigned*>(slot.failed.get()) != 0) return {};
   try {
@@ -169,6 +169,23 @@ ScoredUnit PageScorer::score(const UnitPages& unit, std::span<float> out) {
     drain(program_.stream().get());
     throw;
   }
+}
+
+bool PageScorer::decode(const UnitPages& unit, std::span<std::byte> out) {
+  check(unit, unit.ids.rows);
+  const std::size_t numbers = static_cast<std::size_t>(unit.ids.rows) * num_fields_;
+  DPIF_CHECK(out.size() == numbers * unit.ids.number_bytes, "ids of ",
+             numbers * unit.ids.number_bytes, " bytes, but room for ", out.size());
+  if (out.empty()) return true;
+  const DeviceGuard guard(program_.device());
+  const Turn turn(*this);
+  Slot& slot = turn.slot();
+  send(unit, slot);
+  unpack(unit, slot);
+  DPIF_CUDA_CHECK(cudaMemcpyAsync(out.data(), slot.ids.take(0), out.size(), cudaMemcpyDeviceToHost,
+                                  slot.stream.get()));
+  slot.stream.synchronize();
+  return *static_cast<unsigned*>(slot.failed.get()) == 0;
 }
 
 void PageScorer::send(const UnitPages& unit, Slot& slot) {
@@ -196,7 +213,7 @@ void PageScorer::send(const UnitPages& unit, Slot& slot) {
   slot.copied.record(slot.stream);
 }
 
-void PageScorer::decode(const UnitPages& unit, Slot& slot) {
+void PageScorer::unpack(const UnitPages& unit, Slot& slot) {
   const parquet::ColumnPages& ids = unit.ids;
   const PageLists parts(ids.pages.size());
   auto* lists = static_cast<char*>(slot.lists.take(parts.bytes()));

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -20,7 +21,8 @@
 
 namespace dpiframe {
 
-// Device memory that grows to the size asked for; its contents do not survive that.
+// Device memory that grows to the size asked for; its contents do not survive that, but become
+// zeros.
 class GrowingBuffer {
  public:
   // At least so many bytes. DeviceMemoryError.
@@ -73,6 +75,8 @@ class PageScorer {
   // Writes the scores of a unit, out [rows]. After a DeviceMemoryError, where the device has no
   // room for the unit, the scorer stays usable.
   ScoredUnit score(const UnitPages& unit, std::span<float> out);
+  // For tests: the ids alone, out [num_fields, rows]; returns whether the pages are whole.
+  bool decode(const UnitPages& unit, std::span<std::byte> out);
 
   std::size_t device_bytes() const;
 
@@ -82,7 +86,7 @@ class PageScorer {
 
   void check(const UnitPages& unit, std::size_t out_size) const;
   void send(const UnitPages& unit, Slot& slot);
-  void decode(const UnitPages& unit, Slot& slot);
+  void unpack(const UnitPages& unit, Slot& slot);
   void compute(const UnitPages& unit, Slot& slot);
   ScoredUnit finish(const UnitPages& unit, Slot& slot, std::span<float> out);
 

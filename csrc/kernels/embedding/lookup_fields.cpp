@@ -77,10 +77,8 @@ DeviceLookupFields::DeviceLookupFields(const std::vector<DeviceLookupField>& fie
   has_fm_ = fm_dim > 0;
   const std::size_t bytes = records.size() * sizeof(PackedLookupField);
   const std::size_t zeros = shape_.max_dim * bytes_of(type);
-  buffer_ = DeviceBuffer(bytes + zeros);
-  auto* end = static_cast<char*>(buffer_.get()) + bytes;
+  buffer_ = DeviceBuffer::zeros(bytes + zeros);
   DPIF_CUDA_CHECK(cudaMemcpy(buffer_.get(), records.data(), bytes, cudaMemcpyHostToDevice));
-  DPIF_CUDA_CHECK(cudaMemset(end, 0, zeros));
 }
 
 }  // namespace dpiframe
