@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from dpiframe_core.bundle.writing import save_bundle
     from dpiframe_core.engine.engine import Engine
     from dpiframe_core.engine.loading import load_engine
-    from dpiframe_core.errors import BadIdError, BundleError, SpecError
+    from dpiframe_core.errors import BadIdError, BundleError, ModelImportError, SpecError
+    from dpiframe_core.frontend.importing import from_torch
+    from dpiframe_core.frontend.pt2.archive import read_archive
     from dpiframe_core.model.fields import FieldSpec
     from dpiframe_core.model.spec import ModelSpec
     from dpiframe_core.model.torch_module import CTRModel
@@ -24,10 +26,13 @@ _MODULES = {
     "CTRModel": "model.torch_module",
     "Engine": "engine.engine",
     "FieldSpec": "model.fields",
+    "ModelImportError": "errors",
     "ModelSpec": "model.spec",
     "SpecError": "errors",
+    "from_torch": "frontend.importing",
     "load_engine": "engine.loading",
     "open_bundle": "bundle.reading",
+    "read_archive": "frontend.pt2.archive",
     "save_bundle": "bundle.writing",
 }
 
@@ -38,10 +43,13 @@ __all__ = [
     "CTRModel",
     "Engine",
     "FieldSpec",
+    "ModelImportError",
     "ModelSpec",
     "SpecError",
+    "from_torch",
     "load_engine",
     "open_bundle",
+    "read_archive",
     "save_bundle",
 ]
 

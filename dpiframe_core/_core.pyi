@@ -17,6 +17,9 @@ class BuildInfo(TypedDict):
     cuda_archs: list[str]
     simd: str
 
+class DeviceLostError(RuntimeError):
+    """CUDA refuses every further call of this process; says what failed."""
+
 class DeviceMemoryError(RuntimeError):
     """A GPU has too little memory; says how much was asked for and how much is free."""
 
@@ -49,10 +52,18 @@ def hashed_int64_rows(
 class StringIndex:
     """Finds strings among distinct ones, data[offsets[i]:offsets[i + 1]]; keeps their memory.
 
-    Takes 8 to 16 bytes a string more. ValueError: strings that are not distinct, bad offsets.
+    Takes 8 to 16 bytes a string more. String i has the row rows_of_values[i], or 2 + i without
+    them. ValueError: strings that are not distinct, bad offsets.
     """
 
-    def __init__(self, offsets: NDArray[np.int32], data: NDArray[np.uint8]) -> None: ...
+    def __init__(
+        self,
+        offsets: NDArray[np.int32],
+        data: NDArray[np.uint8],
+        rows_of_values: NDArray[np.int32] | None = None,
+        missing_row: int = 0,
+        unseen_row: int = 1,
+    ) -> None: ...
     def rows(
         self,
         offsets: NDArray[np.int32] | NDArray[np.int64],
@@ -60,12 +71,20 @@ class StringIndex:
         validity: Validity,
         out: NDArray[np.int32],
     ) -> None:
-        """Write 2 + position of each string, 1 for unseen ones, 0 for nulls and empty strings."""
+        """Write the row of each string, `unseen_row` for unseen ones, `missing_row` for nulls, and
+        for empty strings unless they are known.
+        """
 
 class Int64Index:
     """The same of integers."""
 
-    def __init__(self, values: NDArray[np.int64]) -> None: ...
+    def __init__(
+        self,
+        values: NDArray[np.int64],
+        rows_of_values: NDArray[np.int32] | None = None,
+        missing_row: int = 0,
+        unseen_row: int = 1,
+    ) -> None: ...
     def rows(
         self, values: NDArray[np.int64], validity: Validity, out: NDArray[np.int32]
     ) -> None: ...
@@ -93,6 +112,21 @@ def gather_codes(
     """Write codes[indices[i]], the last code for nulls; indices and out [n], out of codes' type.
 
     ValueError: an index that is not before the last code.
+    """
+
+def merge_axes(
+    sizes: Sequence[int], strides: Sequence[Sequence[int]]
+) -> tuple[list[int], list[list[int]]]:
+    """For tests: the axes of operands with these strides, neighbours merged where they are one."""
+
+def operand_columns(sizes: Sequence[int], strides: Sequence[int]) -> list[int]:
+    """For tests: the column of each element of an operand, as a GPU finds it."""
+
+def evaluate_expression(
+    postfix: Sequence[float | str], xs: NDArray[np.float32]
+) -> tuple[NDArray[np.float32], int]:
+    """For tests: the expression [n] of operands xs [K, n] as a GPU computes it, and the
+    intermediate results that it keeps at once. ValueError: no expression.
     """
 
 def score_statistics(
@@ -413,7 +447,66 @@ class ProductStep:
         head_width: int,
         head: int,
         partial: int | None,
+        rows_a_sample: int = 1,
     ) -> None: ...
+
+class TensorOperand:
+    """Element [i, j, ...] of a sample is column offset + i strides[0] + j strides[1] + ..."""
+
+    def __init__(self, shape: Sequence[int], strides: Sequence[int], offset: int) -> None: ...
+
+class MapOp:
+    """The operations have the fields of dpiframe_core/program/tensor_ops.py; a map's expression is
+    in postfix order.
+    """
+
+    def __init__(self, postfix: Sequence[float | str]) -> None: ...
+
+class ReduceOp:
+    def __init__(self, function: str, axes: Sequence[int]) -> None: ...
+
+class SoftmaxOp:
+    def __init__(self, axes: Sequence[int]) -> None: ...
+
+class LayerNormOp:
+    def __init__(self, axes: int, eps: float) -> None: ...
+
+class MatMulOp:
+    def __init__(self, batch: int, rows: int, inner: int) -> None: ...
+
+class JoinOp:
+    def __init__(self, outer: int) -> None: ...
+
+class TakeOp:
+    def __init__(self, index: Sequence[int], behind: int) -> None: ...
+
+class TopKOp:
+    def __init__(self, k: int, largest: bool, places: bool) -> None: ...
+
+class TakeAlongOp:
+    def __init__(self) -> None: ...
+
+TensorOp = (
+    MapOp | ReduceOp | SoftmaxOp | LayerNormOp | MatMulOp | JoinOp | TakeOp | TopKOp | TakeAlongOp
+)
+
+class DeviceMatrix:
+    """A row-major matrix in device memory, of "float32", "float16" or "bfloat16"."""
+
+    def __init__(self, address: int, row_stride: int, width: int, type: str) -> None: ...
+
+def tensor_op(
+    op: TensorOp,
+    sources: Sequence[DeviceMatrix],
+    operands: Sequence[TensorOperand],
+    out: DeviceMatrix,
+    rows: int,
+    stream: int = 0,
+) -> None:
+    """For tests: one operation of `rows` samples; a source with row_stride 0 is the same for all.
+
+    ValueError: the operands do not fit the operation, or read outside their sources.
+    """
 
 FUSED_RACECHECK: bool  # built in the form that racecheck can follow (DPIFRAME_RACECHECK)
 
@@ -573,6 +666,16 @@ class CudaProgram:
         """A step by its name in csrc/kernels/elementwise/steps.cu."""
 
     def add_product(self, step: ProductStep) -> None: ...
+    def add_tensor(
+        self,
+        op: TensorOp,
+        inputs: Sequence[ArenaView],
+        weights: Sequence[int],
+        operands: Sequence[TensorOperand],
+        out: ArenaView,
+    ) -> None:
+        """A generic operation; operands read the inputs and then the weights, which are numbers."""
+
     def add_head(self, parts: Sequence[HeadPart], bias: float, out: ArenaView) -> None: ...
     def add_fused_mlp(self, slots: Sequence[CudaSlot], model: FusedMlpModel) -> None:
         """A fused forward kernel in place of all steps where batches are small; after the steps."""
@@ -691,9 +794,10 @@ class BatchRing:
     @property
     def device_bytes(self) -> int: ...
 
-def inject_cuda_failure(call: int) -> bool:
+def inject_cuda_failure(call: int, lost: bool = False) -> bool:
     """For tests: the `call`-th checked CUDA call from now on is not made and fails as if memory
-    were short; 0: none. Returns whether the failure injected before is still to come.
+    were short, or if `lost` it and all that follow as if the device were lost; 0: none. Returns
+    whether the failure injected before is still to come.
     """
 
 class PageScorer:
@@ -721,6 +825,10 @@ class PageScorer:
         None where a page is corrupt. Else the counters (None: no bad ids), seconds of each batch,
         seconds of copying in, unpacking, computing, copying out. DeviceMemoryError where the device
         has no room for the unit.
+        """
+    def decode(self, ids: ColumnPages, memory: NDArray[np.uint8], out: NDArray[np.uint8]) -> bool:
+        """For tests: fill out, the bytes of [F, B], with the ids alone; whether the pages are
+        whole. Where they are not, out may hold anything.
         """
     @property
     def device_bytes(self) -> int: ...

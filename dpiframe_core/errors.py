@@ -2,9 +2,11 @@
 
 `DeviceMemoryError`, a RuntimeError, says that a GPU has too little memory: how many bytes were
 asked for and how many are free. The engine has given back what it took; a smaller `max_batch` needs
-less.
+less. `DeviceLostError`, a RuntimeError, says that CUDA failed so that every further call of this
+process fails too (a kernel's bad address, a fault of the GPU): only a new process can use the GPU.
 """
 
+from dpiframe_core._core import DeviceLostError as DeviceLostError
 from dpiframe_core._core import DeviceMemoryError as DeviceMemoryError
 
 
@@ -14,6 +16,12 @@ class SpecError(ValueError):
 
 class BundleError(ValueError):
     """A bundle that cannot be opened: a file is missing, changed, or does not fit the spec."""
+
+
+class ModelImportError(ValueError):
+    """A PyTorch model that cannot be imported: names the file, or the operation and its module,
+    what is wrong or unknown there, and what to do.
+    """
 
 
 class BadIdError(ValueError):

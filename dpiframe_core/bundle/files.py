@@ -14,6 +14,7 @@ from dpiframe_core.errors import BundleError
 
 FORMAT = 1
 MODEL, WEIGHTS, VOCABULARY = "model.json", "weights.safetensors", "vocabulary.safetensors"
+IMPORT = "import.json"
 MANIFEST = "MANIFEST.json"
 
 # One sha256 of gigabytes of weights takes seconds of one core at each start, those of its parts
@@ -31,7 +32,7 @@ def read_manifest(path: Path) -> tuple[dict[str, Any], str]:
         raise BundleError(f"{path / MANIFEST} does not list {MODEL} and {WEIGHTS}")
     if manifest.get("format") != FORMAT:
         raise BundleError(f"{path / MANIFEST}: this version reads format {FORMAT}")
-    if unknown := sorted(set(files) - {MODEL, WEIGHTS, VOCABULARY}):
+    if unknown := sorted(set(files) - {MODEL, WEIGHTS, VOCABULARY, IMPORT}):
         raise BundleError(f"{path / MANIFEST} lists files that no bundle has: {unknown}")
     return files, sha256_file(path / MANIFEST)
 

@@ -5,6 +5,8 @@ Opening needs no torch, which takes seconds to import; see `writing` for how one
 model.json               the spec, and the feature schema where there is one
 weights.safetensors      every weight of the spec, by name
 vocabulary.safetensors   the schema's vocabularies, where it has some
+import.json              how a PyTorch model was converted, and how far its logits are from the
+                         module's, where it was
 MANIFEST.json            sha256 and size of each of these files
 """
 
@@ -13,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,9 +25,11 @@ from safetensors import SafetensorError, safe_open
 
 from dpiframe_core.bundle.arrays import map_arrays
 from dpiframe_core.bundle.files import (
+    IMPORT,
     VOCABULARY,
     WEIGHTS,
     check_file,
+    read_json,
     read_manifest,
     read_model,
 )
@@ -35,7 +39,7 @@ from dpiframe_core.features import (
     SchemaError,
     vocabulary_from_tensors,
 )
-from dpiframe_core.model.fields import problems
+from dpiframe_core.model.fields import ListSpec, problems
 from dpiframe_core.model.spec import ModelSpec
 
 if TYPE_CHECKING:
@@ -64,6 +68,12 @@ class Bundle:
         Lowering computes new weights from these, and must not round them to half a type.
         """
         return map_arrays(self.path / WEIGHTS)
+
+    def report(self) -> dict[str, Any] | None:
+        """How the model was imported, plain data; None where it was not."""
+        file = self.path / IMPORT
+        found = read_json(file) if file.is_file() else None
+        return found if isinstance(found, dict) else None
 
 
 def open_bundle(path: str | Path) -> Bundle:
@@ -113,18 +123,31 @@ def check_schema(
         return
     if not schema.is_fitted:
         raise BundleError(f"{where}: the feature schema is not fitted; run fit_schema first")
-    wanted = [(f.name, f.rows) for f in schema.fields]
+    wanted = [(name, f.rows) for name, f in schema.field_features]
     found = [(f.name, f.rows) for f in spec.fields]
     for i, (ours, theirs) in enumerate(zip(found, wanted, strict=False)):
         if ours != theirs:
             raise BundleError(f"{where}: field {i} is {ours} in the spec, {theirs} in the schema")
-    if len(wanted) != len(found) or tuple(d.name for d in schema.dense) != spec.dense:
+    if len(wanted) != len(found) or schema.dense_names != spec.dense:
         raise BundleError(
             f"{where}: the spec has {len(found)} fields and dense features {spec.dense}, the "
-            f"schema {len(wanted)} and {tuple(d.name for d in schema.dense)}"
+            f"schema {len(wanted)} and {schema.dense_names}"
         )
+    _check_lists(spec, schema, where)
     needed = {f.name for f in schema.fields if f.encoding.kind == "vocabulary"}
     if needed != set(vocabularies):
         raise BundleError(
             f"{where}: vocabularies needed for {sorted(needed)}, there are {sorted(vocabularies)}"
         )
+
+
+def _check_lists(spec: ModelSpec, schema: FeatureSchema, where: str) -> None:
+    """BundleError unless the schema's lists are those of the spec."""
+    ours = {each.name: each for each in spec.lists}
+    theirs = {each.name: each for each in ListSpec.of_schema(schema)}
+    for name in sorted(ours.keys() | theirs.keys()):
+        if ours.get(name) != theirs.get(name):
+            raise BundleError(
+                f"{where}: list {name} is {ours.get(name)!r} in the spec, "
+                f"{theirs.get(name)!r} in the schema"
+            )

@@ -9,6 +9,7 @@ import stat
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,15 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from dpiframe_core.bundle.files import FORMAT, MANIFEST, MODEL, VOCABULARY, WEIGHTS, file_entry
+from dpiframe_core.bundle.files import (
+    FORMAT,
+    IMPORT,
+    MANIFEST,
+    MODEL,
+    VOCABULARY,
+    WEIGHTS,
+    file_entry,
+)
 from dpiframe_core.bundle.reading import Bundle, check_schema, open_bundle
 from dpiframe_core.errors import BundleError
 from dpiframe_core.features import FeatureSchema, vocabulary_to_tensors
@@ -31,10 +40,12 @@ def save_bundle(
     weights: Mapping[str, Tensor],
     schema: FeatureSchema | None = None,
     vocabularies: Mapping[str, pa.Array] | None = None,
+    report: Mapping[str, Any] | None = None,
 ) -> Bundle:
     """Write a bundle at `path`, which must not exist; it appears whole or not at all.
 
-    Weights of any floating type are kept as they are. SpecError or BundleError when weights,
+    Weights of any floating type are kept as they are; `report` says how the model was imported,
+    plain data. SpecError or BundleError when weights,
     schema and spec do not fit one another, BundleError for a weight beyond float32.
     """
     path = Path(path)
@@ -48,6 +59,8 @@ def save_bundle(
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     try:
+        if report is not None:
+            (scratch / IMPORT).write_text(json.dumps(report, indent=1))
         _write(scratch, spec, weights, schema, vocabularies or {})
         _follow_umask(scratch)
         scratch.rename(path)

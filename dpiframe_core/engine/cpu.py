@@ -18,6 +18,7 @@ from dpiframe_core import _core
 from dpiframe_core.engine.batches import BadIds, DeviceSeconds, HostPart
 from dpiframe_core.engine.host_inputs import Columns, cut
 from dpiframe_core.engine.one_caller import OneCaller
+from dpiframe_core.engine.precision import bound_in_words
 from dpiframe_core.program import steps as p
 from dpiframe_core.program.interpreter import as_tensor
 from dpiframe_core.program.program import Program
@@ -25,6 +26,8 @@ from dpiframe_core.program.schedule import Schedule, schedule
 from dpiframe_core.program.views import DENSE, State, View
 
 TILE = 4096  # samples; larger ones gain nothing, smaller ones pay more per step
+LEAST_TILE = 1024
+ARENA_BYTES = 2**25  # beyond it, activations leave the last-level cache between steps
 
 HUGE_TABLE_BYTES = 2**21  # one huge page
 
@@ -48,6 +51,9 @@ class CpuBackend:
         weights = {n: as_tensor(w, np.float32) for n, w in program.weights.items()}
         packed = _packed_products(program)
         self.schedule: Schedule = schedule(program, self.tile, 1, "serial", packed)
+        while self.schedule.arena_bytes > ARENA_BYTES and self.tile > LEAST_TILE:
+            self.tile = max(self.tile // 2, LEAST_TILE)
+            self.schedule = schedule(program, self.tile, 1, "serial", packed)
         self._steps = [program.steps[planned.step] for planned in self.schedule.plan.steps]
         self._arena = torch.empty(self.schedule.arena_bytes, dtype=torch.uint8)
         self._state = State({}, weights, torch.empty(0))
@@ -137,7 +143,8 @@ class CpuBackend:
         """The plan, in words."""
         return (
             f"cpu, float32, {self.threads} threads, tiles of {self.tile} rows, "
-            f"arena {self.schedule.arena_bytes} bytes\n{self.program}\n{self.schedule.plan}"
+            f"arena {self.schedule.arena_bytes} bytes\n{bound_in_words('fp32', self.program)}\n"
+            f"{self.program}\n{self.schedule.plan}"
         )
 
 

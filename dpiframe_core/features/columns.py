@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dpiframe_core import _core
+from dpiframe_core.features.lists import Lists, is_list, split_lists
 from dpiframe_core.features.schema import value_type
 
 # Writes the codes of the values of one plain array, nulls included, into the array given: [n].
@@ -105,6 +107,16 @@ def encode_column(
                 encode(known, codes[:-1])
             indices = chunk.indices.cast(pa.int32())
             _core.gather_codes(codes, numbers(indices), validity(indices), part)
+
+
+def list_chunk(chunk: pa.Array, split_at: str | None) -> Lists:
+    """The lists of a chunk, whose texts are split; a chunk of nulls has empty ones."""
+    if pa.types.is_null(chunk.type):
+        chunk = chunk.cast(pa.list_(pa.null()))
+    elif not is_list(chunk.type):
+        plain = chunk.dictionary_decode() if pa.types.is_dictionary(chunk.type) else chunk
+        chunk = pc.split_pattern(plain, split_at)
+    return split_lists(chunk)
 
 
 def in_runs(array: pa.Array, out: np.ndarray, encode: EncodeValues) -> None:

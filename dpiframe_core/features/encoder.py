@@ -11,10 +11,12 @@ import pyarrow as pa
 
 from dpiframe_core import _core
 from dpiframe_core.features.columns import (
+    EncodeValues,
     as_int64,
     as_table,
     encode_column,
     in_runs,
+    list_chunk,
     missing,
     new_column,
     numbers,
@@ -22,24 +24,28 @@ from dpiframe_core.features.columns import (
     validity,
 )
 from dpiframe_core.features.errors import EncodeError, SchemaError
+from dpiframe_core.features.lists import pad_lists
 from dpiframe_core.features.numeric import log_bucket_rows, transform
 from dpiframe_core.features.schema import (
     FIRST_VALUE_ROW,
     MISSING_ROW,
     CategoricalFeature,
     DenseFeature,
+    Elements,
     FeatureSchema,
     HashEncoding,
     LogBucketEncoding,
     ModuloEncoding,
     VocabularyEncoding,
 )
-from dpiframe_core.features.vocabulary import VocabularyIndex
+from dpiframe_core.features.vocabulary import VocabularyIndex, vocabulary_parts
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """A batch of B rows: F arrays [B] int32 of ids, N arrays [B] float32 of dense features."""
+    """A batch of B rows: F arrays [B] int32 of ids, N arrays [B] float32 of dense features, in the
+    order of the schema's `field_features` and `dense_names`.
+    """
 
     ids: list[np.ndarray]
     dense: list[np.ndarray]
@@ -69,16 +75,41 @@ class Encoder:
         problems = self.schema.check(table.schema)
         if problems:
             raise EncodeError("; ".join(problems))
-        ids = [new_column(table.num_rows, np.int32) for _ in self.schema.fields]
-        for field, out in zip(self.schema.fields, ids, strict=True):
+        ids: list[np.ndarray] = []
+        for field in self.schema.fields:
             encode = partial(encode_field, field, self._indexes.get(field.name))
-            encode_column(table.column(field.column), out, MISSING_ROW, encode)
-        dense = [new_column(table.num_rows, np.float32) for _ in self.schema.dense]
-        for feature, values in zip(self.schema.dense, dense, strict=True):
-            encode_column(
-                table.column(feature.column), values, feature.fill, partial(encode_dense, feature)
-            )
+            column = table.column(field.column)
+            ids += encoded(column, np.int32, field.missing_row, encode, field.elements)
+        dense: list[np.ndarray] = []
+        for feature in self.schema.dense:
+            encode = partial(encode_dense, feature)
+            column = table.column(feature.column)
+            dense += encoded(column, np.float32, feature.fill, encode, feature.elements)
         return Encoded(ids, dense)
+
+
+def encoded(
+    column: pa.ChunkedArray,
+    dtype: type[np.generic],
+    missing_value: float,
+    encode: EncodeValues,
+    elements: Elements | None,
+) -> list[np.ndarray]:
+    """The codes [B] of a column's values, or those of each element of its lists."""
+    if elements is None:
+        codes = new_column(len(column), dtype)
+        encode_column(column, codes, missing_value, encode)
+        return [codes]
+    length, rows = len(elements.features), len(column)
+    matrix, start = new_column(length * rows, dtype).reshape(length, rows), 0
+    for chunk in column.chunks:
+        lists = list_chunk(chunk, elements.split_at)
+        codes = new_column(len(lists.values), dtype)
+        encode_column(pa.chunked_array([lists.values]), codes, missing_value, encode)
+        part = matrix[:, start : start + len(chunk)]
+        pad_lists(lists, codes, elements.shape, elements.pad, part)
+        start += len(chunk)
+    return list(matrix)
 
 
 def encode_field(
@@ -149,6 +180,10 @@ def as_vocabulary_values(values: pa.Array, field: CategoricalFeature) -> pa.Arra
         ) from error
 
 
+def _inside(rows: np.ndarray, table_rows: int) -> bool:
+    return len(rows) == 0 or (rows.min() >= 0 and bool(rows.max() < table_rows))
+
+
 def _build_indexes(
     schema: FeatureSchema, vocabularies: Mapping[str, pa.Array]
 ) -> dict[str, VocabularyIndex]:
@@ -156,15 +191,27 @@ def _build_indexes(
     for field in schema.fields:
         if not isinstance(field.encoding, VocabularyEncoding):
             continue
-        size = field.rows - FIRST_VALUE_ROW
+        size, numbering = field.encoding.size, field.encoding.numbering
+        if size is None:
+            raise SchemaError(f"field {field.name}: its vocabulary is not fitted: run fit_schema")
         if field.name not in vocabularies:
             raise SchemaError(f"field {field.name}: its vocabulary of {size} values is not given")
-        vocabulary = vocabularies[field.name]
+        vocabulary, value_rows = vocabulary_parts(vocabularies[field.name])
         expected = pa.string() if field.values == "string" else pa.int64()
         if len(vocabulary) != size or vocabulary.type != expected:
             raise SchemaError(
                 f"field {field.name}: the schema needs {size} values of type {expected}, "
                 f"the vocabulary has {len(vocabulary)} of type {vocabulary.type}"
             )
-        indexes[field.name] = VocabularyIndex(vocabulary)
+        if (value_rows is None) != (numbering is None):
+            raise SchemaError(
+                f"field {field.name}: a vocabulary has rows where its encoding has a numbering, "
+                "and only there"
+            )
+        if numbering and value_rows is not None and not _inside(value_rows, numbering.rows):
+            raise SchemaError(
+                f"field {field.name}: rows of values must be in 0..{numbering.rows - 1}, "
+                f"got {value_rows.min()} to {value_rows.max()}"
+            )
+        indexes[field.name] = VocabularyIndex(vocabulary, value_rows, numbering)
     return indexes

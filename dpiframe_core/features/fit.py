@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpiframe_core.features.columns import as_table, missing, numbers
+from dpiframe_core.features.columns import as_table, list_chunk, missing, numbers
 from dpiframe_core.features.encoder import as_vocabulary_values
 from dpiframe_core.features.errors import EncodeError, SchemaError
 from dpiframe_core.features.numeric import transform
@@ -27,7 +27,7 @@ _MERGE_ENTRIES = 1 << 20
 def fit_schema(
     schema: FeatureSchema, batches: Iterable[pa.Table | pa.RecordBatch]
 ) -> tuple[FeatureSchema, dict[str, pa.Array]]:
-    """Fit means, deviations and vocabularies; gives the fitted schema and vocabularies by field.
+    """Fit means, deviations and vocabularies; gives the fitted schema and vocabularies by feature.
 
     A vocabulary is ordered by falling count, then by value, so it does not depend on how the rows
     are batched. Missing values are not counted. A dense feature without values gets mean 0, and
@@ -37,6 +37,8 @@ def fit_schema(
     counters = {
         f.name: ValueCounter(f) for f in schema.fields if isinstance(f.encoding, VocabularyEncoding)
     }
+    if numbered := [f.name for f in schema.fields if f.name in counters and _is_numbered(f)]:
+        raise SchemaError(f"field {numbered[0]}: a vocabulary with a numbering cannot be fitted")
     moments = {d.name: Moments(d) for d in schema.dense}
     accumulators: list[ValueCounter | Moments] = [*counters.values(), *moments.values()]
     num_rows = 0
@@ -47,8 +49,9 @@ def fit_schema(
             raise EncodeError("; ".join(problems))
         num_rows += table.num_rows
         for accumulator in accumulators:
+            elements = accumulator.feature.elements
             for chunk in table.column(accumulator.feature.column).chunks:
-                accumulator.add(chunk)
+                accumulator.add(list_chunk(chunk, elements.split_at).values if elements else chunk)
     if num_rows == 0:
         raise SchemaError("cannot fit a schema on no rows")
     vocabularies = {name: counter.finish() for name, counter in counters.items()}
@@ -140,6 +143,10 @@ class Moments:
         """The feature with its mean and (population) deviation."""
         std = math.sqrt(self._squares / self._count) if self._count else 0.0
         return self.feature.model_copy(update={"mean": self._mean, "std": std or 1.0})
+
+
+def _is_numbered(field: CategoricalFeature) -> bool:
+    return isinstance(field.encoding, VocabularyEncoding) and field.encoding.numbering is not None
 
 
 def _fit_field(field: CategoricalFeature, vocabularies: dict[str, pa.Array]) -> CategoricalFeature:

@@ -3,7 +3,10 @@
 Row numbering of every categorical field: row 0 is for a missing value (null or empty string), row 1
 for a value that the encoding does not know, and the known values have the rows from 2 on. Row 1
 is used by vocabularies only: the other encodings know every value, and keep the row so that all
-fields are numbered alike.
+fields are numbered alike. A vocabulary of a model that was trained elsewhere may number its rows
+otherwise (`Numbering`).
+
+A column of lists feeds several fields or dense features, one an element (`Elements`).
 
 A schema is plain data and goes through JSON (`model_dump_json`, `model_validate_json`) unchanged.
 """
@@ -25,6 +28,7 @@ from pydantic import (
 )
 
 from dpiframe_core.features.errors import SchemaError
+from dpiframe_core.features.lists import Shape, is_list
 
 MISSING_ROW = 0
 UNSEEN_ROW = 1
@@ -54,22 +58,49 @@ class HashEncoding(_Frozen):
         return FIRST_VALUE_ROW + self.modulus
 
 
+class Numbering(_Frozen):
+    """The rows of a table that are not numbered in the usual way.
+
+    The row of each value stands beside it in the vocabulary; `rows` of the table in all. An empty
+    string is missing only where the vocabulary does not hold it.
+    """
+
+    rows: int = Field(ge=1, le=2**31 - 1)
+    missing_row: int
+    unseen_row: int
+
+    @model_validator(mode="after")
+    def _inside(self) -> Self:
+        for name, row in (("missing_row", self.missing_row), ("unseen_row", self.unseen_row)):
+            if not 0 <= row < self.rows:
+                raise ValueError(f"{name} must be in 0..{self.rows - 1}, got {row}")
+        return self
+
+
 class VocabularyEncoding(_Frozen):
     """id = 2 + position in the vocabulary of values that were seen at least `min_count` times.
 
-    `size` is the length of the vocabulary; None until `fit_schema` has counted the values.
+    `size` is the length of the vocabulary; None until `fit_schema` has counted the values. With a
+    `numbering` the vocabulary gives each value's id.
     """
 
     kind: Literal["vocabulary"] = "vocabulary"
     min_count: int = Field(default=1, ge=1)
     size: int | None = Field(default=None, ge=0, le=2**31 - 3)
+    numbering: Numbering | None = None
 
     @property
     def rows(self) -> int:
         """Rows of the field's table; SchemaError before fitting."""
         if self.size is None:
             raise SchemaError("the vocabulary is not fitted yet: run fit_schema first")
-        return FIRST_VALUE_ROW + self.size
+        return self.numbering.rows if self.numbering else FIRST_VALUE_ROW + self.size
+
+    @model_validator(mode="after")
+    def _numbered_values_are_given(self) -> Self:
+        if self.numbering and self.size is None:
+            raise ValueError("a vocabulary with a numbering is given, not fitted: it needs a size")
+        return self
 
 
 class LogBucketEncoding(_Frozen):
@@ -107,13 +138,56 @@ Encoding = Annotated[
 ]
 
 
+class Elements(_Frozen):
+    """What the elements of a column of lists are: fields, or dense features, named `features`.
+
+    `pad` (an id, or a dense feature's value), `side` and `keep` are those of the model's
+    `ListSpec`. With `split_at` the column may hold texts instead, which are split at it.
+    """
+
+    features: tuple[Name, ...] = Field(min_length=1, max_length=65536)
+    pad: int = 0
+    side: Literal["behind", "before"] = "behind"
+    keep: Literal["first", "last"] = "first"
+    split_at: str | None = Field(default=None, min_length=1)
+
+    @property
+    def shape(self) -> Shape:
+        """How lists are padded."""
+        return Shape(len(self.features), self.side, self.keep)
+
+
 class CategoricalFeature(_Frozen):
-    """One id field, encoded from one raw column."""
+    """One id field, encoded from one raw column; with `elements`, one field an element of the
+    column's lists, all of one table and of one vocabulary, which is the feature's.
+    """
 
     name: Name
     column: str = Field(min_length=1)
     values: ValueKind = "string"
     encoding: Encoding
+    elements: Elements | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its fields."""
+        return self.elements.features if self.elements else (self.name,)
+
+    @property
+    def missing_row(self) -> int:
+        """The id of a missing value."""
+        numbering = self._numbering
+        return numbering.missing_row if numbering else MISSING_ROW
+
+    @property
+    def unseen_row(self) -> int:
+        """The id of a value that the encoding does not know."""
+        numbering = self._numbering
+        return numbering.unseen_row if numbering else UNSEEN_ROW
+
+    @property
+    def _numbering(self) -> Numbering | None:
+        return self.encoding.numbering if isinstance(self.encoding, VocabularyEncoding) else None
 
     @property
     def rows(self) -> int:
@@ -127,6 +201,8 @@ class CategoricalFeature(_Frozen):
     def _numbers_need_integers(self) -> Self:
         if self.encoding.kind in ("log_bucket", "modulo") and self.values != "integer":
             raise ValueError(f"field {self.name}: {self.encoding.kind} needs values: integer")
+        if self.elements and self.elements.split_at and self.values != "string":
+            raise ValueError(f"field {self.name}: split_at needs values: string")
         return self
 
 
@@ -134,7 +210,7 @@ class DenseFeature(_Frozen):
     """One dense feature: (t(x) - mean) / std with t(x) = x or sign(x) ln(1 + |x|).
 
     A missing value (null or NaN) becomes `fill`, which is counted after standardising: 0 is the
-    mean.
+    mean. With `elements`, one feature an element of the column's lists, all standardised alike.
     """
 
     name: Name
@@ -143,6 +219,18 @@ class DenseFeature(_Frozen):
     mean: FiniteFloat = 0.0
     std: FiniteFloat = Field(default=1.0, gt=0)
     fill: FiniteFloat = 0.0
+    elements: Elements | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its dense features."""
+        return self.elements.features if self.elements else (self.name,)
+
+    @model_validator(mode="after")
+    def _texts_hold_no_numbers(self) -> Self:
+        if self.elements and self.elements.split_at:
+            raise ValueError(f"dense feature {self.name}: split_at is for strings")
+        return self
 
 
 class FeatureSchema(_Frozen):
@@ -159,7 +247,8 @@ class FeatureSchema(_Frozen):
 
     @model_validator(mode="after")
     def _names_differ(self) -> Self:
-        names = Counter([f.name for f in self.fields] + [d.name for d in self.dense])
+        names = Counter(name for feature in self.features for name in feature.names)
+        names += Counter(f.name for f in self.features if f.elements and f.name not in f.names)
         repeated = [name for name, count in names.items() if count > 1]
         if repeated:
             raise ValueError(f"feature names must differ, repeated: {', '.join(repeated)}")
@@ -171,6 +260,16 @@ class FeatureSchema(_Frozen):
     def features(self) -> tuple[CategoricalFeature | DenseFeature, ...]:
         """All features, dense ones first."""
         return (*self.dense, *self.fields)
+
+    @property
+    def field_features(self) -> tuple[tuple[str, CategoricalFeature], ...]:
+        """Each field of the model by name, and the feature that it belongs to."""
+        return tuple((name, feature) for feature in self.fields for name in feature.names)
+
+    @property
+    def dense_names(self) -> tuple[str, ...]:
+        """The dense features of the model."""
+        return tuple(name for feature in self.dense for name in feature.names)
 
     @property
     def source_columns(self) -> tuple[str, ...]:
@@ -198,6 +297,20 @@ class FeatureSchema(_Frozen):
         return list(dict.fromkeys(problems))
 
 
+def encoded_type(
+    feature: CategoricalFeature | DenseFeature, arrow_type: pa.DataType
+) -> pa.DataType | None:
+    """The type of what is encoded of a column: its own, or that of its lists' elements. None where
+    the feature needs lists, and these are none.
+    """
+    if feature.elements is None or pa.types.is_null(arrow_type):
+        return arrow_type
+    if is_list(arrow_type):
+        return arrow_type.value_type
+    kind = value_type(arrow_type)
+    return kind if feature.elements.split_at and _is_text(kind) else None
+
+
 def value_type(arrow_type: pa.DataType) -> pa.DataType:
     """The type of the values: that of a dictionary's values, else the type itself."""
     return arrow_type.value_type if pa.types.is_dictionary(arrow_type) else arrow_type
@@ -208,18 +321,29 @@ def accepts(feature: CategoricalFeature | DenseFeature, arrow_type: pa.DataType)
 
     An all-null column (type null) is accepted as missing values of any type.
     """
-    kind = value_type(arrow_type)
+    encoded = encoded_type(feature, arrow_type)
+    if encoded is None:
+        return False
+    kind = value_type(encoded)
     if pa.types.is_null(kind):
         return True
     if isinstance(feature, DenseFeature) or feature.encoding.kind == "log_bucket":
         return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
     if feature.values == "integer":
         return bool(pa.types.is_integer(kind))
+    return _is_text(kind)
+
+
+def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def expected_type(feature: CategoricalFeature | DenseFeature) -> str:
     """The accepted types, in words."""
+    if feature.elements:
+        element = expected_type(feature.model_copy(update={"elements": None}))
+        split = feature.elements.split_at
+        return f"a list of {element}" + (f", or string to split at {split!r}" if split else "")
     if isinstance(feature, DenseFeature) or feature.encoding.kind == "log_bucket":
         return "an integer or floating-point type"
     if feature.values == "integer":

@@ -2,8 +2,9 @@
 them.
 
 A vocabulary is a plain Arrow array without nulls or repeats, of strings or of int64; the value at
-position p has row 2 + p. As numpy tensors (for safetensors) a vocabulary of strings is its utf-8
-bytes and its offsets, and one of integers is its values.
+position p has row 2 + p. One whose encoding has a numbering is an array of structs, `value` and
+`row` (int32). As numpy tensors (for safetensors) a vocabulary of strings is its utf-8 bytes and its
+offsets, one of integers its values, and rows are a tensor more.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import pyarrow as pa
 from dpiframe_core import _core
 from dpiframe_core.features.columns import numbers, string_bytes, validity
 from dpiframe_core.features.errors import SchemaError
+from dpiframe_core.features.schema import MISSING_ROW, UNSEEN_ROW, Numbering
 
 _PREFIX = "vocabulary."
 
@@ -23,18 +25,30 @@ _PREFIX = "vocabulary."
 class VocabularyIndex:
     """Finds values in a vocabulary, whose memory it keeps; built once for many batches."""
 
-    def __init__(self, vocabulary: pa.Array) -> None:
-        """Raise SchemaError when the vocabulary is not distinct strings or int64 values."""
+    def __init__(
+        self,
+        vocabulary: pa.Array,
+        rows: np.ndarray | None = None,
+        numbering: Numbering | None = None,
+    ) -> None:
+        """`rows` [n] int32: those of the values, with a `numbering`.
+
+        Raise SchemaError when the vocabulary is not distinct strings or int64 values.
+        """
         if not (pa.types.is_string(vocabulary.type) or vocabulary.type == pa.int64()):
             raise SchemaError(f"a vocabulary is of type string or int64, got {vocabulary.type}")
         if vocabulary.null_count:
             raise SchemaError(f"a vocabulary holds no nulls, got {vocabulary.null_count}")
+        missing, unseen = MISSING_ROW, UNSEEN_ROW
+        if numbering:
+            missing, unseen = numbering.missing_row, numbering.unseen_row
         self._index: _core.StringIndex | _core.Int64Index
         try:
             if vocabulary.type == pa.int64():
-                self._index = _core.Int64Index(numbers(vocabulary))
+                self._index = _core.Int64Index(numbers(vocabulary), rows, missing, unseen)
             else:
-                self._index = _core.StringIndex(*string_bytes(vocabulary))
+                offsets, data = string_bytes(vocabulary)
+                self._index = _core.StringIndex(offsets, data, rows, missing, unseen)
         except ValueError as error:
             raise SchemaError(f"a vocabulary: {error}") from None
 
@@ -46,16 +60,41 @@ class VocabularyIndex:
             self._index.rows(*string_bytes(values), validity(values), out)
 
 
+def vocabulary_parts(vocabulary: pa.Array) -> tuple[pa.Array, np.ndarray | None]:
+    """The values [n], and their rows [n] int32 where it has some; SchemaError for other structs."""
+    if not pa.types.is_struct(vocabulary.type):
+        return vocabulary, None
+    names = [field.name for field in vocabulary.type]
+    if names != ["value", "row"] or vocabulary.type.field("row").type != pa.int32():
+        raise SchemaError(f"a vocabulary of structs has value and int32 row, got {vocabulary.type}")
+    values, rows = vocabulary.flatten()
+    if rows.null_count:
+        raise SchemaError(f"a vocabulary's rows hold no nulls, got {rows.null_count}")
+    return values, numbers(rows)
+
+
+def numbered_vocabulary(values: pa.Array, rows: np.ndarray) -> pa.Array:
+    """The vocabulary of values [n] with rows [n]."""
+    return pa.StructArray.from_arrays([values, pa.array(rows, pa.int32())], ["value", "row"])
+
+
 def check_vocabulary(vocabulary: pa.Array) -> None:
-    """Raise SchemaError when this is not an array of distinct strings or int64 values."""
-    VocabularyIndex(vocabulary)
+    """Raise SchemaError when this is not an array of distinct strings or int64 values, or of
+    structs of these and rows.
+    """
+    VocabularyIndex(*vocabulary_parts(vocabulary))
 
 
 def vocabulary_to_tensors(vocabularies: Mapping[str, pa.Array]) -> dict[str, np.ndarray]:
-    """Tensors `vocabulary.<field>.{bytes,offsets}` (uint8, int64 [n + 1]) or `.values` (int64)."""
+    """Tensors `vocabulary.<field>.{bytes,offsets}` (uint8, int64 [n + 1]) or `.values` (int64), and
+    `.rows` (int32) of a vocabulary that has them.
+    """
     tensors = {}
-    for field, vocabulary in vocabularies.items():
-        check_vocabulary(vocabulary)
+    for field, found in vocabularies.items():
+        check_vocabulary(found)
+        vocabulary, rows = vocabulary_parts(found)
+        if rows is not None:
+            tensors[f"{_PREFIX}{field}.rows"] = rows.copy()
         if vocabulary.type == pa.int64():
             tensors[f"{_PREFIX}{field}.values"] = numbers(vocabulary).copy()
             continue
@@ -73,7 +112,7 @@ def vocabulary_from_tensors(tensors: Mapping[str, np.ndarray]) -> dict[str, pa.A
     vocabularies = {}
     for name, tensor in tensors.items():
         field, _, part = name.removeprefix(_PREFIX).rpartition(".")
-        if not name.startswith(_PREFIX) or part == "bytes":
+        if not name.startswith(_PREFIX) or part in ("bytes", "rows"):
             continue
         try:
             if part == "values":
@@ -81,7 +120,10 @@ def vocabulary_from_tensors(tensors: Mapping[str, np.ndarray]) -> dict[str, pa.A
             elif part == "offsets":
                 vocabulary = _strings(tensor, tensors[f"{_PREFIX}{field}.bytes"])
             else:
-                raise SchemaError("its name ends neither in values, offsets nor bytes")
+                raise SchemaError("its name ends neither in values, offsets, bytes nor rows")
+            rows = tensors.get(f"{_PREFIX}{field}.rows")
+            if rows is not None:
+                vocabulary = numbered_vocabulary(vocabulary, rows)
             check_vocabulary(vocabulary)
         except (KeyError, ValueError, pa.ArrowException) as error:
             raise SchemaError(f"vocabulary tensor {name}: {error}") from error

@@ -30,7 +30,7 @@ def fuse_head(program: Program) -> Program:
     terms = _Terms()
     _trace(program.output, program, program.producers(), terms)
     buffers, weights = dict(program.buffers), dict(program.weights)
-    dtype = next(iter(weights.values())).dtype
+    dtype = next((weight.dtype for weight in weights.values()), np.dtype(np.float32))
     dots, products, steps = [], [], list(program.steps)
     for i, (view, row) in enumerate(terms.dots):
         weights[name := Weight(f"head.logit/dot{i}")] = row

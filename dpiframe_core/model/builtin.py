@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from dpiframe_core.errors import SpecError
-from dpiframe_core.features.schema import UNSEEN_ROW, FeatureSchema
-from dpiframe_core.model.fields import FieldSpec
+from dpiframe_core.features.schema import FeatureSchema
+from dpiframe_core.model.fields import FieldSpec, ListSpec
 from dpiframe_core.model.modules import (
     FM,
     MLP,
@@ -60,6 +60,7 @@ class Features:
     fields: Sequence[FieldSpec]
     dense: Sequence[str] = field(default=())
     dense_as: DenseAs = "field"
+    lists: Sequence[ListSpec] = ()
 
     def __post_init__(self) -> None:
         if self.dense_as not in ("field", "raw"):
@@ -69,9 +70,10 @@ class Features:
     def of_schema(cls, schema: FeatureSchema, dim: int, dense_as: DenseAs = "field") -> Features:
         """The inputs that a fitted schema makes, every field `dim` wide."""
         fields = [
-            FieldSpec(name=f.name, rows=f.rows, dim=dim, oov_row=UNSEEN_ROW) for f in schema.fields
+            FieldSpec(name=name, rows=f.rows, dim=dim, table=f.name, oov_row=f.unseen_row)
+            for name, f in schema.field_features
         ]
-        return cls(fields, [d.name for d in schema.dense], dense_as)
+        return cls(fields, schema.dense_names, dense_as, ListSpec.of_schema(schema))
 
     def modules(self) -> tuple[list[Module], str, list[str]]:
         """Modules up to the deep input, the name of that input, the inputs for FM."""
@@ -101,6 +103,7 @@ class Features:
             name=name,
             fields=tuple(self.fields),
             dense=tuple(self.dense),
+            lists=tuple(self.lists),
             modules=tuple(modules),
             output=modules[-1].name,
         )

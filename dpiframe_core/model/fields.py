@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -14,6 +14,7 @@ from pydantic import (
 )
 
 from dpiframe_core.errors import SpecError
+from dpiframe_core.features.schema import FeatureSchema
 
 NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_\-]*$"
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN, max_length=128)]
@@ -63,3 +64,27 @@ class FieldSpec(SpecPart):
                 f"field {self.name}: oov_row must be in 0..{self.rows - 1}, got {self.oov_row}"
             )
         return self
+
+
+class ListSpec(SpecPart):
+    """A column of lists that feeds several features: element i of a row's list is the id of field
+    `features[i]`, or the value of that dense feature.
+
+    A row's list that is shorter has `pad` for the missing elements, `side` says where: behind
+    its own or before them; of a longer one the `keep` elements count. A null is an empty list.
+    """
+
+    name: Name
+    features: tuple[Name, ...] = Field(min_length=1, max_length=65536)
+    pad: int = 0
+    side: Literal["behind", "before"] = "behind"
+    keep: Literal["first", "last"] = "first"
+
+    @classmethod
+    def of_schema(cls, schema: FeatureSchema) -> tuple[ListSpec, ...]:
+        """The lists that a feature schema makes."""
+        return tuple(
+            cls(name=feature.name, **feature.elements.model_dump(exclude={"split_at"}))
+            for feature in schema.features
+            if feature.elements
+        )

@@ -8,22 +8,28 @@ for what a module can be.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from dpiframe_core.errors import SpecError
-from dpiframe_core.model.fields import FieldSpec, Name, SpecPart
+from dpiframe_core.model.fields import FieldSpec, ListSpec, Name, SpecPart
 from dpiframe_core.model.modules import Inputs, Module, Parameter, Value
 from dpiframe_core.program.views import DENSE
 
 
 class ModelSpec(SpecPart):
-    """A CTR model: fields [F], dense features [N], modules in order, the one that is the logit."""
+    """A CTR model: fields [F], dense features [N], modules in order, the one that is the logit.
+
+    `lists`: which fields or dense features are the elements of a list column. `columns`: the
+    columns of those features and lists whose columns in encoded input are not named like them.
+    """
 
     name: str = "model"
     fields: tuple[FieldSpec, ...]
     dense: tuple[Name, ...] = ()
+    lists: tuple[ListSpec, ...] = ()
+    columns: dict[Name, Annotated[str, Field(min_length=1)]] = Field(default_factory=dict)
     modules: tuple[Module, ...]
     output: str
 
@@ -35,6 +41,10 @@ class ModelSpec(SpecPart):
         if DENSE in (m.name for m in self.modules):
             raise SpecError(f"no module may be named {DENSE!r}: it is the dense features")
         _tables(self.fields)
+        _lists(self.lists, self.fields, self.dense)
+        named = {*(f.name for f in self.fields), *self.dense, *(each.name for each in self.lists)}
+        if unknown := [name for name in self.columns if name not in named]:
+            raise SpecError(f"columns names {unknown[0]!r}, which is no feature and no list")
         out = {module.name: value for module, _, value in self.walk()}.get(self.output)
         if out is None:
             raise SpecError(f"output names no module: {self.output!r}")
@@ -105,3 +115,20 @@ def _tables(fields: tuple[FieldSpec, ...]) -> None:
                 f"fields {other.name} and {field.name} share table {field.table} but differ: "
                 f"{other.rows} x {other.dim} and {field.rows} x {field.dim}"
             )
+
+
+def _lists(
+    lists: tuple[ListSpec, ...], fields: tuple[FieldSpec, ...], dense: tuple[Name, ...]
+) -> None:
+    """SpecError unless each list feeds known features of one kind, and none twice."""
+    rows = {field.name: field.rows for field in fields}
+    _no_repeats("list", [each.name for each in lists])
+    _no_repeats("feature of a list", [name for each in lists for name in each.features])
+    for each in lists:
+        if unknown := [name for name in each.features if name not in rows and name not in dense]:
+            raise SpecError(f"list {each.name} feeds {unknown[0]!r}, which is no feature")
+        found = {name in rows for name in each.features}
+        if len(found) > 1:
+            raise SpecError(f"list {each.name} feeds both fields and dense features")
+        if found == {True} and not 0 <= each.pad < min(rows[name] for name in each.features):
+            raise SpecError(f"list {each.name}: pad {each.pad} is outside its fields' tables")

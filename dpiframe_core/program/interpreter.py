@@ -17,7 +17,7 @@ from dpiframe_core.program.views import DENSE, State
 def run_program(program: Program, ids: Tensor, dense: Tensor) -> Tensor:
     """Logits [B] of ids [F, B] (int64) and dense [N, B], in the type of the weights."""
     weights = {name: as_tensor(weight) for name, weight in program.weights.items()}
-    dtype = next(iter(weights.values())).dtype
+    dtype = next((weight.dtype for weight in weights.values()), dense.dtype)
     batch = ids.shape[1]
     buffers = {
         name: torch.full((batch, w), torch.nan, dtype=dtype) for name, w in program.buffers.items()

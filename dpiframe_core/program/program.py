@@ -12,7 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from dpiframe_core.program.steps import FusedLinear, Linear, LoadDense, Lookup, Step
+from dpiframe_core.program.steps import (
+    FusedLinear,
+    Linear,
+    LinearRows,
+    LoadDense,
+    Lookup,
+    Step,
+    TensorStep,
+)
 from dpiframe_core.program.views import View
 
 
@@ -123,20 +131,21 @@ class Program:
         return found[0] if len(found) == 1 and not self.output.overlaps(view) else None
 
     def float_buffers(self) -> frozenset[str]:
-        """Buffers that a GPU keeps in float32 in any precision: one number a sample, and dense
-        features, unless a product or embedding rows need the activation type.
+        """Buffers that a GPU keeps in float32 in any precision: one number a sample, dense features
+        and what generic operations make, unless a product or embedding rows need the activation
+        type.
         """
         bound = {v.buffer for s in self.steps for v in _activations(s)}
-        loaded = {s.out.buffer for s in self.steps if isinstance(s, LoadDense)}
+        made = {s.out.buffer for s in self.steps if isinstance(s, (LoadDense, TensorStep))}
         narrow = {name for name, width in self.buffers.items() if width == 1}
-        return frozenset((narrow | loaded) - bound)
+        return frozenset((narrow | made) - bound)
 
 
 def _activations(step: Step) -> list[View]:
     """Views that must be of the activation type."""
     if isinstance(step, Lookup):
         return [step.out] if step.out else []
-    if isinstance(step, Linear):
+    if isinstance(step, (Linear, LinearRows)):
         return [step.x, step.out]
     if isinstance(step, FusedLinear):
         return [v for v in (step.x, step.out, step.x0, step.xl) if v]

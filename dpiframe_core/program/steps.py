@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
+from dpiframe_core.program.tensor_ops import Operand, TensorOp
 from dpiframe_core.program.views import Bounds, State, View, Weight
 
 if TYPE_CHECKING:
@@ -466,6 +467,51 @@ class ScaleShift(Step):
 
     def bound(self, bounds: Bounds) -> None:
         bounds[self.out] = bounds[self.alpha] * bounds[self.x] + bounds.size(self.beta)
+
+
+@dataclass(frozen=True)
+class TensorStep(Step):
+    """out = op of tensors, which `operands` read from `xs` and then from `constants`."""
+
+    op: TensorOp
+    xs: tuple[View, ...]
+    constants: tuple[Weight, ...]
+    operands: tuple[Operand, ...]
+    out: View
+
+    def run(self, state: State) -> None:
+        tensors = [state[x] for x in self.xs]
+        tensors += [state.weights[weight].reshape(1, -1) for weight in self.constants]
+        read = [o.read(tensor) for o, tensor in zip(self.operands, tensors, strict=True)]
+        out = Operand.whole(*self.op.shape(self.operands)).read(state[self.out])
+        self.op.write(read, out)
+
+
+@dataclass(frozen=True)
+class LinearRows(Step):
+    """out [B, rows, H] = x [B, rows, W] weight^T (weight [H, W]): one product of B rows rows.
+
+    x begins a row every `stride` columns; out has one row after the other.
+    """
+
+    x: View
+    weight: Weight
+    rows: int
+    stride: int
+    out: View
+
+    def run(self, state: State) -> None:
+        weight = state.weights[self.weight]
+        height, width = weight.shape
+        x = Operand((self.rows, width), (self.stride, 1)).read(state[self.x])
+        Operand.whole(self.rows, height).read(state[self.out]).copy_(x @ weight.T)
+
+    def bound(self, bounds: Bounds) -> None:
+        weight = bounds.size(self.weight)
+        x = bounds[self.x]
+        for row in range(self.rows):
+            found = weight @ x[row * self.stride :][: weight.shape[1]]
+            bounds[self.out.columns(row * len(weight), len(weight))] = found
 
 
 def _fm(embeddings: list[Tensor], out: Tensor) -> None:

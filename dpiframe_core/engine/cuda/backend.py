@@ -19,6 +19,7 @@ from dpiframe_core.engine.cuda.page_scorer import SLOTS as UNIT_SLOTS
 from dpiframe_core.engine.cuda.page_scorer import PageScorer
 from dpiframe_core.engine.host_inputs import Columns
 from dpiframe_core.engine.one_caller import OneCaller
+from dpiframe_core.engine.precision import bound_in_words
 from dpiframe_core.program.program import Program
 from dpiframe_core.program.schedule import Policy
 
@@ -283,6 +284,7 @@ class CudaBackend:
             f"{self.device}, {o.precision}, batches of up to {o.max_batch} rows as {how}, "
             f"{fused if self.fused_up_to else ''}"
             f"{self.device_bytes} bytes on the device, {self.arena_bytes} of them the arena\n"
+            f"{bound_in_words(o.precision, self.program)}\n"
             f"{self.program}\n{self._layout.schedule.plan}"
         )
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from dpiframe_core import _core
 from dpiframe_core.program.program import Program
 from dpiframe_core.program.schedule import Policy, Schedule, schedule
-from dpiframe_core.program.steps import FusedLinear, Linear, Step
+from dpiframe_core.program.steps import FusedLinear, Linear, LinearRows, Step, TensorStep
+from dpiframe_core.program.tensor_ops import MatMul
 from dpiframe_core.program.views import View
 
 ALIGNMENT = 8  # elements: 16 bytes of halves
@@ -87,5 +89,11 @@ def _cost(step: Step, program: Program, precision: str) -> float:
     operations = 0
     if isinstance(step, (Linear, FusedLinear)):
         operations = 2 * program.weights[step.weight].size
+    elif isinstance(step, LinearRows):
+        operations = 2 * step.rows * program.weights[step.weight].size
+    elif isinstance(step, TensorStep) and isinstance(step.op, MatMul):
+        a, _ = step.operands
+        inner = math.prod(a.shape[len(a.shape) - step.op.inner :])
+        operations = 2 * step.out.width * inner
     moved = columns * element_bytes(precision, False)
     return LAUNCH + PLANNED_BATCH * (moved / BANDWIDTH + operations / RATES[precision])

@@ -11,8 +11,31 @@ import numpy as np
 from dpiframe_core import _core
 from dpiframe_core.engine.cuda.device_layout import DeviceLayout
 from dpiframe_core.engine.cuda.fused import cross_model, fused_form, mlp_model, steps_up_to
+from dpiframe_core.program.expression import postfix
 from dpiframe_core.program.program import CrossForm, MlpForm
-from dpiframe_core.program.steps import FusedLinear, Head, Linear, LoadDense, Lookup, Step
+from dpiframe_core.program.steps import (
+    FusedLinear,
+    Head,
+    Linear,
+    LinearRows,
+    LoadDense,
+    Lookup,
+    Step,
+    TensorStep,
+)
+from dpiframe_core.program.tensor_ops import (
+    Join,
+    LayerNorm,
+    Map,
+    MatMul,
+    Operand,
+    Reduce,
+    Softmax,
+    Take,
+    TakeAlong,
+    TensorOp,
+    TopK,
+)
 from dpiframe_core.program.views import View
 
 Use = tuple[str, str]  # kind ("numbers", "table", "product") and name of a weight
@@ -119,6 +142,35 @@ class DeviceProgram:
             )
         )
 
+    def _linear_rows(self, step: LinearRows) -> None:
+        self.native.add_product(
+            _core.ProductStep(
+                x=self.layout.view(step.x),
+                n=int(self.program.weights[step.weight].shape[0]),
+                weight=self._weight("product", step.weight),
+                bias=-1,
+                out=self._view(step.out),
+                relu=[],
+                cross_begin=0,
+                x0=None,
+                xl=None,
+                head_begin=0,
+                head_width=0,
+                head=-1,
+                partial=None,
+                rows_a_sample=step.rows,
+            )
+        )
+
+    def _tensor(self, step: TensorStep) -> None:
+        self.native.add_tensor(
+            native_op(step.op),
+            [self.layout.view(x) for x in step.xs],
+            [self._weight("numbers", name) for name in step.constants],
+            [native_operand(operand) for operand in step.operands],
+            self.layout.view(step.out),
+        )
+
     def _head(self, step: Head) -> None:
         parts = [
             _core.HeadPart(self.layout.view(x), None, self._weight("numbers", w))
@@ -148,8 +200,33 @@ ADD: dict[type[Step], Callable[[DeviceProgram, Any], None]] = {
     LoadDense: DeviceProgram._load_dense,
     Linear: DeviceProgram._linear,
     FusedLinear: DeviceProgram._linear,
+    LinearRows: DeviceProgram._linear_rows,
+    TensorStep: DeviceProgram._tensor,
     Head: DeviceProgram._head,
 }
+
+# What the compiled part computes for each operation over tensors.
+NATIVE_OPS: dict[type[TensorOp], Callable[[Any], _core.TensorOp]] = {
+    Map: lambda op: _core.MapOp(list(postfix(op.expression))),
+    Reduce: lambda op: _core.ReduceOp(op.function, op.axes),
+    Softmax: lambda op: _core.SoftmaxOp(op.axes),
+    LayerNorm: lambda op: _core.LayerNormOp(op.axes, op.eps),
+    MatMul: lambda op: _core.MatMulOp(op.batch, op.rows, op.inner),
+    Join: lambda op: _core.JoinOp(op.outer),
+    Take: lambda op: _core.TakeOp(op.index, op.behind),
+    TopK: lambda op: _core.TopKOp(op.k, op.largest, op.places),
+    TakeAlong: lambda op: _core.TakeAlongOp(),
+}
+
+
+def native_op(op: TensorOp) -> _core.TensorOp:
+    """The operation as the compiled part takes it."""
+    return NATIVE_OPS[type(op)](op)
+
+
+def native_operand(operand: Operand) -> _core.TensorOperand:
+    """The operand as the compiled part takes it."""
+    return _core.TensorOperand(operand.shape, operand.strides, operand.offset)
 
 
 def as_matrix(kind: str, weight: np.ndarray) -> np.ndarray:
@@ -166,6 +243,8 @@ def _uses(step: Step) -> list[Use]:
     if isinstance(step, (Linear, FusedLinear)):
         head = step.head if isinstance(step, FusedLinear) else None
         return [("product", step.weight), *(("numbers", w) for w in (step.bias, head) if w)]
+    if isinstance(step, LinearRows):
+        return [("product", step.weight)]
     if isinstance(step, Head):
         return [("numbers", w) for _, w in step.dots]
     return [("numbers", w) for w in step.weight_names()]

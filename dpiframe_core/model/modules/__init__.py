@@ -19,10 +19,21 @@ from dpiframe_core.model.modules.embedding import Embedding
 from dpiframe_core.model.modules.fm import FM
 from dpiframe_core.model.modules.joints import Add, Concat, Linear
 from dpiframe_core.model.modules.mlp import MLP
+from dpiframe_core.model.modules.tensor import Tensor
 from dpiframe_core.model.modules.wide import Wide
 
 Module = Annotated[
-    Embedding | DenseEmbedding | Wide | FM | CrossV1 | CrossV2 | MLP | Concat | Add | Linear,
+    Embedding
+    | DenseEmbedding
+    | Wide
+    | FM
+    | CrossV1
+    | CrossV2
+    | MLP
+    | Concat
+    | Add
+    | Linear
+    | Tensor,
     Field(discriminator="op"),
 ]
 
@@ -40,6 +51,7 @@ __all__ = [
     "Linear",
     "Module",
     "Parameter",
+    "Tensor",
     "TensorInputs",
     "Value",
     "ViewInputs",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
 
 from dpiframe_core.errors import SpecError
-from dpiframe_core.model.fields import FieldSpec
+from dpiframe_core.model.fields import FieldSpec, Name
 from dpiframe_core.model.modules.base import (
     BaseModule,
     Inputs,
@@ -16,6 +18,7 @@ from dpiframe_core.model.modules.base import (
     ViewInputs,
     normal,
 )
+from dpiframe_core.model.modules.picked import picked_fields
 from dpiframe_core.program import steps as p
 from dpiframe_core.program.builder import ProgramBuilder
 from dpiframe_core.program.views import View
@@ -25,21 +28,21 @@ if TYPE_CHECKING:
 
 
 class Embedding(BaseModule):
-    """Weights `tables/<table>` [rows, dim]. `fields`: names in output order (default: all)."""
+    """Weights `tables/<table>` [rows, dim]. `fields`: names in output order (default: all);
+    `dims` and `tables`, if given, say for each of them what is looked up in place of its own.
+    """
 
     op: Literal["embedding"] = "embedding"
     fields: tuple[str, ...] = ()
+    dims: tuple[Annotated[int, Field(ge=1, le=4096)], ...] = ()
+    tables: tuple[Name, ...] = ()
 
     def picked(self, fields: tuple[FieldSpec, ...]) -> list[tuple[int, FieldSpec]]:
-        """The fields looked up, each with its position among the spec's ids."""
-        index = {field.name: i for i, field in enumerate(fields)}
-        names = self.fields or tuple(index)
-        for name in names:
-            if name not in index:
-                raise SpecError(f"module {self.name}: there is no field {name!r}")
-        if not names:
+        """The fields looked up, as this module does, each with its position among the ids."""
+        found = picked_fields(self.name, fields, self.fields, self.tables, self.dims)
+        if not found:
             raise SpecError(f"module {self.name}: the spec has no fields to look up")
-        return [(index[name], fields[index[name]]) for name in names]
+        return found
 
     def infer(self, x: Inputs) -> Value:
         if x.shapes:

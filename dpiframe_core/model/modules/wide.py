@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 from dpiframe_core.errors import SpecError
+from dpiframe_core.model.fields import FieldSpec, Name
 from dpiframe_core.model.modules.base import (
     BaseModule,
     Inputs,
@@ -16,6 +17,7 @@ from dpiframe_core.model.modules.base import (
     constant,
     normal,
 )
+from dpiframe_core.model.modules.picked import picked_fields
 from dpiframe_core.program import steps as p
 from dpiframe_core.program.builder import ProgramBuilder
 from dpiframe_core.program.views import View
@@ -25,10 +27,19 @@ if TYPE_CHECKING:
 
 
 class Wide(BaseModule):
-    """Weights `tables/<table>` [rows, 1], `dense` [1, W] for an input, `bias` [1] if asked."""
+    """Weights `tables/<table>` [rows, 1], `dense` [1, W] for an input, `bias` [1] if asked.
+
+    `fields`: names of those in it (default: all), `tables`: those looked up in, if not their own.
+    """
 
     op: Literal["wide"] = "wide"
     bias: bool = True
+    fields: tuple[str, ...] = ()
+    tables: tuple[Name, ...] = ()
+
+    def picked(self, fields: tuple[FieldSpec, ...]) -> list[tuple[int, FieldSpec]]:
+        """The fields in it, each with its position among the ids."""
+        return picked_fields(self.name, fields, self.fields, self.tables, ())
 
     def infer(self, x: Inputs) -> Value:
         if len(x.shapes) > 1:
@@ -39,7 +50,8 @@ class Wide(BaseModule):
 
     def parameters(self, x: Inputs) -> dict[str, Parameter]:
         parameters = {
-            f"tables/{field.table}": Parameter((field.rows, 1), normal(0.01)) for field in x.fields
+            f"tables/{field.table}": Parameter((field.rows, 1), normal(0.01))
+            for _, field in self.picked(x.fields)
         }
         if x.shapes:
             parameters["dense"] = Parameter((1, x.shapes[0].width), normal(0.01))
@@ -53,7 +65,7 @@ class Wide(BaseModule):
 
         terms = [
             functional.embedding(x.ids[i], weights[f"tables/{field.table}"], sparse=x.sparse)
-            for i, field in enumerate(x.fields)
+            for i, field in self.picked(x.fields)
         ]
         if x.values:
             terms.append(x.values[0] @ weights["dense"].T)
@@ -66,7 +78,7 @@ class Wide(BaseModule):
             name = f"{self.name}.ids"
             slots = tuple(
                 p.Slot(i, None, 0, 0, wide=self.weight(f"tables/{field.table}"))
-                for i, field in enumerate(x.fields)
+                for i, field in self.picked(x.fields)
             )
             parts.append(build.add(p.Lookup(name, slots, None, wide_out=build.buffer(name, 1))))
         if x.views:

@@ -1,0 +1,174 @@
+"""A PyTorch module traced by torch.export, in core operations, with what feeds it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
+from torch.export.graph_signature import InputKind
+
+from dpiframe_core.errors import ModelImportError
+from dpiframe_core.frontend.convert import Traced
+
+WHAT_BATCH_MEANS = "the first dimension of every input is the batch, which may have any size"
+
+
+def traced(module: nn.Module, inputs: Any) -> Traced:
+    """The module's forward on inputs such as these: a tensor, a tuple of arguments (tensors and
+    dictionaries of tensors), or a dictionary of keyword arguments or for a forward of one
+    dictionary. ModelImportError says what cannot be traced.
+    """
+    args, kwargs = as_arguments(module, inputs)
+    module.eval()
+    program = _exported(module, args, kwargs)
+    return of_program(program, (args, kwargs))
+
+
+def as_arguments(module: nn.Module, inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Example inputs as arguments of `forward`."""
+    if isinstance(inputs, Tensor):
+        return (inputs,), {}
+    if isinstance(inputs, Mapping):
+        import inspect
+
+        named = inspect.signature(module.forward).parameters
+        if set(inputs) <= set(named):
+            return (), dict(inputs)
+        return (dict(inputs),), {}
+    if isinstance(inputs, Sequence):
+        return tuple(inputs), {}
+    raise ModelImportError(
+        f"example inputs must be a tensor, a tuple or a dictionary, got {type(inputs).__name__}"
+    )
+
+
+def _exported(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExportedProgram:
+    leaves = torch.utils._pytree.tree_leaves((args, kwargs))
+    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    sizes = {t.shape[0] if t.dim() else 0 for t in tensors}
+    if len(sizes) != 1 or min(sizes) < 2:
+        raise ModelImportError(
+            f"example inputs must be of one batch of at least 2 samples, got {sorted(sizes)}: "
+            + WHAT_BATCH_MEANS
+        )
+    batch = Dim("batch", min=1, max=2**20)
+
+    def dynamic(leaf: Any) -> Any:
+        return {0: batch} if isinstance(leaf, Tensor) else None
+
+    shapes = torch.utils._pytree.tree_map(dynamic, (args, kwargs))
+    fast_path = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return torch.export.export(
+                module, args, kwargs or None,
+                dynamic_shapes=_by_argument(module, args, kwargs, shapes), strict=False,
+            )  # fmt: skip
+    except Exception as error:  # torch.export raises errors of many kinds
+        raise ModelImportError(f"torch.export cannot trace the model: {_reason(error)}") from error
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast_path)
+
+
+def _by_argument(module: nn.Module, args: Any, kwargs: Any, shapes: Any) -> Any:
+    """Dynamic shapes as torch.export wants them: arguments in order, or by name with keywords."""
+    if not kwargs:
+        return shapes[0]
+    import inspect
+
+    names = list(inspect.signature(module.forward).parameters)
+    return dict(zip(names, shapes[0], strict=False)) | shapes[1]
+
+
+def _reason(error: Exception) -> str:
+    text = str(error)
+    advice = ""
+    if "data-dependent" in text or "GuardOnDataDependent" in type(error).__name__:
+        advice = " (its control flow depends on the data; use torch.where in place of if)"
+    if "specialized" in text or "ConstraintViolation" in type(error).__name__:
+        advice = " (the batch is fixed somewhere in it; use x.shape[0] or -1, never a number)"
+    first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
+    return f"{first.strip():.400}{advice}"
+
+
+def of_program(program: ExportedProgram, inputs: Any = None) -> Traced:
+    """An exported program in core operations."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = program.run_decompositions()
+    signature = program.graph_signature
+    tensors: dict[str, Tensor] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
+    names: dict[str, str] = {}
+    integers = set()
+    placeholders = {n.name: n for n in program.graph.nodes if n.op == "placeholder"}
+    user_names = _user_names(program)
+    for spec in signature.input_specs:
+        name = getattr(spec.arg, "name", "")
+        if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER):
+            tensors[name] = _stored(program, str(spec.target))
+        elif spec.kind == InputKind.CONSTANT_TENSOR:
+            tensors[name] = program.constants[str(spec.target)]
+        elif spec.kind == InputKind.USER_INPUT and isinstance(
+            placeholders[name].meta.get("val"), Tensor
+        ):
+            fake = placeholders[name].meta["val"]
+            if not fake.shape or isinstance(fake.shape[0], int):
+                raise ModelImportError(
+                    f"input {user_names.get(name, name)}: the batch is fixed at "
+                    f"{fake.shape[0] if fake.shape else 1}; export the model with a dynamic "
+                    f"batch: {WHAT_BATCH_MEANS}"
+                )
+            for n in fake.shape[1:]:
+                if not isinstance(n, int):
+                    raise ModelImportError(
+                        f"input {user_names.get(name, name)}: only the batch may have any size"
+                    )
+            shapes[name] = tuple(fake.shape[1:])
+            names[name] = user_names.get(name, name)
+            if not (fake.dtype.is_floating_point or fake.dtype.is_complex):
+                integers.add(name)
+    _name_kinds(program)
+    return Traced(program.graph_module, tensors, shapes, names, frozenset(integers))
+
+
+def _stored(program: ExportedProgram, name: str) -> Tensor:
+    found = program.state_dict.get(name)
+    found = program.constants[name] if found is None else found
+    assert isinstance(found, Tensor)
+    return found.detach()
+
+
+def _name_kinds(program: ExportedProgram) -> None:
+    """Nothing of a program's outputs may change its own state."""
+    mutated = program.graph_signature.buffers_to_mutate
+    if mutated:
+        raise ModelImportError(
+            f"the model changes its own buffers while it scores ({', '.join(mutated.values())}); "
+            "call eval() on it first"
+        )
+
+
+def _user_names(program: ExportedProgram) -> dict[str, str]:
+    """The name of each input as its user knows it: the key of a dictionary, or the argument's."""
+    spec = program.call_spec.in_spec
+    if spec is None:
+        return {}
+    count = spec.num_leaves
+    tree = torch.utils._pytree.tree_unflatten(list(range(count)), spec)
+    paths = torch.utils._pytree.tree_flatten_with_path(tree)[0]
+    users = [
+        s.arg.name for s in program.graph_signature.input_specs if s.kind == InputKind.USER_INPUT
+    ]
+    found = {}
+    for (path, _), user in zip(paths, users, strict=False):
+        keys = [getattr(k, "key", None) for k in path]
+        texts = [k for k in keys if isinstance(k, str)]
+        found[user] = ".".join(texts[-1:]) if texts else user
+    return found

@@ -1,0 +1,244 @@
+"""Whether a converted model computes what the PyTorch module does: both score the same samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpiframe_core import _core
+from dpiframe_core.bundle.reading import Bundle
+from dpiframe_core.engine.loading import DEVICES, load_engine
+from dpiframe_core.engine.precision import Precision
+from dpiframe_core.errors import BadIdError, ModelImportError
+from dpiframe_core.evaluation import auc, logloss
+from dpiframe_core.frontend.columns import Chosen, Feed
+from dpiframe_core.frontend.source import Source
+from dpiframe_core.frontend.values import Column
+from dpiframe_core.lowering import lower
+from dpiframe_core.model.spec import ModelSpec
+from dpiframe_core.program.interpreter import run_program
+
+SAMPLES = 512
+TOLERANCE = 1e-5
+EXACT, CPU = "interpreter, float64", "CPU, fp32"
+_NOWHERE = Path()
+
+
+@dataclass(frozen=True)
+class Unsaved(Bundle):
+    """A bundle whose weights are in memory, not yet in a file."""
+
+    held: Mapping[str, np.ndarray] | None = None
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        return dict(self.held or {})
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Logits [B] in float64; `noise` [B] is what rounding of the probabilities that they were
+    taken of may hide, inf where these are 0 or 1. `is_rounded`: the model makes no logit but a
+    probability, so in float32 its logits have the noise of float32 probabilities.
+    """
+
+    logits: np.ndarray
+    noise: np.ndarray
+    is_rounded: bool = False
+
+    @classmethod
+    def of_logits(cls, logits: np.ndarray) -> Expected:
+        """Logits as they are."""
+        return cls(logits.astype(np.float64), np.zeros(len(logits)))
+
+    @classmethod
+    def of_probabilities(cls, probabilities: np.ndarray) -> Expected:
+        """The logits of probabilities, which were rounded to their type."""
+        p = probabilities.astype(np.float64)
+        with np.errstate(divide="ignore"):
+            logits = np.log(p) - np.log1p(-p)
+        return cls(np.clip(logits, -1e4, 1e4), _noise(p, probabilities.dtype))
+
+    def differences(self, logits: np.ndarray, in_float32: bool = True) -> np.ndarray:
+        """|difference| / max(1, |logit|) of each sample, beyond what rounding may hide.
+
+        Where a probability is 0 or 1 the logit is unknown: there the probabilities are compared.
+        """
+        away = np.abs(logits - self.logits)
+        noise = self.noise
+        if in_float32 and self.is_rounded:
+            noise = np.maximum(noise, _noise(_sigmoid(self.logits), np.float32))
+        known = np.isfinite(noise)
+        scaled = np.maximum(away - np.where(known, noise, 0), 0)
+        scaled /= np.maximum(1, np.abs(self.logits))
+        ends = np.abs(_sigmoid(logits) - (self.logits > 0))
+        found: np.ndarray = np.where(known, scaled, ends)
+        return found
+
+
+def _noise(probabilities: np.ndarray, kind: Any) -> np.ndarray:
+    """How far logits may be from the true ones for the rounding of probabilities to a type: near 0
+    they are precise, near 1 only their distance to it counts.
+    """
+    unit = 4 * float(np.finfo(kind).eps)
+    with np.errstate(divide="ignore"):
+        noise = unit * (1 / (1 - probabilities) + 1)
+    return np.where((probabilities <= 0) | (probabilities >= 1), np.inf, noise)
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-np.clip(x.astype(np.float64), -700, 700)))
+
+
+def summary(differences: np.ndarray) -> dict[str, float]:
+    """Of differences [B]: the largest, the mean, and what 99.9% of them are within."""
+    return {
+        "largest": float(differences.max()),
+        "mean": float(differences.mean()),
+        "within_99_9_percent": float(np.quantile(differences, 0.999)),
+    }
+
+
+def refuse_beyond(
+    differences: np.ndarray, tolerance: float, what: str, logits: np.ndarray, expected: Expected
+) -> None:
+    """ModelImportError where a difference is beyond the tolerance, or is no number."""
+    worst = int(np.argmax(np.where(np.isnan(differences), np.inf, differences)))
+    if not differences[worst] <= tolerance:
+        raise ModelImportError(
+            f"{what} differs from the model by {differences[worst]:.2g} x max(1, |logit|), at most "
+            f"{tolerance:.2g} is allowed: sample {worst} has logit {logits[worst]:.9g}, the model "
+            f"says {expected.logits[worst]:.9g}. Give samples like those that the model will see, "
+            "or a larger tolerance if this is what its arithmetic allows"
+        )
+
+
+def draw_samples(
+    source: Source, feeds: list[Feed], chosen: Chosen, seed: int = 0
+) -> dict[str, Tensor]:
+    """Random inputs by name: ids over all rows of their tables, the first and the last in the
+    first samples, lists of random lengths, other numbers from a normal distribution. What the
+    model does not use is as in its examples.
+    """
+    least, most = source.batches
+    count = min(max(SAMPLES, least), most)
+    random = np.random.default_rng(seed)
+    rows = {column: n for column, (_, n) in chosen.features.fields.items()}
+    found = {}
+    for name, shape in source.inputs.items():
+        example = source.example(name)
+        repeated = example[torch.arange(count) % example.shape[0]]
+        matrix = repeated.reshape(count, -1).to(torch.float64).numpy().copy()
+        for i in range(matrix.shape[1]):
+            column = Column(name, i)
+            if column in rows:
+                matrix[:, i] = _drawn_ids(rows[column], count, random)
+            elif column in chosen.dense_columns:
+                matrix[:, i] = _drawn_numbers(example.dtype, count, random)
+        for feed in feeds:
+            if feed.input == name and feed.elements is not None:
+                _shorten(matrix[:, feed.start : feed.start + feed.count], feed, random)
+        found[name] = torch.from_numpy(matrix).to(example.dtype).reshape(count, *shape)
+    return found
+
+
+def _drawn_ids(rows: int, count: int, random: np.random.Generator) -> np.ndarray:
+    ids = random.integers(0, rows, count)
+    ids[:2] = (0, rows - 1)[: len(ids[:2])]
+    return ids
+
+
+def _drawn_numbers(kind: torch.dtype, count: int, random: np.random.Generator) -> np.ndarray:
+    if kind.is_floating_point:
+        return random.standard_normal(count, np.float32)
+    return random.integers(0, 2 if kind == torch.bool else 8, count)
+
+
+def _shorten(lists: np.ndarray, feed: Feed, random: np.random.Generator) -> None:
+    """Give lists [B, L] random lengths, the first two full and empty."""
+    assert feed.elements is not None
+    lengths = random.integers(0, feed.count + 1, len(lists))
+    lengths[:2] = (feed.count, 0)[: len(lengths[:2])]
+    places = np.arange(feed.count)
+    if feed.elements.side == "before":
+        places = places[::-1]
+    lists[places >= lengths[:, None]] = feed.elements.pad
+
+
+def engine_inputs(inputs: Mapping[str, Tensor], chosen: Chosen) -> tuple[np.ndarray, np.ndarray]:
+    """ids [F, B] int64 and dense [N, B] float64 of input tensors by name."""
+    flat = {name: tensor.reshape(tensor.shape[0], -1) for name, tensor in inputs.items()}
+    count = len(next(iter(flat.values())))
+
+    def rows_of(columns: tuple[Column, ...], kind: torch.dtype) -> np.ndarray:
+        found = [flat[c.input][:, c.position].to(kind) for c in columns]
+        return torch.stack(found).numpy() if found else np.zeros((0, count), np.float64)
+
+    ids = rows_of(chosen.id_columns, torch.int64).astype(np.int64)
+    return ids, rows_of(chosen.dense_columns, torch.float64)
+
+
+def engine_logits(
+    spec: ModelSpec, weights: Mapping[str, Tensor], ids: np.ndarray, dense: np.ndarray,
+    precisions: Sequence[Precision] = ("fp32",),
+) -> dict[str, np.ndarray]:  # fmt: skip
+    """Logits [B] of the interpreter in float64, of the engine on the CPU, and on a GPU in each of
+    the precisions where there is one, by what computed them. ModelImportError for a bad id.
+    """
+    arrays = {name: weight.detach().numpy() for name, weight in weights.items()}
+    bundle = Unsaved(path=_NOWHERE, spec=spec, digest="", held=arrays)
+    given = dense.astype(np.float32) if len(spec.dense) else None
+    runs: list[tuple[str, str, Precision]] = [(CPU, "cpu", "fp32")]
+    if "cuda" in DEVICES and _core.cuda_device_count():
+        runs += [(f"GPU, {precision}", "cuda", precision) for precision in precisions]
+    found = {}
+    for name, device, precision in runs:
+        engine = load_engine(bundle, device=device, precision=precision, max_batch=1024)
+        try:
+            found[name] = engine.logits(ids, given)
+        except BadIdError as error:
+            raise ModelImportError(f"the samples: {error}") from None
+        finally:
+            engine.close()
+    doubled = lower(spec, {name: array.astype(np.float64) for name, array in arrays.items()})
+    with torch.no_grad():
+        exact = run_program(doubled, torch.from_numpy(ids), torch.from_numpy(dense))
+    return {EXACT: exact.numpy(), **found}
+
+
+def compare(
+    found: Mapping[str, np.ndarray], expected: Expected, tolerance: float
+) -> dict[str, dict[str, float]]:
+    """How far logits are from those expected, by what computed them.
+
+    ModelImportError where the interpreter's or the CPU's are beyond the tolerance.
+    """
+    differences = {
+        name: expected.differences(logits, in_float32=name != EXACT)
+        for name, logits in found.items()
+    }
+    for name in (EXACT, CPU):
+        refuse_beyond(differences[name], tolerance, name, found[name], expected)
+    return {name: summary(each) for name, each in differences.items()}
+
+
+def quality(labels: Any, logits: np.ndarray, expected: Expected) -> dict[str, dict[str, float]]:
+    """AUC and logloss of the engine's scores and of the module's."""
+    found = np.asarray(labels, np.float64).reshape(-1)
+    if len(found) != len(logits) or not np.isin(found, (0, 1)).all():
+        raise ModelImportError(
+            f"labels must be 0 or 1 for each of {len(logits)} samples, got {len(found)} from "
+            f"{found.min():g} to {found.max():g}"
+        )
+    scores = {"the engine": _sigmoid(logits), "the module": _sigmoid(expected.logits)}
+    try:
+        return {
+            name: {"auc": auc(found, p), "logloss": logloss(found, p)} for name, p in scores.items()
+        }
+    except ValueError as error:
+        raise ModelImportError(f"labels: {error}") from None

@@ -1,0 +1,177 @@
+"""A traced program as a draft: which output is the score, which columns are ids, and the logit."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.fx import Node
+
+from dpiframe_core.errors import ModelImportError
+from dpiframe_core.frontend.building import Building
+from dpiframe_core.frontend.convert import Converter, Traced
+from dpiframe_core.frontend.draft import Compute, Draft
+from dpiframe_core.frontend.operations.table import as_value
+from dpiframe_core.frontend.patterns import find_patterns
+from dpiframe_core.frontend.values import BATCH, Column, Made, Value, places, size
+from dpiframe_core.program.tensor_ops import Join, Map
+
+Kind = Literal["auto", "probability", "logit"]
+LOG_ODDS = ("sub", ("log", "x0"), ("log1p", ("neg", "x0")))
+
+
+@dataclass(frozen=True)
+class Output:
+    """Number `column` a sample of output `index` of `count`, and what it is; auto: a probability
+    where a sigmoid makes it.
+    """
+
+    index: int
+    column: int
+    count: int
+    kind: Kind = "auto"
+
+
+def choose_output(traced: Traced, names: Sequence[str], wanted: str | int) -> Output:
+    """The output that is meant; ModelImportError, which lists them, where that is not clear.
+
+    `wanted`: auto, probability or logit for a model of one output, the number or name of one of
+    several, or of a sample's numbers where the one output has several; NAME.NUMBER where there are
+    several of both.
+    """
+    # Before what the model returns a program may return tokens of its side effects.
+    leaves = _leaves(traced)[-len(names) :] if names else []
+    if not names or len(leaves) < len(names):
+        raise ModelImportError(
+            f"the model returns {len(names)} tensors, of which its program computes {len(leaves)}; "
+            "let it return tensors that are computed of its inputs"
+        )
+    widths = [math.prod(leaf.meta["val"].shape[1:]) for leaf in leaves]
+    text = str(wanted)
+    listed = ", ".join(
+        f"{i}: {name}" + (f" of {width} numbers a sample" if width > 1 else "")
+        for i, (name, width) in enumerate(zip(names, widths, strict=True))
+    )
+    name, _, number = text.rpartition(".")
+    if text in ("auto", "probability", "logit"):
+        index, column = (0 if len(names) == 1 else None), None
+    elif text in names:
+        index, column = list(names).index(text), None
+    elif name in names and number.isdecimal():
+        index, column = list(names).index(name), int(number)
+    elif text.isdecimal():
+        index, column = (0, int(text)) if len(names) == 1 else (int(text), None)
+    else:
+        raise ModelImportError(f"output {text!r} is none of the model's ({listed})")
+    if index is None or index >= len(names):
+        raise ModelImportError(
+            f"the model returns {len(names)} outputs ({listed}): choose the score by its name or "
+            "number (output)"
+        )
+    if column is None and widths[index] > 1:
+        raise ModelImportError(
+            f"the model's output {names[index]} has {widths[index]} numbers a sample: choose one "
+            f"(output='{names[index]}.1' for the second, such as the clicks of two classes)"
+        )
+    if (column or 0) >= widths[index]:
+        raise ModelImportError(f"output {text!r} is none of the model's ({listed})")
+    kind: Kind = wanted if wanted in ("probability", "logit") else "auto"  # type: ignore[assignment]
+    return Output(index, column or 0, len(names), kind)
+
+
+def _leaves(traced: Traced) -> list[Node]:
+    """The nodes that the program returns."""
+    node = next(n for n in traced.graph.graph.nodes if n.op == "output")
+    leaves = torch.utils._pytree.tree_leaves(node.args[0])
+    return [
+        leaf for leaf in leaves
+        if isinstance(leaf, Node) and isinstance(leaf.meta.get("val"), Tensor)
+    ]  # fmt: skip
+
+
+def keep_output(traced: Traced, output: Output) -> None:
+    """Take out of the program what only other outputs need."""
+    graph = traced.graph.graph
+    kept = _leaves(traced)[output.index - output.count]
+    node = next(n for n in graph.nodes if n.op == "output")
+    node.args = ((kept,),)
+    graph.eliminate_dead_code()
+
+
+def used_columns(traced: Traced, output: Output) -> tuple[dict[Column, int], set[Column]]:
+    """The columns that are ids, each with the rows of its tables, and those that are numbers."""
+    build = Building()
+    _convert(traced, build, output)
+    return _within_parts(build), set(build.seen_dense) - set(build.seen_ids)
+
+
+def _within_parts(build: Building) -> dict[Column, int]:
+    """The rows of each id column. Where columns begin at several places of one table, each has the
+    rows up to the next place: an id beyond them would be another column's.
+    """
+    rows = dict(build.seen_ids)
+    for starts in build.seen_starts.values():
+        for start, end in itertools.pairwise(sorted(starts)):
+            for column in starts[start]:
+                rows[column] = min(rows[column], end - start)
+    return rows
+
+
+def drafted(
+    traced: Traced, output: Output, ids: Mapping[Column, int], dense: Sequence[Column]
+) -> tuple[Draft, bool]:
+    """The draft over these features, and whether a sigmoid made the output."""
+    build = Building(id_columns=ids, dense_columns={c: i for i, c in enumerate(dense)})
+    build.draft.num_dense = len(dense)
+    is_sigmoid = _convert(traced, build, output)
+    find_patterns(build.draft)
+    return build.draft, is_sigmoid
+
+
+def _convert(traced: Traced, build: Building, output: Output) -> bool:
+    outputs = Converter(traced, build).run()
+    (leaf,) = [x for x in torch.utils._pytree.tree_leaves(outputs) if x is not None]
+    value = build.on_batch(as_value(leaf))
+    if math.prod(size(d) for d in value.dims) % BATCH.size:
+        raise ModelImportError(
+            f"the model's output has sizes {value.sizes}; it must have a number for each sample"
+        )
+    value = Value(value.source, ((BATCH,),), int(places(value)[output.column]))
+    return _make_logit(build, value, output.kind)
+
+
+def _make_logit(build: Building, value: Value, kind: Kind) -> bool:
+    """Let the draft's output be the logit; returns whether a sigmoid was taken off it."""
+    draft = build.draft
+    assert isinstance(value.source, Made)
+    last = draft.module(value.source.module)
+    is_sigmoid = (
+        isinstance(last, Compute) and last.op == Map(("sigmoid", "x0")) and bool(last.inputs)
+    )
+    if is_sigmoid and kind != "logit":
+        assert isinstance(last, Compute)
+        (operand,) = last.operands
+        index = np.unravel_index(value.offset, operand.shape or (1,))
+        place = sum(int(i) * stride for i, stride in zip(index, operand.strides, strict=False))
+        value = Value(Made(last.inputs[0]), ((BATCH,),), operand.offset + place)
+        if not draft.readers(last.name):
+            draft.modules.remove(last)
+    elif kind == "probability":
+        value = build.mapped(LOG_ODDS, [value])
+    assert isinstance(value.source, Made)
+    producer = draft.module(value.source.module)
+    if value.offset or not _is_single(producer):
+        value = build.computed(Join(1), [value], [(BATCH,)])
+    assert isinstance(value.source, Made)
+    draft.output = value.source.module
+    return is_sigmoid and kind != "logit"
+
+
+def _is_single(module: Any) -> bool:
+    return isinstance(module, Compute) and math.prod(module.op.shape(module.operands)) == 1

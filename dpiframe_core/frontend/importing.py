@@ -1,0 +1,235 @@
+"""`from_torch`: any PyTorch CTR model as a bundle, and the proof that both score alike."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args, overload
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from dpiframe_core.bundle.reading import Bundle
+from dpiframe_core.bundle.writing import save_bundle
+from dpiframe_core.engine.precision import Precision
+from dpiframe_core.errors import ModelImportError, SpecError
+from dpiframe_core.frontend import check
+from dpiframe_core.frontend.assemble import assembled
+from dpiframe_core.frontend.check import Expected, engine_inputs
+from dpiframe_core.frontend.columns import Chosen, choose_features, feeds_of
+from dpiframe_core.frontend.draft import Compute, Draft
+from dpiframe_core.frontend.drafting import (
+    Output,
+    choose_output,
+    drafted,
+    keep_output,
+    used_columns,
+)
+from dpiframe_core.frontend.fuxictr import FuxiSchema
+from dpiframe_core.frontend.schemas import Encoding, by_schema, columns_of_schema
+from dpiframe_core.frontend.source import Source, of_archive, of_module
+from dpiframe_core.frontend.weights import check_weights, weights_report
+from dpiframe_core.model.modules import Tensor as TensorModule
+from dpiframe_core.model.spec import ModelSpec
+
+if TYPE_CHECKING:
+    from dpiframe_core.frontend.pt2.archive import ArchivedModule
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A converted model: spec, weights by name, and `report`, plain data: how it was converted and
+    how far its logits are from the module's.
+    """
+
+    spec: ModelSpec
+    weights: Mapping[str, Tensor]
+    report: Mapping[str, Any]
+
+
+@overload
+def from_torch(
+    module: Any, example_inputs: Any = ..., columns: Any = ..., *, path: None = ..., **options: Any
+) -> Imported: ...
+@overload
+def from_torch(
+    module: Any, example_inputs: Any = ..., columns: Any = ..., *, path: str | Path, **options: Any
+) -> Bundle: ...
+def from_torch(  # type: ignore[misc]  # noqa: PLR0913 - the one call that users make
+    module: nn.Module | ArchivedModule,
+    example_inputs: Any = None,
+    columns: Any = None,
+    *,
+    path: str | Path | None = None,
+    name: str = "",
+    output: str | int = "auto",
+    encoding: Encoding | FuxiSchema | None = None,
+    samples: Mapping[str, Tensor] | None = None,
+    recorded: Expected | None = None,
+    labels: Any = None,
+    tolerance: float = check.TOLERANCE,
+    precisions: Sequence[Precision] = get_args(Precision),
+) -> Bundle | Imported:
+    """Convert a PyTorch model; with `path` write it there as a bundle, which is returned opened.
+
+    `module`: any module that torch.export can trace, or what `read_archive` read of a .pt2 file.
+    `example_inputs`: what it is called with, at least 2 samples: a tensor, a tuple of arguments, or
+    a dictionary of keyword arguments or for the one dictionary that it takes. `columns` says which
+    column feeds which input (`columns.feeds_of`); default: what the module tells
+    (`feature_index`), else columns named like the inputs.
+
+    `output`: auto takes a final sigmoid off, and takes what lies in 0..1 for a probability;
+    probability or logit says which it is; a name or number chooses one of several.
+
+    `encoding`: a fitted schema of the same columns, by which a job gets ids and dense features of
+    raw rows (FuxiCTR's: `fuxictr.schema_of_feature_map`); the features have its names and order.
+
+    Module and converted model then score the same samples: `samples`, tensors by input, or random
+    ones. Their logits must agree within `tolerance` x max(1, |logit|); `recorded` are logits of the
+    samples that were computed elsewhere, `labels` (0 or 1) add AUC and logloss to the report. On a
+    GPU each of `precisions` is reported, too.
+
+    ModelImportError names the operation, weight, input or column that stands in the way, and what
+    to do.
+    """
+    if isinstance(module, nn.Module):
+        source = of_module(module, example_inputs)
+        if columns is None:
+            columns = getattr(module, "feature_index", None)
+    else:
+        source = of_archive(module, name or "model")
+    wanted = choose_output(source.traced, source.outputs, output)
+    keep_output(source.traced, wanted)
+    check_weights(source)
+    if columns is None and encoding is not None:
+        columns = columns_of_schema(source.inputs, encoding.schema)
+    rows, dense = used_columns(source.traced, wanted)
+    feeds = feeds_of(source.inputs, columns)
+    chosen = choose_features(source.inputs, feeds, rows, dense)
+    if encoding is not None:
+        chosen, encoding = by_schema(chosen, feeds, encoding)
+
+    inputs = _given(source, samples) if samples else check.draw_samples(source, feeds, chosen)
+    reference = _Reference.of(source, wanted, inputs)
+    draft, is_sigmoid = drafted(source.traced, wanted, chosen.rows, chosen.dense_columns)
+    # What the engine's own modules make (linear layers, their sums) is bounded by nothing.
+    is_open = wanted.kind == "auto" and isinstance(draft.module(draft.output), Compute)
+    if is_open and not is_sigmoid and reference.are_probabilities:
+        wanted = replace(wanted, kind="probability")
+        draft, _ = drafted(source.traced, wanted, chosen.rows, chosen.dense_columns)
+    spec, weights = _spec(draft, chosen, name or source.name)
+
+    ids, numbers = engine_inputs(inputs, chosen)
+    found = check.engine_logits(spec, weights, ids, numbers, precisions)
+    expected = reference.expected(is_sigmoid or wanted.kind == "probability")
+    if wanted.kind == "probability" and not is_sigmoid:
+        expected = replace(expected, is_rounded=True)
+    report = {
+        "model": source.name,
+        "torch": torch.__version__,
+        "output": _output_in_words(source, wanted, is_sigmoid),
+        "samples": {"count": ids.shape[1], "are": "given" if samples else "random"},
+        "tolerance": tolerance,
+        "reference": f"the module in {reference.kind}",
+        "differences": check.compare(found, expected, tolerance),
+        "modules": _modules(spec),
+        "unused_inputs": list(chosen.unused_inputs),
+        "raw_columns": list(encoding.notes) if encoding else [],
+        **weights_report(source, weights),
+    }
+    if recorded is not None:
+        report["recorded"] = check.compare(found, recorded, tolerance)
+    if labels is not None:
+        report["quality"] = check.quality(labels, found[check.CPU], expected)
+    if path is None:
+        return Imported(spec, weights, report)
+    schema, words = (encoding.schema, encoding.vocabularies) if encoding else (None, None)
+    return save_bundle(path, spec, weights, schema, words, report)
+
+
+@dataclass(frozen=True)
+class _Reference:
+    """What the module says of the samples: numbers [B], in float64 or float32 (`kind`)."""
+
+    numbers: np.ndarray
+    kind: str
+
+    @classmethod
+    def of(cls, source: Source, output: Output, inputs: Mapping[str, Tensor]) -> _Reference:
+        """Let the module score the samples."""
+
+        def run(kind: torch.dtype) -> np.ndarray:
+            found = source.run(inputs, kind)[output.index].to(kind)
+            return found.reshape(found.shape[0], -1)[:, output.column].numpy()
+
+        try:
+            return cls(run(torch.float64), "float64")
+        except Exception:  # a module raises what it likes: it may name float32 somewhere
+            pass
+        try:
+            return cls(run(torch.float32), "float32")
+        except Exception as error:
+            raise ModelImportError(
+                f"the model cannot score the samples: {type(error).__name__}: {error!s:.300}"
+            ) from error
+
+    @property
+    def are_probabilities(self) -> bool:
+        """Whether all lie in 0..1 and are not all the same."""
+        low, high = float(self.numbers.min()), float(self.numbers.max())
+        return 0 <= low < high <= 1
+
+    def expected(self, is_probability: bool) -> Expected:
+        """The logits."""
+        made = Expected.of_probabilities if is_probability else Expected.of_logits
+        return made(self.numbers)
+
+
+def _given(source: Source, samples: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The samples that are given, checked: a tensor for each input."""
+    counts = {tensor.shape[0] if tensor.dim() else 0 for tensor in samples.values()}
+    if set(samples) != set(source.inputs) or len(counts) != 1 or 0 in counts:
+        raise ModelImportError(
+            f"samples must be tensors of one batch for the inputs {', '.join(source.inputs)}, got "
+            + ", ".join(f"{name} {list(tensor.shape)}" for name, tensor in samples.items())
+        )
+    for name, shape in source.inputs.items():
+        if tuple(samples[name].shape[1:]) != shape:
+            raise ModelImportError(
+                f"samples: input {name} must have sizes {['B', *shape]}, got "
+                f"{list(samples[name].shape)}"
+            )
+    return {name: samples[name].to(source.example(name).dtype) for name in source.inputs}
+
+
+def _spec(draft: Draft, chosen: Chosen, name: str) -> tuple[ModelSpec, dict[str, Tensor]]:
+    try:
+        spec, weights = assembled(draft, chosen.features, name)
+        oov = chosen.oov_rows
+        fields = [f.model_copy(update={"oov_row": oov.get(f.name)}) for f in spec.fields]
+        spec = ModelSpec(
+            name=spec.name, fields=tuple(fields), dense=spec.dense, lists=chosen.lists,
+            columns=dict(chosen.columns), modules=spec.modules, output=spec.output,
+        )  # fmt: skip
+    except SpecError as error:
+        raise ModelImportError(f"the model makes no spec: {error}") from None
+    return spec, weights
+
+
+def _output_in_words(source: Source, output: Output, is_sigmoid: bool) -> str:
+    name = source.outputs[output.index]
+    if is_sigmoid:
+        return f"{name}: a probability, whose final sigmoid was taken off"
+    if output.kind == "probability":
+        return f"{name}: a probability without a final sigmoid, its logit was added"
+    return f"{name}: a logit"
+
+
+def _modules(spec: ModelSpec) -> dict[str, Any]:
+    """How many modules of each kind: the engine's own, and generic ones by what they compute."""
+    generic = Counter(m.compute.kind for m in spec.modules if isinstance(m, TensorModule))
+    known = Counter(m.op for m in spec.modules if not isinstance(m, TensorModule))
+    return {"known": dict(known), "generic": dict(generic)}

@@ -1,0 +1,28 @@
+"""How each operation of PyTorch's core is made of values: a file per family."""
+
+from dpiframe_core.frontend.operations import (
+    activations,
+    attention,
+    embeddings,
+    fourier,
+    joining,
+    making,
+    moving,
+    norms,
+    picking,
+    products,
+    reducing,
+    sorting,
+    windows,
+    writing,
+)
+from dpiframe_core.frontend.operations.table import Operation
+
+_FAMILIES = (
+    activations, attention, embeddings, fourier, joining, making, moving, norms, picking, products,
+    reducing, sorting, windows, writing,
+)  # fmt: skip
+
+OPERATIONS: dict[str, Operation] = {
+    name: function for family in _FAMILIES for name, function in family.TABLE.items()
+}

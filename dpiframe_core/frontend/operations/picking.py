@@ -1,0 +1,195 @@
+"""Operations that pick places by an index."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dpiframe_core.frontend.building import MIXES, Building, CannotConvertError
+from dpiframe_core.frontend.operations.embeddings import embedding
+from dpiframe_core.frontend.operations.moving import expand, permute, unsqueeze
+from dpiframe_core.frontend.operations.table import Table, as_value, axis
+from dpiframe_core.frontend.values import (
+    BATCH,
+    BATCH_SIZE,
+    Fixed,
+    Samples,
+    Value,
+    numbers_of,
+    size,
+)
+
+TABLE = Table()
+
+DEPENDS = (
+    "places that depend on the data are picked; only fixed ones can be picked so, or one place of "
+    "each sample by x[torch.arange(B), place] or torch.gather"
+)
+
+
+@TABLE.of("index_select")
+def index_select(build: Building, x: Any, dim: int, index: Any) -> Value:
+    """Fixed places of a dimension."""
+    x, index = as_value(x), fixed(index)
+    if isinstance(index, Value):
+        if isinstance(x.source, Fixed) and axis(x, dim) == 0:
+            return _row(build, x, [index])
+        raise CannotConvertError(DEPENDS)
+    return _taken(build, x, axis(x, dim), index)
+
+
+def fixed(index: Any) -> Any:
+    """An index that is the same for every sample as a tensor, where it has no batch."""
+    if not isinstance(index, Value) or not isinstance(index.source, Fixed):
+        return index
+    if any(BATCH in dim for dim in index.dims):
+        return index
+    return numbers_of(index).reshape(index.sizes)
+
+
+def _taken(build: Building, x: Value, dim: int, index: Tensor) -> Value:
+    length = x.sizes[dim]
+    return build.taken(x, dim, [int(i) % length for i in index.reshape(-1)])
+
+
+@dataclass(frozen=True)
+class Indices:
+    """An index of some dimensions: `parts` by dimension, truths turned into places."""
+
+    parts: dict[int, Any]
+
+    @classmethod
+    def of(cls, given: Sequence[Any]) -> Indices:
+        """The index as PyTorch gives it: None for a whole dimension."""
+        parts: dict[int, Any] = {}
+        dim = 0
+        for part in map(fixed, given):
+            if isinstance(part, Tensor) and part.dtype == torch.bool:
+                for places in part.nonzero(as_tuple=True):
+                    parts[dim] = places
+                    dim += 1
+                continue
+            if part is not None:
+                parts[dim] = part
+            dim += 1
+        return cls(parts)
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether every part is the same for every sample."""
+        return all(isinstance(part, Tensor) for part in self.parts.values())
+
+    @property
+    def dims(self) -> list[int]:
+        """The dimensions that are indexed."""
+        return list(self.parts)
+
+    def flat(self, sizes: Sequence[int]) -> Tensor:
+        """The places in the indexed dimensions taken as one."""
+        tensors = torch.broadcast_tensors(*self.parts.values())
+        found = torch.zeros_like(tensors[0])
+        for part, dim in zip(tensors, self.dims, strict=True):
+            found = found * sizes[dim] + part % sizes[dim]
+        return found
+
+
+@TABLE.of("index", "_unsafe_index")
+def index(build: Building, x: Any, indices: Sequence[Any]) -> Value:
+    """x[indices]: fixed places, rows of a table, or one place of each sample."""
+    x, chosen = as_value(x), Indices.of(indices)
+    if not chosen.is_fixed:
+        return _by_data(build, x, chosen)
+    dims = chosen.dims
+    if dims != list(range(dims[0], dims[0] + len(dims))):  # the picked places come first then
+        rest = [d for d in range(len(x.dims)) if d not in dims]
+        x = permute(build, x, [*dims, *rest])
+        chosen = Indices(dict(enumerate(chosen.parts.values())))
+        dims = chosen.dims
+    places = chosen.flat(x.sizes)
+    count = math.prod(x.sizes[d] for d in dims)
+    merged = build.view(x, [*x.sizes[: dims[0]], count, *x.sizes[dims[-1] + 1 :]])
+    found = _taken(build, merged, dims[0], places)
+    sizes = [*found.sizes[: dims[0]], *places.shape, *found.sizes[dims[0] + 1 :]]
+    return build.view(found, sizes)
+
+
+def _by_data(build: Building, x: Value, chosen: Indices) -> Value:
+    dims = chosen.dims
+    if isinstance(x.source, Fixed) and dims == list(range(len(dims))):
+        return _row(build, x, [as_value(part) for part in chosen.parts.values()])
+    first = chosen.parts.get(0)
+    if dims == [0, 1] and isinstance(first, Value) and isinstance(first.source, Samples):
+        return _own_place(build, x, as_value(chosen.parts[1]))
+    raise CannotConvertError(DEPENDS)
+
+
+def _row(build: Building, x: Value, parts: list[Value]) -> Value:
+    """Rows of a constant that ids name, by one index or several."""
+    sizes, rest = x.sizes[: len(parts)], x.sizes[len(parts) :]
+    ids = parts[0]
+    for part, length in zip(parts[1:], sizes[1:], strict=True):
+        flat = build.mapped(("add", ("mul", "x0", float(length)), "x1"), [ids, part])
+        ids = replace(flat, is_integer=True)
+    table = numbers_of(x).reshape(math.prod(sizes), math.prod(rest))
+    found = embedding(build, table, ids)
+    return build.view(found, [*found.sizes[:-1], *rest])
+
+
+def _own_place(build: Building, x: Value, place: Value) -> Value:
+    """x[i, place[i]] of each sample i: x [B, N, ...] and places [B] or [B, ...]."""
+    if x.dims[0] != (BATCH,):
+        raise CannotConvertError(MIXES)
+    lead = place.sizes if place.sizes and place.dims[0] == (BATCH,) else (BATCH_SIZE, *place.sizes)
+    place = build.mapped(("where", ("lt", "x0", 0.0), ("add", "x0", float(x.sizes[1])), "x0"),
+                         [expand(build, place, lead)])  # fmt: skip
+    picked = build.view(place, [BATCH_SIZE, math.prod(lead[1:])])
+    for _ in x.sizes[2:]:
+        picked = unsqueeze(build, picked, -1)
+    picked = expand(build, picked, [*picked.sizes[:2], *x.sizes[2:]])
+    found = build.taken_along(x, 1, picked)
+    return build.view(found, [*lead, *x.sizes[2:]])
+
+
+@TABLE.of("masked_select")
+def masked_select(build: Building, x: Value, mask: Any) -> Value:
+    """The places of a mask that is the same for every sample, all samples in one row."""
+    mask = as_value(mask)
+    if not isinstance(mask.source, Fixed):
+        raise CannotConvertError(
+            "a mask that depends on the data picks a number of places that does too; multiply by "
+            "the mask, or use torch.where"
+        )
+    x, mask = build.aligned([x, mask])
+    first, *rest = x.dims
+    if first != (BATCH,) or any(BATCH in d for d in rest):
+        raise CannotConvertError(MIXES)
+    flat = build.view(x, [BATCH_SIZE, math.prod(size(d) for d in rest)])
+    picked = torch.nonzero(numbers_of(mask)).reshape(-1)
+    found = build.taken(flat, 1, [int(i) for i in picked])
+    return replace(found, dims=((*found.dims[0], *found.dims[1]),))
+
+
+@TABLE.of("gather")
+def gather(build: Building, x: Any, dim: int, index: Any, **options: Any) -> Value:
+    """x[..., index[..., i], ...] along a dimension."""
+    x, index = as_value(x), as_value(index)
+    dim = axis(x, dim)
+    for i, (have, want) in enumerate(zip(x.sizes, index.sizes, strict=True)):
+        if i != dim and want < have:
+            x = build.sliced(x, i, 0, want)
+    return build.taken_along(x, dim, index)
+
+
+@TABLE.of("nonzero", "nonzero_static", "_unique2", "unique_consecutive", "unique_dim",
+          "_local_scalar_dense")  # fmt: skip
+def data_dependent(build: Building, x: Any, *rest: Any, **options: Any) -> Value:
+    """Refused: its size, or a number that Python sees, depends on the data."""
+    raise CannotConvertError(
+        "its size or a number in the program depends on the data; keep every size fixed: pad, and "
+        "multiply by a mask or use torch.where"
+    )

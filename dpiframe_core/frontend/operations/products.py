@@ -1,0 +1,92 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from dpiframe_core.frontend.building import MIXES, Building, CannotConvertError
+from dpiframe_core.frontend.operations.moving import squeeze, unsqueeze
+from dpiframe_core.frontend.operations.table import Table, as_value
+from dpiframe_core.frontend.values import Fixed, Value
+from dpiframe_core.program.expression import Expression
+
+TABLE = Table()
+
+
+@TABLE.of("mm", "bmm")
+def matmul(build: Building, a: Any, b: Any) -> Value:
+    """a [.., M, K] times b [.., K, N], of two or three dimensions."""
+    a, b = as_value(a), as_value(b)
+    if isinstance(a.source, Fixed) and isinstance(b.source, Fixed):
+        a = build.on_batch(a)
+    missing = 3 - len(a.dims)
+    x, y = (v.with_dims([*[()] * missing, *v.dims]) for v in (a, b))
+    found = build.product(x, y)
+    return found.with_dims(found.dims[missing:])
+
+
+@TABLE.of("addmm", "baddbmm")
+def addmm(build: Building, c: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Value:
+    """beta c + alpha a b."""
+    return build.mapped(_sum(alpha, beta), [matmul(build, a, b), as_value(c)])
+
+
+def _sum(alpha: float, beta: float) -> Expression:
+    product: Expression = "x0" if alpha == 1 else ("mul", "x0", float(alpha))
+    return ("add", product, "x1" if beta == 1 else ("mul", "x1", float(beta)))
+
+
+@TABLE.of("mv")
+def mv(build: Building, a: Any, b: Any) -> Value:
+    """A matrix times a vector."""
+    return squeeze(build, matmul(build, a, unsqueeze(build, as_value(b), 1)), [1])
+
+
+@TABLE.of("addmv")
+def addmv(build: Building, c: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Value:
+    """beta c + alpha a b of a vector b."""
+    return build.mapped(_sum(alpha, beta), [mv(build, a, b), as_value(c)])
+
+
+@TABLE.of("linear")
+def linear(build: Building, x: Value, weight: Any, bias: Any = None) -> Value:
+    """x [.., K] times weight [N, K] transposed, and the bias."""
+    turned = as_value(weight)
+    turned = turned.with_dims(turned.dims[::-1])
+    flat = build.view(x, [math.prod(x.sizes[:-1]), x.sizes[-1]])
+    found = build.view(matmul(build, flat, turned), [*x.sizes[:-1], turned.sizes[1]])
+    if bias is None:
+        return found
+    return build.mapped(("add", "x0", "x1"), [found, as_value(bias)])
+
+
+@TABLE.of("_trilinear")
+def trilinear(  # noqa: PLR0913
+    build: Building, a: Any, b: Any, c: Any, expand1: Any, expand2: Any, expand3: Any,
+              sumdim: Any, unroll_dim: int = 1) -> Value:  # fmt: skip
+    """The sum over dimensions of a b c, each with dimensions of one place more (nn.Bilinear)."""
+    parts = []
+    for x, dims in ((as_value(a), expand1), (as_value(b), expand2), (as_value(c), expand3)):
+        for dim in sorted(dims):
+            x = unsqueeze(build, x, dim)
+        parts.append(x)
+    product = build.mapped(("mul", ("mul", "x0", "x1"), "x2"), parts)
+    return build.reduced(product, "sum", list(sumdim), False)
+
+
+@TABLE.of("_cdist_forward")
+def cdist(build: Building, a: Any, b: Any, p: float = 2.0, mode: Any = None) -> Value:
+    """Distances [.., N, M] of rows a [.., N, K] and b [.., M, K]."""
+    if p != 2.0:
+        raise CannotConvertError("distances other than Euclidean ones")
+    pair = [unsqueeze(build, as_value(a), -2), unsqueeze(build, as_value(b), -3)]
+    squares = build.mapped(("pow", ("sub", "x0", "x1"), 2.0), pair)
+    total = build.reduced(squares, "sum", [len(squares.dims) - 1], False)
+    return build.mapped(("sqrt", "x0"), [total])
+
+
+@TABLE.of("dot", "vdot")
+def dot(build: Building, a: Any, b: Any) -> Value:
+    """Refused: vectors of samples."""
+    raise CannotConvertError(MIXES)

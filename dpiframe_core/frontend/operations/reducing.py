@@ -1,0 +1,172 @@
+"""Reductions, softmax and what is made of them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from dpiframe_core.frontend.building import Building, CannotConvertError
+from dpiframe_core.frontend.operations.moving import squeeze
+from dpiframe_core.frontend.operations.products import matmul
+from dpiframe_core.frontend.operations.table import Operation, Table, axes, axis
+from dpiframe_core.frontend.values import Value, of_tensor
+from dpiframe_core.program.expression import Expression
+
+TABLE = Table()
+
+
+def _reduction(function: str) -> Operation:
+    def convert(
+        build: Building, x: Value, dims: Any = None, keep: bool = False, **options: Any
+    ) -> Value:
+        return build.reduced(x, function, axes(x, dims), keep)
+
+    return convert
+
+
+for _name, _function in {
+    "sum": "sum", "mean": "mean", "amax": "max", "amin": "min", "prod": "prod",
+}.items():  # fmt: skip
+    TABLE[_name] = _reduction(_function)
+
+
+@TABLE.of("any")
+def any_(build: Building, x: Value, dims: Any = None, keep: bool = False) -> Value:
+    """Whether any is true."""
+    truth = build.mapped(("ne", "x0", 0.0), [x])
+    return build.reduced(truth, "max", axes(x, dims), keep)
+
+
+@TABLE.of("all")
+def all_(build: Building, x: Value, dims: Any = None, keep: bool = False) -> Value:
+    """Whether all are true."""
+    truth = build.mapped(("ne", "x0", 0.0), [x])
+    return build.reduced(truth, "min", axes(x, dims), keep)
+
+
+@TABLE.of("count_nonzero")
+def count_nonzero(build: Building, x: Value, dims: Any = None) -> Value:
+    """How many are not 0."""
+    truth = build.mapped(("ne", "x0", 0.0), [x])
+    return build.reduced(truth, "sum", axes(x, dims), False)
+
+
+def _spread(root: bool) -> Operation:
+    def convert(build: Building, x: Value, dims: Any = None, unbiased: Any = None,
+                keep: bool = False, *, correction: Any = None, keepdim: bool = False,
+                ) -> Value:  # fmt: skip
+        if isinstance(dims, bool):  # var(x, unbiased)
+            dims, unbiased = None, dims
+        over = axes(x, dims)
+        count = math.prod(x.sizes[d] for d in over)
+        less = (0 if unbiased is False else 1) if correction is None else correction
+        if count - less <= 0:
+            raise CannotConvertError(f"a variance of {count} numbers with correction {less}")
+        mean = build.reduced(x, "mean", over, True)
+        squares = build.mapped(("pow", ("sub", "x0", "x1"), 2.0), [x, mean])
+        total = build.reduced(squares, "sum", over, keep or keepdim)
+        scaled: Expression = ("mul", "x0", 1.0 / (count - less))
+        return build.mapped(("sqrt", scaled) if root else scaled, [total])
+
+    return convert
+
+
+TABLE["var"], TABLE["std"] = _spread(False), _spread(True)
+
+
+def _with_mean(spread: Operation) -> Operation:
+    def convert(build: Building, x: Value, dims: Any = None, *rest: Any, **options: Any) -> Any:
+        keep = rest[1] if len(rest) > 1 else options.get("keepdim", False)
+        found = spread(build, x, dims, *rest, **options)
+        over = axes(x, None if isinstance(dims, bool) else dims)
+        return found, build.reduced(x, "mean", over, keep)
+
+    return convert
+
+
+TABLE["var_mean"], TABLE["std_mean"] = _with_mean(TABLE["var"]), _with_mean(TABLE["std"])
+
+
+@TABLE.of("linalg_vector_norm", "norm")
+def norm(build: Building, x: Value, order: Any = 2, dims: Any = None, keep: bool = False,
+         **options: Any) -> Value:  # fmt: skip
+    """(sum |x|^order)^(1 / order) over dimensions, and its limits: 0 counts, infinity picks."""
+    order, over = 2.0 if order is None else float(order), axes(x, dims)
+    magnitude: Expression = ("abs", "x0")
+    if math.isinf(order):
+        return build.reduced(
+            build.mapped(magnitude, [x]), "max" if order > 0 else "min", over, keep
+        )
+    if order == 0.0:
+        return build.reduced(build.mapped(("ne", "x0", 0.0), [x]), "sum", over, keep)
+    if order == 1.0:
+        return build.reduced(build.mapped(magnitude, [x]), "sum", over, keep)
+    if order == 2.0:
+        total = build.reduced(build.mapped(("mul", "x0", "x0"), [x]), "sum", over, keep)
+        return build.mapped(("sqrt", "x0"), [total])
+    total = build.reduced(build.mapped(("pow", magnitude, order), [x]), "sum", over, keep)
+    return build.mapped(("pow", "x0", 1.0 / order), [total])
+
+
+@TABLE.of("logsumexp")
+def logsumexp(build: Building, x: Value, dims: Any, keep: bool = False) -> Value:
+    """ln(sum exp(x)), the largest taken out first; 0 in its place where that is infinite."""
+    over = axes(x, dims)
+    most = build.reduced(x, "max", over, True)
+    shift: Expression = ("where", ("isfinite", "x1"), "x1", 0.0)
+    powers = build.mapped(("exp", ("sub", "x0", shift)), [x, most])
+    total = build.reduced(powers, "sum", over, True)
+    found = build.mapped(("add", ("log", "x0"), shift), [total, most])
+    return found if keep else squeeze(build, found, over)
+
+
+@TABLE.of("_softmax", "softmax")
+def softmax(build: Building, x: Value, dim: int, *rest: Any, **options: Any) -> Value:
+    """Softmax over a dimension."""
+    return build.softmax(x, axis(x, dim))
+
+
+@TABLE.of("_safe_softmax")
+def safe_softmax(build: Building, x: Value, dim: int, *rest: Any, **options: Any) -> Value:
+    """Softmax over a dimension; 0 where all of it is -infinity."""
+    dim = axis(x, dim)
+    most = build.reduced(x, "max", [dim], True)
+    return build.mapped(
+        ("where", ("eq", "x1", -math.inf), 0.0, "x0"), [build.softmax(x, dim), most]
+    )
+
+
+@TABLE.of("_log_softmax", "log_softmax")
+def log_softmax(build: Building, x: Value, dim: int, *rest: Any, **options: Any) -> Value:
+    """ln of softmax over a dimension."""
+    total = logsumexp(build, x, [dim], True)
+    return build.mapped(("sub", "x0", "x1"), [x, total])
+
+
+@TABLE.of("cumsum")
+def cumsum(build: Building, x: Value, dim: int, **options: Any) -> Value:
+    """Sums of a dimension up to each place: a product with a triangle of ones."""
+    dim, n = axis(x, dim), x.sizes[axis(x, dim)]
+    last = build.moved(x, dim, len(x.dims) - 1)
+    flat = build.view(last, [math.prod(last.sizes[:-1]), n])
+    ones = torch.ones(n, n, dtype=torch.float64).triu()
+    found = build.view(matmul(build, flat, of_tensor(ones)), last.sizes)
+    return build.moved(found, len(x.dims) - 1, dim)
+
+
+def _running(function: str) -> Operation:
+    def convert(build: Building, x: Value, dim: int, **options: Any) -> Any:
+        dim = axis(x, dim)
+        parts = [build.sliced(x, dim, i, i + 1) for i in range(x.sizes[dim])]
+        for i in range(1, len(parts)):
+            parts[i] = build.mapped((function, "x0", "x1"), [parts[i - 1], parts[i]])
+        found = build.joined(parts, dim)
+        return found if function == "mul" else (found, None)
+
+    return convert
+
+
+TABLE["cumprod"] = _running("mul")
+TABLE["cummax"], TABLE["cummin"] = _running("max"), _running("min")

@@ -1,0 +1,155 @@
+"""Operations that write into places of a tensor; it is a new tensor then."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from dpiframe_core.frontend.building import Building, CannotConvertError
+from dpiframe_core.frontend.operations.moving import expand, unsqueeze
+from dpiframe_core.frontend.operations.picking import Indices
+from dpiframe_core.frontend.operations.table import Table, as_value, axis
+from dpiframe_core.frontend.values import Value, of_tensor
+
+TABLE = Table()
+
+MOST_WRITES = 64  # one after another
+
+
+@TABLE.of("copy")
+def copy(build: Building, into: Any, x: Any, *rest: Any) -> Value:
+    """x in the sizes of `into`."""
+    return expand(build, x, as_value(into).sizes)
+
+
+@TABLE.of("select_scatter")
+def select_scatter(build: Building, x: Any, part: Any, dim: int, index: int) -> Value:
+    """x with one place of a dimension written."""
+    x = as_value(x)
+    dim = axis(x, dim)
+    return _written(build, x, unsqueeze(build, as_value(part), dim), dim, [index % x.sizes[dim]])
+
+
+@TABLE.of("slice_scatter")
+def slice_scatter(build: Building, x: Any, part: Any, dim: int = 0, start: Any = None,
+                  stop: Any = None, step: int = 1) -> Value:  # fmt: skip
+    """x with places start, start + step, ... of a dimension written."""
+    x, part = as_value(x), as_value(part)
+    dim = axis(x, dim)
+    places = range(x.sizes[dim])[slice(start, stop, step)]
+    if len(places) == x.sizes[dim]:
+        return as_value(part)
+    return _written(build, x, part, dim, list(places))
+
+
+def _written(build: Building, x: Value, part: Value, dim: int, places: Sequence[int]) -> Value:
+    """x with `part` in these places of a dimension; of the same place the last is written."""
+    length = x.sizes[dim]
+    sizes = [max(a, b) for a, b in zip(x.sizes, part.sizes, strict=True)]
+    x, part = (
+        expand(build, v, [v.sizes[dim] if i == dim else n for i, n in enumerate(sizes)])
+        for v in (x, part)
+    )
+    if list(places) == list(range(places[0], places[0] + len(places))):
+        end = places[0] + len(places)
+        before = [build.sliced(x, dim, 0, places[0])] if places[0] else []
+        behind = [build.sliced(x, dim, end, length)] if end < length else []
+        return build.joined([*before, part, *behind], dim)
+    source = {place: length + i for i, place in enumerate(places)}
+    return build.taken(build.joined([x, part], dim), dim, [source.get(i, i) for i in range(length)])
+
+
+@TABLE.of("index_put", "_unsafe_index_put")
+def index_put(build: Building, x: Any, indices: Sequence[Any], values: Any,
+              accumulate: bool = False) -> Value:  # fmt: skip
+    """x with values written to fixed places, or where a mask is true."""
+    x, values = as_value(x), as_value(values)
+    if len(indices) == 1 and isinstance(indices[0], Value) and not accumulate:
+        mask = indices[0]
+        if mask.is_integer and math.prod(values.sizes) == 1:
+            for _ in range(len(x.dims) - len(mask.dims)):
+                mask = unsqueeze(build, mask, -1)
+            return build.mapped(("where", "x1", "x2", "x0"), [x, mask, values])
+    chosen = Indices.of(indices)
+    dims = chosen.dims
+    if not chosen.is_fixed or dims != list(range(dims[0], dims[0] + len(dims))):
+        raise CannotConvertError(
+            "places that depend on the data are written to; use torch.where with a mask"
+        )
+    places = chosen.flat(x.sizes)
+    if accumulate and len(places.unique()) < places.numel():
+        raise CannotConvertError("numbers are added to the same place several times")
+    lead, rest = x.sizes[: dims[0]], x.sizes[dims[-1] + 1 :]
+    merged = build.view(x, [*lead, math.prod(x.sizes[d] for d in dims), *rest])
+    shown = expand(build, values, [*lead, *places.shape, *rest])
+    flat = build.view(shown, [*lead, places.numel(), *rest])
+    at = [int(i) for i in places.reshape(-1)]
+    if accumulate:
+        flat = build.mapped(("add", "x0", "x1"), [flat, build.taken(merged, dims[0], at)])
+    return build.view(_written(build, merged, flat, dims[0], at), x.sizes)
+
+
+@TABLE.of("scatter")
+def scatter(build: Building, x: Any, dim: int, index: Any, src: Any, **options: Any) -> Value:
+    """x with src[..., j] written at index[..., j] of a dimension."""
+    if options.get("reduce") is not None:
+        raise CannotConvertError("numbers are written by a reduction of their own")
+    return _scattered(build, x, dim, index, src, adds=False)
+
+
+@TABLE.of("scatter_add")
+def scatter_add(build: Building, x: Any, dim: int, index: Any, src: Any) -> Value:
+    """x with src[..., j] added at index[..., j] of a dimension."""
+    return _scattered(build, x, dim, index, src, adds=True)
+
+
+@TABLE.of("scatter_reduce")
+def scatter_reduce(build: Building, x: Any, dim: int, index: Any, src: Any, reduce: str,
+                   include_self: bool = True, **options: Any) -> Value:  # fmt: skip
+    """`scatter_add` only."""
+    if reduce != "sum" or not include_self:
+        raise CannotConvertError("numbers are written by a reduction other than a sum")
+    return _scattered(build, x, dim, index, src, adds=True)
+
+
+def _hot(build: Building, x: Value, dim: int, index: Any) -> tuple[Value, Value]:
+    """x with the dimension last [.., N], and where each index points [.., J, N]."""
+    places = build.moved(as_value(index), dim, len(x.dims) - 1)
+    moved = build.moved(x, dim, len(x.dims) - 1)
+    if any(a != b for a, b in zip(places.sizes[:-1], moved.sizes[:-1], strict=True)):
+        raise CannotConvertError("an index that is shorter than what it writes into")
+    numbers = of_tensor(torch.arange(x.sizes[dim], dtype=torch.float64))
+    return moved, build.mapped(("eq", "x0", "x1"), [unsqueeze(build, places, -1), numbers])
+
+
+def _scattered(build: Building, x: Any, dim: int, index: Any, src: Any, adds: bool) -> Value:
+    x = as_value(x)
+    dim = axis(x, dim)
+    last = len(x.dims) - 1
+    moved, hot = _hot(build, x, dim, index)
+    source = as_value(src)
+    if source.dims:
+        source = build.moved(source, dim, last)
+        source = build.sliced(source, last, 0, hot.sizes[-2])
+        source = unsqueeze(build, source, -1)
+    if adds:
+        parts = build.mapped(("mul", "x0", "x1"), [hot, source])
+        total = build.reduced(parts, "sum", [len(hot.dims) - 2], False)
+        return build.moved(build.mapped(("add", "x0", "x1"), [moved, total]), last, dim)
+    if hot.sizes[-2] > MOST_WRITES:
+        raise CannotConvertError(f"more than {MOST_WRITES} numbers are written in turn")
+    for j in range(hot.sizes[-2]):
+        where = _row(build, hot, j)
+        number = _row(build, source, j) if source.dims else source
+        moved = build.mapped(("where", "x1", "x2", "x0"), [moved, where, number])
+    return build.moved(moved, last, dim)
+
+
+def _row(build: Building, x: Value, j: int) -> Value:
+    """Row j of the dimension before the last."""
+    dim = len(x.dims) - 2
+    found = build.sliced(x, dim, j, j + 1)
+    return found.with_dims([d for i, d in enumerate(found.dims) if i != dim])

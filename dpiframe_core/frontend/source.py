@@ -1,0 +1,211 @@
+"""What is imported: the program of a module or of an archive, its weights, and how it is run."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.fx import GraphModule, Interpreter
+from torch.fx.traceback import preserve_node_meta
+from torch.utils import _pytree as pytree
+
+from dpiframe_core.errors import ModelImportError
+from dpiframe_core.frontend import capture
+from dpiframe_core.frontend.convert import Traced
+
+if TYPE_CHECKING:
+    from dpiframe_core.frontend.pt2.archive import ArchivedModule
+
+FIXED_BATCH = f"export it with a dynamic batch (torch.export.Dim): {capture.WHAT_BATCH_MEANS}"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model to import. `leaves` are its example arguments, flat; `tensors` the places in them of
+    each input, by its name.
+    """
+
+    name: str
+    module: nn.Module
+    traced: Traced
+    leaves: tuple[Any, ...]
+    tree: pytree.TreeSpec
+    tensors: Mapping[str, int]
+    outputs: tuple[str, ...]
+    batches: tuple[int, int]  # samples that the module takes at least and at most
+
+    @property
+    def inputs(self) -> dict[str, tuple[int, ...]]:
+        """The sizes of each input without the batch, by name, in order."""
+        return {self.traced.input_names[n]: shape for n, shape in self.traced.inputs.items()}
+
+    def example(self, name: str) -> Tensor:
+        """The example of an input."""
+        found = self.leaves[self.tensors[name]]
+        assert isinstance(found, Tensor)
+        return found
+
+    def run(self, inputs: Mapping[str, Tensor], kind: torch.dtype) -> list[Tensor]:
+        """Each output on a batch, computed by a copy of the module in float32 or float64."""
+        module = copy.deepcopy(self.module)
+        if kind == torch.float64 and isinstance(module, GraphModule):
+            _widen(module)
+        module = module.double() if kind == torch.float64 else module.float()
+        leaves = list(self.leaves)
+        for name, tensor in inputs.items():
+            leaves[self.tensors[name]] = tensor.to(kind) if tensor.is_floating_point() else tensor
+        args, kwargs = pytree.tree_unflatten(leaves, self.tree)
+        with torch.no_grad(), _evaluating(module), _made_of(kind):
+            return [x for x in pytree.tree_leaves(module(*args, **kwargs)) if isinstance(x, Tensor)]
+
+    def parameters(self) -> dict[str, Tensor]:
+        """Parameters and buffers by name; a tied one has several names."""
+        found = dict(self.module.named_parameters(remove_duplicate=False))
+        return found | dict(self.module.named_buffers(remove_duplicate=False))
+
+
+def of_module(module: nn.Module, example_inputs: Any) -> Source:
+    """A PyTorch module, called on inputs such as these. It is left as it was."""
+    module = _unwrapped(module)
+    _check_kinds(module)
+    if any(t.device.type != "cpu" for t in (*module.parameters(), *module.buffers())):
+        module = copy.deepcopy(module).cpu()
+    args, kwargs = pytree.tree_map(
+        lambda x: x.detach().cpu() if isinstance(x, Tensor) else x,
+        capture.as_arguments(module, example_inputs),
+    )
+    with _evaluating(module):
+        traced = capture.traced(module, kwargs if kwargs else args)
+        with torch.no_grad():
+            outputs = module(*args, **kwargs)
+    return _source(type(module).__name__, module, traced, args, kwargs, _names_of(outputs))
+
+
+def of_archive(archived: ArchivedModule, name: str) -> Source:
+    """A program that was read from an archive of torch.export."""
+    least, most = archived.min_batch or 1, archived.max_batch or 2**20
+    batch = min(max(least, 2), most)
+    examples = []
+    for found in archived.inputs:
+        if found.is_used and (not found.sizes or found.sizes[0] is not None):
+            raise ModelImportError(f"input {found.name}: the batch is fixed; {FIXED_BATCH}")
+        if None in found.sizes[1:]:
+            raise ModelImportError(f"input {found.name}: only the batch may have any size")
+        sizes = [batch, *(n for n in found.sizes[1:] if n is not None)]
+        examples.append(torch.zeros(sizes, dtype=found.dtype))
+    module = archived.module
+    _check_kinds(module)
+    args = tuple(examples)
+    traced = capture.traced(_Program(module), (args,))
+    for node in traced.graph.graph.nodes:
+        if node.meta.get("custom"):  # where the call stood in the model, not here
+            node.meta.pop("stack_trace", None)
+            node.meta.update(node.meta["custom"])
+    names = dict(zip(traced.inputs, (found.name for found in archived.inputs), strict=True))
+    source = _source(name, module, replace(traced, input_names=names), args, {}, archived.outputs)
+    return replace(source, batches=(least, most))
+
+
+class _Program(nn.Module):
+    """A program of an archive; what is traced of it keeps the module and source of each call."""
+
+    def __init__(self, program: GraphModule) -> None:
+        super().__init__()
+        self.program = program
+        for node in program.graph.nodes:
+            places = {key: node.meta[key] for key in ("module_path", "source") if key in node.meta}
+            node.meta["custom"] = places
+
+    def forward(self, inputs: tuple[Tensor, ...]) -> Any:
+        # In one tuple: dynamic sizes of an argument list of any length cannot be named.
+        with preserve_node_meta():
+            return Interpreter(self.program).run(*inputs)
+
+
+def _source(
+    name: str, module: nn.Module, traced: Traced, args: Any, kwargs: Any, outputs: tuple[str, ...]
+) -> Source:
+    leaves, tree = pytree.tree_flatten((args, kwargs))
+    at = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+    names = [traced.input_names[n] for n in traced.inputs]
+    if len(set(names)) != len(names):
+        twice = next(n for n in names if names.count(n) > 1)
+        raise ModelImportError(f"two inputs of the model are called {twice!r}: rename one")
+    for n, i in zip(traced.inputs, at, strict=True):
+        assert tuple(leaves[i].shape[1:]) == traced.inputs[n]
+    tensors = dict(zip(names, at, strict=True))
+    return Source(name, module, traced, tuple(leaves), tree, tensors, outputs, (1, 2**20))
+
+
+def _names_of(outputs: Any) -> tuple[str, ...]:
+    """A name for each tensor that the model returns: its key, its index, or `output`."""
+    found = []
+    for path, leaf in pytree.tree_flatten_with_path(outputs)[0]:
+        if isinstance(leaf, Tensor):
+            keys = [getattr(key, "key", getattr(key, "idx", "")) for key in path]
+            found.append(".".join(str(key) for key in keys) or "output")
+    return tuple(found)
+
+
+def _unwrapped(module: nn.Module) -> nn.Module:
+    """The module inside of DataParallel, DistributedDataParallel and torch.compile."""
+    if isinstance(module, torch.jit.ScriptModule):
+        raise ModelImportError("a TorchScript module cannot be traced: give the module itself")
+    if not isinstance(module, nn.Module):
+        raise ModelImportError(
+            f"the model must be a torch.nn.Module or a .pt2 archive, got {type(module).__name__}"
+        )
+    parallel = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+    inner = module.module if isinstance(module, parallel) else getattr(module, "_orig_mod", None)
+    return _unwrapped(inner) if isinstance(inner, nn.Module) else module
+
+
+def _check_kinds(module: nn.Module) -> None:
+    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        if tensor.layout != torch.strided:
+            raise ModelImportError(f"weight {name} is sparse: store it dense (to_dense()) first")
+        if tensor.is_quantized or tensor.device.type == "meta":
+            what = "quantized" if tensor.is_quantized else "without numbers (device meta)"
+            raise ModelImportError(f"weight {name} is {what}: load the model's float weights first")
+
+
+@contextlib.contextmanager
+def _evaluating(module: nn.Module) -> Iterator[None]:
+    """The module in evaluation mode, and afterwards as it was."""
+    before = {part: part.training for part in module.modules()}
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, training in before.items():
+            part.training = training
+
+
+@contextlib.contextmanager
+def _made_of(kind: torch.dtype) -> Iterator[None]:
+    """New tensors have this type unless told: a module may make some while it scores."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(kind)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _widen(module: GraphModule) -> None:
+    """Let a program compute in float64 what it names float32."""
+
+    def wider(x: Any) -> Any:
+        return torch.float64 if x == torch.float32 else x
+
+    for node in list(module.graph.nodes):
+        if node.target is torch.ops.aten._assert_tensor_metadata.default:
+            module.graph.erase_node(node)
+            continue
+        node.args, node.kwargs = pytree.tree_map(wider, (node.args, node.kwargs))
+    module.recompile()
