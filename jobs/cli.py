@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import keyword
 import sys
 
 import click
@@ -12,6 +13,7 @@ COMMANDS = {
     "synth": "Write Criteo- or Avazu-shaped parquet of any size.",
     "convert": "Turn downloaded Criteo TSV or Avazu CSV files into parquet shards.",
     "train": "Train a model on parquet shards and write its bundle.",
+    "import": "Convert a PyTorch model to a bundle.",
     "export": "Write a bundle from a model spec and its weights.",
     "score": "Score parquet shards: exactly one published score a row.",
     "verify": "Check a finished output: every hash, every row count.",
@@ -24,7 +26,9 @@ COMMANDS = {
 
 
 class LazyGroup(click.Group):
-    """A group whose commands live in `jobs.<name>.command` and are imported on use."""
+    """A group whose commands live in `jobs.<name>.command` and are imported on use. (`import` is a
+    keyword: it lives in `import_`.)
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names in the order of a user's work."""
@@ -34,7 +38,8 @@ class LazyGroup(click.Group):
         """Import one command, or None when there is no such name."""
         if cmd_name not in COMMANDS:
             return None
-        command = importlib.import_module(f"jobs.{cmd_name}").command
+        file = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
+        command = importlib.import_module(f"jobs.{file}").command
         assert isinstance(command, click.Command)
         return command
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from dpiframe_core.evaluation import auc, logloss
 from pipeline.config.job import JobConfig
 from pipeline.data.synth import SynthOptions, synth
 from pipeline.errors import ConfigError, DpiframeError
-from pipeline.evaluation.metrics import auc, logloss
 from pipeline.models.training import TrainOptions, train
 from pipeline.publishing.scores import open_scores
 from pipeline.publishing.verify import verify_output

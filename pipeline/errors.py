@@ -46,6 +46,7 @@ ErrorKind = Literal[
     "storage",
     "memory",
     "bundle",
+    "gpu_lost",
     "superseded",
     "internal",
 ]
@@ -60,6 +61,7 @@ JOB_ERRORS: dict[ErrorKind, type[DpiframeError]] = {
     "storage": ResumableError,
     "memory": ResumableError,
     "bundle": ConfigError,
+    "gpu_lost": ResumableError,
     "superseded": LockedError,
     "internal": DpiframeError,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import os
@@ -16,7 +17,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from pipeline.cluster.ray_private import address_on_this_machine, problems, start_local
+from pipeline.cluster.ray_private import (
+    address_on_this_machine,
+    problems,
+    shut_down,
+    start_local,
+)
 from pipeline.cluster.signals import kept_from_ray
 from pipeline.errors import DpiframeError, ResumableError
 from pipeline.redaction import redacted
@@ -42,9 +48,15 @@ def import_meanwhile() -> None:
 
 @contextlib.contextmanager
 def ray_cluster(
-    address: str | None, choose: Callable[[Machine], Sizes], verbose: bool
+    address: str | None,
+    choose: Callable[[Machine], Sizes],
+    verbose: bool,
+    own_process: bool = False,
 ) -> Iterator[Sizes]:
     """Be connected to Ray inside the block; shut down afterwards only what was started here.
+
+    With `own_process` that is done when the interpreter exits: all that the process has to tell
+    and to tidy comes before, as Ray may hang then.
 
     `address`: of a running cluster, "local" to always start one, or None: RAY_ADDRESS, else the
     cluster that `ray start` left on this machine, else a local one. `choose` settles the sizes for
@@ -57,7 +69,11 @@ def ray_cluster(
         return
     sizes = None
     with contextlib.ExitStack() as stack:
-        stack.callback(ray.shutdown)  # also of a start that a signal cut short
+        # Also of a start that a signal cut short.
+        if own_process:
+            atexit.register(shut_down)
+        else:
+            stack.callback(shut_down)
         try:
             with kept_from_ray(), contextlib.nullcontext() if verbose else quiet_start():
                 found = running_cluster(address)

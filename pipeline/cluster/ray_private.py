@@ -1,8 +1,8 @@
 """Private names of Ray, all of them, each with a plain way that needs the public API alone.
 
 The plain way is taken where a name is missing from this Ray, or fails: then a local Ray starts in
-ten seconds instead of one, a Ray that `ray start` left on this machine has to be named, and a stop
-during the start waits for its end.
+ten seconds instead of one, a Ray that `ray start` left on this machine has to be named, a stop
+during the start waits for its end, and Ray may end the process when it is shut down.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
@@ -33,6 +35,9 @@ AGENT_PORTS = (
     "DASHBOARD_AGENT_LISTEN_PORT_NAME",
     "RUNTIME_ENV_AGENT_PORT_NAME",
 )
+# Threads of Ray Data that outlive its iterators by a moment, and use Ray until they end.
+DATA_THREADS = ("StreamingExecutor", "iter_threaded")
+DATA_THREADS_SECONDS = 2.0
 # What is raised when a private name is missing, or does not take what is passed here.
 MISFITS = (AttributeError, ImportError, TypeError)
 
@@ -64,8 +69,33 @@ def start_local(workers: int, logs: bool, loopback: bool, **options: Any) -> Non
             ray.init(address="local", _system_config=SYSTEM_CONFIG, **options)
     except MISFITS as error:
         problems.append(f"Ray starts slowly in this version: {error}")
-        ray.shutdown()
+        shut_down()
         ray.init(address="local", **options)
+
+
+def shut_down() -> None:
+    """`ray.shutdown` that leaves this process alive, whatever its other threads do meanwhile.
+
+    Ray's C++ part ends the process, with exit code 1 and without a message, when Python calls it
+    after its end. Each object reference that is dropped calls it, also by a thread that Ray Data
+    left behind and by the garbage collection, until Ray's Python part knows of that end. Here
+    Python forgets the C++ part first.
+    """
+    import ray
+
+    until = time.monotonic() + DATA_THREADS_SECONDS
+    for thread in threading.enumerate():
+        if thread.name.startswith(DATA_THREADS):
+            thread.join(max(until - time.monotonic(), 0.0))
+    with contextlib.suppress(*MISFITS):  # also where Ray is not connected
+        worker = private("ray._private.worker:global_worker")
+        disconnect = private("ray._private.worker:disconnect")
+        core_worker = worker.core_worker
+        end = core_worker.shutdown_driver
+        disconnect()  # needs the C++ part
+        del worker.core_worker
+        end()
+    ray.shutdown()
 
 
 @contextlib.contextmanager

@@ -37,11 +37,9 @@ class RayWatch:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join(1.0)
-        if kind is not None and not raylet_answers(self._raylet):  # or the shutdown would hang
-            self._lost("the loss of Ray")
 
     def _watch(self) -> None:
         raylet_seen = gcs_seen = time.monotonic()

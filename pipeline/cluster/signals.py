@@ -6,16 +6,19 @@ import contextlib
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
 from pipeline.cluster.ray_private import connecting_driver
-from pipeline.errors import ResumableError
+from pipeline.errors import DpiframeError, ResumableError
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-# From a stop to the end of the process, whatever Ray does meanwhile; schedulers often allow ten.
+# From a stop, or else from the job's end, to that of the process, whatever Ray does meanwhile;
+# schedulers often allow ten.
 STOP_SECONDS = 8.0
+TELL_SECONDS = 1.0  # more where the job has just ended, to tell the outcome
 LOOK_SECONDS = 0.2
 
 # Set while Ray connects, which takes a second: a stop then would abort the process.
@@ -30,14 +33,16 @@ class StopRequestedError(BaseException):
 class StopSignals:
     """Context manager that remembers a stop and raises it inside `waiting()` blocks.
 
-    With `own_process` it ends the process, with the exit code of ResumableError, `STOP_SECONDS`
-    after a stop: Ray may hang when it is told to end, or when its processes died.
+    With `own_process` nothing but the exit of the interpreter comes after the block: signals stay
+    taken over, and the process is ended `STOP_SECONDS` after a stop, or else after the block, as
+    Ray may hang when it is told to end, or when its processes died. The exit code is that of the
+    error that left the block; inside the block, that of ResumableError.
     """
 
     def __init__(self, own_process: bool = False) -> None:
         self.requested: str | None = None  # by what
         self.own_process = own_process
-        self._in_time = threading.Event()
+        self._exit_code: int | None = None  # of the process, once the block is left
         self._main: int | None = None
         self._stderr = 2
         self._waiting = False
@@ -50,11 +55,13 @@ class StopSignals:
             threading.Thread(target=self._end_late, name="end-in-time", daemon=True).start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
+        if self.own_process:
+            failed = error.exit_code if isinstance(error, DpiframeError) else 1
+            self._exit_code = 0 if error is None else failed
+            return
         for number, handler in self._before.items():
             signal.signal(number, handler)
-        if kind is None or not issubclass(kind, ResumableError):
-            self._in_time.set()  # after a stop the end of the interpreter must be in time, too
 
     def install(self) -> None:
         """Take the signals over. Main thread only."""
@@ -96,10 +103,10 @@ class StopSignals:
 
     def _end_late(self) -> None:
         """Poll for a stop, as a signal handler cannot safely wake a thread; then end in time."""
-        while self.requested is None:
-            if self._in_time.wait(LOOK_SECONDS):
-                return
-        if not self._in_time.wait(STOP_SECONDS):
+        while self.requested is None and self._exit_code is None:
+            time.sleep(LOOK_SECONDS)
+        time.sleep(STOP_SECONDS)
+        if self._exit_code is None:
             text = (
                 f"error: stopped by {self.requested}; Ray did not end by itself within "
                 f"{STOP_SECONDS:g} s; published units are kept, run the same command to go on\n"
@@ -107,6 +114,8 @@ class StopSignals:
             with contextlib.suppress(OSError):
                 os.write(self._stderr, text.encode())
             os._exit(ResumableError.exit_code)
+        time.sleep(TELL_SECONDS)
+        os._exit(self._exit_code)
 
 
 @contextlib.contextmanager

@@ -66,7 +66,7 @@ class JobConfig(BaseModel):
     )
     field_columns: dict[str, Column] = Field(
         default={},
-        description="encoded form: field or dense feature -> its column, where names differ",
+        description="encoded form: field, dense feature or list -> its column, where names differ",
     )
     unit_rows: AutoRows = Field(
         default="auto",

@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from dpiframe_core import Bundle, BundleError, CTRModel, SpecError, save_bundle
+from dpiframe_core.evaluation import auc, logloss
 from dpiframe_core.features import (
     EncodeError,
     Encoder,
@@ -32,7 +33,6 @@ from dpiframe_core.features import (
 )
 from dpiframe_core.model.builtin import MODELS, Deep, Features
 from pipeline.errors import ConfigError, ContractError
-from pipeline.evaluation.metrics import auc, logloss
 
 BATCH_ROWS = 131_072
 

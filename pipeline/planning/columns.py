@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
+from dpiframe_core.features.lists import Shape, is_list
 from dpiframe_core.features.schema import FeatureSchema
 from pipeline.config.job import SCORE_COLUMN, JobConfig
 from pipeline.errors import ConfigError
@@ -17,10 +18,31 @@ if TYPE_CHECKING:  # it imports torch, which read tasks do not need
     from dpiframe_core.model.spec import ModelSpec
 
 
-class Columns(BaseModel):
-    """The columns of the input, by use; the lists of the other form are empty.
+class ListColumn(BaseModel):
+    """A column of lists, encoded: element p of a list is that of `id_columns[places[p]]`, or of
+    `dense_columns[places[p]]`; `pad`, `side` and `keep` are those of the model's `ListSpec`.
+    """
 
-    `id_columns` [F] and `dense_columns` [N] are in the order of the model spec.
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    column: str
+    dense: bool
+    places: tuple[int, ...]
+    pad: int
+    side: Literal["behind", "before"]
+    keep: Literal["first", "last"]
+
+    @property
+    def shape(self) -> Shape:
+        """How its lists are padded."""
+        return Shape(len(self.places), self.side, self.keep)
+
+
+class Columns(BaseModel):
+    """The columns of the input, by use; those of the other form are empty.
+
+    `id_columns` [F] and `dense_columns` [N] are in the order of the model spec; a column of
+    `lists` is there once an element.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -30,6 +52,7 @@ class Columns(BaseModel):
     carry_columns: tuple[str, ...]
     id_columns: tuple[str, ...] = ()
     dense_columns: tuple[str, ...] = ()
+    lists: tuple[ListColumn, ...] = ()
     source_columns: tuple[str, ...] = ()
 
     @property
@@ -38,10 +61,26 @@ class Columns(BaseModel):
         return (*self.key_columns, *self.carry_columns)
 
     @property
+    def feature_columns(self) -> list[str]:
+        """The columns that features are made of, once each."""
+        return list(dict.fromkeys((*self.id_columns, *self.dense_columns, *self.source_columns)))
+
+    @property
     def read_columns(self) -> list[str]:
         """Every column to read, once each."""
-        features = (*self.id_columns, *self.dense_columns, *self.source_columns)
-        return list(dict.fromkeys((*self.published, *features)))
+        return list(dict.fromkeys((*self.published, *self.feature_columns)))
+
+    @property
+    def scalar_ids(self) -> list[str]:
+        """The id columns without lists, once each."""
+        places = {p for found in self.lists if not found.dense for p in found.places}
+        return list(dict.fromkeys(c for f, c in enumerate(self.id_columns) if f not in places))
+
+    @property
+    def scalar_dense(self) -> list[str]:
+        """The dense columns without lists, once each."""
+        places = {p for found in self.lists if found.dense for p in found.places}
+        return list(dict.fromkeys(c for n, c in enumerate(self.dense_columns) if n not in places))
 
 
 def choose_columns(
@@ -52,8 +91,9 @@ def choose_columns(
     Raises ConfigError when the configuration does not fit the bundle, or the form is ambiguous.
     """
     _check_field_columns(spec, config)
-    ids = tuple(config.field_columns.get(f.name, f.name) for f in spec.fields)
-    dense = tuple(config.field_columns.get(name, name) for name in spec.dense)
+    named = feature_columns(spec, config)
+    ids = tuple(named[field.name] for field in spec.fields)
+    dense = tuple(named[name] for name in spec.dense)
     form = config.form
     if form == "auto":
         form = _guess_form(schemas, ids, dense, schema)
@@ -67,7 +107,38 @@ def choose_columns(
         sources = schema.source_columns
         return Columns(form=form, key_columns=keys, carry_columns=carry, source_columns=sources)
     return Columns(
-        form=form, key_columns=keys, carry_columns=carry, id_columns=ids, dense_columns=dense
+        form=form,
+        key_columns=keys,
+        carry_columns=carry,
+        id_columns=ids,
+        dense_columns=dense,
+        lists=_list_columns(spec, config),
+    )
+
+
+def feature_columns(spec: ModelSpec, config: JobConfig) -> dict[str, str]:
+    """Field or dense feature -> its column in encoded input, that of the list it belongs to."""
+    lists = {name: each.name for each in spec.lists for name in each.features}
+    names = [*(field.name for field in spec.fields), *spec.dense]
+    named = {name: lists.get(name, name) for name in names}
+    columns = {**spec.columns, **config.field_columns}
+    return {name: columns.get(owner, owner) for name, owner in named.items()}
+
+
+def _list_columns(spec: ModelSpec, config: JobConfig) -> tuple[ListColumn, ...]:
+    fields = {field.name: f for f, field in enumerate(spec.fields)}
+    dense = {name: n for n, name in enumerate(spec.dense)}
+    columns = {**spec.columns, **config.field_columns}
+    return tuple(
+        ListColumn(
+            column=columns.get(each.name, each.name),
+            dense=each.features[0] in dense,
+            places=tuple(fields.get(name, dense.get(name, -1)) for name in each.features),
+            pad=each.pad,
+            side=each.side,
+            keep=each.keep,
+        )
+        for each in spec.lists
     )
 
 
@@ -77,7 +148,8 @@ def _guess_form(
     dense: tuple[str, ...],
     schema: FeatureSchema | None,
 ) -> Literal["raw", "encoded"]:
-    """Encoded if all id columns exist as integers, raw if the schema can read the file.
+    """Encoded if all id columns exist as integers or lists of them, raw if the schema can read the
+    file.
 
     If neither holds, the form that lacks fewer columns, so that the contract names the missing.
     """
@@ -86,8 +158,9 @@ def _guess_form(
     if not schemas:
         return "raw"
     first = schemas[0]
-    integers = {field.name for field in first if pa.types.is_integer(field.type)}
-    lacking = [c for c in ids if c not in integers] + [c for c in dense if c not in first.names]
+    integers = {field.name for field in first if pa.types.is_integer(element_type(field.type))}
+    lacking = [c for c in dict.fromkeys(ids) if c not in integers]
+    lacking += [c for c in dict.fromkeys(dense) if c not in first.names]
     lacking_raw = schema.check(first)
     shared = [column for column in ids if column in schema.source_columns]
     if not lacking and not lacking_raw and shared:
@@ -114,9 +187,21 @@ def _key_columns(schema: FeatureSchema | None, config: JobConfig) -> tuple[str, 
     return keys
 
 
+def element_type(kind: pa.DataType) -> pa.DataType:
+    """The type of a list's elements; of other types, the type itself."""
+    return kind.value_type if is_list(kind) else kind
+
+
 def _check_field_columns(spec: ModelSpec, config: JobConfig) -> None:
-    known = [field.name for field in spec.fields] + list(spec.dense)
+    lists = {name: each.name for each in spec.lists for name in each.features}
+    features = [*(field.name for field in spec.fields), *spec.dense]
+    known = [each.name for each in spec.lists] + [name for name in features if name not in lists]
     for name in config.field_columns:
+        if name in lists and name not in known:
+            raise ConfigError(
+                f"field_columns names {name!r}, an element of the list {lists[name]!r}; name the "
+                "column of the list"
+            )
         if name not in known:
             close = get_close_matches(name, known, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(known[:50])}"

@@ -9,11 +9,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from dpiframe_core.features.lists import is_list
 from dpiframe_core.features.schema import FeatureSchema
 from dpiframe_core.model.spec import ModelSpec
 from pipeline.config.job import JobConfig
 from pipeline.errors import ConfigError, ContractError
-from pipeline.planning.columns import Columns, choose_columns
+from pipeline.planning.columns import Columns, choose_columns, feature_columns
 from pipeline.planning.footers import Limits, StatisticsProblem
 from pipeline.planning.inputs import InputFile
 from pipeline.planning.problems import ProblemList
@@ -35,13 +36,16 @@ class _Alike(NamedTuple):
 def column_limits(spec: ModelSpec, schema: FeatureSchema | None, config: JobConfig) -> Limits:
     """The columns whose footer statistics are checked, in either form, with the allowed range.
 
-    Empty if bad rows are rejected, because that is done row by row while reading.
+    Empty if bad rows are rejected, because that is done row by row while reading. Lists are left
+    out: their statistics count elements beyond a list's length, which are not read.
     """
     if config.on_bad_row == "reject":
         return {}
     limits: dict[str, tuple[float, float] | None] = {}
+    elements = _elements(spec)
     for name in spec.dense:
-        limits[config.field_columns.get(name, name)] = (-_FLOAT32, _FLOAT32)
+        if name not in elements:
+            limits[config.field_columns.get(name, name)] = (-_FLOAT32, _FLOAT32)
     for column, rows in _table_rows(spec, config).items():
         limits[column] = (0, rows - 1)
     for key in config.key_columns or (schema.key_columns if schema else ()):
@@ -86,12 +90,19 @@ def _group_by_schema(files: Sequence[InputFile]) -> list[_Alike]:
 
 
 def _table_rows(spec: ModelSpec, config: JobConfig) -> dict[str, int]:
-    """Id column -> rows of its table (of the smallest, when fields share the column)."""
+    """Id column -> rows of its table (of the smallest, when fields share the column); no lists."""
     rows: dict[str, int] = {}
+    columns, elements = feature_columns(spec, config), _elements(spec)
     for field in spec.fields:
-        column = config.field_columns.get(field.name, field.name)
-        rows[column] = min(field.rows, rows.get(column, field.rows))
+        if field.name not in elements:
+            column = columns[field.name]
+            rows[column] = min(field.rows, rows.get(column, field.rows))
     return rows
+
+
+def _elements(spec: ModelSpec) -> set[str]:
+    """The features that are elements of a list."""
+    return {name for each in spec.lists for name in each.features}
 
 
 def _check_oov(spec: ModelSpec, config: JobConfig) -> None:
@@ -112,14 +123,27 @@ def _schema_problems(
         yield from schema.check(found)
         return
     yield from _absent(found, (*columns.id_columns, *columns.dense_columns))
-    for column in dict.fromkeys(columns.id_columns):
+    for column in columns.scalar_ids:
         kind = _type(found, column)
         if kind is not None and not pa.types.is_integer(kind):
             yield f"column {column}: type is {kind}, expected integer ids (int8 to uint64)"
-    for column in dict.fromkeys(columns.dense_columns):
+    for column in columns.scalar_dense:
         kind = _type(found, column)
-        if kind is not None and not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        if kind is not None and not _is_number(kind):
             yield f"column {column}: type is {kind}, expected a number"
+    for each in columns.lists:
+        kind = _type(found, each.column)
+        accepted = _is_number if each.dense else pa.types.is_integer
+        if kind is not None and not (is_list(kind) and accepted(kind.value_type)):
+            what = "numbers" if each.dense else "integer ids (int8 to uint64)"
+            yield (
+                f"column {each.column}: type is {kind}, expected a list of {what}, as the model "
+                f"reads {len(each.places)} elements of it"
+            )
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
 def _absent(found: pa.Schema, columns: Sequence[str]) -> Iterator[str]:

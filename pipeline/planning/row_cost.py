@@ -8,7 +8,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
 from dpiframe_core.model.spec import ModelSpec
-from pipeline.planning.columns import Columns
+from pipeline.planning.columns import Columns, element_type
 from pipeline.planning.inputs import InputFile
 
 TEXT_BYTES = 32  # a guess for a published text
@@ -67,7 +67,8 @@ def _row_bytes(
     size += sum(_copied_bytes(schema.field(name).type) for name in copied)
     if columns.form == "raw":  # encoded to int32
         return size + 4 * len(spec.fields)
-    return size + sum(_id_bytes(schema.field(name).type) for name in columns.id_columns)
+    ids = (element_type(schema.field(name).type) for name in columns.id_columns)
+    return size + sum(map(_id_bytes, ids))
 
 
 def _id_bytes(kind: pa.DataType) -> int:

@@ -83,6 +83,7 @@ class UnitError(BaseModel):
     unit: str
     kind: ErrorKind
     message: str
+    scorer: str = ""
 
 
 Outcome = UnitRecord | UnitError

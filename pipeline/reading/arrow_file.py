@@ -14,6 +14,9 @@ from pipeline.errors import UnitFailedError
 from pipeline.planning.columns import Columns
 from pipeline.planning.units import Unit
 
+# What pyarrow says of a null in a column of fixed_size_list, which it writes but cannot read.
+NULL_OF_FIXED_SIZE = "Expected all lists to be of size"
+
 
 def load(unit: Unit, columns: Sequence[str], strings: Sequence[str]) -> tuple[pa.Table, list[int]]:
     """Columns of a unit, and the number of rows of each of its row groups.
@@ -33,7 +36,8 @@ def load(unit: Unit, columns: Sequence[str], strings: Sequence[str]) -> tuple[pa
         check_unchanged(unit)
         if isinstance(error, OSError) and error.errno is not None:
             raise UnitFailedError("io", f"cannot read {where}: {error}") from error
-        raise UnitFailedError("corrupt", f"corrupt parquet: {where}: {error}") from error
+        advice = "; write such a column as list" if NULL_OF_FIXED_SIZE in str(error) else ""
+        raise UnitFailedError("corrupt", f"corrupt parquet: {where}: {error}{advice}") from error
     check_unchanged(unit)
     if table.num_rows != unit.rows:
         raise UnitFailedError(
@@ -99,14 +103,16 @@ def published_columns(unit: Unit, columns: Columns, copied: Mapping[str, np.ndar
     )
 
 
-def published_array(column: pa.ChunkedArray) -> pa.Array:
+def published_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     """A column as it is published: one chunk, without dictionary encoding."""
     array = one_chunk(column)
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
-def one_chunk(column: pa.ChunkedArray) -> pa.Array:
+def one_chunk(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     """The one chunk of a column; joins them if there are several."""
+    if isinstance(column, pa.Array):
+        return column
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 

@@ -57,14 +57,15 @@ def id_findings(
 def dense_findings(
     names: Sequence[str], dense: Sequence[Dense], source: pa.Table | None = None
 ) -> Iterator[Finding]:
-    """Findings for dense values [N] of [B] that are not finite; `source` has them as in the file,
-    where its types may be others.
+    """Findings for dense values [N] of [B] that are not finite; `source` has the columns of these
+    names as in the file, where its types may be others. It has no elements of lists.
     """
+    known = {} if source is None else {name: source.column(name) for name in source.column_names}
     for name, values in zip(names, dense, strict=True):
         finite = np.isfinite(values)
         if not finite.all():
             rows = np.flatnonzero(~finite).astype(np.int64)
-            column = pa.array(values) if source is None else source.column(name)
+            column = known[name] if name in known else pa.array(values)
             yield Finding(name, rows, "dense value is not finite", values_as_text(column, rows))
 
 

@@ -31,11 +31,12 @@ class NativeFile(NamedTuple):
 
 
 def native_file(unit: Unit, columns: Columns) -> NativeFile | None:
-    """The file of a unit; None if our reader does not take its ids or dense features.
+    """The file of a unit; None if our reader does not take its ids or dense features, and for
+    lists.
 
     UnitFailedError: it is not the planned file any more.
     """
-    if columns.form != "encoded":
+    if columns.form != "encoded" or columns.lists:
         return None
     check_unchanged(unit)  # before the file is opened, as it is kept open for its other units
     file = open_native(unit.path, unit.size, unit.mtime_ns)

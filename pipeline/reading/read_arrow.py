@@ -7,17 +7,17 @@ from __future__ import annotations
 import socket
 import time
 
-import numpy as np
 import pyarrow as pa
 
 from dpiframe_core.bundle.encoder import bundled_encoder
 from dpiframe_core.errors import BundleError
 from dpiframe_core.features.encoder import Encoder
 from dpiframe_core.features.errors import EncodeError
+from dpiframe_core.features.schema import FeatureSchema
 from pipeline.errors import UnitFailedError
 from pipeline.planning.job_plan import WorkerPlan
 from pipeline.planning.units import Unit
-from pipeline.reading.arrow_file import load, one_chunk, published_array
+from pipeline.reading.arrow_file import load, published_array
 from pipeline.reading.bad_rows import (
     Dense,
     Ids,
@@ -25,6 +25,7 @@ from pipeline.reading.bad_rows import (
     null_findings,
     zeroed,
 )
+from pipeline.reading.encoded_columns import encoded_columns
 from pipeline.reading.unit_buffers import UnitBuffer
 from pipeline.reading.unit_data import ReadFacts, UnitColumns
 
@@ -39,21 +40,27 @@ def read_arrow(unit: Unit, plan: WorkerPlan, buffer: UnitBuffer) -> UnitColumns:
     loaded = time.perf_counter()
     findings = list(null_findings(table, columns.key_columns, "key"))
     if columns.form == "encoded":
-        id_names, dense_names = columns.id_columns, columns.dense_columns
-        findings += null_findings(table, id_names, "id")
-        findings += null_findings(table, dense_names, "dense value")
-        ids = [as_ids(table.column(name)) for name in id_names]
-        dense = [as_dense(table.column(name)) for name in dense_names]
+        id_names, ids, dense_names, dense, nulls = encoded_columns(table, columns)
+        findings += nulls
     else:
         encoder = open_encoder(plan)
-        id_names = tuple(field.name for field in encoder.schema.fields)
-        dense_names = tuple(feature.column for feature in encoder.schema.dense)
+        id_names = tuple(name for name, _ in encoder.schema.field_features)
+        dense_names = raw_dense_names(encoder.schema)
         ids, dense = encode(unit, table, encoder)
     findings += dense_findings(dense_names, dense, table)
     dense = zeroed(dense, dense_names, findings)
     published = pa.table({name: published_array(table.column(name)) for name in columns.published})
     facts = ReadFacts(group_rows, loaded - started, time.perf_counter() - loaded, "arrow")
     return UnitColumns(facts, id_names, ids, dense, published, findings)
+
+
+def raw_dense_names(schema: FeatureSchema) -> list[str]:
+    """What findings call each dense feature: its column, or the element of its column's lists."""
+    names = []
+    for feature in schema.dense:
+        elements, column = feature.elements, feature.column
+        names += elements.shape.element_names(column) if elements else [column]
+    return names
 
 
 def open_encoder(plan: WorkerPlan) -> Encoder:
@@ -76,27 +83,3 @@ def encode(unit: Unit, table: pa.Table, encoder: Encoder) -> tuple[list[Ids], li
     except ValueError as error:
         raise UnitFailedError("corrupt", f"corrupt parquet: {unit.path}: {error}") from error
     return encoded.ids, encoded.dense
-
-
-def as_ids(column: pa.ChunkedArray) -> Ids:
-    """An integer column as int32, int64 or uint64 [B], without a copy if it has that type and no
-    nulls; nulls become 0.
-    """
-    values = without_nulls(published_array(column))
-    if values.dtype.itemsize < 4:
-        return values.astype(np.int32)
-    return values.astype(np.int64) if values.dtype == np.uint32 else values
-
-
-def as_dense(column: pa.ChunkedArray) -> Dense:
-    """A numeric column as float32 [B], without a copy if it is that; nulls become 0."""
-    values = without_nulls(one_chunk(column))
-    with np.errstate(over="ignore"):  # a value beyond float32 becomes infinite, which is a finding
-        return values.astype(np.float32, copy=False)
-
-
-def without_nulls(array: pa.Array) -> np.ndarray:
-    """The numbers of an array, 0 for null."""
-    filled = array.fill_null(0) if array.null_count else array
-    numbers: np.ndarray = filled.to_numpy(zero_copy_only=True)
-    return numbers

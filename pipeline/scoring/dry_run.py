@@ -4,6 +4,7 @@ reasons, the expected time.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from pipeline.cluster.ray_cluster import running_cluster
@@ -162,7 +163,7 @@ def describe_plan(plan: JobPlan, state: OutputState) -> str:
         f"form       {columns.form}",
         f"keys       {_names(columns.key_columns)}",
         f"carried    {_names(columns.carry_columns)}",
-        f"features   {_names(_feature_columns(plan))}",
+        f"features   {_names(columns.feature_columns)}",
         f"units      {len(plan.units):,} of about {config.unit_rows:,} rows",
         *_first_and_last(plan.units),
         f"output     {config.output}",
@@ -225,11 +226,6 @@ def _first_and_last(units: list[Unit]) -> list[str]:
     ]
 
 
-def _feature_columns(plan: JobPlan) -> tuple[str, ...]:
-    columns = plan.columns
-    return (*columns.id_columns, *columns.dense_columns, *columns.source_columns)
-
-
-def _names(names: tuple[str, ...]) -> str:
+def _names(names: Sequence[str]) -> str:
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
     return (", ".join(names[:_LISTED]) + more) or "none"

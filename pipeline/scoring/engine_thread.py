@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from dpiframe_core import open_bundle
-from dpiframe_core.errors import BadIdError, BundleError
+from dpiframe_core.errors import BadIdError, BundleError, DeviceLostError
 from pipeline.errors import UnitFailedError
 from pipeline.planning.job_plan import WorkerPlan
 from pipeline.reading.bad_rows import Finding, as_signed, id_findings, zeroed
@@ -93,6 +93,8 @@ class EngineThread:
         device, reduced_batch, scorer = engine.device, engine.reduced_batch, engine.page_scorer
         try:
             found = None if scorer is None else scorer.score(unit.ids, unit.memory, unit.dense)
+        except DeviceLostError:
+            raise
         except RuntimeError as error:
             self._refused += 1
             raise PagesRefusedError(str(error)) from error
@@ -143,7 +145,7 @@ class EngineThread:
     def _load(self) -> ResizingEngine:
         try:
             return self._load_engine()
-        except UnitFailedError:
+        except (UnitFailedError, DeviceLostError):
             raise
         except Exception as error:
             raise UnitFailedError("internal", f"the engine did not start: {error!r}") from error

@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 TRACKING_SECONDS = 20.0
 # After a stop signal everything, the end of Ray included, must fit into ten seconds.
 TRACKING_SECONDS_STOPPED = 2.0
+# How many scorers may lose their GPU before the job gives up; Ray starts new ones meanwhile.
+MOST_LOST_GPUS = 8
 
 log = logging.getLogger("dpiframe.job")
 
@@ -82,8 +84,8 @@ def run_job(config: JobConfig, verbose: bool = False, own_process: bool = False)
     """Score the input of `config` into its output, going on where an earlier start stopped.
 
     Raises ConfigError, ContractError, ResumableError or LockedError; what was published stays
-    published. Stop signals are honoured when called from the main thread. `own_process`: the job
-    may end the process when a stop takes Ray too long.
+    published. Stop signals are honoured when called from the main thread. `own_process`: the caller
+    tells the outcome and exits; Ray is shut down then, and the process ended when that takes long.
     """
     with StopSignals(own_process) as signals:
         try:
@@ -111,6 +113,7 @@ class Job:
         self.resumed_rows = self.rejected = self.num_gpus = 0
         self.short_of_memory: set[tuple[str, int]] = set()
         self.not_unpacking: set[str] = set()  # scorers
+        self.lost_gpu: set[str] = set()  # scorers
 
     def run(self) -> JobResult:
         """Score what is pending and publish the manifest, under the output's lock."""
@@ -121,16 +124,16 @@ class Job:
                 tidy_finished(self.layout, wait=True)
                 return self._result(manifest, "complete before", len(manifest.units))
             tracker = None
-            with OutputLock(self.config.output) as lock:
+            # Ray is shut down when tracking has ended and the lock is released.
+            with contextlib.ExitStack() as connection, OutputLock(self.config.output) as lock:
                 check_claim(self.layout, self.plan)
                 try:
-                    with contextlib.ExitStack() as stack:
-                        sizes = self._connect(stack, self._unpublished())
-                        self.attempt, self.records = claim(self.layout, self.plan)
-                        resumed = len(self.records)
-                        self.resumed_rows = rows_of(self.records.values())
-                        tracker = start_tracker(self.plan, self.layout, self.resumed_rows)
-                        manifest = self._score_and_finish(lock, tracker, sizes, stack)
+                    sizes = self._connect(connection, self._unpublished())
+                    self.attempt, self.records = claim(self.layout, self.plan)
+                    resumed = len(self.records)
+                    self.resumed_rows = rows_of(self.records.values())
+                    tracker = start_tracker(self.plan, self.layout, self.resumed_rows)
+                    manifest = self._score_and_finish(lock, tracker, sizes, connection)
                 except BaseException as error:
                     if tracker is not None:
                         self._end_tracking(tracker, error)
@@ -145,7 +148,7 @@ class Job:
         known = published_names(self.layout, self.plan)
         return [unit for unit in self.plan.units if unit.name not in known]
 
-    def _connect(self, stack: contextlib.ExitStack, units: Sequence[Unit]) -> Sizes | None:
+    def _connect(self, connection: contextlib.ExitStack, units: Sequence[Unit]) -> Sizes | None:
         """Start Ray or attach to it, for these units; None where there are none to score.
 
         This comes before the output is touched, so that a missing Ray or GPU costs nothing there.
@@ -154,12 +157,12 @@ class Job:
             return None
         choose = partial(choose_sizes, work=work_of(self.plan, units), config=self.config)
         with self.signals.waiting():
-            ray = ray_cluster(self.config.ray_address, choose, self.verbose)
-            sizes = stack.enter_context(ray)
+            own = self.signals.own_process
+            cluster = ray_cluster(self.config.ray_address, choose, self.verbose, own)
+            sizes = connection.enter_context(cluster)
             if not self.verbose:
                 quiet_data()
             import_module("pipeline.scoring.flow")  # while workers start
-        stack.enter_context(RayWatch(self.signals.stop))
         self.num_gpus = sizes.scorers * sizes.scorer_gpus
         return sizes
 
@@ -168,34 +171,48 @@ class Job:
         lock: OutputLock,
         tracker: Tracker,
         sizes: Sizes | None,
-        stack: contextlib.ExitStack,
+        connection: contextlib.ExitStack,
     ) -> Manifest:
         pending = [unit for unit in self.plan.units if unit.name not in self.records]
         self.rejected = sum(record.rejected for record in self.records.values())
         check_rejected(self.plan, self.rejected)
-        sizes = sizes or self._connect(stack, pending)  # of units whose files are lost
+        sizes = sizes or self._connect(connection, pending)  # of units whose files are lost
         if sizes is not None and pending:
             self._score(sizes, pending, tracker)
-        return self._finish(lock)  # before Ray is shut down, which takes a second
+        return self._finish(lock)
 
     def _finish(self, lock: OutputLock) -> Manifest:
         lock.check()
         return finish_output(self.layout, self.plan, self.quarantined, lock.check)
 
     def _score(self, sizes: Sizes, pending: Sequence[Unit], tracker: Tracker) -> None:
-        from pipeline.scoring.flow import stream_outcomes
-
-        stream = stream_outcomes(self.plan, pending, sizes, self.attempt)
+        """Score until no unit is left whose scorer lost its GPU."""
         done = rows_of(self.records.values())
         with (
-            contextlib.closing(stream) as outcomes,
+            RayWatch(self.signals.stop),
             Progress(
                 self.plan.total_rows, done, len(self.plan.units), len(self.records)
             ) as progress,
         ):
+            while pending:
+                pending = self._score_once(sizes, pending, tracker, progress)
+
+    def _score_once(
+        self, sizes: Sizes, pending: Sequence[Unit], tracker: Tracker, progress: Progress
+    ) -> list[Unit]:
+        """Score these units; returns those to score again."""
+        from pipeline.scoring.flow import stream_outcomes
+
+        again = []
+        stream = stream_outcomes(self.plan, pending, sizes, self.attempt)
+        with contextlib.closing(stream) as outcomes:
             while (outcome := self._next(outcomes)) is not None:
                 if isinstance(outcome, UnitError):
-                    self._failed(outcome)
+                    if outcome.kind == "gpu_lost":
+                        self._gpu_lost(outcome)
+                        again.append(self._units[outcome.unit])
+                    else:
+                        self._failed(outcome)
                     continue
                 self.records[outcome.unit] = outcome
                 self.rejected += outcome.rejected
@@ -204,6 +221,7 @@ class Job:
                 progress.unit_done(outcome.rows)
                 tracker.unit_done(outcome)
                 check_rejected(self.plan, self.rejected)
+        return again
 
     def _next(self, outcomes: Iterator[Outcome]) -> Outcome | None:
         """The next outcome, None at the end; a stop signal raises while waiting for it."""
@@ -235,6 +253,23 @@ class Job:
                 record.path,
                 record.unpack_error,
             )
+
+    def _gpu_lost(self, error: UnitError) -> None:
+        """Say, once for each scorer, that it ends and why; ResumableError at one too many."""
+        if error.scorer in self.lost_gpu:
+            return
+        self.lost_gpu.add(error.scorer)
+        if len(self.lost_gpu) > MOST_LOST_GPUS:
+            raise ResumableError(
+                f"{len(self.lost_gpu)} scorers lost their GPU, the last one, {error.scorer}: "
+                f"{error.message}; look at the GPU (nvidia-smi, the kernel's log), or leave it out "
+                "by CUDA_VISIBLE_DEVICES, then run the command again"
+            )
+        log.warning(
+            "scorer %s lost its GPU and is started again, its units are scored again: %s",
+            error.scorer,
+            error.message,
+        )
 
     def _failed(self, error: UnitError) -> None:
         """Raise the job's error for a failed unit, or note the unit as quarantined."""

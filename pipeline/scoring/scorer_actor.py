@@ -2,20 +2,24 @@
 
 Several calls run at one time, so that one unit is on the GPU while others are read, checked and
 written. Whatever goes wrong with a unit comes back as a `UnitError`; the driver decides what it
-means for the job.
+means for the job. A scorer whose GPU is lost to its process says so with the units in hand, and
+ends at the next call: Ray starts it again and repeats that call.
 """
 
 from __future__ import annotations
 
 import os
 import socket
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import NoReturn
 
 import numpy as np
 import pyarrow as pa
 
+from dpiframe_core.errors import DeviceLostError
 from pipeline.config.job import SCORE_COLUMN
 from pipeline.errors import ErrorKind, UnitFailedError
 from pipeline.planning.job_plan import WorkerPlan
@@ -36,6 +40,10 @@ from pipeline.scoring.transport import (
 )
 from pipeline.sizing.sizes import Sizes
 
+# A scorer whose GPU is lost waits at most so long for the calls in hand, which then fail fast, and
+# then until what they return has left it. Ray starts it again after any exit code but 0.
+IN_HAND_SECONDS, LEAVING_SECONDS, GPU_LOST_EXIT = 60.0, 1.0, 70
+
 
 class ScorerActor:
     """Called by the actor pool of Ray Data with units to read, or with one decoded unit.
@@ -51,16 +59,35 @@ class ScorerActor:
         # constructor fails again and again.
         self.engine = EngineThread(plan, sizes)
         self.buffers = UnitBufferPool(lambda: self.engine.on_gpu)
+        self.gpu_lost = False
+        self._in_hand = 0  # calls
+        self._returned = threading.Condition()
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Score and publish; returns an `outcomes_to_table`."""
+        with self._returned:
+            if self.gpu_lost:
+                self._end()
+            self._in_hand += 1
+        try:
+            return outcomes_to_table(self._outcomes(table))
+        finally:
+            with self._returned:
+                self._in_hand -= 1
+                self._returned.notify_all()
+
+    def _end(self) -> NoReturn:
+        """End the process, after the calls in hand have told the driver what the GPU said."""
+        self._returned.wait_for(lambda: self._in_hand == 0, IN_HAND_SECONDS)
+        time.sleep(LEAVING_SECONDS)
+        os._exit(GPU_LOST_EXIT)
+
+    def _outcomes(self, table: pa.Table) -> list[Outcome]:
         units = units_from_table(table)
         if units is None:
             unit = unit_of_table(table)
-            found = [self._outcome(unit, lambda: self._score(unit, columns_from_table(table)))]
-        else:
-            found = [self._outcome(unit, partial(self._read_and_score, unit)) for unit in units]
-        return outcomes_to_table(found)
+            return [self._outcome(unit, lambda: self._score(unit, columns_from_table(table)))]
+        return [self._outcome(unit, partial(self._read_and_score, unit)) for unit in units]
 
     def _outcome(self, unit: Unit, score: Callable[[], UnitRecord]) -> Outcome:
         try:
@@ -68,11 +95,14 @@ class ScorerActor:
         except Exception as error:
             kind, message = self._describe(error)
             text = "; ".join([message, *getattr(error, "__notes__", ())])
-            return UnitError(unit=unit.name, kind=kind, message=text)
+            return UnitError(unit=unit.name, kind=kind, message=text, scorer=self.name)
 
     def _describe(self, error: Exception) -> tuple[ErrorKind, str]:
         if isinstance(error, UnitFailedError):
             return error.kind, str(error)
+        if isinstance(error, DeviceLostError):
+            self.gpu_lost = True
+            return "gpu_lost", str(error)
         if isinstance(error, SupersededError):
             return "superseded", str(error)
         if isinstance(error, MemoryError):

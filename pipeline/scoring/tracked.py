@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
+from dpiframe_core.bundle.files import IMPORT
 from pipeline.planning.job_plan import JobPlan
 from pipeline.publishing.records import OutputLayout
-from pipeline.tracking.settings import DatasetInfo, ModelInfo, TrackingSettings
+from pipeline.tracking.settings import DatasetInfo, ModelInfo, ParamValue, TrackingSettings
 from pipeline.tracking.tracker import Tracker
 
 
@@ -36,9 +39,32 @@ def start_tracker(plan: JobPlan, layout: OutputLayout, resumed_rows: int) -> Tra
             rows=plan.total_rows,
             bytes=plan.total_bytes,
         ),
-        model=ModelInfo(name=Path(config.bundle).name, digest=plan.bundle_digest),
+        model=ModelInfo(
+            name=Path(config.bundle).name,
+            digest=plan.bundle_digest,
+            params=import_params(Path(config.bundle)),
+        ),
     )
     return tracker
+
+
+def import_params(bundle: Path) -> dict[str, ParamValue]:
+    """What the report of an imported model says, a parameter each; none of other bundles."""
+    file = bundle / IMPORT
+    report = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return {f"import_{key}": value for key, value in _flat(report).items()}
+
+
+def _flat(data: Any) -> dict[str, ParamValue]:
+    """The values of nested mappings under names such as `differences.CPU.largest`."""
+    found: dict[str, ParamValue] = {}
+    for key, value in data.items() if isinstance(data, dict) else ():
+        if isinstance(value, dict):
+            found |= {f"{key}.{inner}": each for inner, each in _flat(value).items()}
+        else:
+            text = json.dumps(value) if isinstance(value, list) else value
+            found[str(key)] = text
+    return {re.sub(r"[^\w.-]+", "_", key): value for key, value in found.items()}
 
 
 def dataset_name(plan: JobPlan) -> str:

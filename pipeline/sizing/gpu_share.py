@@ -29,6 +29,8 @@ def gpu_share(units: Sequence[Unit], columns: Columns) -> GpuShare:
     """The share of the rows of units (at least one), by what their files are now."""
     if columns.form != "encoded":
         return GpuShare(0.0, "raw rows are encoded there")
+    if columns.lists:
+        return GpuShare(0.0, "lists are decoded there")
     if not columns.id_columns:
         return GpuShare(0.0, "there are no ids")
     seen = units[:: -(-len(units) // MAX_UNITS)]
