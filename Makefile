@@ -2,6 +2,8 @@
 #
 # The CUDA part is built where nvcc and a GPU are found. `make CUDA=1 TARGET` builds it on any
 # machine with nvcc, CUDA=0 nowhere; CUDA_ARCHS="80 90" says for which GPUs. The answer is kept.
+#
+# `make SETUP= BIN=/usr/bin TARGET` sets nothing up, but uses the python and dpiframe of that folder.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -9,9 +11,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 INSTALL := install --no-build-isolation --no-deps
 NATIVE := $(shell find csrc -type f)
 SOURCES := CMakeLists.txt pyproject.toml $(NATIVE)
+FORMATTED := $(NATIVE) $(wildcard tests/fuzz/*.cpp tests/fuzz/*.h)
 SETUP := $(VENV)/.dependencies $(VENV)/.installed
 
-.PHONY: setup demo test lint format hooks bench faults fuzz gpu-check gpu-sanitize sanitize clean FORCE
+.PHONY: setup demo test lint format hooks bench faults fuzz fuzz-guided fuzzers gpu-check gpu-sanitize sanitize clean FORCE
 
 setup: $(SETUP)
 
@@ -26,13 +29,13 @@ lint: $(SETUP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/clang-format --dry-run --Werror $(NATIVE)
+	$(BIN)/clang-format --dry-run --Werror $(FORMATTED)
 	$(BIN)/python -m pytest tests/test_house_style.py
 
 format: $(SETUP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/clang-format -i $(NATIVE)
+	$(BIN)/clang-format -i $(FORMATTED)
 
 # The same checks of what is committed, before each commit.
 hooks: $(SETUP)
@@ -55,13 +58,15 @@ gpu-check: $(SETUP)
 # compute-sanitizer comes with the CUDA toolkit. racecheck follows the fp16x3 kernel only in a form
 # of its own, which no other build has.
 gpu-sanitize: $(SETUP) build/racecheck/.installed
-	for tool in memcheck synccheck racecheck; do \
-	  for cases in "" persistent fp16x3; do \
+	for tool in memcheck initcheck synccheck racecheck; do \
+	  for cases in "" persistent fp16x3 specs tensor; do \
 	    [ $$tool-$$cases = racecheck-fp16x3 ] && bin=build/racecheck/venv/bin || bin=$(BIN); \
 	    compute-sanitizer --tool $$tool --error-exitcode 9 \
 	      $$bin/python tests/gpu/sanitize.py $$cases || exit 1; \
 	  done; \
 	done
+	compute-sanitizer --tool memcheck --error-exitcode 9 \
+	  $(BIN)/python tests/gpu/mutated_pages.py --count 1000 --processes 1 --apart
 
 SANITIZED := LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so)" \
 	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 build/sanitize/venv/bin/python
@@ -69,6 +74,39 @@ SANITIZED := LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-
 # Damaged files of every kind, under the sanitizers, for so long; what fails stays in build/fuzz.
 fuzz: build/sanitize/.installed
 	$(SANITIZED) tests/helpers/run_fuzz.py --seed $(SEED) --seconds $(SECONDS) --folder build/fuzz
+
+# The parsers alone, in C++: cases are guided by the code that they reach (libFuzzer). Each fuzzer
+# runs for so long, or with RUNS= until it has done so many cases.
+fuzz-guided: $(SETUP) fuzzers
+	$(BIN)/python tests/helpers/run_guided_fuzz.py --seed $(SEED) --seconds $(SECONDS) \
+	  $(if $(RUNS),--runs $(RUNS)) $(if $(ONLY),--only $(ONLY)) --folder build/fuzz/guided
+
+CLANG ?= clang++
+FUZZERS := $(patsubst tests/fuzz/%.cpp,build/fuzzers/%,$(wildcard tests/fuzz/*.cpp))
+FUZZED := $(wildcard csrc/parquet/*.cpp csrc/codec/*.cpp csrc/codec/zstd/*.cpp csrc/features/*.cpp) \
+  csrc/parquet/gpu/decode_pages_cpu.cpp
+FUZZED := $(FUZZED:%.cpp=build/fuzzers/%.o)
+FUZZ_FLAGS := -std=c++20 -O1 -g -Wall -Wextra -Werror -ffp-contract=off -Icsrc -MMD \
+  -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+
+fuzzers: $(FUZZERS)
+
+$(FUZZERS): build/fuzzers/%: tests/fuzz/%.cpp $(FUZZED)
+	$(CLANG) $(FUZZ_FLAGS) -fsanitize=fuzzer $(filter %.cpp %.o,$^) -ldl -o $@
+
+build/fuzzers/csrc/parquet/rle_bit_packed_avx2.o: FUZZ_FLAGS += $(if $(filter x86_64,$(shell uname -m)),-mavx2)
+build/fuzzers/%.o: %.cpp build/fuzzers/.clang
+	@mkdir -p $(@D)
+	$(CLANG) $(FUZZ_FLAGS) -fsanitize=fuzzer-no-link -c $< -o $@
+
+build/fuzzers/.clang:
+	@mkdir -p $(@D)
+	@echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }' | \
+	  $(CLANG) -x c++ - -fsanitize=fuzzer,address,undefined -o $@ 2> $@.log || \
+	  { cat $@.log; echo 'fuzz-guided needs clang++ with libFuzzer and the sanitizers' \
+	    '(Debian, Ubuntu: apt-get install clang libclang-rt-dev; CLANG= names another one)'; exit 1; }
+
+-include $(FUZZERS:=.d) $(FUZZED:.o=.d)
 
 # The tests of the compiled part on the CPU, under the address and undefined-behaviour sanitizers.
 sanitize: build/sanitize/.installed
@@ -98,10 +136,10 @@ $(VENV)/.installed: $(VENV)/.options $(SOURCES)
 build/sanitize/.installed: export DPIFRAME_CUDA = OFF
 build/sanitize/.installed: export DPIFRAME_SANITIZE = ON
 build/racecheck/.installed: export DPIFRAME_RACECHECK = ON
-build/%/.installed: $(VENV)/.dependencies $(SOURCES)
+build/%/.installed: $(filter %.dependencies,$(SETUP)) $(SOURCES)
 	$(BIN)/python -m venv --without-pip build/$*/venv
-	site=lib/python*/site-packages; \
-	  realpath $(VENV)/$$site > $$(echo build/$*/venv/$$site)/dependencies.pth
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+	  > $$(echo build/$*/venv/lib/python*/site-packages)/dependencies.pth
 	PATH=$(abspath $(BIN)):$$PATH $(PIP) --python build/$*/venv/bin/python $(INSTALL) \
 	  -C build-dir=build/$*/cmake -C install.strip=false -e .
 	touch $@

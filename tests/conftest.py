@@ -53,6 +53,12 @@ def shared_reference() -> Path:
 
 
 @pytest.fixture(scope="session")
+def shared_exports() -> Path:
+    """The folder with programs that torch.export wrote of models of other libraries."""
+    return _shared("exports")
+
+
+@pytest.fixture(scope="session")
 def criteo_tsv(shared_data: Path) -> Path:
     """8,184 real Criteo rows, tab separated, no header."""
     return shared_data / "criteo_kaggle_8184.tsv"

@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from dpiframe_core.features.schema import (
+    CategoricalFeature,
+    DenseFeature,
+    Elements,
+    Encoding,
+    FeatureSchema,
+    Numbering,
+)
+from dpiframe_core.model.fields import FieldSpec, ListSpec
+from dpiframe_core.model.modules import Module
+from dpiframe_core.model.spec import ModelSpec
+from dpiframe_core.program.expression import ARITY
+from dpiframe_core.program.tensor_ops import Operand, TensorOp
 from jobs.cli import COMMANDS
 from pipeline.config.job import JobConfig
 from pipeline.planning.identity import IDENTITY_KEYS
 
 ROOT = Path(__file__).resolve().parent.parent
+SPEC = (ROOT / "docs/spec.md").read_text()
 JOB = (ROOT / "docs/job.md").read_text()
 README = (ROOT / "README.md").read_text()
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -31,6 +47,39 @@ def test_the_keys_of_the_identity_are_documented():
     text = " ".join(JOB.split("## Identity")[1].split("A rerun")[0].split())
     named = set(re.findall(r"`(\w+)`", text))
     assert named == {*IDENTITY_KEYS, "field_columns"}
+
+
+def _first_cells(text: str) -> set[str]:
+    """What stands in backticks in the first column of tables."""
+    cells = re.findall(r"^\| ([^|]*) \|", text, re.M)
+    return {name for cell in cells for name in re.findall(r"`(\w+)`", cell)} - {"kind", "op"}
+
+
+def test_every_key_of_spec_and_schema_is_documented():
+    spec, _, schema = re.split(r"^## (?:Modules|Schema)$", SPEC, flags=re.M)
+    keys = {key for part in (ModelSpec, FieldSpec, ListSpec) for key in part.model_fields}
+    assert _first_cells(spec) == keys
+    parts = (FeatureSchema, CategoricalFeature, DenseFeature)
+    kinds = {e.model_fields["kind"].default: e for e in get_args(get_args(Encoding)[0])}
+    keys = {key for part in parts for key in part.model_fields} | set(kinds)
+    assert _first_cells(schema) == keys
+    named = set(re.findall(r"`(\w+)`", schema))
+    for part in (*kinds.values(), Elements, Numbering):
+        assert set(part.model_fields) <= named
+
+
+def test_every_module_and_computation_is_documented():
+    modules = SPEC.split("## Modules")[1].split("## Schema")[0]
+    named = set(re.findall(r"`(\w+)`", modules))
+    ops = {m.model_fields["op"].default: m for m in get_args(get_args(Module)[0])}
+    kinds = {c.kind: c for c in get_args(TensorOp)}
+    assert _first_cells(modules) == set(ops) | set(kinds)
+    for module in ops.values():
+        assert set(module.model_fields) <= named
+    for compute in (*kinds.values(), Operand):
+        assert {field.name for field in dataclasses.fields(compute)} <= named
+    functions = set(re.findall(r"\b[a-z]\w*", modules.split("Functions of one")[1]))
+    assert set(ARITY) <= functions
 
 
 def _anchors(page: Path) -> set[str]:

@@ -25,6 +25,7 @@ MAY_INCLUDE = {
     "kernels/embedding": KERNELS,
     "kernels/gemm": KERNELS,
     "kernels/testing": KERNELS,
+    "kernels/tensor": (*KERNELS, "kernels/elementwise"),
     "kernels/head": (*KERNELS, "kernels/elementwise"),
     "kernels/fused": (*KERNELS, "kernels/embedding", "kernels/gemm", "kernels/head"),
     "runtime": ("common", "cuda", "planner", "parquet", "kernels"),

@@ -166,12 +166,13 @@ class Faults:
             finally:
                 sys.stderr.flush()
                 os._exit(code)
-        end = time.monotonic() + HANG_SECONDS
+        began = time.monotonic()
         while True:
             pid, status = os.waitpid(child, os.WNOHANG)
             if pid:
                 return os.waitstatus_to_exitcode(status)
-            if time.monotonic() > end:
+            spent = time.monotonic() - began
+            if spent > HANG_SECONDS and spent - waited_for_processor(child) > HANG_SECONDS:
                 os.kill(child, signal.SIGKILL)
                 os.waitpid(child, 0)
                 return FAILED
@@ -259,6 +260,12 @@ class Faults:
         problem = f"exit code {code}" if code else self._lose(disk, random_model(seed), ended, plan)
         what = f"{name} crash at {first}, power loss at {second} of {len(calls)}, coin {seed}"
         self.note(name, "crash, then power", what, problem)
+
+
+def waited_for_processor(pid: int) -> float:
+    """Seconds that threads of a process were ready, but others had the processors."""
+    waits = [path.read_text().split()[1] for path in Path(f"/proc/{pid}/task").glob("*/schedstat")]
+    return sum(map(int, waits)) / 1e9
 
 
 def reader_problems(output: Path) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 import socket
 import subprocess
@@ -11,8 +13,10 @@ import time
 from pathlib import Path
 
 import psutil
+import pyarrow.parquet as pq
 import pytest
-from running_job import ROOT, Case
+from job_cases import with_value
+from running_job import ROOT, Case, RunningJob
 
 from pipeline.cluster.ray_watch import gcs_answers, raylet_answers
 from pipeline.cluster.signals import StopRequestedError, StopSignals
@@ -35,6 +39,37 @@ def test_a_job_whose_raylet_was_killed_is_resumable(tmp_path: Path) -> None:
     case.finish()
 
     case.check_finished(untouched)
+
+
+ENDS = """
+import os, time
+from jobs.cli import main
+from pipeline.cluster import ray_cluster, signals
+signals.STOP_SECONDS = 0.5
+ray_cluster.shut_down = lambda: {end}
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "code"), [("time.sleep(100)", 3), ("os._exit(7)", 7)], ids=["hangs", "ends the process"]
+)
+def test_all_is_told_and_tidied_before_ray_is_shut_down(
+    tmp_path: Path, end: str, code: int
+) -> None:
+    database = f"sqlite:///{tmp_path}/mlflow.db"
+    case = Case(tmp_path, "local", shards=1, rows=100, tracking=True, mlflow_uri=database)
+    spoiled = with_value(case.table, "C2", 25, 99)  # no footer tells
+    shard = tmp_path / "input/shard-000.parquet"
+    pq.write_table(spoiled, shard, row_group_size=2, write_statistics=False)
+    command = [sys.executable, "-c", ENDS.format(end=end), "score", str(case.config)]
+    with RunningJob(command, case, dict(os.environ)) as job:
+        assert job.wait() == code, job.text()
+    assert "error: " in job.text().splitlines()[-1]
+    assert "row 25 of the file" in job.text()
+    assert not (case.output / "_lock").exists()
+    (events,) = case.output.glob("_tracking/run-*/*.jsonl")
+    assert json.loads(events.read_text().splitlines()[-1])["status"] == "FAILED"
 
 
 def test_who_answers(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def faults(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_publishing_outlives_every_fault() -> None:
-    done = faults("--seed", "19", "--seconds", "30")
+    done = faults("--seed", "19", "--seconds", "20")
     assert done.returncode == 0, done.stdout + done.stderr
     assert " 0 wrong" in done.stdout
 
@@ -75,7 +75,7 @@ def test_a_whole_job_whose_processes_fail_now_and_then(tmp_path: Path, shim: Pat
         "FAULT_AT": "300",
     }
     with case.start(environment=environment) as job:
-        assert job.wait() in (0, 1, 4), job.text()  # 1: Ray ended the failing driver itself
+        assert job.wait() in (0, 4), job.text()
     assert int.from_bytes(counter.read_bytes(), "little") >= 300, job.text()
     untouched = case.published()
 

@@ -1,6 +1,7 @@
 """What compute-sanitizer runs (make gpu-sanitize): every precision, odd shapes; `persistent`: the
-fused cross kernel for large batches alone; `fp16x3`: that of float32 models alone. Racecheck can
-follow the barriers of the fused kernels in a build with DPIFRAME_RACECHECK (FUSED_RACECHECK).
+fused cross kernel for large batches alone; `fp16x3`: that of float32 models alone; `specs`: random
+specs; `tensor`: generic tensor operations. Racecheck can follow the barriers of the fused kernels
+in a build with DPIFRAME_RACECHECK (FUSED_RACECHECK).
 
 Plain Python, since a test runner would bring the kernels of torch with it; references are computed
 on the CPU.
@@ -23,8 +24,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "helpers"))
 
 import cuda_cases
 import model_zoo
-from cuda_cases import PRECISIONS, Batch, check, cuda_engine, even_model
+from cuda_cases import PRECISIONS, Batch, check, cuda_engine, even_model, logits
 from odd_models import MIXED, Shape
+from random_specs import error_bound, random_spec, random_weights
+from random_tensors import random_tensor_model
 
 from dpiframe_core import _core
 from dpiframe_core.engine.cuda.backend import CudaBackend
@@ -155,6 +158,64 @@ def stored_case(shape: Shape, rows: int, **options: Any) -> None:
     print(f"stored, {options}: {time.monotonic() - began:.1f} s", flush=True)
 
 
+def specs() -> None:
+    """Random specs, as tests/gpu/engine/test_random_specs_cuda.py draws them, in small batches."""
+    for seed in range(8):
+        spec = random_spec(seed)
+        model = random_weights(spec, seed)
+        for precision in ("fp32", "fp16"):
+            engine = cuda_engine(model, precision=precision, max_batch=130, threads=1)
+            for size in (1, 130):
+                ids, dense = model_zoo.random_inputs(spec, size, size)
+                expected = model_zoo.reference_logits(model, ids, dense)
+                error = np.abs(logits(engine, ids, dense) - expected)
+                assert (error < error_bound(model, precision, ids, dense, expected)).all()
+            engine.close()
+
+
+def tensor() -> None:
+    """Generic tensor operations, odd shapes and every kind of kernel among them."""
+    for seed in range(8):
+        model = random_tensor_model(seed)
+        batches = []
+        for size in (1, 19, 70):
+            ids, dense = model_zoo.random_inputs(model.spec, size, size)
+            batches.append(Batch(ids, dense, model_zoo.reference_logits(model, ids, dense)))
+        for precision in ("fp32", "bf16"):
+            engine = cuda_engine(model, precision=precision, max_batch=70, threads=1)
+            for batch in batches:
+                check(engine, batch, batches[0])
+            engine.close()
+    long_axes()
+
+
+def long_axes() -> None:
+    """What random graphs are too small for: results that a warp or a block shares, sorts."""
+    rows, width = 3, 2600
+    values = np.random.default_rng(0).standard_normal((rows, width)).astype(np.float32)
+    x, whole = OnDevice(values), _core.TensorOperand([width], [1], 0)
+    source = _core.DeviceMatrix(x.address.value, width, width, "float32")
+    matrix = _core.TensorOperand([40, 65], [65, 1], 0)
+    turned = _core.TensorOperand([65, 40], [1, 65], 0)
+    square = values.reshape(rows, 40, 65)
+    falling = -np.sort(-values, axis=1)
+    cases: list[tuple[Any, list[Any], np.ndarray]] = [
+        (_core.ReduceOp("max", [0]), [whole], values.max(1, keepdims=True)),
+        (_core.ReduceOp("sum", [1]), [matrix], square.sum(2)),
+        (_core.TopKOp(2, True, False), [whole], falling[:, :2]),
+        (_core.TopKOp(9, True, False), [whole], falling[:, :9]),
+        (_core.MatMulOp(0, 1, 1), [matrix, turned], square @ square.transpose(0, 2, 1)),
+    ]
+    for op, operands, expected in cases:
+        expected = expected.reshape(rows, -1)
+        out = OnDevice(np.full(expected.shape, np.nan, np.float32))
+        columns = expected.shape[1]
+        there = _core.DeviceMatrix(out.address.value, columns, columns, "float32")
+        _core.tensor_op(op, [source] * len(operands), operands, there, rows)
+        np.testing.assert_allclose(out.take(), expected, 1e-4, 1e-4)
+    x.take()
+
+
 def persistent() -> None:
     case(PERSISTENT, PERSISTENT_SIZES, ("fp16",), fused=True)
 
@@ -184,5 +245,8 @@ def all_others() -> None:
 if __name__ == "__main__":
     if not cuda_cases.HAS_GPU:
         raise SystemExit("needs a CUDA device")
-    cases = {"": all_others, "persistent": persistent, "fp16x3": fp16x3}
+    cases = {
+        "": all_others, "persistent": persistent, "fp16x3": fp16x3, "specs": specs,
+        "tensor": tensor,
+    }  # fmt: skip
     cases["".join(sys.argv[1:])]()

@@ -15,6 +15,7 @@ import torch
 
 from dpiframe_core import FieldSpec, ModelSpec, _core
 from dpiframe_core.engine.cuda.backend import CudaBackend, CudaOptions, Faults
+from dpiframe_core.engine.precision import LOGIT_BOUNDS as BOUNDS
 from dpiframe_core.lowering import DEVICE_PASSES, Pass, lower
 from dpiframe_core.model.builtin import MODELS, Deep, Features
 from dpiframe_core.model.torch_module import CTRModel
@@ -24,11 +25,6 @@ PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 POLICIES = ("serial", "depth_first", "breadth_first")
 DEVICE = "cuda"
 HAS_GPU = _core.cuda_device_count() > 0
-
-# Largest error of a logit against float64, scaled by max(1, |logit|). fp32 is the promise of every
-# engine; the others follow from 10, 10 and 7 bits of mantissa in operands (for 16-bit types also in
-# tables and activations). Measured on these models: 1.7e-6, 2.1e-3, 3.6e-3, 2.1e-2.
-BOUNDS = {"fp32": 1e-5, "tf32": 1e-2, "fp16": 1e-2, "bf16": 6e-2}
 
 REFERENCE_ROWS = 8192  # at once, so that float64 takes little memory
 

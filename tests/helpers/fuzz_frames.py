@@ -16,6 +16,7 @@ from zstd_frames import compress, compress_in_parts, contents, decompress
 
 from dpiframe_core import _core
 
+MOST_BYTES = 1 << 20
 SIZES = [4, 20, 300, 3000, 20_000, 140_000]
 
 
@@ -39,6 +40,8 @@ def frame_cases(folder: Path) -> Callable[[Path, np.random.Generator], None]:
 def attempt(path: Path) -> list[str]:
     data = path.read_bytes()
     size, codec, frame = int.from_bytes(data[:4], "little"), data[4:5], data[5:]
+    if size > MOST_BYTES or size % 4:  # memory is taken here; a page of snappy holds numbers
+        return ["of another size"]
     if codec == b"s":
         name, ours, theirs = "snappy", _snappy(path, frame, size), _their_snappy(frame, size)
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -124,9 +124,12 @@ def read_scores(output: Path) -> pa.Table:
     return pa.concat_tables([pq.read_table(part) for part in parts])
 
 
-def stamps(output: Path) -> dict[str, tuple[int, int]]:
+def stamps(
+    output: Path, wanted: Callable[[str], bool] = lambda name: True
+) -> dict[str, tuple[int, int]]:
     """Part name -> inode and modification time: equal stamps mean the file was not rewritten."""
-    found = {path.name: path.stat() for path in output.glob("part-*.parquet")}
+    paths = output.glob("part-*.parquet")
+    found = {path.name: path.stat() for path in paths if wanted(path.name)}
     return {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in found.items()}
 
 

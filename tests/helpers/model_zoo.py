@@ -73,7 +73,8 @@ def random_model(spec: ModelSpec, seed: int = 0) -> CTRModel:
 def random_inputs(spec: ModelSpec, batch: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """ids [F, B] int64 with first and last ids among them, dense [N, B] float32."""
     rng = np.random.default_rng(seed)
-    ids = np.stack([rng.integers(0, f.rows, batch) for f in spec.fields])
+    ids = np.array([rng.integers(0, f.rows, batch) for f in spec.fields], np.int64)
+    ids = ids.reshape(len(spec.fields), batch)
     if batch > 2:
         ids[:, 0] = 0
         ids[:, 1] = [f.rows - 1 for f in spec.fields]

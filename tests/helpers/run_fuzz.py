@@ -14,19 +14,20 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-SCRIPTS = ["parquet", "column_pages", "arrow", "frames", "inputs"]
+SCRIPTS = ["parquet", "column_pages", "arrow", "frames", "inputs", "archive"]
 
 
 def start(
-    script: str, folder: Path, *, seed: int, count: int, seconds: float
+    script: str, folder: Path, *more: str, seed: int, count: int, seconds: float
 ) -> subprocess.CompletedProcess[str]:
     """A script's end; its cases are in `folder`, where one that failed is left."""
     path = ROOT / "tests" / "helpers" / script
-    cases = ["--seed", str(seed), "--count", str(count), "--seconds", str(seconds)]
+    cases = [*more, "--seed", str(seed), "--count", str(count), "--seconds", str(seconds)]
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return subprocess.run(
         [sys.executable, str(path), *cases, "--folder", str(folder)],
@@ -38,9 +39,19 @@ def start(
     )
 
 
-def outcomes_of(script: str, folder: Path, seconds: float = 10) -> dict[str, int]:
+def outcomes_of(script: str, folder: Path, count: int) -> dict[str, int]:
     """How often each outcome came, in `folder`, where a case that crashed is left."""
-    found = start(script, folder, seed=1, count=4000, seconds=seconds)
+    return _checked(start(script, folder, seed=1, count=count, seconds=100), folder)
+
+
+def replay(script: str, cases: Path, folder: Path, seconds: float = 1800) -> dict[str, int]:
+    """The same of cases that are there; they stay as they are."""
+    with tempfile.TemporaryDirectory(dir=folder) as work:
+        options = {"seed": 1, "count": 0, "seconds": seconds}
+        return _checked(start(script, Path(work), "--replay", str(cases), **options), Path(work))
+
+
+def _checked(found: subprocess.CompletedProcess[str], folder: Path) -> dict[str, int]:
     left = [path.name for path in folder.iterdir()]
     assert found.returncode == 0, f"{left}: exit code {found.returncode}: {found.stderr[-3000:]}"
     outcomes: dict[str, int] = json.loads(found.stdout)

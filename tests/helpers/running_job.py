@@ -31,6 +31,7 @@ from pipeline.scoring.job import run_job
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-c", "from jobs.cli import main; main()"]
 SECONDS = 120
+ATOL = 1e-5  # of a score against float64's
 
 
 class Case:
@@ -57,13 +58,36 @@ class Case:
 
     def published(self) -> dict[str, tuple[int, int]]:
         """Stamps of the parts whose units are published (their records exist)."""
+        # Those of other parts are not asked for: a start removes what a killed one left.
         units = {path.stem for path in self.layout.units.glob("u*.json")}
-        return {n: s for n, s in stamps(self.output).items() if n[5:-8] in units}
+        return stamps(self.output, lambda name: name[5:-8] in units)
 
     def scorer_pids(self) -> set[int]:
         """Processes that published the units so far."""
         records = [read_json(path, UnitRecord) for path in self.layout.units.glob("u*.json")]
         return {int(record.scorer.rpartition(":")[2]) for record in records if record}
+
+    def faults(self, untouched: dict[str, tuple[int, int]]) -> dict[str, int]:
+        """What is wrong with a finished output: rows that are lost or doubled or have another
+        score, parts of these that were rewritten, files left over, and what else `verify` finds.
+        """
+        problems = verify_output(self.output).problems  # it tidies the output first
+        found = read_scores(self.output)
+        rows = found.column("row_id").to_numpy()  # 0, 1, ... in the input
+        keys, counts = np.unique(rows, return_counts=True)
+        right = reference_scores(self.model, self.table)
+        error = np.abs(found.column("score").to_numpy() - right[rows])
+        now = stamps(self.output)
+        known = {"_SUCCESS", "_config.yaml", "_identity.json", "_manifest.json"}
+        names = {path.name for path in self.output.iterdir()} - set(now) - known
+        return {
+            "lost": len(right) - len(keys),
+            "doubled": int((counts - 1).sum()),
+            "wrong": int((~(error <= ATOL)).sum()),
+            "rewritten": sum(now.get(name) != stamp for name, stamp in untouched.items()),
+            "left_over": len(names),
+            "problems": len(problems),
+        }
 
     def check_finished(self, untouched: dict[str, tuple[int, int]]) -> None:
         """Nothing is lost, nothing is there twice, and these parts were not rewritten."""
@@ -71,7 +95,7 @@ class Case:
         found = read_scores(self.output)
         assert found.column("row_id").equals(self.table.column("row_id"))
         expected = reference_scores(self.model, self.table)
-        np.testing.assert_allclose(found.column("score").to_numpy(), expected, atol=1e-5)
+        np.testing.assert_allclose(found.column("score").to_numpy(), expected, atol=ATOL)
         now = stamps(self.output)
         assert {name: now[name] for name in untouched} == untouched
         assert not list(self.output.glob(".*"))
@@ -110,19 +134,29 @@ class RunningJob:
 
     def wait(self) -> int:
         """The exit code."""
-        return self.process.wait(SECONDS)
+        try:
+            return self.process.wait(SECONDS)
+        except subprocess.TimeoutExpired:
+            raise HangError(f"waited {SECONDS} s for the job to end\n{self.text()}") from None
 
     def text(self) -> str:
         """What the job printed."""
         return self.log.read_text()
 
 
-def wait_for(condition: Callable[[], bool], what: str, seconds: float = SECONDS) -> None:
-    """Poll until the condition holds; fail after so many seconds."""
+class HangError(AssertionError):
+    """Something did not come in time."""
+
+
+def wait_for(
+    condition: Callable[[], bool], what: str, seconds: float = SECONDS, poll: float = 0.005
+) -> None:
+    """Poll until the condition holds; HangError after so many seconds."""
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, f"waited {seconds} s for {what}"
-        time.sleep(0.005)
+        if time.monotonic() > end:
+            raise HangError(f"waited {seconds} s for {what}")
+        time.sleep(poll)
 
 
 def ray_workers(name: str) -> list[psutil.Process]:

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from dpiframe_core import CTRModel
+from dpiframe_core.evaluation import auc
 from dpiframe_core.features import Encoder
 from pipeline.config.job import JobConfig
 from pipeline.data.convert import ConvertOptions, convert
-from pipeline.evaluation.metrics import auc
 from pipeline.models.training import TrainOptions, train
 from pipeline.publishing.scores import open_scores
 from pipeline.publishing.verify import verify_output

@@ -121,8 +121,15 @@ int main() {
   catch (const dpiframe::DeviceMemoryError& error) { std::cout << error.what() << '\\n'; }
   try { DPIF_CUDA_CHECK(cudaErrorInvalidValue); }
   catch (const dpiframe::DeviceMemoryError& error) { return 1; }
-  catch (const std::runtime_error& error) { std::cout << error.what(); return 0; }
-  return 1;
+  catch (const std::runtime_error& error) { std::cout << error.what() << '\\n'; }
+  dpiframe::failure_loses_device = true;
+  dpiframe::calls_until_failure = 2;
+  DPIF_CUDA_CHECK(cudaSuccess);
+  for (int call = 0; call < 2; ++call) {
+    try { DPIF_CUDA_CHECK(cudaSuccess); return 1; }
+    catch (const dpiframe::DeviceLostError& error) { std::cout << error.what() << '\\n'; }
+  }
+  return 0;
 }
 """
 
@@ -137,7 +144,8 @@ def test_cuda_faults_name_expression_place_and_text(tmp_path: Path) -> None:
     ran = subprocess.run([str(program)], capture_output=True, text=True, check=True, timeout=60)
     assert re.match(
         r"cudaErrorMemoryAllocation failed at .*program.cu:6: cudaErrorMemoryAllocation, out of.*\n"
-        r"cudaErrorInvalidValue failed at .*program.cu:8: cudaErrorInvalidValue, invalid argument$",
+        r"cudaErrorInvalidValue failed at .*program.cu:8: cudaErrorInvalidValue, invalid argument\n"
+        r"(cudaSuccess failed at .*program.cu:15: cudaErrorIllegalAddress, an illegal .*\n){2}$",
         ran.stdout,
     )
     assert re.match(r"dpiframe: cudaErrorInvalidValue failed at .*program.cu:3: ", ran.stderr)

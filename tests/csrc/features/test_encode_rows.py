@@ -148,3 +148,26 @@ def test_what_does_not_fit_is_refused() -> None:
         _core.bucket_rows(three, None, 0, codes[:0], np.zeros(0, np.int64), out)
     with pytest.raises(ValueError, match="offsets must rise"):
         _core.hashed_string_rows(np.array([0, 4, 2, 7]), np.zeros(7, np.uint8), None, 0, 5, out)
+
+
+def test_values_numbered_freely() -> None:
+    known, rows = ["b", "", "a"], np.array([7, 3, 0], np.int32)
+    index, out = _core.StringIndex(*strings(known), rows, 9, 8), np.empty(5, np.int32)
+
+    index.rows(*strings(["a", "b", "", "unseen", "a"]), None, out)
+    assert out.tolist() == [0, 7, 3, 8, 0]
+
+    without_empty = _core.StringIndex(*strings(["a"]), rows[:1], 9, 8)
+    without_empty.rows(*strings(["a", "", "b"]), (np.array([5], np.uint8), 0), out[:3])
+    assert out[:3].tolist() == [7, 9, 8]
+
+    integers = _core.Int64Index(np.array([5, -1, 0]), rows, 9, 8)
+    integers.rows(np.array([0, 5, 6]), (np.array([6], np.uint8), 0), out[:3])
+    assert out[:3].tolist() == [9, 7, 8]
+
+
+def test_every_known_value_needs_a_row() -> None:
+    with pytest.raises(ValueError, match="rows_of_values must be of 2 values, got 1"):
+        _core.StringIndex(*strings(["a", "b"]), np.zeros(1, np.int32))
+    with pytest.raises(ValueError, match="rows_of_values must be of 1 values, got 2"):
+        _core.Int64Index(np.array([1]), np.zeros(2, np.int32))

@@ -128,6 +128,6 @@ def test_a_file_that_loses_its_end_after_it_was_opened(tmp_path):
 
 
 def test_damaged_files_are_read_or_refused(tmp_path):
-    seen = outcomes_of("fuzz_column_pages.py", tmp_path)
+    seen = outcomes_of("fuzz_column_pages.py", tmp_path, 2000)
     for outcome in ("read", "refused"):
         assert seen[outcome] > seen["cases"] // 10, seen

@@ -6,7 +6,7 @@ from run_fuzz import outcomes_of
 
 
 def test_damaged_files_are_read_or_refused(tmp_path):
-    seen = outcomes_of("fuzz_parquet.py", tmp_path)
+    seen = outcomes_of("fuzz_parquet.py", tmp_path, 2000)
     # The damage is neither too small nor too large to test anything.
     for outcome in ("read", "not read: ValueError", "not opened: ValueError"):
         assert seen[outcome] > seen["cases"] // 100, seen

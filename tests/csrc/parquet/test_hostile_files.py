@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from parquet_by_hand import (
     I64,
@@ -24,6 +25,8 @@ from parquet_by_hand import (
     varint,
     write,
 )
+
+from dpiframe_core import _core
 
 BODY = plain("<i4", range(20))
 LARGE = 300 << 20  # bytes of zeros, of which zstd makes a few KB
@@ -89,6 +92,10 @@ BOMBS = {
     "data_of_rows": [v1(ZEROS, 20, codec="zstd")],
     "indices": [WORDS, v1(FIVES + ZEROS, 20, RLE_DICTIONARY, codec="zstd")],
     "dictionary": [dictionary(ZEROS, 20, codec="zstd"), v1(FIVES, 20, RLE_DICTIONARY)],
+    "large_dictionary": [
+        dictionary(ZEROS, LARGE // 4, codec="zstd"),
+        v1(FIVES, 20, RLE_DICTIONARY, codec="zstd"),
+    ],
     "claimed": [
         dictionary(b"", 1 << 28, codec="zstd", header={2: 1 << 30}),
         v1(FIVES, 20, RLE_DICTIONARY, codec="zstd"),
@@ -128,6 +135,35 @@ def test_a_dictionary_of_less_or_more_values_than_a_page_may_have(tmp_path, valu
     words = dictionary(BODY, 20, own={1: I64(values)})
     path = write(tmp_path / "f", [words, v1(FIVES, 20, RLE_DICTIONARY)], 20)
     assert f"a page of {values} values" in attempt(path, way)["told"]
+
+
+def test_many_pages_that_each_unpack_to_a_little_more_than_they_need(tmp_path):
+    """The columns are read a page at a time, the pages of a unit are unpacked together."""
+    pages = [v1(bytes(4 + 4096), 1, codec="zstd")] * 60_000
+    path = write(tmp_path / "f", pages, len(pages), codec="zstd")
+    assert attempt(path, "columns", rows=len(pages))["told"] == "read"
+    assert "pages that unpack to" in attempt(path, "pages", rows=len(pages))["told"]
+
+
+def test_many_pages_of_one_value(tmp_path):
+    """Their list may not take much more memory than they do."""
+    pages = [v1(bytes(4), 1)] * 1_100_000
+    path = write(tmp_path / "f", pages, len(pages))
+    assert attempt(path, "columns", rows=len(pages))["told"] == "read"
+    assert "pages in" in attempt(path, "pages", rows=len(pages))["told"]
+
+
+@pytest.mark.parametrize("way", ["columns", "pages"])
+def test_a_dictionary_may_have_some_values_too_many(tmp_path, way):
+    words = dictionary(bytes(4 * 60_000), 60_000)
+    path = write(tmp_path / "f", [words, v1(FIVES, 20, RLE_DICTIONARY)], 20)
+    assert attempt(path, way)["told"] == "read"
+
+
+def test_a_name_with_a_zero_byte_does_not_hide_what_is_wrong(tmp_path):
+    path = write(tmp_path / "f", [v1(BODY, 20, own={1: 19})], 20, element={4: "a\0b"})
+    with pytest.raises(ValueError, match=r"column a\\0b: cut off in a header"):
+        _core.ParquetFile(str(path)).read(["a\0b"], 0, 1, [np.empty(20, "i4")])
 
 
 def test_memory_of_a_large_page_is_given_back(tmp_path):

@@ -12,10 +12,10 @@ from cuda_cases import BOUNDS, PRECISIONS, cuda_options, logits, scaled_error
 
 from dpiframe_core import CTRModel, load_engine
 from dpiframe_core.engine.cuda.backend import CudaBackend
+from dpiframe_core.evaluation import auc
 from dpiframe_core.features import Encoder
 from dpiframe_core.lowering import DEVICE_PASSES, lower
 from pipeline.data.convert import ConvertOptions, convert
-from pipeline.evaluation.metrics import auc
 from pipeline.models.training import TrainOptions, train
 
 # data set -> label, how its features are trained

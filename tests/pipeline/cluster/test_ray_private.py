@@ -27,6 +27,7 @@ FUNCTIONS = {
     "ray._private.services:find_bootstrap_address": ["temp_dir"],
     "ray._private.utils:set_sigterm_handler": ["sigterm_handler"],
     "ray._private.worker:_maybe_modify_runtime_env": ["runtime_env"],
+    "ray._private.worker:disconnect": [],
     "ray._raylet:persist_port": ["dir", "node_id", "port_name", "port"],
     "ray.data:Dataset.map_batches_internal": ["self", "fn"],
 }
@@ -47,6 +48,8 @@ def test_functions_are_there_with_their_parameters(name: str) -> None:
 def test_the_other_names() -> None:
     assert isinstance(private("ray._private.node:Node.node_id"), property)
     assert inspect.isclass(private("ray._raylet:CoreWorker"))
+    assert callable(private("ray._raylet:CoreWorker.shutdown_driver"))
+    assert private("ray._private.worker:global_worker") is not None
     assert private("ray._private.ray_constants:ENABLE_RAY_CLUSTER") is True
     assert all(isinstance(private(f"ray._raylet:{name}"), str) for name in AGENT_PORTS)
     keywords = inspect.signature(private("ray.data:Dataset.map_batches_internal")).parameters
@@ -60,6 +63,37 @@ def test_they_stand_in_one_module() -> None:
         if re.search(r"(import|from) ray\._|ray\._raylet|map_batches_internal", path.read_text())
     ]
     assert found == ["ray_private.py"]
+
+
+SHUT_DOWN = """
+import threading, ray
+from pipeline.cluster.ray_cluster import quiet_start, start
+from pipeline.cluster.ray_private import shut_down
+
+with quiet_start():
+    start(1, store_bytes=256 << 20, workers=1, verbose=False)
+held = ray.put(1)
+binary, ended = held.binary(), threading.Event()
+
+def drop_references():
+    while not ended.is_set():
+        ray.ObjectRef(binary)
+
+thread = threading.Thread(target=drop_references)
+thread.start()
+shut_down()
+ended.set()
+thread.join()
+print("lives")
+"""
+
+
+@pytest.mark.slow
+def test_references_that_are_dropped_while_ray_ends_do_not_end_the_process() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SHUT_DOWN], cwd=ROOT, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (0, "lives\n"), done.stderr
 
 
 def absent(name: str) -> Any:

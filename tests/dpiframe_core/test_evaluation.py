@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipeline.evaluation.metrics import auc, logloss
+from dpiframe_core.evaluation import auc, logloss
 
 
 def test_auc_is_the_share_of_pairs_in_order():

@@ -1,0 +1,295 @@
+"""Any PyTorch module becomes a bundle that scores as the module does, or an error says why not."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+import dpiframe_core as dpi
+from dpiframe_core import ModelImportError
+from dpiframe_core.frontend.check import Expected
+
+ROWS, DIM, BATCH = (11, 19), 4, 7
+
+
+class TwoTables(nn.Module):
+    """Ids C1, C2 and a number I1, as a dictionary's entries or an argument each."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(5)
+        self.tables = nn.ModuleList(nn.Embedding(rows, DIM) for rows in ROWS)
+        self.deep = nn.Sequential(nn.Linear(2 * DIM + 1, 5), nn.ReLU(), nn.Linear(5, 1))
+        self.spare = nn.Linear(3, 3)
+
+    def forward(self, C1, C2, I1, label=None):  # noqa: N803
+        parts = [self.tables[0](C1), self.tables[1](C2), I1[:, None]]
+        return self.deep(torch.cat(parts, 1)).squeeze(1)
+
+
+class Of(nn.Module):
+    """What `made` returns of the logits of another model, on a dictionary of inputs."""
+
+    def __init__(self, made):
+        super().__init__()
+        self.inner, self.made = TwoTables(), made
+
+    def forward(self, inputs):
+        return self.made(self.inner(inputs["C1"], inputs["C2"], inputs["I1"]))
+
+
+def inputs():
+    generator = torch.Generator().manual_seed(1)
+    ids = [torch.randint(0, rows, (BATCH,), generator=generator) for rows in ROWS]
+    return {"C1": ids[0], "C2": ids[1], "I1": torch.randn(BATCH, generator=generator)}
+
+
+def engine_logits(bundle, given):
+    engine = dpi.load_engine(bundle, device="cpu")
+    return engine.logits(torch.stack([given["C1"], given["C2"]]).numpy(), given["I1"][None].numpy())
+
+
+def test_a_module_becomes_a_bundle(tmp_path):
+    module = TwoTables().train()
+    columns = {"C1": "site id", "C2": "device", "I1": "age"}
+    bundle = dpi.from_torch(module, inputs(), columns, path=tmp_path / "bundle")
+    assert [(f.name, f.rows, f.dim) for f in bundle.spec.fields] == [
+        ("site_id", 11, DIM),
+        ("device", 19, DIM),
+    ]
+    assert bundle.spec.dense == ("age",) and bundle.spec.columns == {"site_id": "site id"}
+    assert {p.name for p in bundle.path.iterdir()} == {
+        "MANIFEST.json",
+        "import.json",
+        "model.json",
+        "weights.safetensors",
+    }
+    with torch.no_grad():
+        expected = module(**inputs()).numpy()
+    assert np.allclose(engine_logits(bundle, inputs()), expected, rtol=1e-6, atol=1e-6)
+    assert module.training and module.deep.training  # as it was
+
+
+def test_the_report_says_what_was_done_and_how_far_logits_are(tmp_path):
+    report = dpi.from_torch(TwoTables(), inputs(), path=tmp_path / "bundle").report()
+    assert report["model"] == "TwoTables" and report["torch"] == torch.__version__
+    assert report["samples"] == {"count": 512, "are": "random"}
+    assert report["reference"] == "the module in float64"
+    assert report["unused_weights"] == ["spare.weight", "spare.bias"]
+    differences = report["differences"]
+    assert differences["interpreter, float64"]["largest"] < 1e-12
+    assert 0 < differences["CPU, fp32"]["largest"] < 1e-5
+    assert sum(report["modules"]["known"].values()) > 0
+    json.dumps(report)
+
+
+@pytest.mark.parametrize(
+    ("made", "output", "told", "sign"),
+    [
+        (torch.sigmoid, "auto", "whose final sigmoid was taken off", 1),
+        (lambda z: {"y_pred": torch.sigmoid(z)[:, None]}, "auto", "y_pred: a probability", 1),
+        (lambda z: z, "auto", "output: a logit", 1),
+        (lambda z: torch.sigmoid(z), "logit", "output: a logit", None),
+        (lambda z: torch.stack([-z, z], 1).div(2).softmax(1), "1", "without a final sigmoid", 1),
+        (lambda z: torch.stack([-z, z], 1).sigmoid(), 0, "final sigmoid was taken off", -1),
+        (lambda z: {"ctr": z.sigmoid(), "cvr": -z}, "cvr", "cvr: a logit", -1),
+        (lambda z: (z.sigmoid(), -z), 0, "0: a probability", 1),
+    ],
+    ids=range(8),
+)
+def test_outputs(tmp_path, made, output, told, sign):
+    module = Of(made).eval()
+    bundle = dpi.from_torch(module, inputs(), output=output, path=tmp_path / "bundle")
+    assert told in bundle.report()["output"]
+    with torch.no_grad():
+        logits = module.inner(**inputs())
+    expected = logits.sigmoid() if sign is None else sign * logits
+    # A logit of a float32 probability has the probability's rounding.
+    assert np.allclose(engine_logits(bundle, inputs()), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("made", "output", "told"),
+    [
+        (lambda z: (z, -z), "auto", r"returns 2 outputs \(0: 0, 1: 1\): choose"),
+        (lambda z: {"a": z, "b": -z}, "c", "output 'c' is none of the model's"),
+        (lambda z: torch.stack([-z, z], 1), "auto", "has 2 numbers a sample: choose one"),
+        (lambda z: torch.stack([-z, z], 1), "2", "output '2' is none of the model's"),
+        (lambda z: z - z.mean(), "auto", "mean.*batch"),
+    ],
+    ids=range(5),
+)
+def test_outputs_that_are_not_clear_are_refused(made, output, told):
+    with pytest.raises(ModelImportError, match=told):
+        dpi.from_torch(Of(made), inputs(), output=output)
+
+
+class OneMatrix(nn.Module):
+    """Ids and numbers in one matrix of floats, with DeepCTR-Torch's index of its columns."""
+
+    def __init__(self):
+        super().__init__()
+        self.feature_index = {"user": (0, 1), "hist": (1, 4), "age": (4, 5)}
+        self.user, self.item = nn.Embedding(11, DIM), nn.Embedding(19, DIM, padding_idx=0)
+        self.out = nn.Linear(2 * DIM + 1, 1)
+
+    def forward(self, X):  # noqa: N803
+        ids = X.long()
+        hist = self.item(ids[:, 1:4]).sum(1)
+        return self.out(torch.cat([self.user(ids[:, 0]), hist, X[:, 4:]], 1))
+
+
+def test_a_matrix_is_read_by_the_model_s_own_index():
+    found = dpi.from_torch(OneMatrix(), torch.zeros(3, 5))
+    assert [f.name for f in found.spec.fields] == ["user", "hist_0", "hist_1", "hist_2"]
+    assert found.spec.lists[0].name == "hist" and found.spec.dense == ("age",)
+
+
+def test_labels_add_the_quality_of_both():
+    labels = np.arange(BATCH) % 2
+    report = dpi.from_torch(TwoTables(), inputs(), samples=inputs(), labels=labels).report
+    assert report["samples"] == {"count": BATCH, "are": "given"}
+    ours, theirs = report["quality"]["the engine"], report["quality"]["the module"]
+    assert ours["auc"] == theirs["auc"] and ours["logloss"] == pytest.approx(theirs["logloss"])
+
+
+def _changed(change):
+    module = TwoTables()
+    with torch.no_grad():
+        change(module)
+    return module
+
+
+def _to_sparse(module):
+    module.spare.weight = nn.Parameter(module.spare.weight.to_sparse())
+
+
+def test_weights_that_are_tied_widened_or_rounded_are_told():
+    def change(module):
+        module.tables[1].weight = nn.Parameter(module.tables[1].weight.double() / 3)
+        module.tables[1].double()
+
+    class Mixed(TwoTables):
+        def forward(self, C1, C2, I1):  # noqa: N803
+            parts = [self.tables[0](C1).float(), self.tables[1](C2).float(), I1[:, None]]
+            return self.deep(torch.cat(parts, 1))
+
+    module = Mixed()
+    module.tables[0].bfloat16()
+    module.tables[1].double()
+    report = dpi.from_torch(module, inputs()).report
+    assert report["widened_to_float32"] == ["tables.0.weight"]
+    assert report["rounded_to_float32"] == ["tables.1.weight"]
+    tied = TwoTables()
+    tied.tables[1] = tied.tables[0]
+    given = {**inputs(), "C2": inputs()["C1"]}
+    found = dpi.from_torch(tied, given)
+    assert found.report["tied_weights"] == [["tables.0.weight", "tables.1.weight"]]
+    assert len({f.table for f in found.spec.fields}) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda m: m.deep[0].bias[2].fill_(torch.nan), "weight deep.0.bias .* holds 1 numbers"),
+        (lambda m: m.tables[1].weight.fill_(torch.inf), "weight tables.1.weight .* not finite"),
+        (_to_sparse, "weight spare.weight is sparse"),
+    ],
+    ids=["nan", "inf", "sparse"],
+)
+def test_weights_that_cannot_be_are_named(change, told):
+    with pytest.raises(ModelImportError, match=told):
+        dpi.from_torch(_changed(change), inputs())
+
+
+def test_what_a_weight_that_is_not_used_holds_does_not_matter():
+    dpi.from_torch(_changed(lambda m: m.spare.weight.fill_(torch.nan)), inputs())
+
+
+@pytest.mark.parametrize(
+    ("samples", "told"),
+    [
+        ({"C1": torch.zeros(3, dtype=torch.long)}, "samples must be tensors of one batch"),
+        ({**inputs(), "C1": torch.full((BATCH,), 11)}, "cannot score the samples"),
+        ({**inputs(), "I1": torch.zeros(BATCH, 2)}, "input I1 must have sizes"),
+    ],
+    ids=["missing", "bad id", "shape"],
+)
+def test_samples_that_do_not_fit_are_named(samples, told):
+    with pytest.raises(ModelImportError, match=told):
+        dpi.from_torch(TwoTables(), inputs(), samples=samples)
+
+
+def test_another_score_is_refused():
+    recorded = Expected.of_logits(TwoTables()(**inputs()).detach().numpy() + 1e-3)
+    with pytest.raises(ModelImportError, match=r"differs from the model by .* sample "):
+        dpi.from_torch(TwoTables(), inputs(), samples=inputs(), recorded=recorded)
+    dpi.from_torch(TwoTables(), inputs(), samples=inputs(), recorded=recorded, tolerance=1e-2)
+
+
+class Inverse(nn.Module):
+    def forward(self, x):
+        return torch.linalg.inv(x.reshape(-1, 2, 2)).reshape(-1, 4)
+
+
+@pytest.mark.parametrize("archived", [False, True])
+def test_an_operation_that_has_no_form_is_told_with_its_place(tmp_path, archived):
+    module, example = nn.Sequential(Inverse(), nn.Linear(4, 1)).eval(), torch.randn(3, 4)
+    if archived:
+        sizes = {0: torch.export.Dim("batch")}
+        program = torch.export.export(module, (example,), dynamic_shapes=(sizes,))
+        torch.export.save(program, tmp_path / "model.pt2")
+        module = dpi.read_archive(tmp_path / "model.pt2")
+    told = r"aten.linalg_inv_ex in 0 \(.*test_importing.py.*\): no form of the engine"
+    with pytest.raises(ModelImportError, match=told):
+        dpi.from_torch(module, example, ["a", "b", "c", "d"])
+
+
+def test_a_failed_import_leaves_no_bundle(tmp_path):
+    with pytest.raises(ModelImportError):
+        dpi.from_torch(Of(lambda z: (z, z)), inputs(), path=tmp_path / "bundle")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture(scope="module")
+def exports(shared_exports, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("exports")
+    with tarfile.open(shared_exports / "exports.tar.xz") as archive:
+        archive.extractall(folder, filter="data")
+    return sorted(folder.rglob("*.pt2"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_models_of_other_libraries_give_their_probabilities(exports):
+    """By the probabilities that the libraries themselves gave, in float64."""
+    assert len(exports) >= 34
+    for file in exports:
+        stored = load_file(file.with_suffix(".safetensors"))
+        probabilities = stored.pop("probability").reshape(-1).numpy()
+        given = {name.removeprefix("input/"): tensor for name, tensor in stored.items()}
+        archived = dpi.read_archive(file)
+        if len(archived.inputs) == 1:
+            given = {archived.inputs[0].name: next(iter(given.values()))}
+        samples = {
+            each.name: given.get(each.name, torch.zeros(len(probabilities)))  # such as a label
+            for each in archived.inputs
+        }
+        about = json.loads(file.with_suffix(".json").read_text())
+        tolerance = 1e-5
+        if about.get("reference") == "float32":  # what the library computed in
+            probabilities, tolerance = probabilities.astype(np.float32), 3e-5
+        report = dpi.from_torch(
+            archived,
+            columns=about.get("columns"),
+            samples=samples,
+            recorded=Expected.of_probabilities(probabilities),
+            tolerance=tolerance,
+        ).report
+        assert report["differences"]["CPU, fp32"]["largest"] < 1e-5, file.name

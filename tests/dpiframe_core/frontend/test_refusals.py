@@ -1,0 +1,99 @@
+"""Models that have no scores of their own per sample, or that no form is known of: the error says
+which operation, in which module, at which line, and what to do."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from imported_models import Imported
+from torch import nn
+
+from dpiframe_core.errors import ModelImportError
+from dpiframe_core.frontend.capture import traced
+
+IDS = torch.arange(10).reshape(5, 2) % 3
+DENSE = torch.rand(5, 3)
+
+
+class Refused(nn.Module):
+    """A table, a linear layer, and what `body` does of ids [B, 2] and dense features [B, 3]."""
+
+    def __init__(self, body) -> None:
+        super().__init__()
+        self.body, self.table = body, nn.Embedding(3, 4, max_norm=None)
+        self.big, self.linear = nn.Embedding(400_000, 4), nn.Linear(3, 1)
+        self.bag = nn.EmbeddingBag(3, 4)
+
+    def forward(self, x, d):
+        return self.body(self, x, d)
+
+
+def _control(m, x, d):
+    return m.linear(d) if d.sum() > 0 else -m.linear(d)
+
+
+CASES = {
+    "a score that depends on neighbours": (
+        lambda m, x, d: m.linear(d).softmax(0), ("_softmax", "samples of a batch")),
+    "statistics of the batch": (
+        lambda m, x, d: m.linear(d) - d.mean(), ("mean", "samples of a batch")),
+    "in-batch negatives": (
+        lambda m, x, d: (m.table(x[:, 0]) @ m.table(x[:, 1]).T).sum(1), ("mm", "samples")),
+    "sorted samples": (lambda m, x, d: m.linear(d).sort(0)[0], ("sort", "samples of a batch")),
+    "the first sample": (lambda m, x, d: m.linear(d) + d[0, 0], ("select", "place in the batch")),
+    "the place in the batch": (
+        lambda m, x, d: m.linear(d)[:, 0] + torch.arange(d.shape[0]),
+        ("add", "place in the batch")),
+    "the size of the batch": (
+        lambda m, x, d: m.linear(d) / d.shape[0], ("div", "size of the batch")),
+    "samples moved": (lambda m, x, d: m.linear(d.flip(0)), ("flip", "place in the batch")),
+    "random numbers": (
+        lambda m, x, d: m.linear(d + torch.rand_like(d)), ("rand", "random numbers")),
+    "ids of two columns in a large table": (
+        lambda m, x, d: m.big(x[:, 0] * 3 + x[:, 1]).sum(1), ("embedding", "column of the input")),
+    "hashes above 2^53": (
+        lambda m, x, d: m.table(x * 0x9E3779B97F4A7C15 // 3 % 3).sum((1, 2)),
+        ("embedding", "2^53")),
+    "mixed bits": (lambda m, x, d: m.table((x ^ 5) % 3).sum((1, 2)), ("bitwise_xor", "bits")),
+    "rows of a length that offsets decide": (
+        lambda m, x, d: m.bag(x[:, 0], x[:, 1]).sum(1), ("_embedding_bag", "padded")),
+    "places that depend on the data": (
+        lambda m, x, d: m.linear(d) + m.table(x[:, 0])[:, x[0]].sum(1, True),
+        ("select", "batch")),
+    "a determinant": (
+        lambda m, x, d: torch.linalg.det(d.unsqueeze(2) * d.unsqueeze(1)), ("det", "rewrite")),
+    "complex misuse": (
+        lambda m, x, d: torch.fft.fft(d).exp().real.sum(1), ("exp", "real numbers")),
+    "a median": (lambda m, x, d: d.median(1)[0], ("median", "topk")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_says_what_and_where(name):
+    body, words = CASES[name]
+    with pytest.raises(ModelImportError) as error:
+        Imported(traced(Refused(body), (IDS, DENSE)))
+    text = str(error.value)
+    assert all(word in text for word in words), text
+    assert "test_refusals.py" in text, text
+
+
+def test_control_flow_that_depends_on_the_data():
+    with pytest.raises(ModelImportError, match=r"torch\.where"):
+        traced(Refused(_control), (IDS, DENSE))
+
+
+def test_a_batch_that_is_fixed():
+    with pytest.raises(ModelImportError, match=r"batch is fixed.*x\.shape\[0\]"):
+        traced(Refused(lambda m, x, d: m.linear(d.view(5, 3))), (IDS, DENSE))
+
+
+def test_batch_norm_without_statistics():
+    model = nn.Sequential(nn.Linear(3, 1), nn.BatchNorm1d(1, track_running_stats=False))
+    with pytest.raises(ModelImportError, match=r"batch_norm.* in 1 .*call eval\(\)"):
+        Imported(traced(model, DENSE))
+
+
+def test_inputs_of_two_batches():
+    with pytest.raises(ModelImportError, match="one batch"):
+        traced(Refused(_control), (IDS, DENSE[:3]))
