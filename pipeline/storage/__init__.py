@@ -1,0 +1,1 @@
+"""Where data lie: addresses, and object stores behind them."""
