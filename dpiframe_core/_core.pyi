@@ -167,11 +167,28 @@ class ParquetFile:
     """
 
     def __init__(self, path: str) -> None: ...
+    @staticmethod
+    def of_end(size: int, end: NDArray[np.uint8]) -> ParquetFile:
+        """A file of `size` bytes by its last ones, which hold the footer; it reads no columns."""
+    def over(
+        self, memory: NDArray[np.uint8], ranges: Sequence[tuple[int, int, int]]
+    ) -> ParquetFile:
+        """The same file with bytes that were fetched: columns are decoded where they lie.
+
+        A range is its first byte in the file, its first byte in memory, its number of bytes; 64
+        more bytes of memory follow each. ValueError: ranges share bytes, or do not fit.
+        """
+    def chunk_ranges(self, names: Sequence[str], first: int, stop: int) -> list[tuple[int, int]]:
+        """First byte and number of bytes of the chunks of these columns in row groups [first, stop)
+
+        Nested columns too; those of a row group as they lie in the file. ValueError: no such
+        column, or chunks outside of the file, or that share bytes.
+        """
     @property
     def size(self) -> int: ...
     @property
     def mtime_ns(self) -> int:
-        """Time of the last modification when it was opened."""
+        """Time of the last modification when it was opened; 0 for one by its end."""
     @property
     def footer(self) -> bytes:
         """The footer as it is in the file (Thrift)."""

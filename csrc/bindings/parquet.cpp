@@ -57,6 +57,28 @@ void read_columns(const File& file, const std::vector<std::string>& names, std::
   file.read(targets, first, stop);
 }
 
+File file_of_end(std::int64_t size, const py::array& end) {
+  const auto bytes = contiguous_argument<std::uint8_t>(end, "end", 1);
+  return {size, Bytes(bytes.data(), static_cast<std::size_t>(bytes.size()))};
+}
+
+using Ranges = std::vector<std::tuple<std::int64_t, std::int64_t, std::int64_t>>;
+
+File file_over(const File& file, const py::array& memory, const Ranges& ranges) {
+  const auto bytes = contiguous_argument<std::uint8_t>(memory, "memory", 1);
+  std::vector<parquet::KnownRange> known;
+  for (const auto& [begin, at, size] : ranges) known.push_back({begin, at, size});
+  return file.over({bytes.data(), static_cast<std::size_t>(bytes.size())}, std::move(known));
+}
+
+std::vector<std::pair<std::int64_t, std::int64_t>> chunk_ranges(
+    const File& file, const std::vector<std::string>& names, std::size_t first, std::size_t stop) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> found;
+  for (const parquet::FileRange& range : file.chunk_ranges(names, first, stop))
+    found.emplace_back(range.begin, range.bytes);
+  return found;
+}
+
 py::bytes bytes_of(const std::vector<std::uint8_t>& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
@@ -117,6 +139,9 @@ void bind_parquet(py::module_& module) {
   py::class_<File>(module, "ParquetFile")
       .def(py::init<const std::string&>(), py::arg("path"),
            py::call_guard<py::gil_scoped_release>())
+      .def_static("of_end", &file_of_end, py::arg("size"), py::arg("end"))
+      .def("over", &file_over, py::arg("memory"), py::arg("ranges"), py::keep_alive<0, 2>())
+      .def("chunk_ranges", &chunk_ranges, py::arg("names"), py::arg("first"), py::arg("stop"))
       .def_property_readonly("size", [](const File& file) { return file.bytes().size(); })
       .def_property_readonly("mtime_ns", [](const File& file) { return file.bytes().mtime_ns(); })
       .def_property_readonly("footer", [](const File& f) { return bytes_of(f.footer().bytes); })

@@ -21,8 +21,12 @@ Footer read_footer(const FileBytes& file) {
   DPIF_CHECK(file.size() > 0, "the file is empty (0 bytes)");
   DPIF_CHECK(file.size() >= kTail + 4, file.size(), " bytes are too few for a parquet file");
   std::array<std::uint8_t, 4> head;
-  file.read(0, head);
+  if (file.knows(0, std::ssize(head)))
+    file.read(0, head);
+  else
+    std::ranges::copy(kMagic, head.begin());  // of a file of which the end alone was fetched
   std::vector<std::uint8_t> end(std::min(file.size(), kFooterGuess));
+  if (!file.knows(file.size() - std::ssize(end), std::ssize(end))) end.resize(kTail);
   file.read(file.size() - std::ssize(end), end);
   const std::uint8_t* tail = end.data() + end.size() - kTail;
   const auto is = [](std::string_view magic, const std::uint8_t* bytes) {
@@ -47,6 +51,14 @@ Footer read_footer(const FileBytes& file) {
     DPIF_CHECK(false, "its footer cannot be read: ", error.what());
     throw;
   }
+}
+
+Footer read_end(std::int64_t size, std::span<const std::uint8_t> end) {
+  const std::int64_t some = std::min(size, std::ssize(end));
+  std::vector<std::uint8_t> padded(end.begin(), end.end());
+  padded.resize(padded.size() + kPagePadding);
+  const KnownBytes bytes(size, padded, {{size - some, std::ssize(end) - some, some}});
+  return read_footer(bytes);
 }
 
 // A chunk and where its numbers go.
@@ -99,6 +111,11 @@ void read_group(const FileBytes& file, std::vector<ChunkTarget> chunks, std::int
   for (auto next = chunks.begin(); next != chunks.end();) {
     const auto first = next;
     const std::int64_t begin = first->chunk->begin;
+    if (const std::uint8_t* found = file.find(begin, first->chunk->bytes)) {
+      decode_all(readers, {found, static_cast<std::size_t>(first->chunk->bytes)}, begin,
+                 {first, ++next}, rows);
+      continue;
+    }
     std::int64_t end = begin;
     for (; next != chunks.end(); ++next) {
       const ColumnChunk& chunk = *next->chunk;
@@ -114,41 +131,92 @@ void read_group(const FileBytes& file, std::vector<ChunkTarget> chunks, std::int
   }
 }
 
+// Those of a damaged footer may ask for many times the bytes of the file.
+void check_apart(std::vector<FileRange> ranges) {
+  std::ranges::sort(ranges, {}, &FileRange::begin);
+  for (std::size_t i = 1; i < ranges.size(); ++i)
+    DPIF_CHECK(ranges[i].begin - ranges[i - 1].begin >= ranges[i - 1].bytes,
+               "two column chunks share the byte at ", ranges[i].begin);
+}
+
 }  // namespace
 
 int bytes_of(PhysicalType type) {
   return type == PhysicalType::kInt32 || type == PhysicalType::kFloat ? 4 : 8;
 }
 
-File::File(const std::string& path) : bytes_(path), footer_(read_footer(bytes_)) {}
+File::File(std::shared_ptr<const FileBytes> bytes, std::shared_ptr<const Footer> footer)
+    : bytes_(std::move(bytes)), footer_(std::move(footer)) {}
+
+File::File(const std::string& path)
+    : bytes_(std::make_shared<OpenFile>(path)),
+      footer_(std::make_shared<Footer>(read_footer(*bytes_))) {}
+
+File::File(std::int64_t size, std::span<const std::uint8_t> end)
+    : bytes_(std::make_shared<KnownBytes>(size, Bytes(), std::vector<KnownRange>())),
+      footer_(std::make_shared<Footer>(read_end(size, end))) {}
+
+File File::over(std::span<const std::uint8_t> memory, std::vector<KnownRange> ranges) const {
+  return {std::make_shared<KnownBytes>(bytes_->size(), memory, std::move(ranges)), footer_};
+}
 
 std::vector<std::int64_t> File::group_rows() const {
   std::vector<std::int64_t> rows;
-  for (const RowGroup& group : footer_.groups) rows.push_back(group.rows);
+  for (const RowGroup& group : footer_->groups) rows.push_back(group.rows);
   return rows;
 }
 
 std::int64_t File::rows(std::size_t first, std::size_t stop) const {
-  DPIF_CHECK(first <= stop && stop <= footer_.groups.size(), "row groups ", first, " to ", stop,
-             " of a file with ", footer_.groups.size());
+  DPIF_CHECK(first <= stop && stop <= footer_->groups.size(), "row groups ", first, " to ", stop,
+             " of a file with ", footer_->groups.size());
   std::int64_t rows = 0;
-  for (std::size_t g = first; g < stop; ++g) rows += footer_.groups[g].rows;
+  for (std::size_t g = first; g < stop; ++g) rows += footer_->groups[g].rows;
   return rows;
 }
 
 std::optional<PhysicalType> File::readable(std::string_view name, std::size_t first,
                                            std::size_t stop) const {
   (void)rows(first, stop);
-  const auto found = footer_.columns.find(name);
-  if (found == footer_.columns.end() || !found->second.plain) return {};
+  const auto found = footer_->columns.find(name);
+  if (found == footer_->columns.end() || !found->second.plain) return {};
   const Column& column = found->second;
   for (std::size_t g = first; g < stop; ++g) {
-    const std::int64_t rows = footer_.groups[g].rows;
-    const ColumnChunk& chunk = footer_.groups[g].chunks[column.leaf];
+    const std::int64_t rows = footer_->groups[g].rows;
+    const ColumnChunk& chunk = footer_->groups[g].chunks[column.leaf];
     if (chunk.type != column.type || chunk.values != rows || (rows > 0 && !chunk.readable))
       return {};
   }
   return column.type;
+}
+
+std::vector<FileRange> File::chunk_ranges(const std::vector<std::string>& names, std::size_t first,
+                                          std::size_t stop) const {
+  (void)rows(first, stop);
+  std::vector<std::size_t> begins;  // first leaf of each column
+  for (const auto& [name, column] : footer_->columns) begins.push_back(column.leaf);
+  std::ranges::sort(begins);
+  std::vector<FileRange> found;
+  for (std::size_t g = first; g < stop; ++g) {
+    const std::vector<ColumnChunk>& chunks = footer_->groups[g].chunks;
+    const std::ptrdiff_t begin = std::ssize(found);
+    for (const std::string& name : names) {
+      const auto column = footer_->columns.find(name);
+      DPIF_CHECK(column != footer_->columns.end(), "there is no column ", name);
+      const std::size_t leaf = column->second.leaf;
+      const auto after = std::ranges::upper_bound(begins, leaf);
+      const std::size_t end = after == begins.end() ? chunks.size() : *after;
+      for (std::size_t i = leaf; i < end; ++i) {
+        DPIF_CHECK(chunks[i].begin >= 0 && chunks[i].bytes >= 0 &&
+                       chunks[i].begin <= bytes_->size() &&
+                       chunks[i].bytes <= bytes_->size() - chunks[i].begin,
+                   "row group ", g, ", column ", name, ": it lies outside of the file");
+        found.push_back({chunks[i].begin, chunks[i].bytes});
+      }
+    }
+    std::ranges::sort(found.begin() + begin, found.end(), {}, &FileRange::begin);
+  }
+  check_apart(found);
+  return found;
 }
 
 void File::read(const std::vector<Target>& targets, std::size_t first, std::size_t stop) const {
@@ -159,15 +227,15 @@ void File::read(const std::vector<Target>& targets, std::size_t first, std::size
   }
   std::int64_t row = 0;
   for (std::size_t g = first; g < stop; ++g) {
-    const RowGroup& group = footer_.groups[g];
+    const RowGroup& group = footer_->groups[g];
     std::vector<ChunkTarget> chunks;
     for (const Target& target : targets) {
-      const Column& column = footer_.columns.find(target.name)->second;
+      const Column& column = footer_->columns.find(target.name)->second;
       void* out = static_cast<char*>(target.out) + row * target.number_bytes;
       chunks.push_back({&group.chunks[column.leaf], &target, column.optional, out});
     }
     try {
-      if (group.rows > 0) read_group(bytes_, std::move(chunks), group.rows);
+      if (group.rows > 0) read_group(*bytes_, std::move(chunks), group.rows);
     } catch (const std::invalid_argument& error) {
       DPIF_CHECK(false, "row group ", g, ", ", error.what());
     }

@@ -25,11 +25,13 @@ from pipeline.config.types import (
     Column,
     Flag,
     LocalPath,
+    Location,
     Paths,
     Whole,
 )
 from pipeline.errors import ConfigError
 from pipeline.redaction import redacted, redacted_data
+from pipeline.storage.address import check_address, is_remote
 
 SCORE_COLUMN = "score"
 # Keys whose override is taken as it stands, unless it begins as a YAML list or a quoted text does.
@@ -39,15 +41,17 @@ _YAML_TEXT = ("[", "'", '"', "")
 
 class JobConfig(BaseModel):
     """One scoring job. Paths are relative to the directory in which the command runs, not to the
-    configuration's; `~` is the home folder.
+    configuration's; `~` is the home folder; `s3://bucket/key` is an address in an object store.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", coerce_numbers_to_str=True)
 
-    bundle: LocalPath = Field(description="folder of the model bundle")
+    bundle: Location = Field(
+        description="folder of the model bundle, or its address in an object store"
+    )
     input: Paths = Field(
-        description="parquet file, folder (searched in depth) or glob, or a list of these; "
-        "a file that is listed twice is scored twice"
+        description="parquet file, folder (searched in depth) or glob, or a list of these; paths, "
+        "or addresses in object stores; a file that is listed twice is scored twice"
     )
     output: LocalPath = Field(description="folder for the scores; one job at a time writes it")
     form: Literal["auto", "raw", "encoded"] = Field(
@@ -206,6 +210,8 @@ def resolved_yaml(config: JobConfig) -> str:
 
 def _absolute(path: str) -> str:
     """Make a path absolute; symbolic links in it stay, as they may be moved on purpose."""
+    if is_remote(path):
+        return check_address(path)
     return str(Path(path).expanduser().absolute())
 
 

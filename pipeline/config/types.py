@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
 
+from pipeline.storage.address import check_address, is_remote
+
 
 @dataclass(frozen=True)
 class Between:
@@ -71,17 +73,31 @@ def _local_path(value: str) -> str:
     return value
 
 
+def _location(value: str) -> str:
+    if not is_remote(value):
+        return _local_path(value)
+    try:
+        return check_address(value)
+    except ValueError as error:
+        text = str(error)
+        if text.startswith("must be a path"):
+            text += "; mount another store (or copy from it) and give the mounted path"
+        raise ValueError(text) from None
+
+
 def _text_or_list(value: object) -> object:
-    """A list of paths is as good as one; anything else is refused in one sentence."""
+    """A list of locations is as good as one; anything else is refused in one sentence."""
     items: list[object] = value if isinstance(value, list) else [value]
     paths = [item for item in items if isinstance(item, str)]
     if not paths or len(paths) < len(items):
-        raise ValueError(f"must be a path or a list of paths, got {value!r}")
+        raise ValueError(f"must be a path or address, or a list of these, got {value!r}")
     for path in paths:
-        _local_path(path)
+        _location(path)
     return value
 
 
+# A path, or an address of an object store.
+Location = Annotated[str, AfterValidator(_location)]
 LocalPath = Annotated[str, AfterValidator(_local_path)]
 Column = Annotated[str, AfterValidator(_column_name)]
 Whole = Annotated[int, Field(strict=True), BeforeValidator(_whole)]

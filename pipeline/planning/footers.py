@@ -5,19 +5,24 @@ Our own reader reads them: whatever their bytes are, it reads or refuses them.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from threading import Thread
 from typing import Literal, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpiframe_core import _core
+from pipeline.storage.address import is_remote
+from pipeline.storage.objects import read_footer
 
-THREADS = 32
+THREADS, REMOTE_THREADS = 32, 64
 _WAIT_S = 1.0  # for threads to end
 
 # What a column's values must lie in (both ends included); None: only nulls are looked for.
@@ -39,10 +44,13 @@ class StatisticsProblem(NamedTuple):
 
 
 class Footer(NamedTuple):
-    """The facts; `schema` is shared between files that have the same one."""
+    """The facts; `schema` is shared between files that have the same one; `etag` names the version
+    of an object, and is empty for a file.
+    """
 
     size: int
     mtime_ns: int
+    etag: str
     sha256: str
     row_group_rows: tuple[int, ...]
     schema: pa.Schema
@@ -54,6 +62,7 @@ class Unreadable(NamedTuple):
 
     reason: str
     corrupt: bool  # readable, but not parquet
+    unreachable: bool = False  # in a store that did not answer; it may later
 
 
 class Footers(NamedTuple):
@@ -76,10 +85,7 @@ class FooterReader:
 
     def read(self, path: str) -> Footer:
         """Read one footer. Raises CorruptFileError, or OSError when the file cannot be read."""
-        try:
-            file = _core.ParquetFile(path)
-        except ValueError as error:
-            raise CorruptFileError(str(error)) from None
+        file, mtime_ns, etag = _open(path)
         try:
             schema, limits = self._schema(file.empty())
             problems = file.statistics_problems(limits)
@@ -87,7 +93,8 @@ class FooterReader:
             raise CorruptFileError(f"its footer cannot be read: {_first_line(error)}") from None
         return Footer(
             size=file.size,
-            mtime_ns=file.mtime_ns,
+            mtime_ns=mtime_ns,
+            etag=etag,
             sha256=hashlib.sha256(file.footer).hexdigest(),
             row_group_rows=tuple(file.group_rows),
             schema=schema,
@@ -114,6 +121,31 @@ class FooterReader:
         return self._known.setdefault(empty, (schema, limits))
 
 
+def rows_of_version(path: str, size: int, mtime_ns: int, etag: str) -> int | None:
+    """Rows of a file if it is of this size and version (`etag` where there is one) still, else
+    None. OSError, CorruptFileError.
+    """
+    if not etag:
+        found = Path(path).stat()
+        if (found.st_size, found.st_mtime_ns) != (size, mtime_ns):
+            return None
+    file, _, now = _open(path)
+    return sum(file.group_rows) if (file.size, now) == (size, etag) else None
+
+
+def _open(path: str) -> tuple[_core.ParquetFile, int, str]:
+    """A file by its footer, its modification time and etag. CorruptFileError, OSError."""
+    try:
+        if not is_remote(path):
+            file = _core.ParquetFile(path)
+            return file, file.mtime_ns, ""
+        info, end = read_footer(path)
+        file = _core.ParquetFile.of_end(info.size, np.frombuffer(end, np.uint8))
+    except ValueError as error:
+        raise CorruptFileError(str(error)) from None
+    return file, info.modified_ns, info.etag
+
+
 def read_footers(paths: Sequence[str], limits: Limits) -> Footers:
     """The footer of each of the paths (all different), or why it has none.
 
@@ -135,7 +167,8 @@ def read_footers(paths: Sequence[str], limits: Limits) -> Footers:
                 faults.append(fault)
                 waiting.clear()
 
-    threads = [Thread(target=work, daemon=True) for _ in range(min(THREADS, len(paths)))]
+    most = REMOTE_THREADS if any(map(is_remote, paths)) else THREADS
+    threads = [Thread(target=work, daemon=True) for _ in range(min(most, len(paths)))]
     for thread in threads:
         thread.start()
     try:
@@ -157,7 +190,8 @@ def _read_into(footers: Footers, reader: FooterReader, path: str) -> None:
     except CorruptFileError as error:
         footers.bad[path] = Unreadable(str(error), corrupt=True)
     except OSError as error:
-        footers.bad[path] = Unreadable(error.strerror or str(error), corrupt=False)
+        unreachable = is_remote(path) and error.errno == errno.EIO
+        footers.bad[path] = Unreadable(error.strerror or str(error), False, unreachable)
     except MemoryError:
         footers.bad[path] = Unreadable("too little memory to read its footer", corrupt=False)
 

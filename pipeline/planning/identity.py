@@ -41,7 +41,8 @@ IDENTITY_KEYS = (
 def job_identity(files: Sequence[InputFile], bundle_digest: str, config: JobConfig) -> str:
     """Hex sha256 over the input files, the bundle and the keys of `config` that count.
 
-    A file counts with path, size, modification time and footer (which fixes its row groups).
+    A file counts with path, size, modification time (an object: etag) and footer (which fixes its
+    row groups).
     """
     hasher = hashlib.sha256()
     head = {
@@ -53,7 +54,7 @@ def job_identity(files: Sequence[InputFile], bundle_digest: str, config: JobConf
     }
     hasher.update(_canonical(head))
     for file in files:
-        facts = [file.path, file.size, file.mtime_ns, file.footer_sha256]
+        facts = [file.path, file.size, file.etag or file.mtime_ns, file.footer_sha256]
         hasher.update(_canonical(facts))
     return hasher.hexdigest()
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 from pipeline.config.job import JobConfig
-from pipeline.errors import ConfigError, ContractError
+from pipeline.errors import ConfigError, ContractError, ResumableError
 from pipeline.planning.footers import (
     Footer,
     Limits,
@@ -19,18 +19,23 @@ from pipeline.planning.footers import (
     read_footers,
 )
 from pipeline.planning.problems import ProblemList
+from pipeline.planning.remote_inputs import list_objects
+from pipeline.storage.address import is_remote
 
 _MAGIC_CHARACTERS = frozenset("*?[")
 
 
 class InputFile(BaseModel):
-    """One parquet file as its footer describes it. Times in nanoseconds, sizes in bytes."""
+    """One parquet file as its footer describes it. Times in nanoseconds, sizes in bytes; `etag`
+    names the version of an object, and is empty for a file.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     path: str
     size: int
     mtime_ns: int
+    etag: str = ""
     footer_sha256: str
     rows: int
     row_group_rows: tuple[int, ...]
@@ -72,13 +77,16 @@ def scan_inputs(config: JobConfig, limits: Limits | None = None) -> InputScan:
     """Find the input and read every footer once; `limits`: see `FooterReader`.
 
     Raises ConfigError when a path or pattern finds nothing; ContractError naming the files that
-    cannot be read, or are corrupt under the policy `fail`.
+    cannot be read, or are corrupt under the policy `fail`; ResumableError when a store is out of
+    reach.
     """
     paths = list_inputs(config)
     footers = read_footers(list(dict.fromkeys(paths)), limits or {})
     bad = {path: footers.bad[path] for path in paths if path in footers.bad}
     quarantine = config.on_corrupt_file == "quarantine"
     refused = {path: file for path, file in bad.items() if not (file.corrupt and quarantine)}
+    if any(file.unreachable for file in refused.values()):
+        raise ResumableError(_unreachable(refused))
     if refused:
         raise ContractError(_refusal(refused))
     files = {path: _input_file(path, footer) for path, footer in footers.good.items()}
@@ -89,7 +97,7 @@ def scan_inputs(config: JobConfig, limits: Limits | None = None) -> InputScan:
 
 
 def list_inputs(config: JobConfig) -> list[str]:
-    """Absolute paths, links resolved, sorted.
+    """Absolute paths, links resolved, and addresses, sorted.
 
     An entry of the list gives a file once; a file that two entries give comes twice.
     """
@@ -97,7 +105,7 @@ def list_inputs(config: JobConfig) -> list[str]:
     found: list[str] = []
     for pattern in patterns:
         try:
-            found += _expand(pattern)
+            found += list_objects(pattern) if is_remote(pattern) else _expand(pattern)
         except OSError as error:
             raise ContractError(f"cannot look for input {pattern}: {error.strerror}") from None
         except ValueError as error:  # of a glob
@@ -114,6 +122,7 @@ def _input_file(path: str, footer: Footer) -> InputFile:
         path=path,
         size=footer.size,
         mtime_ns=footer.mtime_ns,
+        etag=footer.etag,
         footer_sha256=footer.sha256,
         rows=sum(footer.row_group_rows),
         row_group_rows=footer.row_group_rows,
@@ -130,6 +139,13 @@ def _refusal(refused: dict[str, Unreadable]) -> str:
     if any(file.corrupt for file in refused.values()):
         advice += ", or set on_corrupt_file to quarantine to leave corrupt files out"
     return f"{len(refused)} input file(s) cannot be read; {advice}:{problems}"
+
+
+def _unreachable(refused: dict[str, Unreadable]) -> str:
+    problems = ProblemList()
+    for path, file in refused.items():
+        problems.add(f"{path}: {file.reason}")
+    return f"{len(refused)} input file(s) are out of reach; run the command again:{problems}"
 
 
 def _expand(pattern: str) -> list[str]:

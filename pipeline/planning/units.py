@@ -17,8 +17,8 @@ from pipeline.planning.inputs import InputFile
 class Unit(BaseModel):
     """Row groups [first_row_group, stop_row_group) of one file.
 
-    `size` and `mtime_ns` are the file's when the job was planned, so that a changed file is
-    noticed; `first_row` is the unit's offset in the file, in rows.
+    `size`, `mtime_ns` and `etag` (of an object) are the file's when the job was planned, so that a
+    changed file is noticed; `first_row` is the unit's offset in the file, in rows.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -28,6 +28,7 @@ class Unit(BaseModel):
     path: str
     size: int
     mtime_ns: int
+    etag: str = ""
     first_row_group: int
     stop_row_group: int
     first_row: int
@@ -67,6 +68,7 @@ def cut_units(files: Sequence[InputFile], unit_rows: int, identity: str) -> list
                 path=file.path,
                 size=file.size,
                 mtime_ns=file.mtime_ns,
+                etag=file.etag,
                 first_row_group=first,
                 stop_row_group=stop,
                 first_row=first_row,

@@ -270,6 +270,7 @@ def finish_output(
                 path=file.path,
                 size=file.size,
                 mtime_ns=file.mtime_ns,
+                etag=file.etag,
                 rows=file.rows,
                 row_groups=file.row_groups,
             )

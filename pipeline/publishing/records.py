@@ -108,13 +108,14 @@ class IdentityFile(BaseModel):
 
 
 class ManifestFile(BaseModel):
-    """One input file as it was when the job was planned."""
+    """One input file as it was when the job was planned; `etag` is that of an object."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     path: str
     size: int
     mtime_ns: int
+    etag: str = ""
     rows: int
     row_groups: int
 

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict
 
 from pipeline.config.job import SCORE_COLUMN
 from pipeline.errors import ConfigError
+from pipeline.planning.footers import CorruptFileError, rows_of_version
 from pipeline.publishing.output import tidy_finished
 from pipeline.publishing.records import (
     REJECTED_SCHEMA,
@@ -32,7 +33,7 @@ from pipeline.publishing.records import (
     read_json,
 )
 
-THREADS = 4
+THREADS, INPUT_THREADS = 4, 32
 
 
 class _Span(NamedTuple):
@@ -58,7 +59,9 @@ def coverage_problems(manifest: Manifest) -> Iterator[str]:
         yield f"{path} has units, but is not among the input files"
     for path, file in by_path.items():
         yield from file_coverage(file, spans.get(path, []), times[path])
-        yield from input_problems(file)
+    with ThreadPoolExecutor(INPUT_THREADS) as pool:
+        for found in pool.map(lambda file: list(input_problems(file)), by_path.values()):
+            yield from found
 
 
 def file_coverage(file: ManifestFile, spans: list[_Span], times: int) -> Iterator[str]:
@@ -88,16 +91,13 @@ def file_coverage(file: ManifestFile, spans: list[_Span], times: int) -> Iterato
 
 
 def input_problems(file: ManifestFile) -> Iterator[str]:
-    """An input file of unchanged size and time must have the row count of the manifest."""
-    path = Path(file.path)
+    """An input file of unchanged size and version must have the row count of the manifest."""
     try:
-        found = path.stat()
-        if (found.st_size, found.st_mtime_ns) == (file.size, file.mtime_ns):
-            rows = pq.read_metadata(path).num_rows
-            if rows != file.rows:
-                yield f"{file.path} has {rows} rows, the manifest says {file.rows}"
-    except (OSError, pa.ArrowException):
+        rows = rows_of_version(file.path, file.size, file.mtime_ns, file.etag)
+    except (OSError, ConfigError, CorruptFileError):
         return  # the input may be gone or unreachable by now; then only the manifest is checked
+    if rows is not None and rows != file.rows:
+        yield f"{file.path} has {rows} rows, the manifest says {file.rows}"
 
 
 class Verification(BaseModel):

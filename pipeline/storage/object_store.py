@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import lru_cache, partial
@@ -33,6 +34,9 @@ from pipeline.storage.address import check_address, join, split
 CONNECT_S, REQUEST_S = 5, 60
 RETRIES, RETRY_S = 10, 120
 DELETE_AT_ONCE = 1000
+
+# OSError makes of them FileNotFoundError and PermissionError.
+_STATUS_ERRORS = {"404": errno.ENOENT, "403": errno.EACCES, "401": errno.EACCES}
 
 Result = TypeVar("Result")
 
@@ -120,7 +124,11 @@ class ObjectStore:
         """The last `size` bytes of an object, or all of a smaller one, and what it is."""
 
         def get() -> tuple[memoryview, ObjectInfo]:
-            options = _options(etag, range={"suffix": size})
+            wanted: Any = {"suffix": size}
+            if self.address.startswith("a"):  # Azure knows no ranges from the end
+                whole = obstore.head(self._bucket, self._key(key))["size"]
+                wanted = (max(0, whole - size), whole)
+            options = _options(etag, range=wanted)
             found = obstore.get(self._bucket, self._key(key), options=options)
             return memoryview(found.bytes()), _info(key, found.meta)
 
@@ -194,7 +202,8 @@ class ObjectStore:
         except (PermissionDeniedError, UnauthenticatedError) as error:
             raise PermissionError(errno.EACCES, _reason(error), self.path(key)) from error
         except (BaseError, OSError) as error:
-            raise OSError(errno.EIO, _reason(error), self.path(key)) from error
+            kind = _STATUS_ERRORS.get(_status(error), errno.EIO)
+            raise OSError(kind, _reason(error), self.path(key)) from error
 
 
 @lru_cache(maxsize=64)
@@ -234,6 +243,12 @@ def _info(key: str, meta: Any) -> ObjectInfo:
 
 def _etag(result: Any) -> str:
     return result["e_tag"] or ""
+
+
+def _status(error: Exception) -> str:
+    """The HTTP status in the text of an error of no kind of its own, as those of listing are."""
+    found = re.search(r"status code: (\d{3})", str(error))
+    return found[1] if found else ""
 
 
 def _reason(error: Exception) -> str:

@@ -10,6 +10,7 @@
 #include "fuzz_case.h"
 #include "parquet/column_pages.h"
 #include "parquet/file.h"
+#include "parquet/rle_bit_packed.h"
 #include "parquet/statistics.h"
 
 using namespace dpiframe;
@@ -62,6 +63,27 @@ std::optional<std::string> read_pages(const File& file, const std::vector<std::s
   });
 }
 
+// The file with these columns' chunks fetched to memory; nothing where they share bytes or lie
+// outside of the file.
+std::optional<File> fetched(const File& file, const std::vector<std::string>& names,
+                            std::size_t first, std::size_t stop,
+                            std::vector<std::uint8_t>& memory) {
+  std::optional<File> found;
+  (void)fuzz::refusal([&] {
+    std::vector<parquet::KnownRange> ranges;
+    std::int64_t at = 0;
+    for (const auto& [begin, bytes] : file.chunk_ranges(names, first, stop)) {
+      ranges.push_back({begin, at, bytes});
+      at += bytes;
+    }
+    memory.resize(at + parquet::kPagePadding);
+    for (const auto& range : ranges)
+      file.bytes().read(range.begin, std::span(memory).subspan(range.at, range.bytes));
+    found = file.over(memory, std::move(ranges));
+  });
+  return found;
+}
+
 // Pages are refused for more reasons than columns are.
 bool is_for_columns_alone(const std::string& refusal) {
   for (const char* reason : {"codec 1 ", "it shares bytes with", "pages that unpack to", "pages in",
@@ -81,6 +103,14 @@ void read(const File& file, int number_bytes, std::size_t first, std::size_t sto
   if (names.empty() || rows > kMostRows) return Record::get().count("no column, or too many rows");
   Columns columns;
   const auto refused = read_columns(file, names, number_bytes, first, stop, columns);
+  std::vector<std::uint8_t> memory;
+  if (const auto known = fetched(file, names, first, stop, memory)) {
+    Columns again;
+    const auto also_refused = read_columns(*known, names, number_bytes, first, stop, again);
+    fuzz::require(refused.has_value() == also_refused.has_value() &&
+                      (refused.has_value() || columns == again),
+                  "fetched chunks give other numbers than the file");
+  }
   std::vector<std::uint8_t> matrix(names.size() * rows * number_bytes);
   const auto pages_refused = read_pages(file, names, first, stop, matrix);
   if (pages_refused.has_value() && is_for_columns_alone(*pages_refused))

@@ -98,14 +98,14 @@ def test_a_path_that_cannot_be_is_told(tmp_path: Path, override: str, told: str)
 def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
     text = failure(tmp_path, "input: []\nunit_rows: -1\nnope: 1\n", "output=s3://bucket/x")
     assert "'bundle' is missing" in text
-    assert "input must be a path or a list of paths, got []" in text
+    assert "input must be a path or address, or a list of these, got []" in text
     assert "unit_rows must be auto or from 1" in text
     assert "unknown key 'nope'" in text
     assert "got 's3://bucket/x'; mount that store" in text
 
 
-@pytest.mark.parametrize("item", ["s3://a/b", "gs://a/*.parquet", "file:///a"])
-def test_a_uri_as_input_asks_for_a_mounted_path(tmp_path: Path, item: str) -> None:
+@pytest.mark.parametrize("item", ["hdfs://a/b", "https://a/*.parquet", "file:///a"])
+def test_an_unknown_scheme_asks_for_a_mounted_path(tmp_path: Path, item: str) -> None:
     assert "give the mounted path" in failure(tmp_path, SMALL, f"input=[x, '{item}']")
 
 
@@ -153,3 +153,10 @@ def test_every_key_is_documented() -> None:
 def test_the_example_configurations_are_valid(name: str) -> None:
     config = load_config(ROOT / "configs" / name)
     assert config.output.startswith("out/")
+
+
+def test_addresses_stay_as_they_are(tmp_path: Path) -> None:
+    config = load(tmp_path, "bundle: s3://b/m/\ninput: [gs://a/*.parquet, x]\noutput: o\n")
+    absolute = config.with_absolute_paths()
+    assert absolute.bundle == "s3://b/m"
+    assert absolute.input == ["gs://a/*.parquet", str(Path("x").absolute())]
