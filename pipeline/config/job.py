@@ -14,6 +14,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
+from pipeline.config.dates import DATED_KEYS, asks_for, with_dates
 from pipeline.config.strict_yaml import load_yaml
 from pipeline.config.types import (
     AutoBatch,
@@ -23,10 +24,13 @@ from pipeline.config.types import (
     AutoScorers,
     Between,
     Column,
+    Duration,
     Flag,
     LocalPath,
     Location,
     Paths,
+    TimeZone,
+    WaitFor,
     Whole,
 )
 from pipeline.errors import ConfigError
@@ -54,6 +58,25 @@ class JobConfig(BaseModel):
         "or addresses in object stores; a file that is listed twice is scored twice"
     )
     output: LocalPath = Field(description="folder for the scores; one job at a time writes it")
+    date: str | None = Field(
+        default=None,
+        description="day or hour that the job is for, which `{date}` and `{hour}` in other keys "
+        "stand for; `--date` says it",
+    )
+    time_zone: TimeZone = Field(default="UTC", description="whose days and hours `date` means")
+    wait_for: WaitFor | None = Field(
+        default=None,
+        description="success: wait until every input file has a _SUCCESS beside or above it; "
+        "quiet 10m: until no input file changed for so long",
+    )
+    deadline: Duration = Field(
+        default="1h", description="how long `wait_for` waits before the job gives up"
+    )
+    min_rows: Annotated[Whole, AfterValidator(Between(0, 10**15))] = Field(
+        default=1,
+        description="an input of fewer rows is refused; with 0 an input of no rows makes an "
+        "output of no rows",
+    )
     form: Literal["auto", "raw", "encoded"] = Field(
         default="auto",
         description="raw: as published, encoded by the bundle's schema; encoded: columns hold "
@@ -154,6 +177,11 @@ class JobConfig(BaseModel):
         description="price of one GPU (one machine without GPUs) an hour, for the cost",
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _dates_are_filled_in(cls, data: Any) -> Any:
+        return with_dates(data) if isinstance(data, dict) else data
+
     @model_validator(mode="after")
     def _columns_are_distinct(self) -> Self:
         copied = [*self.key_columns, *self.carry_columns]
@@ -183,8 +211,12 @@ class JobConfig(BaseModel):
         return self.model_copy(update=update)
 
 
-def load_config(path: str | Path, overrides: Sequence[str] = ()) -> JobConfig:
+def load_config(
+    path: str | Path, overrides: Sequence[str] = (), date: str | None = None
+) -> JobConfig:
     """Read a YAML file and then `key=value` overrides (values are YAML: a scalar or a list).
+
+    `date` is the key of that name, which some placeholder must use then.
 
     Raises ConfigError that lists every problem, with the file or override it comes from.
     """
@@ -194,12 +226,34 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> JobConfig:
         key, value = _parse_override(override)
         data[key] = value
         origin[key] = f"override {override!r}"
+    if date is not None:
+        data["date"], origin["date"] = date, "--date"
     try:
+        if date is not None:
+            _check_date_is_used(data)
         return JobConfig.model_validate(data)
     except ValidationError as error:
         problems = [_problem(detail, origin, str(path)) for detail in error.errors()]
+    except ValueError as error:
+        problems = [str(error)]
     lines = "".join(f"\n  - {problem:.1000}" for problem in problems)
     raise ConfigError(redacted(f"the job's configuration is not valid:{lines}"))
+
+
+def _check_date_is_used(data: dict[str, Any]) -> None:
+    """ValueError when days or hours would share one output, as no placeholder tells them apart."""
+    needed, date = asks_for(data), data["date"]
+    if needed is None:
+        keys = ", ".join(DATED_KEYS)
+        raise ValueError(
+            f"--date {date} is given, but no key ({keys}) holds a placeholder such as {{date}}, so "
+            "every date would be the same job"
+        )
+    if needed == "date" and ("T" in date or date == "last-hour"):
+        raise ValueError(
+            f"--date {date} names an hour, but no placeholder such as {{hour}} uses it, so every "
+            "hour of a day would be the same job"
+        )
 
 
 def resolved_yaml(config: JobConfig) -> str:

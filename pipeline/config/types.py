@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
 
+from pipeline.config.dates import time_zone
 from pipeline.storage.address import check_address, is_remote
 
 
@@ -96,9 +97,46 @@ def _text_or_list(value: object) -> object:
     return value
 
 
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def seconds_of(duration: str) -> int:
+    """The seconds of a duration such as 90s, 10m, 2h or 1d; ValueError."""
+    found = re.fullmatch(r"(\d{1,6})([smhd])", duration)
+    if not found:
+        raise ValueError(f"must be a duration such as 90s, 10m, 2h or 1d, got {duration!r}")
+    return int(found[1]) * _SECONDS[found[2]]
+
+
+def _duration(value: str) -> str:
+    seconds_of(value)
+    return value
+
+
+def quiet_seconds(wait_for: str) -> int | None:
+    """The seconds of `quiet 10m`, None for `success`; ValueError for anything else."""
+    if wait_for == "success":
+        return None
+    if not wait_for.startswith("quiet "):
+        raise ValueError(f"must be success, or quiet and a duration (quiet 10m), got {wait_for!r}")
+    return seconds_of(wait_for.removeprefix("quiet ").strip())
+
+
+def _wait_for(value: str) -> str:
+    quiet_seconds(value)
+    return value
+
+
+def _zone_name(value: str) -> str:
+    return time_zone(value).key
+
+
 # A path, or an address of an object store.
 Location = Annotated[str, AfterValidator(_location)]
 LocalPath = Annotated[str, AfterValidator(_local_path)]
+Duration = Annotated[str, AfterValidator(_duration)]
+WaitFor = Annotated[str, AfterValidator(_wait_for)]
+TimeZone = Annotated[str, AfterValidator(_zone_name)]
 Column = Annotated[str, AfterValidator(_column_name)]
 Whole = Annotated[int, Field(strict=True), BeforeValidator(_whole)]
 Flag = Annotated[bool, Field(strict=True)]

@@ -23,7 +23,7 @@ _FLOAT32 = float(np.finfo(np.float32).max)
 
 
 class _Alike(NamedTuple):
-    """Files with rows that have one schema, represented by the first."""
+    """Files that have one schema, represented by the first."""
 
     first: InputFile
     num_files: int
@@ -58,8 +58,8 @@ def check_contract(
 ) -> Columns:
     """Check columns, types, nulls and ids of all files; returns the columns to read.
 
-    Files without rows are not checked. Raises ContractError with all problems found (the first
-    20 listed), ConfigError when the configuration does not fit the bundle.
+    Files without rows are not checked, unless all are. Raises ContractError with all problems found
+    (the first 20 listed), ConfigError when the configuration does not fit the bundle.
     """
     groups = _group_by_schema(files)
     columns = choose_columns([g.first.arrow_schema for g in groups], spec, schema, config)
@@ -82,10 +82,9 @@ def check_contract(
 
 def _group_by_schema(files: Sequence[InputFile]) -> list[_Alike]:
     groups: dict[int, _Alike] = {}  # by id(): files of one schema share the object
-    for file in files:
-        if file.rows:
-            group = groups.get(id(file.arrow_schema), _Alike(file, 0))
-            groups[id(file.arrow_schema)] = group._replace(num_files=group.num_files + 1)
+    for file in [file for file in files if file.rows] or files:
+        group = groups.get(id(file.arrow_schema), _Alike(file, 0))
+        groups[id(file.arrow_schema)] = group._replace(num_files=group.num_files + 1)
     return list(groups.values())
 
 

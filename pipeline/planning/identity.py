@@ -24,6 +24,8 @@ _FORMAT = 2
 #   max_rejected_fraction, overwrite: whether the job may end or begin, not what a row gets
 #   device, max_batch, streams, graphs, threads: scores agree within the bound of the precision
 #     whatever the device, and a stopped job must be able to go on at another machine
+#   date, time_zone: what they stand for is in the files; wait_for, deadline, min_rows: whether the
+#     job may begin
 #   ray_address, num_scorers, read_in, max_tasks_in_flight, max_read_tasks, object_store_bytes,
 #     tracking and its keys, price_per_hour: nothing of the scores
 IDENTITY_KEYS = (

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pipeline.config.job import JobConfig
 from pipeline.errors import ConfigError, ContractError, ResumableError
+from pipeline.planning.entries import entries, is_pattern
 from pipeline.planning.footers import (
     Footer,
     Limits,
@@ -21,8 +22,6 @@ from pipeline.planning.footers import (
 from pipeline.planning.problems import ProblemList
 from pipeline.planning.remote_inputs import list_objects
 from pipeline.storage.address import is_remote
-
-_MAGIC_CHARACTERS = frozenset("*?[")
 
 
 class InputFile(BaseModel):
@@ -101,9 +100,8 @@ def list_inputs(config: JobConfig) -> list[str]:
 
     An entry of the list gives a file once; a file that two entries give comes twice.
     """
-    patterns = config.input if isinstance(config.input, list) else [config.input]
     found: list[str] = []
-    for pattern in patterns:
+    for pattern in entries(config.input):
         try:
             found += list_objects(pattern) if is_remote(pattern) else _expand(pattern)
         except OSError as error:
@@ -159,7 +157,7 @@ def _expand(pattern: str) -> list[str]:
         if not path.is_file():
             raise ConfigError(f"input {pattern} is neither a file nor a folder")
         return [str(path.resolve())]
-    if not _MAGIC_CHARACTERS & set(pattern):
+    if not is_pattern(pattern):
         raise ConfigError(f"input {pattern} does not exist (looked in {Path.cwd()})")
     found = sorted(set(_matches(path.absolute())))
     if not found:
@@ -169,7 +167,7 @@ def _expand(pattern: str) -> list[str]:
 
 def _matches(pattern: Path) -> Iterator[str]:
     """Files that match, and parquet files below the folders that match."""
-    first = next(i for i, part in enumerate(pattern.parts) if _MAGIC_CHARACTERS & set(part))
+    first = next(i for i, part in enumerate(pattern.parts) if is_pattern(part))
     base, rest = Path(*pattern.parts[:first]), Path(*pattern.parts[first:])
     hidden_too = any(_hidden(part) for part in rest.parts)
     for path in base.glob(str(rest)):

@@ -8,13 +8,14 @@ from pathlib import Path
 
 from dpiframe_core.bundle.reading import Bundle, open_bundle
 from pipeline.config.job import JobConfig
-from pipeline.errors import ConfigError
+from pipeline.errors import ConfigError, ContractError
 from pipeline.planning.contract import check_contract, column_limits
+from pipeline.planning.entries import entries
 from pipeline.planning.identity import job_identity
 from pipeline.planning.inputs import InputFile, scan_inputs
 from pipeline.planning.job_plan import JobPlan
 from pipeline.planning.row_cost import model_cost, row_bytes
-from pipeline.planning.units import MAX_UNITS, auto_unit_rows, cut_units
+from pipeline.planning.units import MAX_UNITS, auto_unit_rows, cut_units, empty_unit
 
 
 def make_plan(config: JobConfig) -> JobPlan:
@@ -28,6 +29,7 @@ def make_plan(config: JobConfig) -> JobPlan:
         _refuse_output_in_input(config)
     scan = scan_inputs(config, column_limits(bundle.spec, bundle.schema, config))
     _refuse_input_in_output(scan.files, config.output)
+    check_min_rows(scan.files, config)
     columns = check_contract(scan.files, bundle.spec, bundle.schema, config)
     bytes_a_row = row_bytes(scan.files, columns, bundle.spec)
     unit_rows = config.unit_rows
@@ -36,7 +38,7 @@ def make_plan(config: JobConfig) -> JobPlan:
     settled = {"form": columns.form, "key_columns": list(columns.key_columns)}
     config = config.model_copy(update={**settled, "unit_rows": unit_rows})
     identity = job_identity(scan.files, bundle.digest, config)
-    units = cut_units(scan.files, unit_rows, identity)
+    units = cut_units(scan.files, unit_rows, identity) or empty_unit(scan.files, identity)
     if len(units) > MAX_UNITS:
         raise ConfigError(
             f"the input makes {len(units):,} units of up to {unit_rows:,} rows, at most "
@@ -65,6 +67,18 @@ def _open(path: str) -> Bundle:
         raise ConfigError(f"the bundle cannot be used: {error}") from None
 
 
+def check_min_rows(files: Sequence[InputFile], config: JobConfig) -> None:
+    """Raise ContractError when the input has fewer rows than `min_rows`."""
+    rows = sum(file.rows for file in files)
+    if rows < config.min_rows:
+        where = ", ".join(entries(config.input))
+        advice = "lower min_rows" if rows else "set min_rows to 0"
+        raise ContractError(
+            f"the input {where:.500} has {rows:,} rows in {len(files):,} files, fewer than "
+            f"min_rows {config.min_rows:,}; if that is right, {advice}"
+        )
+
+
 def _refuse_input_in_output(files: Sequence[InputFile], output: str) -> None:
     """Scores would lie among the input, and `overwrite` might remove it as an old part."""
     folder = str(Path(output).resolve()).rstrip("/") + "/"
@@ -79,7 +93,7 @@ def _refuse_input_in_output(files: Sequence[InputFile], output: str) -> None:
 def _refuse_output_in_input(config: JobConfig) -> None:
     """Scores below an input folder would be input of the next run."""
     output = Path(config.output).resolve()
-    for item in config.input if isinstance(config.input, list) else [config.input]:
+    for item in entries(config.input):
         folder = Path(item)
         if folder.is_dir() and output.is_relative_to(folder.resolve()):
             raise ConfigError(

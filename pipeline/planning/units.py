@@ -78,6 +78,24 @@ def cut_units(files: Sequence[InputFile], unit_rows: int, identity: str) -> list
     return units
 
 
+def empty_unit(files: Sequence[InputFile], identity: str) -> list[Unit]:
+    """The one unit, without rows, of an input that has none: its part tells readers the columns."""
+    return [
+        Unit(
+            index=0,
+            name=f"u000000-{_digest(identity, file.path, 0, file.row_groups)}",
+            path=file.path,
+            size=file.size,
+            mtime_ns=file.mtime_ns,
+            first_row_group=0,
+            stop_row_group=file.row_groups,
+            first_row=0,
+            rows=0,
+        )
+        for file in files[:1]
+    ]
+
+
 def _runs(row_group_rows: Sequence[int], unit_rows: int) -> Iterator[tuple[int, int, int, int]]:
     """(first row group, stop row group, first row, rows) of each unit; all row groups, in order.
 

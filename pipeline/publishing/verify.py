@@ -67,7 +67,7 @@ def coverage_problems(manifest: Manifest) -> Iterator[str]:
 def file_coverage(file: ManifestFile, spans: list[_Span], times: int) -> Iterator[str]:
     """Problems of one file that is listed `times` times."""
     if not file.rows:
-        if spans:
+        if any(span.rows for span in spans):
             yield f"{file.path} has no rows, but has units"
         return
     counts = Counter(spans)

@@ -36,7 +36,7 @@ def dry_run(plan: JobPlan, unit_rows: int | Literal["auto"]) -> str:
     """
     state = output_state(plan)
     lines = [describe_plan(plan, state), *_unit_lines(plan, unit_rows)]
-    pending = plan.units[state.done_units :]  # not the very units, but as large
+    pending = [unit for unit in plan.units[state.done_units :] if unit.rows]  # or as large ones
     if not pending:
         return "\n".join(lines)
     try:

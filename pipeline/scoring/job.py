@@ -17,7 +17,7 @@ from pipeline.cluster.ray_cluster import import_meanwhile, quiet_data, ray_clust
 from pipeline.cluster.ray_watch import RayWatch
 from pipeline.cluster.signals import StopRequestedError, StopSignals
 from pipeline.config.job import JobConfig
-from pipeline.errors import JOB_ERRORS, DpiframeError, ResumableError
+from pipeline.errors import JOB_ERRORS, DpiframeError, LockedError, ResumableError
 from pipeline.planning.inputs import Quarantined
 from pipeline.planning.job_plan import JobPlan
 from pipeline.planning.plan import make_plan
@@ -33,6 +33,7 @@ from pipeline.publishing.output import (
     tidy,
     tidy_finished,
 )
+from pipeline.publishing.publish import Publisher
 from pipeline.publishing.records import (
     Manifest,
     Outcome,
@@ -42,6 +43,8 @@ from pipeline.publishing.records import (
     completed,
     is_whole,
 )
+from pipeline.schedule.waiting import wait_for_input
+from pipeline.scoring.empty_unit import publish_empty
 from pipeline.scoring.progress import Progress
 from pipeline.scoring.tracked import start_tracker
 from pipeline.sizing.job_sizes import choose_sizes
@@ -53,6 +56,8 @@ if TYPE_CHECKING:
 TRACKING_SECONDS = 20.0
 # After a stop signal everything, the end of Ray included, must fit into ten seconds.
 TRACKING_SECONDS_STOPPED = 2.0
+# Between two looks at an output that another job writes.
+LOCK_SECONDS = 2.0
 # How many scorers may lose their GPU before the job gives up; Ray starts new ones meanwhile.
 MOST_LOST_GPUS = 8
 
@@ -80,8 +85,12 @@ class JobResult(BaseModel):
     run_url: str | None = None
 
 
-def run_job(config: JobConfig, verbose: bool = False, own_process: bool = False) -> JobResult:
+def run_job(
+    config: JobConfig, verbose: bool = False, own_process: bool = False, wait: bool = False
+) -> JobResult:
     """Score the input of `config` into its output, going on where an earlier start stopped.
+
+    With `wait`, an output that another job writes is waited for, without end.
 
     Raises ConfigError, ContractError, ResumableError or LockedError; what was published stays
     published. Stop signals are honoured when called from the main thread. `own_process`: the caller
@@ -91,8 +100,19 @@ def run_job(config: JobConfig, verbose: bool = False, own_process: bool = False)
         try:
             import_meanwhile()
             with signals.waiting():
-                plan = make_plan(config)
-            return Job(plan, signals, verbose).run()
+                wait_for_input(config)
+            while True:
+                with signals.waiting():
+                    plan = make_plan(config)
+                job = Job(plan, signals, verbose)
+                try:
+                    return job.run()
+                except LockedError as error:
+                    if not wait or job.attempt:
+                        raise
+                    log.warning("waiting: %s", error)
+                with signals.waiting():
+                    time.sleep(LOCK_SECONDS)
         except StopRequestedError as stop:
             raise ResumableError(
                 f"stopped by {stop}; published units are kept, run the same command to go on"
@@ -146,7 +166,7 @@ class Job:
     def _unpublished(self) -> list[Unit]:
         """Units to score, as far as can be told while the output is not claimed."""
         known = published_names(self.layout, self.plan)
-        return [unit for unit in self.plan.units if unit.name not in known]
+        return [unit for unit in self.plan.units if unit.rows and unit.name not in known]
 
     def _connect(self, connection: contextlib.ExitStack, units: Sequence[Unit]) -> Sizes | None:
         """Start Ray or attach to it, for these units; None where there are none to score.
@@ -174,6 +194,10 @@ class Job:
         connection: contextlib.ExitStack,
     ) -> Manifest:
         pending = [unit for unit in self.plan.units if unit.name not in self.records]
+        for unit in [unit for unit in pending if not unit.rows]:
+            publisher = Publisher(self.config.output, self.attempt)
+            self.records[unit.name] = publish_empty(self.plan, unit, publisher)
+            pending.remove(unit)
         self.rejected = sum(record.rejected for record in self.records.values())
         check_rejected(self.plan, self.rejected)
         sizes = sizes or self._connect(connection, pending)  # of units whose files are lost

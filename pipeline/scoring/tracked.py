@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dpiframe_core.bundle.files import IMPORT
+from pipeline.config.job import JobConfig
 from pipeline.planning.job_plan import JobPlan
 from pipeline.publishing.records import OutputLayout
 from pipeline.tracking.settings import DatasetInfo, ModelInfo, ParamValue, TrackingSettings
@@ -20,7 +21,7 @@ def start_tracker(plan: JobPlan, layout: OutputLayout, resumed_rows: int) -> Tra
     settings = TrackingSettings(
         uri=config.mlflow_uri,
         experiment=config.experiment,
-        run_name=config.run_name,
+        run_name=run_name(config),
         baseline_run=config.baseline_run,
         price_per_hour=config.price_per_hour,
         enabled=config.tracking,
@@ -29,6 +30,8 @@ def start_tracker(plan: JobPlan, layout: OutputLayout, resumed_rows: int) -> Tra
     params: dict[str, Any] = config.public()
     sizes = {"units": len(plan.units), "files": len(plan.files), "rows": plan.total_rows}
     tags = {"identity": plan.identity, "form": plan.columns.form, "output": str(layout.root)}
+    if config.date is not None:
+        tags["date"] = config.date
     tracker.start(
         {**params, **sizes, "resumed_rows": resumed_rows},
         tags,
@@ -46,6 +49,13 @@ def start_tracker(plan: JobPlan, layout: OutputLayout, resumed_rows: int) -> Tra
         ),
     )
     return tracker
+
+
+def run_name(config: JobConfig) -> str | None:
+    """The run's name as configured, else that of the experiment and the date, if there is one."""
+    if config.run_name is None and config.date is not None:
+        return f"{config.experiment} {config.date}"
+    return config.run_name
 
 
 def import_params(bundle: Path) -> dict[str, ParamValue]:

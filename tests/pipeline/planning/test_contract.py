@@ -209,7 +209,8 @@ def test_many_problems_give_a_bounded_list(tmp_path: Path) -> None:
 def test_files_without_rows_are_not_checked(tmp_path: Path) -> None:
     empty = pa.table({"row_id": pa.array([], pa.null())})
     assert check_encoded(tmp_path, empty, encoded_table()).form == "encoded"
-    assert check_encoded(tmp_path / "alone", empty).form == "encoded"
+    with pytest.raises(ContractError, match="column C1: missing"):  # unless all are
+        check_encoded(tmp_path / "alone", empty)
 
 
 @pytest.mark.parametrize(

@@ -173,11 +173,12 @@ def test_the_description_tells_what_is_left_out_and_what_comes_twice(folder: Pat
     assert plan.total_rows == 111 + 111 + 19
 
 
-def test_only_files_without_rows_make_a_plan_without_units(folder: Path) -> None:
+def test_only_files_without_rows_make_a_plan_of_one_unit_without_rows(folder: Path) -> None:
     write(folder / "input2/a.parquet", encoded_table(0))
-    plan = make_plan(job(folder, input=str(folder / "input2")))
-    assert (plan.units, plan.total_rows) == ([], 0)
-    assert "units      0 of" in described(plan)
+    write(folder / "input2/b.parquet", encoded_table(0))
+    plan = make_plan(job(folder, input=str(folder / "input2"), min_rows=0))
+    assert [unit.rows for unit in plan.units] == [plan.total_rows] == [0]
+    assert "u000000-" in described(plan)
 
 
 def test_a_stopped_output_would_be_resumed(folder: Path) -> None:

@@ -1,0 +1,1 @@
+"""When jobs run: waiting for input."""
