@@ -254,16 +254,6 @@ def test_a_corrupt_page_stops_the_job_or_is_quarantined(case: Case) -> None:
     assert verify_output(case.output).problems == []
 
 
-def test_files_without_rows_give_a_finished_empty_output(tmp_path: Path) -> None:
-    tiny_bundle(tmp_path / "bundle")
-    write_shards(tmp_path / "input", 2, 0, 19)
-
-    result = run_job(JobConfig.model_validate(job_keys(tmp_path)))
-
-    assert (result.rows, result.units) == (0, 0)
-    assert verify_output(tmp_path / "output").problems == []
-
-
 def replace_column(case: Case, name: str, values: pa.Array) -> None:
     """Give the last shard other values in one column."""
     shard = case.folder / "input/shard-002.parquet"
