@@ -11,13 +11,12 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from pipeline.errors import ConfigError, ResumableError
+from pipeline.planning.entries import is_pattern
 from pipeline.storage.address import join, scheme_of, split
 from pipeline.storage.objects import open_store, repeated
 
 if TYPE_CHECKING:
     from pipeline.storage.object_store import ObjectStore
-
-_MAGIC_CHARACTERS = frozenset("*?[")
 
 
 def list_objects(address: str) -> list[str]:
@@ -43,7 +42,7 @@ def list_objects(address: str) -> list[str]:
             raise
         raise ResumableError(f"cannot list input {address}: {error.strerror}") from None
     if not found:
-        if any(map(_is_pattern, parts)):
+        if any(map(is_pattern, parts)):
             raise ConfigError(f"input pattern {address} matches no object")
         raise ConfigError(f"input {address} is no object, and holds no *.parquet one, at any depth")
     return sorted(join(bucket, each) for each in found)
@@ -57,7 +56,7 @@ def _credentials(address: str) -> str:
 
 def _found(store: ObjectStore, parts: Sequence[str]) -> list[str]:
     """Keys that a key, folder or glob gives."""
-    first = next((i for i, part in enumerate(parts) if _is_pattern(part)), len(parts))
+    first = next((i for i, part in enumerate(parts) if is_pattern(part)), len(parts))
     base, rest = "/".join(parts[:first]), parts[first:]
     if not rest and base.endswith(".parquet") and store.info(base) is not None:
         return [base]
@@ -99,10 +98,6 @@ def _prefixes(names: Sequence[str], pattern: Sequence[str]) -> Iterator[int]:
         else:
             ends = {e + 1 for e in ends if e < len(names) and fnmatchcase(names[e], part)}
     yield from sorted(ends)
-
-
-def _is_pattern(part: str) -> bool:
-    return bool(_MAGIC_CHARACTERS & set(part))
 
 
 def _hidden(name: str) -> bool:

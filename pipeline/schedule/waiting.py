@@ -9,19 +9,16 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pipeline.config.job import JobConfig
 from pipeline.config.types import quiet_seconds, seconds_of
-from pipeline.errors import ConfigError, ContractError, ResumableError
+from pipeline.errors import DpiframeError, ResumableError
 from pipeline.planning.entries import absolute_base, entries
 from pipeline.planning.inputs import list_inputs
 from pipeline.storage.address import is_remote
-
-if TYPE_CHECKING:
-    from pipeline.storage.object_store import ObjectStore
+from pipeline.storage.objects import open_object
 
 POLL_SECONDS = 5.0
 LOG_SECONDS = 60.0
@@ -52,7 +49,7 @@ def wait_for_input(config: JobConfig, sleep: Callable[[float], None] = time.slee
     while True:
         try:
             missing = look()
-        except (ConfigError, ContractError, OSError) as error:  # not there yet, or not in full
+        except (DpiframeError, OSError) as error:  # not there yet, or not in full
             missing = str(error)
         if missing is None:
             return
@@ -126,8 +123,8 @@ def exists(address: str) -> bool:
     """Whether there is a file or an object."""
     if not is_remote(address):
         return Path(address).exists()
-    folder, _, key = address.rpartition("/")
-    return _store(folder).info(key) is not None
+    store, key = open_object(address)
+    return store.info(key) is not None
 
 
 def file_of(address: str) -> _File:
@@ -135,15 +132,8 @@ def file_of(address: str) -> _File:
     if not is_remote(address):
         stat = Path(address).stat()
         return _File(address, stat.st_size, max(stat.st_mtime_ns, stat.st_ctime_ns))
-    folder, _, key = address.rpartition("/")
-    info = _store(folder).info(key)
+    store, key = open_object(address)
+    info = store.info(key)
     if info is None:
         raise FileNotFoundError(f"{address} was removed")
     return _File(address, info.size, info.modified_ns)
-
-
-@lru_cache(maxsize=1024)
-def _store(address: str) -> ObjectStore:
-    from pipeline.storage.object_store import ObjectStore
-
-    return ObjectStore(address)
