@@ -1,12 +1,14 @@
 """Publishing a unit: scores, then rejected rows, then the record, each atomically.
 
-The rename of the record is the commit. Before every rename the writer checks that the output still
-belongs to its attempt of the job, so that a worker that outlived its driver changes nothing.
+The appearance of the record is the commit. Before every write becomes visible the publisher checks
+that the output still belongs to its attempt of the job, so that a worker that outlived its driver
+changes nothing.
 """
 
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,23 +38,42 @@ class Published(NamedTuple):
     rejected_sha256: str | None
 
 
-class Publisher:
-    """Writes units of one attempt of a job into its output."""
+class Publisher(ABC):
+    """Writes units of one attempt of a job into its output. Safe to use from many threads."""
 
-    def __init__(self, output: str, attempt: str) -> None:
-        self.layout = OutputLayout(output)
+    @abstractmethod
+    def already(self, unit: str) -> UnitRecord | None:
+        """The record of a unit that is published already: its scorer died right after that."""
+
+    @abstractmethod
+    def write_parts(self, unit: str, scores: pa.Table, rejected: pa.Table) -> Published:
+        """Write the scores and the rejected rows; only the record will publish them.
+
+        Raises OSError (disk full, ...) and SupersededError.
+        """
+
+    @abstractmethod
+    def write_record(self, record: UnitRecord) -> UnitRecord:
+        """Commit the unit; returns the record that holds, another one where two were written.
+
+        Raises OSError and SupersededError.
+        """
+
+
+class FolderPublisher(Publisher):
+    """Publishes by renames; what fails leaves no temporary file."""
+
+    def __init__(self, root: str | Path, attempt: str) -> None:
+        self.layout = OutputLayout(root)
         self.attempt = attempt
 
     def already(self, unit: str) -> UnitRecord | None:
-        """The record of a unit that is published already: its scorer died right after that."""
+        """The record, where its files are there as well."""
         record = read_json(self.layout.record(unit), UnitRecord)
         return record if record is not None and has_files(self.layout, record) else None
 
     def write_parts(self, unit: str, scores: pa.Table, rejected: pa.Table) -> Published:
-        """Write the scores and the rejected rows; only the record will publish them.
-
-        Raises OSError (disk full, ...) and SupersededError; temporary files are removed.
-        """
+        """Write both under the unit's own names: a later try replaces them by the same rows."""
         part, rejected_part = self.layout.part(unit), self.layout.rejected_part(unit)
         size, sha256 = self._put_table(part, scores)
         if not rejected.num_rows:
@@ -61,9 +82,10 @@ class Publisher:
         relative = str(rejected_part.relative_to(self.layout.root))
         return Published(part.name, size, sha256, relative, rejected_sha256)
 
-    def write_record(self, record: UnitRecord) -> None:
-        """Commit the unit. Raises OSError and SupersededError."""
+    def write_record(self, record: UnitRecord) -> UnitRecord:
+        """Rename the record to its name: a later try replaces it."""
         self._put(self.layout.record(record.unit), memoryview(record.model_dump_json().encode()))
+        return record
 
     def _put_table(self, path: Path, table: pa.Table) -> tuple[int, str]:
         content = parquet_bytes(table)
@@ -74,12 +96,18 @@ class Publisher:
         write_atomic(path, content, self._check_attempt)
 
     def _check_attempt(self) -> None:
-        owner = read_json(self.layout.identity, IdentityFile)
-        if owner is None or owner.attempt != self.attempt:
-            raise SupersededError(
-                f"{self.layout.root} belongs to attempt {owner.attempt if owner else 'none'} "
-                f"by now, this worker is of attempt {self.attempt}; it writes nothing more"
-            )
+        check_attempt(
+            self.attempt, read_json(self.layout.identity, IdentityFile), str(self.layout.root)
+        )
+
+
+def check_attempt(attempt: str, owner: IdentityFile | None, address: str) -> None:
+    """Raise SupersededError if the output belongs to another attempt."""
+    if owner is None or owner.attempt != attempt:
+        raise SupersededError(
+            f"{address} belongs to attempt {owner.attempt if owner else 'none'} by now, this "
+            f"worker is of attempt {attempt}; it writes nothing more"
+        )
 
 
 def parquet_bytes(table: pa.Table) -> memoryview:

@@ -187,6 +187,20 @@ class OutputLayout:
         return sorted(p for p in self.root.glob("*.parquet") if not is_part_name(p.name))
 
 
+def foreign_parts(names: Iterable[str]) -> list[str]:
+    """Parquet files at the top that a reader would mistake for scores: no job gives such names."""
+    tops = (name for name in names if "/" not in name and name.endswith(".parquet"))
+    return sorted(name for name in tops if not is_part_name(name))
+
+
+def scores_among(names: Iterable[str]) -> bool:
+    """Whether a job published anything: a part, a manifest, `_SUCCESS`, a record."""
+    return any(
+        name in ("_SUCCESS", "_manifest.json") or name.startswith("_units/u") or is_part_name(name)
+        for name in names
+    )
+
+
 def part_name(unit: str) -> str:
     """File name of a unit's scores and of its rejected rows."""
     return f"part-{unit}.parquet"
@@ -217,23 +231,10 @@ def read_json(path: Path, kind: type[Record]) -> Record | None:
         ) from None
 
 
-def completed(layout: OutputLayout, identity: str) -> Manifest | None:
-    """The manifest if this job has finished before; its files may be lost, see `is_whole`."""
-    success = read_json(layout.success, Success)
-    return manifest_of(layout, identity) if success and success.identity == identity else None
-
-
 def manifest_of(layout: OutputLayout, identity: str) -> Manifest | None:
     """The manifest if it is this job's; `_SUCCESS` may still be missing."""
     manifest = read_json(layout.manifest, Manifest)
     return manifest if manifest is not None and manifest.identity == identity else None
-
-
-def is_whole(layout: OutputLayout, manifest: Manifest, units: Iterable[str]) -> bool:
-    """Whether a finished job has exactly these units, and their files with the recorded sizes."""
-    found = [record.unit for record in manifest.units]
-    found += [entry.unit for entry in manifest.quarantined if entry.unit is not None]
-    return sorted(found) == sorted(units) and all(has_files(layout, r) for r in manifest.units)
 
 
 def finished_units(layout: OutputLayout, units: Iterable[str]) -> dict[str, UnitRecord]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow.dataset as pads
 
 from pipeline.errors import ConfigError
-from pipeline.publishing.records import Manifest, OutputLayout, read_json
+from pipeline.publishing.output import open_output
 
 
 def open_scores(output: str | Path) -> pads.Dataset:
@@ -16,9 +16,8 @@ def open_scores(output: str | Path) -> pads.Dataset:
     Rows lie in the order of the input: by file, then by row. ConfigError while the job is not
     finished.
     """
-    layout = OutputLayout(output)
-    manifest = read_json(layout.manifest, Manifest)
-    if manifest is None or not layout.success.exists():
-        raise ConfigError(f"{layout.root} holds no finished job: run `dpiframe score` to its end")
-    records = sorted(manifest.units, key=lambda record: record.index)
-    return pads.dataset([str(layout.root / record.part) for record in records], format="parquet")
+    found = open_output(output)
+    manifest = found.manifest()
+    if manifest is None or found.success() is None:
+        raise ConfigError(f"{found.address} holds no finished job: run `dpiframe score` to its end")
+    return found.dataset(sorted(manifest.units, key=lambda record: record.index))

@@ -7,9 +7,12 @@ overlap.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from io import BufferedIOBase
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,19 +24,16 @@ from pydantic import BaseModel, ConfigDict
 from pipeline.config.job import SCORE_COLUMN
 from pipeline.errors import ConfigError
 from pipeline.planning.footers import CorruptFileError, rows_of_version
-from pipeline.publishing.output import tidy_finished
+from pipeline.publishing.output import Output, has_files, open_output
 from pipeline.publishing.records import (
     REJECTED_SCHEMA,
     Manifest,
     ManifestFile,
-    OutputLayout,
     Success,
     UnitRecord,
-    has_files,
-    read_json,
 )
 
-THREADS, INPUT_THREADS = 4, 32
+INPUT_THREADS = 32
 
 
 class _Span(NamedTuple):
@@ -121,30 +121,32 @@ def verify_output(output: str | Path) -> Verification:
     Of a whole output, what a crash after its end left is removed: see `tidy_finished`.
     Raises ConfigError if the folder does not exist; everything else is a problem in the result.
     """
-    layout = OutputLayout(output)
-    if not layout.root.is_dir():
-        raise ConfigError(f"{layout.root} is not a folder; give the output of a job")
+    found = open_output(output)
+    if not found.exists():
+        raise ConfigError(f"{found.address} is not a folder; give the output of a job")
     try:
-        manifest = read_json(layout.manifest, Manifest)
-        success = read_json(layout.success, Success)
+        manifest, success = found.manifest(), found.success()
     except (ConfigError, OSError) as error:
-        return Verification(output=str(layout.root), problems=[str(error)])
+        return Verification(output=found.address, problems=[str(error)])
     if manifest is None:
-        problem = f"{layout.manifest} is missing: the job has not finished; run it again"
-        return Verification(output=str(layout.root), problems=[problem])
+        where = found.path("_manifest.json")
+        problem = f"{where} is missing: the job has not finished; run it again"
+        return Verification(output=found.address, problems=[problem])
+    sizes = found.sizes()
     problems = [
         *success_problems(manifest, success),
         *total_problems(manifest),
         *coverage_problems(manifest),
-        *foreign_problems(layout, manifest),
+        *foreign_problems(sizes, manifest),
     ]
-    with ThreadPoolExecutor(THREADS) as pool:
-        for found in pool.map(lambda r: unit_problems(layout, manifest, r), manifest.units):
-            problems += found
+    with ThreadPoolExecutor(found.readers) as pool:
+        look = partial(unit_problems, found, sizes, manifest)
+        for some in pool.map(look, manifest.units):
+            problems += some
     if not problems:
-        tidy_finished(layout, wait=False)
+        found.tidy_finished(wait=False)
     return Verification(
-        output=str(layout.root),
+        output=found.address,
         identity=manifest.identity,
         units=len(manifest.units),
         rows=manifest.rows,
@@ -176,50 +178,54 @@ def total_problems(manifest: Manifest) -> Iterator[str]:
         yield f"{manifest.rows} rows, but {manifest.scored} scored + {manifest.rejected} rejected"
 
 
-def foreign_problems(layout: OutputLayout, manifest: Manifest) -> Iterator[str]:
+def foreign_problems(names: Iterable[str], manifest: Manifest) -> Iterator[str]:
     """No file outside the manifest could be mistaken for scores or rejected rows."""
     known = {record.part for record in manifest.units}
     known |= {record.rejected_part for record in manifest.units if record.rejected_part}
-    for pattern in ("*.parquet", f"{layout.rejected.name}/*.parquet"):
-        for path in sorted(layout.root.glob(pattern)):
-            name = str(path.relative_to(layout.root))
-            if name not in known:
-                yield f"{name} is not in the manifest: remove it, or readers would take it in"
+    for name in sorted(names):
+        folder, _, last = name.rpartition("/")
+        if folder in ("", "_rejected") and last.endswith(".parquet") and name not in known:
+            yield f"{name} is not in the manifest: remove it, or readers would take it in"
 
 
-def unit_problems(layout: OutputLayout, manifest: Manifest, record: UnitRecord) -> list[str]:
+def unit_problems(
+    output: Output, sizes: Mapping[str, int], manifest: Manifest, record: UnitRecord
+) -> list[str]:
     """Problems of one unit's files."""
     copied = [*manifest.key_columns, *manifest.carry_columns]
     try:
-        problems = file_problems(layout.root / record.part, record.sha256, record.bytes)
-        if not problems:
-            problems = part_problems(layout, record, copied, manifest.key_columns)
+        with output.open(record.part) as part:
+            problems = content_problems(part, record.part, record.sha256, record.bytes)
+            if not problems:
+                problems = part_problems(output, part, record, copied, manifest.key_columns)
+    except FileNotFoundError:
+        problems = [f"{record.part} is missing"]
     except (OSError, pa.ArrowException) as error:
         problems = [str(error)]
     advice = "run the job again to score its unit again"
-    if has_files(layout, record):  # else the job sees by itself that the unit is lost
+    if has_files(sizes, record):  # else the job sees by itself that the unit is lost
         advice = f"remove that part and {advice}"
     return [f"{record.part}: {problem}; {advice}" for problem in problems]
 
 
-def file_problems(path: Path, sha256: str, size: int | None) -> list[str]:
-    """The file exists with the recorded content."""
-    try:
-        found = path.stat().st_size
-        if size is not None and found != size:
-            return [f"has {found} bytes, {size} were published"]
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-    except FileNotFoundError:
-        return [f"{path.name} is missing"]
-    return [] if digest == sha256 else [f"{path.name} has sha256 {digest}, {sha256} was published"]
+def content_problems(
+    file: BufferedIOBase, name: str, sha256: str, size: int | None = None
+) -> list[str]:
+    """The file has the recorded content; it is at its begin again then."""
+    found = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    if size is not None and found != size:
+        return [f"has {found} bytes, {size} were published"]
+    digest = hashlib.file_digest(file, "sha256").hexdigest()
+    file.seek(0)
+    return [] if digest == sha256 else [f"{name} has sha256 {digest}, {sha256} was published"]
 
 
 def part_problems(
-    layout: OutputLayout, record: UnitRecord, copied: list[str], keys: list[str]
+    output: Output, part: BufferedIOBase, record: UnitRecord, copied: list[str], keys: list[str]
 ) -> list[str]:
     """Columns, row count, keys, scores and rejected rows match the record."""
-    with pq.ParquetFile(layout.root / record.part) as file:
+    with pq.ParquetFile(part) as file:
         names = file.schema_arrow.names
         if names != [*copied, SCORE_COLUMN]:
             return [f"has columns {names}, expected {[*copied, SCORE_COLUMN]}"]
@@ -235,7 +241,7 @@ def part_problems(
     values = scores.drop_null().to_numpy()
     if not ((values >= 0) & (values <= 1)).all():
         problems.append("has scores outside 0 .. 1")
-    rejected_rows = rejected_positions(layout, record, problems)
+    rejected_rows = rejected_positions(output, record, problems)
     null_rows = scores.is_null()
     for key in keys:
         bad_keys = pc.sum(pc.and_not(table.column(key).is_null(), null_rows)).as_py()
@@ -248,20 +254,22 @@ def part_problems(
     return problems
 
 
-def rejected_positions(
-    layout: OutputLayout, record: UnitRecord, problems: list[str]
-) -> list[int] | None:
+def rejected_positions(output: Output, record: UnitRecord, problems: list[str]) -> list[int] | None:
     """Positions of the rejected rows, from their file; appends problems of that file."""
     if record.rejected_part is None or record.rejected_sha256 is None:
         if record.rejected:
             problems.append(f"{record.rejected} rejected rows, but no file lists them")
         return []
-    path = layout.root / record.rejected_part
-    found = file_problems(path, record.rejected_sha256, None)
-    if found:
+    try:
+        with output.open(record.rejected_part) as file:
+            name = record.rejected_part.rpartition("/")[2]
+            found = content_problems(file, name, record.rejected_sha256)
+            table = None if found else pq.read_table(file)
+    except FileNotFoundError:
+        found, table = [f"{record.rejected_part} is missing"], None
+    if table is None:
         problems += [f"rejected rows: {text}" for text in found]
         return None
-    table = pq.read_table(path)
     if table.schema.names != REJECTED_SCHEMA.names or table.num_rows != record.rejected:
         problems.append(
             f"{record.rejected_part} has {table.num_rows} rows with columns {table.schema.names}, "

@@ -12,14 +12,8 @@ from pipeline.errors import ConfigError
 from pipeline.planning.identity import IDENTITY_KEYS
 from pipeline.planning.job_plan import JobPlan
 from pipeline.planning.units import Unit
-from pipeline.publishing.records import (
-    IdentityFile,
-    OutputLayout,
-    completed,
-    has_files,
-    is_whole,
-    read_json,
-)
+from pipeline.publishing.output import Output, has_files, open_output, recorded_units
+from pipeline.publishing.records import IdentityFile, foreign_parts, scores_among
 from pipeline.sizing.estimate import Estimate, estimate
 from pipeline.sizing.job_sizes import choose_sizes
 from pipeline.sizing.machine import Machine, local_machine
@@ -120,33 +114,33 @@ def output_state(plan: JobPlan) -> OutputState:
     A finished unit is counted by its record's name; the job itself checks its files as well.
     """
     try:
-        return _output_state(plan, OutputLayout(plan.config.output))
+        return _output_state(plan, open_output(plan.config.output))
     except (ConfigError, OSError) as error:
         return OutputState(0, f"cannot be read: {error}")
 
 
-def _output_state(plan: JobPlan, layout: OutputLayout) -> OutputState:
-    if not layout.root.is_dir() or not any(layout.root.iterdir()):
-        return OutputState(0, "does not exist yet or is empty: all units would be scored")
-    if layout.foreign_parts():
-        text = f"holds {layout.foreign_parts()[0].name}, which no job wrote: would be refused"
-        return OutputState(0, text)
-    found = read_json(layout.identity, IdentityFile)
+def _output_state(plan: JobPlan, output: Output) -> OutputState:
+    sizes = output.sizes()
+    foreign = foreign_parts(sizes)
+    if foreign:
+        return OutputState(0, f"holds {foreign[0]}, which no job wrote: would be refused")
+    found = output.owner()
+    if found is None and not scores_among(sizes):
+        what = "holds no scores" if sizes else "does not exist yet or is empty"
+        return OutputState(0, f"{what}: all units would be scored")
     if found is None:
-        if not layout.parts() and not layout.success.exists() and not layout.manifest.exists():
-            return OutputState(0, "holds no scores: all units would be scored")
         return _replaced(plan, "holds scores, but not whose they are")
     if found.identity != plan.identity:
-        if not layout.holds_scores():
+        if not scores_among(sizes):
             return OutputState(0, "holds no scores yet: all units would be scored")
         return _other_identity(plan, found)
-    names = (unit.name for unit in plan.units)
-    manifest = completed(layout, plan.identity)
-    if manifest is not None and is_whole(layout, manifest, names):
+    manifest = output.completed(plan.identity)
+    if manifest is not None and output.is_whole(manifest, (unit.name for unit in plan.units)):
         return OutputState(len(plan.units), "is complete: nothing would be scored")
-    done = _done_units(layout, plan.units)
+    recorded = recorded_units(sizes)
+    done = sum(unit.name in recorded for unit in plan.units)
     if manifest is not None:
-        done = sum(has_files(layout, record) for record in manifest.units)
+        done = sum(has_files(sizes, record) for record in manifest.units)
     text = f"{done} of {len(plan.units)} units are done: the others would be scored"
     return OutputState(done, text)
 
@@ -186,14 +180,6 @@ def _replaced(plan: JobPlan, what: str) -> OutputState:
     if plan.config.overwrite:
         return OutputState(0, f"{what}; its scores would be replaced")
     return OutputState(0, f"{what}; would be refused, unless overwrite is true")
-
-
-def _done_units(layout: OutputLayout, units: list[Unit]) -> int:
-    try:
-        recorded = {path.stem for path in layout.units.iterdir() if path.suffix == ".json"}
-    except FileNotFoundError:
-        return 0
-    return sum(unit.name in recorded for unit in units)
 
 
 def _file_lines(plan: JobPlan) -> list[str]:

@@ -31,8 +31,7 @@ def publish_empty(plan: JobPlan, unit: Unit, publisher: Publisher) -> UnitRecord
         **parts._asdict(),
         **score_stats(np.empty(0, np.float32))._asdict(),
     )
-    publisher.write_record(record)
-    return record
+    return publisher.write_record(record)
 
 
 def plain(kind: pa.DataType) -> pa.DataType:

@@ -22,27 +22,9 @@ from pipeline.planning.inputs import Quarantined
 from pipeline.planning.job_plan import JobPlan
 from pipeline.planning.plan import make_plan
 from pipeline.planning.units import Unit
-from pipeline.publishing.lock import OutputLock
-from pipeline.publishing.output import (
-    check_claim,
-    check_rejected,
-    claim,
-    finish_output,
-    published_names,
-    storage_errors,
-    tidy,
-    tidy_finished,
-)
-from pipeline.publishing.publish import Publisher
-from pipeline.publishing.records import (
-    Manifest,
-    Outcome,
-    OutputLayout,
-    UnitError,
-    UnitRecord,
-    completed,
-    is_whole,
-)
+from pipeline.publishing.checks import check_rejected
+from pipeline.publishing.output import Lock, open_output
+from pipeline.publishing.records import Manifest, Outcome, UnitError, UnitRecord
 from pipeline.schedule.waiting import wait_for_input
 from pipeline.scoring.empty_unit import publish_empty
 from pipeline.scoring.progress import Progress
@@ -124,7 +106,7 @@ class Job:
 
     def __init__(self, plan: JobPlan, signals: StopSignals, verbose: bool) -> None:
         self.plan, self.config = plan, plan.config
-        self.layout = OutputLayout(self.config.output)
+        self.output = open_output(self.config.output)
         self.signals, self.verbose = signals, verbose
         self.began = time.monotonic()
         self.attempt = ""
@@ -137,35 +119,35 @@ class Job:
 
     def run(self) -> JobResult:
         """Score what is pending and publish the manifest, under the output's lock."""
-        with storage_errors(self.layout):
+        with self.output.errors():
             names = (unit.name for unit in self.plan.units)
-            manifest = completed(self.layout, self.plan.identity)
-            if manifest is not None and is_whole(self.layout, manifest, names):
-                tidy_finished(self.layout, wait=True)
+            manifest = self.output.completed(self.plan.identity)
+            if manifest is not None and self.output.is_whole(manifest, names):
+                self.output.tidy_finished(wait=True)
                 return self._result(manifest, "complete before", len(manifest.units))
             tracker = None
             # Ray is shut down when tracking has ended and the lock is released.
-            with contextlib.ExitStack() as connection, OutputLock(self.config.output) as lock:
-                check_claim(self.layout, self.plan)
+            with contextlib.ExitStack() as connection, self.output.lock() as lock:
+                self.output.check_claim(self.plan)
                 try:
                     sizes = self._connect(connection, self._unpublished())
-                    self.attempt, self.records = claim(self.layout, self.plan)
+                    self.attempt, self.records = self.output.claim(self.plan)
                     resumed = len(self.records)
                     self.resumed_rows = rows_of(self.records.values())
-                    tracker = start_tracker(self.plan, self.layout, self.resumed_rows)
+                    tracker = start_tracker(self.plan, self.output, self.resumed_rows)
                     manifest = self._score_and_finish(lock, tracker, sizes, connection)
                 except BaseException as error:
                     if tracker is not None:
                         self._end_tracking(tracker, error)
                     raise
-                tidy(self.layout)
+                self.output.tidy()
                 self._end_tracking(tracker, None)
         result = self._result(manifest, "scored", resumed)
         return result.model_copy(update={"run_id": tracker.run_id, "run_url": tracker.run_url})
 
     def _unpublished(self) -> list[Unit]:
         """Units to score, as far as can be told while the output is not claimed."""
-        known = published_names(self.layout, self.plan)
+        known = self.output.published_names(self.plan)
         return [unit for unit in self.plan.units if unit.rows and unit.name not in known]
 
     def _connect(self, connection: contextlib.ExitStack, units: Sequence[Unit]) -> Sizes | None:
@@ -188,14 +170,14 @@ class Job:
 
     def _score_and_finish(
         self,
-        lock: OutputLock,
+        lock: Lock,
         tracker: Tracker,
         sizes: Sizes | None,
         connection: contextlib.ExitStack,
     ) -> Manifest:
         pending = [unit for unit in self.plan.units if unit.name not in self.records]
         for unit in [unit for unit in pending if not unit.rows]:
-            publisher = Publisher(self.config.output, self.attempt)
+            publisher = self.output.publisher(self.attempt)
             self.records[unit.name] = publish_empty(self.plan, unit, publisher)
             pending.remove(unit)
         self.rejected = sum(record.rejected for record in self.records.values())
@@ -205,9 +187,9 @@ class Job:
             self._score(sizes, pending, tracker)
         return self._finish(lock)
 
-    def _finish(self, lock: OutputLock) -> Manifest:
+    def _finish(self, lock: Lock) -> Manifest:
         lock.check()
-        return finish_output(self.layout, self.plan, self.quarantined, lock.check)
+        return self.output.finish(self.plan, self.attempt, self.quarantined, lock.check)
 
     def _score(self, sizes: Sizes, pending: Sequence[Unit], tracker: Tracker) -> None:
         """Score until no unit is left whose scorer lost its GPU."""
@@ -335,7 +317,7 @@ class Job:
         seconds = time.monotonic() - self.began
         fresh = manifest.rows - self.resumed_rows if status == "scored" else 0
         return JobResult(
-            output=str(self.layout.root),
+            output=self.output.address,
             identity=manifest.identity,
             status=status,
             rows=manifest.rows,

@@ -24,7 +24,8 @@ from pipeline.config.job import SCORE_COLUMN
 from pipeline.errors import ErrorKind, UnitFailedError
 from pipeline.planning.job_plan import WorkerPlan
 from pipeline.planning.units import Unit
-from pipeline.publishing.publish import Publisher, SupersededError
+from pipeline.publishing.output import open_output
+from pipeline.publishing.publish import SupersededError
 from pipeline.publishing.records import Outcome, UnitError, UnitRecord
 from pipeline.reading.reader import read_unit
 from pipeline.reading.unit_buffers import UnitBufferPool
@@ -54,7 +55,7 @@ class ScorerActor:
     def __init__(self, plan: WorkerPlan, sizes: Sizes, attempt: str) -> None:
         self.plan, self.config = plan, plan.config
         self.name = f"{socket.gethostname()}:{os.getpid()}"
-        self.publisher = Publisher(self.config.output, attempt)
+        self.publisher = open_output(self.config.output).publisher(attempt)
         # Not awaited here, as units are read meanwhile, and as Ray would restart an actor whose
         # constructor fails again and again.
         self.engine = EngineThread(plan, sizes)
@@ -167,8 +168,7 @@ class ScorerActor:
             scorer=self.name,
             unpack_error=unpack_error,
         )
-        self.publisher.write_record(record)
-        return record
+        return self.publisher.write_record(record)
 
 
 def with_scores(published: pa.Table, scores: np.ndarray, bad_rows: np.ndarray) -> pa.Table:

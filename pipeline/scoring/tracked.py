@@ -10,12 +10,12 @@ from typing import Any
 from dpiframe_core.bundle.files import IMPORT
 from pipeline.config.job import JobConfig
 from pipeline.planning.job_plan import JobPlan
-from pipeline.publishing.records import OutputLayout
+from pipeline.publishing.output import Output
 from pipeline.tracking.settings import DatasetInfo, ModelInfo, ParamValue, TrackingSettings
 from pipeline.tracking.tracker import Tracker
 
 
-def start_tracker(plan: JobPlan, layout: OutputLayout, resumed_rows: int) -> Tracker:
+def start_tracker(plan: JobPlan, output: Output, resumed_rows: int) -> Tracker:
     """Open the job's tracker and report what is known: parameters, tags, data set, model."""
     config = plan.config
     settings = TrackingSettings(
@@ -26,10 +26,10 @@ def start_tracker(plan: JobPlan, layout: OutputLayout, resumed_rows: int) -> Tra
         price_per_hour=config.price_per_hour,
         enabled=config.tracking,
     )
-    tracker = Tracker(settings, layout.tracking)
+    tracker = Tracker(settings, output.tracking)
     params: dict[str, Any] = config.public()
     sizes = {"units": len(plan.units), "files": len(plan.files), "rows": plan.total_rows}
-    tags = {"identity": plan.identity, "form": plan.columns.form, "output": str(layout.root)}
+    tags = {"identity": plan.identity, "form": plan.columns.form, "output": output.address}
     if config.date is not None:
         tags["date"] = config.date
     tracker.start(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import ConfigError
-from pipeline.publishing.records import Manifest, OutputLayout, read_json
+from pipeline.publishing.output import open_output
 from pipeline.redaction import without_credentials
 from pipeline.tracking.metrics import METRICS, count_metrics, latency_metrics, stage_metrics
 from pipeline.tracking.mlflow_store.quiet import quiet_mlflow
@@ -68,10 +68,11 @@ def load_runs(names: list[str], uri: str | None) -> list[RunView]:
 
 def run_of_output(output: Path) -> RunView:
     """The last run in an output's spool, else the figures of its manifest."""
-    runs = run_dirs(OutputLayout(output).tracking)
+    found = open_output(output)
+    runs = run_dirs(found.tracking)
     if runs:
         return _run_of_spool(output, runs[-1])
-    manifest = read_json(OutputLayout(output).manifest, Manifest)
+    manifest = found.manifest()
     if manifest is None:
         raise ConfigError(f"{output} holds neither tracking records nor a _manifest.json")
     units = manifest.units

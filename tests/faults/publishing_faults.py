@@ -38,11 +38,12 @@ from power_loss import MODELS, Disk, random_model  # noqa: E402
 
 from pipeline.errors import ConfigError  # noqa: E402
 from pipeline.planning.job_plan import JobPlan  # noqa: E402
-from pipeline.publishing import atomic, output  # noqa: E402
+from pipeline.publishing import atomic  # noqa: E402
+from pipeline.publishing import folder as folder_output  # noqa: E402
 from pipeline.publishing.lock import Owner  # noqa: E402
 from pipeline.publishing.records import Manifest, OutputLayout, read_json  # noqa: E402
 from pipeline.publishing.scores import open_scores  # noqa: E402
-from pipeline.publishing.verify import file_problems  # noqa: E402
+from pipeline.publishing.verify import content_problems  # noqa: E402
 
 HANG_SECONDS = 5.0
 DOUBLE_EVERY = 8  # cases
@@ -281,7 +282,8 @@ def reader_problems(output: Path) -> list[str]:
     assert manifest is not None
     found = []
     for record in manifest.units:
-        found += file_problems(layout.root / record.part, record.sha256, record.bytes)
+        with (layout.root / record.part).open("rb") as file:
+            found += content_problems(file, record.part, record.sha256, record.bytes)
     return found
 
 
@@ -294,7 +296,7 @@ def main() -> int:
     parser.add_argument("--without-sync", action="store_true", help="see that it is found")
     arguments = parser.parse_args()
     if arguments.without_sync:
-        atomic.sync_folder = output.sync_folder = lambda folder: None
+        atomic.sync_folder = folder_output.sync_folder = lambda folder: None
     memory = Path("/dev/shm")
     where = memory if os.access(memory, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="dpiframe-faults-", dir=where) as name:

@@ -25,8 +25,7 @@ from pipeline.errors import ResumableError
 from pipeline.planning.job_plan import JobPlan
 from pipeline.planning.plan import make_plan
 from pipeline.publishing.atomic import TEMP_MARK
-from pipeline.publishing.lock import OutputLock
-from pipeline.publishing.output import finish_output, storage_errors, tidy
+from pipeline.publishing.output import open_output
 from pipeline.publishing.records import OutputLayout, UnitError, UnitRecord, read_json
 from pipeline.publishing.verify import verify_output
 from pipeline.scoring.job import job_error
@@ -56,13 +55,14 @@ def leave(disk: Path, pages: int) -> None:
 
 def run(plan: JobPlan) -> None:
     """The job as it is, but in this process."""
-    layout = OutputLayout(plan.config.output)
-    with storage_errors(layout), OutputLock(plan.config.output):
-        for outcome in outcomes(plan):
+    output = open_output(plan.config.output)
+    with output.errors(), output.lock():
+        attempt, _ = output.claim(plan)
+        for outcome in outcomes(plan, attempt):
             if isinstance(outcome, UnitError):
                 raise job_error(outcome)
-        finish_output(layout, plan, [])
-        tidy(layout)
+        output.finish(plan, attempt, [])
+        output.tidy()
 
 
 def check_whole(layout: OutputLayout) -> set[str]:

@@ -20,8 +20,8 @@ from pipeline.planning.columns import Columns
 from pipeline.planning.job_plan import JobPlan, WorkerPlan
 from pipeline.planning.plan import make_plan
 from pipeline.planning.units import Unit
-from pipeline.publishing.output import claim, finish_output, tidy
-from pipeline.publishing.records import Manifest, Outcome, OutputLayout, UnitRecord
+from pipeline.publishing.output import open_output
+from pipeline.publishing.records import Manifest, Outcome, UnitRecord
 from pipeline.scoring.flow import read_task
 from pipeline.scoring.scorer_actor import ScorerActor
 from pipeline.scoring.transport import outcomes_from_table
@@ -146,9 +146,9 @@ def scorer_of(plan: JobPlan, attempt: str, device: Literal["cpu", "cuda"] = "cpu
     return ScorerActor(plan.for_workers, sizes, attempt)
 
 
-def outcomes(plan: JobPlan) -> Iterator[Outcome]:
-    """Claim the output and score every unit, as the job does but in this process."""
-    attempt, _ = claim(OutputLayout(plan.config.output), plan)
+def outcomes(plan: JobPlan, attempt: str | None = None) -> Iterator[Outcome]:
+    """Score every unit, as the job does but in this process; claims the output for no attempt."""
+    attempt = attempt or open_output(plan.config.output).claim(plan).attempt
     scorer = scorer_of(plan, attempt)
     for unit in plan.units:
         (table,) = read_task(unit, plan.for_workers)
@@ -158,11 +158,12 @@ def outcomes(plan: JobPlan) -> Iterator[Outcome]:
 def score_here(folder: Path, **keys: Any) -> Manifest:
     """A finished output of the job, made in this process."""
     plan = make_plan(JobConfig.model_validate(job_keys(folder, **keys)))
-    for outcome in outcomes(plan):
+    output = open_output(plan.config.output)
+    attempt, _ = output.claim(plan)
+    for outcome in outcomes(plan, attempt):
         assert isinstance(outcome, UnitRecord), outcome
-    layout = OutputLayout(plan.config.output)
-    manifest = finish_output(layout, plan, [])
-    tidy(layout)
+    manifest = output.finish(plan, attempt, [])
+    output.tidy()
     return manifest
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-import pipeline.publishing.output as output_module
+import pipeline.publishing.folder as folder_module
 import pipeline.scoring.job as job_module
 from pipeline.cluster.signals import StopSignals
 from pipeline.config.job import JobConfig
@@ -25,6 +25,7 @@ from pipeline.planning.job_plan import JobPlan
 from pipeline.planning.row_cost import ModelCost
 from pipeline.planning.units import Unit, cut_units
 from pipeline.publishing.lock import OutputLock
+from pipeline.publishing.output import open_output
 from pipeline.publishing.publish import Publisher, SupersededError
 from pipeline.publishing.records import (
     REJECTED_SCHEMA,
@@ -113,8 +114,7 @@ def publish(publisher: Publisher, unit: Unit) -> Outcome:
             rejected=len(rows),
             **published._asdict(),
         )
-        publisher.write_record(record)
-        return record
+        return publisher.write_record(record)
     except OSError as error:
         return UnitError(unit=unit.name, kind="storage", message=str(error))
     except SupersededError as error:
@@ -125,7 +125,7 @@ def stream_outcomes(
     plan: JobPlan, units: Sequence[Unit], sizes: Sizes, attempt: str
 ) -> Iterator[Outcome]:
     """One outcome a unit, in this thread."""
-    publisher = Publisher(plan.config.output, attempt)
+    publisher = open_output(plan.config.output).publisher(attempt)
     for unit in units:
         yield publish(publisher, unit)
 
@@ -144,7 +144,7 @@ class QuickLock(OutputLock):
 
 def without_ray() -> None:
     """From here on jobs of this process need no Ray, and no waits."""
-    job_module.OutputLock = output_module.OutputLock = QuickLock  # type: ignore[misc]
+    folder_module.OutputLock = QuickLock  # type: ignore[misc]
     flow = types.ModuleType("pipeline.scoring.flow")
     flow.stream_outcomes = stream_outcomes  # type: ignore[attr-defined]
     sys.modules[flow.__name__] = flow  # the true one imports Ray

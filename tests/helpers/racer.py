@@ -14,26 +14,26 @@ from job_cases import job_keys, outcomes
 from pipeline.config.job import JobConfig
 from pipeline.errors import DpiframeError
 from pipeline.planning.plan import make_plan
-from pipeline.publishing.lock import OutputLock
-from pipeline.publishing.output import finish_output, storage_errors, tidy
-from pipeline.publishing.records import OutputLayout, UnitError, completed
+from pipeline.publishing.output import open_output
+from pipeline.publishing.records import UnitError
 from pipeline.scoring.job import job_error
 
 
 def race(folder: Path, output: str, unit_rows: int) -> str:
     """Do one job; says how it ended."""
     keys = job_keys(folder, output=output, unit_rows=unit_rows)
-    plan, layout = make_plan(JobConfig.model_validate(keys)), OutputLayout(output)
+    plan, found = make_plan(JobConfig.model_validate(keys)), open_output(output)
     try:
-        with storage_errors(layout), OutputLock(output) as lock:
-            if completed(layout, plan.identity):
+        with found.errors(), found.lock() as lock:
+            if found.completed(plan.identity):
                 return "complete"
-            for outcome in outcomes(plan):
+            attempt, _ = found.claim(plan)
+            for outcome in outcomes(plan, attempt):
                 if isinstance(outcome, UnitError):
                     raise job_error(outcome)
             lock.check()
-            finish_output(layout, plan, [])
-            tidy(layout)
+            found.finish(plan, attempt, [])
+            found.tidy()
     except DpiframeError as error:
         return str(error.exit_code)
     return "scored"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.errors import ConfigError, ResumableError
-from pipeline.publishing.records import OutputLayout
+from pipeline.publishing.output import open_output
 from pipeline.redaction import without_credentials
 from pipeline.tracking.mlflow_store.sender_process import LOG_FILE, SenderProcess
 from pipeline.tracking.settings import resolve_uri, store_name
@@ -29,12 +29,12 @@ class Replayed:
         return "\n".join([*lines, *(f"warning: {warning}" for warning in self.warnings)])
 
 
-def replay(output: Path, uri: str | None, timeout_s: float) -> Replayed:
+def replay(output: str | Path, uri: str | None, timeout_s: float) -> Replayed:
     """Send to `uri`, or to the store of the last job in `output`, for at most `timeout_s`.
 
     Raises ConfigError when nothing was ever tracked there, ResumableError when records are left.
     """
-    folder = OutputLayout(output).tracking
+    folder = open_output(output).tracking
     runs = run_dirs(folder)
     starts = [e for run in runs for e in read_run(run) if e["kind"] == "start"]
     if not starts:

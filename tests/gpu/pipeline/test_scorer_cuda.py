@@ -24,7 +24,7 @@ from model_zoo import random_model
 from dpiframe_core import save_bundle
 from pipeline.config.job import JobConfig
 from pipeline.planning.plan import make_plan
-from pipeline.publishing.output import claim
+from pipeline.publishing.folder import claim
 from pipeline.publishing.records import Outcome, OutputLayout, UnitRecord
 from pipeline.scoring.transport import outcomes_from_table, units_to_table
 

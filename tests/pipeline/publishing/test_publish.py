@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from unit_records import UNIT, record
 
-from pipeline.publishing.publish import Publisher, SupersededError, parquet_bytes
+from pipeline.publishing.publish import FolderPublisher, SupersededError, parquet_bytes
 from pipeline.publishing.records import REJECTED_SCHEMA, IdentityFile, OutputLayout, write_json
 
 NO_ROWS = REJECTED_SCHEMA.empty_table()
@@ -35,7 +35,7 @@ def claim(output: Path, attempt: str) -> OutputLayout:
 def test_a_part_has_the_rows_in_order_and_the_recorded_hash(tmp_path: Path, rows: int) -> None:
     layout = claim(tmp_path, "a")
 
-    published = Publisher(str(tmp_path), "a").write_parts(UNIT, scores(rows), NO_ROWS)
+    published = FolderPublisher(str(tmp_path), "a").write_parts(UNIT, scores(rows), NO_ROWS)
 
     content = layout.part(UNIT).read_bytes()
     assert pq.read_table(layout.part(UNIT)).equals(scores(rows))
@@ -53,7 +53,7 @@ def test_rejected_rows_have_a_part_of_their_own(tmp_path: Path) -> None:
     row = {"unit": UNIT, "row": 3, "source_row": 22, "column": "C1", "value": "9", "reason": "r"}
     rejected = pa.Table.from_pylist([row], schema=REJECTED_SCHEMA)
 
-    published = Publisher(str(tmp_path), "a").write_parts(UNIT, scores(19), rejected)
+    published = FolderPublisher(str(tmp_path), "a").write_parts(UNIT, scores(19), rejected)
 
     assert published.rejected_part == f"_rejected/part-{UNIT}.parquet"
     assert pq.read_table(layout.rejected_part(UNIT)).to_pylist() == [row]
@@ -65,7 +65,7 @@ def test_the_same_table_gives_the_same_bytes() -> None:
 
 def test_a_unit_is_published_with_its_record_only(tmp_path: Path) -> None:
     claim(tmp_path, "a")
-    publisher = Publisher(str(tmp_path), "a")
+    publisher = FolderPublisher(str(tmp_path), "a")
     published = publisher.write_parts(UNIT, scores(19), NO_ROWS)
     before = publisher.already(UNIT)
 
@@ -78,7 +78,7 @@ def test_a_unit_is_published_with_its_record_only(tmp_path: Path) -> None:
 
 def test_a_worker_of_an_older_attempt_writes_nothing(tmp_path: Path) -> None:
     layout = claim(tmp_path, "old")
-    publisher = Publisher(str(tmp_path), "old")
+    publisher = FolderPublisher(str(tmp_path), "old")
     claim(tmp_path, "new")
 
     with pytest.raises(SupersededError, match="attempt new"):

@@ -15,7 +15,7 @@ from job_cases import job_keys, tiny_bundle, write_shards
 from pipeline.config.job import JobConfig
 from pipeline.errors import ResumableError
 from pipeline.planning.plan import make_plan
-from pipeline.publishing.output import claim
+from pipeline.publishing.folder import claim
 from pipeline.publishing.records import Outcome, OutputLayout, UnitRecord
 from pipeline.scoring import flow
 from pipeline.scoring.flow import stream_outcomes

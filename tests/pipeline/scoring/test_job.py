@@ -28,7 +28,7 @@ from pipeline.cluster.signals import StopSignals
 from pipeline.config.job import JobConfig
 from pipeline.errors import ConfigError, ContractError, DpiframeError, ResumableError
 from pipeline.planning.plan import make_plan
-from pipeline.publishing.output import claim
+from pipeline.publishing.folder import claim
 from pipeline.publishing.records import OutputLayout
 from pipeline.publishing.verify import verify_output
 from pipeline.scoring.dry_run import describe_plan, output_state

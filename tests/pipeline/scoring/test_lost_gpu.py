@@ -21,7 +21,7 @@ from pipeline.errors import ResumableError
 from pipeline.planning.job_plan import JobPlan
 from pipeline.planning.plan import make_plan
 from pipeline.planning.units import Unit
-from pipeline.publishing.output import claim
+from pipeline.publishing.folder import claim
 from pipeline.publishing.records import Outcome, OutputLayout, UnitError
 from pipeline.scoring import flow
 from pipeline.scoring.engine_thread import EngineThread

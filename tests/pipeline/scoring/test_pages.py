@@ -34,7 +34,7 @@ from pipeline.config.job import JobConfig
 from pipeline.errors import UnitFailedError
 from pipeline.planning.columns import Columns
 from pipeline.planning.plan import make_plan
-from pipeline.publishing.output import claim
+from pipeline.publishing.folder import claim
 from pipeline.publishing.records import Outcome, OutputLayout, UnitRecord
 from pipeline.reading.read_pages import read_pages
 from pipeline.reading.unit_buffers import UnitBuffer

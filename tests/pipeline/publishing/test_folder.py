@@ -17,10 +17,12 @@ from pipeline.config.job import JobConfig
 from pipeline.errors import ContractError
 from pipeline.planning.job_plan import JobPlan
 from pipeline.planning.plan import make_plan
-from pipeline.publishing import atomic, output
+from pipeline.publishing import atomic
+from pipeline.publishing import folder as folder_output
+from pipeline.publishing.checks import check_rejected
+from pipeline.publishing.folder import claim, finish_output, tidy, tidy_finished
 from pipeline.publishing.lock import OutputLock, Owner
-from pipeline.publishing.output import check_rejected, claim, finish_output, tidy, tidy_finished
-from pipeline.publishing.publish import Publisher
+from pipeline.publishing.publish import FolderPublisher
 from pipeline.publishing.records import OutputLayout, UnitError, UnitRecord
 from pipeline.publishing.verify import verify_output
 
@@ -37,7 +39,7 @@ def score(plan: JobPlan) -> OutputLayout:
     layout = OutputLayout(plan.config.output)
     attempt, _ = claim(layout, plan)
     for unit in plan.units:
-        assert isinstance(publish(Publisher(plan.config.output, attempt), unit), UnitRecord)
+        assert isinstance(publish(FolderPublisher(plan.config.output, attempt), unit), UnitRecord)
     finish_output(layout, plan, [])
     return layout
 
@@ -57,7 +59,7 @@ def syncs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         seen.append(f"{folder.name}: {len(list(folder.glob('part-*')))}")
 
     monkeypatch.setattr(atomic, "sync_folder", noted)
-    monkeypatch.setattr(output, "sync_folder", noted)
+    monkeypatch.setattr(folder_output, "sync_folder", noted)
     return seen
 
 
@@ -94,7 +96,7 @@ def test_a_worker_that_looked_before_the_next_attempt_publishes_nothing_after(
     later = plan_of(folder, folder / "output", unit_rows, overwrite=True)
     layout = OutputLayout(folder / "output")
     attempt, _ = claim(layout, plan)
-    worker = Publisher(plan.config.output, attempt)
+    worker = FolderPublisher(plan.config.output, attempt)
     look = worker._check_attempt
 
     def held_up() -> None:
@@ -116,14 +118,14 @@ def test_what_a_late_worker_left_is_removed_under_the_new_identity(
     later = plan_of(folder, folder / "output", 20, overwrite=True)
     layout = OutputLayout(folder / "output")
     claim(layout, plan)
-    write = output.write_json
+    write = folder_output.write_json
 
     def last_moment(path: Path, *args: object) -> None:
         layout.part(plan.units[0].name).write_bytes(b"late")
         (layout.root / f".part-x{atomic.TEMP_MARK}0123456789ab").write_bytes(b"late")
         write(path, *args)
 
-    monkeypatch.setattr(output, "write_json", last_moment)
+    monkeypatch.setattr(folder_output, "write_json", last_moment)
     claim(layout, later)
 
     assert not layout.parts() and not hidden(layout)
