@@ -6,8 +6,14 @@ import re
 from pathlib import Path
 
 import numpy as np
+from job_cases import tiny_bundle, write_shards
 
 README = Path(__file__).parents[1] / "README.md"
+
+
+def _example(start: str) -> str:
+    (code,) = re.findall(rf"```python\n({start}\n.*?)```", README.read_text(), re.S)
+    return code
 
 
 def test_the_engine_example_runs(tmp_path, monkeypatch):
@@ -19,8 +25,18 @@ def test_the_engine_example_runs(tmp_path, monkeypatch):
 
 
 def test_the_import_example_runs(tmp_path, monkeypatch):
-    code = re.findall(r"```python\n(.*?)```", README.read_text(), re.S)[1]
+    code = _example("import torch")
     monkeypatch.chdir(tmp_path)
     names: dict = {}
     exec(code, names)
     assert names["bundle"].report()["differences"]["CPU, fp32"]["largest"] < 1e-5
+
+
+def test_the_job_example_runs(tmp_path, monkeypatch):
+    tiny_bundle(tmp_path / "bundle")
+    write_shards(tmp_path / "rows", 2, 111, 19)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    names: dict = {}
+    exec(_example("import pipeline"), names)
+    assert names["result"].rows == 222

@@ -14,9 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpiframe_core import _core
 from dpiframe_core.engine.batches import BadIds, DeviceSeconds, HostPart
+from dpiframe_core.engine.compiled_lookup import CompiledLookup
 from dpiframe_core.engine.host_inputs import Columns, cut
+from dpiframe_core.engine.light_cpu import exact_columns
 from dpiframe_core.engine.one_caller import OneCaller
 from dpiframe_core.engine.precision import bound_in_words
 from dpiframe_core.program import steps as p
@@ -28,8 +29,6 @@ from dpiframe_core.program.views import DENSE, State, View
 TILE = 4096  # samples; larger ones gain nothing, smaller ones pay more per step
 LEAST_TILE = 1024
 ARENA_BYTES = 2**25  # beyond it, activations leave the last-level cache between steps
-
-HUGE_TABLE_BYTES = 2**21  # one huge page
 
 
 class CpuBackend:
@@ -49,6 +48,7 @@ class CpuBackend:
             torch.set_num_threads(threads)
         self.threads = torch.get_num_threads()
         weights = {n: as_tensor(w, np.float32) for n, w in program.weights.items()}
+        arrays = {name: weight.numpy() for name, weight in weights.items()}
         packed = _packed_products(program)
         self.schedule: Schedule = schedule(program, self.tile, 1, "serial", packed)
         while self.schedule.arena_bytes > ARENA_BYTES and self.tile > LEAST_TILE:
@@ -58,12 +58,12 @@ class CpuBackend:
         self._arena = torch.empty(self.schedule.arena_bytes, dtype=torch.uint8)
         self._state = State({}, weights, torch.empty(0))
         self._lookups = {
-            step.name: _CompiledLookup(step, program, weights, self.threads)
+            step.name: CompiledLookup(step, program, arrays, self.threads)
             for step in self._steps
             if isinstance(step, p.Lookup)
         }
         self._products = {
-            step.name: _PackedProduct(step, weights, self.tile, _exact_columns(program, step.out))
+            step.name: _PackedProduct(step, weights, self.tile, exact_columns(program, step.out))
             for step in self._steps
             if isinstance(step, p.Linear) and step.out.buffer in packed
         }
@@ -121,7 +121,7 @@ class CpuBackend:
         counts = np.zeros(len(self.program.field_names), np.int64)
         for step in self._steps:
             if isinstance(step, p.Lookup):
-                found = self._lookups[step.name].run(ids, self._state, use_oov)
+                found = self._lookups[step.name].run(ids, self._array, use_oov)
                 counts = np.maximum(counts, found)
             elif step.name in self._products:
                 self._products[step.name].run(self._state)
@@ -129,6 +129,9 @@ class CpuBackend:
                 step.run(self._state)
         logits[:] = self._state[self.program.output].squeeze(1).numpy()
         return counts
+
+    def _array(self, view: View) -> np.ndarray:
+        return self._state[view].numpy()
 
     def _buffers(self, batch: int) -> dict[str, Tensor]:
         """The arena cut into buffers of `batch` samples."""
@@ -159,17 +162,6 @@ def _packed_products(program: Program) -> frozenset[str]:
     )
 
 
-def _exact_columns(program: Program, out: View) -> list[int]:
-    """Columns of a product that later steps multiply with one another: a cross network's dots.
-
-    Their rounding errors multiply too, so they are summed in double.
-    """
-    factors = [s.dots for s in program.steps if isinstance(s, p.CrossScalar)]
-    factors += [x for s in program.steps if isinstance(s, p.Head) for _, x in s.products]
-    inside = [view for view in factors if view.overlaps(out)]
-    return [view.start + i - out.start for view in inside for i in range(view.width)]
-
-
 class _PackedProduct:
     """One Linear through oneDNN: weights in its blocked layout, bias and ReLU in its epilogue."""
 
@@ -192,60 +184,3 @@ class _PackedProduct:
         if self.exact:  # these have neither a ReLU nor a bias
             out[:, self.exact] = (x.double() @ self.exact_weight).float()
         state.buffers[self.step.out.buffer] = out
-
-
-class _CompiledLookup:
-    """One Lookup through the compiled multi-table lookup."""
-
-    def __init__(
-        self, step: p.Lookup, program: Program, weights: dict[str, Tensor], threads: int
-    ) -> None:
-        self.step, self.num_fields = step, len(program.field_names)
-        self.fields = [slot.field for slot in step.slots]
-        self.columns = sum(max(slot.dim, 1) for slot in step.slots)
-        made = []
-        for i, slot in enumerate(step.slots):
-            wide = _fast_table(weights[slot.wide]).reshape(-1) if slot.wide else None
-            # A wide weight without an embedding is a table of width 1 into a scratch column.
-            table = _fast_table(weights[slot.table or slot.wide or ""])
-            made.append(
-                _core.LookupField(
-                    table,
-                    slot.column if slot.table else i,
-                    wide,
-                    slot.in_fm,
-                    program.oov_rows[slot.field],
-                )
-            )
-        self.lookup = _core.MultiTableLookup(made, threads)
-
-    def run(self, ids: Columns, state: State, use_oov: bool) -> np.ndarray:
-        """Look up; returns the counts [F] of ids outside their tables."""
-        batch = len(ids[0])
-        out = _array(state, self.step.out)
-        if out is None:
-            out = np.empty((batch, self.columns), np.float32)
-        fm, wide = _array(state, self.step.fm_out), _array(state, self.step.wide_out)
-        report = self.lookup.run(
-            [ids[field] for field in self.fields],
-            out,
-            use_oov,
-            None if fm is None else fm[:, 0],
-            None if wide is None else wide[:, 0],
-        )
-        counts = np.zeros(self.num_fields, np.int64)
-        counts[self.fields] = report.bad_counts
-        return counts
-
-
-def _fast_table(weight: Tensor) -> np.ndarray:
-    """The embedding table; a large one copied to huge pages, where lookups are twice as fast."""
-    if weight.nbytes < HUGE_TABLE_BYTES:
-        return weight.numpy()
-    table = _core.empty_table(*weight.shape)
-    torch.from_numpy(table).copy_(weight)
-    return table
-
-
-def _array(state: State, view: View | None) -> np.ndarray | None:
-    return None if view is None else state[view].numpy()

@@ -9,10 +9,11 @@ from typing import Literal, get_args
 from dpiframe_core import _core
 from dpiframe_core.bundle.reading import Bundle, open_bundle
 from dpiframe_core.engine.cuda.backend import CudaBackend, CudaOptions
-from dpiframe_core.engine.engine import Engine
+from dpiframe_core.engine.engine import Backend, Engine
 from dpiframe_core.engine.precision import PRECISIONS, Precision, computed_precision
 from dpiframe_core.errors import DeviceMemoryError
 from dpiframe_core.lowering import DEVICE_PASSES, lower
+from dpiframe_core.program.program import Program
 from dpiframe_core.program.schedule import Policy
 
 # What this build has a backend for; whether the machine has such a device is another matter.
@@ -30,6 +31,7 @@ def load_engine(  # noqa: PLR0913 - the one call that users make: keywords read 
     graphs: bool = True,
     on_bad_id: Literal["fail", "oov"] = "fail",
     threads: int | None = None,
+    light: bool = False,
 ) -> Engine:
     """Open a bundle and make it ready to score.
 
@@ -41,6 +43,8 @@ def load_engine(  # noqa: PLR0913 - the one call that users make: keywords read 
     `precision` "bf16" computes in fp16 where the weights show that fp16 holds all numbers, dense
     features as the bundle's schema makes them. With `on_bad_id="oov"` every field needs an
     `oov_row`. The CPU computes in float32 whatever the precision, within the bound of each.
+    `light`: on the CPU compute with numpy where the model's steps allow it, which starts seconds
+    sooner, as torch need not be imported, and is slower for large inputs.
     DeviceMemoryError where the GPU has too little memory: all that was taken is given back, and a
     smaller `max_batch` may fit.
     """
@@ -51,12 +55,21 @@ def load_engine(  # noqa: PLR0913 - the one call that users make: keywords read 
     _check_positive(max_batch=max_batch, streams=streams, threads=threads)
     opened = _opened(bundle, on_bad_id)
     if gpu is None:
-        from dpiframe_core.engine.cpu import CpuBackend  # brings torch, which a GPU does without
-
-        cpu = CpuBackend(lower(opened.spec, opened.arrays()), max_batch, threads)
+        cpu = _on_cpu(lower(opened.spec, opened.arrays()), max_batch, threads, light)
         return Engine(opened, cpu, precision, on_bad_id)
     options = CudaOptions(precision, max_batch, streams, graphs, policy, gpu, threads)
     return Engine(opened, _on_gpu(opened, options), precision, on_bad_id)
+
+
+def _on_cpu(program: Program, max_batch: int, threads: int | None, light: bool) -> Backend:
+    if light:
+        from dpiframe_core.engine.light_cpu import LightCpuBackend, fits
+
+        if fits(program):
+            return LightCpuBackend(program, max_batch, threads)
+    from dpiframe_core.engine.cpu import CpuBackend  # brings torch, which a GPU does without
+
+    return CpuBackend(program, max_batch, threads)
 
 
 def _on_gpu(opened: Bundle, options: CudaOptions) -> CudaBackend:

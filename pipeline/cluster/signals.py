@@ -108,7 +108,7 @@ class StopSignals:
         time.sleep(STOP_SECONDS)
         if self._exit_code is None:
             text = (
-                f"error: stopped by {self.requested}; Ray did not end by itself within "
+                f"error: stopped by {self.requested}; what was in hand did not end within "
                 f"{STOP_SECONDS:g} s; published units are kept, run the same command to go on\n"
             )
             with contextlib.suppress(OSError):

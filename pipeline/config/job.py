@@ -5,7 +5,7 @@ A key that does not exist, a value out of range or a key given twice is an error
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -22,6 +22,7 @@ from pipeline.config.types import (
     AutoCount,
     AutoRows,
     AutoScorers,
+    AutoSeconds,
     Between,
     Column,
     Duration,
@@ -136,6 +137,11 @@ class JobConfig(BaseModel):
     threads: AutoCount = Field(
         default="auto", description="CPU threads a scorer; auto: by its share of the cores"
     )
+    runner: Literal["ray", "local"] = Field(
+        default="ray",
+        description="where scorers run: on Ray, or one in the job's own process, which starts in a "
+        "second and has no use for Ray's keys",
+    )
     ray_address: str | None = Field(
         default=None,
         description="Ray cluster to attach to; default: the running one, else a local one",
@@ -164,6 +170,11 @@ class JobConfig(BaseModel):
     tracking: Flag = Field(default=True, description="record the job in MLflow")
     mlflow_uri: str | None = Field(
         default=None, description="MLflow tracking server; default: sqlite:///mlflow.db"
+    )
+    tracking_wait: AutoSeconds = Field(
+        default="auto",
+        description="seconds that the end of a job waits for MLflow; auto: 20, with runner local "
+        "0, as its sender goes on alone",
     )
     experiment: str = Field(default="dpiframe", min_length=1, description="MLflow experiment")
     run_name: str | None = Field(
@@ -212,16 +223,23 @@ class JobConfig(BaseModel):
 
 
 def load_config(
-    path: str | Path, overrides: Sequence[str] = (), date: str | None = None
+    source: str | Path | Mapping[str, Any] | JobConfig,
+    overrides: Sequence[str] = (),
+    date: str | None = None,
 ) -> JobConfig:
-    """Read a YAML file and then `key=value` overrides (values are YAML: a scalar or a list).
+    """Read a YAML file (or take its keys) and then `key=value` overrides (values are YAML: a scalar
+    or a list).
 
     `date` is the key of that name, which some placeholder must use then.
 
     Raises ConfigError that lists every problem, with the file or override it comes from.
     """
-    data = _read_yaml(Path(path))
-    origin = dict.fromkeys(data, str(path))
+    path = str(source) if isinstance(source, str | Path) else "the given keys"
+    if isinstance(source, JobConfig):
+        data = source.model_dump(exclude_unset=True)
+    else:
+        data = dict(source) if isinstance(source, Mapping) else _read_yaml(Path(source))
+    origin = dict.fromkeys(data, path)
     for override in overrides:
         key, value = _parse_override(override)
         data[key] = value
@@ -233,7 +251,7 @@ def load_config(
             _check_date_is_used(data)
         return JobConfig.model_validate(data)
     except ValidationError as error:
-        problems = [_problem(detail, origin, str(path)) for detail in error.errors()]
+        problems = [_problem(detail, origin, path) for detail in error.errors()]
     except ValueError as error:
         problems = [str(error)]
     lines = "".join(f"\n  - {problem:.1000}" for problem in problems)

@@ -33,8 +33,9 @@ def dry_run(plan: JobPlan, unit_rows: int | Literal["auto"]) -> str:
     pending = [unit for unit in plan.units[state.done_units :] if unit.rows]  # or as large ones
     if not pending:
         return "\n".join(lines)
+    local = plan.config.runner == "local"
     try:
-        cluster = running_cluster(plan.config.ray_address)
+        cluster = None if local else running_cluster(plan.config.ray_address)
     except ConnectionError as error:
         cluster, lines = plan.config.ray_address, [*lines, f"cluster    {error}"]
     if cluster is not None:
@@ -44,7 +45,7 @@ def dry_run(plan: JobPlan, unit_rows: int | Literal["auto"]) -> str:
         return "\n".join(lines)
     machine, work = local_machine(), work_of(plan, pending)
     sizes = choose_sizes(machine, work, plan.config)
-    expected = estimate(sizes, machine, work, plan.config.precision)
+    expected = estimate(sizes, machine, work, plan.config.precision, local)
     lines += [_machine_line(machine), *_size_lines(sizes), *_unpacking_lines(sizes, work)]
     return "\n".join([*lines, *_time_lines(expected)])
 

@@ -54,6 +54,12 @@ class EngineThread:
         self._thread = ThreadPoolExecutor(1, "engine")
         self._engine = self._thread.submit(self._load)
 
+    def close(self) -> None:
+        """Give the engine's memory back. No call may be in hand."""
+        self._thread.shutdown()
+        if self._is_loaded():
+            self._engine.result().close()
+
     @property
     def on_gpu(self) -> bool:
         """Whether the engine is loaded, and runs on a GPU."""
@@ -153,7 +159,7 @@ class EngineThread:
     def _load_engine(self) -> ResizingEngine:
         config, sizes, digest = self._plan.config, self._sizes, self._plan.bundle_digest
         with ThreadPoolExecutor(1, "import-engine") as importing:
-            imported = importing.submit(_import_load_engine, sizes.device)
+            imported = importing.submit(_import_load_engine, sizes)
             try:
                 bundle = open_bundle(config.bundle)
             except (BundleError, OSError) as error:
@@ -176,13 +182,14 @@ class EngineThread:
             graphs=config.graphs,
             on_bad_id="oov" if config.on_bad_id == "oov" else "fail",
             threads=sizes.threads,
+            light=sizes.light,
         )
         return ResizingEngine(lambda rows: load(max_batch=rows), sizes.max_batch)
 
 
-def _import_load_engine(device: str) -> Callable[..., Engine]:
+def _import_load_engine(sizes: Sizes) -> Callable[..., Engine]:
     """`load_engine`, with all that it imports: for the CPU also torch, which takes seconds."""
-    if device == "cpu":
+    if sizes.device == "cpu" and not sizes.light:
         import_module("dpiframe_core.engine.cpu")
     from dpiframe_core.engine.loading import load_engine
 

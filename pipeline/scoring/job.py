@@ -30,12 +30,14 @@ from pipeline.scoring.empty_unit import publish_empty
 from pipeline.scoring.progress import Progress
 from pipeline.scoring.tracked import start_tracker
 from pipeline.sizing.job_sizes import choose_sizes
+from pipeline.sizing.machine import local_machine
 from pipeline.sizing.sizes import Sizes, work_of
 
 if TYPE_CHECKING:
     from pipeline.tracking.tracker import Tracker
 
-TRACKING_SECONDS = 20.0
+# How long the end waits for MLflow; one in the job's own process is of seconds itself.
+TRACKING_SECONDS = {"ray": 20.0, "local": 0.0}
 # After a stop signal everything, the end of Ray included, must fit into ten seconds.
 TRACKING_SECONDS_STOPPED = 2.0
 # Between two looks at an output that another job writes.
@@ -80,7 +82,8 @@ def run_job(
     """
     with StopSignals(own_process) as signals:
         try:
-            import_meanwhile()
+            if config.runner == "ray":
+                import_meanwhile()
             with signals.waiting():
                 wait_for_input(config)
             while True:
@@ -151,7 +154,8 @@ class Job:
         return [unit for unit in self.plan.units if unit.rows and unit.name not in known]
 
     def _connect(self, connection: contextlib.ExitStack, units: Sequence[Unit]) -> Sizes | None:
-        """Start Ray or attach to it, for these units; None where there are none to score.
+        """Start Ray or attach to it, if that is the runner, and settle the sizes for these units;
+        None where there are none to score.
 
         This comes before the output is touched, so that a missing Ray or GPU costs nothing there.
         """
@@ -159,12 +163,15 @@ class Job:
             return None
         choose = partial(choose_sizes, work=work_of(self.plan, units), config=self.config)
         with self.signals.waiting():
-            own = self.signals.own_process
-            cluster = ray_cluster(self.config.ray_address, choose, self.verbose, own)
-            sizes = connection.enter_context(cluster)
-            if not self.verbose:
-                quiet_data()
-            import_module("pipeline.scoring.flow")  # while workers start
+            if self.config.runner == "local":
+                sizes = choose(local_machine())
+            else:
+                own = self.signals.own_process
+                cluster = ray_cluster(self.config.ray_address, choose, self.verbose, own)
+                sizes = connection.enter_context(cluster)
+                if not self.verbose:
+                    quiet_data()
+                import_module("pipeline.scoring.flow")  # while workers start
         self.num_gpus = sizes.scorers * sizes.scorer_gpus
         return sizes
 
@@ -194,8 +201,9 @@ class Job:
     def _score(self, sizes: Sizes, pending: Sequence[Unit], tracker: Tracker) -> None:
         """Score until no unit is left whose scorer lost its GPU."""
         done = rows_of(self.records.values())
+        local = self.config.runner == "local"
         with (
-            RayWatch(self.signals.stop),
+            contextlib.nullcontext() if local else RayWatch(self.signals.stop),
             Progress(
                 self.plan.total_rows, done, len(self.plan.units), len(self.records)
             ) as progress,
@@ -207,8 +215,8 @@ class Job:
         self, sizes: Sizes, pending: Sequence[Unit], tracker: Tracker, progress: Progress
     ) -> list[Unit]:
         """Score these units; returns those to score again."""
-        from pipeline.scoring.flow import stream_outcomes
-
+        flow = "local_flow" if self.config.runner == "local" else "flow"
+        stream_outcomes = import_module(f"pipeline.scoring.{flow}").stream_outcomes
         again = []
         stream = stream_outcomes(self.plan, pending, sizes, self.attempt)
         with contextlib.closing(stream) as outcomes:
@@ -309,7 +317,9 @@ class Job:
             self.num_gpus,
             None if error is None else f"{type(error).__name__}: {error}",
         )
-        tracker.close(TRACKING_SECONDS_STOPPED if stopped else TRACKING_SECONDS)
+        wait = self.config.tracking_wait
+        seconds = TRACKING_SECONDS[self.config.runner] if wait == "auto" else float(wait)
+        tracker.close(min(seconds, TRACKING_SECONDS_STOPPED) if stopped else seconds)
 
     def _result(
         self, manifest: Manifest, status: Literal["scored", "complete before"], resumed: int

@@ -55,10 +55,15 @@ class ResizingEngine:
                 return engine.score(ids, dense)
             except DeviceMemoryError as error:
                 self._shrink(error)
-            if self.page_scorer is not None:
-                self.page_scorer.close()  # as its calls hold the engine's memory
-            engine.close()
-            self._engine = self.page_scorer = None
+            self.close()
+
+    def close(self) -> None:
+        """Give the engine's memory back; the next `score` loads it anew."""
+        if self.page_scorer is not None:
+            self.page_scorer.close()  # as its calls hold the engine's memory
+        if self._engine is not None:
+            self._engine.close()
+        self._engine = self.page_scorer = None
 
     def _load_fitting(self) -> Engine:
         while True:

@@ -77,6 +77,10 @@ class ScorerActor:
                 self._in_hand -= 1
                 self._returned.notify_all()
 
+    def outcome(self, unit: Unit) -> Outcome:
+        """Read, score and publish one unit, for callers in this process."""
+        return self._outcome(unit, partial(self._read_and_score, unit))
+
     def _end(self) -> NoReturn:
         """End the process, after the calls in hand have told the driver what the GPU said."""
         self._returned.wait_for(lambda: self._in_hand == 0, IN_HAND_SECONDS)
@@ -88,7 +92,7 @@ class ScorerActor:
         if units is None:
             unit = unit_of_table(table)
             return [self._outcome(unit, lambda: self._score(unit, columns_from_table(table)))]
-        return [self._outcome(unit, partial(self._read_and_score, unit)) for unit in units]
+        return [self.outcome(unit) for unit in units]
 
     def _outcome(self, unit: Unit, score: Callable[[], UnitRecord]) -> Outcome:
         try:

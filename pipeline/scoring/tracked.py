@@ -25,6 +25,7 @@ def start_tracker(plan: JobPlan, output: Output, resumed_rows: int) -> Tracker:
         baseline_run=config.baseline_run,
         price_per_hour=config.price_per_hour,
         enabled=config.tracking,
+        late=config.runner == "local",
     )
     tracker = Tracker(settings, output.tracking)
     params: dict[str, Any] = config.public()

@@ -15,6 +15,7 @@ from pipeline.sizing.unit_groups import GROUP_ROWS
 
 # From the command to the first unit at a scorer: Python, Ray, actors, engine, CUDA graphs.
 START_S = {"cpu": 6.0, "cuda": 7.0}
+LOCAL_START_S = {"cpu": 2.0, "cuda": 3.0}  # without Ray
 # A core decodes parquet (39 columns, zstd) at this many bytes a second of decoded columns: one of
 # 16 that do so at a time on the machine of docs/gpu, about the same on one of 2 of an AMD EPYC.
 READ_BYTES_S = {"encoded": 9.0e8, "raw": 2.7e8}  # raw: 26 of the columns are texts to be hashed
@@ -44,8 +45,10 @@ class Estimate(NamedTuple):
         return min(self.rates, key=lambda stage: self.rates[stage])
 
 
-def estimate(sizes: Sizes, machine: Machine, work: Work, precision: str) -> Estimate:
-    """The time that the job takes on an idle machine."""
+def estimate(
+    sizes: Sizes, machine: Machine, work: Work, precision: str, local: bool = False
+) -> Estimate:
+    """The time that the job takes on an idle machine; `local`: without Ray."""
     gpu_share = work.gpu_share if sizes.device == "cuda" and sizes.read_in == "scorer" else 0.0
     read_s = gpu_share * work.row_bytes / PAGE_BYTES_S
     read_s += (1 - gpu_share) * work.row_bytes / READ_BYTES_S[work.form]
@@ -68,5 +71,6 @@ def estimate(sizes: Sizes, machine: Machine, work: Work, precision: str) -> Esti
         rates["all cores"] = machine.cores / (read_s + score_s + PUBLISH_S_A_ROW)
         score_s /= sizes.threads
     alone_s = work.largest_rows * (read_s + score_s + PUBLISH_S_A_ROW)
-    seconds = START_S[sizes.device] + work.rows / min(rates.values()) + alone_s
+    start_s = (LOCAL_START_S if local else START_S)[sizes.device]
+    seconds = start_s + work.rows / min(rates.values()) + alone_s
     return Estimate(seconds, rates)

@@ -6,6 +6,7 @@ What a key gives is taken as it is; the rest follows from it.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from pipeline.config.job import JobConfig
 from pipeline.errors import ConfigError
@@ -19,6 +20,7 @@ MAX_PACKERS = 12  # threads that pack batches for one GPU; more were not faster
 CPU_SHARE = 0.75  # of a scorer's cores it asks Ray for; others may use some of them
 RING_SLOTS = 3  # batches in flight on a GPU
 GPU_RESERVE = 1 << 30  # CUDA's context, libraries, graphs
+LIGHT_OPERATIONS, LEAST_OPERATIONS = 2e10, 1e5  # in products, about a second; least of a row
 KEYS = (
     "num_scorers",
     "read_in",
@@ -33,12 +35,30 @@ ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
 
 def choose_sizes(machine: Machine, work: Work, config: JobConfig) -> Sizes:
     """Settle all sizes. ConfigError when the job cannot run there, saying what to change."""
+    if config.runner == "local":
+        machine, config = _one_process(machine, config)
     wants_gpu = config.device == "cuda" or (
         config.device == "auto" and machine.gpus >= 1 and machine.has_cuda
     )
     sizes = _on_gpus(machine, work, config) if wants_gpu else _on_cpus(machine, work, config)
     sizes = fit_memory(sizes, machine, work, config)
-    return sizes.because(**{k: "as configured" for k in KEYS if getattr(config, k) != "auto"})
+    sizes = sizes.because(**{k: "as configured" for k in KEYS if getattr(config, k) != "auto"})
+    if config.runner == "local":
+        sizes = replace(sizes, light=sizes.device == "cpu" and _is_light(work))
+        sizes = sizes.because(num_scorers="runner is local", read_in="runner is local")
+    return sizes
+
+
+def _is_light(work: Work) -> bool:
+    """Whether numpy scores all rows in the time that the import of torch takes."""
+    return work.rows * max(work.model.operations, LEAST_OPERATIONS) < LIGHT_OPERATIONS
+
+
+def _one_process(machine: Machine, config: JobConfig) -> tuple[Machine, JobConfig]:
+    """What one scorer in the driver's process has: all cores, one GPU, no object store."""
+    machine = replace(machine, gpus=min(machine.gpus, 1))
+    keys = {"num_scorers": 1, "read_in": "scorer", "object_store_bytes": "auto"}
+    return machine, config.model_copy(update=keys)
 
 
 def _on_gpus(machine: Machine, work: Work, config: JobConfig) -> Sizes:

@@ -57,7 +57,8 @@ class Sizes:
     """What one scorer and one read task take of the cluster, and how many there are.
 
     `read_tasks`: units read at one time, by tasks or in all scorers together; `store_bytes`: of all
-    object stores; `reasons`: configuration key -> why it got its value.
+    object stores; `light`: numpy scores in place of torch, whose import would take longer than all
+    rows; `reasons`: configuration key -> why it got its value.
     """
 
     device: Literal["cpu", "cuda"]
@@ -71,6 +72,7 @@ class Sizes:
     tasks_in_flight: int = IN_FLIGHT
     max_batch: int = MAX_BATCH
     store_bytes: int = LEAST_STORE
+    light: bool = False
     reasons: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -29,6 +29,7 @@ class TrackingSettings(BaseModel):
     baseline_run: str | None = None  # an MLflow run id, an output folder, or its _manifest.json
     price_per_hour: float | None = Field(default=None, ge=0)  # of one GPU, or one machine without
     enabled: bool = True
+    late: bool = False  # MLflow's process starts with the first event after the start of the job
 
 
 class DatasetInfo(BaseModel):

@@ -153,11 +153,14 @@ class Tracker:
         self._finished = True
 
     def close(self, timeout_s: float = 20.0) -> None:
-        """Send what can be sent within `timeout_s`; the rest stays in the spool."""
-        self._close(time.monotonic() + timeout_s)
+        """Send what can be sent within `timeout_s`; the rest stays in the spool.
+
+        With 0 the sender goes on alone, and this process can end.
+        """
+        self._close(time.monotonic() + timeout_s, wait=timeout_s > 0)
 
     @_never_raises
-    def _close(self, deadline: float) -> None:
+    def _close(self, deadline: float, wait: bool) -> None:
         writer, self._writer = self._writer, None
         if writer is None:
             return
@@ -165,6 +168,10 @@ class Tracker:
             self._put(writer, "finish", **_unknown_end(self._bundle_digest))
         reason: str | None = None
         sent = 0
+        if self._sender is not None and not wait and writer.flush():
+            self._sender.leave()
+            writer.close()
+            return
         if self._sender is not None:
             self._sender.finish(max(deadline - time.monotonic(), 0))
             reason = self._sender.error
@@ -192,13 +199,14 @@ class Tracker:
         numbered = writer.append(event)
         if writer.error:
             self.warn(f"the disk does not take tracking records: {writer.error}")
-        if self._sender is None:
+        if self._sender is None and (kind != "start" or not self.settings.late):
             try:
                 self._sender = SenderProcess(self.folder, self.uri, writer.run_dir)
             except OSError as error:
                 self.warn(f"no process for sending: {error}")
                 return
-        self._sender.send(numbered)
+        if self._sender is not None:
+            self._sender.send(numbered)
 
     def _write_units(self, writer: SpoolWriter, records: Sequence[UnitRecord]) -> str | None:
         from pipeline.tracking.artifacts import unit_table, write_unit_table

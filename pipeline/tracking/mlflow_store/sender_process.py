@@ -98,6 +98,10 @@ class SenderProcess:
                 self._process.wait(STACK_WAIT_S)
             self.kill()
 
+    def leave(self) -> None:
+        """Let the sender send everything and end by itself, also after the end of this process."""
+        self.send({"kind": "close"})
+
     def kill(self) -> None:
         """End the sender now."""
         with contextlib.suppress(OSError):

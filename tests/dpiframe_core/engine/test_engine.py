@@ -32,9 +32,10 @@ def deepfm_engine(engine_of):
     return engine_of(deepfm(features, Deep((33, 20))))
 
 
+@pytest.mark.parametrize("light", [False, True])
 @pytest.mark.parametrize("name", SPECS)
-def test_logits_are_within_1e_5_of_float64(engine_of, name):
-    model, engine = engine_of(SPECS[name])
+def test_logits_are_within_1e_5_of_float64(engine_of, name, light):
+    model, engine = engine_of(SPECS[name], light=light)
     for batch in (0, 1, 19, 1111):
         ids, dense = model_zoo.random_inputs(SPECS[name], batch, seed=batch)
         expected = model_zoo.reference_logits(model, ids, dense)
@@ -45,7 +46,8 @@ def test_logits_are_within_1e_5_of_float64(engine_of, name):
 @pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
 @pytest.mark.parametrize("num_dense", [0, 13])
 @pytest.mark.parametrize("std", [0.3, 1.0])
-def test_the_criteo_shape_is_within_1e_5_of_float64(engine_of, make, num_dense, std):
+@pytest.mark.parametrize("light", [False, True])
+def test_the_criteo_shape_is_within_1e_5_of_float64(engine_of, make, num_dense, std, light):
     fields = [FieldSpec(name=f"C{i}", rows=111, dim=16) for i in range(39 - num_dense)]
     dense = [f"I{i}" for i in range(num_dense)]
     spec = make(Features(fields, dense, "field"), Deep(batch_norm=True))
@@ -53,7 +55,7 @@ def test_the_criteo_shape_is_within_1e_5_of_float64(engine_of, make, num_dense, 
     for name, weight in model.state_dict().items():
         if "/tables/" in name:
             weight.mul_(std / 0.3)  # random_model's deviation
-    model, engine = engine_of(spec, model)
+    model, engine = engine_of(spec, model, light=light)
     ids, dense = model_zoo.random_inputs(spec, 1111)
     expected = model_zoo.reference_logits(model, ids, dense)
     error = np.abs(engine.logits(ids, dense) - expected) / np.maximum(1, np.abs(expected))
