@@ -32,6 +32,7 @@ from pipeline.config.types import (
     Paths,
     TimeZone,
     WaitFor,
+    Where,
     Whole,
 )
 from pipeline.errors import ConfigError
@@ -59,6 +60,16 @@ class JobConfig(BaseModel):
         "or addresses in object stores; a file that is listed twice is scored twice"
     )
     output: LocalPath = Field(description="folder for the scores; one job at a time writes it")
+    where: Where | None = Field(
+        default=None,
+        description="conditions on partition columns, which choose among the input's files: "
+        "date >= 2026-11-01 and hour in (5, 6)",
+    )
+    partition_base: Location | None = Field(
+        default=None,
+        description="folder above the input, below which folder names such as date=2026-11-19 are "
+        "partition columns; default: each entry of the input itself",
+    )
     date: str | None = Field(
         default=None,
         description="day or hour that the job is for, which `{date}` and `{hour}` in other keys "
@@ -219,6 +230,8 @@ class JobConfig(BaseModel):
             "output": _absolute(self.output),
             "input": [_absolute(item) for item in inputs],
         }
+        if self.partition_base is not None:
+            update["partition_base"] = _absolute(self.partition_base)
         return self.model_copy(update=update)
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
 
 from pipeline.config.dates import time_zone
+from pipeline.config.where import parse_where
 from pipeline.storage.address import check_address, is_remote
 
 
@@ -127,6 +128,11 @@ def _wait_for(value: str) -> str:
     return value
 
 
+def _where(value: str) -> str:
+    parse_where(value)
+    return value
+
+
 def _zone_name(value: str) -> str:
     return time_zone(value).key
 
@@ -136,6 +142,7 @@ Location = Annotated[str, AfterValidator(_location)]
 LocalPath = Annotated[str, AfterValidator(_local_path)]
 Duration = Annotated[str, AfterValidator(_duration)]
 WaitFor = Annotated[str, AfterValidator(_wait_for)]
+Where = Annotated[str, AfterValidator(_where)]
 TimeZone = Annotated[str, AfterValidator(_zone_name)]
 Column = Annotated[str, AfterValidator(_column_name)]
 Whole = Annotated[int, Field(strict=True), BeforeValidator(_whole)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Literal
 
@@ -39,7 +39,8 @@ class ListColumn(BaseModel):
 
 
 class Columns(BaseModel):
-    """The columns of the input, by use; those of the other form are empty.
+    """The columns of the input, by use; those of the other form are empty. `partitions` are those
+    among them that folder names give, with their types.
 
     `id_columns` [F] and `dense_columns` [N] are in the order of the model spec; a column of
     `lists` is there once an element.
@@ -54,6 +55,7 @@ class Columns(BaseModel):
     dense_columns: tuple[str, ...] = ()
     lists: tuple[ListColumn, ...] = ()
     source_columns: tuple[str, ...] = ()
+    partitions: dict[str, str] = {}
 
     @property
     def published(self) -> tuple[str, ...]:
@@ -67,8 +69,15 @@ class Columns(BaseModel):
 
     @property
     def read_columns(self) -> list[str]:
-        """Every column to read, once each."""
-        return list(dict.fromkeys((*self.published, *self.feature_columns)))
+        """Every column to read from the files, once each."""
+        named = dict.fromkeys((*self.published, *self.feature_columns))
+        return [name for name in named if name not in self.partitions]
+
+    def with_partitions(self, types: Mapping[str, str]) -> Columns:
+        """The same columns, those of `types` from folder names."""
+        used = {*self.published, *self.feature_columns}
+        named = {name: kind for name, kind in types.items() if name in used}
+        return self.model_copy(update={"partitions": named})
 
     @property
     def scalar_ids(self) -> list[str]:

@@ -153,7 +153,10 @@ def _absent(found: pa.Schema, columns: Sequence[str]) -> Iterator[str]:
             hint = f" (nearest is {close[0]})" if close else ""
             yield f"column {column}: missing{hint}"
         elif times > 1:
-            yield f"column {column}: there are {times} of this name, expected one"
+            yield (
+                f"column {column}: there are {times} of this name, expected one (a folder name "
+                f"such as {column}=... counts as one; it does not if the input is that folder)"
+            )
 
 
 def _type(found: pa.Schema, column: str) -> pa.DataType | None:

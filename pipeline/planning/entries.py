@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
+from pipeline.errors import ConfigError
 from pipeline.storage.address import is_remote
 
 MAGIC_CHARACTERS = frozenset("*?[")
@@ -30,6 +32,34 @@ def base_of(entry: str) -> str:
     parts = PurePosixPath(rest).parts
     first = next(i for i, part in enumerate(parts) if is_pattern(part))
     return scheme + mark + str(PurePosixPath(*parts[:first]))
+
+
+class FoundFile(NamedTuple):
+    """An input file: its absolute path, links resolved, or address, and its path below the folder
+    from which on folder names are partition columns.
+    """
+
+    path: str
+    below: str
+
+
+def lead_of(entry: str, partition_base: str | None) -> str:
+    """What lies between `partition_base` and the base of an entry, with a slash behind it, or
+    nothing. ConfigError: the entry is not below it.
+    """
+    if partition_base is None:
+        return ""
+    base, above = _absolute(base_of(entry)), _absolute(base_of(partition_base))
+    if base == above:
+        return ""
+    prefix = above.rstrip("/") + "/"
+    if not base.startswith(prefix):
+        raise ConfigError(f"input {entry} is not below partition_base {partition_base}")
+    return base[len(prefix) :] + "/"
+
+
+def _absolute(address: str) -> str:
+    return address if is_remote(address) else str(Path(address).expanduser().absolute())
 
 
 def absolute_base(entry: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.config.job import JobConfig
@@ -19,8 +19,10 @@ _FORMAT = 2
 #     number here, as `auto` follows from the input alone
 #   on_bad_row, on_bad_id, on_corrupt_file: which rows are scored, and with which row of a table
 #   precision: the arithmetic
+#   where: which files are read; it counts where it is set
 # Left out, because published units stay right when these change:
-#   bundle, input, output: their contents count (digest, files), not where they lie
+#   bundle, input, partition_base, output: their contents count (digest, files, values of
+#     partition columns), not where they lie
 #   max_rejected_fraction, overwrite: whether the job may end or begin, not what a row gets
 #   device, max_batch, streams, graphs, threads: scores agree within the bound of the precision
 #     whatever the device, and a stopped job must be able to go on at another machine
@@ -40,8 +42,16 @@ IDENTITY_KEYS = (
 )
 
 
-def job_identity(files: Sequence[InputFile], bundle_digest: str, config: JobConfig) -> str:
+def job_identity(
+    files: Sequence[InputFile],
+    bundle_digest: str,
+    config: JobConfig,
+    partitions: Mapping[str, str] | None = None,
+) -> str:
     """Hex sha256 over the input files, the bundle and the keys of `config` that count.
+
+    `partitions`: the partition columns that the job uses, and their types; they count, and so do
+    the files' values.
 
     A file counts with path, size, modification time (an object: etag) and footer (which fixes its
     row groups).
@@ -54,9 +64,16 @@ def job_identity(files: Sequence[InputFile], bundle_digest: str, config: JobConf
         # A field that is mapped to a column of its own name is like one that is not mapped.
         "field_columns": {k: v for k, v in config.field_columns.items() if k != v},
     }
+    # Only where they are used, so that outputs of before keep their identity.
+    if config.where is not None:
+        head["where"] = config.where
+    if partitions:
+        head["partitions"] = dict(partitions)
     hasher.update(_canonical(head))
     for file in files:
-        facts = [file.path, file.size, file.etag or file.mtime_ns, file.footer_sha256]
+        facts: list[Any] = [file.path, file.size, file.etag or file.mtime_ns, file.footer_sha256]
+        if partitions:
+            facts.append([file.partitions.get(name) for name in partitions])
         hasher.update(_canonical(facts))
     return hasher.hexdigest()
 

@@ -7,17 +7,27 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
 from pipeline.config.job import JobConfig
+from pipeline.config.where import Value, meets, parse_where
 from pipeline.errors import ConfigError, ContractError, ResumableError
-from pipeline.planning.entries import entries, is_pattern
+from pipeline.planning.entries import FoundFile, base_of, entries, is_pattern, lead_of
 from pipeline.planning.footers import (
     Footer,
     Limits,
     StatisticsProblem,
     Unreadable,
     read_footers,
+)
+from pipeline.planning.partitions import (
+    Kind,
+    partition_texts,
+    partition_types,
+    partition_values,
+    typed_conditions,
+    with_partitions,
 )
 from pipeline.planning.problems import ProblemList
 from pipeline.planning.remote_inputs import list_objects
@@ -38,7 +48,9 @@ class InputFile(BaseModel):
     footer_sha256: str
     rows: int
     row_group_rows: tuple[int, ...]
-    # Arrow schema (any: pyarrow has no types), the same object in all files that have the same
+    partitions: dict[str, Value] = {}  # of the folders' names, by column
+    # Arrow schema (any: pyarrow has no types), the same object in all files that have the same;
+    # partition columns stand behind those of the file
     arrow_schema: Any = Field(exclude=True, repr=False)
     problems: tuple[StatisticsProblem, ...] = Field(default=(), exclude=True, repr=False)
 
@@ -70,6 +82,7 @@ class InputScan(NamedTuple):
 
     files: list[InputFile]
     quarantined: list[Quarantined]
+    partitions: dict[str, Kind]  # the types of partition columns
 
 
 def scan_inputs(config: JobConfig, limits: Limits | None = None) -> InputScan:
@@ -79,7 +92,8 @@ def scan_inputs(config: JobConfig, limits: Limits | None = None) -> InputScan:
     cannot be read, or are corrupt under the policy `fail`; ResumableError when a store is out of
     reach.
     """
-    paths = list_inputs(config)
+    found, types = find_inputs(config)
+    paths = [file.path for file in found]
     footers = read_footers(list(dict.fromkeys(paths)), limits or {})
     bad = {path: footers.bad[path] for path in paths if path in footers.bad}
     quarantine = config.on_corrupt_file == "quarantine"
@@ -88,43 +102,86 @@ def scan_inputs(config: JobConfig, limits: Limits | None = None) -> InputScan:
         raise ResumableError(_unreachable(refused))
     if refused:
         raise ContractError(_refusal(refused))
-    files = {path: _input_file(path, footer) for path, footer in footers.good.items()}
+    schemas: dict[int, pa.Schema] = {}
+    files = {
+        file: _input_file(file, footers.good[file.path], types, schemas)
+        for file in dict.fromkeys(found)
+        if file.path in footers.good
+    }
     return InputScan(
-        files=[files[path] for path in paths if path in files],
+        files=[files[file] for file in found if file in files],
         quarantined=[Quarantined(path=path, reason=file.reason) for path, file in bad.items()],
+        partitions=types,
     )
 
 
 def list_inputs(config: JobConfig) -> list[str]:
-    """Absolute paths, links resolved, and addresses, sorted.
+    """The paths of `find_inputs`."""
+    return [file.path for file in find_inputs(config)[0]]
+
+
+def find_inputs(config: JobConfig) -> tuple[list[FoundFile], dict[str, Kind]]:
+    """The files that the input gives and `where` leaves, sorted by path, and the partition columns
+    of all that it gives.
 
     An entry of the list gives a file once; a file that two entries give comes twice.
     """
-    found: list[str] = []
+    found: list[FoundFile] = []
     for pattern in entries(config.input):
         try:
-            found += list_objects(pattern) if is_remote(pattern) else _expand(pattern)
+            found += _remote(pattern, config) if is_remote(pattern) else _expand(pattern, config)
         except OSError as error:
             raise ContractError(f"cannot look for input {pattern}: {error.strerror}") from None
         except ValueError as error:  # of a glob
             raise ConfigError(f"input pattern {pattern} is not valid: {error}") from None
-    for path in found:
-        if not path.isascii():
-            _check_name(path)
-    return sorted(found)
+    for file in found:
+        if not file.path.isascii():
+            _check_name(file.path)
+    found.sort()
+    try:
+        texts = [partition_texts(file.below) for file in found]
+        types = partition_types(texts)
+        if config.where is not None:
+            conditions = typed_conditions(parse_where(config.where), types)
+            kept = [
+                file
+                for file, text in zip(found, texts, strict=True)
+                if meets(conditions, partition_values(text, types))
+            ]
+            if not kept:
+                raise ValueError(f"it leaves none of {len(found):,} files")
+            return kept, types
+    except ValueError as error:
+        raise ConfigError(f"where or folder names of the input cannot be used: {error}") from None
+    return found, types
 
 
-def _input_file(path: str, footer: Footer) -> InputFile:
+def _remote(entry: str, config: JobConfig) -> list[FoundFile]:
+    """The objects that an address gives."""
+    base, found = base_of(entry), list_objects(entry)
+    if found == [base]:
+        base = base.rpartition("/")[0]
+    lead = lead_of(base, config.partition_base)
+    return [FoundFile(path, lead + path[len(base) :].lstrip("/")) for path in found]
+
+
+def _input_file(
+    file: FoundFile, footer: Footer, types: dict[str, Kind], schemas: dict[int, pa.Schema]
+) -> InputFile:
+    """`schemas`: those with partition columns, by the id() of the file's own."""
+    if types and id(footer.schema) not in schemas:
+        schemas[id(footer.schema)] = with_partitions(footer.schema, types)
     return InputFile.model_construct(
         _ALL_FIELDS,
-        path=path,
+        path=file.path,
+        partitions=partition_values(partition_texts(file.below), types),
         size=footer.size,
         mtime_ns=footer.mtime_ns,
         etag=footer.etag,
         footer_sha256=footer.sha256,
         rows=sum(footer.row_group_rows),
         row_group_rows=footer.row_group_rows,
-        arrow_schema=footer.schema,
+        arrow_schema=schemas.get(id(footer.schema), footer.schema),
         problems=footer.problems,
     )
 
@@ -146,44 +203,50 @@ def _unreachable(refused: dict[str, Unreadable]) -> str:
     return f"{len(refused)} input file(s) are out of reach; run the command again:{problems}"
 
 
-def _expand(pattern: str) -> list[str]:
+def _expand(pattern: str, config: JobConfig) -> list[FoundFile]:
     path = Path(pattern).expanduser()
     if path.is_dir():
-        found = sorted(set(_in_folder(path.resolve())))
+        found = dict(sorted(_in_folder(path.resolve()), reverse=True))
         if not found:
             raise ConfigError(f"input folder {pattern} holds no *.parquet file, at any depth")
-        return found
-    if path.exists():
+    elif path.exists():
         if not path.is_file():
             raise ConfigError(f"input {pattern} is neither a file nor a folder")
-        return [str(path.resolve())]
-    if not is_pattern(pattern):
+        pattern, found = str(path.parent), {str(path.resolve()): path.name}
+    elif not is_pattern(pattern):
         raise ConfigError(f"input {pattern} does not exist (looked in {Path.cwd()})")
-    found = sorted(set(_matches(path.absolute())))
-    if not found:
-        raise ConfigError(f"input pattern {pattern} matches no file (looked in {Path.cwd()})")
-    return found
+    else:
+        found = dict(sorted(_matches(path.absolute()), reverse=True))
+        if not found:
+            raise ConfigError(f"input pattern {pattern} matches no file (looked in {Path.cwd()})")
+    lead = lead_of(pattern, config.partition_base)
+    return [FoundFile(path, lead + below) for path, below in found.items()]
 
 
-def _matches(pattern: Path) -> Iterator[str]:
-    """Files that match, and parquet files below the folders that match."""
+def _matches(pattern: Path) -> Iterator[tuple[str, str]]:
+    """Files that match, and parquet files below the folders that match, each with its path below
+    the first wildcard's folder.
+    """
     first = next(i for i, part in enumerate(pattern.parts) if is_pattern(part))
     base, rest = Path(*pattern.parts[:first]), Path(*pattern.parts[first:])
     hidden_too = any(_hidden(part) for part in rest.parts)
     for path in base.glob(str(rest)):
-        if not hidden_too and any(_hidden(part) for part in path.relative_to(base).parts):
+        below = path.relative_to(base)
+        if not hidden_too and any(_hidden(part) for part in below.parts):
             continue
         if path.is_dir():
-            yield from _in_folder(path.resolve())
+            yield from ((file, str(below / rest)) for file, rest in _in_folder(path.resolve()))
         else:
             _check_regular(path)
-            yield str(path.resolve())
+            yield str(path.resolve()), str(below)
 
 
-def _in_folder(folder: Path) -> Iterator[str]:
-    """Parquet files below a folder; links are followed, but no folder is entered twice."""
+def _in_folder(folder: Path) -> Iterator[tuple[str, str]]:
+    """Parquet files below a folder, each with its path below it; links are followed, but no folder
+    is entered twice.
+    """
     entered: set[tuple[int, int]] = set()
-    waiting = [str(folder)]
+    waiting, cut = [str(folder)], len(str(folder).rstrip("/")) + 1
     while waiting:
         name = waiting.pop()
         try:
@@ -202,7 +265,8 @@ def _in_folder(folder: Path) -> Iterator[str]:
                 if not entry.is_file():
                     _check_regular(Path(entry.path))
                 linked = entry.is_symlink()
-                yield str(Path(entry.path).resolve()) if linked else entry.path
+                path = str(Path(entry.path).resolve()) if linked else entry.path
+                yield path, entry.path[cut:]
 
 
 def _check_regular(path: Path) -> None:

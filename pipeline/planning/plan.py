@@ -31,13 +31,14 @@ def make_plan(config: JobConfig) -> JobPlan:
     _refuse_input_in_output(scan.files, config.output)
     check_min_rows(scan.files, config)
     columns = check_contract(scan.files, bundle.spec, bundle.schema, config)
+    columns = columns.with_partitions(scan.partitions)
     bytes_a_row = row_bytes(scan.files, columns, bundle.spec)
     unit_rows = config.unit_rows
     if unit_rows == "auto":
         unit_rows = auto_unit_rows(scan.files, bytes_a_row)
     settled = {"form": columns.form, "key_columns": list(columns.key_columns)}
     config = config.model_copy(update={**settled, "unit_rows": unit_rows})
-    identity = job_identity(scan.files, bundle.digest, config)
+    identity = job_identity(scan.files, bundle.digest, config, columns.partitions)
     units = cut_units(scan.files, unit_rows, identity) or empty_unit(scan.files, identity)
     if len(units) > MAX_UNITS:
         raise ConfigError(

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from pydantic import BaseModel, ConfigDict
 
+from pipeline.config.where import Value
 from pipeline.planning.inputs import InputFile
 
 
@@ -33,6 +34,7 @@ class Unit(BaseModel):
     stop_row_group: int
     first_row: int
     rows: int
+    partitions: dict[str, Value] = {}  # columns of the folders' names
 
 
 MAX_UNITS = 1_000_000
@@ -73,6 +75,7 @@ def cut_units(files: Sequence[InputFile], unit_rows: int, identity: str) -> list
                 stop_row_group=stop,
                 first_row=first_row,
                 rows=rows,
+                partitions=file.partitions,
             )
             units.append(unit)
     return units
@@ -91,6 +94,7 @@ def empty_unit(files: Sequence[InputFile], identity: str) -> list[Unit]:
             stop_row_group=file.row_groups,
             first_row=0,
             rows=0,
+            partitions=file.partitions,
         )
         for file in files[:1]
     ]

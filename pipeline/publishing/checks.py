@@ -17,7 +17,7 @@ def difference(owner: IdentityFile, plan: JobPlan) -> str:
         return f"its bundle is {owner.bundle_digest[:12]}, this one {plan.bundle_digest[:12]}"
     mine: dict[str, Any] = plan.config.public()
     keys = ["form", "key_columns", "carry_columns", "field_columns", "unit_rows", "on_bad_row"]
-    keys += ["on_bad_id", "on_corrupt_file", "precision", "input"]
+    keys += ["on_bad_id", "on_corrupt_file", "precision", "where", "input"]
     changed = [k for k in keys if owner.config.get(k) != mine.get(k)]
     if changed:
         key = changed[0]

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from pipeline.errors import UnitFailedError
 from pipeline.planning.columns import Columns
+from pipeline.planning.partitions import partition_array
 from pipeline.planning.units import Unit
 
 # What pyarrow says of a null in a column of fixed_size_list, which it writes but cannot read.
@@ -90,6 +91,8 @@ def published_columns(unit: Unit, columns: Columns, copied: Mapping[str, np.ndar
     """The columns published beside the scores: those `copied` from the file already, and all
     others, which are read here. UnitFailedError.
     """
+    copied = {name: pa.array(values) for name, values in copied.items()}
+    copied |= partition_columns(unit, columns)
     others = [name for name in columns.published if name not in copied]
     if others:
         table, _ = load(unit, others, ())
@@ -97,10 +100,18 @@ def published_columns(unit: Unit, columns: Columns, copied: Mapping[str, np.ndar
         check_unchanged(unit)
     return pa.table(
         {
-            name: pa.array(copied[name]) if name in copied else published_array(table.column(name))
+            name: copied[name] if name in copied else published_array(table.column(name))
             for name in columns.published
         }
     )
+
+
+def partition_columns(unit: Unit, columns: Columns) -> dict[str, pa.Array]:
+    """The columns [rows] that the names of the unit's folders give, by name."""
+    return {
+        name: partition_array(unit.partitions.get(name), kind, unit.rows)
+        for name, kind in columns.partitions.items()
+    }
 
 
 def published_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:

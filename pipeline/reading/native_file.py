@@ -50,15 +50,15 @@ def native_file(unit: Unit, columns: Columns) -> NativeFile | None:
     published = {
         name: plain[name]
         for name in columns.published
-        if name in plain and plain[name] == kinds[name]
+        if name in plain and plain[name] == kinds.get(name)
     }
     return NativeFile(file, id_type, published, group_rows)
 
 
 def common_id_type(kinds: Mapping[str, str | None], columns: Columns) -> str | None:
     """The one type of all id columns; None if our reader does not take the types in `kinds`."""
-    id_types = {kinds[name] for name in columns.id_columns} or {ID_TYPES[0]}
-    dense_types = {kinds[name] for name in columns.dense_columns} or {DENSE_TYPE}
+    id_types = {kinds.get(name) for name in columns.id_columns} or {ID_TYPES[0]}
+    dense_types = {kinds.get(name) for name in columns.dense_columns} or {DENSE_TYPE}
     (id_type,) = id_types if len(id_types) == 1 else (None,)
     return id_type if id_type in ID_TYPES and dense_types == {DENSE_TYPE} else None
 

@@ -17,7 +17,7 @@ from dpiframe_core.features.schema import FeatureSchema
 from pipeline.errors import UnitFailedError
 from pipeline.planning.job_plan import WorkerPlan
 from pipeline.planning.units import Unit
-from pipeline.reading.arrow_file import load, published_array
+from pipeline.reading.arrow_file import load, partition_columns, published_array
 from pipeline.reading.bad_rows import (
     Dense,
     Ids,
@@ -37,6 +37,8 @@ def read_arrow(unit: Unit, plan: WorkerPlan, buffer: UnitBuffer) -> UnitColumns:
     # Dictionaries are kept for columns that are only encoded, as each value is hashed once then.
     strings = [name for name in columns.source_columns if name not in columns.published]
     table, group_rows = load(unit, columns.read_columns, strings)
+    for name, values in partition_columns(unit, columns).items():
+        table = table.append_column(name, values)
     loaded = time.perf_counter()
     findings = list(null_findings(table, columns.key_columns, "key"))
     if columns.form == "encoded":

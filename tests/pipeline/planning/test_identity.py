@@ -32,11 +32,13 @@ COUNTS: dict[str, Any] = {
     "carry_columns": ["label"],
     "field_columns": {"C1": "c1"},
     "unit_rows": 19,
+    "where": "hour < 6",
     "on_bad_row": "reject",
     "on_bad_id": "oov",
     "on_corrupt_file": "quarantine",
 }
 COUNTS_NOT: dict[str, Any] = {
+    "partition_base": "moved",
     "bundle": "moved",
     "input": ["moved"],
     "output": "moved",
@@ -82,7 +84,7 @@ def test_a_key_that_changes_no_row_does_not(key: str) -> None:
 
 
 def test_every_key_is_decided_about() -> None:
-    assert set(IDENTITY_KEYS) | {"field_columns"} == {*COUNTS, "precision"}
+    assert set(IDENTITY_KEYS) | {"field_columns", "where"} == {*COUNTS, "precision"}
     assert {*COUNTS, *COUNTS_NOT, "precision"} == set(JobConfig.model_fields)
 
 
