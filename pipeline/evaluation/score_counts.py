@@ -1,0 +1,130 @@
+"""ScoreCounts: the scores of clicks and of other rows, in bounded memory, in any order.
+
+Up to a number of rows they are kept as they are; beyond, they are counted in bins of like scores,
+and what follows from them has an error that is stated.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pipeline.evaluation.ranking import (
+    ONE,
+    CountedAuc,
+    Counts,
+    Packed,
+    counted_auc,
+    group_aucs,
+    unpack,
+)
+
+
+class Resolution(NamedTuple):
+    """Rows that are kept as they are, and the low bits of a score that a bin leaves out."""
+
+    exact_rows: int
+    shift: int
+
+    @property
+    def bins(self) -> int:
+        """Bins from 0 to 1."""
+        return (ONE >> self.shift) + 1
+
+
+FINE = Resolution(1 << 25, 8)  # 2^15 bins an octave: 200 MB at most
+COARSE = Resolution(1 << 17, 15)  # 2^8 bins an octave: 1 MB at most
+
+
+class ReliabilityBin(NamedTuple):
+    """Rows of neighbouring scores: how many, their mean score and their share of clicks."""
+
+    rows: int
+    mean_score: float
+    click_rate: float
+
+
+class ScoreCounts:
+    """Scores and labels of rows. The order of `add` changes nothing."""
+
+    def __init__(self, resolution: Resolution = FINE) -> None:
+        self.resolution = resolution
+        self.rows = 0
+        self._kept: list[Packed] = []
+        self._held = 0
+        self._counts: Counts | None = None  # [bins, 2]: other rows, clicks
+
+    def add(self, rows: Packed) -> None:
+        """Count packed rows."""
+        self.rows += len(rows)
+        self._kept.append(rows)
+        self._held += len(rows)
+        if self._held > self.resolution.exact_rows:
+            self._count_kept()
+
+    def auc(self) -> CountedAuc | None:
+        """The AUC, exact (error 0) while rows are kept; None if a class is absent."""
+        if self._counts is not None:
+            self._count_kept()
+            return counted_auc(self._counts[:, 1], self._counts[:, 0])
+        rows = self._all()
+        exact = group_aucs(np.zeros(len(rows), np.uint64), rows).auc
+        return None if not len(exact) or np.isnan(exact[0]) else CountedAuc(float(exact[0]), 0.0)
+
+    def reliability(self, bins: int = 20) -> list[ReliabilityBin]:
+        """About `bins` bins of as many rows each, in ascending order of score.
+
+        Rows of one score are never apart; where rows are in bins, scores count as their middles.
+        """
+        scores, clicks, rows = self._by_score()
+        if not len(rows):
+            return []
+        position = np.minimum((np.cumsum(rows) - rows) * bins // rows.sum(), bins - 1)
+        starts = np.flatnonzero(np.r_[True, position[1:] != position[:-1]])
+        in_bin = np.add.reduceat(rows, starts)
+        means = np.add.reduceat(scores * rows, starts) / in_bin
+        rates = np.add.reduceat(clicks, starts) / in_bin
+        found = zip(in_bin.tolist(), means.tolist(), rates.tolist(), strict=True)
+        return [ReliabilityBin(*one) for one in found]
+
+    def _by_score(self) -> tuple[np.ndarray, Counts, Counts]:
+        """Distinct scores (middles of bins) in ascending order, clicks and rows of each."""
+        if self._counts is None:
+            rows = np.sort(self._all())
+            bits = rows >> np.uint32(1)
+            starts = np.flatnonzero(np.r_[True, bits[1:] != bits[:-1]])[: len(bits)]
+            if not len(bits):
+                return np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64)
+            clicks = np.add.reduceat((rows & np.uint32(1)).astype(np.int64), starts)
+            counts = np.diff(np.r_[starts, len(bits)])
+            return unpack(rows[starts])[0].astype(np.float64), clicks, counts
+        self._count_kept()
+        some = np.flatnonzero(self._counts.any(axis=1))
+        shift = self.resolution.shift
+        middle = (some.astype(np.uint32) << np.uint32(shift)) + np.uint32(1 << (shift - 1))
+        scores = np.minimum(middle, ONE).astype(np.uint32).view(np.float32).astype(np.float64)
+        clicks = self._counts[some, 1]
+        return scores, clicks, self._counts[some].sum(axis=1)
+
+    def _all(self) -> Packed:
+        return np.concatenate(self._kept) if self._kept else np.empty(0, np.uint32)
+
+    def _count_kept(self) -> None:
+        """Count what is kept in the bins: many rows at once, as each call reads all bins."""
+        shift, bins = self.resolution.shift, self.resolution.bins
+        if self._counts is None:
+            self._counts = np.zeros((bins, 2), np.int64)
+        if self._kept:
+            rows = self._all()
+            index = ((rows >> np.uint32(shift + 1)) << np.uint32(1)) | (rows & np.uint32(1))
+            self._counts += np.bincount(index, minlength=2 * bins).reshape(bins, 2)
+        self._kept, self._held = [], 0
+
+
+def expected_calibration_error(curve: list[ReliabilityBin]) -> float | None:
+    """Mean distance of click rate and mean score over the bins, weighted by rows."""
+    rows = sum(one.rows for one in curve)
+    if not rows:
+        return None
+    return sum(one.rows * abs(one.mean_score - one.click_rate) for one in curve) / rows
