@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict
 from pipeline.config.job import SCORE_COLUMN
 from pipeline.errors import ConfigError
 from pipeline.evaluation.grouped_rows import GroupedRows
-from pipeline.evaluation.labels import LabelFiles, joined_by_hash
+from pipeline.evaluation.labels import LabelFiles, LabelsInOrder
 from pipeline.evaluation.ranking import CountedAuc, unpack
 from pipeline.evaluation.rows import group_numbers, labelled_rows
 from pipeline.evaluation.score_counts import (
@@ -274,14 +274,15 @@ def _add_joined(
     evaluator.restart()
     columns = list(dict.fromkeys([*question.keys, *evaluator.columns]))
     tables = (fragment.to_table(columns=columns) for fragment in parts.get_fragments())
-    for table in joined_by_hash(tables, labels):
+    schema = pa.schema([parts.schema.field(name) for name in columns])
+    for table in labels.joined(tables, schema):
         evaluator.add(table, question.labels)()
 
 
 def _add_in_order(parts: pads.Dataset, labels: LabelFiles, evaluator: Evaluator) -> bool:
     """Add all rows if the labels have the same ones in the same order; False: they have not."""
     columns = list(dict.fromkeys([*labels.keys, *evaluator.columns]))
-    in_order = labels.in_order()
+    in_order = LabelsInOrder(labels)
     for fragment in parts.get_fragments():
         table = fragment.to_table(columns=columns)
         found = in_order.take(table.select(labels.keys))

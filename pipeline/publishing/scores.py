@@ -8,6 +8,7 @@ import pyarrow.dataset as pads
 
 from pipeline.errors import ConfigError
 from pipeline.publishing.output import open_output
+from pipeline.publishing.records import Manifest
 
 
 def open_scores(output: str | Path) -> pads.Dataset:
@@ -16,8 +17,20 @@ def open_scores(output: str | Path) -> pads.Dataset:
     Rows lie in the order of the input: by file, then by row. ConfigError while the job is not
     finished.
     """
+    manifest = finished_manifest(output)
+    records = sorted(manifest.units, key=lambda record: record.index)
+    return open_output(output).dataset(records)
+
+
+def key_columns(output: str | Path) -> tuple[str, ...]:
+    """The key columns of a finished output; ConfigError while it is not finished."""
+    return tuple(finished_manifest(output).key_columns)
+
+
+def finished_manifest(output: str | Path) -> Manifest:
+    """The manifest of a finished output; ConfigError while it is not finished."""
     found = open_output(output)
     manifest = found.manifest()
     if manifest is None or found.success() is None:
         raise ConfigError(f"{found.address} holds no finished job: run `dpiframe score` to its end")
-    return found.dataset(sorted(manifest.units, key=lambda record: record.index))
+    return manifest

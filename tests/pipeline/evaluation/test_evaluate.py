@@ -166,7 +166,7 @@ def test_a_key_with_two_labels(table: pa.Table, tmp_path: Path):
     labels = table.select(["key", "click"])
     pq.write_table(pa.concat_tables([labels, labels.slice(5, 1)]), tmp_path / "labels.parquet")
     question = Question(label="click", labels=str(tmp_path / "labels.parquet"), keys=("key",))
-    with pytest.raises(ContractError, match="have 2 rows of key="):
+    with pytest.raises(ContractError, match="has 2 rows of key="):
         evaluate_output(output, question)
 
 

@@ -1,0 +1,59 @@
+"""An evaluation as text, and as the file that lies beside the scores."""
+
+from __future__ import annotations
+
+from pipeline.evaluation.evaluate import Evaluation, Quality
+
+EVALUATION = "_evaluation.json"
+SLICES_PRINTED = 20
+MISSING = "-"
+
+
+def as_text(found: Evaluation, output: str) -> str:
+    """The figures, the reliability curve and the largest slices."""
+    quality = found.quality
+    auc = _number(quality.auc, 6)
+    if quality.auc_error:
+        auc += f" (the exact one is at most {quality.auc_error:.1g} away)"
+    lines = [
+        f"{output}: {quality.rows:,} rows with a label, {quality.clicks:,} clicks",
+        f"  AUC                 {auc}",
+        f"  logloss             {_number(quality.logloss, 6)}",
+        f"  normalised entropy  {_number(quality.normalised_entropy, 4)}",
+        f"  calibration         {_number(quality.calibration, 4)} (mean score / mean label)",
+        f"  ECE                 {_number(found.ece, 5)}",
+        f"  Brier score         {_number(quality.brier, 6)}",
+    ]
+    if found.question.group is not None:
+        lines.append(
+            f"  AUC by {found.question.group}: {_number(found.gauc, 6)}, of "
+            f"{found.groups_with_both:,} of {found.groups:,} groups, which have both classes"
+        )
+    if found.without_score or found.without_label:
+        lines.append(
+            f"  left out: {found.without_score:,} rows without a score, {found.without_label:,} "
+            "without a label"
+        )
+    for columns, slices in found.slices.items():
+        lines += ["", f"by {columns}", _header()]
+        lines += [_row(", ".join(one.values), one) for one in slices[:SLICES_PRINTED]]
+        left = len(slices) - SLICES_PRINTED + found.slices_left_out.get(columns, 0)
+        if left > 0:
+            lines.append(f"  and {left:,} more with fewer rows")
+    return "\n".join(lines)
+
+
+def _header() -> str:
+    return f"  {'':30} {'rows':>14} {'clicks':>12} {'AUC':>9} {'logloss':>9} {'calibr.':>8}"
+
+
+def _row(name: str, one: Quality) -> str:
+    short = name if len(name) <= 30 else f"{name[:27]}..."
+    return (
+        f"  {short:30} {one.rows:>14,} {one.clicks:>12,} {_number(one.auc, 5):>9} "
+        f"{_number(one.logloss, 5):>9} {_number(one.calibration, 3):>8}"
+    )
+
+
+def _number(value: float | None, digits: int) -> str:
+    return MISSING if value is None else f"{value:.{digits}f}"
