@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pipeline.evaluation.differences import Differences
 from pipeline.evaluation.evaluate import Evaluation, Quality
 
 EVALUATION = "_evaluation.json"
@@ -57,3 +58,21 @@ def _row(name: str, one: Quality) -> str:
 
 def _number(value: float | None, digits: int) -> str:
     return MISSING if value is None else f"{value:.{digits}f}"
+
+
+def differences_text(found: Differences) -> str:
+    """Differences of two outputs, and the rows that differ most."""
+    lines = [
+        f"rows that both have scored: {found.rows:,}, of which {found.differing:,} differ",
+        f"  difference: largest {found.largest:.3g}, mean {found.mean:.3g}, 99.9% at most "
+        f"{found.p999:.3g}",
+        f"  rank correlation: {_number(found.rank_correlation, 6)} of {found.rank_rows:,} rows",
+        f"  rows only in the base: {found.only_in_base:,}, only in the candidate: "
+        f"{found.only_in_candidate:,}, rejected by one: {found.one_is_null:,}",
+    ]
+    if found.worst:
+        lines.append("  the rows that differ most:")
+    for row in found.worst:
+        key = ", ".join(f"{name}={value!r}" for name, value in row.key.items())
+        lines.append(f"    {key}: {_number(row.base, 7)}, {_number(row.candidate, 7)}")
+    return "\n".join(lines)

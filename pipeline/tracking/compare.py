@@ -10,6 +10,12 @@ from typing import TYPE_CHECKING, Any
 from pipeline.errors import ConfigError
 from pipeline.publishing.output import open_output
 from pipeline.redaction import without_credentials
+from pipeline.tracking.drift import (
+    Counts,
+    histogram_from_path,
+    load_baseline,
+    population_stability_index,
+)
 from pipeline.tracking.metrics import METRICS, count_metrics, latency_metrics, stage_metrics
 from pipeline.tracking.mlflow_store.quiet import quiet_mlflow
 from pipeline.tracking.settings import param_text, resolve_uri, sqlite_path
@@ -115,6 +121,26 @@ def _open_client(uri: str, name: str) -> MlflowClient:
     except MlflowException as error:
         raise ConfigError(f"MLflow at {without_credentials(uri)} fails: {error}") from error
     return client
+
+
+def score_psi(base: str, candidate: str, uri: str | None) -> float | None:
+    """PSI of the scores of a run against those of another one; None where one has none."""
+    with quiet_mlflow():
+        histograms = [_histogram(name, uri) for name in (base, candidate)]
+    if histograms[0] is None or histograms[1] is None:
+        return None
+    return population_stability_index(histograms[0], histograms[1])
+
+
+def _histogram(name: str, uri: str | None) -> Counts | None:
+    try:
+        if Path(name).exists():
+            return histogram_from_path(Path(name))
+        client = _open_client(resolve_uri(uri), name)
+        run = _find_run(name, client)
+        return None if run is None else load_baseline(run.info.run_id, client)
+    except Exception:  # MLflow's errors of a run without the artifact are of many kinds
+        return None
 
 
 def _run_of_store(name: str, client: MlflowClient) -> RunView:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -30,6 +30,7 @@ METRICS = {
     "startup_seconds": "seconds from the start of this attempt to the start of its first unit",
     "rows_per_second": "rows_attempt / wall_seconds",
     "rows_per_second_steady": "rows/s between the first and the last tenth of unit completions",
+    "rows_per_second_steady_error": "standard error of the same",
     "rows_per_second_per_gpu": "rows_per_second / gpus",
     "batch_latency_p50_ms": "median milliseconds of one engine batch of this attempt",
     "batch_latency_p95_ms": "95th percentile of the same",
@@ -51,11 +52,23 @@ METRICS = {
     "score_min": "smallest score",
     "score_max": "largest score",
     "score_psi": "population stability index of the scores against the baseline run",
+    "auc": "area under the ROC curve of the rows with a label",
+    "auc_error": "the exact AUC is at most so far away; 0: it is exact",
+    "gauc": "mean AUC by group, weighted by rows",
+    "logloss": "mean negative log likelihood of the labels",
+    "normalised_entropy": "logloss / that of always saying the mean label",
+    "calibration": "mean score / mean label",
+    "ece": "expected calibration error over 20 bins of as many rows",
+    "brier": "mean squared error of the scores",
+    "labelled_rows": "rows with a score and a label",
+    "labelled_clicks": "of these, those with the label 1",
     "progress_rows": "series: rows done so far by this attempt",
     "progress_rows_per_second": "series: rows/s since the point before",
 }
 
 STAGES = ("read", "encode", "copy_in", "unpack", "score", "copy_out", "write")
+# A rate is called steady from so many completions and seconds on; its error is from so many blocks.
+STEADY_COMPLETIONS, STEADY_SECONDS, STEADY_BLOCKS = 20, 10.0, 8
 FIRST_INTERVAL_S = 2.0  # of the progress series
 POINTS_AN_INTERVAL = 128  # then the interval doubles: 10 hours give fewer than 1,000 points
 
@@ -152,28 +165,45 @@ def rate_metrics(own: Sequence[UnitRecord], attempt: Attempt) -> dict[str, float
             metrics["rows_per_second_per_gpu"] = rows / attempt.wall_s / attempt.num_gpus
     done = [(attempt.done[record.unit], record.scored + record.rejected) for record in own]
     if (steady := steady_rate(done)) is not None:
-        metrics["rows_per_second_steady"] = steady
+        metrics["rows_per_second_steady"] = steady.rate
+        metrics["rows_per_second_steady_error"] = steady.error
     if attempt.price_per_hour is not None and rows:
         price = attempt.price_per_hour * max(attempt.num_gpus, 1)
         metrics["cost_per_million_rows"] = price * attempt.wall_s / 3600 / (rows / 1e6)
     return metrics
 
 
-def steady_rate(done: Iterable[tuple[float, int]]) -> float | None:
+class SteadyRate(NamedTuple):
+    """Rows/s, and the standard error of it."""
+
+    rate: float
+    error: float
+
+
+def steady_rate(done: Iterable[tuple[float, int]]) -> SteadyRate | None:
     """Rows/s between the first and the last tenth of the completions (seconds, rows).
 
     With n completions in order of time and k = ceil(n / 10), the window opens at completion k and
-    closes at completion n - k; its rows are those of completions k + 1 to n - k. None when the
-    window is empty (n < 3) or has no length.
+    closes at completion n - k; its rows are those of completions k + 1 to n - k. The error is that
+    of the mean of the rates in STEADY_BLOCKS parts of the window. None where it would not be one:
+    with fewer than STEADY_COMPLETIONS completions, or a window shorter than STEADY_SECONDS.
     """
     ordered = sorted(done)
-    count = len(ordered)
-    margin = -(-count // 10)
-    inside = ordered[margin : count - margin]
-    if not inside:
+    if len(ordered) < STEADY_COMPLETIONS:
         return None
-    seconds = inside[-1][0] - ordered[margin - 1][0]
-    return sum(rows for _, rows in inside) / seconds if seconds > 0 else None
+    margin = -(-len(ordered) // 10)
+    times, rows = (np.array(column) for column in zip(*ordered, strict=True))
+    edges = np.linspace(margin - 1, len(ordered) - margin - 1, STEADY_BLOCKS + 1).astype(int)
+    total = np.cumsum(rows)
+    seconds = float(times[edges[-1]] - times[edges[0]])
+    if seconds < STEADY_SECONDS:
+        return None
+    rate = float(total[edges[-1]] - total[edges[0]]) / seconds
+    # Blocks that end in one moment with the one before have no rate of their own.
+    edges = edges[np.r_[True, np.diff(times[edges]) > 0]]
+    rates = np.diff(total[edges]) / np.diff(times[edges])
+    spread = float(rates.std(ddof=1)) if len(rates) > 1 else rate
+    return SteadyRate(rate, spread / len(rates) ** 0.5)
 
 
 def batch_seconds(lists: Iterable[Sequence[float]]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

@@ -7,19 +7,22 @@ from tracking_records import make_record
 
 from pipeline.tracking.metrics import METRICS, Attempt, Progress, steady_rate, summarise
 
+EVALUATED = {"auc", "auc_error", "gauc", "logloss", "normalised_entropy", "calibration", "ece"}
+EVALUATED |= {"brier", "labelled_rows", "labelled_clicks"}
+
 
 def test_the_names_are_few():
-    assert len(METRICS) <= 40
+    assert len(METRICS) <= 50
 
 
 def test_every_metric_of_a_job_has_a_documented_name():
-    records = [make_record(index) for index in range(19)]
+    records = [make_record(index) for index in range(25)]
     attempt = Attempt(records[0].started - 1, wall_s=5.0, num_gpus=2, bytes_in=9)
     attempt.price_per_hour = 3.6
     attempt.done = {record.unit: float(record.index) for record in records}
     metrics = summarise(records, attempt)
     series = {"score_psi", "progress_rows", "progress_rows_per_second", "reduced_batch"}
-    assert set(metrics) == set(METRICS) - series
+    assert set(metrics) == set(METRICS) - series - EVALUATED
 
 
 def test_rates_and_cost_are_of_this_attempt_only():
@@ -52,12 +55,27 @@ def test_latency_percentiles_are_over_all_batches():
 def test_the_steady_rate_leaves_out_a_tenth_at_both_ends():
     # Completions at 10, 20, ..., 200 s; the window is from the 2nd (20 s) to the 18th (180 s).
     done = [(10.0 * (unit + 1), 100 if unit < 18 else 10**6) for unit in range(20)]
-    assert steady_rate(reversed(done)) == pytest.approx(1600 / 160)
+    steady = steady_rate(reversed(done))
+    assert steady is not None
+    assert steady.rate == pytest.approx(1600 / 160)
+    assert steady.error == pytest.approx(0)
 
 
-@pytest.mark.parametrize("count", [0, 1, 2])
-def test_there_is_no_steady_rate_of_too_few_units(count: int):
-    assert steady_rate([(float(unit), 5) for unit in range(count)]) is None
+def test_the_error_of_the_steady_rate_is_that_of_the_mean_of_its_blocks():
+    # 8 blocks of 2 completions, every second one twice as fast: rates of 10 and 20 rows/s.
+    times = [0.0, 1.0]
+    for unit in range(18):
+        times.append(times[-1] + (10.0 if unit // 2 % 2 else 5.0))
+    steady = steady_rate([(time, 100) for time in times])
+    assert steady is not None
+    assert steady.rate == pytest.approx(1600 / 120)
+    spread = (8 * 25 / 7) ** 0.5
+    assert steady.error == pytest.approx(spread / 8**0.5)
+
+
+@pytest.mark.parametrize(("count", "seconds"), [(0, 1.0), (2, 10.0), (19, 5.0), (200, 0.06)])
+def test_there_is_no_steady_rate_of_few_units_or_seconds(count: int, seconds: float):
+    assert steady_rate([(seconds * unit, 5) for unit in range(count)]) is None
 
 
 def test_a_job_without_new_units_has_counts_and_no_rates():
