@@ -6,9 +6,10 @@ rows. The result does not depend on the order in which parts come.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import combinations
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as pads
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, computed_field
 
 from pipeline.config.job import SCORE_COLUMN
 from pipeline.errors import ConfigError
@@ -112,11 +113,14 @@ class Evaluation(BaseModel):
     without_label: int
     seconds: float
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def metrics(self) -> dict[str, float]:
         """The figures that have a value, by the names of `METRICS`."""
-        figures = self.quality.model_dump(exclude={"rows", "clicks"})
-        figures |= {"ece": self.ece, "gauc": self.gauc, "labelled_rows": self.quality.rows}
+        quality = self.quality
+        figures = quality.model_dump(exclude={"rows", "clicks"}) | {"ece": self.ece}
+        figures |= {"gauc": self.gauc, "labelled_rows": quality.rows}
+        figures["labelled_clicks"] = quality.clicks
         return {name: float(value) for name, value in figures.items() if value is not None}
 
 
@@ -127,22 +131,26 @@ def evaluate_output(output: str | Path, question: Question, threads: int = 0) ->
     neither 0 nor 1, a key with two labels.
     """
     began = time.perf_counter()
+    with evaluated(output, question, threads) as evaluator:
+        return evaluator.result(time.perf_counter() - began)
+
+
+@contextlib.contextmanager
+def evaluated(output: str | Path, question: Question, threads: int = 0) -> Iterator[Evaluator]:
+    """An evaluator with all rows of a finished output; errors as of `evaluate_output`."""
     parts = open_scores(output)
     _check_columns(parts.schema, question, output)
-    threads = threads or len(os.sched_getaffinity(0))
-    evaluator = Evaluator(question, threads)
-    try:
+    evaluator = Evaluator(question, threads or len(os.sched_getaffinity(0)))
+    with contextlib.closing(evaluator):
         if question.labels is None:
-            _each(parts, threads, evaluator.add, evaluator.columns)
+            _each(parts, evaluator.threads, evaluator.add, evaluator.columns)
         else:
-            _add_joined(parts, question, threads, evaluator)
-        return evaluator.result(time.perf_counter() - began)
-    finally:
-        evaluator.close()
+            _add_joined(parts, question, evaluator)
+        yield evaluator
 
 
 class Evaluator:
-    """Takes tables of scores and labels, in any order."""
+    """Takes tables of scores and labels, in any order; `scores` counts all of them."""
 
     def __init__(self, question: Question, threads: int = 1) -> None:
         self.question, self.threads = question, threads
@@ -154,7 +162,7 @@ class Evaluator:
 
     def _start(self) -> None:
         self._sums: list[Sums] = []
-        self._scores = ScoreCounts()
+        self.scores = ScoreCounts()
         self._slicings = [Slicing(columns) for columns in self.question.slicings]
         self._groups = GroupedRows() if self.question.group is not None else None
         self._without_score = self._without_label = 0
@@ -180,7 +188,7 @@ class Evaluator:
 
         def count() -> None:
             self._sums.append(sums)
-            self._scores.add(found.rows)
+            self.scores.add(found.rows)
             for slicing, some in zip(self._slicings, sliced, strict=True):
                 slicing.add(some)
             self._without_score += found.without_score
@@ -190,12 +198,12 @@ class Evaluator:
 
     def result(self, seconds: float) -> Evaluation:
         """The evaluation of all that was added."""
-        curve = self._scores.reliability()
+        curve = self.scores.reliability()
         groups = self._groups.summary(self.threads) if self._groups is not None else None
         slices = {", ".join(slicing.columns): slicing.slices() for slicing in self._slicings}
         return Evaluation(
             question=self.question,
-            quality=Quality(**_figures(total(self._sums), self._scores.auc())),
+            quality=Quality(**_figures(total(self._sums), self.scores.auc())),
             ece=expected_calibration_error(curve),
             reliability=curve,
             gauc=groups.gauc if groups else None,
@@ -264,9 +272,7 @@ def _each(
             raise
 
 
-def _add_joined(
-    parts: pads.Dataset, question: Question, threads: int, evaluator: Evaluator
-) -> None:
+def _add_joined(parts: pads.Dataset, question: Question, evaluator: Evaluator) -> None:
     assert question.labels is not None
     labels = LabelFiles(question.labels, question.keys, question.label)
     if _add_in_order(parts, labels, evaluator):

@@ -77,7 +77,7 @@ class ScoreCounts:
 
         Rows of one score are never apart; where rows are in bins, scores count as their middles.
         """
-        scores, clicks, rows = self._by_score()
+        scores, clicks, rows = self.by_score()
         if not len(rows):
             return []
         position = np.minimum((np.cumsum(rows) - rows) * bins // rows.sum(), bins - 1)
@@ -88,7 +88,7 @@ class ScoreCounts:
         found = zip(in_bin.tolist(), means.tolist(), rates.tolist(), strict=True)
         return [ReliabilityBin(*one) for one in found]
 
-    def _by_score(self) -> tuple[np.ndarray, Counts, Counts]:
+    def by_score(self) -> tuple[np.ndarray, Counts, Counts]:
         """Distinct scores (middles of bins) in ascending order, clicks and rows of each."""
         if self._counts is None:
             rows = np.sort(self._all())
