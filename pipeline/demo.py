@@ -7,12 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from dpiframe_core.evaluation import auc, logloss
 from pipeline.config.job import JobConfig
 from pipeline.data.synth import SynthOptions, synth
 from pipeline.errors import ConfigError, DpiframeError
 from pipeline.models.training import TrainOptions, train
-from pipeline.publishing.scores import open_scores
 from pipeline.publishing.verify import verify_output
 from pipeline.scoring.job import JobResult, run_job
 
@@ -21,11 +19,9 @@ MARK = ".dpiframe-demo"  # marks a folder that a demo made and may empty
 
 
 class DemoResult(NamedTuple):
-    """The job, and the quality of its scores on rows that were not trained on."""
+    """The job, whose rows were not trained on, and where it is tracked."""
 
     job: JobResult
-    auc: float
-    logloss: float
     mlflow_uri: str
 
 
@@ -50,7 +46,7 @@ def run_demo(folder: Path, rows: int, train_rows: int, say: Callable[[str], None
             bundle=str(folder / "bundle"),
             input=[str(path) for path in shards[len(seen) :]],
             output=str(folder / "scores"),
-            carry_columns=["label"],
+            label_column="label",
             unit_rows=SHARD_ROWS,
             mlflow_uri=uri,
             experiment="dpiframe-demo",
@@ -61,9 +57,7 @@ def run_demo(folder: Path, rows: int, train_rows: int, say: Callable[[str], None
     if problems:
         raise DpiframeError(f"the demo's output does not verify: {problems}")
     say("5 verify  every hash and every row count is right")
-    table = open_scores(folder / "scores").to_table(columns=["label", "score"])
-    labels, scores = (table.column(name).to_numpy() for name in ("label", "score"))
-    return DemoResult(job, auc(labels, scores), logloss(labels, scores), uri)
+    return DemoResult(job, uri)
 
 
 def clear(folder: Path) -> None:
@@ -81,8 +75,8 @@ def show(result: DemoResult) -> str:
     lines = {
         "rows scored": f"{result.job.scored:,}",
         "rows/s": f"{result.job.rows_per_s:,.0f} with start-up ({result.job.seconds:.1f} s)",
-        "AUC": f"{result.auc:.4f}",
-        "logloss": f"{result.logloss:.4f}",
+        "AUC": f"{result.job.evaluation['auc']:.4f}",
+        "logloss": f"{result.job.evaluation['logloss']:.4f}",
         "scores": result.job.output,
         "MLflow": f"mlflow ui --backend-store-uri {result.mlflow_uri}",
     }

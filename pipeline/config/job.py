@@ -103,6 +103,20 @@ class JobConfig(BaseModel):
         default=[],
         description="more columns to copy beside each score, nulls allowed, such as a label",
     )
+    label_column: Column | None = Field(
+        default=None,
+        description="column of the label (0, 1, null): the finished scores are evaluated against "
+        "it; it is carried, too",
+    )
+    slice_columns: list[Column] = Field(
+        default=[],
+        description="columns by whose values the scores are evaluated apart; carried, too",
+    )
+    group_column: Column | None = Field(
+        default=None,
+        description="column, such as a user, by whose values the AUC by group is taken; carried, "
+        "too",
+    )
     field_columns: dict[str, Column] = Field(
         default={},
         description="encoded form: field, dense feature or list -> its column, where names differ",
@@ -203,6 +217,28 @@ class JobConfig(BaseModel):
     @classmethod
     def _dates_are_filled_in(cls, data: Any) -> Any:
         return with_dates(data) if isinstance(data, dict) else data
+
+    @model_validator(mode="before")
+    @classmethod
+    def _carry_what_is_evaluated(cls, data: Any) -> Any:
+        """The label, slices and group are carried columns, whether or not they are named there."""
+        if not isinstance(data, dict):
+            return data
+        slices = data.get("slice_columns", [])
+        wanted = [data.get("label_column"), *(slices if isinstance(slices, list) else [])]
+        wanted.append(data.get("group_column"))
+        keys, carried = data.get("key_columns", []), data.get("carry_columns", [])
+        if not isinstance(keys, list) or not isinstance(carried, list):
+            return data  # refused below
+        names = dict.fromkeys(name for name in wanted if isinstance(name, str) and name)
+        more = [name for name in names if name not in keys and name not in carried]
+        return {**data, "carry_columns": [*carried, *more]} if more else data
+
+    @model_validator(mode="after")
+    def _evaluation_has_a_label(self) -> Self:
+        if self.label_column is None and (self.slice_columns or self.group_column):
+            raise ValueError("slice_columns and group_column need a label_column")
+        return self
 
     @model_validator(mode="after")
     def _columns_are_distinct(self) -> Self:

@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 from pipeline.evaluation.differences import Differences
 from pipeline.evaluation.evaluate import Evaluation, Quality
+from pipeline.publishing.output import open_output
+from pipeline.publishing.records import EVALUATION
 
-EVALUATION = "_evaluation.json"
 SLICES_PRINTED = 20
 MISSING = "-"
+
+
+def write_evaluation(output: str | Path, found: Evaluation) -> None:
+    """Put an evaluation beside the scores. ResumableError: the output cannot be written."""
+    place = open_output(output)
+    with place.errors():
+        place.write(EVALUATION, (found.model_dump_json(indent=1) + "\n").encode())
+
+
+def read_evaluation(output: str | Path) -> Evaluation | None:
+    """The evaluation beside the scores; None where there is none that this version wrote."""
+    try:
+        with open_output(output).open(EVALUATION) as file:
+            document = json.loads(file.read())
+        document.pop("metrics", None)  # computed
+        return Evaluation.model_validate(document)
+    except (FileNotFoundError, ValueError):
+        return None
 
 
 def as_text(found: Evaluation, output: str) -> str:

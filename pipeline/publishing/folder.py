@@ -141,8 +141,11 @@ def reopen(layout: OutputLayout, identity: str) -> None:
 
 
 def retract(layout: OutputLayout) -> None:
-    """Remove `_SUCCESS` and the manifest, for good also after a power cut."""
-    found = [path for path in (layout.success, layout.manifest) if path.exists()]
+    """Remove `_SUCCESS`, the manifest and what was made of the scores, for good also after a power
+    cut.
+    """
+    named = (layout.success, layout.manifest, layout.evaluation)
+    found = [path for path in named if path.exists()]
     for path in found:
         path.unlink(missing_ok=True)
     if found:
@@ -316,6 +319,10 @@ class FolderOutput(Output):
     def open(self, name: str) -> BufferedIOBase:
         """A file of the folder."""
         return (self.layout.root / name).open("rb")
+
+    def write(self, name: str, data: bytes) -> None:
+        """See `write_atomic`."""
+        write_atomic(self.layout.root / name, data)
 
     def dataset(self, parts: Sequence[UnitRecord]) -> pads.Dataset:
         """The parts as files."""

@@ -135,6 +135,10 @@ class Output(ABC):
         """One file, to read. FileNotFoundError where it is gone."""
 
     @abstractmethod
+    def write(self, name: str, data: bytes) -> None:
+        """Put a file beside finished scores, such as what was made of them; OSError."""
+
+    @abstractmethod
     def dataset(self, parts: Sequence[UnitRecord]) -> pads.Dataset:
         """The rows of some units, in this order."""
 

@@ -18,6 +18,7 @@ from pipeline.planning.inputs import Quarantined
 from pipeline.publishing.atomic import write_atomic
 
 FORMAT = 1
+EVALUATION = "_evaluation.json"  # of the finished scores against labels
 UNIT_NAME = r"u\d{6,}-[0-9a-f]{8}"
 
 # The schema of `_rejected/part-*.parquet`.
@@ -160,6 +161,7 @@ class OutputLayout:
         self.config = self.root / "_config.yaml"
         self.manifest = self.root / "_manifest.json"
         self.success = self.root / "_SUCCESS"
+        self.evaluation = self.root / EVALUATION
 
     def part(self, unit: str) -> Path:
         """The scores of a unit."""

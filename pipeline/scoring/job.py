@@ -27,6 +27,7 @@ from pipeline.publishing.output import Lock, open_output
 from pipeline.publishing.records import Manifest, Outcome, UnitError, UnitRecord
 from pipeline.schedule.waiting import wait_for_input
 from pipeline.scoring.empty_unit import publish_empty
+from pipeline.scoring.evaluated import evaluate_job
 from pipeline.scoring.progress import Progress
 from pipeline.scoring.tracked import start_tracker
 from pipeline.sizing.job_sizes import choose_sizes
@@ -65,6 +66,7 @@ class JobResult(BaseModel):
     read_by: dict[str, int] = {}  # who decoded the units -> how many
     seconds: float
     rows_per_s: float
+    evaluation: dict[str, float] = {}  # of the scores against label_column, by metric
     run_id: str | None = None
     run_url: str | None = None
 
@@ -115,6 +117,7 @@ class Job:
         self.attempt = ""
         self.records: dict[str, UnitRecord] = {}
         self.quarantined: list[Quarantined] = []
+        self.evaluation: dict[str, float] = {}
         self.resumed_rows = self.rejected = self.num_gpus = 0
         self.short_of_memory: set[tuple[str, int]] = set()
         self.not_unpacking: set[str] = set()  # scorers
@@ -127,6 +130,7 @@ class Job:
             manifest = self.output.completed(self.plan.identity)
             if manifest is not None and self.output.is_whole(manifest, names):
                 self.output.tidy_finished(wait=True)
+                self.evaluation = evaluate_job(self.output, self.config)
                 return self._result(manifest, "complete before", len(manifest.units))
             tracker = None
             # Ray is shut down when tracking has ended and the lock is released.
@@ -144,6 +148,7 @@ class Job:
                         self._end_tracking(tracker, error)
                     raise
                 self.output.tidy()
+                self.evaluation = evaluate_job(self.output, self.config)
                 self._end_tracking(tracker, None)
         result = self._result(manifest, "scored", resumed)
         return result.model_copy(update={"run_id": tracker.run_id, "run_url": tracker.run_url})
@@ -316,6 +321,7 @@ class Job:
             time.monotonic() - self.began,
             self.num_gpus,
             None if error is None else f"{type(error).__name__}: {error}",
+            self.evaluation,
         )
         wait = self.config.tracking_wait
         seconds = TRACKING_SECONDS[self.config.runner] if wait == "auto" else float(wait)
@@ -336,6 +342,7 @@ class Job:
             quarantined=len(manifest.quarantined),
             units=len(manifest.units),
             resumed_units=resumed,
+            evaluation=self.evaluation,
             read_by=Counter(unit.read_by for unit in manifest.units if unit.read_by),
             seconds=seconds,
             rows_per_s=fresh / seconds,

@@ -17,6 +17,9 @@ def summary(result: JobResult) -> str:
         "decoded by": decoders(result),
         "seconds": f"{result.seconds:.1f}",
         "rows/s": f"{result.rows_per_s:,.0f}" if result.rows_per_s else "",
+        "AUC": _number(result.evaluation.get("auc")),
+        "logloss": _number(result.evaluation.get("logloss")),
+        "calibration": _number(result.evaluation.get("calibration")),
         "output": result.output,
         "identity": result.identity,
         "MLflow run": result.run_url or result.run_id or "",
@@ -24,6 +27,10 @@ def summary(result: JobResult) -> str:
     shown = {name: text for name, text in lines.items() if text}
     width = max(map(len, shown))
     return "\n".join(f"{name:<{width}}  {text}" for name, text in shown.items())
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.6f}"
 
 
 def decoders(result: JobResult) -> str:

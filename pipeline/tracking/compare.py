@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import ConfigError
-from pipeline.publishing.output import open_output
+from pipeline.publishing.output import Output, open_output
+from pipeline.publishing.records import EVALUATION
 from pipeline.redaction import without_credentials
 from pipeline.tracking.drift import (
     Counts,
@@ -77,15 +79,28 @@ def run_of_output(output: Path) -> RunView:
     found = open_output(output)
     runs = run_dirs(found.tracking)
     if runs:
-        return _run_of_spool(output, runs[-1])
+        view = _run_of_spool(output, runs[-1])
+        view.metrics |= _evaluated(found)
+        return view
     manifest = found.manifest()
     if manifest is None:
         raise ConfigError(f"{output} holds neither tracking records nor a _manifest.json")
     units = manifest.units
     metrics = {**count_metrics(units), **stage_metrics(units), **latency_metrics(units)}
+    metrics |= _evaluated(found)
     tags = {"identity": manifest.identity, "bundle_digest": manifest.bundle_digest}
     params = {key: param_text(value) for key, value in manifest.config.items()}
     return RunView(str(output), "FINISHED", params, metrics, tags)
+
+
+def _evaluated(output: Output) -> dict[str, float]:
+    """The metrics of the evaluation that lies beside the scores, if there is one."""
+    try:
+        with output.open(EVALUATION) as file:
+            metrics = json.loads(file.read())["metrics"]
+            return {str(name): float(value) for name, value in metrics.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
 
 
 def _run_of_spool(output: Path, run_dir: Path) -> RunView:

@@ -130,6 +130,7 @@ class Tracker:
         wall_s: float,
         num_gpus: int,
         problems: str | None = None,
+        evaluation: Mapping[str, float] | None = None,
     ) -> None:
         """Record how the job ended; `records` are those of all published units of the job."""
         if self._attempt is None or self._writer is None:
@@ -143,7 +144,7 @@ class Tracker:
             self._writer,
             "finish",
             status=status,
-            metrics=summarise(records, self._attempt),
+            metrics={**summarise(records, self._attempt), **(evaluation or {})},
             histogram=sum_histograms(records).tolist(),
             bundle_digest=self._bundle_digest,
             baseline_run=_absolute_baseline(self.settings.baseline_run),

@@ -9,12 +9,16 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from click.testing import CliRunner
+from mlflow import MlflowClient
+from sklearn.metrics import log_loss, roc_auc_score
 
 from dpiframe_core import CTRModel
-from dpiframe_core.evaluation import auc
 from dpiframe_core.features import Encoder
+from jobs.compare import command as compare
 from pipeline.config.job import JobConfig
 from pipeline.data.convert import ConvertOptions, convert
+from pipeline.errors import ContractError
 from pipeline.models.training import TrainOptions, train
 from pipeline.publishing.scores import open_scores
 from pipeline.publishing.verify import verify_output
@@ -57,9 +61,9 @@ def scored(request, tmp_path_factory, shared_data, ray_session):
         bundle=str(folder / "bundle"),
         input=str(folder / "rows"),
         output=str(folder / "scores"),
-        carry_columns=[label],
+        label_column=label,
         unit_rows=500,
-        tracking=False,
+        mlflow_uri=f"sqlite:///{folder}/mlflow.db",
         ray_address=ray_session,
     )
     result = run_job(config)
@@ -97,5 +101,41 @@ def test_scores_equal_the_torch_module_s(scored):
     scores = open_scores(folder / "scores").to_table()["score"].to_numpy()
     np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-5)
     labels = table[label].to_numpy()
-    assert auc(labels, scores) == pytest.approx(auc(labels, expected), abs=1e-6)
-    assert auc(labels, scores) > 0.6
+    exact = roc_auc_score(labels, expected)
+    assert roc_auc_score(labels, scores) == pytest.approx(exact, abs=1e-6) and exact > 0.6
+
+
+def test_the_auc_in_mlflow_is_scikit_learn_s(scored):
+    _, _, label, _, folder, result = scored
+    published = open_scores(folder / "scores").to_table()
+    labels, scores = published[label].to_numpy(), published["score"].to_numpy().astype(np.float64)
+    metrics = MlflowClient(f"sqlite:///{folder}/mlflow.db").get_run(result.run_id).data.metrics
+    assert metrics["auc"] == pytest.approx(roc_auc_score(labels, scores), abs=1e-12)
+    assert metrics["logloss"] == pytest.approx(log_loss(labels, scores), rel=1e-6)
+    assert metrics["labelled_rows"] == result.rows and metrics["auc_error"] == 0
+    assert result.evaluation["auc"] == metrics["auc"]
+
+
+def test_a_gate_catches_two_swapped_columns(scored, ray_session):
+    _, _, label, _, folder, _ = scored
+    table = pq.read_table(folder / "rows")
+    swapped = {"label": ("I5", "I11"), "click": ("site_id", "app_id")}[label]
+    names = [dict(zip(swapped, swapped[::-1], strict=True)).get(n, n) for n in table.column_names]
+    (folder / "swapped").mkdir()
+    pq.write_table(table.rename_columns(names), folder / "swapped/x.parquet")
+    run_job(
+        JobConfig(
+            bundle=str(folder / "bundle"),
+            input=str(folder / "swapped"),
+            output=str(folder / "scores-swapped"),
+            label_column=label,
+            tracking=False,
+            ray_address=ray_session,
+        )
+    )
+    gates = ["--min-auc-ratio", "0.99", "--rows"]
+    same = [str(folder / "scores"), str(folder / "scores")]
+    assert CliRunner().invoke(compare, [*same, *gates], catch_exceptions=False).exit_code == 0
+    runs = [str(folder / "scores"), str(folder / "scores-swapped")]
+    with pytest.raises(ContractError, match="below --min-auc-ratio"):
+        CliRunner().invoke(compare, [*runs, *gates], catch_exceptions=False)

@@ -1,0 +1,40 @@
+"""What a job whose label is known says of its scores."""
+
+from __future__ import annotations
+
+import logging
+
+from pipeline.config.job import JobConfig
+from pipeline.errors import DpiframeError
+from pipeline.publishing.output import Output
+
+log = logging.getLogger("dpiframe.job")
+
+
+def evaluate_job(output: Output, config: JobConfig) -> dict[str, float]:
+    """Evaluate the finished scores against `label_column`: the metrics, none without a label.
+
+    An evaluation of the same scores that lies there already is taken as it is.
+    Never raises what a job may fail by: the scores are published, and `dpiframe evaluate` tries
+    again.
+    """
+    if config.label_column is None:
+        return {}
+    from pipeline.evaluation.evaluate import Question, evaluate_output
+    from pipeline.evaluation.report import read_evaluation, write_evaluation
+
+    question = Question(
+        label=config.label_column,
+        slices=tuple(config.slice_columns),
+        pairs=len(config.slice_columns) > 1,
+        group=config.group_column,
+    )
+    try:
+        found = read_evaluation(output.address)
+        if found is None or found.question != question:
+            found = evaluate_output(output.address, question)
+            write_evaluation(output.address, found)
+    except (DpiframeError, OSError, ValueError) as error:
+        log.warning("the scores are not evaluated: %s", error)
+        return {}
+    return found.metrics
