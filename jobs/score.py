@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import signal
+from typing import TYPE_CHECKING
 
 import click
+
+from jobs.json_output import errors_as_json, print_json
+
+if TYPE_CHECKING:
+    from pipeline.config.job import JobConfig
 
 
 @click.command("score")
@@ -18,6 +24,13 @@ import click
 )
 @click.option("--wait", is_flag=True, help="Wait for an output that another job writes.")
 @click.option("--dry-run", is_flag=True, help="Print plan, sizes, expected time; touch nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, errors included.")
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    help="json: a JSON line an event on standard error.",
+)
 @click.option("--verbose", is_flag=True, help="Show the logs of Ray and of the workers.")
 def command(
     config: str,
@@ -25,6 +38,8 @@ def command(
     date: str | None,
     wait: bool,
     dry_run: bool,
+    as_json: bool,
+    log_format: str,
     verbose: bool,
 ) -> None:
     """Score the parquet files named in CONFIG (YAML): exactly one published score a row.
@@ -34,16 +49,33 @@ def command(
     5 output locked by another job (without --wait).
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # exit code 4 from the start on
-    from pipeline.config.job import load_config
+    if log_format == "json":
+        from pipeline.reporting.json_lines import log_as_json
 
-    job = load_config(config, overrides, date)
-    if dry_run:
-        from pipeline.planning.plan import make_plan
-        from pipeline.scoring.dry_run import dry_run as describe
+        log_as_json()
+    with errors_as_json(as_json, log_format == "json"):
+        from pipeline.config.job import load_config
 
-        click.echo(describe(make_plan(job), job.unit_rows))
-        return
-    from pipeline.scoring.job import run_job
-    from pipeline.scoring.summary import summary
+        job = load_config(config, overrides, date)
+        if dry_run:
+            _dry_run(job, as_json)
+            return
+        from pipeline.scoring.job import run_job
+        from pipeline.scoring.summary import summary
 
-    click.echo(summary(run_job(job, verbose, own_process=True, wait=wait)))
+        result = run_job(job, verbose, own_process=True, wait=wait)
+        if as_json:
+            print_json(result.summary())
+        elif log_format == "text":
+            click.echo(summary(result))
+
+
+def _dry_run(job: JobConfig, as_json: bool) -> None:
+    from pipeline.planning.plan import make_plan
+    from pipeline.scoring.dry_run import dry_run, dry_run_data
+
+    plan = make_plan(job)
+    if as_json:
+        print_json(dry_run_data(plan))
+    else:
+        click.echo(dry_run(plan, job.unit_rows))

@@ -20,7 +20,7 @@ SHORTEST = 8  # of what is hidden wherever it occurs: shorter ones occur by chan
 SHORTEST_USER = 16  # the same of a user without password, which may be a token
 
 _SECRET_NAME = (
-    r"\w*(?:password|passwd|secret|token|credential|api_?key|access_?key|private_?key)\w*"
+    r"\w*(?:password|passwd|secret|token|credential|api_?key|access_?key|private_?key|webhook)\w*"
 )
 # A password may hold a slash, which no address should, but a colon and digits are a port.
 _USER = re.compile(r"(?<=://)(?:[^\s/?#'\"@]*@)+|(?<=://)[^\s/:@'\"]*:(?!\d*/)[^\s@'\"]*@")
@@ -42,6 +42,11 @@ def without_user(address: str) -> str:
         secret = password or (name if len(name) >= SHORTEST_USER else "")
         _seen.update({secret, unquote(secret), quote(unquote(secret), safe="")})
     return _USER.sub("", address)
+
+
+def hide(secret: str) -> None:
+    """Hide a text, wherever it occurs from now on."""
+    _seen.add(secret)
 
 
 def without_credentials(address: str) -> str:

@@ -34,9 +34,10 @@ from pipeline.config.types import (
     WaitFor,
     Where,
     Whole,
+    secret_address,
 )
 from pipeline.errors import ConfigError
-from pipeline.redaction import redacted, redacted_data
+from pipeline.redaction import HIDDEN, redacted, redacted_data
 from pipeline.storage.address import check_address, is_remote
 
 SCORE_COLUMN = "score"
@@ -212,6 +213,15 @@ class JobConfig(BaseModel):
         default=None,
         description="price of one GPU (one machine without GPUs) an hour, for the cost",
     )
+    notify_command: str | None = Field(
+        default=None,
+        description="command that gets the JSON summary on standard input when the job has ended",
+    )
+    notify_webhook: Annotated[str, AfterValidator(secret_address)] | None = Field(
+        default=None,
+        description="http or https address that gets the JSON summary by POST; a secret, which is "
+        "stored and shown nowhere",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -256,6 +266,8 @@ class JobConfig(BaseModel):
     def public(self) -> dict[str, Any]:
         """All keys and values without secrets, fit to be stored and shown."""
         public: dict[str, Any] = redacted_data(self.model_dump(mode="json"))
+        if self.notify_webhook is not None:
+            public["notify_webhook"] = HIDDEN
         return public
 
     def with_absolute_paths(self) -> JobConfig:

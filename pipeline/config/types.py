@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
 
 from pipeline.config.dates import time_zone
 from pipeline.config.where import parse_where
+from pipeline.redaction import hide
 from pipeline.storage.address import check_address, is_remote
 
 
@@ -85,6 +86,14 @@ def _location(value: str) -> str:
         if text.startswith("must be a path"):
             text += "; mount another store (or copy from it) and give the mounted path"
         raise ValueError(text) from None
+
+
+def secret_address(value: str) -> str:
+    """An address that no text of this process may hold from now on."""
+    hide(value)
+    if not re.match(r"^https?://[^/\s]+", value):
+        raise ValueError("must be an http or https address (it is a secret and not shown)")
+    return value
 
 
 def _text_or_list(value: object) -> object:

@@ -29,7 +29,8 @@ _FORMAT = 2
 #   date, time_zone: what they stand for is in the files; wait_for, deadline, min_rows: whether the
 #     job may begin
 #   runner, ray_address, num_scorers, read_in, max_tasks_in_flight, max_read_tasks,
-#     object_store_bytes, tracking and its keys, price_per_hour: nothing of the scores
+#     object_store_bytes, tracking and its keys, price_per_hour, notify_command, notify_webhook:
+#     nothing of the scores
 IDENTITY_KEYS = (
     "form",
     "key_columns",

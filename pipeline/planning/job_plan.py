@@ -44,7 +44,7 @@ class JobPlan(WorkerPlan):
     def for_workers(self) -> WorkerPlan:
         """The part that workers need, without files, units and the driver's MLflow server."""
         return WorkerPlan(
-            config=self.config.model_copy(update={"mlflow_uri": None}),
+            config=self.config.model_copy(update={"mlflow_uri": None, "notify_webhook": None}),
             columns=self.columns,
             bundle_digest=self.bundle_digest,
         )

@@ -5,7 +5,8 @@ reasons, the expected time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from dataclasses import asdict
+from typing import Any, Literal, NamedTuple
 
 from pipeline.cluster.ray_cluster import running_cluster
 from pipeline.errors import ConfigError
@@ -48,6 +49,41 @@ def dry_run(plan: JobPlan, unit_rows: int | Literal["auto"]) -> str:
     expected = estimate(sizes, machine, work, plan.config.precision, local)
     lines += [_machine_line(machine), *_size_lines(sizes), *_unpacking_lines(sizes, work)]
     return "\n".join([*lines, *_time_lines(expected)])
+
+
+def dry_run_data(plan: JobPlan) -> dict[str, Any]:
+    """What `dry_run` tells, as data. ConfigError when the job cannot run here."""
+    state, config = output_state(plan), plan.config
+    data: dict[str, Any] = {
+        "exit_code": 0,
+        "status": "planned",
+        "identity": plan.identity,
+        "bundle": config.bundle,
+        "bundle_digest": plan.bundle_digest,
+        "files": len(plan.files),
+        "quarantined": len(plan.quarantined),
+        "rows": plan.total_rows,
+        "bytes": plan.total_bytes,
+        "form": plan.columns.form,
+        "key_columns": list(plan.columns.key_columns),
+        "units": len(plan.units),
+        "unit_rows": config.unit_rows,
+        "output": config.output,
+        "output_state": state.text,
+        "done_units": state.done_units,
+        "runner": config.runner,
+        "sizes": None,
+        "expected_s": None,
+    }
+    pending = [unit for unit in plan.units[state.done_units :] if unit.rows]
+    local = config.runner == "local"
+    if pending and (local or running_cluster(config.ray_address) is None):
+        machine, work = local_machine(), work_of(plan, pending)
+        sizes = choose_sizes(machine, work, config)
+        expected = estimate(sizes, machine, work, config.precision, local)
+        data["sizes"] = {k: v for k, v in asdict(sizes).items() if k != "reasons"}
+        data["expected_s"] = round(expected.seconds, 1)
+    return data
 
 
 def _unit_lines(plan: JobPlan, unit_rows: int | Literal["auto"]) -> list[str]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -25,6 +26,9 @@ from pipeline.planning.units import Unit
 from pipeline.publishing.checks import check_rejected
 from pipeline.publishing.output import Lock, open_output
 from pipeline.publishing.records import Manifest, Outcome, UnitError, UnitRecord
+from pipeline.reporting.failures import failure
+from pipeline.reporting.json_lines import tell
+from pipeline.reporting.notify import NOTIFY_SECONDS, NOTIFY_SECONDS_STOPPED, notify
 from pipeline.schedule.waiting import wait_for_input
 from pipeline.scoring.empty_unit import publish_empty
 from pipeline.scoring.evaluated import evaluate_job
@@ -33,6 +37,7 @@ from pipeline.scoring.tracked import start_tracker
 from pipeline.sizing.job_sizes import choose_sizes
 from pipeline.sizing.machine import local_machine
 from pipeline.sizing.sizes import Sizes, work_of
+from pipeline.tracking.metrics import Attempt, rate_metrics
 
 if TYPE_CHECKING:
     from pipeline.tracking.tracker import Tracker
@@ -41,6 +46,7 @@ if TYPE_CHECKING:
 TRACKING_SECONDS = {"ray": 20.0, "local": 0.0}
 # After a stop signal everything, the end of Ray included, must fit into ten seconds.
 TRACKING_SECONDS_STOPPED = 2.0
+COST = "cost_per_million_rows"
 # Between two looks at an output that another job writes.
 LOCK_SECONDS = 2.0
 # How many scorers may lose their GPU before the job gives up; Ray starts new ones meanwhile.
@@ -67,8 +73,16 @@ class JobResult(BaseModel):
     seconds: float
     rows_per_s: float
     evaluation: dict[str, float] = {}  # of the scores against label_column, by metric
+    startup_s: float | None = None  # of the seconds, up to the first unit's start at a scorer
+    cost: float | None = None  # of this start, in the unit of price_per_hour
+    cost_per_million_rows: float | None = None
+    cost_per_million_rows_without_startup: float | None = None
     run_id: str | None = None
     run_url: str | None = None
+
+    def summary(self) -> dict[str, Any]:
+        """All fields and the exit code of the command, fit for JSON."""
+        return {"exit_code": 0, **self.model_dump(mode="json")}
 
 
 def run_job(
@@ -82,28 +96,47 @@ def run_job(
     published. Stop signals are honoured when called from the main thread. `own_process`: the caller
     tells the outcome and exits; Ray is shut down then, and the process ended when that takes long.
     """
+    tell("start", "the job starts", output=config.output, runner=config.runner, pid=os.getpid())
     with StopSignals(own_process) as signals:
         try:
-            if config.runner == "ray":
-                import_meanwhile()
+            result = _run(config, signals, verbose, wait)
+        except BaseException as error:
+            seconds = NOTIFY_SECONDS_STOPPED if signals.requested else NOTIFY_SECONDS
+            _notify(config, {**failure(error), "output": config.output}, seconds)
+            raise
+        tell("finish", f"{result.rows:,} rows are published", **result.summary())
+        _notify(config, result.summary(), NOTIFY_SECONDS)
+        return result
+
+
+def _run(config: JobConfig, signals: StopSignals, verbose: bool, wait: bool) -> JobResult:
+    """The job, tried again where it shall `wait` for the output."""
+    try:
+        if config.runner == "ray":
+            import_meanwhile()
+        with signals.waiting():
+            wait_for_input(config)
+        while True:
             with signals.waiting():
-                wait_for_input(config)
-            while True:
-                with signals.waiting():
-                    plan = make_plan(config)
-                job = Job(plan, signals, verbose)
-                try:
-                    return job.run()
-                except LockedError as error:
-                    if not wait or job.attempt:
-                        raise
-                    log.warning("waiting: %s", error)
-                with signals.waiting():
-                    time.sleep(LOCK_SECONDS)
-        except StopRequestedError as stop:
-            raise ResumableError(
-                f"stopped by {stop}; published units are kept, run the same command to go on"
-            ) from None
+                plan = make_plan(config)
+            job = Job(plan, signals, verbose)
+            try:
+                return job.run()
+            except LockedError as error:
+                if not wait or job.attempt:
+                    raise
+                log.warning("waiting: %s", error)
+            with signals.waiting():
+                time.sleep(LOCK_SECONDS)
+    except StopRequestedError as stop:
+        raise ResumableError(
+            f"stopped by {stop}; published units are kept, run the same command to go on"
+        ) from None
+
+
+def _notify(config: JobConfig, summary: dict[str, Any], seconds: float) -> None:
+    if config.notify_command or config.notify_webhook:
+        notify(summary, config.notify_command, config.notify_webhook, seconds)
 
 
 class Job:
@@ -113,9 +146,10 @@ class Job:
         self.plan, self.config = plan, plan.config
         self.output = open_output(self.config.output)
         self.signals, self.verbose = signals, verbose
-        self.began = time.monotonic()
+        self.began, self.began_epoch = time.monotonic(), time.time()
         self.attempt = ""
         self.records: dict[str, UnitRecord] = {}
+        self.fresh: dict[str, float] = {}  # units of this start -> seconds to their outcome
         self.quarantined: list[Quarantined] = []
         self.evaluation: dict[str, float] = {}
         self.resumed_rows = self.rejected = self.num_gpus = 0
@@ -125,8 +159,11 @@ class Job:
 
     def run(self) -> JobResult:
         """Score what is pending and publish the manifest, under the output's lock."""
+        plan = self.plan
+        facts = {"identity": plan.identity, "files": len(plan.files), "units": len(plan.units)}
+        tell("plan", "planned", **facts, rows=plan.total_rows, bytes=plan.total_bytes)
         with self.output.errors():
-            names = (unit.name for unit in self.plan.units)
+            names = (unit.name for unit in plan.units)
             manifest = self.output.completed(self.plan.identity)
             if manifest is not None and self.output.is_whole(manifest, names):
                 self.output.tidy_finished(wait=True)
@@ -234,6 +271,7 @@ class Job:
                         self._failed(outcome)
                     continue
                 self.records[outcome.unit] = outcome
+                self.fresh[outcome.unit] = time.monotonic() - self.began
                 self.rejected += outcome.rejected
                 self._warn_of_memory(outcome)
                 self._warn_of_unpacking(outcome)
@@ -332,6 +370,12 @@ class Job:
     ) -> JobResult:
         seconds = time.monotonic() - self.began
         fresh = manifest.rows - self.resumed_rows if status == "scored" else 0
+        price = self.config.price_per_hour
+        attempt = Attempt(
+            self.began_epoch, seconds, self.num_gpus, price_per_hour=price, done=self.fresh
+        )
+        rates = rate_metrics([self.records[unit] for unit in self.fresh], attempt)
+        cost = None if price is None else price * max(self.num_gpus, 1) * seconds / 3600
         return JobResult(
             output=self.output.address,
             identity=manifest.identity,
@@ -346,6 +390,10 @@ class Job:
             read_by=Counter(unit.read_by for unit in manifest.units if unit.read_by),
             seconds=seconds,
             rows_per_s=fresh / seconds,
+            startup_s=rates.get("startup_seconds"),
+            cost=cost,
+            cost_per_million_rows=rates.get(COST),
+            cost_per_million_rows_without_startup=rates.get(f"{COST}_without_startup"),
         )
 
 

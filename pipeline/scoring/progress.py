@@ -8,6 +8,8 @@ import threading
 import time
 from typing import TextIO
 
+from pipeline.reporting.json_lines import logs_json, tell
+
 TERMINAL_SECONDS = 0.5
 LOG_SECONDS = 10.0
 
@@ -28,7 +30,7 @@ class Progress:
         self.start_rows = self.rows = done_rows
         self.units = done_units
         self.stream = stream or sys.stderr
-        self.terminal = self.stream.isatty()
+        self.terminal = self.stream.isatty() and not logs_json()
         self._started = time.monotonic()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._tick, name="progress", daemon=True)
@@ -59,12 +61,29 @@ class Progress:
             f"{clock(seconds)} elapsed  {left} left"
         )
 
+    def facts(self, seconds: float) -> dict[str, float | None]:
+        """The same as numbers."""
+        speed = (self.rows - self.start_rows) / seconds if seconds > 0 else 0.0
+        return {
+            "rows": self.rows,
+            "total_rows": self.total_rows,
+            "units": self.units,
+            "total_units": self.total_units,
+            "rows_per_s": round(speed, 1),
+            "elapsed_s": round(seconds, 1),
+            "left_s": round((self.total_rows - self.rows) / speed, 1) if speed else None,
+        }
+
     def _tick(self) -> None:
         while not self._stop.wait(TERMINAL_SECONDS if self.terminal else LOG_SECONDS):
             self._print(end="" if self.terminal else "\n")
 
     def _print(self, end: str) -> None:
-        text = self.line(time.monotonic() - self._started)
+        seconds = time.monotonic() - self._started
+        if logs_json():
+            tell("progress", self.line(seconds), **self.facts(seconds))
+            return
+        text = self.line(seconds)
         # Carriage return and "clear to the end of the line" keep one line on a terminal.
         with contextlib.suppress(OSError):  # a closed terminal must not stop the job
             self.stream.write(f"\r{text}\x1b[K{end}" if self.terminal else f"{text}{end}")

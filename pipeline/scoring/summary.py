@@ -20,6 +20,7 @@ def summary(result: JobResult) -> str:
         "AUC": _number(result.evaluation.get("auc")),
         "logloss": _number(result.evaluation.get("logloss")),
         "calibration": _number(result.evaluation.get("calibration")),
+        "cost": cost(result),
         "output": result.output,
         "identity": result.identity,
         "MLflow run": result.run_url or result.run_id or "",
@@ -31,6 +32,18 @@ def summary(result: JobResult) -> str:
 
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.6f}"
+
+
+def cost(result: JobResult) -> str:
+    """What this start cost, where a price is configured."""
+    if result.cost is None:
+        return ""
+    text = f"{result.cost:.4g}"
+    if result.cost_per_million_rows is not None:
+        text += f", {result.cost_per_million_rows:.4g} per million rows"
+    if result.cost_per_million_rows_without_startup is not None:
+        text += f", {result.cost_per_million_rows_without_startup:.4g} without start-up"
+    return text
 
 
 def decoders(result: JobResult) -> str:

@@ -48,6 +48,7 @@ METRICS = {
     "scorer_busy_fraction": "score_seconds / (scorers * seconds from first unit start to end)",
     "gpus": "GPUs of this attempt",
     "cost_per_million_rows": "price_per_hour * max(gpus, 1) * wall hours / million rows_attempt",
+    "cost_per_million_rows_without_startup": "the same of the time after startup_seconds",
     "score_mean": "mean score",
     "score_min": "smallest score",
     "score_max": "largest score",
@@ -170,6 +171,9 @@ def rate_metrics(own: Sequence[UnitRecord], attempt: Attempt) -> dict[str, float
     if attempt.price_per_hour is not None and rows:
         price = attempt.price_per_hour * max(attempt.num_gpus, 1)
         metrics["cost_per_million_rows"] = price * attempt.wall_s / 3600 / (rows / 1e6)
+        if (startup_s := metrics.get("startup_seconds")) is not None:
+            without = price * (attempt.wall_s - startup_s) / 3600 / (rows / 1e6)
+            metrics["cost_per_million_rows_without_startup"] = without
     return metrics
 
 
