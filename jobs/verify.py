@@ -17,6 +17,8 @@ SHOWN = 50
 def command(output: str, as_json: bool) -> None:
     """Check every hash and row count of OUTPUT, and that each input row has one outcome.
 
+    OUTPUT is a folder, or an address of an object store.
+
     Exit codes: 0 the output is whole, 3 problems were found (they are listed).
     """
     from pipeline.errors import ContractError

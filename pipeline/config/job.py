@@ -27,7 +27,6 @@ from pipeline.config.types import (
     Column,
     Duration,
     Flag,
-    LocalPath,
     Location,
     Paths,
     TimeZone,
@@ -60,7 +59,9 @@ class JobConfig(BaseModel):
         description="parquet file, folder (searched in depth) or glob, or a list of these; paths, "
         "or addresses in object stores; a file that is listed twice is scored twice"
     )
-    output: LocalPath = Field(description="folder for the scores; one job at a time writes it")
+    output: Location = Field(
+        description="folder or address for the scores; one job at a time writes it"
+    )
     where: Where | None = Field(
         default=None,
         description="conditions on partition columns, which choose among the input's files: "

@@ -16,6 +16,7 @@ from pipeline.planning.inputs import InputFile, scan_inputs
 from pipeline.planning.job_plan import JobPlan
 from pipeline.planning.row_cost import model_cost, row_bytes
 from pipeline.planning.units import MAX_UNITS, auto_unit_rows, cut_units, empty_unit
+from pipeline.storage.address import is_remote
 
 
 def make_plan(config: JobConfig) -> JobPlan:
@@ -82,7 +83,8 @@ def check_min_rows(files: Sequence[InputFile], config: JobConfig) -> None:
 
 def _refuse_input_in_output(files: Sequence[InputFile], output: str) -> None:
     """Scores would lie among the input, and `overwrite` might remove it as an old part."""
-    folder = str(Path(output).resolve()).rstrip("/") + "/"
+    folder = output if is_remote(output) else str(Path(output).resolve())
+    folder = folder.rstrip("/") + "/"
     inside = next((file.path for file in files if file.path.startswith(folder)), None)
     if inside is not None:
         raise ConfigError(
@@ -93,11 +95,15 @@ def _refuse_input_in_output(files: Sequence[InputFile], output: str) -> None:
 
 def _refuse_output_in_input(config: JobConfig) -> None:
     """Scores below an input folder would be input of the next run."""
-    output = Path(config.output).resolve()
-    for item in entries(config.input):
-        folder = Path(item)
-        if folder.is_dir() and output.is_relative_to(folder.resolve()):
-            raise ConfigError(
-                f"the output {output} lies in the input folder {item}, where the next run would "
-                "read the scores as input; choose an output outside it"
-            )
+    if is_remote(config.output):
+        output, given = config.output, [item for item in entries(config.input) if is_remote(item)]
+        inside = [item for item in given if f"{output}/".startswith(f"{item}/")]
+    else:
+        output = str(Path(config.output).resolve())
+        given = [item for item in entries(config.input) if Path(item).is_dir()]
+        inside = [item for item in given if Path(output).is_relative_to(Path(item).resolve())]
+    if inside:
+        raise ConfigError(
+            f"the output {output} lies in the input folder {inside[0]}, where the next run would "
+            "read the scores as input; choose an output outside it"
+        )

@@ -2,13 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from pipeline.errors import ContractError, ResumableError
+from pipeline.errors import ConfigError, ContractError, ResumableError
 from pipeline.planning.inputs import Quarantined
 from pipeline.planning.job_plan import JobPlan
-from pipeline.publishing.records import IdentityFile, Manifest, ManifestFile, UnitRecord
+from pipeline.publishing.records import (
+    IdentityFile,
+    Manifest,
+    ManifestFile,
+    UnitRecord,
+    foreign_parts,
+    recorded_unit,
+    scores_among,
+)
+
+
+def check_owner(
+    address: str,
+    plan: JobPlan,
+    names: Collection[str],
+    owner: Callable[[], IdentityFile | None],
+) -> bool:
+    """Whether a job may go on in an output of these files; False: it replaces the scores there.
+
+    What another job left before it published anything is replaced without being asked. Raises
+    ConfigError when the output belongs to another job and `overwrite` is off, or holds parquet
+    files that no job wrote.
+    """
+    foreign = foreign_parts(names)
+    if foreign:
+        raise ConfigError(
+            f"{address}/{foreign[0]} ({len(foreign)} such files) was not written by a job, but "
+            "readers would take it for scores; move it away or choose another output"
+        )
+    problem = _other_owner(plan, names, owner)
+    if problem is None:
+        return True
+    if scores_among(names) and not plan.config.overwrite:
+        raise ConfigError(
+            f"output {address} {problem}; choose another output, or set overwrite=true to "
+            "replace the scores in it"
+        )
+    return False
+
+
+def _other_owner(
+    plan: JobPlan, names: Iterable[str], read: Callable[[], IdentityFile | None]
+) -> str | None:
+    """Why this job cannot continue in the output; None if it can, or if the output is empty."""
+    try:
+        owner = read()
+    except ConfigError as error:
+        return f"has a broken owner: {error}"
+    if owner is None:
+        some = [name for name in names if scores_among([name]) and not recorded_unit(name)]
+        return f"holds {min(some)} but no _identity.json" if some else None
+    if owner.identity == plan.identity:
+        return None
+    return f"belongs to another job ({difference(owner, plan)})"
 
 
 def difference(owner: IdentityFile, plan: JobPlan) -> str:

@@ -27,11 +27,13 @@ from pipeline.publishing.atomic import (
     temporaries,
     write_atomic,
 )
-from pipeline.publishing.checks import difference, make_manifest, needed_units
+from pipeline.publishing.checks import check_owner, make_manifest, needed_units
 from pipeline.publishing.lock import OutputLock
 from pipeline.publishing.output import Claim, Output
 from pipeline.publishing.publish import FolderPublisher
 from pipeline.publishing.records import (
+    REJECTED,
+    UNITS,
     IdentityFile,
     Manifest,
     OutputLayout,
@@ -103,27 +105,26 @@ def claim(layout: OutputLayout, plan: JobPlan) -> tuple[str, dict[str, UnitRecor
 
 
 def check_claim(layout: OutputLayout, plan: JobPlan) -> bool:
-    """Whether the output is this job's, or nobody's, to go on in; False: its scores are replaced.
+    """See `check_owner`; touches nothing."""
+    names = list(_names(layout))
+    return check_owner(str(layout.root), plan, names, lambda: _owner(layout))
 
-    What another job left before it published anything is replaced without being asked. Raises
-    ConfigError when the output belongs to another job and `overwrite` is off, or holds part files
-    that no job wrote. Touches nothing.
-    """
-    foreign = layout.foreign_parts()
-    if foreign:
-        raise ConfigError(
-            f"{foreign[0]} ({len(foreign)} such files) was not written by a job, but readers "
-            "would take it for scores; move it away or choose another output"
-        )
-    problem = _other_owner(layout, plan)
-    if problem is None:
-        return True
-    if layout.holds_scores() and not plan.config.overwrite:
-        raise ConfigError(
-            f"output {layout.root} {problem}; choose another output, or set overwrite=true to "
-            "replace the scores in it"
-        )
-    return False
+
+def _owner(layout: OutputLayout) -> IdentityFile | None:
+    return read_json(layout.identity, IdentityFile)
+
+
+def _names(layout: OutputLayout) -> Iterator[str]:
+    """The files in the folder and its two shelves, without hidden ones."""
+    for prefix, folder in _shelves(layout).items():
+        with contextlib.suppress(FileNotFoundError):
+            for path in folder.iterdir():
+                if not path.name.startswith("."):
+                    yield prefix + path.name
+
+
+def _shelves(layout: OutputLayout) -> dict[str, Path]:
+    return {"": layout.root, f"{UNITS}/": layout.units, f"{REJECTED}/": layout.rejected}
 
 
 def reopen(layout: OutputLayout, identity: str) -> None:
@@ -212,20 +213,6 @@ def tidy_finished(layout: OutputLayout, wait: bool) -> None:
         log.info("%s is not tidied: %s", layout.root, error)
 
 
-def _other_owner(layout: OutputLayout, plan: JobPlan) -> str | None:
-    """Why this job cannot continue in the output; None if it can, or if the output is empty."""
-    try:
-        owner = read_json(layout.identity, IdentityFile)
-    except ConfigError as error:
-        return f"has a broken owner: {error}"
-    if owner is None:
-        some = [*layout.parts(), *(p for p in (layout.manifest, layout.success) if p.exists())]
-        return f"holds {some[0].name} but no {layout.identity.name}" if some else None
-    if owner.identity == plan.identity:
-        return None
-    return f"belongs to another job ({difference(owner, plan)})"
-
-
 def finish_output(
     layout: OutputLayout,
     plan: JobPlan,
@@ -282,6 +269,9 @@ class FolderOutput(Output):
         """See `finish_output`; the lock alone says whether the output is still this attempt's."""
         return finish_output(self.layout, plan, quarantined, check)
 
+    def settle(self) -> None:
+        """Nothing: `_SUCCESS` is the commit."""
+
     def tidy(self) -> None:
         """See `tidy`."""
         tidy(self.layout)
@@ -296,21 +286,24 @@ class FolderOutput(Output):
 
     def sizes(self) -> dict[str, int]:
         """Bytes of the files in the folder and its two shelves, by name; without hidden ones."""
-        folders = {"": self.layout.root}
-        folders |= {f"{path.name}/": path for path in (self.layout.units, self.layout.rejected)}
         found: dict[str, int] = {}
-        for prefix, folder in folders.items():
+        for prefix, folder in _shelves(self.layout).items():
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 found |= {prefix + name: size for name, size in _file_sizes(folder)}
         return found
 
     def owner(self) -> IdentityFile | None:
         """`_identity.json`."""
-        return read_json(self.layout.identity, IdentityFile)
+        return _owner(self.layout)
 
     def manifest(self) -> Manifest | None:
         """`_manifest.json`; `_SUCCESS` may still be missing."""
         return read_json(self.layout.manifest, Manifest)
+
+    def committed(self) -> Manifest | None:
+        """The manifest, once `_SUCCESS` of the same job is beside it."""
+        success = self.success()
+        return manifest_of(self.layout, success.identity) if success else None
 
     def success(self) -> Success | None:
         """`_SUCCESS`."""

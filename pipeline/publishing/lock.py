@@ -79,7 +79,7 @@ class Owner:
         if os.pwrite(handle, record, 0) != len(record):
             raise OSError(errno.ENOSPC, "a lock record was written in part only")
 
-    def next_beat(self) -> Owner:
+    def next_beat(self) -> Self:
         """The same owner, one heartbeat later."""
         return replace(self, beats=f"{int(self.beats) + 1:012d}")
 

@@ -7,7 +7,7 @@ of that attempt, finishes with a manifest, and tidies. Everything else only look
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from io import BufferedIOBase
 from pathlib import Path
@@ -23,6 +23,7 @@ from pipeline.publishing.records import (
     Manifest,
     Success,
     UnitRecord,
+    recorded_unit,
 )
 from pipeline.storage.address import is_remote
 
@@ -99,6 +100,10 @@ class Output(ABC):
         """
 
     @abstractmethod
+    def settle(self) -> None:
+        """Of a finished job: write again what a crash after the commit left unwritten."""
+
+    @abstractmethod
     def tidy(self) -> None:
         """After success: remove what only a running job needs. Never raises."""
 
@@ -124,7 +129,11 @@ class Output(ABC):
 
     @abstractmethod
     def manifest(self) -> Manifest | None:
-        """The manifest that readers follow. ConfigError: the file is not one that a job wrote."""
+        """The manifest, if one is there. ConfigError: the file is not one that a job wrote."""
+
+    @abstractmethod
+    def committed(self) -> Manifest | None:
+        """The manifest of a finished job, which readers follow. ConfigError as above."""
 
     @abstractmethod
     def success(self) -> Success | None:
@@ -148,13 +157,19 @@ class Output(ABC):
 
     def completed(self, identity: str) -> Manifest | None:
         """The manifest if this job has finished before; its files may be lost, see `is_whole`."""
-        success = self.success()
-        return self.manifest_of(identity) if success and success.identity == identity else None
+        return _of(identity, self.committed())
 
     def manifest_of(self, identity: str) -> Manifest | None:
         """The manifest if it is this job's."""
-        manifest = self.manifest()
-        return manifest if manifest is not None and manifest.identity == identity else None
+        return _of(identity, self.manifest())
+
+    def is_litter(self, name: str) -> bool:
+        """Whether `tidy_finished` removes a file of such a name that the manifest does not name."""
+        return False
+
+    def copy_problems(self, manifest: Manifest) -> Iterator[str]:
+        """Copies of the manifest that readers may follow are equal to it."""
+        yield from ()
 
     def is_whole(self, manifest: Manifest, units: Iterable[str]) -> bool:
         """Whether a finished job has exactly these units, and files of the recorded sizes."""
@@ -176,7 +191,9 @@ class Output(ABC):
 def open_output(address: str | Path) -> Output:
     """The output at a path or an address. ConfigError: it cannot be opened."""
     if is_remote(str(address)):
-        raise NotImplementedError(str(address))
+        from pipeline.publishing.store import StoreOutput
+
+        return StoreOutput(str(address))
     from pipeline.publishing.folder import FolderOutput
 
     return FolderOutput(address)
@@ -188,10 +205,10 @@ def has_files(sizes: Mapping[str, int], record: UnitRecord) -> bool:
     return same and (record.rejected_part is None or record.rejected_part in sizes)
 
 
-def recorded_units(sizes: Iterable[str]) -> set[str]:
+def recorded_units(names: Iterable[str]) -> set[str]:
     """The units that have records among these files."""
-    return {
-        name.removeprefix("_units/").removesuffix(".json")
-        for name in sizes
-        if name.startswith("_units/u") and name.endswith(".json")
-    }
+    return {unit for name in names if (unit := recorded_unit(name))}
+
+
+def _of(identity: str, manifest: Manifest | None) -> Manifest | None:
+    return manifest if manifest is not None and manifest.identity == identity else None

@@ -125,7 +125,7 @@ def parquet_bytes(table: pa.Table) -> memoryview:
         column_encoding=dict.fromkeys(ascending, "DELTA_BINARY_PACKED") or None,
     ) as writer:
         writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
-    return memoryview(sink.getvalue())
+    return memoryview(sink.getvalue()).cast("B")
 
 
 def dictionary_columns(table: pa.Table) -> list[str]:

@@ -20,6 +20,10 @@ from pipeline.publishing.atomic import write_atomic
 FORMAT = 1
 EVALUATION = "_evaluation.json"  # of the finished scores against labels
 UNIT_NAME = r"u\d{6,}-[0-9a-f]{8}"
+UNITS, REJECTED = "_units", "_rejected"  # folders
+STAMP_HALF = 8  # hex digits: of the generation; of the try
+_PART_NAME = re.compile(rf"part-({UNIT_NAME})(?:-([0-9a-f]{{{2 * STAMP_HALF}}}))?\.parquet")
+_RECORD_NAME = re.compile(rf"{UNITS}/({UNIT_NAME})\.json")
 
 # The schema of `_rejected/part-*.parquet`.
 REJECTED_SCHEMA = pa.schema(
@@ -138,15 +142,17 @@ class Manifest(BaseModel):
     units: list[UnitRecord]
     quarantined: list[Quarantined]
     files: list[ManifestFile]
+    attempt: str = ""  # in a store: of the job that published it
 
 
 class Success(BaseModel):
-    """`_SUCCESS`: the manifest is complete."""
+    """`_SUCCESS`: the manifest is complete. In a store it names the attempt that made it so."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     identity: str
     rows: int
+    attempt: str = ""
 
 
 class OutputLayout:
@@ -154,8 +160,8 @@ class OutputLayout:
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root)
-        self.units = self.root / "_units"
-        self.rejected = self.root / "_rejected"
+        self.units = self.root / UNITS
+        self.rejected = self.root / REJECTED
         self.tracking = self.root / "_tracking"
         self.identity = self.root / "_identity.json"
         self.config = self.root / "_config.yaml"
@@ -179,15 +185,6 @@ class OutputLayout:
         """Part files with names that a job gives, in order."""
         return sorted(p for p in self.root.glob("part-*.parquet") if is_part_name(p.name))
 
-    def holds_scores(self) -> bool:
-        """Whether a job published anything here."""
-        made = [p for p in (self.success, self.manifest) if p.exists()]
-        return any([*made, *self.parts(), *self.units.glob("u*.json")])
-
-    def foreign_parts(self) -> list[Path]:
-        """Parquet files that a reader would mistake for scores, by names that no job gives."""
-        return sorted(p for p in self.root.glob("*.parquet") if not is_part_name(p.name))
-
 
 def foreign_parts(names: Iterable[str]) -> list[str]:
     """Parquet files at the top that a reader would mistake for scores: no job gives such names."""
@@ -203,14 +200,37 @@ def scores_among(names: Iterable[str]) -> bool:
     )
 
 
-def part_name(unit: str) -> str:
-    """File name of a unit's scores and of its rejected rows."""
-    return f"part-{unit}.parquet"
+def part_name(unit: str, stamp: str = "") -> str:
+    """File name of a unit's scores and of its rejected rows; in stores with a stamp of the try."""
+    return f"part-{unit}-{stamp}.parquet" if stamp else f"part-{unit}.parquet"
 
 
 def is_part_name(name: str) -> bool:
     """Whether a job gives such a name to a part."""
-    return re.fullmatch(rf"part-{UNIT_NAME}\.parquet", name) is not None
+    return unit_of_part(name) is not None
+
+
+def unit_of_part(name: str) -> str | None:
+    """The unit of a part, by the part's name; None: no job gives such a name."""
+    found = _PART_NAME.fullmatch(name)
+    return found[1] if found else None
+
+
+def stamp_of_part(name: str) -> str | None:
+    """What tells the parts of one unit in a store apart."""
+    found = _PART_NAME.fullmatch(name)
+    return found[2] if found else None
+
+
+def record_name(unit: str) -> str:
+    """The name of a unit's record; its appearance publishes the unit."""
+    return f"{UNITS}/{unit}.json"
+
+
+def recorded_unit(name: str) -> str | None:
+    """The unit whose record has this name."""
+    found = _RECORD_NAME.fullmatch(name)
+    return found[1] if found else None
 
 
 def write_json(path: Path, record: BaseModel, check: Callable[[], None] = lambda: None) -> None:
@@ -221,14 +241,20 @@ def write_json(path: Path, record: BaseModel, check: Callable[[], None] = lambda
 def read_json(path: Path, kind: type[Record]) -> Record | None:
     """Read one record; None if the file is not there, ConfigError if it is not such a record."""
     try:
-        return kind.model_validate_json(path.read_bytes())
+        return parse_json(str(path), path.read_bytes(), kind)
     except FileNotFoundError:
         return None
+
+
+def parse_json(where: str, data: bytes, kind: type[Record]) -> Record:
+    """The record in the bytes of a file; ConfigError that names the file: it is not such a one."""
+    try:
+        return kind.model_validate_json(data)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "content"
+        place = ".".join(str(part) for part in first["loc"]) or "content"
         raise ConfigError(
-            f"{path} is not a file that this version wrote ({where}: {first['msg']}); "
+            f"{where} is not a file that this version wrote ({place}: {first['msg']}); "
             "choose another output, or remove the file after a look at it"
         ) from None
 

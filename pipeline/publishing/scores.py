@@ -30,7 +30,8 @@ def key_columns(output: str | Path) -> tuple[str, ...]:
 def finished_manifest(output: str | Path) -> Manifest:
     """The manifest of a finished output; ConfigError while it is not finished."""
     found = open_output(output)
-    manifest = found.manifest()
-    if manifest is None or found.success() is None:
+    with found.errors():
+        manifest = found.committed()
+    if manifest is None:
         raise ConfigError(f"{found.address} holds no finished job: run `dpiframe score` to its end")
     return manifest

@@ -32,6 +32,7 @@ from pipeline.publishing.records import (
     Success,
     UnitRecord,
 )
+from pipeline.storage.address import is_remote
 
 INPUT_THREADS = 32
 
@@ -122,8 +123,14 @@ def verify_output(output: str | Path) -> Verification:
     Raises ConfigError if the folder does not exist; everything else is a problem in the result.
     """
     found = open_output(output)
+    with found.errors():
+        return _verify(found)
+
+
+def _verify(found: Output) -> Verification:
     if not found.exists():
-        raise ConfigError(f"{found.address} is not a folder; give the output of a job")
+        what = "holds nothing" if is_remote(found.address) else "is not a folder"
+        raise ConfigError(f"{found.address} {what}; give the output of a job")
     try:
         manifest, success = found.manifest(), found.success()
     except (ConfigError, OSError) as error:
@@ -136,8 +143,9 @@ def verify_output(output: str | Path) -> Verification:
     problems = [
         *success_problems(manifest, success),
         *total_problems(manifest),
+        *found.copy_problems(manifest),
         *coverage_problems(manifest),
-        *foreign_problems(sizes, manifest),
+        *foreign_problems((name for name in sizes if not found.is_litter(name)), manifest),
     ]
     with ThreadPoolExecutor(found.readers) as pool:
         look = partial(unit_problems, found, sizes, manifest)
@@ -161,6 +169,8 @@ def success_problems(manifest: Manifest, success: Success | None) -> Iterator[st
     """`_SUCCESS` exists and matches the manifest."""
     if success is None:
         yield "_SUCCESS is missing: the job has not finished; run it again"
+    elif success.attempt != manifest.attempt:
+        yield f"_SUCCESS is of attempt {success.attempt}, the manifest of {manifest.attempt}"
     elif (success.identity, success.rows) != (manifest.identity, manifest.rows):
         yield (
             f"_SUCCESS is of job {success.identity[:12]} with {success.rows} rows, the manifest "

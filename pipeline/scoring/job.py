@@ -166,6 +166,7 @@ class Job:
             names = (unit.name for unit in plan.units)
             manifest = self.output.completed(self.plan.identity)
             if manifest is not None and self.output.is_whole(manifest, names):
+                self.output.settle()
                 self.output.tidy_finished(wait=True)
                 self.evaluation = evaluate_job(self.output, self.config)
                 return self._result(manifest, "complete before", len(manifest.units))
@@ -175,6 +176,7 @@ class Job:
                 self.output.check_claim(self.plan)
                 try:
                     sizes = self._connect(connection, self._unpublished())
+                    lock.check()
                     self.attempt, self.records = self.output.claim(self.plan)
                     resumed = len(self.records)
                     self.resumed_rows = rows_of(self.records.values())

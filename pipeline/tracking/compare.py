@@ -12,6 +12,7 @@ from pipeline.errors import ConfigError
 from pipeline.publishing.output import Output, open_output
 from pipeline.publishing.records import EVALUATION
 from pipeline.redaction import without_credentials
+from pipeline.storage.address import is_remote
 from pipeline.tracking.drift import (
     Counts,
     histogram_from_path,
@@ -63,18 +64,22 @@ def load_runs(names: list[str], uri: str | None) -> list[RunView]:
 
     Raises ConfigError naming the run that was not found and the store that was searched.
     """
-    if all(Path(name).is_dir() for name in names):
-        return [run_of_output(Path(name)) for name in names]
+    if all(_is_output(name) for name in names):
+        return [run_of_output(name) for name in names]
     with quiet_mlflow():
-        not_folders = [name for name in names if not Path(name).is_dir()]
+        not_folders = [name for name in names if not _is_output(name)]
         client = _open_client(resolve_uri(uri), not_folders[0])
         return [
-            run_of_output(Path(name)) if Path(name).is_dir() else _run_of_store(name, client)
+            run_of_output(name) if _is_output(name) else _run_of_store(name, client)
             for name in names
         ]
 
 
-def run_of_output(output: Path) -> RunView:
+def _is_output(name: str) -> bool:
+    return is_remote(name) or Path(name).is_dir()
+
+
+def run_of_output(output: str | Path) -> RunView:
     """The last run in an output's spool, else the figures of its manifest."""
     found = open_output(output)
     runs = run_dirs(found.tracking)
@@ -103,7 +108,7 @@ def _evaluated(output: Output) -> dict[str, float]:
         return {}
 
 
-def _run_of_spool(output: Path, run_dir: Path) -> RunView:
+def _run_of_spool(output: str | Path, run_dir: Path) -> RunView:
     view = RunView(str(output), "RUNNING")
     for event in read_run(run_dir):
         if event["kind"] == "start":

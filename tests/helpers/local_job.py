@@ -34,6 +34,8 @@ from pipeline.publishing.records import (
     UnitError,
     UnitRecord,
 )
+from pipeline.publishing.scores import open_scores
+from pipeline.publishing.store_head import Head
 from pipeline.publishing.verify import verify_output
 from pipeline.sizing.sizes import Sizes
 
@@ -49,7 +51,7 @@ def write_input(folder: Path) -> None:
     pq.write_table(table, folder / "shard.parquet", row_group_size=GROUP)
 
 
-def plan_of(folder: Path, output: Path, unit_rows: int, **keys: Any) -> JobPlan:
+def plan_of(folder: Path, output: str | Path, unit_rows: int, **keys: Any) -> JobPlan:
     """The plan over `folder`/input that `make_plan` would make, without a bundle."""
     config = JobConfig(
         bundle=str(folder / "bundle"),
@@ -183,3 +185,23 @@ def problems_of(output: Path) -> list[str]:
     left = OutputLayout(output).rejected.glob("*")
     found += [f"_rejected/{path.name} is left" for path in left if path.name.startswith(".")]
     return found
+
+
+def problems_at(address: str) -> list[str]:
+    """What is wrong with a finished output in a store: by `verify`, by its rows, by its keys."""
+    found = verify_output(address).problems
+    if found:
+        return found
+    table = open_scores(address).to_table()
+    keys, scores = table.column("row_id").to_numpy(), table.column("score")
+    if keys.tolist() != list(range(ROWS)):
+        found.append(f"rows {keys.tolist()}")
+    good = np.arange(ROWS) != BAD_ROW
+    if not found and not np.array_equal(scores.to_numpy()[good], expected(keys)[good]):
+        found.append("other scores")
+    output = open_output(address)
+    manifest, owner = output.manifest(), output.owner()
+    assert isinstance(owner, Head) and manifest is not None and owner.manifest is not None
+    known = {"_SUCCESS", "_config.yaml", "_identity.json", "_manifest.json", owner.manifest}
+    known |= {name for record in manifest.units for name in (record.part, record.rejected_part)}
+    return found + [f"{name} is left" for name in output.sizes() if name not in known]

@@ -8,6 +8,7 @@ from pathlib import Path
 from pipeline.errors import ConfigError, ResumableError
 from pipeline.publishing.output import open_output
 from pipeline.redaction import without_credentials
+from pipeline.storage.address import is_remote
 from pipeline.tracking.mlflow_store.sender_process import LOG_FILE, SenderProcess
 from pipeline.tracking.settings import resolve_uri, store_name
 from pipeline.tracking.spool import StoreState, read_run, run_dirs
@@ -34,6 +35,8 @@ def replay(output: str | Path, uri: str | None, timeout_s: float) -> Replayed:
 
     Raises ConfigError when nothing was ever tracked there, ResumableError when records are left.
     """
+    if not is_remote(str(output)) and not Path(output).is_dir():
+        raise ConfigError(f"{output} is not a folder; give the output of a job")
     folder = open_output(output).tracking
     runs = run_dirs(folder)
     starts = [e for run in runs for e in read_run(run) if e["kind"] == "start"]
