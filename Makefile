@@ -41,11 +41,13 @@ format: $(SETUP)
 hooks: $(SETUP)
 	$(BIN)/pre-commit install
 
-# Crashes, failures and power losses at every file-system call of publishing, for so long.
+# Crashes, failures and power losses at every file-system call of publishing, and crashes, lost
+# answers and zombies at every request to an object store, each for so long.
 SEED ?= 7
 SECONDS ?= 1800
 faults: $(SETUP)
 	$(BIN)/python tests/faults/publishing_faults.py --seed $(SEED) --seconds $(SECONDS)
+	$(BIN)/python tests/faults/store_faults.py --seed $(SEED) --seconds $(SECONDS)
 
 bench: $(SETUP)
 	$(BIN)/dpiframe bench engine

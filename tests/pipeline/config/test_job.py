@@ -96,12 +96,12 @@ def test_a_path_that_cannot_be_is_told(tmp_path: Path, override: str, told: str)
 
 
 def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
-    text = failure(tmp_path, "input: []\nunit_rows: -1\nnope: 1\n", "output=s3://bucket/x")
+    text = failure(tmp_path, "input: []\nunit_rows: -1\nnope: 1\n", "output=hdfs://host/x")
     assert "'bundle' is missing" in text
     assert "input must be a path or address, or a list of these, got []" in text
     assert "unit_rows must be auto or from 1" in text
     assert "unknown key 'nope'" in text
-    assert "got 's3://bucket/x'; mount that store" in text
+    assert "got 'hdfs://host/x'; mount another store" in text
 
 
 @pytest.mark.parametrize("item", ["hdfs://a/b", "https://a/*.parquet", "file:///a"])
