@@ -16,6 +16,8 @@ COMMANDS = {
     "import": "Convert a PyTorch model to a bundle.",
     "export": "Write a bundle from a model spec and its weights.",
     "score": "Score parquet shards: exactly one published score a row.",
+    "backfill": "Score many dates: skips what is finished, resumes what is not.",
+    "status": "Show what became of the outputs below a folder.",
     "verify": "Check a finished output: every hash, every row count.",
     "track": "Send tracking records that MLflow did not get.",
     "evaluate": "Scores of an output against labels: AUC, logloss, calibration, slices, groups.",

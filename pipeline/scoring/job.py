@@ -24,6 +24,7 @@ from pipeline.planning.job_plan import JobPlan
 from pipeline.planning.plan import make_plan
 from pipeline.planning.units import Unit
 from pipeline.publishing.checks import check_rejected
+from pipeline.publishing.last_error import forget_error, note_error
 from pipeline.publishing.output import Lock, open_output
 from pipeline.publishing.records import Manifest, Outcome, UnitError, UnitRecord
 from pipeline.reporting.failures import failure
@@ -183,10 +184,13 @@ class Job:
                     tracker = start_tracker(self.plan, self.output, self.resumed_rows)
                     manifest = self._score_and_finish(lock, tracker, sizes, connection)
                 except BaseException as error:
+                    if self.attempt and not isinstance(error, LockedError):
+                        note_error(self.output, self.attempt, _told(error))
                     if tracker is not None:
                         self._end_tracking(tracker, error)
                     raise
                 self.output.tidy()
+                forget_error(self.output)
                 self.evaluation = evaluate_job(self.output, self.config)
                 self._end_tracking(tracker, None)
         result = self._result(manifest, "scored", resumed)
@@ -397,6 +401,15 @@ class Job:
             cost_per_million_rows=rates.get(COST),
             cost_per_million_rows_without_startup=rates.get(f"{COST}_without_startup"),
         )
+
+
+def _told(error: BaseException) -> BaseException:
+    """The error as the caller of the job will see it."""
+    if isinstance(error, (StopRequestedError, KeyboardInterrupt)):
+        return ResumableError(f"stopped by {error}")
+    if isinstance(error, OSError):
+        return ResumableError(str(error))
+    return error
 
 
 def job_error(error: UnitError) -> DpiframeError:
