@@ -67,6 +67,11 @@ COUNTS_NOT: dict[str, Any] = {
     "experiment": "other",
     "run_name": "other",
     "baseline_run": "other",
+    "label_column": "y",  # what these three carry counts among carry_columns, once it is settled
+    "group_column": "user",
+    "slice_columns": ["site"],
+    "notify_command": "true",
+    "notify_webhook": "http://localhost",
     "price_per_hour": 2.5,
 }
 
