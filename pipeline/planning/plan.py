@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from dpiframe_core.bundle.reading import Bundle, open_bundle
+from dpiframe_core.bundle.reading import Bundle
 from pipeline.config.job import JobConfig
-from pipeline.errors import ConfigError, ContractError
+from pipeline.errors import ConfigError, ContractError, ResumableError
 from pipeline.planning.contract import check_contract, column_limits
 from pipeline.planning.entries import entries
 from pipeline.planning.identity import job_identity
@@ -17,6 +18,7 @@ from pipeline.planning.job_plan import JobPlan
 from pipeline.planning.row_cost import model_cost, row_bytes
 from pipeline.planning.units import MAX_UNITS, auto_unit_rows, cut_units, empty_unit
 from pipeline.storage.address import is_remote
+from pipeline.storage.bundle_cache import open_bundle_at
 
 
 def make_plan(config: JobConfig) -> JobPlan:
@@ -62,10 +64,12 @@ def make_plan(config: JobConfig) -> JobPlan:
     )
 
 
-def _open(path: str) -> Bundle:
+def _open(location: str) -> Bundle:
     try:
-        return open_bundle(path)
+        return open_bundle_at(location)
     except (ValueError, OSError) as error:
+        if is_remote(location) and getattr(error, "errno", None) == errno.EIO:
+            raise ResumableError(f"the bundle is out of reach: {error}; run it again") from None
         raise ConfigError(f"the bundle cannot be used: {error}") from None
 
 

@@ -90,6 +90,7 @@ def empty_unit(files: Sequence[InputFile], identity: str) -> list[Unit]:
             path=file.path,
             size=file.size,
             mtime_ns=file.mtime_ns,
+            etag=file.etag,
             first_row_group=0,
             stop_row_group=file.row_groups,
             first_row=0,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -14,32 +12,36 @@ from pipeline.errors import UnitFailedError
 from pipeline.planning.columns import Columns
 from pipeline.planning.partitions import partition_array
 from pipeline.planning.units import Unit
+from pipeline.reading.unit_file import LocalFile, UnitFile, unit_error
 
 # What pyarrow says of a null in a column of fixed_size_list, which it writes but cannot read.
 NULL_OF_FIXED_SIZE = "Expected all lists to be of size"
 
 
-def load(unit: Unit, columns: Sequence[str], strings: Sequence[str]) -> tuple[pa.Table, list[int]]:
+def load(
+    opened: UnitFile, columns: Sequence[str], strings: Sequence[str]
+) -> tuple[pa.Table, list[int]]:
     """Columns of a unit, and the number of rows of each of its row groups.
 
     Those of the `strings` that the file dictionary-encodes stay so. Raises UnitFailedError: the
     file was removed, is not the planned one any more, or is corrupt.
     """
-    check_unchanged(unit)
+    unit = opened.unit
+    opened.check()
     where = f"{unit.path} (row groups {unit.first_row_group} to {unit.stop_row_group - 1})"
     try:
-        table, group_rows = decode(unit, columns, strings)
-    except FileNotFoundError:
-        raise removed(unit) from None
+        table, group_rows = decode(opened, columns, strings)
+    except FileNotFoundError as error:
+        raise unit_error(unit, error) from None
     except MemoryError as error:  # pyarrow's is an ArrowException as well, but the file is whole
         raise UnitFailedError("io", f"no memory to read {where}: {error}") from error
     except (pa.ArrowException, OSError, IndexError, KeyError) as error:
-        check_unchanged(unit)
+        opened.check()
         if isinstance(error, OSError) and error.errno is not None:
-            raise UnitFailedError("io", f"cannot read {where}: {error}") from error
+            raise unit_error(unit, error) from error
         advice = "; write such a column as list" if NULL_OF_FIXED_SIZE in str(error) else ""
         raise UnitFailedError("corrupt", f"corrupt parquet: {where}: {error}{advice}") from error
-    check_unchanged(unit)
+    opened.check()
     if table.num_rows != unit.rows:
         raise UnitFailedError(
             "changed", f"{where} has {table.num_rows} rows, {unit.rows} were planned"
@@ -48,17 +50,18 @@ def load(unit: Unit, columns: Sequence[str], strings: Sequence[str]) -> tuple[pa
 
 
 def decode(
-    unit: Unit, columns: Sequence[str], strings: Sequence[str]
+    opened: UnitFile, columns: Sequence[str], strings: Sequence[str]
 ) -> tuple[pa.Table, list[int]]:
     """As `load`, but raises pyarrow's own errors."""
+    unit = opened.unit
     groups = list(range(unit.first_row_group, unit.stop_row_group))
-    with pq.ParquetFile(unit.path) as file:
+    with pq.ParquetFile(opened.source()) as file:
         footer = file.metadata
         kept = dictionaries(footer, groups, strings)
     with pq.ParquetFile(
-        unit.path,
+        opened.source(),
         metadata=footer,
-        pre_buffer=True,  # few large reads: what a network file system needs
+        pre_buffer=isinstance(opened, LocalFile),  # few large reads: for a network file system
         read_dictionary=kept,
         page_checksum_verification=True,  # of the pages that have one
     ) as file:
@@ -87,17 +90,19 @@ def dictionaries(
     return kept
 
 
-def published_columns(unit: Unit, columns: Columns, copied: Mapping[str, np.ndarray]) -> pa.Table:
+def published_columns(
+    opened: UnitFile, columns: Columns, copied: Mapping[str, np.ndarray]
+) -> pa.Table:
     """The columns published beside the scores: those `copied` from the file already, and all
     others, which are read here. UnitFailedError.
     """
     copied = {name: pa.array(values) for name, values in copied.items()}
-    copied |= partition_columns(unit, columns)
+    copied |= partition_columns(opened.unit, columns)
     others = [name for name in columns.published if name not in copied]
     if others:
-        table, _ = load(unit, others, ())
+        table, _ = load(opened, others, ())
     else:
-        check_unchanged(unit)
+        opened.check()
     return pa.table(
         {
             name: copied[name] if name in copied else published_array(table.column(name))
@@ -125,29 +130,3 @@ def one_chunk(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     if isinstance(column, pa.Array):
         return column
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-
-
-def check_unchanged(unit: Unit) -> None:
-    """Raise UnitFailedError unless the file still has the size and time that were planned."""
-    try:
-        found = Path(unit.path).stat()
-    except FileNotFoundError:
-        raise removed(unit) from None
-    except OSError as error:
-        raise UnitFailedError("io", f"cannot read {unit.path}: {error}") from error
-    if (found.st_size, found.st_mtime_ns) != (unit.size, unit.mtime_ns):
-        raise UnitFailedError(
-            "changed",
-            f"{unit.path} changed after planning: {unit.size} bytes modified at {unit.mtime_ns} ns"
-            f" were planned, found {found.st_size} bytes modified at {found.st_mtime_ns} ns; "
-            "inputs must not change while a job runs",
-        )
-
-
-def removed(unit: Unit) -> UnitFailedError:
-    """The error for a file that disappeared."""
-    return UnitFailedError(
-        "removed",
-        f"{unit.path} was removed after planning, or host {socket.gethostname()} does not see it; "
-        "restore it and run the job again",
-    )

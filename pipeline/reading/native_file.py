@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import NamedTuple
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from dpiframe_core import _core
 from pipeline.planning.columns import Columns
 from pipeline.planning.units import Unit
-from pipeline.reading.arrow_file import check_unchanged
+from pipeline.reading.remote_file import remote_footer
+from pipeline.reading.unit_file import UnitFile, open_native
 
 ID_TYPES, DENSE_TYPE = ("<i4", "<i8"), "<f4"
-# Arrow types whose values are the numbers of the file, and numpy's name of each.
-PLAIN_TYPES = {pa.int32(): "<i4", pa.int64(): "<i8", pa.float32(): "<f4", pa.float64(): "<f8"}
 
 
 class NativeFile(NamedTuple):
@@ -30,7 +25,7 @@ class NativeFile(NamedTuple):
     group_rows: list[int]
 
 
-def native_file(unit: Unit, columns: Columns) -> NativeFile | None:
+def native_file(opened: UnitFile, columns: Columns) -> NativeFile | None:
     """The file of a unit; None if our reader does not take its ids or dense features, and for
     lists.
 
@@ -38,15 +33,15 @@ def native_file(unit: Unit, columns: Columns) -> NativeFile | None:
     """
     if columns.form != "encoded" or columns.lists:
         return None
-    check_unchanged(unit)  # before the file is opened, as it is kept open for its other units
-    file = open_native(unit.path, unit.size, unit.mtime_ns)
+    opened.check()  # before the file is opened, as it is kept open for its other units
+    unit, file = opened.unit, opened.native()
     groups = unit.first_row_group, unit.stop_row_group
     kinds = {name: file.number_type(name, *groups) for name in columns.read_columns}
     id_type = common_id_type(kinds, columns)
     group_rows = file.group_rows[slice(*groups)]
     if id_type is None or sum(group_rows) != unit.rows:
         return None
-    plain = plain_columns(unit.path, unit.size, unit.mtime_ns)
+    plain = opened.plain_columns()
     published = {
         name: plain[name]
         for name in columns.published
@@ -63,17 +58,8 @@ def common_id_type(kinds: Mapping[str, str | None], columns: Columns) -> str | N
     return id_type if id_type in ID_TYPES and dense_types == {DENSE_TYPE} else None
 
 
-@functools.lru_cache(maxsize=32)
-def open_native(path: str, size: int, mtime_ns: int) -> _core.ParquetFile:
-    """The planned file; units of one file follow one another, and share its parsed footer."""
-    return _core.ParquetFile(path)
-
-
-@functools.lru_cache(maxsize=256)
-def plain_columns(path: str, size: int, mtime_ns: int) -> dict[str, str]:
-    """The columns of a file in PLAIN_TYPES, and numpy's type of each.
-
-    Only the Arrow schema distinguishes them from types stored as integers, such as durations.
-    """
-    schema = pq.read_schema(path)
-    return {field.name: PLAIN_TYPES[field.type] for field in schema if field.type in PLAIN_TYPES}
+def footer_of(unit: Unit) -> _core.ParquetFile:
+    """The footer of a unit's file as it is now. OSError, ValueError, ConfigError."""
+    if unit.etag:
+        return remote_footer(unit.path, unit.size, unit.etag).file
+    return open_native(unit.path, unit.size, unit.mtime_ns)

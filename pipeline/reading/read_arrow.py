@@ -28,15 +28,16 @@ from pipeline.reading.bad_rows import (
 from pipeline.reading.encoded_columns import encoded_columns
 from pipeline.reading.unit_buffers import UnitBuffer
 from pipeline.reading.unit_data import ReadFacts, UnitColumns
+from pipeline.reading.unit_file import UnitFile
+from pipeline.storage.bundle_cache import bundle_fault, bundle_folder
 
 
-def read_arrow(unit: Unit, plan: WorkerPlan, buffer: UnitBuffer) -> UnitColumns:
+def read_arrow(opened: UnitFile, plan: WorkerPlan, buffer: UnitBuffer) -> UnitColumns:
     """A unit; UnitFailedError says why there is none. `buffer` stays unused."""
-    started = time.perf_counter()
-    columns = plan.columns
+    unit, columns = opened.unit, plan.columns
     # Dictionaries are kept for columns that are only encoded, as each value is hashed once then.
     strings = [name for name in columns.source_columns if name not in columns.published]
-    table, group_rows = load(unit, columns.read_columns, strings)
+    table, group_rows = load(opened, columns.read_columns, strings)
     for name, values in partition_columns(unit, columns).items():
         table = table.append_column(name, values)
     loaded = time.perf_counter()
@@ -52,7 +53,7 @@ def read_arrow(unit: Unit, plan: WorkerPlan, buffer: UnitBuffer) -> UnitColumns:
     findings += dense_findings(dense_names, dense, table)
     dense = zeroed(dense, dense_names, findings)
     published = pa.table({name: published_array(table.column(name)) for name in columns.published})
-    facts = ReadFacts(group_rows, loaded - started, time.perf_counter() - loaded, "arrow")
+    facts = ReadFacts(group_rows, loaded - opened.began, time.perf_counter() - loaded, "arrow")
     return UnitColumns(facts, id_names, ids, dense, published, findings)
 
 
@@ -68,10 +69,11 @@ def raw_dense_names(schema: FeatureSchema) -> list[str]:
 def open_encoder(plan: WorkerPlan) -> Encoder:
     """The encoder of the job's bundle; UnitFailedError."""
     try:
-        return bundled_encoder(plan.config.bundle, plan.bundle_digest)
+        folder = bundle_folder(plan.config.bundle, plan.bundle_digest)
+        return bundled_encoder(str(folder), plan.bundle_digest)
     except (BundleError, OSError) as error:
         raise UnitFailedError(
-            "bundle",
+            bundle_fault(plan.config.bundle, error),
             f"{error}, on host {socket.gethostname()}: it must not change while a job runs",
         ) from error
 

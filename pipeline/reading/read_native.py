@@ -5,19 +5,18 @@ from __future__ import annotations
 import time
 
 from pipeline.planning.job_plan import WorkerPlan
-from pipeline.planning.units import Unit
 from pipeline.reading.arrow_file import published_columns
 from pipeline.reading.bad_rows import dense_findings, null_findings, zeroed
 from pipeline.reading.native_file import DENSE_TYPE, native_file
 from pipeline.reading.unit_buffers import UnitBuffer
 from pipeline.reading.unit_data import ReadFacts, UnitColumns
+from pipeline.reading.unit_file import UnitFile
 
 
-def read_native(unit: Unit, plan: WorkerPlan, buffer: UnitBuffer) -> UnitColumns | None:
+def read_native(opened: UnitFile, plan: WorkerPlan, buffer: UnitBuffer) -> UnitColumns | None:
     """A unit in `buffer`; None if our reader does not take the file."""
-    started = time.perf_counter()
-    columns = plan.columns
-    found = native_file(unit, columns)
+    unit, columns = opened.unit, plan.columns
+    found = native_file(opened, columns)
     if found is None:
         return None
     ids, dense, *vectors = buffer.matrices(
@@ -29,14 +28,14 @@ def read_native(unit: Unit, plan: WorkerPlan, buffer: UnitBuffer) -> UnitColumns
     names = [*columns.id_columns, *columns.dense_columns, *copied]
     groups = unit.first_row_group, unit.stop_row_group
     found.file.read(names, *groups, [*ids, *dense, *copied.values()])
-    published = published_columns(unit, columns, copied)
+    published = published_columns(opened, columns, copied)
     decoded = time.perf_counter()
     findings = [
         *null_findings(published, columns.key_columns, "key"),
         *dense_findings(columns.dense_columns, list(dense)),
     ]
     return UnitColumns(
-        ReadFacts(found.group_rows, decoded - started, time.perf_counter() - decoded, "cpu"),
+        ReadFacts(found.group_rows, decoded - opened.began, time.perf_counter() - decoded, "cpu"),
         columns.id_columns,
         list(ids),
         zeroed(list(dense), columns.dense_columns, findings),

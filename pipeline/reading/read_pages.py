@@ -5,38 +5,39 @@ from __future__ import annotations
 import time
 
 from pipeline.planning.job_plan import WorkerPlan
-from pipeline.planning.units import Unit
 from pipeline.reading.arrow_file import published_columns
 from pipeline.reading.bad_rows import dense_findings, null_findings
 from pipeline.reading.native_file import DENSE_TYPE, native_file
 from pipeline.reading.unit_buffers import UnitBuffer
 from pipeline.reading.unit_data import ReadFacts, UnitPages
+from pipeline.reading.unit_file import UnitFile
 
 
-def read_pages(unit: Unit, plan: WorkerPlan, buffer: UnitBuffer) -> UnitPages | None:
+def read_pages(opened: UnitFile, plan: WorkerPlan, buffer: UnitBuffer) -> UnitPages | None:
     """A unit in `buffer`; None for other files, and for a null key or a dense value that is not
     finite.
     """
-    started = time.perf_counter()
-    columns = plan.columns
-    found = native_file(unit, columns)
+    unit, columns = opened.unit, plan.columns
+    found = native_file(opened, columns)
     if found is None or not columns.id_columns:
         return None
     groups = unit.first_row_group, unit.stop_row_group
     id_columns = list(columns.id_columns)
     size = found.file.pages_bytes(id_columns, *groups)
+    stored = opened.stored_pages(id_columns, size)
     (memory,), dense, *vectors = buffer.matrices(
-        (1, size, "<u1"),
+        (1, size if stored is None else 0, "<u1"),
         (len(columns.dense_columns), unit.rows, DENSE_TYPE),
         *((1, unit.rows, kind) for kind in found.published.values()),
     )
     copied = {name: row[0] for name, row in zip(found.published, vectors, strict=True)}
     found.file.read([*columns.dense_columns, *copied], *groups, [*dense, *copied.values()])
+    memory = memory if stored is None else stored
     ids = found.file.read_pages(id_columns, *groups, memory)
-    published = published_columns(unit, columns, copied)
+    published = published_columns(opened, columns, copied)
     if any(null_findings(published, columns.key_columns, "key")):
         return None
     if any(dense_findings(columns.dense_columns, list(dense))):
         return None
-    facts = ReadFacts(found.group_rows, time.perf_counter() - started, 0.0, "gpu")
+    facts = ReadFacts(found.group_rows, time.perf_counter() - opened.began, 0.0, "gpu")
     return UnitPages(facts, ids, memory, dense, published)

@@ -4,6 +4,7 @@
     read_native   our own reader decodes the numbers          encoded, int32 or int64, float32
     read_arrow    pyarrow decodes, raw columns are encoded    everything else
 
+Of a file in an object store they see what was fetched for the unit, and no more.
 The first two never fail a unit: pyarrow reads what they do not, or says what is wrong with it.
 """
 
@@ -14,13 +15,16 @@ from typing import Literal, overload
 import pyarrow as pa
 
 from pipeline.errors import UnitFailedError
+from pipeline.planning.columns import Columns
 from pipeline.planning.job_plan import WorkerPlan
 from pipeline.planning.units import Unit
 from pipeline.reading.read_arrow import read_arrow
 from pipeline.reading.read_native import read_native
 from pipeline.reading.read_pages import read_pages
+from pipeline.reading.remote_file import RemoteFile
 from pipeline.reading.unit_buffers import UnitBuffer
 from pipeline.reading.unit_data import UnitColumns, UnitPages
+from pipeline.reading.unit_file import LocalFile, UnitFile
 
 FASTER = (read_pages, read_native)
 
@@ -40,11 +44,17 @@ def read_unit(
 
     UnitFailedError: the file was removed, changed or is corrupt, or its rows cannot be encoded.
     """
+    opened = open_unit(unit, plan.columns, buffer)
     for read in FASTER if pages else FASTER[1:]:
         try:
-            found = read(unit, plan, buffer)
+            found = read(opened, plan, buffer)
         except (OSError, ValueError, MemoryError, pa.ArrowException, UnitFailedError):
             continue
         if found is not None:
             return found
-    return read_arrow(unit, plan, buffer)
+    return read_arrow(opened, plan, buffer)
+
+
+def open_unit(unit: Unit, columns: Columns, buffer: UnitBuffer) -> UnitFile:
+    """The file of a unit; of an object store what the unit needs, in `buffer`. UnitFailedError."""
+    return RemoteFile(unit, columns, buffer) if unit.etag else LocalFile(unit)

@@ -20,18 +20,17 @@ Shape = tuple[int, int, str]  # rows, columns, numpy's type
 
 
 class UnitBuffer:
-    """The memory of one unit; a call of `matrices` invalidates what the last call returned."""
+    """The memory of one unit; a call invalidates what the last one of the same method returned."""
 
     def __init__(self, lock: bool = False) -> None:
         self.lock = lock
-        self._memory: _core.HostMemory | None = None
-        self._bytes = 0
+        self._decoded, self._stored = _Region(), _Region()
 
     def matrices(self, *shapes: Shape) -> list[np.ndarray]:
         """Uninitialised matrices of (rows, columns, type) each, one after another in memory."""
         strides = [aligned(columns * np.dtype(kind).itemsize) for _, columns, kind in shapes]
         wanted = sum(rows * stride for (rows, *_), stride in zip(shapes, strides, strict=True))
-        memory = self._reserve(wanted)
+        memory = self._decoded.reserve(wanted, self.lock)
         made, offset = [], 0
         for (rows, columns, kind), stride in zip(shapes, strides, strict=True):
             steps = (stride, np.dtype(kind).itemsize)
@@ -39,11 +38,24 @@ class UnitBuffer:
             offset += rows * stride
         return made
 
-    def _reserve(self, wanted: int) -> Any:
+    def stored(self, size: int) -> np.ndarray:
+        """Uninitialised bytes [size], for what is fetched of the unit's file."""
+        return np.ndarray((size,), "<u1", self._stored.reserve(size, self.lock))
+
+
+class _Region:
+    """Memory that only grows."""
+
+    def __init__(self) -> None:
+        self._memory: _core.HostMemory | None = None
+        self._bytes = 0
+
+    def reserve(self, wanted: int, lock: bool) -> Any:
+        """At least so many bytes, page-locked if asked for."""
         if self._memory is None or self._bytes < wanted:
             self._memory = None  # free the old memory before a larger one is allocated
             self._memory, self._bytes = _core.HostMemory(wanted), wanted
-        if self.lock:
+        if lock:
             self._memory.lock()
         return self._memory
 

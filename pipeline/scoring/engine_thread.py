@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dpiframe_core import open_bundle
 from dpiframe_core.errors import BadIdError, BundleError, DeviceLostError
 from pipeline.errors import UnitFailedError
 from pipeline.planning.job_plan import WorkerPlan
@@ -23,6 +22,7 @@ from pipeline.reading.bad_rows import Finding, as_signed, id_findings, zeroed
 from pipeline.reading.unit_data import UnitColumns, UnitPages, as_matrix
 from pipeline.scoring.resizing_engine import ResizingEngine
 from pipeline.sizing.sizes import Sizes
+from pipeline.storage.bundle_cache import bundle_fault, open_bundle_at
 
 if TYPE_CHECKING:
     from dpiframe_core import Engine
@@ -161,9 +161,10 @@ class EngineThread:
         with ThreadPoolExecutor(1, "import-engine") as importing:
             imported = importing.submit(_import_load_engine, sizes)
             try:
-                bundle = open_bundle(config.bundle)
+                bundle = open_bundle_at(config.bundle, digest)
             except (BundleError, OSError) as error:
-                raise UnitFailedError("bundle", str(error)) from error
+                kind = bundle_fault(config.bundle, error)
+                raise UnitFailedError(kind, str(error)) from error
             load_engine = imported.result()
         if bundle.digest != digest:
             raise UnitFailedError(

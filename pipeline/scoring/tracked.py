@@ -11,6 +11,7 @@ from dpiframe_core.bundle.files import IMPORT
 from pipeline.config.job import JobConfig
 from pipeline.planning.job_plan import JobPlan
 from pipeline.publishing.output import Output
+from pipeline.storage.bundle_cache import bundle_folder
 from pipeline.tracking.settings import DatasetInfo, ModelInfo, ParamValue, TrackingSettings
 from pipeline.tracking.tracker import Tracker
 
@@ -46,7 +47,7 @@ def start_tracker(plan: JobPlan, output: Output, resumed_rows: int) -> Tracker:
         model=ModelInfo(
             name=Path(config.bundle).name,
             digest=plan.bundle_digest,
-            params=import_params(Path(config.bundle)),
+            params=import_params(bundle_folder(config.bundle, plan.bundle_digest)),
         ),
     )
     return tracker

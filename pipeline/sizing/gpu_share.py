@@ -10,9 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
+from pipeline.errors import ConfigError
 from pipeline.planning.columns import Columns
 from pipeline.planning.units import Unit
-from pipeline.reading.native_file import common_id_type, open_native
+from pipeline.reading.native_file import common_id_type, footer_of
 
 MAX_UNITS = 512  # are looked at, spread evenly, in a second or less
 THREADS = 16  # most of them wait for the storage
@@ -45,12 +46,12 @@ def why_not_pages(unit: Unit, columns: Columns) -> str:
     """Why `read_pages` would not take a unit, as far as its footer tells; empty if it would."""
     groups = unit.first_row_group, unit.stop_row_group
     try:
-        file = open_native(unit.path, unit.size, unit.mtime_ns)
+        file = footer_of(unit)
         features = (*columns.id_columns, *columns.dense_columns)
         kinds = {name: file.number_type(name, *groups) for name in features}
         if common_id_type(kinds, columns) is None:
             return f"{unit.path}: ids must be all int32 or all int64, dense float32, without nulls"
         file.pages_bytes(list(columns.id_columns), *groups)
-    except (OSError, ValueError, MemoryError) as error:
+    except (OSError, ValueError, MemoryError, ConfigError) as error:
         return f"{unit.path}: {error}"
     return ""

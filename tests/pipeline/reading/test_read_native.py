@@ -20,6 +20,7 @@ from pipeline.reading.read_native import read_native
 from pipeline.reading.reader import read_unit
 from pipeline.reading.unit_buffers import UnitBuffer, UnitBufferPool
 from pipeline.reading.unit_data import UnitColumns, as_matrix
+from pipeline.reading.unit_file import LocalFile
 
 COLUMNS = Columns(
     form="encoded",
@@ -57,15 +58,15 @@ def read(unit: Unit) -> UnitColumns:
 
 
 def read_quickly(unit: Unit) -> UnitColumns | None:
-    return read_native(unit, PLAN, UnitBuffer())
+    return read_native(LocalFile(unit), PLAN, UnitBuffer())
 
 
 @pytest.mark.parametrize("ids", [np.int32, np.int64])
 @pytest.mark.parametrize("rows", [111, 4096, 65_537])
 def test_it_gives_what_pyarrow_gives(tmp_path: Path, rows: int, ids: Any) -> None:
     unit = written(tmp_path / "s.parquet", rows_of(rows, ids), compression="snappy")
-    native = read_native(unit, PLAN, UnitBuffer())
-    general = read_arrow(unit, PLAN, UnitBuffer())
+    native = read_native(LocalFile(unit), PLAN, UnitBuffer())
+    general = read_arrow(LocalFile(unit), PLAN, UnitBuffer())
 
     assert native is not None
     matrix = as_matrix(native.ids)

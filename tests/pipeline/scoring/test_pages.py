@@ -38,6 +38,7 @@ from pipeline.publishing.folder import claim
 from pipeline.publishing.records import Outcome, OutputLayout, UnitRecord
 from pipeline.reading.read_pages import read_pages
 from pipeline.reading.unit_buffers import UnitBuffer
+from pipeline.reading.unit_file import LocalFile
 from pipeline.scoring.engine_thread import MOST_REFUSED, EngineThread
 from pipeline.scoring.job import Job
 from pipeline.scoring.transport import outcomes_from_table, units_to_table
@@ -116,7 +117,7 @@ def test_ids_dense_features_and_published_columns(tmp_path: Path, compression: s
     table = encoded_table(2500)
     path = write(tmp_path, table, compression)
 
-    found = read_pages(unit_of(path, 1, 3, 1000, 1500), PLAN, UnitBuffer())
+    found = read_pages(LocalFile(unit_of(path, 1, 3, 1000, 1500)), PLAN, UnitBuffer())
 
     assert found is not None
     ids = decoded(found.ids, found.memory)
@@ -258,13 +259,13 @@ def test_the_driver_says_once_a_scorer_that_units_are_left_to_the_cpu(
 
 def test_other_files_are_left_to_the_ordinary_way(tmp_path: Path) -> None:
     table = encoded_table(1000)
-    assert read_pages(unit_of(write(tmp_path, table), 0, 1, 0, 1000), PLAN, UnitBuffer())
+    assert read_pages(LocalFile(unit_of(write(tmp_path, table), 0, 1, 0, 1000)), PLAN, UnitBuffer())
     mixed = table.set_column(2, NAMES[0], table.column(NAMES[0]).cast(pa.int64()))
     unit = unit_of(write(tmp_path, mixed), 0, 1, 0, 1000)
-    assert read_pages(unit, PLAN, UnitBuffer()) is None
+    assert read_pages(LocalFile(unit), PLAN, UnitBuffer()) is None
     path = write(tmp_path, table, "snappy")
     with pytest.raises(ValueError, match="codec 1"):
-        read_pages(unit_of(path, 0, 1, 0, 1000), PLAN, UnitBuffer())
+        read_pages(LocalFile(unit_of(path, 0, 1, 0, 1000)), PLAN, UnitBuffer())
     path.unlink()
     with pytest.raises(UnitFailedError):
-        read_pages(unit, PLAN, UnitBuffer())
+        read_pages(LocalFile(unit), PLAN, UnitBuffer())
