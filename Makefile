@@ -14,7 +14,17 @@ SOURCES := CMakeLists.txt pyproject.toml $(NATIVE)
 FORMATTED := $(NATIVE) $(wildcard tests/fuzz/*.cpp tests/fuzz/*.h)
 SETUP := $(VENV)/.dependencies $(VENV)/.installed
 
-.PHONY: setup demo test lint format hooks bench faults fuzz fuzz-guided fuzzers gpu-check gpu-sanitize sanitize clean FORCE
+# The DAG of deploy airflow, by Airflow's own import, in an environment of its own.
+AIRFLOW ?= 3.1.3
+check-airflow: $(SETUP)
+	test -d build/airflow || $(PYTHON) -m venv build/airflow
+	build/airflow/bin/python -m pip install -q apache-airflow==$(AIRFLOW)
+	mkdir -p build/airflow/dags
+	$(BIN)/dpiframe deploy airflow configs/nightly.yaml > build/airflow/dags/ctr_nightly.py
+	AIRFLOW_HOME=$(abspath build/airflow/home) AIRFLOW__CORE__LOAD_EXAMPLES=False \
+	  build/airflow/bin/python tests/helpers/import_dag.py build/airflow/dags
+
+.PHONY: check-airflow setup demo test lint format hooks bench faults fuzz fuzz-guided fuzzers gpu-check gpu-sanitize sanitize clean FORCE
 
 setup: $(SETUP)
 

@@ -18,6 +18,7 @@ COMMANDS = {
     "score": "Score parquet shards: exactly one published score a row.",
     "backfill": "Score many dates: skips what is finished, resumes what is not.",
     "status": "Show what became of the outputs below a folder.",
+    "deploy": "Print manifests: Ray Jobs, KubeRay, CronJob, Airflow, Slurm, containers.",
     "verify": "Check a finished output: every hash, every row count.",
     "track": "Send tracking records that MLflow did not get.",
     "evaluate": "Scores of an output against labels: AUC, logloss, calibration, slices, groups.",

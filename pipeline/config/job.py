@@ -296,16 +296,8 @@ def load_config(
 
     Raises ConfigError that lists every problem, with the file or override it comes from.
     """
-    path = str(source) if isinstance(source, str | Path) else "the given keys"
-    if isinstance(source, JobConfig):
-        data = source.model_dump(exclude_unset=True)
-    else:
-        data = dict(source) if isinstance(source, Mapping) else _read_yaml(Path(source))
-    origin = dict.fromkeys(data, path)
-    for override in overrides:
-        key, value = _parse_override(override)
-        data[key] = value
-        origin[key] = f"override {override!r}"
+    data, origin = read_keys(source, overrides)
+    path = _named(source)
     if date is not None:
         data["date"], origin["date"] = date, "--date"
     try:
@@ -318,6 +310,29 @@ def load_config(
         problems = [str(error)]
     lines = "".join(f"\n  - {problem:.1000}" for problem in problems)
     raise ConfigError(redacted(f"the job's configuration is not valid:{lines}"))
+
+
+def read_keys(
+    source: str | Path | Mapping[str, Any] | JobConfig, overrides: Sequence[str] = ()
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The keys of a configuration as they are written, and where each comes from. ConfigError where
+    there are none to read; the values are not looked at.
+    """
+    path = _named(source)
+    if isinstance(source, JobConfig):
+        data = source.model_dump(exclude_unset=True)
+    else:
+        data = dict(source) if isinstance(source, Mapping) else _read_yaml(Path(source))
+    origin = dict.fromkeys(data, path)
+    for override in overrides:
+        key, value = _parse_override(override)
+        data[key] = value
+        origin[key] = f"override {override!r}"
+    return data, origin
+
+
+def _named(source: object) -> str:
+    return str(source) if isinstance(source, str | Path) else "the given keys"
 
 
 def _check_date_is_used(data: dict[str, Any]) -> None:

@@ -1,0 +1,1 @@
+"""Manifests for schedulers and clusters, made from one job configuration: `dpiframe deploy`."""

@@ -1,0 +1,115 @@
+"""The Slurm script under a real Slurm: one controller, one node, both of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from job_cases import tiny_bundle, write_config, write_shards
+
+from jobs.cli import root
+from pipeline.publishing.verify import verify_output
+
+TOOLS = ("munged", "slurmctld", "slurmd", "sbatch")
+PATHS = os.pathsep.join([os.environ["PATH"], "/usr/sbin"])
+SLURM = """
+ClusterName=test
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={controller}
+SlurmdPort={node}
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket
+SlurmUser=root
+SlurmdUser=root
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+MpiDefault=none
+ReturnToService=2
+SelectType=select/cons_tres
+NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} State=UNKNOWN
+PartitionName=main Nodes=ALL Default=YES State=UP
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def slurm(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """A Slurm of this test's own; the environment that finds it."""
+    if os.geteuid() != 0 or any(shutil.which(tool, path=PATHS) is None for tool in TOOLS):
+        pytest.skip("needs root and Slurm (Debian: apt-get install slurm-wlm munge)")
+    folder = tmp_path / "slurm"
+    for name in ("", "state", "spool"):
+        (folder / name).mkdir(mode=0o755)
+    key = folder / "munge.key"
+    key.write_bytes(os.urandom(1024))
+    key.chmod(0o400)
+    conf = folder / "slurm.conf"
+    settings = {"host": socket.gethostname(), "folder": folder, "cpus": os.cpu_count()}
+    ports = {"controller": free_port(), "node": free_port()}
+    conf.write_text(SLURM.format(**settings, **ports))
+    munge = ["munged", "--foreground", "--force", f"--socket={folder}/munge.socket"]
+    munge += [f"--{name}-file={folder}/munge.{name}" for name in ("key", "log", "pid", "seed")]
+    bin_folder = str(Path(sys.executable).parent)
+    environment = os.environ | {"SLURM_CONF": str(conf)}
+    environment["PATH"] = os.pathsep.join([bin_folder, PATHS])
+    with contextlib.ExitStack() as stack:
+        for command in (munge, ["slurmctld", "-D"], ["slurmd", "-D"]):
+            log = stack.enter_context((folder / f"{command[0]}.out").open("wb"))
+            process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+            stack.callback(process.wait, 20)
+            stack.callback(process.terminate)
+            time.sleep(1)
+        yield environment
+
+
+def state(environment: dict[str, str], job: str) -> dict[str, str]:
+    shown = subprocess.run(
+        ["scontrol", "show", "job", job], env=environment, capture_output=True, text=True
+    ).stdout
+    return dict(word.split("=", 1) for word in shown.split() if "=" in word)
+
+
+@pytest.mark.slow
+def test_the_script_scores_under_slurm(tmp_path: Path, slurm: dict[str, str]) -> None:
+    tiny_bundle(tmp_path / "bundle")
+    write_shards(tmp_path / "input", 2, 111, 19)
+    config = write_config(tmp_path, unit_rows=40)
+    options = ["--cpus", "2", "--hours", "1", "--name", "ctr"]
+    script = CliRunner().invoke(root, ["deploy", "slurm", str(config), *options]).output
+    done = subprocess.run(
+        ["sbatch", "--parsable"],
+        input=script,
+        env=slurm,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    job = done.stdout.strip()
+    until = time.monotonic() + 200
+    while (found := state(slurm, job))["JobState"] in ("PENDING", "CONFIGURING", "RUNNING"):
+        assert time.monotonic() < until, found
+        time.sleep(0.5)
+    log = "".join(path.read_text() for path in tmp_path.glob("ctr-*.log"))
+    assert (found["JobState"], found["ExitCode"]) == ("COMPLETED", "0:0"), log
+    assert verify_output(tmp_path / "output").problems == []
