@@ -87,7 +87,7 @@ def _on_gpus(machine: Machine, work: Work, config: JobConfig) -> Sizes:
         scorers=scorers,
         scorer_cpus=_asked(least) if read_in == "scorer" else 0.0 if cores < 2 else writers,
         scorer_gpus=1,
-        read_cpus=min(1.0, machine.cores / 2),
+        read_cpus=min(0.5 if work.remote else 1.0, machine.cores / 2),  # half wait for a store
         threads=given(config.threads, packers),
         read_in=read_in,
         max_batch=batch,
@@ -107,7 +107,7 @@ def _on_cpus(machine: Machine, work: Work, config: JobConfig) -> Sizes:
     """
     wanted = max(1, min(int(machine.cores // CORES_A_SCORER), work.units))
     scorers = given(config.num_scorers, wanted)
-    read_cpus = 1.0 if machine.cores >= 4 else 0.5
+    read_cpus = 0.5 if work.remote or machine.cores < 4 else 1.0
     if scorers * 0.1 + read_cpus > machine.cores:
         raise ConfigError(f"num_scorers is {scorers}, too many for {machine.cores:g} cores")
     # A scorer lies on one machine: Ray would wait for ever for a larger one.

@@ -8,6 +8,7 @@ from pipeline.config.job import JobConfig
 from pipeline.errors import ConfigError
 from pipeline.sizing.machine import Machine
 from pipeline.sizing.sizes import IN_FLIGHT, LEAST_STORE, Sizes, Work, given
+from pipeline.storage.fetch import REQUEST_BYTES, REQUESTS
 from pipeline.words import size
 
 GIB = 1 << 30
@@ -15,7 +16,7 @@ GIB = 1 << 30
 STORE_SHARE = 0.8
 STORE_FACTOR = 2
 # Units that a reader's own memory holds: the decoded columns, and what is made of them.
-UNITS_A_READER = 2
+UNITS_A_READER, REMOTE_UNITS_A_READER = 2, 3  # the latter with the bytes that were fetched
 MEMORY_FRACTION, STORE_FRACTION = 0.8, 0.4  # of the free memory, for the job and for its store
 SLOW_STORE_BYTES = 9 * 10**9  # Ray refuses a larger store where /dev/shm is too small for it
 SCORER_BYTES = 2 * GIB  # of a scorer without its tables: torch, CUDA, the arrays of one unit
@@ -32,6 +33,9 @@ GPU_READS = 1.25
 # itself, reading takes a quarter of the cores.
 MOST_READS, MOST_PAGE_READS, NEARLY_ALL = 32, 12, 0.95
 CPU_READS = 3  # of a scorer without a GPU: one unit is read, one scored, one written
+# Bytes on their way from an object store beside one scorer: 4 GB/s (0.5 without a GPU) for the
+# 0.1 s until a store answers. Units of so many bytes are read ahead, up to MOST_AHEAD.
+AHEAD_BYTES, CPU_AHEAD_BYTES, MOST_AHEAD = 400 * 10**6, 50 * 10**6, 16
 
 
 def fit_memory(sizes: Sizes, machine: Machine, work: Work, config: JobConfig) -> Sizes:
@@ -70,11 +74,13 @@ def _reading_scorers(sizes: Sizes, machine: Machine, work: Work, config: JobConf
     most = MOST_PAGE_READS if work.gpu_share >= NEARLY_ALL else MOST_READS
     a_scorer = min(most, GPU_READS * machine.cores / sizes.scorers)
     wanted = int(a_scorer * sizes.scorers) if on_gpu else CPU_READS * sizes.scorers
+    wanted += _ahead(work, on_gpu) * sizes.scorers
     readers = max(sizes.scorers, min(wanted, work.units, 1024))
     memory = _memory_beside(sizes, machine, work)
-    while readers > sizes.scorers and readers * UNITS_A_READER * work.unit_bytes > memory:
+    while readers > sizes.scorers and readers * _units_a_reader(work) * work.unit_bytes > memory:
         readers -= 1
     why = "by the cores beside it" if on_gpu else "a scorer reads one, scores one, writes one"
+    why += ", more while a store answers" if work.remote else ""
     short = readers < min(wanted, work.units)
     sizes = replace(sizes, read_tasks=given(config.max_read_tasks, readers))
     flight = given(config.max_tasks_in_flight, QUEUED * sizes.calls)
@@ -92,6 +98,18 @@ def _reading_scorers(sizes: Sizes, machine: Machine, work: Work, config: JobConf
     )
 
 
+def _ahead(work: Work, on_gpu: bool) -> int:
+    """Units beside one scorer that are only waited for; none of the file system."""
+    if not work.remote:
+        return 0
+    wanted = AHEAD_BYTES if on_gpu else CPU_AHEAD_BYTES
+    return min(MOST_AHEAD, -(-wanted // max(1, work.unit_bytes)))
+
+
+def _units_a_reader(work: Work) -> int:
+    return REMOTE_UNITS_A_READER if work.remote else UNITS_A_READER
+
+
 def _check_memory(machine: Machine, work: Work) -> None:
     if UNITS_A_READER * work.unit_bytes > machine.memory_bytes * MEMORY_FRACTION:
         raise ConfigError(
@@ -104,7 +122,8 @@ def _memory_beside(sizes: Sizes, machine: Machine, work: Work) -> int:
     """Bytes of memory for units: all that scorers do not take themselves."""
     tables = 4 * work.model.table_values
     all_memory = int(machine.memory_bytes * MEMORY_FRACTION)
-    return max(all_memory // 4, all_memory - sizes.scorers * (SCORER_BYTES + 2 * tables))
+    scorer = SCORER_BYTES + 2 * tables + (REQUESTS * REQUEST_BYTES if work.remote else 0)
+    return max(all_memory // 4, all_memory - sizes.scorers * scorer)
 
 
 def _store_limit(machine: Machine, work: Work, config: JobConfig) -> int:
@@ -135,7 +154,7 @@ def _fit(sizes: Sizes, machine: Machine, work: Work, config: JobConfig, limit: i
     memory = _memory_beside(sizes, machine, work)
 
     def fits(some: Sizes) -> bool:
-        readers = some.read_tasks * UNITS_A_READER * work.unit_bytes
+        readers = some.read_tasks * _units_a_reader(work) * work.unit_bytes
         store = _in_store(some, work)
         own_store = 0 if machine.store_bytes is not None else store
         return store <= limit and readers + own_store <= memory

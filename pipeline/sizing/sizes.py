@@ -17,8 +17,9 @@ IN_FLIGHT = 4
 
 
 class Work(NamedTuple):
-    """What is to be scored. `largest_rows`: rows of the largest unit; `gpu_share`: the share of the
-    rows whose pages a GPU decodes; `gpu_excludes`: why it does not decode the others.
+    """What is to be scored. `largest_rows`: rows of the largest unit; `remote`: whether some units
+    come from an object store; `gpu_share`: the share of the rows whose pages a GPU decodes;
+    `gpu_excludes`: why it does not decode the others.
     """
 
     rows: int
@@ -27,6 +28,7 @@ class Work(NamedTuple):
     row_bytes: int
     form: Literal["raw", "encoded"]
     model: ModelCost
+    remote: bool = False
     gpu_share: float = 0.0
     gpu_excludes: str = ""
 
@@ -49,6 +51,7 @@ def work_of(plan: JobPlan, pending: Sequence[Unit]) -> Work:
         model=plan.model,
         gpu_share=share.share,
         gpu_excludes=share.excludes,
+        remote=any(unit.etag for unit in pending),
     )
 
 

@@ -247,3 +247,21 @@ def test_a_scorer_asks_for_no_more_cores_than_a_gpu_has_beside_it(
     sizes = choose_sizes(cluster, work(), config(read_in=read_in))
     assert sizes.scorer_cpus <= beside
     assert sizes.threads >= 1
+
+
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_units_of_a_store_are_read_ahead_within_the_memory(gpus: int) -> None:
+    here = machine(gpus=gpus)
+    local = choose_sizes(here, work(), config())
+    some = work(remote=True)
+    sizes = choose_sizes(here, some, config())
+    ahead = -(-(400 if gpus else 50) * 10**6 // some.unit_bytes)
+    assert sizes.read_tasks == local.read_tasks + sizes.scorers * min(16, ahead)
+    assert "while a store answers" in sizes.reasons["max_read_tasks"]
+    short = choose_sizes(machine(gpus=gpus, memory_bytes=9 * some.unit_bytes), some, config())
+    assert short.read_tasks * 3 * some.unit_bytes <= 9 * some.unit_bytes
+
+
+def test_read_tasks_of_a_store_share_cores() -> None:
+    tasks = config(read_in="tasks")
+    assert choose_sizes(machine(), work(remote=True), tasks).read_cpus == 0.5
