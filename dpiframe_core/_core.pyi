@@ -507,6 +507,59 @@ TensorOp = (
     MapOp | ReduceOp | SoftmaxOp | LayerNormOp | MatMulOp | JoinOp | TakeOp | TopKOp | TakeAlongOp
 )
 
+class GroupBuffer:
+    """A matrix [rows, width] of a group: given, or its own (`is_scratch`), or a constant [width],
+    the same for all samples.
+    """
+
+    def __init__(
+        self, width: int, is_scratch: bool = False, constant: NDArray[np.float32] | None = None
+    ) -> None: ...
+
+class GroupStep:
+    """An operation whose operands read buffers by number, and where it writes, row-major."""
+
+    def __init__(
+        self,
+        op: TensorOp,
+        sources: Sequence[int],
+        operands: Sequence[TensorOperand],
+        out: int,
+        out_column: int = 0,
+    ) -> None: ...
+
+class TensorGroup:
+    """Operations that the CPU runs together: a thread takes `tile_samples` samples through all.
+
+    `num_threads` 0: one a processor; `loops`: an instruction set of `host_loops()`, empty for the
+    best. ValueError: an operation that has no kernel here, or does not fit its buffers.
+    """
+
+    def __init__(
+        self,
+        buffers: Sequence[GroupBuffer],
+        steps: Sequence[GroupStep],
+        num_threads: int = 0,
+        loops: str = "",
+    ) -> None: ...
+    @property
+    def tile_samples(self) -> int: ...
+    @property
+    def scratch_floats(self) -> int:
+        """Of a sample, in the thread's own memory."""
+
+    @property
+    def num_fused(self) -> int:
+        """Maps that are computed a slice at a time, as the operand of a product."""
+
+    def run(self, matrices: Sequence[NDArray[np.float32] | None], rows: int) -> None:
+        """Run the steps over contiguous matrices [rows, width], one for each buffer that is given,
+        None for the others.
+        """
+
+def host_loops() -> list[str]:
+    """The instruction sets that this processor has loops for, the best last."""
+
 class DeviceMatrix:
     """A row-major matrix in device memory, of "float32", "float16" or "bfloat16"."""
 

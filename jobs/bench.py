@@ -95,6 +95,11 @@ def command() -> None:
 @_options(MODEL, [_batch(4096)], IDS, [_id_type("int64")], ENGINE)
 @DEVICE
 @click.option(
+    "--module",
+    metavar="FILE.py:NAME",
+    help="Your own PyTorch module instead, beside itself: eager and torch.compile.",
+)
+@click.option(
     "--lookup", type=click.Choice(["fused", "by_table"]), default="fused", help="Ablation."
 )
 @click.option("--fusion/--no-fusion", default=True, help="Ablation: a step an operation.")
@@ -110,7 +115,9 @@ def engine(json_path: Path | None, **options: object) -> None:
     """One batch through the engine and its peers; ratio above 1: we are faster.
 
     Peers on the CPU: torch eager and torch.compile. On a GPU also one table for all fields in a
-    CUDA graph and, where fbgemm_gpu is installed, its table-batched lookup.
+    CUDA graph and, where fbgemm_gpu is installed, its table-batched lookup. With --module: the
+    module itself, eager and by torch.compile (on a GPU with CUDA graphs); NAME is a class made
+    without arguments or a function, and example_inputs() of it or of the file returns its inputs.
     """
     from pipeline.bench.engine.cases import EngineCase
     from pipeline.bench.engine.latency import bench_engine, show

@@ -45,24 +45,6 @@ void run(const TensorOp& op, const std::vector<DeviceMatrix>& sources,
 }  // namespace
 
 void bind_tensor_cuda(py::module_& module) {
-  py::class_<Operand>(module, "TensorOperand")
-      .def(py::init<std::vector<int>, std::vector<int>, int>(), py::arg("shape"),
-           py::arg("strides"), py::arg("offset"));
-  py::class_<MapOp>(module, "MapOp")
-      .def(py::init<std::vector<ExpressionToken>>(), py::arg("postfix"));
-  py::class_<ReduceOp>(module, "ReduceOp")
-      .def(py::init<std::string, std::vector<int>>(), py::arg("function"), py::arg("axes"));
-  py::class_<SoftmaxOp>(module, "SoftmaxOp").def(py::init<std::vector<int>>(), py::arg("axes"));
-  py::class_<LayerNormOp>(module, "LayerNormOp")
-      .def(py::init<int, double>(), py::arg("axes"), py::arg("eps"));
-  py::class_<MatMulOp>(module, "MatMulOp")
-      .def(py::init<int, int, int>(), py::arg("batch"), py::arg("rows"), py::arg("inner"));
-  py::class_<JoinOp>(module, "JoinOp").def(py::init<int>(), py::arg("outer"));
-  py::class_<TakeOp>(module, "TakeOp")
-      .def(py::init<std::vector<int>, int>(), py::arg("index"), py::arg("behind"));
-  py::class_<TopKOp>(module, "TopKOp")
-      .def(py::init<int, bool, bool>(), py::arg("k"), py::arg("largest"), py::arg("places"));
-  py::class_<TakeAlongOp>(module, "TakeAlongOp").def(py::init<>());
   py::class_<DeviceMatrix>(module, "DeviceMatrix")
       .def(py::init<std::uintptr_t, std::int64_t, int, std::string>(), py::arg("address"),
            py::arg("row_stride"), py::arg("width"), py::arg("type"));

@@ -1,7 +1,8 @@
 """The CPU backend: a program run tile by tile, so that activations stay in the last-level cache.
 
-Lookups go through the compiled multi-table lookup, products through oneDNN with weights packed
-once where torch has it; every other step is the interpreter's.
+Lookups go through the compiled multi-table lookup, linear layers through oneDNN with weights packed
+once where torch has it, everything between them through compiled groups of steps
+(`cpu_group`), whose own activations stay in a core's cache. What is left is the interpreter's.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from dpiframe_core.engine.batches import BadIds, DeviceSeconds, HostPart
 from dpiframe_core.engine.compiled_lookup import CompiledLookup
+from dpiframe_core.engine.cpu_group import CpuGroup, compiled, find_groups, own_buffers
 from dpiframe_core.engine.host_inputs import Columns, cut
 from dpiframe_core.engine.light_cpu import exact_columns
 from dpiframe_core.engine.one_caller import OneCaller
@@ -50,23 +52,28 @@ class CpuBackend:
         weights = {n: as_tensor(w, np.float32) for n, w in program.weights.items()}
         arrays = {name: weight.numpy() for name, weight in weights.items()}
         packed = _packed_products(program)
-        self.schedule: Schedule = schedule(program, self.tile, 1, "serial", packed)
+        groups = find_groups(program, program.steps)
+        outside = packed | own_buffers(program, groups)
+        self.schedule = _schedule(program, self.tile, outside, groups)
         while self.schedule.arena_bytes > ARENA_BYTES and self.tile > LEAST_TILE:
             self.tile = max(self.tile // 2, LEAST_TILE)
-            self.schedule = schedule(program, self.tile, 1, "serial", packed)
-        self._steps = [program.steps[planned.step] for planned in self.schedule.plan.steps]
+            self.schedule = _schedule(program, self.tile, outside, groups)
+        planned = [groups[planned.step] for planned in self.schedule.plan.steps]
         self._arena = torch.empty(self.schedule.arena_bytes, dtype=torch.uint8)
         self._state = State({}, weights, torch.empty(0))
-        self._lookups = {
-            step.name: CompiledLookup(step, program, arrays, self.threads)
-            for step in self._steps
-            if isinstance(step, p.Lookup)
-        }
-        self._products = {
-            step.name: _PackedProduct(step, weights, self.tile, exact_columns(program, step.out))
-            for step in self._steps
-            if isinstance(step, p.Linear) and step.out.buffer in packed
-        }
+        self._lookups: dict[str, CompiledLookup] = {}
+        self._parts: list[_Part] = []
+        own = own_buffers(program, groups)
+        for group in planned:
+            step = group[0]
+            if isinstance(step, p.Lookup):
+                self._lookups[step.name] = CompiledLookup(step, program, arrays, self.threads)
+                self._parts.append(step)
+            elif isinstance(step, p.Linear) and step.out.buffer in packed:
+                exact = exact_columns(program, step.out)
+                self._parts.append(_PackedProduct(step, weights, self.tile, exact))
+            else:
+                self._parts.append(compiled(program, group, own, self.threads) or step)
 
     def run(
         self, ids: Columns, dense: Columns, use_oov: bool, out: np.ndarray, scores: bool = False
@@ -119,14 +126,14 @@ class CpuBackend:
         numbers = np.stack(list(dense), axis=1) if len(dense) else np.empty((batch, 0), np.float32)
         self._state.buffers[DENSE] = torch.from_numpy(numbers)
         counts = np.zeros(len(self.program.field_names), np.int64)
-        for step in self._steps:
-            if isinstance(step, p.Lookup):
-                found = self._lookups[step.name].run(ids, self._array, use_oov)
+        for part in self._parts:
+            if isinstance(part, p.Lookup):
+                found = self._lookups[part.name].run(ids, self._array, use_oov)
                 counts = np.maximum(counts, found)
-            elif step.name in self._products:
-                self._products[step.name].run(self._state)
+            elif isinstance(part, CpuGroup):
+                part.run(self._state, batch)
             else:
-                step.run(self._state)
+                part.run(self._state)
         logits[:] = self._state[self.program.output].squeeze(1).numpy()
         return counts
 
@@ -149,6 +156,12 @@ class CpuBackend:
             f"arena {self.schedule.arena_bytes} bytes\n{bound_in_words('fp32', self.program)}\n"
             f"{self.program}\n{self.schedule.plan}"
         )
+
+
+def _schedule(
+    program: Program, batch: int, outside: frozenset[str], groups: list[list[p.Step]]
+) -> Schedule:
+    return schedule(program, batch, 1, "serial", outside, groups=groups)
 
 
 def _packed_products(program: Program) -> frozenset[str]:
@@ -184,3 +197,6 @@ class _PackedProduct:
         if self.exact:  # these have neither a ReLU nor a bias
             out[:, self.exact] = (x.double() @ self.exact_weight).float()
         state.buffers[self.step.out.buffer] = out
+
+
+_Part = p.Step | _PackedProduct | CpuGroup

@@ -183,6 +183,24 @@ def engine_inputs(inputs: Mapping[str, Tensor], chosen: Chosen) -> tuple[np.ndar
     return ids, rows_of(chosen.dense_columns, torch.float64)
 
 
+def module_inputs(
+    source: Source, chosen: Chosen, ids: np.ndarray, dense: np.ndarray
+) -> dict[str, Tensor]:
+    """The inputs by name of which `engine_inputs` makes ids [F, B] and dense [N, B]."""
+    count = ids.shape[1] if len(chosen.id_columns) else dense.shape[1]
+    rows = dict(zip(chosen.id_columns, ids, strict=True))
+    rows |= zip(chosen.dense_columns, dense, strict=True)
+    found = {}
+    for name, shape in source.inputs.items():
+        example = source.example(name)
+        flat = example[torch.arange(count) % example.shape[0]].reshape(count, -1)
+        for i in range(flat.shape[1]):
+            if (row := rows.get(Column(name, i))) is not None:
+                flat[:, i] = torch.from_numpy(np.array(row)).to(flat.dtype)
+        found[name] = flat.reshape(count, *shape)
+    return found
+
+
 def engine_logits(
     spec: ModelSpec, weights: Mapping[str, Tensor], ids: np.ndarray, dense: np.ndarray,
     precisions: Sequence[Precision] = ("fp32",),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args, overload
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from dpiframe_core.bundle.reading import Bundle
 from dpiframe_core.bundle.writing import save_bundle
@@ -48,6 +49,26 @@ class Imported:
     spec: ModelSpec
     weights: Mapping[str, Tensor]
     report: Mapping[str, Any]
+    _source: Source
+    _output: Output
+    _chosen: Chosen
+    _is_probability: bool
+
+    def arguments(
+        self, ids: np.ndarray, dense: np.ndarray
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """args and kwargs that the module is called with for what the engine is given: ids [F, B]
+        and dense [N, B]. What the model does not use is as in its examples.
+        """
+        return self._source.arguments(check.module_inputs(self._source, self._chosen, ids, dense))
+
+    def logits(self, outputs: Any) -> np.ndarray:
+        """The logits [B] of what the module returned, in float64."""
+        leaves = [x for x in pytree.tree_leaves(outputs) if isinstance(x, Tensor)]
+        found = leaves[self._output.index].detach().float().cpu()
+        numbers = found.reshape(found.shape[0], -1)[:, self._output.column].numpy()
+        made = Expected.of_probabilities if self._is_probability else Expected.of_logits
+        return made(numbers).logits
 
 
 @overload
@@ -124,7 +145,8 @@ def from_torch(  # type: ignore[misc]  # noqa: PLR0913 - the one call that users
 
     ids, numbers = engine_inputs(inputs, chosen)
     found = check.engine_logits(spec, weights, ids, numbers, precisions)
-    expected = reference.expected(is_sigmoid or wanted.kind == "probability")
+    is_probability = is_sigmoid or wanted.kind == "probability"
+    expected = reference.expected(is_probability)
     if wanted.kind == "probability" and not is_sigmoid:
         expected = replace(expected, is_rounded=True)
     report = {
@@ -145,7 +167,7 @@ def from_torch(  # type: ignore[misc]  # noqa: PLR0913 - the one call that users
     if labels is not None:
         report["quality"] = check.quality(labels, found[check.CPU], expected)
     if path is None:
-        return Imported(spec, weights, report)
+        return Imported(spec, weights, report, source, wanted, chosen, is_probability)
     schema, words = (encoding.schema, encoding.vocabularies) if encoding else (None, None)
     return save_bundle(path, spec, weights, schema, words, report)
 

@@ -50,16 +50,22 @@ class Source:
         assert isinstance(found, Tensor)
         return found
 
+    def arguments(self, inputs: Mapping[str, Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The args and kwargs of the examples with these inputs in their places."""
+        leaves = list(self.leaves)
+        for name, tensor in inputs.items():
+            leaves[self.tensors[name]] = tensor
+        args, kwargs = pytree.tree_unflatten(leaves, self.tree)
+        return args, kwargs
+
     def run(self, inputs: Mapping[str, Tensor], kind: torch.dtype) -> list[Tensor]:
         """Each output on a batch, computed by a copy of the module in float32 or float64."""
         module = copy.deepcopy(self.module)
         if kind == torch.float64 and isinstance(module, GraphModule):
             _widen(module)
         module = module.double() if kind == torch.float64 else module.float()
-        leaves = list(self.leaves)
-        for name, tensor in inputs.items():
-            leaves[self.tensors[name]] = tensor.to(kind) if tensor.is_floating_point() else tensor
-        args, kwargs = pytree.tree_unflatten(leaves, self.tree)
+        typed = {n: t.to(kind) if t.is_floating_point() else t for n, t in inputs.items()}
+        args, kwargs = self.arguments(typed)
         with torch.no_grad(), _evaluating(module), _made_of(kind):
             return [x for x in pytree.tree_leaves(module(*args, **kwargs)) if isinstance(x, Tensor)]
 

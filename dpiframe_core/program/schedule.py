@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -31,12 +31,14 @@ def schedule(
     external: frozenset[str] = frozenset(),
     row_bytes: Mapping[str, int] | None = None,
     cost: Callable[[Step], float] | None = None,
+    groups: Sequence[Sequence[Step]] | None = None,
 ) -> Schedule:
     """Plan a program for batches of up to `batch` samples.
 
     Buffers named in `external`, and the dense features, are left out of the arena. `row_bytes`: the
     bytes of a sample in each buffer (default: float32, no padding); `cost` of a step in any unit
-    (default: the columns it writes).
+    (default: the columns it writes). `groups`: steps that run as one, in the program's order
+    (default: each alone); a step of the plan is one of these.
     """
     graph, ids = _core.Graph(), {}
     outside = external | {DENSE}
@@ -54,10 +56,21 @@ def schedule(
             views[view] = graph.add_view(ids[view.buffer], view.start * size, view.width * size)
         return views[view]
 
-    for step in program.steps:
-        reads, writes = ([handle(v) for v in views] for views in (step.reads(), step.writes()))
-        graph.add_step(step.name, reads, writes, cost(step))
+    for group in groups if groups is not None else [[step] for step in program.steps]:
+        written = [v for step in group for v in step.writes()]
+        read = [v for step in group for v in step.reads() if not _made_of(v, written)]
+        name = group[0].name if len(group) == 1 else f"{group[0].name} .. {group[-1].name}"
+        reads, writes = ([handle(v) for v in dict.fromkeys(views)] for views in (read, written))
+        graph.add_step(name, reads, writes, sum(map(cost, group)))
     plan = _core.plan(graph, streams, policy)
     buffers = _core.plan_buffers(graph, plan)
     offsets = {n: buffers.offsets[i] for n, i in ids.items() if n not in outside}
     return Schedule(plan, offsets, buffers.arena_bytes)
+
+
+def _made_of(view: View, written: Sequence[View]) -> bool:
+    """Whether all columns of the view are among those written."""
+    columns = {
+        c for w in written if w.buffer == view.buffer for c in range(w.start, w.start + w.width)
+    }
+    return columns.issuperset(range(view.start, view.start + view.width))

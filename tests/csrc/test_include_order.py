@@ -26,6 +26,7 @@ MAY_INCLUDE = {
     "kernels/gemm": KERNELS,
     "kernels/testing": KERNELS,
     "kernels/tensor": (*KERNELS, "kernels/elementwise"),
+    "kernels/tensor/host": ("common", "kernels", "kernels/tensor"),
     "kernels/head": (*KERNELS, "kernels/elementwise"),
     "kernels/fused": (*KERNELS, "kernels/embedding", "kernels/gemm", "kernels/head"),
     "runtime": ("common", "cuda", "planner", "parquet", "kernels"),

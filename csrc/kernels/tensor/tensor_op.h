@@ -10,21 +10,12 @@
 
 #include <cstdint>
 #include <functional>
-#include <string>
-#include <variant>
 #include <vector>
 
 #include "kernels/elementwise/matrix.h"
-#include "kernels/tensor/expression.h"
+#include "kernels/tensor/operations.h"
 
 namespace dpiframe {
-
-// Element [i, j, ...] of a sample is column offset + i strides[0] + j strides[1] + ...
-struct Operand {
-  std::vector<int> shape;
-  std::vector<int> strides;
-  int offset;
-};
 
 // `source` has row_stride 0 where all samples read the same numbers.
 struct TensorInput {
@@ -36,43 +27,6 @@ struct TensorOperands {
   std::vector<TensorInput> inputs;
   Matrix out;
 };
-
-// The operations, with the names, the fields and the formulas of tensor_ops.py.
-struct MapOp {
-  std::vector<ExpressionToken> expression;  // in postfix order
-};
-struct ReduceOp {
-  std::string function;  // sum, mean, prod, max, min
-  std::vector<int> axes;
-};
-struct SoftmaxOp {
-  std::vector<int> axes;
-};
-struct LayerNormOp {
-  int axes;
-  double eps;
-};
-struct MatMulOp {
-  int batch;  // axes of each kind
-  int rows;
-  int inner;
-};
-struct JoinOp {
-  int outer;
-};
-struct TakeOp {
-  std::vector<int> index;
-  int behind;  // axes behind the one that is picked from
-};
-struct TopKOp {
-  int k;
-  bool largest;
-  bool places;
-};
-struct TakeAlongOp {};
-
-using TensorOp = std::variant<MapOp, ReduceOp, SoftmaxOp, LayerNormOp, MatMulOp, JoinOp, TakeOp,
-                              TopKOp, TakeAlongOp>;
 
 // Enqueues an operation for so many rows; it neither synchronises nor allocates. Copies share the
 // device memory of its tables.

@@ -11,7 +11,7 @@ import numpy as np
 from dpiframe_core import _core
 from dpiframe_core.engine.cuda.device_layout import DeviceLayout
 from dpiframe_core.engine.cuda.fused import cross_model, fused_form, mlp_model, steps_up_to
-from dpiframe_core.program.expression import postfix
+from dpiframe_core.engine.native_ops import native_op, native_operand
 from dpiframe_core.program.program import CrossForm, MlpForm
 from dpiframe_core.program.steps import (
     FusedLinear,
@@ -22,19 +22,6 @@ from dpiframe_core.program.steps import (
     Lookup,
     Step,
     TensorStep,
-)
-from dpiframe_core.program.tensor_ops import (
-    Join,
-    LayerNorm,
-    Map,
-    MatMul,
-    Operand,
-    Reduce,
-    Softmax,
-    Take,
-    TakeAlong,
-    TensorOp,
-    TopK,
 )
 from dpiframe_core.program.views import View
 
@@ -204,29 +191,6 @@ ADD: dict[type[Step], Callable[[DeviceProgram, Any], None]] = {
     TensorStep: DeviceProgram._tensor,
     Head: DeviceProgram._head,
 }
-
-# What the compiled part computes for each operation over tensors.
-NATIVE_OPS: dict[type[TensorOp], Callable[[Any], _core.TensorOp]] = {
-    Map: lambda op: _core.MapOp(list(postfix(op.expression))),
-    Reduce: lambda op: _core.ReduceOp(op.function, op.axes),
-    Softmax: lambda op: _core.SoftmaxOp(op.axes),
-    LayerNorm: lambda op: _core.LayerNormOp(op.axes, op.eps),
-    MatMul: lambda op: _core.MatMulOp(op.batch, op.rows, op.inner),
-    Join: lambda op: _core.JoinOp(op.outer),
-    Take: lambda op: _core.TakeOp(op.index, op.behind),
-    TopK: lambda op: _core.TopKOp(op.k, op.largest, op.places),
-    TakeAlong: lambda op: _core.TakeAlongOp(),
-}
-
-
-def native_op(op: TensorOp) -> _core.TensorOp:
-    """The operation as the compiled part takes it."""
-    return NATIVE_OPS[type(op)](op)
-
-
-def native_operand(operand: Operand) -> _core.TensorOperand:
-    """The operand as the compiled part takes it."""
-    return _core.TensorOperand(operand.shape, operand.strides, operand.offset)
 
 
 def as_matrix(kind: str, weight: np.ndarray) -> np.ndarray:

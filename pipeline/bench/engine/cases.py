@@ -19,6 +19,7 @@ from dpiframe_core.model.builtin import MODELS, Deep, Features
 from dpiframe_core.program.program import Program
 from dpiframe_core.program.steps import Lookup, Step
 from pipeline.bench.engine.random_data import IdDistribution, draw_dense, draw_ids, random_weights
+from pipeline.bench.engine.user_module import load_user_module
 from pipeline.bench.timing import ROTATED_INPUTS
 from pipeline.data.cardinalities import CRITEO_CARDINALITIES
 from pipeline.errors import ConfigError
@@ -60,7 +61,8 @@ def criteo_fields(num: int, dim: int, scale: float = 1.0) -> list[FieldSpec]:
 class EngineCase(BaseModel):
     """One benchmark case. `scale` shrinks the published cardinalities.
 
-    `bundle`: a user's own model, which replaces the options that describe a built-in one.
+    `bundle` or `module` (file.py:Name): a user's own model, which replaces the options that
+    describe a built-in one.
     `peers`: which of them run; "plain" are the quick ones, in torch without a compiler.
     """
 
@@ -68,6 +70,7 @@ class EngineCase(BaseModel):
 
     model: Literal["wdl", "deepfm", "dcn", "dcnv2"] = "dcnv2"
     bundle: Path | None = None
+    module: str | None = None
     batch: int = Field(default=4096, ge=1)
     fields: int = Field(default=CRITEO_FIELDS, ge=1, le=4096)
     dense: int = Field(default=0, ge=0, le=4096)
@@ -92,6 +95,11 @@ class EngineCase(BaseModel):
 
     def load(self) -> tuple[ModelSpec, dict[str, Tensor]]:
         """The spec and its weights."""
+        if self.bundle and self.module:
+            raise ConfigError("give a bundle or a module, not both")
+        if self.module:
+            imported = load_user_module(self.module).imported
+            return imported.spec, dict(imported.weights)
         if self.bundle:
             try:
                 opened = open_bundle(self.bundle)
@@ -129,10 +137,11 @@ class EngineCase(BaseModel):
         rows = sum(field.rows for field in spec.fields)
         dims = sorted({field.dim for field in spec.fields})
         dim = f"{dims[0]} to {dims[-1]}" if len(dims) > 1 else "".join(map(str, dims))
-        deep = "" if self.bundle else f", MLP {'-'.join(map(str, self.hidden))}"
+        own = self.bundle or self.module
+        deep = "" if own else f", MLP {'-'.join(map(str, self.hidden))}"
         dense = f" + {len(spec.dense)} dense" if spec.dense else ""
         return (
-            f"{self.bundle or self.model}, batch {self.batch:,}, {len(spec.fields)} fields{dense}, "
+            f"{own or self.model}, batch {self.batch:,}, {len(spec.fields)} fields{dense}, "
             f"{rows:,} rows x dim {dim}{deep}, {self.ids} {self.id_type} ids, {self.precision}"
         )
 

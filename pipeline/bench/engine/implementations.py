@@ -5,6 +5,7 @@ A peer that cannot be built, or fails, is reported as failed; the others are sti
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -21,6 +22,7 @@ from pipeline.bench.engine.cases import Batch, EngineCase
 from pipeline.bench.engine.cuda_engine import on_device, open_engine
 from pipeline.bench.engine.peers import DTYPES, Dense, OneTable, Peer, PerField, Tbe, Weights
 from pipeline.bench.engine.random_data import TABLE_MARK, flat_table
+from pipeline.bench.engine.user_module import load_user_module
 from pipeline.bench.timing import capture
 from pipeline.errors import DpiframeError
 
@@ -105,6 +107,8 @@ def cpu_implementations(spec: ModelSpec, weights: Weights, case: EngineCase) -> 
         return Implementation(run, run)
 
     def peer(compiled: bool) -> Implementation:
+        if case.module:
+            return _user_peer(batches, case, compile_module if compiled else None)
         model = BundleModel(spec, weights) if case.bundle else _host_peer(spec, weights)
         module = compile_module(model, None) if compiled else model.eval()
 
@@ -118,6 +122,33 @@ def cpu_implementations(spec: ModelSpec, weights: Weights, case: EngineCase) -> 
     factories: Factories = {OURS: ours, EAGER: partial(peer, False), "compile": partial(peer, True)}
     chosen = {"all": 3, "plain": 2, "none": 1}[case.peers]
     return dict(list(factories.items())[:chosen])
+
+
+def _user_peer(
+    batches: Sequence[Batch],
+    case: EngineCase,
+    change: Callable[[nn.Module, str | None], nn.Module] | None,
+) -> Implementation:
+    """A user's own module, called as it is or compiled; on a GPU compiled with CUDA graphs."""
+    user = load_user_module(case.module or "")
+    on_gpu = case.device == "cuda"
+    dtype = DTYPES[case.precision] if on_gpu else torch.float32
+    inputs = [user.arguments(b.ids, b.dense, case.device, dtype) for b in batches]
+    module = copy.deepcopy(user.module).to(case.device, dtype)
+    if change is not None:
+        module = change(module, "reduce-overhead" if on_gpu else None)
+
+    @torch.no_grad()
+    def run(i: int) -> object:
+        args, kwargs = inputs[i]
+        if on_gpu:
+            torch.compiler.cudagraph_mark_step_begin()
+        found = module(*args, **kwargs)
+        if on_gpu:
+            torch.cuda.synchronize()
+        return found
+
+    return Implementation(run, lambda i: user.imported.logits(run(i)))
 
 
 def _host_peer(spec: ModelSpec, weights: Weights) -> nn.Module:
@@ -167,6 +198,12 @@ def _cuda_peers(
     def prepared(kind: type[PerField | OneTable | Tbe]) -> Prepared:
         return [(d, *kind.prepare(i)) for d, i in zip(dense, ids, strict=True)]
 
+    if case.module:
+        user: Factories = {
+            EAGER: lambda: _user_peer(batches, case, None),
+            "compile, graphs": lambda: _user_peer(batches, case, compile_module),
+        }
+        return user if case.peers == "all" else {EAGER: user[EAGER]}
     if case.bundle:
         model = _typed(BundleModel(spec, weights), case)
         return {

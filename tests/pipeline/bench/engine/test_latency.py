@@ -140,3 +140,68 @@ def test_another_result_than_plain_torch_is_our_fault(monkeypatch):
     monkeypatch.setattr(bench, "cpu_implementations", lambda *_: made)
     with pytest.raises(DpiframeError, match="the logits of eager differ from ours"):
         bench_engine(EngineCase(**SMALL, repeats=3))
+
+
+MODULE = """
+import torch
+from torch import nn
+
+
+class Scorer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.out = nn.Embedding(50, 4), nn.Linear(3 * 4 + 2, 1)
+
+    def forward(self, ids, dense, unused):
+        e = self.table(ids)
+        e = torch.softmax(e @ e.mT, -1) @ e
+        return torch.sigmoid(self.out(torch.cat([e.flatten(1), dense], 1))).squeeze(1)
+
+
+def example_inputs():
+    return torch.zeros(2, 3, dtype=torch.long), torch.ones(2, 2), torch.ones(2)
+
+
+def no_module():
+    return 3
+"""
+
+
+@pytest.mark.slow
+def test_a_module_of_ones_own_beside_itself(tmp_path):
+    file = tmp_path / "scorer.py"
+    file.write_text(MODULE)
+    report = bench_engine(EngineCase(module=f"{file}:Scorer", batch=19, repeats=3))
+    assert report.largest_difference < 1e-5
+    assert set(report.milliseconds) == {OURS, "eager", "compile"}, report.failed
+    assert f"{file}:Scorer, batch 19, 3 fields + 2 dense, 150 rows x dim 4" in report.title
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("{file}", "there is no Python file"),
+        ("{folder}/other.py:Scorer", "there is no Python file"),
+        ("{file}:Other", "has no class or function 'Other'"),
+        ("{file}:no_module", "made a int"),
+        ("{bare}:Linear", "neither it nor .*bare.py has a function example_inputs"),
+        ("{bare}:Wrong", "module .*Wrong: .*batch"),
+    ],
+)
+def test_a_module_that_cannot_be_had_is_refused(tmp_path, name, message):
+    file, bare = tmp_path / "scorer.py", tmp_path / "bare.py"
+    file.write_text(MODULE)
+    bare.write_text(
+        "import torch\nfrom torch import nn\n\ndef Linear():\n    return nn.Linear(3, 1)\n\n"
+        "class Wrong(nn.Linear):\n    def __init__(self):\n        super().__init__(3, 1)\n\n"
+        "    def example_inputs(self):\n        return torch.ones(2, 3)\n\n"
+        "    def forward(self, x):\n        return super().forward(x) - x.mean()\n"
+    )
+    given = name.format(file=file, bare=bare, folder=tmp_path)
+    with pytest.raises(ConfigError, match=message):
+        EngineCase(module=given).load()
+
+
+def test_a_bundle_and_a_module_are_too_many():
+    with pytest.raises(ConfigError, match="not both"):
+        EngineCase(module="a.py:A", bundle="b").load()
