@@ -29,6 +29,7 @@ from pipeline.config.types import (
     Flag,
     Location,
     Paths,
+    Table,
     TimeZone,
     WaitFor,
     Where,
@@ -36,6 +37,7 @@ from pipeline.config.types import (
     secret_address,
 )
 from pipeline.errors import ConfigError
+from pipeline.lakehouse.iceberg import is_table
 from pipeline.redaction import HIDDEN, redacted, redacted_data
 from pipeline.storage.address import check_address, is_remote
 
@@ -90,6 +92,11 @@ class JobConfig(BaseModel):
         default=1,
         description="an input of fewer rows is refused; with 0 an input of no rows makes an "
         "output of no rows",
+    )
+    iceberg_table: Table | None = Field(
+        default=None,
+        description="Iceberg table, iceberg://catalog/namespace.table, that the published parts "
+        "become files of, in one snapshot; they lie in a folder of the job's own below output",
     )
     form: Literal["auto", "raw", "encoded"] = Field(
         default="auto",
@@ -359,6 +366,8 @@ def resolved_yaml(config: JobConfig) -> str:
 
 def _absolute(path: str) -> str:
     """Make a path absolute; symbolic links in it stay, as they may be moved on purpose."""
+    if is_table(path):
+        return path
     if is_remote(path):
         return check_address(path)
     return str(Path(path).expanduser().absolute())

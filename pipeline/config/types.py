@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
 
 from pipeline.config.dates import time_zone
 from pipeline.config.where import parse_where
+from pipeline.lakehouse.iceberg import is_table, parse_table
 from pipeline.redaction import hide
 from pipeline.storage.address import check_address, is_remote
 
@@ -103,7 +104,16 @@ def _text_or_list(value: object) -> object:
     if not paths or len(paths) < len(items):
         raise ValueError(f"must be a path or address, or a list of these, got {value!r}")
     for path in paths:
-        _location(path)
+        if is_table(path):
+            parse_table(path)
+        else:
+            _location(path)
+    return value
+
+
+def _table(value: str) -> str:
+    if parse_table(value).snapshot is not None:
+        raise ValueError(f"must be a table without a snapshot, got {value!r}")
     return value
 
 
@@ -149,6 +159,7 @@ def _zone_name(value: str) -> str:
 # A path, or an address of an object store.
 Location = Annotated[str, AfterValidator(_location)]
 LocalPath = Annotated[str, AfterValidator(_local_path)]
+Table = Annotated[str, AfterValidator(_table)]
 Duration = Annotated[str, AfterValidator(_duration)]
 WaitFor = Annotated[str, AfterValidator(_wait_for)]
 Where = Annotated[str, AfterValidator(_where)]

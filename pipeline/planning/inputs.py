@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pipeline.config.job import JobConfig
 from pipeline.config.where import Value, meets, parse_where
 from pipeline.errors import ConfigError, ContractError, ResumableError
+from pipeline.lakehouse.iceberg import is_table, parse_table, snapshot_files
 from pipeline.planning.entries import FoundFile, base_of, entries, is_pattern, lead_of
 from pipeline.planning.footers import (
     Footer,
@@ -129,6 +130,10 @@ def find_inputs(config: JobConfig) -> tuple[list[FoundFile], dict[str, Kind]]:
     found: list[FoundFile] = []
     for pattern in entries(config.input):
         try:
+            if is_table(pattern):
+                files = snapshot_files(parse_table(pattern))
+                found += [FoundFile(path, path.rpartition("/")[2]) for path in files]
+                continue
             found += _remote(pattern, config) if is_remote(pattern) else _expand(pattern, config)
         except OSError as error:
             raise ContractError(f"cannot look for input {pattern}: {error.strerror}") from None

@@ -10,6 +10,7 @@ from pathlib import Path
 from dpiframe_core.bundle.reading import Bundle
 from pipeline.config.job import JobConfig
 from pipeline.errors import ConfigError, ContractError, ResumableError
+from pipeline.lakehouse.iceberg import is_table, parse_table, pinned
 from pipeline.planning.contract import check_contract, column_limits
 from pipeline.planning.entries import entries
 from pipeline.planning.identity import job_identity
@@ -17,7 +18,7 @@ from pipeline.planning.inputs import InputFile, scan_inputs
 from pipeline.planning.job_plan import JobPlan
 from pipeline.planning.row_cost import model_cost, row_bytes
 from pipeline.planning.units import MAX_UNITS, auto_unit_rows, cut_units, empty_unit
-from pipeline.storage.address import is_remote
+from pipeline.storage.address import is_remote, join
 from pipeline.storage.bundle_cache import open_bundle_at
 
 
@@ -26,7 +27,7 @@ def make_plan(config: JobConfig) -> JobPlan:
 
     Raises ConfigError (bundle, paths, keys) and ContractError (input).
     """
-    config = config.with_absolute_paths()
+    config = with_pinned_tables(config.with_absolute_paths())
     bundle = _open(config.bundle)
     with suppress(PermissionError):  # of an input folder: the scan names it
         _refuse_output_in_input(config)
@@ -42,6 +43,9 @@ def make_plan(config: JobConfig) -> JobPlan:
     settled = {"form": columns.form, "key_columns": list(columns.key_columns)}
     config = config.model_copy(update={**settled, "unit_rows": unit_rows})
     identity = job_identity(scan.files, bundle.digest, config, columns.partitions)
+    if config.iceberg_table is not None:
+        # A folder of its own: what the table has of an earlier job stays until the table is told.
+        config = config.model_copy(update={"output": join(config.output, identity[:16])})
     units = cut_units(scan.files, unit_rows, identity) or empty_unit(scan.files, identity)
     if len(units) > MAX_UNITS:
         raise ConfigError(
@@ -62,6 +66,17 @@ def make_plan(config: JobConfig) -> JobPlan:
         row_bytes=bytes_a_row,
         model=model_cost(bundle.spec),
     )
+
+
+def with_pinned_tables(config: JobConfig) -> JobConfig:
+    """The job with the snapshot of each table among its input that the table has now."""
+    given = entries(config.input)
+    if not any(map(is_table, given)):
+        return config
+    if config.wait_for is not None:
+        raise ConfigError("wait_for waits for files: an input that is a table has none to wait for")
+    found = [str(pinned(parse_table(one))) if is_table(one) else one for one in given]
+    return config.model_copy(update={"input": found})
 
 
 def _open(location: str) -> Bundle:

@@ -31,6 +31,7 @@ from pipeline.reporting.failures import failure
 from pipeline.reporting.json_lines import tell
 from pipeline.reporting.notify import NOTIFY_SECONDS, NOTIFY_SECONDS_STOPPED, notify
 from pipeline.schedule.waiting import wait_for_input
+from pipeline.scoring.committed import commit_job
 from pipeline.scoring.empty_unit import publish_empty
 from pipeline.scoring.evaluated import evaluate_job
 from pipeline.scoring.progress import Progress
@@ -170,6 +171,8 @@ class Job:
                 self.output.settle()
                 self.output.tidy_finished(wait=True)
                 self.evaluation = evaluate_job(self.output, self.config)
+                commit_job(self.output, manifest, self.config)
+                forget_error(self.output)
                 return self._result(manifest, "complete before", len(manifest.units))
             tracker = None
             # Ray is shut down when tracking has ended and the lock is released.
@@ -183,15 +186,16 @@ class Job:
                     self.resumed_rows = rows_of(self.records.values())
                     tracker = start_tracker(self.plan, self.output, self.resumed_rows)
                     manifest = self._score_and_finish(lock, tracker, sizes, connection)
+                    self.output.tidy()
+                    self.evaluation = evaluate_job(self.output, self.config)
+                    commit_job(self.output, manifest, self.config)
                 except BaseException as error:
                     if self.attempt and not isinstance(error, LockedError):
                         note_error(self.output, self.attempt, _told(error))
                     if tracker is not None:
                         self._end_tracking(tracker, error)
                     raise
-                self.output.tidy()
                 forget_error(self.output)
-                self.evaluation = evaluate_job(self.output, self.config)
                 self._end_tracking(tracker, None)
         result = self._result(manifest, "scored", resumed)
         return result.model_copy(update={"run_id": tracker.run_id, "run_url": tracker.run_url})

@@ -67,6 +67,7 @@ COUNTS_NOT: dict[str, Any] = {
     "experiment": "other",
     "run_name": "other",
     "baseline_run": "other",
+    "iceberg_table": "iceberg://prod/ads.scores",
     "label_column": "y",  # what these three carry counts among carry_columns, once it is settled
     "group_column": "user",
     "slice_columns": ["site"],

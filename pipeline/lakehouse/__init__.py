@@ -1,0 +1,1 @@
+"""Tables over files: Iceberg snapshots as input, published parts as an Iceberg table's files."""

@@ -1,0 +1,173 @@
+"""Jobs from and into Iceberg tables, in a catalog on sqlite."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from job_cases import job_keys, tiny_bundle, write_shards
+
+import pipeline
+from pipeline.errors import ConfigError, ContractError, ResumableError
+from pipeline.lakehouse.iceberg import commit_parts, parse_table, pinned, snapshot_files
+from pipeline.publishing.scores import open_scores
+
+catalogs = pytest.importorskip("pyiceberg.catalog")
+TABLE = "iceberg://prod/ads.scores"
+
+
+@pytest.fixture
+def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    settings = {"TYPE": "sql", "URI": f"sqlite:///{tmp_path}/catalog.db"}
+    settings["WAREHOUSE"] = f"file://{tmp_path}/warehouse"
+    for name, value in settings.items():
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__PROD__{name}", value)
+    monkeypatch.setattr(catalogs, "_ENV_CONFIG", type(catalogs._ENV_CONFIG)())
+    found = catalogs.load_catalog("prod")
+    found.create_namespace("ads")
+    return found
+
+
+def part(path: Path, first: int, rows: int = 10) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = pa.table(
+        {
+            "row_id": pa.array(range(first, first + rows)),
+            "hour": pa.array([path.parent.name] * rows),
+            "score": pa.array([0.5] * rows, pa.float32()),
+        }
+    )
+    pq.write_table(table, path)
+    return str(path)
+
+
+def rows_of(catalog: Any) -> list[int]:
+    return sorted(catalog.load_table("ads.scores").scan().to_arrow()["row_id"].to_pylist())
+
+
+def commit(parts: list[str], replaces: Path, **keys: Any) -> Any:
+    properties = {"dpiframe.identity": "1"}
+    return commit_parts(parse_table(TABLE), parts, str(replaces), properties, **keys)
+
+
+def test_parts_become_files_of_the_table_once(catalog: Any, tmp_path: Path):
+    parts = [part(tmp_path / "out/1/a b.parquet", 0), part(tmp_path / "out/1/b.parquet", 10)]
+    done = commit(parts, tmp_path / "out")
+    assert done.new and rows_of(catalog) == list(range(20))
+    assert commit(parts, tmp_path / "out") == (done.snapshot, False)
+    table = catalog.load_table("ads.scores")
+    assert len(table.metadata.snapshots) == 1
+    assert table.current_snapshot().summary["dpiframe.identity"] == "1"
+    query = "select count(*), sum(row_id), min(score) from t"
+    pytest.importorskip("duckdb")
+    assert table.scan().to_duckdb("t").sql(query).fetchall() == [(20, 190, 0.5)]
+
+
+def test_one_partition_is_replaced_in_one_snapshot(catalog: Any, tmp_path: Path):
+    hours = [tmp_path / f"out/hour={hour}" for hour in ("05", "06")]
+    for number, hour in enumerate(hours):
+        commit([part(hour / "old/a.parquet", 10 * number)], hour, partition_by=["hour"])
+    before = catalog.load_table("ads.scores")
+    assert [field.name for field in before.spec().fields] == ["hour"]
+    commit([part(hours[0] / "new/a.parquet", 100, 5)], hours[0])
+    table = catalog.load_table("ads.scores")
+    assert rows_of(catalog) == [*range(10, 20), *range(100, 105)]
+    assert len(table.metadata.snapshots) == len(before.metadata.snapshots) + 1
+    # The old snapshot is there as it was.
+    old = table.scan(snapshot_id=before.current_snapshot().snapshot_id).to_arrow()
+    assert sorted(old["row_id"].to_pylist()) == list(range(20))
+
+
+def test_writers_at_one_time_lose_nothing(catalog: Any, tmp_path: Path):
+    commit([part(tmp_path / "out/first/a.parquet", 0)], tmp_path / "out/first")
+    failures: list[Exception] = []
+
+    def write(number: int) -> None:
+        folder = tmp_path / f"out/{number}"
+        try:
+            commit([part(folder / "a.parquet", 10 * number)], folder)
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=write, args=(n,)) for n in (1, 2, 3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    # A catalog on sqlite may refuse a writer; the same call then commits.
+    assert all(isinstance(error, ResumableError) for error in failures), failures
+    for number in (1, 2, 3):
+        folder = tmp_path / f"out/{number}"
+        commit([str(folder / "a.parquet")], folder)
+    assert rows_of(catalog) == list(range(40))
+
+
+def test_a_job_from_a_snapshot_into_a_table(catalog: Any, tmp_path: Path):
+    tiny_bundle(tmp_path / "bundle")
+    rows = write_shards(tmp_path / "rows", shards=2, rows=300, group=100)
+    source = catalog.create_table("ads.impressions", schema=rows.schema)
+    files = [str(path) for path in sorted((tmp_path / "rows").glob("*.parquet"))]
+    source.add_files([f"file://{file}" for file in files[:1]])
+    first = source.current_snapshot().snapshot_id
+    source.add_files([f"file://{file}" for file in files[1:]])
+    keys = job_keys(
+        tmp_path, input="iceberg://prod/ads.impressions", iceberg_table=TABLE, runner="local"
+    )
+    result = pipeline.score(keys)
+    assert result.rows == 600 and Path(result.output).parent == tmp_path / "output"
+    expected = open_scores(result.output).to_table().sort_by("row_id")
+    found = catalog.load_table("ads.scores").scan().to_arrow().sort_by("row_id")
+    assert found["score"].equals(expected["score"]) and len(found) == 600
+    assert pipeline.score(keys).status == "complete before"
+    # An older snapshot is another job, which replaces what the table has of the first one.
+    again = pipeline.score(keys | {"input": f"iceberg://prod/ads.impressions@{first}"})
+    assert again.rows == 300 and again.identity != result.identity
+    assert len(catalog.load_table("ads.scores").scan().to_arrow()) == 300
+    assert Path(result.output, "_SUCCESS").exists()  # until the table's snapshots expire
+
+
+def test_files_of_a_snapshot(catalog: Any, tmp_path: Path):
+    files = [part(tmp_path / f"in/{n}.parquet", n) for n in (1, 2)]
+    commit(files, tmp_path / "in")
+    address = pinned(parse_table(TABLE))
+    assert address.snapshot is not None and parse_table(str(address)) == address
+    assert snapshot_files(address) == files
+
+
+def test_what_cannot_be_read_or_written(catalog: Any, tmp_path: Path):
+    with pytest.raises(ConfigError, match="there is no table"):
+        pinned(parse_table(TABLE))
+    catalog.create_table("ads.scores", schema=pa.schema({"other": pa.int64()}))
+    with pytest.raises(ConfigError, match="has no snapshot"):
+        pinned(parse_table(TABLE))
+    with pytest.raises(ConfigError, match="do not fit the table"):
+        commit([part(tmp_path / "out/a.parquet", 0)], tmp_path / "out")
+    nowhere = parse_table("iceberg://prod/nowhere.t")
+    with pytest.raises(ConfigError, match="has no namespace nowhere"):
+        commit_parts(nowhere, [str(tmp_path / "out/a.parquet")], "/", {})
+    with pytest.raises(ConfigError, match="PYICEBERG_CATALOG__ELSEWHERE__URI"):
+        pinned(parse_table("iceberg://elsewhere/ads.scores"))
+    with pytest.raises(ConfigError, match="no such snapshot"):
+        snapshot_files(parse_table(f"{TABLE}@1"))
+    with pytest.raises(ValueError, match="must be a table such as"):
+        parse_table("iceberg://prod/table")
+
+
+def test_rows_that_a_delete_file_deletes_are_not_scored(
+    catalog: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    commit([part(tmp_path / "in/a.parquet", 0)], tmp_path / "in")
+    from pyiceberg.table import DataScan, FileScanTask
+
+    plan = DataScan.plan_files
+
+    def with_deletes(scan: Any) -> list[Any]:
+        return [FileScanTask(task.file, delete_files={task.file}) for task in plan(scan)]
+
+    monkeypatch.setattr(DataScan, "plan_files", with_deletes)
+    with pytest.raises(ContractError, match="compact the table"):
+        snapshot_files(parse_table(TABLE))
