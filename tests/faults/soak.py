@@ -2,12 +2,15 @@
 
     python tests/faults/soak.py --kills 100 --seed 7 [--ray own] [--nodes 2]
     python tests/faults/soak.py --kills 100 --seed 7 --device cuda --lanes 6
+    python tests/faults/soak.py --kills 300 --seed 7 --output s3 --runner local --lanes 2
 
 Half of the kills hit jobs with a Ray of their own, whose scorers read, half jobs on a cluster of
 several nodes, where tasks read; with --ray all of them one kind. Lanes are processes that do so
 side by side, on one GPU if need be, each with jobs on a Ray of their own; in every other lane tasks
-read. A job that ends is started again by the same command. Each finished output is verified: every
-row once, in order, with the reference's score, no published file written twice, no file left over.
+read. With --output s3 jobs publish to a SeaweedFS of this machine, which is killed and started
+again as well; with --runner local there is no Ray, and of the job only the driver can be killed. A
+job that ends is started again by the same command. Each finished output is verified: every row
+once, in order, with the reference's score, no published file written twice, no file left over.
 
 The last line is JSON: kills, by what they hit, and what they did. Exit code 1, and the job's log
 before it, if anything is lost, doubled, wrong, left over or hangs.
@@ -28,13 +31,16 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
 sys.path[:0] = [str(Path(__file__).parents[1] / "helpers"), str(Path(__file__).parents[2])]
 from ray_nodes import RayNodes  # noqa: E402
 from running_job import Case, HangError, RunningJob, wait_for  # noqa: E402
+
+if TYPE_CHECKING:  # what --output s3 needs may be missing
+    from weed_server import WeedServer
 
 RAYS = ["own", "nodes"]
 # A driver whose Ray is gone must have ended by then; a job must have gone on by then.
@@ -47,14 +53,22 @@ FAULTS = [
 KINDS = {
     "scorer": ("scorer", "raylet", "driver"),
     "tasks": ("scorer", "reader", "raylet", "driver"),
+    "local": ("driver",),
 }
 
 
 class Soak:
     """Jobs one after the other on one kind of Ray, until so many kills are done."""
 
-    def __init__(self, folder: Path, nodes: RayNodes | None, seed: int, **keys: object) -> None:
-        self.folder, self.nodes, self.keys = folder, nodes, keys
+    def __init__(
+        self,
+        folder: Path,
+        nodes: RayNodes | None,
+        seed: int,
+        server: WeedServer | None = None,
+        **keys: object,
+    ) -> None:
+        self.folder, self.nodes, self.keys, self.server = folder, nodes, keys, server
         self.random = random.Random(seed)
         self.kills: Counter[str] = Counter()
         self.reruns: Counter[str] = Counter()
@@ -71,10 +85,10 @@ class Soak:
             folder = self.folder / f"job-{self.jobs}"
             folder.mkdir()
             address = self.nodes.address if self.nodes else "local"
-            case = Case(folder, address, **self.keys)
-            while kind is not None and not case.layout.success.exists():
+            case = self._case(folder, address)
+            while kind is not None and not case.finished():
                 kind = self._one_start(case, kind, victims)
-            if not case.layout.success.exists():
+            if not case.finished():
                 with case.start() as job:
                     assert job.wait() == 0, job.text()
             found = case.faults(self.published)
@@ -83,9 +97,18 @@ class Soak:
             if any(found.values()):
                 return
 
+    def _case(self, folder: Path, address: str) -> Case:
+        if self.server is None:
+            return Case(folder, address, **self.keys)
+        from s3_server import BUCKET
+        from store_case import StoreCase
+
+        return StoreCase(folder, address, f"s3://{BUCKET}/{folder.name}", **self.keys)
+
     def _victims(self, kills: int) -> Iterator[str]:
         """Every kind equally often, in random order."""
-        kinds = KINDS[str(self.keys["read_in"])]
+        kinds = KINDS["local" if self.keys["runner"] == "local" else str(self.keys["read_in"])]
+        kinds += ("server",) if self.server else ()
         for first in range(0, kills, len(kinds)):
             yield from self.random.sample(kinds, k=len(kinds))[: kills - first]
 
@@ -153,6 +176,8 @@ class Soak:
     def _find(self, job: RunningJob, kind: str) -> psutil.Process | None:
         """One process of a kind that works for the job."""
         driver = psutil.Process(job.process.pid)
+        if kind == "server" and self.server and self.server.process:
+            return psutil.Process(self.server.process.pid)
         if kind == "driver":
             return driver
         found = self.nodes.raylets() if self.nodes else named(driver, "raylet")
@@ -163,7 +188,11 @@ class Soak:
         return self.random.choice(found) if found else None
 
     def _strike(self, job: RunningJob, kind: str, victim: psutil.Process) -> None:
-        if kind == "driver":
+        if kind == "server" and self.server:
+            self.server.kill()
+            time.sleep(self.random.uniform(0, 2))
+            self.server.start()
+        elif kind == "driver":
             job.kill()
         elif kind == "raylet" and self.nodes:
             self.nodes.kill(victim)
@@ -205,18 +234,25 @@ def soak_here(options: argparse.Namespace) -> dict[str, Any]:
     soaks = []
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="soak-")))
-        keys = {"shards": options.shards, "device": options.device}
+        keys = {"shards": options.shards, "device": options.device, "runner": options.runner}
+        server = None
+        if options.output == "s3":
+            from weed_server import weed_server
+
+            server = stack.enter_context(weed_server(folder))
         kinds = RAYS if options.ray is None else [options.ray]
         for number, name in enumerate(kinds):
             kills = (options.kills + number) // len(kinds)
             (folder / name).mkdir()
             if name == "own":
                 own = {"read_in": options.read_in or "scorer"}
-                soaks.append(Soak(folder / name, None, options.seed, **own, **keys))
+                soaks.append(Soak(folder / name, None, options.seed, server, **own, **keys))
             else:
                 nodes = stack.enter_context(RayNodes(options.nodes))
                 keys |= {"num_scorers": options.nodes} if options.device == "cpu" else {}
-                soaks.append(Soak(folder / name, nodes, options.seed, read_in="tasks", **keys))
+                soaks.append(
+                    Soak(folder / name, nodes, options.seed, server, read_in="tasks", **keys)
+                )
             try:
                 soaks[-1].run(kills)
             except HangError as error:
@@ -237,6 +273,7 @@ def soak_in_lanes(options: argparse.Namespace) -> dict[str, Any]:
         command += ["--seed", str(options.seed + lane), "--shards", str(options.shards)]
         read_in = options.read_in or ("scorer", "tasks")[lane % 2]
         command += ["--device", options.device, "--read-in", read_in]
+        command += ["--output", options.output, "--runner", options.runner]
         running.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
     total: dict[str, Any] = summary([])
     for lane, process in enumerate(running):
@@ -268,7 +305,11 @@ def main() -> int:
     parser.add_argument("--lanes", type=int, default=1, help="more: side by side, --ray own")
     parser.add_argument("--shards", type=int, default=10, help="50 units each")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--output", choices=["folder", "s3"], default="folder")
+    parser.add_argument("--runner", choices=["ray", "local"], default="ray")
     options = parser.parse_args()
+    if options.runner == "local":
+        options.ray = "own"
     began = time.monotonic()
     found = soak_in_lanes(options) if options.lanes > 1 else soak_here(options)
     found["took_s"] = round(time.monotonic() - began, 1)

@@ -56,6 +56,10 @@ class Case:
         """Run the job to its end in this process, on the Ray of the tests."""
         assert run_job(load_config(self.config)).status == "scored"
 
+    def finished(self) -> bool:
+        """Whether the job has ended with success."""
+        return self.layout.success.exists()
+
     def published(self) -> dict[str, tuple[int, int]]:
         """Stamps of the parts whose units are published (their records exist)."""
         # Those of other parts are not asked for: a start removes what a killed one left.

