@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import lru_cache, partial
@@ -32,7 +34,8 @@ from pipeline.redaction import redacted
 from pipeline.storage.address import check_address, join, split
 
 CONNECT_S, REQUEST_S = 5, 60
-RETRIES, RETRY_S = 10, 120
+RETRIES, RETRY_S = 100, 60.0  # whichever is over first
+PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 DELETE_AT_ONCE = 1000
 
 # OSError makes of them FileNotFoundError and PermissionError.
@@ -175,7 +178,7 @@ class ObjectStore:
             return _etag(done)
 
         try:
-            return self._asked(key, put)
+            return self._repeated(lambda: self._asked(key, put))
         except (FileExistsError, ReplacedError, FileNotFoundError):
             try:
                 found, info = self.read_with_info(key)
@@ -184,6 +187,21 @@ class ObjectStore:
                     raise  # the bucket is missing
                 return None
             return info.etag if found == bytes(data) else None
+
+    @staticmethod
+    def _repeated(ask: Callable[[], Result]) -> Result:
+        """Repeat a conditional put, which the client does not, as it may have been done."""
+        began, pause = time.monotonic(), PAUSE_S
+        for left in reversed(range(RETRIES + 1)):
+            try:
+                return ask()
+            except OSError as error:
+                late = time.monotonic() - began > RETRY_S
+                if error.errno != errno.EIO or not left or late:
+                    raise
+            time.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(2 * pause, LONGEST_PAUSE_S)
+        raise AssertionError
 
     def _key(self, key: str) -> str:
         return "/".join(part for part in (self._prefix, key) if part)
@@ -216,7 +234,16 @@ def _open_bucket(address: str, endpoint: str) -> Any:
     if address.startswith("s3") and endpoint:
         config["endpoint"] = endpoint
         options["allow_http"] = endpoint.startswith("http://")
-    retries = {"max_retries": RETRIES, "retry_timeout": timedelta(seconds=RETRY_S)}
+    backoff = {
+        "init_backoff": timedelta(seconds=PAUSE_S),
+        "max_backoff": timedelta(seconds=LONGEST_PAUSE_S),
+        "base": 2,
+    }
+    retries = {
+        "max_retries": RETRIES,
+        "retry_timeout": timedelta(seconds=RETRY_S),
+        "backoff": backoff,
+    }
     try:
         return from_url(
             address,
