@@ -24,7 +24,7 @@ check-airflow: $(SETUP)
 	AIRFLOW_HOME=$(abspath build/airflow/home) AIRFLOW__CORE__LOAD_EXAMPLES=False \
 	  build/airflow/bin/python tests/helpers/import_dag.py build/airflow/dags
 
-.PHONY: check-airflow setup demo test lint format hooks bench faults fuzz fuzz-guided fuzzers gpu-check gpu-sanitize sanitize clean FORCE
+.PHONY: check-airflow setup demo test lint format hooks bench faults soak-stores fuzz fuzz-guided fuzzers gpu-check gpu-sanitize sanitize clean FORCE
 
 setup: $(SETUP)
 
@@ -58,6 +58,12 @@ SECONDS ?= 1800
 faults: $(SETUP)
 	$(BIN)/python tests/faults/publishing_faults.py --seed $(SEED) --seconds $(SECONDS)
 	$(BIN)/python tests/faults/store_faults.py --seed $(SEED) --seconds $(SECONDS)
+
+# Drivers of jobs that publish to a SeaweedFS of this machine are killed, and so is the server.
+KILLS ?= 300
+soak-stores: $(SETUP)
+	$(BIN)/python tests/faults/soak.py --kills $(KILLS) --seed $(SEED) --output s3 --runner local \
+	  --lanes 2
 
 bench: $(SETUP)
 	$(BIN)/dpiframe bench engine

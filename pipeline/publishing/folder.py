@@ -317,6 +317,10 @@ class FolderOutput(Output):
         """See `write_atomic`."""
         write_atomic(self.layout.root / name, data)
 
+    def remove(self, name: str) -> None:
+        """Remove a file of the folder."""
+        (self.layout.root / name).unlink(missing_ok=True)
+
     def dataset(self, parts: Sequence[UnitRecord]) -> pads.Dataset:
         """The parts as files."""
         paths = [str(self.layout.root / record.part) for record in parts]

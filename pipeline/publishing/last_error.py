@@ -8,16 +8,12 @@ from __future__ import annotations
 import contextlib
 import logging
 from datetime import UTC, datetime
-from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pipeline.errors import DpiframeError
-from pipeline.publishing.atomic import write_atomic
 from pipeline.publishing.output import Output
 from pipeline.redaction import redacted
-from pipeline.storage.address import is_remote
-from pipeline.storage.objects import open_store
 
 ERROR_NAME = "_error.json"
 MOST_CHARACTERS = 4000
@@ -37,7 +33,7 @@ class LastError(BaseModel):
 
 
 def note_error(output: Output, attempt: str, error: BaseException) -> None:
-    """Write the record; what goes wrong is logged."""
+    """Write the record, if the output is still that attempt's; what goes wrong is logged."""
     code = error.exit_code if isinstance(error, DpiframeError) else 1
     record = LastError(
         when=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -47,10 +43,9 @@ def note_error(output: Output, attempt: str, error: BaseException) -> None:
     )
     data = (record.model_dump_json() + "\n").encode()
     try:
-        if is_remote(output.address):
-            open_store(output.address).put(ERROR_NAME, data)
-        else:
-            write_atomic(Path(output.address) / ERROR_NAME, data)
+        owner = output.owner()
+        if owner is not None and owner.attempt == attempt:
+            output.write(ERROR_NAME, data)
     except (DpiframeError, OSError) as fault:
         log.info("%s of %s is not written: %s", ERROR_NAME, output.address, fault)
 
@@ -58,10 +53,7 @@ def note_error(output: Output, attempt: str, error: BaseException) -> None:
 def forget_error(output: Output) -> None:
     """Remove the record, if there is one; what goes wrong is logged."""
     try:
-        if is_remote(output.address):
-            open_store(output.address).delete([ERROR_NAME])
-        else:
-            (Path(output.address) / ERROR_NAME).unlink(missing_ok=True)
+        output.remove(ERROR_NAME)
     except (DpiframeError, OSError) as fault:
         log.info("%s of %s is not removed: %s", ERROR_NAME, output.address, fault)
 

@@ -145,7 +145,11 @@ class Output(ABC):
 
     @abstractmethod
     def write(self, name: str, data: bytes) -> None:
-        """Put a file beside finished scores, such as what was made of them; OSError."""
+        """Put a file beside the scores, such as what was made of them; OSError."""
+
+    @abstractmethod
+    def remove(self, name: str) -> None:
+        """Remove such a file, if it is there; OSError."""
 
     @abstractmethod
     def dataset(self, parts: Sequence[UnitRecord]) -> pads.Dataset:

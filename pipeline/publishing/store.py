@@ -235,6 +235,10 @@ class StoreOutput(Output):
         """Put an object."""
         self.store.put(name, data)
 
+    def remove(self, name: str) -> None:
+        """Remove an object."""
+        self.store.delete([name])
+
     def dataset(self, parts: Sequence[UnitRecord]) -> pads.Dataset:
         """The parts, read by ranges; their sizes are known from the manifest."""
         sizes = {record.part: record.bytes for record in parts}

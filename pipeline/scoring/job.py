@@ -169,6 +169,7 @@ class Job:
             manifest = self.output.completed(self.plan.identity)
             if manifest is not None and self.output.is_whole(manifest, names):
                 self.output.settle()
+                forget_error(self.output)
                 self.output.tidy_finished(wait=True)
                 self.evaluation = evaluate_job(self.output, self.config)
                 commit_job(self.output, manifest, self.config)
