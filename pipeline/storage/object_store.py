@@ -153,7 +153,16 @@ class ObjectStore:
 
         An answer may be lost: an object with these very bytes counts as written by this call.
         """
-        return self._put_if(key, data, {"e_tag": etag})
+        mode = {"e_tag": etag}
+        if self.address.startswith("gs"):  # whose condition is on a number of the version
+            try:
+                now = self._asked(key, lambda: obstore.head(self._bucket, self._key(key)))
+            except FileNotFoundError:
+                return None
+            if now["e_tag"] != etag:
+                return self._if_equal(key, data)
+            mode["version"] = now["version"] or ""
+        return self._put_if(key, data, mode)
 
     def delete(self, keys: Iterable[str]) -> None:
         """Remove objects; missing ones are no error."""
@@ -181,12 +190,16 @@ class ObjectStore:
             return self._repeated(lambda: self._asked(key, put))
         except (FileExistsError, ReplacedError, FileNotFoundError):
             try:
-                found, info = self.read_with_info(key)
+                return self._if_equal(key, data)
             except FileNotFoundError:
                 if mode == "create":
                     raise  # the bucket is missing
                 return None
-            return info.etag if found == bytes(data) else None
+
+    def _if_equal(self, key: str, data: bytes | memoryview) -> str | None:
+        """The etag of an object that has these bytes."""
+        found, info = self.read_with_info(key)
+        return info.etag if found == bytes(data) else None
 
     @staticmethod
     def _repeated(ask: Callable[[], Result]) -> Result:
