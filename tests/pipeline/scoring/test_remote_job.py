@@ -119,14 +119,17 @@ def test_refused_credentials_are_told_without_them(
 
 
 @pytest.mark.slow
-def test_the_command_scores_through_faults(store: ObjectStore, tmp_path: Path, faults: Faults):
+@pytest.mark.parametrize("runner", ["local", "ray"])
+def test_the_command_scores_through_faults(
+    store: ObjectStore, tmp_path: Path, faults: Faults, runner: str
+):
     def fault(method: str, path: str) -> None:
         count = len(faults.requests)
         if count % 7 == 3:
             faults.make(("slow_down", "reset", "cut", "half")[count % 4], 1, ".parquet")
 
     faults.before = fault
-    config = write_config(tmp_path, **keys_of(store))
+    config = write_config(tmp_path, **keys_of(store), runner=runner)
     done = dpiframe(tmp_path, "score", str(config))
     assert done.returncode == 0, done.stderr
     table = write_shards(tmp_path / "again", 3, 111, 19)
