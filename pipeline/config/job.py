@@ -74,6 +74,11 @@ class JobConfig(BaseModel):
         description="folder above the input, below which folder names such as date=2026-11-19 are "
         "partition columns; default: each entry of the input itself",
     )
+    partition_by: list[Column] = Field(
+        default=[],
+        description="partition columns of the input; each of their values gets an output of its "
+        "own, complete in a folder such as date=2026-11-19/hour=5 below `output`",
+    )
     date: str | None = Field(
         default=None,
         description="day or hour that the job is for, which `{date}` and `{hour}` in other keys "
@@ -264,6 +269,10 @@ class JobConfig(BaseModel):
         twice = sorted({name for name in copied if copied.count(name) > 1})
         if twice:
             raise ValueError(f"key_columns and carry_columns name {twice[0]!r} twice")
+        if self.partition_by and self.iceberg_table is not None:
+            raise ValueError("partition_by and iceberg_table exclude each other: leave one out")
+        if len(set(self.partition_by)) < len(self.partition_by):
+            raise ValueError("partition_by names a column twice")
         if SCORE_COLUMN in copied:
             raise ValueError(
                 f"key_columns and carry_columns must not name {SCORE_COLUMN!r}: "

@@ -28,7 +28,8 @@ class JobPlan(WorkerPlan):
     """What a job will read, and as what.
 
     A file that is listed twice is twice in `files`; `total_bytes` counts whole files, `row_bytes`
-    one row once read.
+    one row once read. With `partition_by`, `parts` are the plans of the partitions, whose units
+    follow one another in `units`.
     """
 
     identity: str
@@ -39,6 +40,7 @@ class JobPlan(WorkerPlan):
     total_bytes: int
     row_bytes: int
     model: ModelCost
+    parts: list[JobPlan] = []
 
     @property
     def for_workers(self) -> WorkerPlan:

@@ -13,11 +13,11 @@ from pipeline.errors import ConfigError, ContractError, ResumableError
 from pipeline.lakehouse.iceberg import is_table, parse_table, pinned
 from pipeline.planning.contract import check_contract, column_limits
 from pipeline.planning.entries import entries
-from pipeline.planning.identity import job_identity
 from pipeline.planning.inputs import InputFile, scan_inputs
 from pipeline.planning.job_plan import JobPlan
+from pipeline.planning.partition_plans import cut_plan, partitioned_plan
 from pipeline.planning.row_cost import model_cost, row_bytes
-from pipeline.planning.units import MAX_UNITS, auto_unit_rows, cut_units, empty_unit
+from pipeline.planning.units import MAX_UNITS
 from pipeline.storage.address import is_remote, join
 from pipeline.storage.bundle_cache import open_bundle_at
 
@@ -37,35 +37,34 @@ def make_plan(config: JobConfig) -> JobPlan:
     columns = check_contract(scan.files, bundle.spec, bundle.schema, config)
     columns = columns.with_partitions(scan.partitions)
     bytes_a_row = row_bytes(scan.files, columns, bundle.spec)
-    unit_rows = config.unit_rows
-    if unit_rows == "auto":
-        unit_rows = auto_unit_rows(scan.files, bytes_a_row)
     settled = {"form": columns.form, "key_columns": list(columns.key_columns)}
-    config = config.model_copy(update={**settled, "unit_rows": unit_rows})
-    identity = job_identity(scan.files, bundle.digest, config, columns.partitions)
-    if config.iceberg_table is not None:
-        # A folder of its own: what the table has of an earlier job stays until the table is told.
-        config = config.model_copy(update={"output": join(config.output, identity[:16])})
-    units = cut_units(scan.files, unit_rows, identity) or empty_unit(scan.files, identity)
-    if len(units) > MAX_UNITS:
-        raise ConfigError(
-            f"the input makes {len(units):,} units of up to {unit_rows:,} rows, at most "
-            f"{MAX_UNITS:,} can be scored; set unit_rows higher, or write larger files, as a unit "
-            "never spans files"
-        )
-    return JobPlan(
-        identity=identity,
+    config = config.model_copy(update=settled)
+    whole = JobPlan(
+        identity="",
         config=config,
         bundle_digest=bundle.digest,
         columns=columns,
         files=scan.files,
-        units=units,
+        units=[],
         quarantined=scan.quarantined,
-        total_rows=sum(unit.rows for unit in units),
+        total_rows=sum(file.rows for file in scan.files),
         total_bytes=sum(file.size for file in scan.files),
         row_bytes=bytes_a_row,
         model=model_cost(bundle.spec),
     )
+    plan = partitioned_plan(whole, scan.partitions) if config.partition_by else cut_plan(whole)
+    if config.iceberg_table is not None:
+        # A folder of its own: what the table has of an earlier job stays until the table is told.
+        output = join(config.output, plan.identity[:16])
+        plan = plan.model_copy(update={"config": plan.config.model_copy(update={"output": output})})
+    if len(plan.units) > MAX_UNITS:
+        unit_rows = plan.config.unit_rows
+        raise ConfigError(
+            f"the input makes {len(plan.units):,} units of up to {unit_rows} rows, at most "
+            f"{MAX_UNITS:,} can be scored; set unit_rows higher, or write larger files, as a unit "
+            "never spans files"
+        )
+    return plan
 
 
 def with_pinned_tables(config: JobConfig) -> JobConfig:

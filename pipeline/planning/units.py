@@ -35,6 +35,7 @@ class Unit(BaseModel):
     first_row: int
     rows: int
     partitions: dict[str, Value] = {}  # columns of the folders' names
+    folder: str = ""  # of its output below that of the job, with `partition_by`
 
 
 MAX_UNITS = 1_000_000
@@ -50,7 +51,9 @@ FEW_UNITS, TINY_BYTES = 64, 8 * MB
 _ALL_FIELDS = set(Unit.model_fields)
 
 
-def cut_units(files: Sequence[InputFile], unit_rows: int, identity: str) -> list[Unit]:
+def cut_units(
+    files: Sequence[InputFile], unit_rows: int, identity: str, folder: str = ""
+) -> list[Unit]:
     """Cut files, in the given order, into units of at most `unit_rows` rows.
 
     The job's `identity` is part of the names: what a worker of another job still writes into the
@@ -66,7 +69,7 @@ def cut_units(files: Sequence[InputFile], unit_rows: int, identity: str) -> list
             unit = Unit.model_construct(
                 _ALL_FIELDS,
                 index=index,
-                name=f"u{index:06d}-{_digest(identity, file.path, first, stop)}",
+                name=_name(index, _digest(identity, file.path, first, stop), folder),
                 path=file.path,
                 size=file.size,
                 mtime_ns=file.mtime_ns,
@@ -76,17 +79,18 @@ def cut_units(files: Sequence[InputFile], unit_rows: int, identity: str) -> list
                 first_row=first_row,
                 rows=rows,
                 partitions=file.partitions,
+                folder=folder,
             )
             units.append(unit)
     return units
 
 
-def empty_unit(files: Sequence[InputFile], identity: str) -> list[Unit]:
+def empty_unit(files: Sequence[InputFile], identity: str, folder: str = "") -> list[Unit]:
     """The one unit, without rows, of an input that has none: its part tells readers the columns."""
     return [
         Unit(
             index=0,
-            name=f"u000000-{_digest(identity, file.path, 0, file.row_groups)}",
+            name=_name(0, _digest(identity, file.path, 0, file.row_groups), folder),
             path=file.path,
             size=file.size,
             mtime_ns=file.mtime_ns,
@@ -96,6 +100,7 @@ def empty_unit(files: Sequence[InputFile], identity: str) -> list[Unit]:
             first_row=0,
             rows=0,
             partitions=file.partitions,
+            folder=folder,
         )
         for file in files[:1]
     ]
@@ -119,7 +124,12 @@ def _runs(row_group_rows: Sequence[int], unit_rows: int) -> Iterator[tuple[int, 
 def _digest(identity: str, path: str, first: int, stop: int) -> str:
     """One digest stands for one set of rows and scores; a file listed twice has two indices."""
     text = f"{identity}\0{path}\0{first}\0{stop}"
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _name(index: int, digest: str, folder: str) -> str:
+    """Longer where the units of many outputs are told apart by their names."""
+    return f"u{index:06d}-{digest[: 16 if folder else 8]}"
 
 
 def auto_unit_rows(files: Sequence[InputFile], row_bytes: int) -> int:

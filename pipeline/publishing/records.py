@@ -19,7 +19,7 @@ from pipeline.publishing.atomic import write_atomic
 
 FORMAT = 1
 EVALUATION = "_evaluation.json"  # of the finished scores against labels
-UNIT_NAME = r"u\d{6,}-[0-9a-f]{8}"
+UNIT_NAME = r"u\d{6,}-[0-9a-f]{8}(?:[0-9a-f]{8})?"
 UNITS, REJECTED = "_units", "_rejected"  # folders
 STAMP_HALF = 8  # hex digits: of the generation; of the try
 _PART_NAME = re.compile(rf"part-({UNIT_NAME})(?:-([0-9a-f]{{{2 * STAMP_HALF}}}))?\.parquet")

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Mapping
+from functools import reduce
 from pathlib import Path
+from typing import Any
 
 import pyarrow.dataset as pads
 
 from pipeline.errors import ConfigError
+from pipeline.planning.partitions import (
+    Kind,
+    partition_texts,
+    partition_types,
+    partition_values,
+    with_partitions,
+)
 from pipeline.publishing.output import open_output
+from pipeline.publishing.output_tree import outputs_below
 from pipeline.publishing.records import Manifest
 
 
@@ -15,11 +27,59 @@ def open_scores(output: str | Path) -> pads.Dataset:
     """The published rows of `output`: key and carried columns, `score` (null: rejected).
 
     Rows lie in the order of the input: by file, then by row. ConfigError while the job is not
-    finished.
+    finished. Of a root of outputs, those that are finished, with the columns that the names of
+    their folders give.
     """
-    manifest = finished_manifest(output)
+    inside = [] if _is_output(output) else [o for o in outputs_below(str(output)) if _manifest(o)]
+    if not inside:
+        return _dataset(output, finished_manifest(output))
+    root = open_output(output).address.rstrip("/") + "/"
+    texts = [partition_texts(f"{open_output(o).address.removeprefix(root)}/") for o in inside]
+    types = partition_types(texts)
+    return pads.dataset(
+        [
+            _with_columns(_dataset(one, finished_manifest(one)), text, types)
+            for one, text in zip(inside, texts, strict=True)
+        ]
+    )
+
+
+def _dataset(output: str | Path, manifest: Manifest) -> pads.Dataset:
     records = sorted(manifest.units, key=lambda record: record.index)
     return open_output(output).dataset(records)
+
+
+def _with_columns(
+    dataset: pads.Dataset, texts: Mapping[str, str | None], types: Mapping[str, Kind]
+) -> pads.Dataset:
+    """The same files with constant columns, but for those that the files hold."""
+    kinds = {name: kind for name, kind in types.items() if name not in dataset.schema.names}
+    new = partition_values(texts, kinds)
+    if not new or not dataset.files:
+        return dataset
+    terms: list[Any] = [
+        pads.field(name).is_null() if value is None else pads.field(name) == value
+        for name, value in new.items()
+    ]
+    return pads.FileSystemDataset.from_paths(
+        dataset.files,
+        schema=with_partitions(dataset.schema, kinds),
+        format=dataset.format,
+        filesystem=dataset.filesystem,
+        partitions=[reduce(operator.and_, terms)] * len(dataset.files),
+    )
+
+
+def _is_output(output: str | Path) -> bool:
+    found = open_output(output)
+    with found.errors():
+        return found.owner() is not None or found.committed() is not None
+
+
+def _manifest(output: str) -> Manifest | None:
+    found = open_output(output)
+    with found.errors():
+        return found.committed()
 
 
 def key_columns(output: str | Path) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ from pipeline.config.job import SCORE_COLUMN
 from pipeline.errors import ConfigError
 from pipeline.planning.footers import CorruptFileError, rows_of_version
 from pipeline.publishing.output import Output, has_files, open_output
+from pipeline.publishing.output_tree import outputs_below
 from pipeline.publishing.records import (
     REJECTED_SCHEMA,
     Manifest,
@@ -117,7 +118,8 @@ class Verification(BaseModel):
 
 
 def verify_output(output: str | Path) -> Verification:
-    """Check hashes, row counts, schemas, scores, rejected rows and the coverage of the input.
+    """Check hashes, row counts, schemas, scores, rejected rows and the coverage of the input; at a
+    root of outputs, of all.
 
     Of a whole output, what a crash after its end left is removed: see `tidy_finished`.
     Raises ConfigError if the folder does not exist; everything else is a problem in the result.
@@ -135,6 +137,8 @@ def _verify(found: Output) -> Verification:
         manifest, success = found.manifest(), found.success()
     except (ConfigError, OSError) as error:
         return Verification(output=found.address, problems=[str(error)])
+    if manifest is None and (inside := _outputs_inside(found.address)):
+        return _verify_all(found.address, inside)
     if manifest is None:
         where = found.path("_manifest.json")
         problem = f"{where} is missing: the job has not finished; run it again"
@@ -162,6 +166,24 @@ def _verify(found: Output) -> Verification:
         rejected=manifest.rejected,
         bytes=sum(record.bytes for record in manifest.units),
         problems=problems,
+    )
+
+
+def _outputs_inside(root: str) -> list[str]:
+    return [address for address in outputs_below(root) if address != root]
+
+
+def _verify_all(root: str, outputs: list[str]) -> Verification:
+    """One result for all outputs below a root; problems name theirs."""
+    found = [verify_output(address) for address in outputs]
+    return Verification(
+        output=root,
+        units=sum(each.units for each in found),
+        rows=sum(each.rows for each in found),
+        scored=sum(each.scored for each in found),
+        rejected=sum(each.rejected for each in found),
+        bytes=sum(each.bytes for each in found),
+        problems=[f"{each.output}: {text}" for each in found for text in each.problems],
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import time
 from collections.abc import Iterator, Sequence
@@ -17,12 +16,10 @@ from pydantic import BaseModel, ConfigDict
 from pipeline.errors import ConfigError, DpiframeError
 from pipeline.publishing.last_error import last_error
 from pipeline.publishing.output import Output, open_output
+from pipeline.publishing.output_tree import outputs_below
 from pipeline.publishing.records import IdentityFile, UnitRecord
 from pipeline.schedule.waiting import file_of
-from pipeline.storage.address import is_remote, join
-from pipeline.storage.objects import open_store
 
-MARKS = ("_identity.json", "_SUCCESS")
 # A lock whose heartbeat is older than that belongs to a job that is dead.
 HEARTBEAT_SECONDS = 60.0
 THREADS = 8
@@ -55,7 +52,7 @@ class OutputStatus(BaseModel):
 
 def status_of(root: str) -> list[OutputStatus]:
     """Every output at or below a folder or an address, by name. ConfigError: there is none."""
-    found = sorted(_outputs(root))
+    found = outputs_below(root)
     if not found:
         raise ConfigError(f"{root} holds no output of a job, at any depth")
     with ThreadPoolExecutor(THREADS) as pool:
@@ -79,19 +76,6 @@ def table(found: Sequence[OutputStatus]) -> str:
         counts[each.state] = counts.get(each.state, 0) + 1
     total = ", ".join(f"{count:,} {state}" for state, count in counts.items())
     return "\n".join([*lines, f"{len(found):,} outputs: {total}"])
-
-
-def _outputs(root: str) -> Iterator[str]:
-    """Folders or addresses that hold one of the files that only outputs hold."""
-    if is_remote(root):
-        keys = (info.key for info in open_store(root).list())
-        folders = {key.rpartition("/")[0] for key in keys if key.rpartition("/")[2] in MARKS}
-        yield from (join(root, folder) if folder else root for folder in folders)
-        return
-    for folder, names, files in os.walk(Path(root).expanduser()):
-        if any(mark in files for mark in MARKS):
-            yield folder
-        names[:] = [name for name in names if not name.startswith(("_", "."))]
 
 
 def _status(output: Output) -> OutputStatus:

@@ -150,10 +150,25 @@ def output_state(plan: JobPlan) -> OutputState:
 
     A finished unit is counted by its record's name; the job itself checks its files as well.
     """
+    if plan.parts:
+        return _parts_state(plan)
     try:
         return _output_state(plan, open_output(plan.config.output))
     except (ConfigError, OSError) as error:
         return OutputState(0, f"cannot be read: {error}")
+
+
+def _parts_state(plan: JobPlan) -> OutputState:
+    """What a run would find at the outputs of its partitions."""
+    states = [(part, output_state(part)) for part in plan.parts]
+    done = sum(state.done_units for _, state in states)
+    whole = sum(state.done_units == len(part.units) for part, state in states)
+    lines = [f"{counted(len(states), 'partition')}, {whole:,} of them published"]
+    others = [(part, state) for part, state in states if state.done_units < len(part.units)]
+    lines += [f"           {part.config.output}: {state.text}" for part, state in others[:_LISTED]]
+    if len(others) > _LISTED:
+        lines.append(f"           and {len(others) - _LISTED:,} more")
+    return OutputState(done, "\n".join(lines))
 
 
 def _output_state(plan: JobPlan, output: Output) -> OutputState:

@@ -7,11 +7,12 @@ import logging
 from pipeline.config.job import JobConfig
 from pipeline.errors import DpiframeError
 from pipeline.publishing.output import Output
+from pipeline.publishing.partitioned import PartitionedOutput
 
 log = logging.getLogger("dpiframe.job")
 
 
-def evaluate_job(output: Output, config: JobConfig) -> dict[str, float]:
+def evaluate_job(output: Output | PartitionedOutput, config: JobConfig) -> dict[str, float]:
     """Evaluate the finished scores against `label_column`: the metrics, none without a label.
 
     An evaluation of the same scores that lies there already is taken as it is.

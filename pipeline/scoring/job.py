@@ -25,7 +25,8 @@ from pipeline.planning.plan import make_plan
 from pipeline.planning.units import Unit
 from pipeline.publishing.checks import check_rejected
 from pipeline.publishing.last_error import forget_error, note_error
-from pipeline.publishing.output import Lock, open_output
+from pipeline.publishing.output import Lock, Output, open_output
+from pipeline.publishing.partitioned import PartitionedOutput, Publishers
 from pipeline.publishing.records import Manifest, Outcome, UnitError, UnitRecord
 from pipeline.reporting.failures import failure
 from pipeline.reporting.json_lines import tell
@@ -146,7 +147,7 @@ class Job:
 
     def __init__(self, plan: JobPlan, signals: StopSignals, verbose: bool) -> None:
         self.plan, self.config = plan, plan.config
-        self.output = open_output(self.config.output)
+        self.output = PartitionedOutput(plan) if plan.parts else open_output(self.config.output)
         self.signals, self.verbose = signals, verbose
         self.began, self.began_epoch = time.monotonic(), time.time()
         self.attempt = ""
@@ -172,8 +173,9 @@ class Job:
                 forget_error(self.output)
                 self.output.tidy_finished(wait=True)
                 self.evaluation = evaluate_job(self.output, self.config)
-                commit_job(self.output, manifest, self.config)
-                forget_error(self.output)
+                self._commit(manifest)
+                for output in self._claimed():
+                    forget_error(output)
                 return self._result(manifest, "complete before", len(manifest.units))
             tracker = None
             # Ray is shut down when tracking has ended and the lock is released.
@@ -189,17 +191,30 @@ class Job:
                     manifest = self._score_and_finish(lock, tracker, sizes, connection)
                     self.output.tidy()
                     self.evaluation = evaluate_job(self.output, self.config)
-                    commit_job(self.output, manifest, self.config)
+                    self._commit(manifest)
                 except BaseException as error:
                     if self.attempt and not isinstance(error, LockedError):
-                        note_error(self.output, self.attempt, _told(error))
+                        for output in self._claimed():
+                            note_error(output, self.attempt, _told(error))
                     if tracker is not None:
                         self._end_tracking(tracker, error)
                     raise
-                forget_error(self.output)
+                for output in self._claimed():
+                    forget_error(output)
                 self._end_tracking(tracker, None)
         result = self._result(manifest, "scored", resumed)
         return result.model_copy(update={"run_id": tracker.run_id, "run_url": tracker.run_url})
+
+    def _commit(self, manifest: Manifest) -> None:
+        """Commit the parts to the job's table, if it has one; partitions have none."""
+        if not isinstance(self.output, PartitionedOutput):
+            commit_job(self.output, manifest, self.config)
+
+    def _claimed(self) -> list[Output]:
+        """The outputs that this start has claimed and that are not finished partitions."""
+        if isinstance(self.output, PartitionedOutput):
+            return self.output.open_outputs
+        return [self.output]
 
     def _unpublished(self) -> list[Unit]:
         """Units to score, as far as can be told while the output is not claimed."""
@@ -237,9 +252,10 @@ class Job:
     ) -> Manifest:
         pending = [unit for unit in self.plan.units if unit.name not in self.records]
         for unit in [unit for unit in pending if not unit.rows]:
-            publisher = self.output.publisher(self.attempt)
+            publisher = Publishers(self.config.output, self.attempt).of(unit)
             self.records[unit.name] = publish_empty(self.plan, unit, publisher)
             pending.remove(unit)
+            self._unit_done(unit.name)
         self.rejected = sum(record.rejected for record in self.records.values())
         check_rejected(self.plan, self.rejected)
         sizes = sizes or self._connect(connection, pending)  # of units whose files are lost
@@ -289,7 +305,13 @@ class Job:
                 progress.unit_done(outcome.rows)
                 tracker.unit_done(outcome)
                 check_rejected(self.plan, self.rejected)
+                self._unit_done(outcome.unit)
         return again
+
+    def _unit_done(self, unit: str) -> None:
+        """Finish the unit's partition, if it has one, with its last unit."""
+        if isinstance(self.output, PartitionedOutput):
+            self.output.unit_done(unit)
 
     def _next(self, outcomes: Iterator[Outcome]) -> Outcome | None:
         """The next outcome, None at the end; a stop signal raises while waiting for it."""
@@ -354,6 +376,8 @@ class Job:
             rows=unit.rows,
         )
         self.quarantined.append(entry)
+        if isinstance(self.output, PartitionedOutput):
+            self.output.left_out(entry)
 
     @cached_property
     def _units(self) -> dict[str, Unit]:

@@ -24,7 +24,7 @@ from pipeline.config.job import SCORE_COLUMN
 from pipeline.errors import ErrorKind, UnitFailedError
 from pipeline.planning.job_plan import WorkerPlan
 from pipeline.planning.units import Unit
-from pipeline.publishing.output import open_output
+from pipeline.publishing.partitioned import Publishers
 from pipeline.publishing.publish import SupersededError
 from pipeline.publishing.records import Outcome, UnitError, UnitRecord
 from pipeline.reading.reader import read_unit
@@ -55,7 +55,7 @@ class ScorerActor:
     def __init__(self, plan: WorkerPlan, sizes: Sizes, attempt: str) -> None:
         self.plan, self.config = plan, plan.config
         self.name = f"{socket.gethostname()}:{os.getpid()}"
-        self.publisher = open_output(self.config.output).publisher(attempt)
+        self.publishers = Publishers(self.config.output, attempt)
         # Not awaited here, as units are read meanwhile, and as Ray would restart an actor whose
         # constructor fails again and again.
         self.engine = EngineThread(plan, sizes)
@@ -96,7 +96,7 @@ class ScorerActor:
 
     def _outcome(self, unit: Unit, score: Callable[[], UnitRecord]) -> Outcome:
         try:
-            return self.publisher.already(unit.name) or score()
+            return self.publishers.of(unit).already(unit.name) or score()
         except Exception as error:
             kind, message = self._describe(error)
             text = "; ".join([message, *getattr(error, "__notes__", ())])
@@ -149,7 +149,8 @@ class ScorerActor:
         bad_rows = rejected.column("row").to_numpy()
         output = with_scores(data.published, scored.scores, bad_rows)
         write_began = time.perf_counter()
-        parts = self.publisher.write_parts(unit.name, output, rejected)
+        publisher = self.publishers.of(unit)
+        parts = publisher.write_parts(unit.name, output, rejected)
         write_s = time.perf_counter() - write_began
         good = np.delete(scored.scores, bad_rows) if len(bad_rows) else scored.scores
         record = UnitRecord(
@@ -172,7 +173,7 @@ class ScorerActor:
             scorer=self.name,
             unpack_error=unpack_error,
         )
-        return self.publisher.write_record(record)
+        return publisher.write_record(record)
 
 
 def with_scores(published: pa.Table, scores: np.ndarray, bad_rows: np.ndarray) -> pa.Table:

@@ -11,12 +11,13 @@ from dpiframe_core.bundle.files import IMPORT
 from pipeline.config.job import JobConfig
 from pipeline.planning.job_plan import JobPlan
 from pipeline.publishing.output import Output
+from pipeline.publishing.partitioned import PartitionedOutput
 from pipeline.storage.bundle_cache import bundle_folder
 from pipeline.tracking.settings import DatasetInfo, ModelInfo, ParamValue, TrackingSettings
 from pipeline.tracking.tracker import Tracker
 
 
-def start_tracker(plan: JobPlan, output: Output, resumed_rows: int) -> Tracker:
+def start_tracker(plan: JobPlan, output: Output | PartitionedOutput, resumed_rows: int) -> Tracker:
     """Open the job's tracker and report what is known: parameters, tags, data set, model."""
     config = plan.config
     settings = TrackingSettings(

@@ -39,6 +39,7 @@ COUNTS: dict[str, Any] = {
 }
 COUNTS_NOT: dict[str, Any] = {
     "partition_base": "moved",
+    "partition_by": ["date"],  # each partition has an identity of its own
     "bundle": "moved",
     "input": ["moved"],
     "output": "moved",
