@@ -153,6 +153,11 @@ class JobConfig(BaseModel):
         description="an id outside its table makes a bad row, or is scored as the declared "
         "out-of-vocabulary row of that table",
     )
+    check_keys: Literal["off", "count", "fail"] = Field(
+        default="off",
+        description="duplicate keys among all rows are not looked for, are counted when the job "
+        "ends, or fail it then",
+    )
     on_corrupt_file: Literal["fail", "quarantine"] = Field(
         default="fail", description="a file that is not whole parquet stops the job, or is left out"
     )

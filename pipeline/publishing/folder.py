@@ -28,6 +28,7 @@ from pipeline.publishing.atomic import (
     write_atomic,
 )
 from pipeline.publishing.checks import check_owner, make_manifest, needed_units
+from pipeline.publishing.key_check import with_checked_keys
 from pipeline.publishing.lock import OutputLock
 from pipeline.publishing.output import Claim, Output
 from pipeline.publishing.publish import FolderPublisher
@@ -227,6 +228,9 @@ def finish_output(
     """
     records = finished_units(layout, needed_units(plan, quarantined))
     manifest = make_manifest(plan, records, quarantined)
+    manifest = with_checked_keys(
+        manifest, plan.config, lambda record: parts_dataset(layout, [record])
+    )
     write_json(layout.manifest, manifest, check)
     write_json(layout.success, Success(identity=plan.identity, rows=manifest.rows), check)
     return manifest
@@ -323,8 +327,13 @@ class FolderOutput(Output):
 
     def dataset(self, parts: Sequence[UnitRecord]) -> pads.Dataset:
         """The parts as files."""
-        paths = [str(self.layout.root / record.part) for record in parts]
-        return pads.dataset(paths, format="parquet")
+        return parts_dataset(self.layout, parts)
+
+
+def parts_dataset(layout: OutputLayout, parts: Sequence[UnitRecord]) -> pads.Dataset:
+    """The rows of some units, in this order."""
+    paths = [str(layout.root / record.part) for record in parts]
+    return pads.dataset(paths, format="parquet")
 
 
 def _file_sizes(folder: Path) -> Iterator[tuple[str, int]]:

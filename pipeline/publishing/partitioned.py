@@ -14,6 +14,7 @@ from pathlib import Path
 from pipeline.planning.inputs import Quarantined
 from pipeline.planning.job_plan import JobPlan
 from pipeline.planning.units import Unit
+from pipeline.publishing.key_check import keys_are_checked
 from pipeline.publishing.last_error import forget_error
 from pipeline.publishing.output import Claim, Lock, Output, open_output
 from pipeline.publishing.publish import Publisher
@@ -60,7 +61,9 @@ class _Part:
         """The manifest, if the partition is finished and whole."""
         manifest = self.output.completed(self.plan.identity)
         names = (unit.name for unit in self.plan.units)
-        return manifest if manifest and self.output.is_whole(manifest, names) else None
+        if manifest is None or not self.output.is_whole(manifest, names):
+            return None
+        return manifest if keys_are_checked(manifest, self.plan.config) else None
 
     def finish(self) -> None:
         """Publish the manifest and give the lock back."""
@@ -186,6 +189,7 @@ class PartitionedOutput:
 
     def _combined(self) -> Manifest:
         found = [part.manifest for part in self._parts if part.manifest is not None]
+        counts = [each.duplicate_keys for each in found if each.duplicate_keys is not None]
         return found[0].model_copy(
             update={
                 "identity": self._plan.identity,
@@ -195,6 +199,7 @@ class PartitionedOutput:
                 "rejected": sum(each.rejected for each in found),
                 "units": [record for each in found for record in each.units],
                 "quarantined": [entry for each in found for entry in each.quarantined],
+                "duplicate_keys": sum(counts) if len(counts) == len(found) else None,
                 "files": [file for each in found for file in each.files],
             }
         )

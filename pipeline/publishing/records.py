@@ -142,6 +142,7 @@ class Manifest(BaseModel):
     units: list[UnitRecord]
     quarantined: list[Quarantined]
     files: list[ManifestFile]
+    duplicate_keys: int | None = None  # rows beyond the first of each key; None: not counted
     attempt: str = ""  # in a store: of the job that published it
 
 

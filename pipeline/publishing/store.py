@@ -23,6 +23,7 @@ from pipeline.errors import ConfigError, DpiframeError, LockedError, ResumableEr
 from pipeline.planning.inputs import Quarantined
 from pipeline.planning.job_plan import JobPlan
 from pipeline.publishing.checks import check_owner, make_manifest, needed_units
+from pipeline.publishing.key_check import with_checked_keys
 from pipeline.publishing.output import Claim, Output, has_files
 from pipeline.publishing.records import (
     EVALUATION,
@@ -143,6 +144,7 @@ class StoreOutput(Output):
         head = self._own_head(attempt).head
         records = self._finished(head, self.sizes(), set(needed_units(plan, quarantined)))
         manifest = make_manifest(plan, records, quarantined)
+        manifest = with_checked_keys(manifest, plan.config, lambda record: self.dataset([record]))
         manifest = manifest.model_copy(update={"attempt": attempt})
         key = manifest_key(attempt)
         self.store.put(key, as_json(manifest))

@@ -24,6 +24,7 @@ from pipeline.planning.job_plan import JobPlan
 from pipeline.planning.plan import make_plan
 from pipeline.planning.units import Unit
 from pipeline.publishing.checks import check_rejected
+from pipeline.publishing.key_check import keys_are_checked
 from pipeline.publishing.last_error import forget_error, note_error
 from pipeline.publishing.output import Lock, Output, open_output
 from pipeline.publishing.partitioned import PartitionedOutput, Publishers
@@ -71,6 +72,7 @@ class JobResult(BaseModel):
     rejected: int
     quarantined: int  # files and units
     units: int
+    duplicate_keys: int | None = None  # rows beyond the first of each key, where counted
     resumed_units: int
     read_by: dict[str, int] = {}  # who decoded the units -> how many
     seconds: float
@@ -155,6 +157,7 @@ class Job:
         self.fresh: dict[str, float] = {}  # units of this start -> seconds to their outcome
         self.quarantined: list[Quarantined] = []
         self.evaluation: dict[str, float] = {}
+        self.duplicate_keys: int | None = None
         self.resumed_rows = self.rejected = self.num_gpus = 0
         self.short_of_memory: set[tuple[str, int]] = set()
         self.not_unpacking: set[str] = set()  # scorers
@@ -168,7 +171,8 @@ class Job:
         with self.output.errors():
             names = (unit.name for unit in plan.units)
             manifest = self.output.completed(self.plan.identity)
-            if manifest is not None and self.output.is_whole(manifest, names):
+            whole = manifest is not None and self.output.is_whole(manifest, names)
+            if manifest is not None and whole and keys_are_checked(manifest, self.config):
                 self.output.settle()
                 forget_error(self.output)
                 self.output.tidy_finished(wait=True)
@@ -201,6 +205,7 @@ class Job:
                     raise
                 for output in self._claimed():
                     forget_error(output)
+                self.duplicate_keys = manifest.duplicate_keys
                 self._end_tracking(tracker, None)
         result = self._result(manifest, "scored", resumed)
         return result.model_copy(update={"run_id": tracker.run_id, "run_url": tracker.run_url})
@@ -383,6 +388,11 @@ class Job:
     def _units(self) -> dict[str, Unit]:
         return {unit.name: unit for unit in self.plan.units}
 
+    def _other_metrics(self) -> dict[str, float]:
+        """What does not follow from the records of units."""
+        counted = {} if self.duplicate_keys is None else {"duplicate_keys": self.duplicate_keys}
+        return self.evaluation | counted
+
     def _end_tracking(self, tracker: Tracker, error: BaseException | None) -> None:
         stopped = isinstance(error, (StopRequestedError, KeyboardInterrupt))
         status: Literal["FINISHED", "FAILED", "KILLED"] = "FAILED"
@@ -394,7 +404,7 @@ class Job:
             time.monotonic() - self.began,
             self.num_gpus,
             None if error is None else f"{type(error).__name__}: {error}",
-            self.evaluation,
+            self._other_metrics(),
         )
         wait = self.config.tracking_wait
         seconds = TRACKING_SECONDS[self.config.runner] if wait == "auto" else float(wait)
@@ -420,6 +430,7 @@ class Job:
             rejected=manifest.rejected,
             quarantined=len(manifest.quarantined),
             units=len(manifest.units),
+            duplicate_keys=manifest.duplicate_keys,
             resumed_units=resumed,
             evaluation=self.evaluation,
             read_by=Counter(unit.read_by for unit in manifest.units if unit.read_by),

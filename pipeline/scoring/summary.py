@@ -14,6 +14,7 @@ def summary(result: JobResult) -> str:
         "rejected": f"{result.rejected:,}",
         "quarantined": f"{result.quarantined:,}" if result.quarantined else "",
         "units": f"{result.units:,}" + resumed(result),
+        "duplicate keys": "" if result.duplicate_keys is None else f"{result.duplicate_keys:,}",
         "decoded by": decoders(result),
         "seconds": f"{result.seconds:.1f}",
         "rows/s": f"{result.rows_per_s:,.0f}" if result.rows_per_s else "",

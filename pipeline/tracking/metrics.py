@@ -20,6 +20,7 @@ METRICS = {
     "rows": "input rows with an outcome: scored + rejected",
     "rows_scored": "rows with a score",
     "rows_rejected": "rows rejected",
+    "duplicate_keys": "rows beyond the first of each key, where check_keys asks for it",
     "rows_attempt": "rows with an outcome that this attempt reached",
     "bad_ids": "ids outside their table",
     "units": "units done",

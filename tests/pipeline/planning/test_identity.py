@@ -48,6 +48,7 @@ COUNTS_NOT: dict[str, Any] = {
     "wait_for": "success",
     "deadline": "5m",
     "min_rows": 19,
+    "check_keys": "count",
     "max_rejected_fraction": 0.5,
     "overwrite": True,
     "device": "cpu",
