@@ -10,6 +10,7 @@ from pipeline.cluster.signals import StopRequestedError, StopSignals
 from pipeline.deploy.scripts import entrypoint
 from pipeline.deploy.settings import Deployment
 from pipeline.errors import ConfigError, LockedError, ResumableError
+from pipeline.redaction import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +42,7 @@ def submit(
             if new:
                 if known is not None:
                     client.delete_job(name)
-                client.submit_job(entrypoint=entrypoint(job), submission_id=name)
+                _submit(client, job, signals)
             return _follow(client, name, signals, show)
         except StopRequestedError as stop:
             _stop(client, name)
@@ -62,6 +63,24 @@ def _client(address: str | None) -> Any:
         raise ResumableError(
             f"no Ray answers at {address or 'the usual address'}: {reason}"
         ) from None
+
+
+def _submit(client: Any, job: Deployment, signals: StopSignals) -> None:
+    """Hand the job over; a cluster that is just starting refuses for a while."""
+    until = time.monotonic() + LOST_SECONDS
+    while True:
+        try:
+            client.submit_job(entrypoint=entrypoint(job), submission_id=job.submission_id)
+            return
+        except (OSError, RuntimeError) as error:
+            if "already exists" in str(error):  # what a request did whose answer was lost
+                return
+            if time.monotonic() > until:
+                raise ResumableError(
+                    f"the cluster takes no job: {redacted(str(error))}; submit it again"
+                ) from None
+        with signals.waiting():
+            time.sleep(LOOK_SECONDS)
 
 
 def _follow(client: Any, name: str, signals: StopSignals, show: Callable[[str], None]) -> int:

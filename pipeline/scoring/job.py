@@ -37,6 +37,7 @@ from pipeline.scoring.committed import commit_job
 from pipeline.scoring.empty_unit import publish_empty
 from pipeline.scoring.evaluated import evaluate_job
 from pipeline.scoring.progress import Progress
+from pipeline.scoring.ray_metrics import pending_metric
 from pipeline.scoring.tracked import start_tracker
 from pipeline.sizing.job_sizes import choose_sizes
 from pipeline.sizing.machine import local_machine
@@ -292,6 +293,8 @@ class Job:
         flow = "local_flow" if self.config.runner == "local" else "flow"
         stream_outcomes = import_module(f"pipeline.scoring.{flow}").stream_outcomes
         again = []
+        tell_pending = pending_metric(self.config)
+        tell_pending(len(self.plan.units) - len(self.records))
         stream = stream_outcomes(self.plan, pending, sizes, self.attempt)
         with contextlib.closing(stream) as outcomes:
             while (outcome := self._next(outcomes)) is not None:
@@ -308,6 +311,7 @@ class Job:
                 self._warn_of_memory(outcome)
                 self._warn_of_unpacking(outcome)
                 progress.unit_done(outcome.rows)
+                tell_pending(len(self.plan.units) - len(self.records))
                 tracker.unit_done(outcome)
                 check_rejected(self.plan, self.rejected)
                 self._unit_done(outcome.unit)

@@ -31,6 +31,7 @@ from pipeline.reading.reader import read_unit
 from pipeline.reading.unit_buffers import UnitBufferPool
 from pipeline.reading.unit_data import UnitColumns, UnitPages
 from pipeline.scoring.engine_thread import EngineThread, PagesRefusedError
+from pipeline.scoring.ray_metrics import scorer_metrics
 from pipeline.scoring.rejected_rows import first_bad_row, rejected_table
 from pipeline.scoring.score_stats import score_stats
 from pipeline.scoring.transport import (
@@ -61,6 +62,7 @@ class ScorerActor:
         self.engine = EngineThread(plan, sizes)
         self.buffers = UnitBufferPool(lambda: self.engine.on_gpu)
         self.gpu_lost = False
+        self.count = scorer_metrics(self.config)
         self._in_hand = 0  # calls
         self._returned = threading.Condition()
 
@@ -173,7 +175,9 @@ class ScorerActor:
             scorer=self.name,
             unpack_error=unpack_error,
         )
-        return publisher.write_record(record)
+        published = publisher.write_record(record)
+        self.count(published)
+        return published
 
 
 def with_scores(published: pa.Table, scores: np.ndarray, bad_rows: np.ndarray) -> pa.Table:

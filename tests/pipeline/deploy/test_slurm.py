@@ -106,7 +106,7 @@ def test_the_script_scores_under_slurm(tmp_path: Path, slurm: dict[str, str]) ->
     )
     assert done.returncode == 0, done.stderr
     job = done.stdout.strip()
-    until = time.monotonic() + 200
+    until = time.monotonic() + 280
     while (found := state(slurm, job))["JobState"] in ("PENDING", "CONFIGURING", "RUNNING"):
         assert time.monotonic() < until, found
         time.sleep(0.5)
