@@ -24,7 +24,11 @@ check-airflow: $(SETUP)
 	AIRFLOW_HOME=$(abspath build/airflow/home) AIRFLOW__CORE__LOAD_EXAMPLES=False \
 	  build/airflow/bin/python tests/helpers/import_dag.py build/airflow/dags
 
-.PHONY: check-airflow setup demo test lint format hooks bench faults soak-stores fuzz fuzz-guided fuzzers gpu-check gpu-sanitize sanitize clean FORCE
+# Real clusters on this machine, for minutes: the Jobs API under kills, and Slurm where it is there.
+check-clusters: $(SETUP)
+	CLUSTERS=1 $(BIN)/python -m pytest tests/pipeline/deploy/test_ray_jobs.py tests/pipeline/deploy/test_slurm.py
+
+.PHONY: check-airflow check-clusters setup demo test lint format hooks bench faults soak-stores fuzz fuzz-guided fuzzers gpu-check gpu-sanitize sanitize clean FORCE
 
 setup: $(SETUP)
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 1.0
 LOST_SECONDS = 60.0  # without an answer of the cluster
+START_SECONDS = 180.0  # of a cluster, from its Jobs API to its first node's agent
 STOP_SECONDS = 8.0
 OVER = ("SUCCEEDED", "FAILED", "STOPPED")
 
@@ -67,7 +68,7 @@ def _client(address: str | None) -> Any:
 
 def _submit(client: Any, job: Deployment, signals: StopSignals) -> None:
     """Hand the job over; a cluster that is just starting refuses for a while."""
-    until = time.monotonic() + LOST_SECONDS
+    until = time.monotonic() + START_SECONDS
     while True:
         try:
             client.submit_job(entrypoint=entrypoint(job), submission_id=job.submission_id)

@@ -4,6 +4,7 @@ and what is left when drivers, nodes and the head are killed.
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -21,7 +22,10 @@ from ray_heads import RayHeads, drivers
 from pipeline.publishing.verify import verify_output
 
 pytest.importorskip("aiohttp_cors", reason="needs ray[default]")
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif("CLUSTERS" not in os.environ, reason="make check-clusters runs it"),
+]
 
 ROOT = Path(__file__).resolve().parents[3]
 SECONDS = 200

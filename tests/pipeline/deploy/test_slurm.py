@@ -90,6 +90,7 @@ def state(environment: dict[str, str], job: str) -> dict[str, str]:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif("CLUSTERS" not in os.environ, reason="make check-clusters runs it")
 def test_the_script_scores_under_slurm(tmp_path: Path, slurm: dict[str, str]) -> None:
     tiny_bundle(tmp_path / "bundle")
     write_shards(tmp_path / "input", 2, 111, 19)
