@@ -17,13 +17,24 @@ import click
     "--row-group-rows", type=click.IntRange(1), default=100_000, help="Rows a parquet row group."
 )
 @click.option("--compression", type=click.Choice(["none", "snappy", "lz4", "zstd"]), default="zstd")
+@click.option(
+    "--row-ids-from", type=click.IntRange(0), default=0, help="Criteo: row_id of the first row."
+)
+@click.option(
+    "--row-ids-after",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Criteo: begin behind the highest row_id of the shards below this folder; repeatable.",
+)
 @click.option("--overwrite", is_flag=True, help="Replace the shards that are there.")
 def command(**options: object) -> None:
     """Turn downloaded Criteo TSV or Avazu CSV files (plain or .gz) into parquet shards.
 
     Criteo: train.txt, test.txt, day_0...; Avazu: train.csv, test.csv. Rows keep their order.
     A string field must be empty or 8 hex digits, an integer decimal, a label 0 or 1; the first
-    line that breaks this stops the conversion, and nothing is left behind.
+    line that breaks this stops the conversion, and nothing is left behind. Criteo rows get a key,
+    row_id, which runs over all INPUTS; files converted by several commands share none with
+    --row-ids-after, or with --row-ids-from and the number that the command before printed.
     """
     from pipeline.data.convert import ConvertOptions, convert
 
@@ -42,3 +53,5 @@ def command(**options: object) -> None:
         f"{result.rows:,} rows in {result.shards} shards, {result.seconds:.1f} s, "
         f"{result.rows / result.seconds:,.0f} rows/s: {options['output']}"
     )
+    if result.next_row_id is not None:
+        click.echo(f"next row_id: {result.next_row_id}")

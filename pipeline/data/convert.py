@@ -1,7 +1,8 @@
 """Converting the published text files to parquet shards: streaming, in bounded memory.
 
 Rows keep their order. Criteo rows, which have no key, get `row_id`: the running line index over
-all input files, from 0.
+all input files, from 0, or from behind the highest one of shards that other commands wrote, so that
+no two files share a key.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field
 
 from dpiframe_core.features.columns import string_bytes
@@ -56,14 +58,17 @@ class ConvertOptions(BaseModel):
     compression: Compression = "zstd"
     block_bytes: int = Field(default=8 << 20, ge=1 << 10, le=1 << 30)
     overwrite: bool = False
+    row_ids_from: int = Field(default=0, ge=0, le=2**62)
+    row_ids_after: tuple[Path, ...] = ()
 
 
 class ConvertResult(NamedTuple):
-    """What was written."""
+    """What was written; `next_row_id`: where the keys of the next command may begin."""
 
     rows: int
     shards: int
     seconds: float
+    next_row_id: int | None = None
 
 
 def convert(options: ConvertOptions, on_rows: Callable[[int], None] | None = None) -> ConvertResult:
@@ -89,16 +94,52 @@ def convert(options: ConvertOptions, on_rows: Callable[[int], None] | None = Non
         key=KEY_COLUMNS[options.dataset].name,
         label=LABEL_COLUMNS[options.dataset].name if files[0].has_label else None,
     )
+    first_row_id = find_first_row_id(options)
     with ShardFolder(options.output, options.overwrite) as folder:
         writer = ShardWriter(
             folder, schema, options.rows_per_shard, options.row_group_rows, options.compression
         )
         try:
-            _write_files(files, schema, writer, options.block_bytes, on_rows)
+            _write_files(files, schema, writer, options.block_bytes, first_row_id, on_rows)
             writer.close()
         finally:
             writer.abandon()
-    return ConvertResult(writer.num_rows, writer.num_shards, time.perf_counter() - started)
+    seconds = time.perf_counter() - started
+    next_row_id = first_row_id + writer.num_rows if options.dataset == "criteo" else None
+    return ConvertResult(writer.num_rows, writer.num_shards, seconds, next_row_id)
+
+
+def find_first_row_id(options: ConvertOptions) -> int:
+    """The first `row_id`: `row_ids_from`, or more, if shards below `row_ids_after` reach further.
+
+    ConfigError: such a folder has no shards, or shards whose footers do not tell; or the rows have
+    a key of their own.
+    """
+    if options.dataset != "criteo" and (options.row_ids_from or options.row_ids_after):
+        raise ConfigError(
+            f"{options.dataset} rows have a key of their own, which no option changes"
+        )
+    first = options.row_ids_from
+    for folder in options.row_ids_after:
+        shards = sorted(folder.rglob("*.parquet"))
+        if not shards:
+            raise ConfigError(f"{folder} (row_ids_after) holds no *.parquet file, at any depth")
+        for shard in shards:
+            first = max(first, _last_row_id(shard) + 1)
+    return first
+
+
+def _last_row_id(shard: Path) -> int:
+    """The highest `row_id` of a shard, by the statistics of its footer; -1 without rows."""
+    name = KEY_COLUMNS["criteo"].name
+    try:
+        footer = pq.read_metadata(shard)
+        column = footer.schema.to_arrow_schema().get_field_index(name)
+        groups = [footer.row_group(i).column(column) for i in range(footer.num_row_groups)]
+        found = [group.statistics.max for group in groups if group.num_values]
+        return max(map(int, found), default=-1)
+    except (OSError, pa.ArrowException, AttributeError, IndexError, TypeError) as error:
+        raise ConfigError(f"{shard} does not tell its highest {name}: {error}") from None
 
 
 def _write_files(
@@ -106,6 +147,7 @@ def _write_files(
     schema: pa.Schema,
     writer: ShardWriter,
     block_bytes: int,
+    first_row_id: int,
     on_rows: Callable[[int], None] | None,
 ) -> None:
     """Write each block while the next one is read; at most one waits."""
@@ -115,7 +157,8 @@ def _write_files(
         for file in files:
             for block in read_blocks(file, block_bytes):
                 if file.dataset == "criteo":
-                    row_ids = pa.array(np.arange(num_rows, num_rows + len(block)))
+                    first = first_row_id + num_rows
+                    row_ids = pa.array(np.arange(first, first + len(block)))
                     block = block.append_column(KEY_COLUMNS["criteo"], row_ids)
                 if written is not None:
                     written.result()

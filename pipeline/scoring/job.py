@@ -175,7 +175,6 @@ class Job:
             whole = manifest is not None and self.output.is_whole(manifest, names)
             if manifest is not None and whole and keys_are_checked(manifest, self.config):
                 self.output.settle()
-                forget_error(self.output)
                 self.output.tidy_finished(wait=True)
                 self.evaluation = evaluate_job(self.output, self.config)
                 self._commit(manifest)

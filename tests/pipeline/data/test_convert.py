@@ -308,3 +308,26 @@ def test_command_line(tmp_path):
     result = CliRunner().invoke(command, [*arguments, "--rows-per-shard", "10"])
     assert result.exit_code == 0 and result.output.startswith("19 rows in 2 shards")
     assert isinstance(CliRunner().invoke(command, arguments).exception, ConfigError)
+
+
+def test_keys_go_on_behind_those_of_another_command(tmp_path):
+    text = f"{CRITEO_LINE}\n" * 19
+    for name in ("day_0", "day_1"):
+        (tmp_path / name).write_text(text)
+    _convert("criteo", [tmp_path / "day_0"], tmp_path / "rows/a", rows_per_shard=7)
+    after = {"row_ids_after": [tmp_path / "rows"]}
+    table = _convert("criteo", [tmp_path / "day_1"], tmp_path / "rows/b", **after)
+    assert table["row_id"].to_pylist() == list(range(19, 38))
+    table = _convert("criteo", [tmp_path / "day_1"], tmp_path / "c", row_ids_from=1000, **after)
+    assert table["row_id"].to_pylist() == list(range(1000, 1019))
+
+
+def test_keys_that_cannot_be_told_are_refused(tmp_path):
+    (tmp_path / "none").mkdir()
+    with pytest.raises(ConfigError, match="holds no \\*.parquet file"):
+        _criteo(tmp_path, CRITEO_LINE, row_ids_after=[tmp_path / "none"])
+    pq.write_table(pa.table({"x": [1]}), tmp_path / "none/x.parquet")
+    with pytest.raises(ConfigError, match="does not tell its highest row_id"):
+        _criteo(tmp_path, CRITEO_LINE, row_ids_after=[tmp_path / "none"])
+    with pytest.raises(ConfigError, match="have a key of their own"):
+        _avazu(tmp_path, f"{AVAZU_HEADER}\n{AVAZU_LINE}\n", row_ids_from=3)
