@@ -86,7 +86,8 @@ extern const HostLoops kAvx512Loops;
 // Those that this processor runs, the best last.
 std::vector<const HostLoops*> usable_host_loops();
 
-// The best, or those of the name: "baseline", "avx2", "avx512". ValueError: none of the name here.
+// The best but for AVX-512, or those of the name: "baseline", "avx2", "avx512". ValueError: none
+// of the name here.
 const HostLoops& host_loops(const std::string& name = "");
 
 }  // namespace dpiframe
