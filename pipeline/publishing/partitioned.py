@@ -88,9 +88,10 @@ class PartitionedOutput:
         self._part_of = {unit.name: part for part in self._parts for unit in part.plan.units}
 
     @property
-    def open_outputs(self) -> list[Output]:
-        """Those that are claimed and not finished."""
-        return [part.output for part in self._parts if part.attempt and part.manifest is None]
+    def open_outputs(self) -> list[tuple[Output, str]]:
+        """Those that are claimed and not finished, and the attempt of each."""
+        claimed = [part for part in self._parts if part.attempt and part.manifest is None]
+        return [(part.output, part.attempt) for part in claimed]
 
     def errors(self) -> contextlib.AbstractContextManager[None]:
         """As `Output.errors`."""

@@ -178,7 +178,7 @@ class Job:
                 self.output.tidy_finished(wait=True)
                 self.evaluation = evaluate_job(self.output, self.config)
                 self._commit(manifest)
-                for output in self._claimed():
+                for output, _ in self._claimed():
                     forget_error(output)
                 return self._result(manifest, "complete before", len(manifest.units))
             tracker = None
@@ -198,12 +198,12 @@ class Job:
                     self._commit(manifest)
                 except BaseException as error:
                     if self.attempt and not isinstance(error, LockedError):
-                        for output in self._claimed():
-                            note_error(output, self.attempt, _told(error))
+                        for output, attempt in self._claimed():
+                            note_error(output, attempt, _told(error))
                     if tracker is not None:
                         self._end_tracking(tracker, error)
                     raise
-                for output in self._claimed():
+                for output, _ in self._claimed():
                     forget_error(output)
                 self.duplicate_keys = manifest.duplicate_keys
                 self._end_tracking(tracker, None)
@@ -215,11 +215,13 @@ class Job:
         if not isinstance(self.output, PartitionedOutput):
             commit_job(self.output, manifest, self.config)
 
-    def _claimed(self) -> list[Output]:
-        """The outputs that this start has claimed and that are not finished partitions."""
+    def _claimed(self) -> list[tuple[Output, str]]:
+        """The outputs that this start has claimed, without finished partitions, and the attempt of
+        each.
+        """
         if isinstance(self.output, PartitionedOutput):
             return self.output.open_outputs
-        return [self.output]
+        return [(self.output, self.attempt)]
 
     def _unpublished(self) -> list[Unit]:
         """Units to score, as far as can be told while the output is not claimed."""

@@ -324,7 +324,7 @@ def test_keys_go_on_behind_those_of_another_command(tmp_path):
 
 def test_keys_that_cannot_be_told_are_refused(tmp_path):
     (tmp_path / "none").mkdir()
-    with pytest.raises(ConfigError, match="holds no \\*.parquet file"):
+    with pytest.raises(ConfigError, match=r"holds no \*.parquet file"):
         _criteo(tmp_path, CRITEO_LINE, row_ids_after=[tmp_path / "none"])
     pq.write_table(pa.table({"x": [1]}), tmp_path / "none/x.parquet")
     with pytest.raises(ConfigError, match="does not tell its highest row_id"):
