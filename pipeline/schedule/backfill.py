@@ -24,6 +24,7 @@ from pipeline.config.job import JobConfig, load_config
 from pipeline.errors import ConfigError, DpiframeError
 from pipeline.planning.plan import make_plan
 from pipeline.publishing.output import open_output
+from pipeline.publishing.partitioned import PartitionedOutput
 
 LOOK_SECONDS = 0.2
 MOST_DATES = 100_000
@@ -138,10 +139,10 @@ def finished_before(work: Backfill, date: str) -> DateResult | None:
     began = time.monotonic()
     try:
         config = load_config(work.config, work.overrides, date)
-        output = open_output(config.output)
-        if output.success() is None:
+        if not config.partition_by and open_output(config.output).success() is None:
             return None
         plan = make_plan(config)
+        output = PartitionedOutput(plan) if plan.parts else open_output(plan.config.output)
         manifest = output.completed(plan.identity)
         if manifest is None or not output.is_whole(manifest, (unit.name for unit in plan.units)):
             return None
@@ -231,7 +232,7 @@ class _Run:
             date=self.date,
             status="killed" if killed else STATUS.get(code, "failed"),
             exit_code=STOPPED if killed else code,
-            rows=None if code or config is None else _rows(config),
+            rows=None if code else _rows(self.work, self.date),
             seconds=time.monotonic() - self._began,
             output="" if config is None else config.output,
             error=self._error if code else "",
@@ -252,13 +253,10 @@ def _config_of(work: Backfill, date: str) -> JobConfig | None:
         return None
 
 
-def _rows(config: JobConfig) -> int | None:
-    """The rows of an output that has just been finished."""
-    try:
-        success = open_output(config.output).success()
-    except (DpiframeError, OSError):
-        return None
-    return success.rows if success is not None else None
+def _rows(work: Backfill, date: str) -> int | None:
+    """The rows of a date that has just been finished."""
+    found = finished_before(work, date)
+    return None if found is None else found.rows
 
 
 @contextmanager
