@@ -24,6 +24,7 @@ from pipeline.config.types import (
     AutoScorers,
     AutoSeconds,
     Between,
+    BundleLocation,
     Column,
     Duration,
     Flag,
@@ -39,7 +40,7 @@ from pipeline.config.types import (
 from pipeline.errors import ConfigError
 from pipeline.lakehouse.iceberg import is_table
 from pipeline.redaction import HIDDEN, redacted, redacted_data
-from pipeline.storage.address import check_address, is_remote
+from pipeline.storage.address import check_address, is_registered, is_remote
 
 SCORE_COLUMN = "score"
 # Keys whose override is taken as it stands, unless it begins as a YAML list or a quoted text does.
@@ -54,8 +55,9 @@ class JobConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", coerce_numbers_to_str=True)
 
-    bundle: Location = Field(
-        description="folder of the model bundle, or its address in an object store"
+    bundle: BundleLocation = Field(
+        description="folder of the model bundle, its address in an object store, or its name in "
+        "MLflow's registry: models:/NAME@alias, models:/NAME/version"
     )
     input: Paths = Field(
         description="parquet file, folder (searched in depth) or glob, or a list of these; paths, "
@@ -222,7 +224,7 @@ class JobConfig(BaseModel):
     )
     experiment: str = Field(default="dpiframe", min_length=1, description="MLflow experiment")
     run_name: str | None = Field(
-        default=None, description="name of the MLflow run; default: made up"
+        default=None, description="name of the MLflow run; default: bundle, date and rows"
     )
     baseline_run: str | None = Field(
         default=None, description="id of the MLflow run whose scores the drift is measured against"
@@ -384,6 +386,8 @@ def _absolute(path: str) -> str:
         return path
     if is_remote(path):
         return check_address(path)
+    if is_registered(path):
+        return path
     return str(Path(path).expanduser().absolute())
 
 

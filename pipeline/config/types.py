@@ -13,7 +13,7 @@ from pipeline.config.dates import time_zone
 from pipeline.config.where import parse_where
 from pipeline.lakehouse.iceberg import is_table, parse_table
 from pipeline.redaction import hide
-from pipeline.storage.address import check_address, is_remote
+from pipeline.storage.address import check_address, is_registered, is_remote
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,12 @@ def _local_path(value: str) -> str:
     except RuntimeError:
         raise ValueError(f"names a home folder that nobody has, got {value!r}") from None
     return value
+
+
+def _bundle(value: str) -> str:
+    if is_registered(value) and not re.fullmatch(r"models:/[^/@]+(/[1-9]\d*|@[^/@]+)", value):
+        raise ValueError(f"must be models:/NAME@alias or models:/NAME/version, got {value!r}")
+    return value if is_registered(value) else _location(value)
 
 
 def _location(value: str) -> str:
@@ -158,6 +164,8 @@ def _zone_name(value: str) -> str:
 
 # A path, or an address of an object store.
 Location = Annotated[str, AfterValidator(_location)]
+# The same, or a model of a registry.
+BundleLocation = Annotated[str, AfterValidator(_bundle)]
 LocalPath = Annotated[str, AfterValidator(_local_path)]
 Table = Annotated[str, AfterValidator(_table)]
 Duration = Annotated[str, AfterValidator(_duration)]

@@ -9,6 +9,7 @@ from pipeline.planning.columns import Columns
 from pipeline.planning.inputs import InputFile, Quarantined
 from pipeline.planning.row_cost import ModelCost
 from pipeline.planning.units import Unit
+from pipeline.storage.registered import Registered
 
 
 class WorkerPlan(BaseModel):
@@ -22,6 +23,12 @@ class WorkerPlan(BaseModel):
     config: JobConfig
     columns: Columns
     bundle_digest: str
+    registered: Registered | None = None
+
+    @property
+    def bundle(self) -> str:
+        """Where the bundle lies: its path or address."""
+        return self.registered.location if self.registered else self.config.bundle
 
 
 class JobPlan(WorkerPlan):
@@ -49,4 +56,5 @@ class JobPlan(WorkerPlan):
             config=self.config.model_copy(update={"mlflow_uri": None, "notify_webhook": None}),
             columns=self.columns,
             bundle_digest=self.bundle_digest,
+            registered=self.registered,
         )

@@ -18,8 +18,9 @@ from pipeline.planning.job_plan import JobPlan
 from pipeline.planning.partition_plans import cut_plan, partitioned_plan
 from pipeline.planning.row_cost import model_cost, row_bytes
 from pipeline.planning.units import MAX_UNITS
-from pipeline.storage.address import is_remote, join
+from pipeline.storage.address import is_registered, is_remote, join
 from pipeline.storage.bundle_cache import open_bundle_at
+from pipeline.storage.registered import resolve_registered
 
 
 def make_plan(config: JobConfig) -> JobPlan:
@@ -28,7 +29,13 @@ def make_plan(config: JobConfig) -> JobPlan:
     Raises ConfigError (bundle, paths, keys) and ContractError (input).
     """
     config = with_pinned_tables(config.with_absolute_paths())
-    bundle = _open(config.bundle)
+    registered = None
+    if is_registered(config.bundle):
+        registered = resolve_registered(config.bundle, config.mlflow_uri)
+        config = config.model_copy(update={"bundle": registered.pinned})
+    bundle = _open(registered.location if registered else config.bundle)
+    if registered is not None:
+        registered.check(bundle.digest)
     with suppress(PermissionError):  # of an input folder: the scan names it
         _refuse_output_in_input(config)
     scan = scan_inputs(config, column_limits(bundle.spec, bundle.schema, config))
@@ -43,6 +50,7 @@ def make_plan(config: JobConfig) -> JobPlan:
         identity="",
         config=config,
         bundle_digest=bundle.digest,
+        registered=registered,
         columns=columns,
         files=scan.files,
         units=[],

@@ -69,11 +69,11 @@ def raw_dense_names(schema: FeatureSchema) -> list[str]:
 def open_encoder(plan: WorkerPlan) -> Encoder:
     """The encoder of the job's bundle; UnitFailedError."""
     try:
-        folder = bundle_folder(plan.config.bundle, plan.bundle_digest)
+        folder = bundle_folder(plan.bundle, plan.bundle_digest)
         return bundled_encoder(str(folder), plan.bundle_digest)
     except (BundleError, OSError) as error:
         raise UnitFailedError(
-            bundle_fault(plan.config.bundle, error),
+            bundle_fault(plan.bundle, error),
             f"{error}, on host {socket.gethostname()}: it must not change while a job runs",
         ) from error
 

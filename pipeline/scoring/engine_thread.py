@@ -161,15 +161,15 @@ class EngineThread:
         with ThreadPoolExecutor(1, "import-engine") as importing:
             imported = importing.submit(_import_load_engine, sizes)
             try:
-                bundle = open_bundle_at(config.bundle, digest)
+                bundle = open_bundle_at(self._plan.bundle, digest)
             except (BundleError, OSError) as error:
-                kind = bundle_fault(config.bundle, error)
+                kind = bundle_fault(self._plan.bundle, error)
                 raise UnitFailedError(kind, str(error)) from error
             load_engine = imported.result()
         if bundle.digest != digest:
             raise UnitFailedError(
                 "bundle",
-                f"bundle {config.bundle} has digest {bundle.digest} on {socket.gethostname()}, "
+                f"bundle {self._plan.bundle} has digest {bundle.digest} on {socket.gethostname()}, "
                 f"{digest} was planned: it must not change while a job runs",
             )
         self._fields = [field.name for field in bundle.spec.fields]

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 from pipeline.config.job import JobConfig
 from pipeline.errors import DpiframeError
 from pipeline.publishing.output import Output
 from pipeline.publishing.partitioned import PartitionedOutput
 
+if TYPE_CHECKING:
+    from pipeline.evaluation.evaluate import Evaluation
+
 log = logging.getLogger("dpiframe.job")
 
 
-def evaluate_job(output: Output | PartitionedOutput, config: JobConfig) -> dict[str, float]:
-    """Evaluate the finished scores against `label_column`: the metrics, none without a label.
+def evaluate_job(output: Output | PartitionedOutput, config: JobConfig) -> Evaluation | None:
+    """Evaluate the finished scores against `label_column`; None without a label.
 
     An evaluation of the same scores that lies there already is taken as it is.
     Never raises what a job may fail by: the scores are published, and `dpiframe evaluate` tries
     again.
     """
     if config.label_column is None:
-        return {}
+        return None
     from pipeline.evaluation.evaluate import Question, evaluate_output
     from pipeline.evaluation.report import read_evaluation, write_evaluation
 
@@ -37,5 +41,5 @@ def evaluate_job(output: Output | PartitionedOutput, config: JobConfig) -> dict[
             write_evaluation(output.address, found)
     except (DpiframeError, OSError, ValueError) as error:
         log.warning("the scores are not evaluated: %s", error)
-        return {}
-    return found.metrics
+        return None
+    return found

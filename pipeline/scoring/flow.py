@@ -30,6 +30,7 @@ from pipeline.planning.units import Unit
 from pipeline.publishing.records import Outcome
 from pipeline.reading.reader import read_unit
 from pipeline.reading.unit_buffers import UnitBuffer
+from pipeline.scoring.machine_watch import MachineSample
 from pipeline.scoring.scorer_actor import ScorerActor
 from pipeline.scoring.transport import (
     columns_to_table,
@@ -90,8 +91,9 @@ def read_task(unit: Unit, plan: WorkerPlan) -> list[pa.Table]:
 
 def stream_outcomes(
     plan: JobPlan, units: Sequence[Unit], sizes: Sizes, attempt: str
-) -> Generator[Outcome, None, None]:
-    """Score and publish units on the connected Ray; yields one outcome a unit, as they finish.
+) -> Generator[Outcome | MachineSample, None, None]:
+    """Score and publish units on the connected Ray; yields one outcome a unit, as they finish, and
+    samples of the scorers' machines.
 
     Closing the iterator stops the work. Raises ResumableError when Ray itself is lost; faults of
     the input or the output are outcomes.

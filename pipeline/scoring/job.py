@@ -36,6 +36,7 @@ from pipeline.schedule.waiting import wait_for_input
 from pipeline.scoring.committed import commit_job
 from pipeline.scoring.empty_unit import publish_empty
 from pipeline.scoring.evaluated import evaluate_job
+from pipeline.scoring.machine_watch import MachineSample
 from pipeline.scoring.progress import Progress
 from pipeline.scoring.ray_metrics import pending_metric
 from pipeline.scoring.tracked import start_tracker
@@ -45,6 +46,7 @@ from pipeline.sizing.sizes import Sizes, work_of
 from pipeline.tracking.metrics import Attempt, rate_metrics
 
 if TYPE_CHECKING:
+    from pipeline.evaluation.evaluate import Evaluation
     from pipeline.tracking.tracker import Tracker
 
 # How long the end waits for MLflow; one in the job's own process is of seconds itself.
@@ -61,7 +63,11 @@ log = logging.getLogger("dpiframe.job")
 
 
 class JobResult(BaseModel):
-    """What a finished job tells its caller. Rates count this start's rows and seconds only."""
+    """What a finished job tells its caller. Rates count this start's rows and seconds only.
+
+    `seconds`: from the begin of planning until the output was finished, as `wall_seconds` in
+    MLflow; what Ray and the tracking take to end comes after.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -123,9 +129,10 @@ def _run(config: JobConfig, signals: StopSignals, verbose: bool, wait: bool) -> 
         with signals.waiting():
             wait_for_input(config)
         while True:
+            began = time.monotonic()
             with signals.waiting():
                 plan = make_plan(config)
-            job = Job(plan, signals, verbose)
+            job = Job(plan, signals, verbose, began)
             try:
                 return job.run()
             except LockedError as error:
@@ -148,16 +155,21 @@ def _notify(config: JobConfig, summary: dict[str, Any], seconds: float) -> None:
 class Job:
     """One start of a job whose plan is made."""
 
-    def __init__(self, plan: JobPlan, signals: StopSignals, verbose: bool) -> None:
+    def __init__(
+        self, plan: JobPlan, signals: StopSignals, verbose: bool, began: float | None = None
+    ) -> None:
+        """`began`: when planning began, by the monotonic clock; default: now."""
         self.plan, self.config = plan, plan.config
         self.output = PartitionedOutput(plan) if plan.parts else open_output(self.config.output)
         self.signals, self.verbose = signals, verbose
-        self.began, self.began_epoch = time.monotonic(), time.time()
+        self.began = time.monotonic() if began is None else began
+        self.began_epoch = time.time() - (time.monotonic() - self.began)
+        self.seconds = 0.0  # until the output was finished, or the job failed
         self.attempt = ""
         self.records: dict[str, UnitRecord] = {}
         self.fresh: dict[str, float] = {}  # units of this start -> seconds to their outcome
         self.quarantined: list[Quarantined] = []
-        self.evaluation: dict[str, float] = {}
+        self.evaluation: Evaluation | None = None
         self.duplicate_keys: int | None = None
         self.resumed_rows = self.rejected = self.num_gpus = 0
         self.short_of_memory: set[tuple[str, int]] = set()
@@ -191,9 +203,10 @@ class Job:
                     self.attempt, self.records = self.output.claim(self.plan)
                     resumed = len(self.records)
                     self.resumed_rows = rows_of(self.records.values())
-                    tracker = start_tracker(self.plan, self.output, self.resumed_rows)
+                    tracker = start_tracker(self.plan, self.output, sizes, self.resumed_rows)
                     manifest = self._score_and_finish(lock, tracker, sizes, connection)
                     self.output.tidy()
+                    self.seconds = time.monotonic() - self.began
                     self.evaluation = evaluate_job(self.output, self.config)
                     self._commit(manifest)
                 except BaseException as error:
@@ -299,6 +312,9 @@ class Job:
         stream = stream_outcomes(self.plan, pending, sizes, self.attempt)
         with contextlib.closing(stream) as outcomes:
             while (outcome := self._next(outcomes)) is not None:
+                if isinstance(outcome, MachineSample):
+                    tracker.machine(outcome)
+                    continue
                 if isinstance(outcome, UnitError):
                     if outcome.kind == "gpu_lost":
                         self._gpu_lost(outcome)
@@ -323,7 +339,7 @@ class Job:
         if isinstance(self.output, PartitionedOutput):
             self.output.unit_done(unit)
 
-    def _next(self, outcomes: Iterator[Outcome]) -> Outcome | None:
+    def _next(self, outcomes: Iterator[Outcome | MachineSample]) -> Outcome | MachineSample | None:
         """The next outcome, None at the end; a stop signal raises while waiting for it."""
         with self.signals.waiting():
             return next(outcomes, None)
@@ -396,20 +412,22 @@ class Job:
     def _other_metrics(self) -> dict[str, float]:
         """What does not follow from the records of units."""
         counted = {} if self.duplicate_keys is None else {"duplicate_keys": self.duplicate_keys}
-        return self.evaluation | counted
+        return (self.evaluation.metrics if self.evaluation else {}) | counted
 
     def _end_tracking(self, tracker: Tracker, error: BaseException | None) -> None:
         stopped = isinstance(error, (StopRequestedError, KeyboardInterrupt))
+        self.seconds = self.seconds or time.monotonic() - self.began
         status: Literal["FINISHED", "FAILED", "KILLED"] = "FAILED"
         if error is None or stopped:
             status = "KILLED" if stopped else "FINISHED"
         tracker.finish(
             status,
             list(self.records.values()),
-            time.monotonic() - self.began,
+            self.seconds,
             self.num_gpus,
             None if error is None else f"{type(error).__name__}: {error}",
             self._other_metrics(),
+            self.evaluation.model_dump(mode="json") if self.evaluation else None,
         )
         wait = self.config.tracking_wait
         seconds = TRACKING_SECONDS[self.config.runner] if wait == "auto" else float(wait)
@@ -418,7 +436,7 @@ class Job:
     def _result(
         self, manifest: Manifest, status: Literal["scored", "complete before"], resumed: int
     ) -> JobResult:
-        seconds = time.monotonic() - self.began
+        seconds = self.seconds or time.monotonic() - self.began
         fresh = manifest.rows - self.resumed_rows if status == "scored" else 0
         price = self.config.price_per_hour
         attempt = Attempt(
@@ -437,7 +455,7 @@ class Job:
             units=len(manifest.units),
             duplicate_keys=manifest.duplicate_keys,
             resumed_units=resumed,
-            evaluation=self.evaluation,
+            evaluation=self.evaluation.metrics if self.evaluation else {},
             read_by=Counter(unit.read_by for unit in manifest.units if unit.read_by),
             seconds=seconds,
             rows_per_s=fresh / seconds,

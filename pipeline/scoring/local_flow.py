@@ -14,14 +14,16 @@ from pipeline.errors import ResumableError
 from pipeline.planning.job_plan import JobPlan
 from pipeline.planning.units import Unit
 from pipeline.publishing.records import Outcome, UnitError
+from pipeline.scoring.machine_watch import MachineSample
 from pipeline.scoring.scorer_actor import ScorerActor
 from pipeline.sizing.sizes import Sizes
 
 
 def stream_outcomes(
     plan: JobPlan, units: Sequence[Unit], sizes: Sizes, attempt: str
-) -> Generator[Outcome, None, None]:
-    """Score and publish units here; yields one outcome a unit, as they finish.
+) -> Generator[Outcome | MachineSample, None, None]:
+    """Score and publish units here; yields one outcome a unit, as they finish, and samples of this
+    machine.
 
     Closing the iterator begins no more units and waits for those in hand, as they still publish.
     Raises ResumableError when the GPU is lost to this process; other faults are outcomes.
@@ -41,9 +43,10 @@ def stream_outcomes(
                 done, running = wait(running, return_when=FIRST_COMPLETED)
                 for future in done:
                     yield _here(future.result())
+                yield from scorer.samples()
         finally:
             threads.shutdown(cancel_futures=True)
-            scorer.engine.close()
+            scorer.close()
 
 
 def _here(outcome: Outcome) -> Outcome:

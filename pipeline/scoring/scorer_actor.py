@@ -31,6 +31,7 @@ from pipeline.reading.reader import read_unit
 from pipeline.reading.unit_buffers import UnitBufferPool
 from pipeline.reading.unit_data import UnitColumns, UnitPages
 from pipeline.scoring.engine_thread import EngineThread, PagesRefusedError
+from pipeline.scoring.machine_watch import MachineSample, MachineWatch
 from pipeline.scoring.ray_metrics import scorer_metrics
 from pipeline.scoring.rejected_rows import first_bad_row, rejected_table
 from pipeline.scoring.score_stats import score_stats
@@ -61,6 +62,7 @@ class ScorerActor:
         # constructor fails again and again.
         self.engine = EngineThread(plan, sizes)
         self.buffers = UnitBufferPool(lambda: self.engine.on_gpu)
+        self.watch = MachineWatch(sizes.device == "cuda") if self.config.tracking else None
         self.gpu_lost = False
         self.count = scorer_metrics(self.config)
         self._in_hand = 0  # calls
@@ -73,7 +75,8 @@ class ScorerActor:
                 self._end()
             self._in_hand += 1
         try:
-            return outcomes_to_table(self._outcomes(table))
+            outcomes = self._outcomes(table)
+            return outcomes_to_table(outcomes, self.samples())
         finally:
             with self._returned:
                 self._in_hand -= 1
@@ -82,6 +85,16 @@ class ScorerActor:
     def outcome(self, unit: Unit) -> Outcome:
         """Read, score and publish one unit, for callers in this process."""
         return self._outcome(unit, partial(self._read_and_score, unit))
+
+    def samples(self) -> list[MachineSample]:
+        """What was measured of this machine since the last call; nothing without tracking."""
+        return self.watch.take() if self.watch else []
+
+    def close(self) -> None:
+        """End the threads of a scorer whose process goes on."""
+        if self.watch:
+            self.watch.close()
+        self.engine.close()
 
     def _end(self) -> NoReturn:
         """End the process, after the calls in hand have told the driver what the GPU said."""

@@ -2,7 +2,7 @@
 
     driver -> scorer      a group of units, described        units_to_table, units_from_table
     read task -> scorer   one unit, decoded, or its failure  columns_to_table, columns_from_table
-    scorer -> driver      outcomes                           outcomes_to_table, outcomes_from_table
+    scorer -> driver      outcomes, samples of its machine   outcomes_to_table, outcomes_from_table
 
 The columns of a decoded unit, one chunk each, in this order: ids [F] of [B] int32, int64 or uint64
 ("id:<f>:<column>"), dense features [N] of [B] float32 ("dense:<n>:<column>"), published columns
@@ -23,6 +23,7 @@ from pipeline.publishing.records import Outcome, UnitError, UnitRecord
 from pipeline.reading.arrow_file import one_chunk
 from pipeline.reading.bad_rows import Finding
 from pipeline.reading.unit_data import ReadFacts, UnitColumns
+from pipeline.scoring.machine_watch import MachineSample
 
 UNITS = "units"
 UNIT_KEY = b"dpiframe.unit"
@@ -33,7 +34,7 @@ ID, DENSE, COPY = "id", "dense", "copy"
 
 FINDING_SCHEMA = pa.schema([("row", pa.int64()), ("value", pa.string())])
 FINDINGS = b"findings"
-OUTCOME_SCHEMA = pa.schema([("record", pa.string()), ("error", pa.string())])
+OUTCOME_SCHEMA = pa.schema([(name, pa.string()) for name in ("record", "error", "sample")])
 
 
 def units_to_table(units: Sequence[Unit]) -> pa.Table:
@@ -126,19 +127,24 @@ def findings_from_ipc(data: bytes) -> list[Finding]:
         ]
 
 
-def outcomes_to_table(outcomes: Sequence[Outcome]) -> pa.Table:
-    """Records and errors, a row each."""
+def outcomes_to_table(
+    outcomes: Sequence[Outcome], samples: Sequence[MachineSample] = ()
+) -> pa.Table:
+    """Records, errors and samples, a row each."""
     rows = [
         {"record" if isinstance(outcome, UnitRecord) else "error": outcome.model_dump_json()}
         for outcome in outcomes
     ]
+    rows += [{"sample": sample.model_dump_json()} for sample in samples]
     return pa.Table.from_pylist(rows, schema=OUTCOME_SCHEMA)
 
 
-def outcomes_from_table(table: pa.Table) -> Iterator[Outcome]:
-    """The outcomes of an `outcomes_to_table`."""
+def outcomes_from_table(table: pa.Table) -> Iterator[Outcome | MachineSample]:
+    """What an `outcomes_to_table` holds, in its order."""
     for row in table.to_pylist():
         if row["record"] is not None:
             yield UnitRecord.model_validate_json(row["record"])
+        elif row["sample"] is not None:
+            yield MachineSample.model_validate_json(row["sample"])
         else:
             yield UnitError.model_validate_json(row["error"])

@@ -22,6 +22,11 @@ def scheme_of(address: str) -> str:
     return found[1].lower() if found else ""
 
 
+def is_registered(address: str) -> bool:
+    """Whether an address names a model of MLflow's registry: models:/NAME@alias, models:/NAME/3."""
+    return address.startswith("models:/")
+
+
 def is_remote(address: str) -> bool:
     """Whether an address names an object store rather than a path."""
     return bool(scheme_of(address))

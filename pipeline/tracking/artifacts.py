@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from pipeline.publishing.atomic import write_atomic
 from pipeline.tracking.drift import HISTOGRAM_FILE, Counts, histogram_document
 from pipeline.tracking.metrics import STAGES
+from pipeline.tracking.plot_data import UnitColumns
 from pipeline.tracking.spool import Event
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("dpiframe.tracking")
 UNIT_TABLE = "units.parquet"
+BEGAN = "began"
 
 
 def write_artifacts(
@@ -49,8 +51,11 @@ def write_artifacts(
     try:
         table = None
         if units is not None and units.exists():
-            table = plots.UnitColumns.read(units)
-        plots.draw_all(folder / "figures", table, counts, baseline)
+            table = UnitColumns.read(units)
+        evaluation = event.get("evaluation")
+        plots.draw_all(folder / "figures", table, counts, baseline, evaluation)
+        if evaluation is not None:
+            (folder / "evaluation.json").write_text(json.dumps(evaluation, indent=1))
     except OSError:
         raise
     except Exception as error:
@@ -82,14 +87,19 @@ UNIT_TABLE_SCHEMA = pa.schema(
 )
 
 
-def unit_table(records: Sequence[UnitRecord], done: dict[str, float]) -> pa.Table:
-    """The unit table; `done_s`: seconds since the attempt's start, null for earlier attempts."""
+def unit_table(
+    records: Sequence[UnitRecord], done: dict[str, float], began: float = 0.0
+) -> pa.Table:
+    """The unit table; `done_s`: seconds since the attempt's begin, null for earlier attempts.
+
+    `began`: that begin in epoch seconds, kept as metadata of the schema.
+    """
     columns = {
         field.name: pa.array([getattr(record, field.name) for record in records], field.type)
         for field in UNIT_TABLE_SCHEMA
     }
     columns["done_s"] = pa.array([done.get(record.unit) for record in records], pa.float64())
-    return pa.table(columns)
+    return pa.table(columns).replace_schema_metadata({BEGAN: str(began)})
 
 
 def write_unit_table(table: pa.Table, path: Path) -> None:

@@ -13,6 +13,7 @@ from pipeline.publishing.output import Output, open_output
 from pipeline.publishing.records import EVALUATION
 from pipeline.redaction import without_credentials
 from pipeline.storage.address import is_remote
+from pipeline.storage.mlflow_access import quiet_mlflow, resolve_uri, sqlite_path
 from pipeline.tracking.drift import (
     Counts,
     histogram_from_path,
@@ -20,8 +21,7 @@ from pipeline.tracking.drift import (
     population_stability_index,
 )
 from pipeline.tracking.metrics import METRICS, count_metrics, latency_metrics, stage_metrics
-from pipeline.tracking.mlflow_store.quiet import quiet_mlflow
-from pipeline.tracking.settings import param_text, resolve_uri, sqlite_path
+from pipeline.tracking.settings import param_text
 from pipeline.tracking.spool import StoreState, read_run, run_dirs
 
 if TYPE_CHECKING:

@@ -2,63 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
+from matplotlib.ticker import PercentFormatter
 
-from pipeline.tracking.drift import BIN_WIDTH, LOWEST_LOGIT, NUM_BINS, Counts
+from pipeline.tracking.drift import Counts
 from pipeline.tracking.metrics import STAGES
+from pipeline.tracking.plot_data import (
+    Floats,
+    UnitColumns,
+    fitted_bins,
+    largest_slices,
+    place_units,
+    rates_over_time,
+    score_ticks,
+    startup,
+)
 
-Floats = NDArray[np.float64]
 SIZE = (8.0, 4.5)
-MAX_SCORERS = 32  # lines of the timeline
+MAX_LANES, LANES_THAT_FIT = 64, 24  # of the timeline
 MAX_UNITS = 2000  # bars of the timeline, each with one part a stage
-MIN_BINS, THROUGHPUT_BINS = 12, 60
-UNITS_A_BIN = 4  # with fewer, the histogram shows the bins' edges rather than the throughput
-COLOURS = ("#4c78a8", "#f58518", "#e45756", "#54a24b", "#ffbf79", "#b279a2")
-
-
-@dataclass
-class UnitColumns:
-    """The columns of one attempt's units that plots need, [U] each, in order of completion."""
-
-    rows: Floats
-    done: Floats  # seconds since the attempt's start
-    started: Floats  # epoch seconds
-    stages: dict[str, Floats]
-    scorer: list[str]
-    batches: Floats  # seconds of all batches, [any]
-
-    @classmethod
-    def read(cls, path: Path) -> UnitColumns:
-        """Read a unit table, leaving out the units of earlier attempts."""
-        table = pq.read_table(path)
-        table = table.filter(pc.is_valid(table["done_s"])).sort_by("done_s")
-        return cls(
-            rows=(_floats(table, "scored") + _floats(table, "rejected")),
-            done=_floats(table, "done_s"),
-            started=_floats(table, "started"),
-            stages={
-                stage: _floats(table, f"{stage}_s")
-                if f"{stage}_s" in table.column_names
-                else np.zeros(table.num_rows)  # a unit table of a version without this stage
-                for stage in STAGES
-            },
-            scorer=table["scorer"].to_pylist(),
-            batches=pc.list_flatten(table["batch_s"]).to_numpy().astype(np.float64),
-        )
+COLOURS = ("#4c78a8", "#9ecae9", "#f58518", "#ffbf79", "#54a24b", "#e45756", "#b279a2")
 
 
 def draw_all(
-    folder: Path, units: UnitColumns | None, counts: Counts | None, baseline: Counts | None
+    folder: Path,
+    units: UnitColumns | None,
+    counts: Counts | None,
+    baseline: Counts | None,
+    evaluation: Mapping[str, Any] | None = None,
 ) -> None:
-    """Draw every figure that has data into `folder`."""
+    """Draw every figure that has data into `folder`; `evaluation`: an `_evaluation.json`."""
     figures: dict[str, Figure] = {}
     if units is not None and len(units.rows):
         figures["stage_timeline"] = stage_timeline(units)
@@ -67,6 +45,10 @@ def draw_all(
             figures["batch_latency"] = batch_latency(units.batches)
     if counts is not None and counts.sum():
         figures["score_histogram"] = score_histogram(counts, baseline)
+    if evaluation is not None and evaluation["reliability"]:
+        figures["calibration"] = calibration(evaluation)
+        if largest_slices(evaluation):
+            figures["slices"] = slices(evaluation)
     for name, figure in figures.items():
         folder.mkdir(exist_ok=True)
         figure.savefig(folder / f"{name}.png", dpi=110)
@@ -85,58 +67,97 @@ def batch_latency(batches: Floats) -> Figure:
 
 
 def stage_timeline(units: UnitColumns) -> Figure:
-    """Each scorer's units over time: a bar per unit, which stacks its stages from its start.
+    """Units over time: a bar a unit, of its stages, in a lane of its scorer that is free.
 
-    Reading appears in the legend only: other processes read a unit before its start.
+    A unit is read and encoded right before its start, by the scorer itself or by other processes.
     """
-    cut = len(units.rows) > MAX_UNITS
-    title = f"Stages of the first {MAX_UNITS} units" if cut else "Stages of each unit"
-    figure, axes = _axes(title, "seconds from the first unit's start", "scorer")
-    scorers = sorted(set(units.scorer))[:MAX_SCORERS]
-    lines = {scorer: line for line, scorer in enumerate(scorers)}
-    begin = units.started - units.started.min()
-    shown = [u for u, scorer in enumerate(units.scorer) if scorer in lines][:MAX_UNITS]
-    heights = [lines[units.scorer[u]] for u in shown]
-    left = begin[shown]
-    axes.plot([], [], " ", label=f"read {units.stages['read'].sum():.1f} s")
-    for stage, colour in zip(STAGES[1:], COLOURS, strict=True):
+    lanes = place_units(units)
+    cut = len(units.rows) > MAX_UNITS or len(lanes.names) > MAX_LANES
+    title = f"The first units, stage by stage ({len(units.rows):,} in all)" if cut else "Units"
+    figure, axes = _axes(title, "seconds from the job's begin", "scorer, a lane a unit at a time")
+    if len(lanes.names) > LANES_THAT_FIT:
+        figure.set_size_inches(SIZE[0], SIZE[1] * len(lanes.names) / LANES_THAT_FIT)
+    shown = np.flatnonzero(lanes.lane < MAX_LANES)[:MAX_UNITS]
+    left = lanes.begin[shown]
+    for stage, colour in zip(STAGES, COLOURS, strict=True):
         width = units.stages[stage][shown]
-        if width.sum() > 0:
-            label = f"{stage} {units.stages[stage].sum():.1f} s"
-            axes.barh(heights, width, left=left, color=colour, height=0.7, label=label)
-            left = left + width
-    axes.set_yticks(range(len(scorers)), scorers, fontsize=7)
-    axes.legend(ncols=len(STAGES), fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.15))
+        if units.stages[stage].sum() > 0:
+            label = f"{stage.replace('_', ' ')} {units.stages[stage].sum():.1f} s"
+            axes.barh(lanes.lane[shown], width, left=left, color=colour, height=0.8, label=label)
+        left = left + width
+    _mark_startup(axes, units)
+    names = lanes.names[:MAX_LANES]
+    axes.set_yticks(range(len(names)), names, fontsize=7)
+    axes.invert_yaxis()
+    axes.set_xlim(left=min(0.0, float(lanes.begin.min())))
+    figure.legend(ncols=4, fontsize=8, loc="outside lower center")
     return figure
 
 
 def throughput(units: UnitColumns) -> Figure:
-    """Rows a second over time: rows of the units that were done in each of 12 to 60 slices."""
-    figure, axes = _axes("Throughput", "seconds from the job's start", "rows/s")
-    num_bins = int(np.clip(len(units.done) // UNITS_A_BIN, MIN_BINS, THROUGHPUT_BINS))
-    edges = np.linspace(0.0, max(float(units.done.max()), 1e-6), num_bins + 1)
-    rows, _ = np.histogram(units.done, bins=edges, weights=units.rows)
-    axes.stairs(rows / np.diff(edges), edges, fill=True, color=COLOURS[0])
-    axes.axhline(units.rows.sum() / edges[-1], color="black", linestyle="--", label="mean")
+    """Rows a second over time: rows of the units that were done in each slice; start-up marked."""
+    figure, axes = _axes("Throughput", "seconds from the job's begin", "rows/s")
+    rates, edges = rates_over_time(units)
+    axes.stairs(rates, edges, fill=True, color=COLOURS[0])
+    _mark_startup(axes, units)
+    mean = units.rows.sum() / edges[-1]
+    axes.axhline(mean, color="black", linestyle="--", label=f"mean {mean:,.0f} rows/s")
+    axes.set_xlim(0, edges[-1])
+    axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.legend()
     return figure
 
 
-def score_histogram(counts: Counts, baseline: Counts | None) -> Figure:
-    """Share of the rows in each bin of the logit, with the baseline's outline where there is one.
+def _mark_startup(axes: Any, units: UnitColumns) -> None:
+    seconds = startup(units)
+    if seconds > 0:
+        axes.axvspan(0, seconds, color="0.9", zorder=0, label=f"start-up {seconds:.1f} s")
 
-    The two open bins at the ends are drawn as wide as the others.
+
+def score_histogram(counts: Counts, baseline: Counts | None) -> Figure:
+    """Rows by score, with the baseline's outline where there is one.
+
+    Bins fit the data: see `fitted_bins`. The axis of the logit is marked with scores.
     """
-    figure, axes = _axes("Scores", "logit of the score", "share of rows")
-    edges = LOWEST_LOGIT + BIN_WIDTH * np.arange(-1, NUM_BINS)
-    axes.stairs(counts / counts.sum(), edges, fill=True, color=COLOURS[0], label="this run")
-    drawn = counts > 0
-    if baseline is not None and baseline.sum():
-        axes.stairs(baseline / baseline.sum(), edges, color="black", label="baseline")
-        drawn = drawn | (baseline > 0)
+    figure, axes = _axes("Scores", "score (the axis is of its logit)", "share of rows")
+    pair = [counts] if baseline is None or not baseline.sum() else [counts, baseline]
+    edges, shares = fitted_bins(pair)
+    axes.stairs(shares[0], edges, fill=True, color=COLOURS[0], label="this run")
+    if len(shares) > 1:
+        axes.stairs(shares[1], edges, color="black", label="baseline")
         axes.legend()
-    used = np.flatnonzero(drawn)
-    axes.set_xlim(edges[used[0]] - BIN_WIDTH, edges[used[-1] + 1] + BIN_WIDTH)
+    ticks, labels = score_ticks(float(edges[0]), float(edges[-1]))
+    axes.set_xticks(ticks, labels)
+    axes.set_xlim(edges[0], edges[-1])
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    return figure
+
+
+def calibration(evaluation: Mapping[str, Any]) -> Figure:
+    """Share of clicks against mean score, a point a bin of the reliability curve."""
+    figure, axes = _axes("Calibration", "mean score", "share of clicks")
+    curve = np.array([one[1:] for one in evaluation["reliability"]], np.float64)
+    low, high = max(curve[curve > 0].min(), 1e-6), curve.max()
+    axes.plot([low, high], [low, high], color="black", linewidth=1, label="as it should be")
+    axes.plot(curve[:, 0], curve[:, 1], "o-", color=COLOURS[0], label="this run")
+    axes.set(xscale="log", yscale="log")
+    axes.legend()
+    return figure
+
+
+def slices(evaluation: Mapping[str, Any]) -> Figure:
+    """AUC of the largest slices of each column."""
+    rows = largest_slices(evaluation)
+    figure, axes = _axes("AUC by slice", "AUC", "")
+    names = [f"{name} = {value} ({count:,} rows)" for name, value, count, _ in rows]
+    figure.set_size_inches(SIZE[0], max(2.5, 0.3 * len(rows) + 1.5))
+    axes.plot([auc for *_, auc in rows], range(len(rows)), "o", color=COLOURS[0])
+    axes.set_yticks(range(len(rows)), names, fontsize=8)
+    axes.invert_yaxis()
+    whole = evaluation["quality"]["auc"]
+    if whole is not None:
+        axes.axvline(whole, color="black", linestyle="--", label=f"all rows {whole:.4f}")
+        axes.legend()
     return figure
 
 
@@ -145,7 +166,3 @@ def _axes(title: str, x: str, y: str) -> tuple[Figure, Any]:
     axes = figure.add_subplot()
     axes.set(title=title, xlabel=x, ylabel=y)
     return figure, axes
-
-
-def _floats(table: Any, name: str) -> Floats:
-    return np.asarray(table[name].to_numpy(), np.float64)

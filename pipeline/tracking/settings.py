@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import os
-from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from pipeline.redaction import without_credentials
 
-DEFAULT_URI = "sqlite:///mlflow.db"
-SQLITE_PREFIX = "sqlite:///"
 # MLflow refuses dataset digests above this length; a sha256 in hex has 64 characters.
 DATASET_DIGEST_LENGTH = 36
 
@@ -51,24 +47,9 @@ class ModelInfo(BaseModel):
 
     name: str
     digest: str
+    source: str = ""  # the bundle as configured, or its name and version in a registry
     params: dict[str, ParamValue] = {}
-
-
-def resolve_uri(uri: str | None) -> str:
-    """The store that `uri` means, with sqlite files as absolute paths.
-
-    None: MLFLOW_TRACKING_URI, else `sqlite:///mlflow.db` in the current directory.
-    """
-    chosen = uri or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT_URI
-    path = sqlite_path(chosen)
-    return chosen if path is None else f"{SQLITE_PREFIX}{path}"
-
-
-def sqlite_path(uri: str) -> Path | None:
-    """The absolute path of a sqlite store's file, None for any other kind of store."""
-    if not uri.startswith(SQLITE_PREFIX):
-        return None
-    return Path(uri.removeprefix(SQLITE_PREFIX)).absolute()
+    tags: dict[str, str] = {}
 
 
 def store_name(uri: str) -> str:

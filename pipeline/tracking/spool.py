@@ -138,6 +138,7 @@ class StoreState:
     uri: str
     run_id: str | None = None
     url: str | None = None
+    model_id: str | None = None
     started_ms: int = 0  # of the first attempt: steps of series count seconds from here
     cursor: tuple[int, int] = (-1, -1)  # attempt and seq of the last event that was sent
     lost: bool = False  # ended as KILLED because its process died without a finish event

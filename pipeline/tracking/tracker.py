@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from pipeline.redaction import redacted, redacted_data, without_credentials
+from pipeline.storage.mlflow_access import resolve_uri
+from pipeline.tracking.machine_metrics import Figures, MachineMetrics
 from pipeline.tracking.metrics import Attempt, Progress, sum_histograms, summarise
 from pipeline.tracking.mlflow_store.sender_process import SenderProcess
 from pipeline.tracking.settings import (
@@ -23,7 +25,6 @@ from pipeline.tracking.settings import (
     ParamValue,
     TrackingSettings,
     param_text,
-    resolve_uri,
 )
 from pipeline.tracking.spool import SpoolWriter, open_attempt
 from pipeline.tracking.tags import environment_tags
@@ -93,6 +94,7 @@ class Tracker:
             price_per_hour=self.settings.price_per_hour,
         )
         self._progress = Progress(time.monotonic())
+        self._machines = MachineMetrics(time.monotonic())
         identity = tags.get("identity", dataset.digest)
         self._bundle_digest = model.digest
         writer = self._writer = open_attempt(self.folder, identity)
@@ -108,7 +110,7 @@ class Tracker:
             params={key: _parameter(value) for key, value in params.items()},
             tags={"bundle_digest": model.digest, **environment_tags(), **tags},
             dataset=dataset.model_dump(),
-            model={"name": model.name, "digest": model.digest, "params": model_params},
+            model={**model.model_dump(), "params": model_params},
         )
 
     @_never_raises
@@ -123,6 +125,15 @@ class Tracker:
             self._put(self._writer, "progress", **point)
 
     @_never_raises
+    def machine(self, sample: Figures) -> None:
+        """Count what a scorer has measured of its machine."""
+        if self._attempt is None or self._writer is None:
+            return
+        point = self._machines.add([sample], time.monotonic())
+        if point:
+            self._put(self._writer, "machines", metrics=point)
+
+    @_never_raises
     def finish(
         self,
         status: Status,
@@ -130,9 +141,14 @@ class Tracker:
         wall_s: float,
         num_gpus: int,
         problems: str | None = None,
-        evaluation: Mapping[str, float] | None = None,
+        more: Mapping[str, float] | None = None,
+        evaluation: Mapping[str, Any] | None = None,
     ) -> None:
-        """Record how the job ended; `records` are those of all published units of the job."""
+        """Record how the job ended; `records` are those of all published units of the job.
+
+        `more`: metrics that do not follow from the records; `evaluation`: the content of
+        `_evaluation.json`, for figures.
+        """
         if self._attempt is None or self._writer is None:
             return
         self._attempt.wall_s, self._attempt.num_gpus = wall_s, num_gpus
@@ -144,7 +160,12 @@ class Tracker:
             self._writer,
             "finish",
             status=status,
-            metrics={**summarise(records, self._attempt), **(evaluation or {})},
+            metrics={
+                **summarise(records, self._attempt),
+                **self._machines.summary(),
+                **(more or {}),
+            },
+            evaluation=evaluation,
             histogram=sum_histograms(records).tolist(),
             bundle_digest=self._bundle_digest,
             baseline_run=_absolute_baseline(self.settings.baseline_run),
@@ -216,7 +237,10 @@ class Tracker:
         path = writer.path.with_name(f"{writer.path.stem}-units.parquet")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_unit_table(unit_table(records, self._attempt.done), path)
+            # `done` counts from `start`, which planning comes before.
+            late = self._epoch + self._progress.begin - self._attempt.started_epoch
+            done = {unit: late + seconds for unit, seconds in self._attempt.done.items()}
+            write_unit_table(unit_table(records, done, self._attempt.started_epoch), path)
         except OSError as error:
             self.warn(f"{path} cannot be written: {error}")
             return None

@@ -13,7 +13,7 @@ from pipeline.tracking.settings import DatasetInfo, ModelInfo, TrackingSettings
 from pipeline.tracking.tracker import Tracker
 
 DATASET = DatasetInfo(name="synth", source="/data/synth", digest="ab" * 32, rows=333, bytes=4000)
-MODEL = ModelInfo(name="deepfm", digest="cd" * 32, params={"dim": 16})
+MODEL = ModelInfo(name="deepfm", digest="cd" * 32, source="/models/deepfm", params={"dim": 16})
 
 
 def make_record(index: int, **changes: Any) -> UnitRecord:

@@ -16,7 +16,7 @@ from pipeline.bench.job.runs import JobRun, PeerRun, peer_files, run_ours, run_p
 from pipeline.bench.job.tracking import log_ours, log_peer
 from pipeline.bench.machine import commit, machine
 from pipeline.publishing.records import OutputLayout
-from pipeline.tracking.settings import resolve_uri
+from pipeline.storage.mlflow_access import resolve_uri
 
 Say = Callable[[str], None]
 

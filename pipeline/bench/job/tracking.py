@@ -9,7 +9,7 @@ from typing import Any
 
 from pipeline.bench.job.case import JobCase
 from pipeline.bench.job.runs import JobRun, PeerRun
-from pipeline.tracking.mlflow_store.quiet import quiet_mlflow
+from pipeline.storage.mlflow_access import quiet_mlflow
 from pipeline.tracking.settings import param_text
 
 PEER = "ray data + torch"

@@ -9,8 +9,9 @@ from pipeline.errors import ConfigError, ResumableError
 from pipeline.publishing.output import open_output
 from pipeline.redaction import without_credentials
 from pipeline.storage.address import is_remote
+from pipeline.storage.mlflow_access import resolve_uri
 from pipeline.tracking.mlflow_store.sender_process import LOG_FILE, SenderProcess
-from pipeline.tracking.settings import resolve_uri, store_name
+from pipeline.tracking.settings import store_name
 from pipeline.tracking.spool import StoreState, read_run, run_dirs
 
 

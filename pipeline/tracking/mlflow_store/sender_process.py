@@ -17,7 +17,7 @@ from typing import IO, Any
 from urllib.parse import unquote, urlsplit
 
 from pipeline.redaction import without_credentials, without_user
-from pipeline.tracking.mlflow_store.quiet import MLFLOW_ENV
+from pipeline.storage.mlflow_access import MLFLOW_ENV
 from pipeline.tracking.spool import Event
 from pipeline.tracking.tags import PROJECT_ROOT
 

@@ -30,9 +30,10 @@ from mlflow.entities import (
 )
 
 from pipeline.redaction import without_credentials
+from pipeline.storage.mlflow_access import sqlite_path
 from pipeline.tracking.artifacts import write_artifacts
 from pipeline.tracking.drift import measure_drift
-from pipeline.tracking.settings import DATASET_DIGEST_LENGTH, sqlite_path
+from pipeline.tracking.settings import DATASET_DIGEST_LENGTH
 from pipeline.tracking.spool import Event, StoreState
 
 PARAM_LIMIT = 6000
@@ -40,6 +41,9 @@ TAG_LIMIT = 5000
 MODEL_PARAM_LIMIT = 250
 PARAMS_A_BATCH = 100
 DATASET_NAME_LIMIT = 500
+PROGRESS = ("progress_rows", "progress_rows_per_second")
+# MLflow's page shows an experiment of this kind as a table of runs; one of no kind, as traces.
+EXPERIMENT_KIND = {"mlflow.experimentKind": "custom_model_development"}
 
 
 class MlflowStore:
@@ -57,7 +61,9 @@ class MlflowStore:
         if event["kind"] == "start":
             self._start(event, state)
         elif event["kind"] == "progress":
-            self._progress(event, state)
+            self._series(event, state, {name: event[name] for name in PROGRESS})
+        elif event["kind"] == "machines":
+            self._series(event, state, event["metrics"])
         else:
             return self._finish(event, state, run_dir)
         return None
@@ -69,7 +75,7 @@ class MlflowStore:
         self.client.set_terminated(state.run_id, "KILLED", end_time=time_ms)
 
     def _start(self, event: Event, state: StoreState) -> None:
-        experiment_id = self._experiment(event["experiment"])
+        experiment_id = self.experiment(event["experiment"])
         if state.run_id is None:
             state.run_id = self._find_or_create_run(experiment_id, event)
             state.url = run_url(self.uri, experiment_id, state.run_id)
@@ -91,19 +97,19 @@ class MlflowStore:
         if changed:
             tags["changed_params"] = json.dumps(changed)
         self._set_tags(state.run_id, tags)
+        state.model_id = self._model(experiment_id, event)
         self.client.log_inputs(
             state.run_id,
             datasets=[_dataset_input(event)],
-            models=[LoggedModelInput(self._model(experiment_id, event))],
+            models=[LoggedModelInput(state.model_id)],
         )
         state.lost = False
 
-    def _progress(self, event: Event, state: StoreState) -> None:
+    def _series(self, event: Event, state: StoreState, values: dict[str, float]) -> None:
         assert state.run_id is not None
         # At least 0: the clock of a later attempt's host may be behind.
         step = max(0, event["time"] - state.started_ms) // 1000
-        names = ("progress_rows", "progress_rows_per_second")
-        points = [Metric(name, event[name], event["time"], step) for name in names]
+        points = [Metric(name, value, event["time"], step) for name, value in values.items()]
         self.client.log_batch(state.run_id, metrics=points)
 
     def _finish(self, event: Event, state: StoreState, run_dir: Path) -> str | None:
@@ -113,23 +119,33 @@ class MlflowStore:
             state.derived = {"score_psi": drift.psi}
         metrics = {**event["metrics"], **({} if drift.psi is None else {"score_psi": drift.psi})}
         step, time_ms = event["attempt"], event["time"]
-        points = [Metric(name, value, time_ms, step) for name, value in metrics.items()]
+        points = [
+            Metric(name, value, time_ms, step, model_id=state.model_id)
+            for name, value in metrics.items()
+        ]
         self.client.log_batch(state.run_id, metrics=points)
         self._set_tags(state.run_id, {**event["tags"], **drift.tags})
+        if "problems" not in event["tags"]:
+            self._remove_tag(state.run_id, "problems")  # of an attempt before
         with tempfile.TemporaryDirectory(prefix="dpiframe-tracking-") as folder:
             problem = write_artifacts(Path(folder), event, run_dir, drift.baseline)
             self.client.log_artifacts(state.run_id, folder)
         self.client.set_terminated(state.run_id, event["status"], end_time=time_ms)
         return drift.warning or problem
 
-    def _experiment(self, name: str) -> str:
+    def experiment(self, name: str) -> str:
+        """Id of the experiment, created where there is none."""
         experiment = self.client.get_experiment_by_name(name)
         if experiment is not None:
-            return str(experiment.experiment_id)
+            experiment_id = str(experiment.experiment_id)
+            for key, value in EXPERIMENT_KIND.items():
+                if not experiment.tags.get(key, "").strip():
+                    self.client.set_experiment_tag(experiment_id, key, value)
+            return experiment_id
         # A sqlite store keeps artifacts beside its file, whatever the job's working directory.
         database = sqlite_path(self.uri)
         location = None if database is None else str(database.parent / "mlruns")
-        return str(self.client.create_experiment(name, artifact_location=location))
+        return str(self.client.create_experiment(name, location, EXPERIMENT_KIND))
 
     def _find_or_create_run(self, experiment_id: str, event: Event) -> str:
         spool_id = event["spool_id"]
@@ -155,13 +171,25 @@ class MlflowStore:
                 self.client.finalize_logged_model(found[0].model_id, "READY")
             return str(found[0].model_id)
         params = {key: value[:MODEL_PARAM_LIMIT] for key, value in info["params"].items()}
+        name = re.sub(r"[^\w-]", "-", info["name"])
         model = mlflow.create_external_model(
-            name=re.sub(r"[^\w-]", "-", info["name"]),
+            name=name,
             model_type="ctr",
             params={**params, "digest": info["digest"]},
+            tags={
+                "digest": info["digest"],
+                "bundle": name,
+                "mlflow.source.name": (info.get("source") or name)[:TAG_LIMIT],
+                "mlflow.source.type": "PROJECT",
+                **info.get("tags", {}),
+            },
             experiment_id=experiment_id,
         )
         return str(model.model_id)
+
+    def _remove_tag(self, run_id: str, key: str) -> None:
+        if key in self.client.get_run(run_id).data.tags:
+            self.client.delete_tag(run_id, key)
 
     def _set_tags(self, run_id: str, tags: dict[str, str]) -> None:
         self.client.log_batch(

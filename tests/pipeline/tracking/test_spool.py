@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.redaction import without_credentials
-from pipeline.tracking.settings import resolve_uri, store_name
+from pipeline.storage.mlflow_access import resolve_uri
+from pipeline.tracking.settings import store_name
 from pipeline.tracking.spool import (
     SpoolWriter,
     StoreState,

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from tracking_records import MODEL, make_record, start_job, track_job
 
+from pipeline.storage.mlflow_access import quiet_mlflow
 from pipeline.tracking.metrics import METRICS
-from pipeline.tracking.mlflow_store.quiet import quiet_mlflow
 from pipeline.tracking.mlflow_store.replay import replay
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -74,6 +74,28 @@ def test_input_and_model_are_linked(client, run_id: str):
     model = client.get_logged_model(inputs.model_inputs[0].model_id)
     assert model.params == {"dim": "16", "digest": MODEL.digest}
     assert model.status == "READY"
+
+
+def test_the_model_is_found_by_digest_and_name_and_names_its_bundle(client, run_id: str):
+    run = client.get_run(run_id)
+    (linked,) = run.inputs.model_inputs
+    for query in (f"tags.digest = '{MODEL.digest}'", "name = 'deepfm'"):
+        (found,) = client.search_logged_models([run.info.experiment_id], filter_string=query)
+        assert found.model_id == linked.model_id
+    assert found.tags["mlflow.source.name"] == MODEL.source
+    assert {"rows_per_second", "score_mean"} <= {metric.key for metric in found.metrics}
+    kinds = client.get_experiment(run.info.experiment_id).tags
+    assert kinds["mlflow.experimentKind"] == "custom_model_development"
+
+
+def test_an_experiment_keeps_the_kind_that_a_user_gave_it(client, store: str, tmp_path: Path):
+    kind = "mlflow.experimentKind"
+    own = client.create_experiment("own", str(tmp_path / "own"), {kind: "genai_development"})
+    bare = client.create_experiment("bare", str(tmp_path / "bare"))
+    for name in ("own", "bare"):
+        track_job(tmp_path / name, store, identity=name, experiment=name)
+    assert client.get_experiment(own).tags[kind] == "genai_development"
+    assert client.get_experiment(bare).tags[kind] == "custom_model_development"
 
 
 def test_artifacts_are_there(client, run_id: str, tmp_path: Path):
@@ -140,6 +162,7 @@ def test_a_killed_job_goes_on_in_the_same_run(client, tmp_path: Path, store: str
     while client.get_run(run_id).info.status != "KILLED" and time.monotonic() < until:
         time.sleep(0.1)
     assert client.get_run(run_id).info.status == "KILLED"
+    assert "problems" in client.get_run(run_id).data.tags
 
     tracker = start_job(tmp_path, store, identity="killed", params={"max_batch": 19})
     tracker.unit_done(make_record(1))
@@ -151,5 +174,6 @@ def test_a_killed_job_goes_on_in_the_same_run(client, tmp_path: Path, store: str
     assert run.data.metrics["rows"] == 222
     assert run.data.metrics["rows_attempt"] == 111
     assert run.data.tags["attempts"] == "2"
+    assert "problems" not in run.data.tags
     assert json.loads(run.data.tags["changed_params"]) == {"max_batch": ["65536", "19"]}
     assert run.data.params["max_batch"] == "65536"

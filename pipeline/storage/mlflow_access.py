@@ -1,4 +1,4 @@
-"""MLflow's settings here: no log output, no telemetry, bounded waits.
+"""MLflow's address, and its settings here: no log output, no telemetry, bounded waits.
 
 MLflow takes them from environment variables only: of the sender process, or of this process for
 the span of `quiet_mlflow`.
@@ -11,7 +11,10 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
+DEFAULT_URI = "sqlite:///mlflow.db"
+SQLITE_PREFIX = "sqlite:///"
 HTTP_TIMEOUT_S = 10
 HTTP_RETRIES = 1
 
@@ -48,3 +51,20 @@ def quiet_mlflow() -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+def resolve_uri(uri: str | None) -> str:
+    """The store that `uri` means, with sqlite files as absolute paths.
+
+    None: MLFLOW_TRACKING_URI, else `sqlite:///mlflow.db` in the current directory.
+    """
+    chosen = uri or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT_URI
+    path = sqlite_path(chosen)
+    return chosen if path is None else f"{SQLITE_PREFIX}{path}"
+
+
+def sqlite_path(uri: str) -> Path | None:
+    """The absolute path of a sqlite store's file, None for any other kind of store."""
+    if not uri.startswith(SQLITE_PREFIX):
+        return None
+    return Path(uri.removeprefix(SQLITE_PREFIX)).absolute()

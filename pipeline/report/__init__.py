@@ -1,0 +1,1 @@
+"""The report of an output: one HTML page that needs no network."""
