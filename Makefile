@@ -28,12 +28,16 @@ check-airflow: $(SETUP)
 check-clusters: $(SETUP)
 	CLUSTERS=1 $(BIN)/python -m pytest tests/pipeline/deploy/test_ray_jobs.py tests/pipeline/deploy/test_slurm.py
 
-.PHONY: check-airflow check-clusters setup demo test lint format hooks bench faults soak-stores fuzz fuzz-guided fuzzers gpu-check gpu-sanitize sanitize clean FORCE
+.PHONY: check-airflow check-clusters setup demo pictures test lint format hooks bench faults soak-stores fuzz fuzz-guided fuzzers gpu-check gpu-sanitize sanitize clean FORCE
 
 setup: $(SETUP)
 
 demo: $(SETUP)
 	$(BIN)/dpiframe demo --output demo_out
+
+# docs/pictures: the report and MLflow's pages, by headless Chromium.
+pictures: $(SETUP)
+	$(BIN)/python tests/helpers/make_pictures.py
 
 test: $(SETUP)
 	$(BIN)/python -m pytest

@@ -1,0 +1,132 @@
+"""The pictures in docs/pictures: a report and MLflow's pages of a job, by headless Chromium.
+
+    python tests/helpers/make_pictures.py [--folder build/pictures] [--chromium chromium]
+
+A champion and a challenger are trained on synthetic rows and score others; `make pictures`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+from PIL import Image
+
+from pipeline.config.job import JobConfig
+from pipeline.data.synth import SynthOptions, synth
+from pipeline.models.training import TrainOptions, train
+from pipeline.report.page import write_report
+from pipeline.scoring.job import run_job
+
+ROOT = Path(__file__).resolve().parents[2]
+PICTURES = ROOT / "docs/pictures"
+COLOURS = 128  # keeps each file below 200 KB
+MODELS = {"deepfm_champion": "deepfm", "dcn_challenger": "dcn"}
+SECONDS_A_PAGE = 90
+
+
+def score(folder: Path) -> None:
+    """Train both models and score the other rows with each."""
+    options = {"dataset": "criteo", "rows": 600_000, "rows_per_shard": 20_000}
+    synth(SynthOptions(output=folder / "rows", **options))
+    shards = sorted((folder / "rows").glob("*.parquet"))
+    for name, model in MODELS.items():
+        bundle, output = folder / "models" / name, folder / "scores" / name
+        seen, other = tuple(shards[:10]), [str(path) for path in shards[10:]]
+        train(TrainOptions(input=seen, output=bundle, model=model, hidden=(64, 32), epochs=2))
+        baseline = None if name == "deepfm_champion" else str(folder / "scores/deepfm_champion")
+        config = JobConfig(
+            bundle=str(bundle),
+            input=other,
+            output=str(output),
+            date="2026-11-19",
+            time_zone="UTC",
+            label_column="label",
+            unit_rows=10_000,
+            runner="local",
+            price_per_hour=2.5,
+            experiment="nightly",
+            mlflow_uri=store(folder),
+            tracking_wait=120,
+            baseline_run=baseline,
+        )
+        run_job(config)
+
+
+def store(folder: Path) -> str:
+    return f"sqlite:///{folder.absolute()}/mlflow.db"
+
+
+@contextlib.contextmanager
+def mlflow_ui(folder: Path) -> Iterator[str]:
+    """MLflow's server over the jobs' store, on this machine alone."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "mlflow", "ui", "--host", "127.0.0.1", "--port", str(port)]
+    command += ["--backend-store-uri", store(folder), "--workers", "1"]
+    with (folder / "ui.log").open("w") as log, subprocess.Popen(command, stderr=log) as server:
+        try:
+            address, until = f"http://127.0.0.1:{port}", time.monotonic() + 120
+            while time.monotonic() < until:
+                with contextlib.suppress(OSError):
+                    urllib.request.urlopen(f"{address}/health", timeout=5).close()
+                    break
+                time.sleep(0.5)
+            yield address
+        finally:
+            server.terminate()
+
+
+def picture(chromium: str, page: str, name: str, size: tuple[int, int], dark: bool = False) -> None:
+    """Save what the browser shows of a page, with few colours."""
+    path = PICTURES / f"{name}.png"
+    command = [chromium, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+    command += [f"--window-size={size[0]},{size[1]}", "--virtual-time-budget=25000"]
+    command += [f"--blink-settings=preferredColorScheme={0 if dark else 1}"]
+    command += [f"--screenshot={path}", page]
+    subprocess.run(command, check=True, capture_output=True, timeout=SECONDS_A_PAGE)
+    Image.open(path).convert("RGB").quantize(COLOURS).save(path, optimize=True)
+    print(f"{path.relative_to(ROOT)}: {path.stat().st_size:,} bytes")
+
+
+def run_page(folder: Path) -> str:
+    """The part of the address that names the challenger's run."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(store(folder))
+    experiment = client.get_experiment_by_name("nightly").experiment_id
+    run = client.search_runs([experiment], "attributes.run_name LIKE 'dcn%'")[0]
+    return f"#/experiments/{experiment}/runs/{run.info.run_id}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--folder", type=Path, default=ROOT / "build/pictures")
+    parser.add_argument("--chromium", default="chromium")
+    arguments = parser.parse_args()
+    folder = arguments.folder.absolute()
+    PICTURES.mkdir(exist_ok=True)
+    if not (folder / "scores/dcn_challenger/_SUCCESS").exists():
+        score(folder)
+    scores = folder / "scores"
+    page = folder / "report.html"
+    write_report(scores / "dcn_challenger", scores / "deepfm_champion", page)
+    picture(arguments.chromium, page.as_uri(), "report", (1100, 1750))
+    picture(arguments.chromium, page.as_uri(), "report_dark", (1100, 1150), dark=True)
+    with mlflow_ui(folder) as address:
+        run = run_page(folder)
+        runs = run.rpartition("/")[0]
+        picture(arguments.chromium, f"{address}/{runs}", "mlflow_runs", (1400, 560))
+        picture(arguments.chromium, f"{address}/{run}", "mlflow_run", (1400, 1000))
+
+
+if __name__ == "__main__":
+    main()
