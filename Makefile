@@ -14,21 +14,7 @@ SOURCES := CMakeLists.txt pyproject.toml $(NATIVE)
 FORMATTED := $(NATIVE) $(wildcard tests/fuzz/*.cpp tests/fuzz/*.h)
 SETUP := $(VENV)/.dependencies $(VENV)/.installed
 
-# The DAG of deploy airflow, by Airflow's own import, in an environment of its own.
-AIRFLOW ?= 3.1.3
-check-airflow: $(SETUP)
-	test -d build/airflow || $(PYTHON) -m venv build/airflow
-	build/airflow/bin/python -m pip install -q apache-airflow==$(AIRFLOW)
-	mkdir -p build/airflow/dags
-	$(BIN)/dpiframe deploy airflow configs/nightly.yaml > build/airflow/dags/ctr_nightly.py
-	AIRFLOW_HOME=$(abspath build/airflow/home) AIRFLOW__CORE__LOAD_EXAMPLES=False \
-	  build/airflow/bin/python tests/helpers/import_dag.py build/airflow/dags
-
-# Real clusters on this machine, for minutes: the Jobs API under kills, and Slurm where it is there.
-check-clusters: $(SETUP)
-	CLUSTERS=1 $(BIN)/python -m pytest tests/pipeline/deploy/test_ray_jobs.py tests/pipeline/deploy/test_slurm.py
-
-.PHONY: check-airflow check-clusters setup demo pictures test lint format hooks bench faults soak-stores fuzz fuzz-guided fuzzers gpu-check gpu-sanitize sanitize clean FORCE
+.PHONY: setup demo pictures test lint format hooks faults soak-stores check-airflow check-clusters bench fuzz fuzz-guided fuzzers gpu-check gpu-sanitize sanitize clean FORCE
 
 setup: $(SETUP)
 
@@ -72,6 +58,20 @@ KILLS ?= 300
 soak-stores: $(SETUP)
 	$(BIN)/python tests/faults/soak.py --kills $(KILLS) --seed $(SEED) --output s3 --runner local \
 	  --lanes 2
+
+# The DAG of deploy airflow, by Airflow's own import, in an environment of its own.
+AIRFLOW ?= 3.3.2
+check-airflow: $(SETUP)
+	test -d build/airflow || $(PYTHON) -m venv build/airflow
+	build/airflow/bin/python -m pip install -q apache-airflow==$(AIRFLOW)
+	mkdir -p build/airflow/dags
+	$(BIN)/dpiframe deploy airflow configs/nightly.yaml > build/airflow/dags/ctr_nightly.py
+	AIRFLOW_HOME=$(abspath build/airflow/home) AIRFLOW__CORE__LOAD_EXAMPLES=False \
+	  build/airflow/bin/python tests/helpers/import_dag.py build/airflow/dags
+
+# Real clusters on this machine, for minutes: the Jobs API under kills, and Slurm where it is there.
+check-clusters: $(SETUP)
+	CLUSTERS=1 $(BIN)/python -m pytest tests/pipeline/deploy/test_ray_jobs.py tests/pipeline/deploy/test_slurm.py
 
 bench: $(SETUP)
 	$(BIN)/dpiframe bench engine

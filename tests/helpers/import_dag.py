@@ -8,9 +8,9 @@ import sys
 
 
 def main() -> int:
-    from airflow.models.dagbag import DagBag  # type: ignore[import-not-found]
+    from airflow.dag_processing.dagbag import DagBag  # type: ignore[import-not-found]
 
-    bag = DagBag(sys.argv[1], include_examples=False)
+    bag = DagBag(sys.argv[1])
     for file, trace in bag.import_errors.items():
         print(file, trace, sep="\n")
     for name, dag in bag.dags.items():
