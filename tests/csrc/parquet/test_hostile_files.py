@@ -221,7 +221,7 @@ def test_time_and_memory_of_a_footer_are_linear_in_its_size(tmp_path, case):
         path = write(tmp_path / "f", [v1(BODY, 20)], 20, **FOOTERS[case](size))
         assert path.stat().st_size > size // 2
         seconds.append(attempt(path, "open", repeats=3)["seconds"])
-    assert seconds[1] < 8 * max(seconds[0], 0.01), seconds
+    assert seconds[1] < 8 * max(seconds[0], 0.02), seconds
 
 
 @pytest.mark.parametrize("way", ["columns", "pages"])
@@ -232,7 +232,7 @@ def test_time_and_memory_of_pages_are_linear_in_their_number(tmp_path, way):
         found = attempt(write(tmp_path / "f", pages, 20), way, repeats=3)
         assert found["told"] == "read"
         seconds.append(found["seconds"])
-    assert seconds[1] < 8 * max(seconds[0], 0.01), seconds
+    assert seconds[1] < 8 * max(seconds[0], 0.02), seconds
 
 
 @pytest.mark.parametrize("way", ["columns", "pages"])
@@ -244,7 +244,7 @@ def test_a_page_header_may_hold_maps_of_bools(tmp_path, way):
         found = attempt(path, way, repeats=3)
         assert found["told"] == "read"
         seconds.append(found["seconds"])
-    assert seconds[1] < 8 * max(seconds[0], 0.01), seconds
+    assert seconds[1] < 8 * max(seconds[0], 0.02), seconds
 
 
 def test_the_footer_that_was_found(shared_faults):
