@@ -1,6 +1,6 @@
 """The pictures in docs/pictures: a report and MLflow's pages of a job, by headless Chromium.
 
-    python tests/helpers/make_pictures.py [--folder build/pictures] [--chromium chromium]
+    python tests/helpers/make_pictures.py [--folder /tmp/demo] [--chromium chromium]
 
 A champion and a challenger are trained on synthetic rows and score others; `make pictures`.
 """
@@ -24,6 +24,7 @@ from pipeline.data.synth import SynthOptions, synth
 from pipeline.models.training import TrainOptions, train
 from pipeline.report.page import write_report
 from pipeline.scoring.job import run_job
+from pipeline.tracking.mlflow_store.store import RUNS_VIEW
 
 ROOT = Path(__file__).resolve().parents[2]
 PICTURES = ROOT / "docs/pictures"
@@ -34,13 +35,13 @@ SECONDS_A_PAGE = 90
 
 def score(folder: Path) -> None:
     """Train both models and score the other rows with each."""
-    options = {"dataset": "criteo", "rows": 600_000, "rows_per_shard": 20_000}
+    options = {"dataset": "criteo", "rows": 300_000, "rows_per_shard": 10_000}
     synth(SynthOptions(output=folder / "rows", **options))
     shards = sorted((folder / "rows").glob("*.parquet"))
     for name, model in MODELS.items():
         bundle, output = folder / "models" / name, folder / "scores" / name
         seen, other = tuple(shards[:10]), [str(path) for path in shards[10:]]
-        train(TrainOptions(input=seen, output=bundle, model=model, hidden=(64, 32), epochs=2))
+        train(TrainOptions(input=seen, output=bundle, model=model, hidden=(64, 32)))
         baseline = None if name == "deepfm_champion" else str(folder / "scores/deepfm_champion")
         config = JobConfig(
             bundle=str(bundle),
@@ -89,7 +90,7 @@ def picture(chromium: str, page: str, name: str, size: tuple[int, int], dark: bo
     """Save what the browser shows of a page, with few colours."""
     path = PICTURES / f"{name}.png"
     command = [chromium, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
-    command += [f"--window-size={size[0]},{size[1]}", "--virtual-time-budget=25000"]
+    command += [f"--window-size={size[0]},{size[1]}", "--virtual-time-budget=15000"]
     command += [f"--blink-settings=preferredColorScheme={0 if dark else 1}"]
     command += [f"--screenshot={path}", page]
     subprocess.run(command, check=True, capture_output=True, timeout=SECONDS_A_PAGE)
@@ -104,12 +105,12 @@ def run_page(folder: Path) -> str:
     client = MlflowClient(store(folder))
     experiment = client.get_experiment_by_name("nightly").experiment_id
     run = client.search_runs([experiment], "attributes.run_name LIKE 'dcn%'")[0]
-    return f"#/experiments/{experiment}/runs/{run.info.run_id}"
+    return f"#/experiments/{experiment}/runs/{run.info.run_id}?{RUNS_VIEW}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--folder", type=Path, default=ROOT / "build/pictures")
+    parser.add_argument("--folder", type=Path, default=Path("/tmp/demo"))
     parser.add_argument("--chromium", default="chromium")
     arguments = parser.parse_args()
     folder = arguments.folder.absolute()
@@ -123,9 +124,9 @@ def main() -> None:
     picture(arguments.chromium, page.as_uri(), "report_dark", (1100, 1150), dark=True)
     with mlflow_ui(folder) as address:
         run = run_page(folder)
-        runs = run.rpartition("/")[0]
-        picture(arguments.chromium, f"{address}/{runs}", "mlflow_runs", (1400, 560))
-        picture(arguments.chromium, f"{address}/{run}", "mlflow_run", (1400, 1000))
+        runs = f"{run.rpartition('/')[0]}?{RUNS_VIEW}"
+        picture(arguments.chromium, f"{address}/{runs}", "mlflow_runs", (1700, 480))
+        picture(arguments.chromium, f"{address}/{run}", "mlflow_run", (1700, 1000))
 
 
 if __name__ == "__main__":

@@ -37,12 +37,14 @@ from pipeline.tracking.settings import DATASET_DIGEST_LENGTH
 from pipeline.tracking.spool import Event, StoreState
 
 PARAM_LIMIT = 6000
+# Chooses MLflow's pages of runs and metrics over those of traces, and keeps them chosen.
+RUNS_VIEW = "workflowType=machine_learning"
 TAG_LIMIT = 5000
 MODEL_PARAM_LIMIT = 250
 PARAMS_A_BATCH = 100
 DATASET_NAME_LIMIT = 500
 PROGRESS = ("progress_rows", "progress_rows_per_second")
-# MLflow's page shows an experiment of this kind as a table of runs; one of no kind, as traces.
+# Says that the experiment holds runs; MLflow guesses the kind of one without it.
 EXPERIMENT_KIND = {"mlflow.experimentKind": "custom_model_development"}
 
 
@@ -216,7 +218,7 @@ def run_url(uri: str, experiment_id: str, run_id: str) -> str | None:
     if not uri.startswith(("http://", "https://")):
         return None
     server = without_credentials(uri).rstrip("/")
-    return f"{server}/#/experiments/{experiment_id}/runs/{run_id}"
+    return f"{server}/#/experiments/{experiment_id}/runs/{run_id}?{RUNS_VIEW}"
 
 
 def _dataset_input(event: Event) -> DatasetInput:
