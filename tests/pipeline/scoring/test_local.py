@@ -179,10 +179,10 @@ def test_the_command_imports_neither_ray_nor_torch_nor_mlflow(tmp_path: Path) ->
     until = time.monotonic() + 60
     while time.monotonic() < until:
         states = [json.loads(p.read_text()) for p in tmp_path.glob("output/_tracking/*/store-*")]
-        if states and states[0]["cursor"] >= [
-            0,
-            2,
-        ]:  # start, progress, finish; samples of the machine
+        (spool,) = tmp_path.glob("output/_tracking/*/attempt-*.jsonl")
+        events = [json.loads(line) for line in spool.read_text().splitlines()]
+        assert events[-1]["kind"] == "finish"
+        if states and states[0]["cursor"] == [0, events[-1]["seq"]]:  # all of them were sent
             return
         time.sleep(0.2)
     raise AssertionError((tmp_path / "output/_tracking/sender.log").read_text())
