@@ -111,4 +111,4 @@ def test_a_process_that_does_not_end_is_ended() -> None:
     command = [sys.executable, "-c", HANGS]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 4
-    assert done.stderr.startswith("error: stopped by SIGTERM; Ray did not end by itself")
+    assert done.stderr.startswith("error: stopped by SIGTERM; what was in hand did not end")
