@@ -13,6 +13,7 @@ from obstore.store import MemoryStore
 
 import pipeline.publishing.store as store_output
 import pipeline.publishing.store_lock as store_lock
+from pipeline.publishing import output_tree
 from pipeline.storage.object_store import ObjectInfo, ObjectStore
 
 Result = TypeVar("Result")
@@ -138,6 +139,7 @@ def outputs_in(opened: Callable[[], Any]) -> Iterator[None]:
     """Every output at an address lies in the store that `opened` gives."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(store_output, "open_store", lambda address: opened())
+        patch.setattr(output_tree, "open_store", lambda address: opened())
         patch.setattr(store_output, "StoreLock", QuickStoreLock)
         patch.setattr(store_output, "THREADS", 1)
         patch.setattr(store_lock, "_process_table", lambda: "")
