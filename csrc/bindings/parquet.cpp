@@ -4,7 +4,7 @@
 #include "bindings/numpy_args.h"
 #include "parquet/column_pages.h"
 #include "parquet/file.h"
-#include "parquet/statistics.h"
+#include "parquet/metadata/statistics.h"
 
 namespace dpiframe {
 namespace {

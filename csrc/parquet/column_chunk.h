@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "parquet/page_header.h"
+#include "parquet/metadata/page_header.h"
 #include "parquet/rle_bit_packed.h"
 
 namespace dpiframe::parquet {

@@ -5,7 +5,7 @@
 #include "codec/crc32.h"
 #include "codec/decompress.h"
 #include "parquet/file.h"
-#include "parquet/page_header.h"
+#include "parquet/metadata/page_header.h"
 #include "parquet/rle_bit_packed.h"
 
 namespace dpiframe::parquet {

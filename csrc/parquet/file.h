@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "parquet/file_bytes.h"
-#include "parquet/footer.h"
+#include "parquet/metadata/footer.h"
 
 namespace dpiframe::parquet {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "parquet/compact_reader.h"
+#include "parquet/metadata/compact_reader.h"
 
 namespace dpiframe::parquet {
 

@@ -16,7 +16,8 @@ MAY_INCLUDE = {
     "planner": ("common",),
     "codec": ("common",),
     "features": ("common",),
-    "parquet": ("common", "codec"),
+    "parquet/metadata": ("common", "codec"),
+    "parquet": ("common", "codec", "parquet/metadata"),
     "ptx": ("common",),
     "cuda": ("common", "ptx"),
     "parquet/gpu": ("common", "codec", "parquet", "cuda", "ptx"),
@@ -33,7 +34,7 @@ MAY_INCLUDE = {
     "bindings": ("common", "cuda", "planner", "codec", "features", "parquet", "kernels", "runtime"),
 }
 WITH_SUBFOLDERS = ("runtime", "bindings")  # these may include all folders below the ones they name
-WITHOUT_CUDA = ("common", "planner", "codec", "features", "parquet")
+WITHOUT_CUDA = ("common", "planner", "codec", "features", "parquet/metadata", "parquet")
 SOURCES = sorted(
     path.relative_to(CSRC)
     for pattern in ("*.h", "*.cuh", "*.cpp", "*.cu")

@@ -10,8 +10,8 @@
 #include "fuzz_case.h"
 #include "parquet/column_pages.h"
 #include "parquet/file.h"
+#include "parquet/metadata/statistics.h"
 #include "parquet/rle_bit_packed.h"
-#include "parquet/statistics.h"
 
 using namespace dpiframe;
 using fuzz::Record;

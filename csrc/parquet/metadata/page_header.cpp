@@ -1,4 +1,4 @@
-#include "parquet/page_header.h"
+#include "parquet/metadata/page_header.h"
 
 #include <algorithm>
 

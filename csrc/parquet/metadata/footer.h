@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "parquet/compact_reader.h"
-#include "parquet/format.h"
+#include "parquet/metadata/compact_reader.h"
+#include "parquet/metadata/format.h"
 
 namespace dpiframe::parquet {
 

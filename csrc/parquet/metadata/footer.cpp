@@ -1,11 +1,11 @@
-#include "parquet/footer.h"
+#include "parquet/metadata/footer.h"
 
 #include <array>
 #include <bit>
 #include <optional>
 
 #include "codec/decompress.h"
-#include "parquet/statistics.h"
+#include "parquet/metadata/statistics.h"
 
 namespace dpiframe::parquet {
 namespace {

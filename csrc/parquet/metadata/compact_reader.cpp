@@ -1,4 +1,4 @@
-#include "parquet/compact_reader.h"
+#include "parquet/metadata/compact_reader.h"
 
 namespace dpiframe::parquet {
 

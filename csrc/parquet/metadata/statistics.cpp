@@ -1,4 +1,4 @@
-#include "parquet/statistics.h"
+#include "parquet/metadata/statistics.h"
 
 #include <array>
 #include <charconv>

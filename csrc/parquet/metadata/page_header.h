@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "parquet/compact_reader.h"
-#include "parquet/format.h"
+#include "parquet/metadata/compact_reader.h"
+#include "parquet/metadata/format.h"
 
 namespace dpiframe::parquet {
 

@@ -9,7 +9,7 @@
 #include <variant>
 #include <vector>
 
-#include "parquet/footer.h"
+#include "parquet/metadata/footer.h"
 
 namespace dpiframe::parquet {
 
