@@ -7,21 +7,16 @@ once where torch has it, everything between them through compiled groups of step
 
 from __future__ import annotations
 
-import time
-from collections.abc import Generator, Iterable
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
 
-from dpiframe_core.engine.batches import BadIds, DeviceSeconds, HostPart
 from dpiframe_core.engine.compiled_lookup import CompiledLookup
 from dpiframe_core.engine.cpu_group import CpuGroup, compiled, find_groups, own_buffers
-from dpiframe_core.engine.host_inputs import Columns, cut
+from dpiframe_core.engine.host_inputs import Columns
 from dpiframe_core.engine.light_cpu import exact_columns
-from dpiframe_core.engine.one_caller import OneCaller
 from dpiframe_core.engine.precision import bound_in_words
+from dpiframe_core.engine.tiled import TiledBackend
 from dpiframe_core.program import steps as p
 from dpiframe_core.program.interpreter import as_tensor
 from dpiframe_core.program.program import Program
@@ -33,19 +28,14 @@ LEAST_TILE = 1024
 ARENA_BYTES = 2**25  # beyond it, activations leave the last-level cache between steps
 
 
-class CpuBackend:
-    """Runs one program; float32, one caller at a time.
+class CpuBackend(TiledBackend):
+    """See `TiledBackend`.
 
     `threads` becomes torch's number of threads, which is one for the whole process.
     """
 
-    device = "cpu"
-
     def __init__(self, program: Program, max_batch: int, threads: int | None) -> None:
-        self.program, self.max_batch = program, max_batch
-        self.tile = min(max_batch, TILE)
-        self._turn = OneCaller()
-        self.batch_seconds: list[float] = []
+        super().__init__(program, max_batch, min(max_batch, TILE))
         if threads is not None:
             torch.set_num_threads(threads)
         self.threads = torch.get_num_threads()
@@ -74,49 +64,6 @@ class CpuBackend:
                 self._parts.append(_PackedProduct(step, weights, self.tile, exact))
             else:
                 self._parts.append(compiled(program, group, own, self.threads) or step)
-
-    def run(
-        self, ids: Columns, dense: Columns, use_oov: bool, out: np.ndarray, scores: bool = False
-    ) -> np.ndarray:
-        """Write logits [B], or scores, of ids [F, B] and dense [N, B]; any B.
-
-        Returns the counts [F] of ids outside their tables.
-        """
-        counts = np.zeros(len(self.program.field_names), np.int64)
-        with self._turn:
-            self.batch_seconds = []
-            for first in range(0, len(out), self.max_batch):
-                began, end = time.perf_counter(), min(first + self.max_batch, len(out))
-                for start in range(first, end, self.tile):
-                    tile = slice(start, min(start + self.tile, end))
-                    counts += self._run_tile(cut(ids, tile), cut(dense, tile), use_oov, out[tile])
-                if scores:
-                    part = out[first:end]
-                    with np.errstate(over="ignore"):
-                        np.divide(np.float32(1), np.float32(1) + np.exp(-part), out=part)
-                self.batch_seconds.append(time.perf_counter() - began)
-        return counts
-
-    def stream(
-        self, parts: Iterable[HostPart], use_oov: bool, scores: bool = True
-    ) -> Generator[np.ndarray, None, None]:
-        """Fill the scores (or logits) of each part in turn; yields its counts [F]."""
-        for ids, dense, out in parts:
-            yield self.run(ids, dense, use_oov, out, scores)
-
-    def score_on_device(self, ids: Any, dense: Any, use_oov: bool) -> tuple[Any, BadIds | None]:
-        """ValueError: a CPU does not score arrays on a GPU."""
-        raise ValueError(f"the arrays are on a CUDA device, the engine runs on {self.device}")
-
-    def page_scorer(self, use_oov: bool) -> None:
-        """None: parquet pages are decoded by a GPU alone."""
-
-    def take_seconds(self) -> DeviceSeconds:
-        """None of a GPU's."""
-        return DeviceSeconds()
-
-    def close(self) -> None:
-        """Nothing is held beyond the object's life."""
 
     def _run_tile(
         self, ids: Columns, dense: Columns, use_oov: bool, logits: np.ndarray

@@ -7,17 +7,15 @@ programs with other steps are not `fit` for it. Lookups go through the compiled 
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from dpiframe_core.engine.batches import BadIds, DeviceSeconds, HostPart
 from dpiframe_core.engine.compiled_lookup import CompiledLookup
-from dpiframe_core.engine.host_inputs import Columns, cut
-from dpiframe_core.engine.one_caller import OneCaller
+from dpiframe_core.engine.host_inputs import Columns
 from dpiframe_core.engine.precision import bound_in_words
+from dpiframe_core.engine.tiled import TiledBackend
 from dpiframe_core.program import steps as p
 from dpiframe_core.program.program import Program
 from dpiframe_core.program.views import DENSE, View
@@ -25,16 +23,12 @@ from dpiframe_core.program.views import DENSE, View
 TILE = 4096  # samples, so that activations stay in the last-level cache
 
 
-class LightCpuBackend:
-    """Runs one program; float32, one caller at a time. `fits` says which programs it runs."""
-
-    device = "cpu"
+class LightCpuBackend(TiledBackend):
+    """See `TiledBackend`; `fits` says which programs it runs."""
 
     def __init__(self, program: Program, max_batch: int, threads: int | None) -> None:
-        self.program, self.max_batch = program, max_batch
+        super().__init__(program, max_batch, TILE)
         self.threads = threads or len(os.sched_getaffinity(0))
-        self.batch_seconds: list[float] = []
-        self._turn = OneCaller()
         self._weights = {n: np.asarray(w, np.float32) for n, w in program.weights.items()}
         self._doubles = {
             step.name: self._weights[step.weight].astype(np.float64)
@@ -48,53 +42,10 @@ class LightCpuBackend:
         }
         self._buffers: dict[str, np.ndarray] = {}
 
-    def run(
-        self, ids: Columns, dense: Columns, use_oov: bool, out: np.ndarray, scores: bool = False
-    ) -> np.ndarray:
-        """Write logits [B], or scores, of ids [F, B] and dense [N, B]; any B.
-
-        Returns the counts [F] of ids outside their tables.
-        """
-        counts = np.zeros(len(self.program.field_names), np.int64)
-        with self._turn:
-            self.batch_seconds = []
-            for first in range(0, len(out), self.max_batch):
-                began, end = time.perf_counter(), min(first + self.max_batch, len(out))
-                for start in range(first, end, TILE):
-                    tile = slice(start, min(start + TILE, end))
-                    counts += self._run_tile(cut(ids, tile), cut(dense, tile), use_oov, out[tile])
-                if scores:
-                    part = out[first:end]
-                    with np.errstate(over="ignore"):
-                        np.divide(np.float32(1), np.float32(1) + np.exp(-part), out=part)
-                self.batch_seconds.append(time.perf_counter() - began)
-        return counts
-
-    def stream(
-        self, parts: Iterable[HostPart], use_oov: bool, scores: bool = True
-    ) -> Generator[np.ndarray, None, None]:
-        """Fill the scores (or logits) of each part in turn; yields its counts [F]."""
-        for ids, dense, out in parts:
-            yield self.run(ids, dense, use_oov, out, scores)
-
-    def score_on_device(self, ids: Any, dense: Any, use_oov: bool) -> tuple[Any, BadIds | None]:
-        """ValueError: a CPU does not score arrays on a GPU."""
-        raise ValueError(f"the arrays are on a CUDA device, the engine runs on {self.device}")
-
-    def page_scorer(self, use_oov: bool) -> None:
-        """None: parquet pages are decoded by a GPU alone."""
-
-    def take_seconds(self) -> DeviceSeconds:
-        """None of a GPU's."""
-        return DeviceSeconds()
-
-    def close(self) -> None:
-        """Nothing is held beyond the object's life."""
-
     def describe(self) -> str:
         """The plan, in words."""
         return (
-            f"cpu, float32, numpy, {self.threads} threads, tiles of {TILE} rows\n"
+            f"cpu, float32, numpy, {self.threads} threads, tiles of {self.tile} rows\n"
             f"{bound_in_words('fp32', self.program)}\n{self.program}"
         )
 
