@@ -16,7 +16,6 @@ from pipeline.evaluation.ranking import (
     Counts,
     Packed,
     counted_auc,
-    group_aucs,
     unpack,
 )
 
@@ -33,7 +32,7 @@ class Resolution(NamedTuple):
         return (ONE >> self.shift) + 1
 
 
-FINE = Resolution(1 << 25, 8)  # 2^15 bins an octave: 200 MB at most
+FINE = Resolution(1 << 23, 8)  # 2^15 bins an octave: 66 MB, and as much again to count
 COARSE = Resolution(1 << 17, 15)  # 2^8 bins an octave: 1 MB at most
 
 
@@ -65,12 +64,10 @@ class ScoreCounts:
 
     def auc(self) -> CountedAuc | None:
         """The AUC, exact (error 0) while rows are kept; None if a class is absent."""
-        if self._counts is not None:
-            self._count_kept()
-            return counted_auc(self._counts[:, 1], self._counts[:, 0])
-        rows = self._all()
-        exact = group_aucs(np.zeros(len(rows), np.uint64), rows).auc
-        return None if not len(exact) or np.isnan(exact[0]) else CountedAuc(float(exact[0]), 0.0)
+        _, clicks, rows = self.by_score()
+        found = counted_auc(clicks, rows - clicks)
+        # Rows of one score are ties, so that only bins of several scores leave an error.
+        return found if found is None or self._counts is not None else found._replace(error=0.0)
 
     def reliability(self, bins: int = 20) -> list[ReliabilityBin]:
         """About `bins` bins of as many rows each, in ascending order of score.

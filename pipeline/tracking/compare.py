@@ -14,13 +14,14 @@ from pipeline.publishing.records import EVALUATION
 from pipeline.redaction import without_credentials
 from pipeline.storage.address import is_remote
 from pipeline.storage.mlflow_access import quiet_mlflow, resolve_uri, sqlite_path
-from pipeline.tracking.drift import (
-    Counts,
-    histogram_from_path,
-    load_baseline,
-    population_stability_index,
+from pipeline.tracking.drift import Counts, load_baseline, population_stability_index
+from pipeline.tracking.metrics import (
+    METRICS,
+    count_metrics,
+    latency_metrics,
+    stage_metrics,
+    sum_histograms,
 )
-from pipeline.tracking.metrics import METRICS, count_metrics, latency_metrics, stage_metrics
 from pipeline.tracking.settings import param_text
 from pipeline.tracking.spool import StoreState, read_run, run_dirs
 
@@ -153,13 +154,17 @@ def score_psi(base: str, candidate: str, uri: str | None) -> float | None:
 
 
 def _histogram(name: str, uri: str | None) -> Counts | None:
+    """Of the scores of a run that `load_runs` finds; None where it has kept none."""
+    if _is_output(name):
+        manifest = open_output(name).manifest()
+        return None if manifest is None else sum_histograms(manifest.units)
+    from mlflow.exceptions import MlflowException
+
+    client = _open_client(resolve_uri(uri), name)
+    run = _find_run(name, client)
     try:
-        if Path(name).exists():
-            return histogram_from_path(Path(name))
-        client = _open_client(resolve_uri(uri), name)
-        run = _find_run(name, client)
         return None if run is None else load_baseline(run.info.run_id, client)
-    except Exception:  # MLflow's errors of a run without the artifact are of many kinds
+    except (OSError, ValueError, MlflowException):  # the run has no such artifact
         return None
 
 

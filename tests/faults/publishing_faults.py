@@ -13,7 +13,6 @@ hangs.
 
 from __future__ import annotations
 
-import argparse
 import errno
 import itertools
 import json
@@ -34,6 +33,7 @@ from typing import NamedTuple
 sys.path[:0] = [str(Path(__file__).parents[1] / "helpers"), str(Path(__file__).parents[2])]
 import fault_shim  # noqa: E402
 import local_job  # noqa: E402
+from fault_cases import arguments, try_all  # noqa: E402
 from power_loss import MODELS, Disk, random_model  # noqa: E402
 
 from pipeline.errors import ConfigError  # noqa: E402
@@ -46,7 +46,6 @@ from pipeline.publishing.scores import open_scores  # noqa: E402
 from pipeline.publishing.verify import content_problems  # noqa: E402
 
 HANG_SECONDS = 5.0
-DOUBLE_EVERY = 8  # cases
 ERRORS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "EROFS": errno.EROFS}
 CRASHES = ("crash", "crash-after", "half")
 WRONG, FAILED = 98, 99  # exit codes of a child: the output is wrong; a traceback
@@ -288,14 +287,8 @@ def reader_problems(output: Path) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument(
-        "--seconds", type=float, default=0, help="0: until every case was tried once"
-    )
-    parser.add_argument("--without-sync", action="store_true", help="see that it is found")
-    arguments = parser.parse_args()
-    if arguments.without_sync:
+    wanted = arguments(__doc__, "--without-sync")
+    if wanted.broken:
         atomic.sync_folder = folder_output.sync_folder = lambda folder: None
     memory = Path("/dev/shm")
     where = memory if os.access(memory, os.W_OK) else None
@@ -304,24 +297,8 @@ def main() -> int:
         if not fault_shim.preloaded():
             return fault_shim.run_over_shim(fault_shim.build(folder))
         local_job.without_ray()
-        faults = Faults(folder, arguments.seed)
-        end = time.monotonic() + arguments.seconds
-        cases = faults.cases()
-        print(f"seed {arguments.seed}: {len(cases)} cases", flush=True)
-        for i, case in enumerate(cases):
-            if arguments.seconds and time.monotonic() > end:
-                break
-            if arguments.without_sync and faults.wrong:
-                return 1
-            faults.try_case(case)
-            if i % DOUBLE_EVERY == 0:
-                faults.try_double()
-        while time.monotonic() < end:
-            faults.try_double()
-    for (scenario, kind), count in sorted(faults.tried.items()):
-        print(f"{scenario:10}  {kind:17}  {count:6} tried")
-    print(f"{sum(faults.tried.values())} tried, {len(faults.wrong)} wrong")
-    return 1 if faults.wrong else 0
+        faults = Faults(folder, wanted.seed)
+        return try_all(faults, faults.cases(), wanted)
 
 
 if __name__ == "__main__":

@@ -14,13 +14,11 @@ wrong or left, or if readers are misled.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import random
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +26,7 @@ from typing import NamedTuple
 
 sys.path[:0] = [str(Path(__file__).parents[1] / "helpers"), str(Path(__file__).parents[2])]
 import local_job  # noqa: E402
+from fault_cases import arguments, try_all  # noqa: E402
 from faulty_store import ADDRESS, Crash, FaultyStore, MemoryObjects, outputs_in  # noqa: E402
 
 from pipeline.errors import ConfigError  # noqa: E402
@@ -37,7 +36,6 @@ from pipeline.storage.object_store import ObjectStore  # noqa: E402
 
 CRASHES = ("crash", "crash-after", "half")
 FAILURES = ("fail", "fail-on", "lost", "twice")
-DOUBLE_EVERY = 4  # cases
 DEAD = -9  # exit code of a process that crashed
 
 
@@ -259,38 +257,17 @@ def one_fault(at: int, how: object) -> Callable[[int], object]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument(
-        "--seconds", type=float, default=0, help="0: until every case was tried once"
-    )
-    parser.add_argument("--unconditional", action="store_true", help="see that it is found")
-    arguments = parser.parse_args()
-    if arguments.unconditional:
+    wanted = arguments(__doc__, "--unconditional")
+    if wanted.broken:
         MemoryObjects.create = lambda self, key, data: self.put(key, data)  # type: ignore
         MemoryObjects.swap = lambda self, key, data, etag: self.put(key, data)  # type: ignore
     local_job.without_ray()
     with tempfile.TemporaryDirectory(prefix="dpiframe-faults-") as name:
-        faults = Faults(Path(name), arguments.seed)
+        faults = Faults(Path(name), wanted.seed)
         with outputs_in(lambda: faults.process):
             faults.prepare()
-            end = time.monotonic() + arguments.seconds
-            cases = [case for case in faults.cases() if faults.takes(case, arguments.unconditional)]
-            print(f"seed {arguments.seed}: {len(cases)} cases", flush=True)
-            for i, case in enumerate(cases):
-                if arguments.seconds and time.monotonic() > end:
-                    break
-                if arguments.unconditional and faults.wrong:
-                    return 1
-                faults.try_case(case)
-                if i % DOUBLE_EVERY == 0:
-                    faults.try_double()
-            while time.monotonic() < end:
-                faults.try_double()
-    for (scenario, kind), count in sorted(faults.tried.items()):
-        print(f"{scenario:10}  {kind:20}  {count:6} tried")
-    print(f"{sum(faults.tried.values())} tried, {len(faults.wrong)} wrong")
-    return 1 if faults.wrong else 0
+            cases = [case for case in faults.cases() if faults.takes(case, wanted.broken)]
+            return try_all(faults, cases, wanted)
 
 
 if __name__ == "__main__":

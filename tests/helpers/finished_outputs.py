@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ from unit_records import record
 from pipeline.publishing.records import Manifest, OutputLayout, Success, part_name, write_json
 
 
-def write_output(folder: Path, tables: Sequence[pa.Table], keys: Sequence[str] = ("key",)) -> Path:
+def write_output(folder: Path, tables: Iterable[pa.Table], keys: Sequence[str] = ("key",)) -> Path:
     """An output whose units are these tables, in this order."""
     layout = OutputLayout(folder)
     folder.mkdir(parents=True, exist_ok=True)

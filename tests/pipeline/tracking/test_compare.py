@@ -12,7 +12,7 @@ from tracking_records import make_record, track_job
 from jobs.compare import command
 from pipeline.errors import ConfigError
 from pipeline.publishing.records import Manifest, OutputLayout, write_json
-from pipeline.tracking.compare import RunView, compare, format_comparison, load_runs
+from pipeline.tracking.compare import RunView, compare, format_comparison, load_runs, score_psi
 
 FIRST = RunView("a", "FINISHED", {"x": "1", "y": "1"}, {"rows": 100.0, "gpus": 0.0}, {"host": "h"})
 SECOND = RunView("b", "FAILED", {"x": "1", "y": "2"}, {"rows": 125.0, "gpus": 0.0, "units": 19.0})
@@ -63,6 +63,8 @@ def test_a_run_by_folder_id_and_name(tracked: tuple[Path, str, str]):
     assert by_id.label == f"nightly ({run_id[:8]})"
     series = {"progress_rows", "progress_rows_per_second"}
     assert {k: v for k, v in by_id.metrics.items() if k not in series} == by_folder.metrics
+    assert score_psi(run_id, "nightly", store) == 0
+    assert score_psi(run_id, str(output), store) is None  # no manifest: the job has not finished
 
 
 def test_the_command_prints_a_table_and_json(tracked: tuple[Path, str, str]):
@@ -95,6 +97,7 @@ def test_an_output_that_was_never_tracked(tmp_path: Path):
     assert run.params == {"max_batch": "19"}
     assert run.metrics["rows"] == 333
     assert run.metrics["score_seconds"] == pytest.approx(0.09)
+    assert score_psi(str(tmp_path), str(tmp_path), None) == 0
 
 
 def test_what_cannot_be_found_is_said(tracked: tuple[Path, str, str], tmp_path: Path):
