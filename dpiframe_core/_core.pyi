@@ -29,6 +29,19 @@ def build_info() -> BuildInfo:
 def cuda_device_count() -> int:
     """CUDA devices that can be used; 0 without a driver or without the CUDA part. Never raises."""
 
+def embedded_headers() -> list[tuple[str, str]]:
+    """Name and text of each header that a kernel compiled at load may include."""
+
+class Nvrtc:
+    """CUDA's run-time compiler: a library by its path or name. RuntimeError: there is none."""
+
+    def __init__(self, path: str) -> None: ...
+    @property
+    def version(self) -> str:
+        """Such as "13.0"."""
+    def compile(self, source: str, name: str, options: Sequence[str]) -> bytes:
+        """The cubin of a source; threads run in parallel. RuntimeError: with the compiler's log."""
+
 Validity = tuple[NDArray[np.uint8], int] | None  # Arrow's bitmap, bit of the first value; no nulls
 
 def hashed_string_rows(
@@ -714,8 +727,10 @@ class CudaProgram:
     def __init__(
         self, device: int, precision: str, max_rows: int, weight_bytes: int, arena_bytes: int
     ) -> None: ...
-    def add_weight(self, kind: str, values: NDArray[np.float32]) -> int:
-        """Copy a weight [rows, columns] to the device; its number."""
+    def add_weight(self, kind: str, values: NDArray[np.float32] | NDArray[np.uint8]) -> int:
+        """Copy a weight [rows, columns] to the device; its number. Of kind "raw" are bytes, which
+        stay as they are; they begin at a multiple of 256.
+        """
     def add_lookup(
         self,
         slots: Sequence[CudaSlot],
@@ -745,6 +760,21 @@ class CudaProgram:
         out: ArenaView,
     ) -> None:
         """A generic operation; operands read the inputs and then the weights, which are numbers."""
+
+    def add_compiled(
+        self,
+        cubin: bytes,
+        kernel: str,
+        threads: int,
+        shared_bytes: int,
+        samples_a_block: int,
+        reads: Sequence[ArenaView],
+        writes: Sequence[ArenaView],
+        weights: Sequence[int],
+    ) -> None:
+        """A kernel compiled at load, with the one parameter of csrc/jit/compiled_params.h; its grid
+        has a block for each `samples_a_block` samples.
+        """
 
     def add_head(self, parts: Sequence[HeadPart], bias: float, out: ArenaView) -> None: ...
     def add_fused_mlp(self, slots: Sequence[CudaSlot], model: FusedMlpModel) -> None:

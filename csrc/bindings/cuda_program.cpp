@@ -15,7 +15,8 @@ using OptionalView = std::optional<ArenaView>;
 WeightKind parse_kind(const std::string& name) {
   if (name == "numbers") return WeightKind::kNumbers;
   if (name == "table") return WeightKind::kTable;
-  DPIF_CHECK(name == "product", "a weight is numbers, table or product, got ", name);
+  if (name == "raw") return WeightKind::kRaw;
+  DPIF_CHECK(name == "product", "a weight is numbers, table, product or raw, got ", name);
   return WeightKind::kProduct;
 }
 
@@ -34,12 +35,24 @@ int max_head_partials(const std::string& precision, std::int64_t max_rows, int n
 }
 
 int add_weight(CudaProgram& program, const std::string& kind, const py::array& values) {
-  const auto array = contiguous_argument<float>(values, "values", 2);
-  const float* data = array.data();
+  py::array array;
+  if (kind == "raw")
+    array = contiguous_argument<std::uint8_t>(values, "values", 2);
+  else
+    array = contiguous_argument<float>(values, "values", 2);
+  const void* data = array.data();
   const std::int64_t rows = array.shape(0);
   const std::int64_t columns = array.shape(1);
   const py::gil_scoped_release release;
   return program.add_weight(parse_kind(kind), data, rows, columns);
+}
+
+void add_compiled(CudaProgram& program, const py::bytes& cubin, const std::string& kernel,
+                  int threads, int shared_bytes, int samples_a_block,
+                  const std::vector<ArenaView>& reads, const std::vector<ArenaView>& writes,
+                  const std::vector<int>& weights) {
+  program.add_compiled(
+      {cubin, kernel, threads, shared_bytes, samples_a_block, reads, writes, weights});
 }
 
 void bind_views(py::module_& module) {
@@ -94,6 +107,9 @@ void bind_cuda_program(py::module_& module) {
       .def("add_product", &CudaProgram::add_product, py::arg("step"))
       .def("add_tensor", &CudaProgram::add_tensor, py::arg("op"), py::arg("inputs"),
            py::arg("weights"), py::arg("operands"), py::arg("out"))
+      .def("add_compiled", &add_compiled, py::arg("cubin"), py::arg("kernel"), py::arg("threads"),
+           py::arg("shared_bytes"), py::arg("samples_a_block"), py::arg("reads"), py::arg("writes"),
+           py::arg("weights"))
       .def("add_head", &CudaProgram::add_head, py::arg("parts"), py::arg("bias"), py::arg("out"))
       .def("add_fused_mlp", &CudaProgram::add_fused_mlp, py::arg("slots"), py::arg("model"))
       .def("add_fused_cross", &CudaProgram::add_fused_cross, py::arg("slots"), py::arg("model"),

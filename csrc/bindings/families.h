@@ -7,6 +7,7 @@ namespace dpiframe {
 
 void bind_cpu_kernels(pybind11::module_& module);
 void bind_encode(pybind11::module_& module);
+void bind_jit(pybind11::module_& module);
 void bind_memory(pybind11::module_& module);
 void bind_parquet(pybind11::module_& module);
 void bind_planner(pybind11::module_& module);

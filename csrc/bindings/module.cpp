@@ -47,6 +47,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("cuda_device_count", &cuda_device_count);
   bind_cpu_kernels(module);
   bind_encode(module);
+  bind_jit(module);
   bind_memory(module);
   bind_parquet(module);
   bind_planner(module);

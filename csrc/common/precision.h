@@ -3,9 +3,12 @@
 #pragma once
 
 #include <cstddef>
+
+#ifndef __CUDACC_RTC__
 #include <string>
 
 #include "common/check.h"
+#endif
 
 namespace dpiframe {
 
@@ -13,6 +16,8 @@ namespace dpiframe {
 enum class Precision { kFp32, kTf32, kFp16, kBf16 };
 
 enum class DataType { kFloat, kHalf, kBfloat16 };
+
+#ifndef __CUDACC_RTC__
 
 inline Precision parse_precision(const std::string& name) {
   if (name == "fp32") return Precision::kFp32;
@@ -30,5 +35,7 @@ inline DataType activation_type(Precision precision) {
 inline std::size_t bytes_of(DataType type) {
   return type == DataType::kFloat ? 4 : 2;
 }
+
+#endif
 
 }  // namespace dpiframe

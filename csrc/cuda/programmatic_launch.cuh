@@ -3,7 +3,9 @@
 // GPUs older than Hopper launch it after this one.
 #pragma once
 
+#ifndef __CUDACC_RTC__
 #include "cuda/cuda_check.h"
+#endif
 
 namespace dpiframe {
 
@@ -22,6 +24,8 @@ __device__ inline void await_predecessor() {
 
 #endif
 
+#ifndef __CUDACC_RTC__
+
 // Launches a kernel that begins with await_predecessor.
 template <class... Args>
 void launch_early(void (*kernel)(Args...), unsigned blocks, unsigned threads, std::size_t shared,
@@ -38,5 +42,7 @@ void launch_early(void (*kernel)(Args...), unsigned blocks, unsigned threads, st
   config.numAttrs = 1;
   DPIF_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, args...));
 }
+
+#endif
 
 }  // namespace dpiframe

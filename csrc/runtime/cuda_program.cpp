@@ -37,11 +37,12 @@ std::size_t CudaProgram::bytes_of_weight(Precision precision, WeightKind kind, s
   if (kind == WeightKind::kProduct)
     return padded(
         prepared_weight_bytes(precision, static_cast<int>(rows), static_cast<int>(columns)));
+  if (kind == WeightKind::kRaw) return padded(static_cast<std::size_t>(rows) * columns);
   const DataType type = kind == WeightKind::kTable ? activation_type(precision) : DataType::kFloat;
   return padded(bytes_of(type) * static_cast<std::size_t>(rows) * columns);
 }
 
-int CudaProgram::add_weight(WeightKind kind, const float* values, std::int64_t rows,
+int CudaProgram::add_weight(WeightKind kind, const void* values, std::int64_t rows,
                             std::int64_t columns) {
   const DeviceGuard guard(device_);
   const std::size_t bytes = bytes_of_weight(precision_, kind, rows, columns);
@@ -58,14 +59,16 @@ int CudaProgram::add_weight(WeightKind kind, const float* values, std::int64_t r
     prepare_linear_weight(precision_, static_cast<const float*>(source.get()),
                           static_cast<int>(rows), static_cast<int>(columns), target, nullptr);
     DPIF_CUDA_CHECK(cudaStreamSynchronize(nullptr));
+  } else if (kind == WeightKind::kRaw) {
+    DPIF_CUDA_CHECK(cudaMemcpy(target, values, rows * columns, cudaMemcpyHostToDevice));
   } else {
-    upload(kind, values, rows * columns, target);
+    upload(kind == WeightKind::kTable ? activation_type(precision_) : DataType::kFloat,
+           static_cast<const float*>(values), rows * columns, target);
   }
   return static_cast<int>(weight_addresses_.size()) - 1;
 }
 
-void CudaProgram::upload(WeightKind kind, const float* values, std::int64_t size, char* target) {
-  const DataType type = kind == WeightKind::kTable ? activation_type(precision_) : DataType::kFloat;
+void CudaProgram::upload(DataType type, const float* values, std::int64_t size, char* target) {
   if (type == DataType::kFloat) {
     DPIF_CUDA_CHECK(cudaMemcpy(target, values, sizeof(float) * size, cudaMemcpyHostToDevice));
     return;

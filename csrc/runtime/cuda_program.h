@@ -1,8 +1,9 @@
 // A program on one GPU: its weights, its arena, its steps, and the executor that runs them.
 //
 // Made in this order: construction takes all memory, add_weight of each weight, add_* of each step
-// in the order of the plan's graph, build. Weights are given as float32 host memory and named by
-// the number that add_weight returned; -1 is no weight. A view is columns of a buffer in the arena.
+// in the order of the plan's graph, build. Weights are given as float32 host memory (raw ones as
+// bytes) and named by the number that add_weight returned; -1 is no weight. A view is columns of a
+// buffer in the arena.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,12 @@
 
 namespace dpiframe {
 
-enum class WeightKind { kNumbers, kTable, kProduct };  // float32; activation type; prepared
+enum class WeightKind {
+  kNumbers,  // float32
+  kTable,    // of the activation type
+  kProduct,  // prepared for a product
+  kRaw,      // bytes as they are
+};
 
 // Columns of a buffer of the arena: a row-major matrix, of float32 or of the activation type.
 struct ArenaView {
@@ -72,6 +78,18 @@ struct HeadPart {
   int partial_n;  // not 0: a holds the partial dots of a product of so many columns
 };
 
+// A kernel that was compiled at load (jit/compiled_params.h).
+struct CompiledStep {
+  std::string cubin;
+  std::string kernel;
+  int threads;  // a block
+  int shared_bytes;
+  int samples_a_block;
+  std::vector<ArenaView> reads;
+  std::vector<ArenaView> writes;
+  std::vector<int> weights;
+};
+
 class CudaProgram {
  public:
   CudaProgram(int device, Precision precision, std::int64_t max_rows, std::size_t weight_bytes,
@@ -81,7 +99,7 @@ class CudaProgram {
   // Bytes that a weight takes of weight_bytes.
   static std::size_t bytes_of_weight(Precision precision, WeightKind kind, std::int64_t rows,
                                      std::int64_t columns);
-  int add_weight(WeightKind kind, const float* values, std::int64_t rows, std::int64_t columns);
+  int add_weight(WeightKind kind, const void* values, std::int64_t rows, std::int64_t columns);
 
   // Returns the offset of the lookup's counters in the report: one a slot, and one more.
   int add_lookup(const std::vector<LookupSlot>& slots, const std::optional<ArenaView>& out,
@@ -96,6 +114,7 @@ class CudaProgram {
   void add_tensor(const TensorOp& op, const std::vector<ArenaView>& inputs,
                   const std::vector<int>& weights, const std::vector<Operand>& operands,
                   const ArenaView& out);
+  void add_compiled(const CompiledStep& step);
   // The last step: it writes the scores.
   void add_head(const std::vector<HeadPart>& parts, float bias, const ArenaView& out);
   // A fused forward kernel in place of all steps, for small batches; after them. `model` is all but
@@ -132,7 +151,7 @@ class CudaProgram {
   Matrix matrix(const ArenaView& view) const;
   const float* numbers(int weight) const;
   std::vector<DeviceLookupField> fields(const std::vector<LookupSlot>& slots) const;
-  void upload(WeightKind kind, const float* values, std::int64_t size, char* target);
+  void upload(DataType type, const float* values, std::int64_t size, char* target);
   void add_step(Launch launch, bool takes_batch = false);
   template <class Model, class Make>
   void add_fused(const std::vector<LookupSlot>& slots, Model model, const Make& make);

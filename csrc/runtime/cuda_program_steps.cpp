@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "common/check.h"
+#include "cuda/loaded_kernel.h"
 #include "cuda/stream.h"
+#include "jit/compiled_params.h"
 #include "kernels/elementwise/load_dense.h"
 #include "kernels/elementwise/steps.h"
 #include "kernels/fused/cross_fp16x3/fused_cross_fp16x3.h"
@@ -86,6 +88,30 @@ void CudaProgram::add_tensor(const TensorOp& op, const std::vector<ArenaView>& i
   }
   add_step([launch = tensor_op(op, read)](std::int64_t rows, const BatchMemory&,
                                           cudaStream_t stream) { launch(rows, stream); });
+}
+
+void CudaProgram::add_compiled(const CompiledStep& step) {
+  const DeviceGuard guard(device_);
+  const std::size_t num_views = step.reads.size() + step.writes.size();
+  DPIF_CHECK(num_views <= kMaxCompiledViews && step.weights.size() <= kMaxCompiledWeights,
+             "a compiled kernel takes up to ", kMaxCompiledViews, " views and ",
+             kMaxCompiledWeights, " weights, got ", num_views, " and ", step.weights.size());
+  DPIF_CHECK(step.threads >= 1 && step.shared_bytes >= 0 && step.samples_a_block >= 1,
+             "a compiled kernel has ", step.threads, " threads, ", step.shared_bytes,
+             " bytes of shared memory and ", step.samples_a_block, " samples a block");
+  CompiledParams params{};
+  CompiledView* view = params.views;
+  for (const auto* views : {&step.reads, &step.writes})
+    for (const ArenaView& each : *views) *view++ = {matrix(each).data, each.row_stride};
+  for (std::size_t i = 0; i < step.weights.size(); ++i)
+    params.weights[i] = weight_addresses_.at(step.weights[i]);
+  const LoadedKernel kernel(step.cubin, step.kernel, static_cast<unsigned>(step.threads),
+                            static_cast<std::size_t>(step.shared_bytes));
+  add_step([kernel, params, samples = step.samples_a_block](std::int64_t rows, const BatchMemory&,
+                                                            cudaStream_t stream) mutable {
+    params.rows = rows;
+    kernel.launch_early(static_cast<unsigned>((rows + samples - 1) / samples), stream, params);
+  });
 }
 
 void CudaProgram::add_product(const ProductStep& step) {

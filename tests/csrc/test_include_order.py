@@ -13,6 +13,7 @@ KERNELS = ("common", "cuda", "ptx", "kernels")  # "kernels": batch_memory.h, whi
 # What a folder may include beside itself, the lowest first.
 MAY_INCLUDE = {
     "common": (),
+    "jit": ("common",),
     "planner": ("common",),
     "codec": ("common",),
     "features": ("common",),
@@ -27,14 +28,18 @@ MAY_INCLUDE = {
     "kernels/gemm": KERNELS,
     "kernels/testing": KERNELS,
     "kernels/tensor": (*KERNELS, "kernels/elementwise"),
+    "kernels/jit": (*KERNELS, "jit", "kernels/tensor", "kernels/elementwise"),
     "kernels/tensor/host": ("common", "kernels", "kernels/tensor"),
     "kernels/head": (*KERNELS, "kernels/elementwise"),
     "kernels/fused": (*KERNELS, "kernels/embedding", "kernels/gemm", "kernels/head"),
-    "runtime": ("common", "cuda", "planner", "parquet", "kernels"),
-    "bindings": ("common", "cuda", "planner", "codec", "features", "parquet", "kernels", "runtime"),
+    "runtime": ("common", "cuda", "jit", "planner", "parquet", "kernels"),
+    "bindings": (
+        *("common", "cuda", "jit", "planner", "codec", "features", "parquet", "kernels"),
+        "runtime",
+    ),
 }
 WITH_SUBFOLDERS = ("runtime", "bindings")  # these may include all folders below the ones they name
-WITHOUT_CUDA = ("common", "planner", "codec", "features", "parquet/metadata", "parquet")
+WITHOUT_CUDA = ("common", "jit", "planner", "codec", "features", "parquet/metadata", "parquet")
 SOURCES = sorted(
     path.relative_to(CSRC)
     for pattern in ("*.h", "*.cuh", "*.cpp", "*.cu")
