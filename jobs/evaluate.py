@@ -32,7 +32,7 @@ def command(
     """
     from pipeline.evaluation.evaluate import Question, evaluate_output
     from pipeline.evaluation.report import as_text, write_evaluation
-    from pipeline.publishing.scores import key_columns
+    from pipeline.publishing.scores import bundle_names, key_columns
 
     question = Question(
         label=label,
@@ -41,6 +41,7 @@ def command(
         slices=slices,
         pairs=pairs,
         group=group,
+        bundles=bundle_names(output),
     )
     found = evaluate_output(output, question, threads)
     write_evaluation(output, found)

@@ -29,7 +29,7 @@ def bundled_encoder(path: str, digest: str) -> Encoder:
         return _opened(path, digest)
 
 
-@functools.lru_cache(maxsize=1)
+@functools.lru_cache(maxsize=8)  # a job may have several bundles
 def _opened(path: str, digest: str) -> Encoder:
     folder = Path(path)
     manifest, found = read_manifest(folder)

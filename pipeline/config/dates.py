@@ -18,7 +18,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 # Keys whose values may hold placeholders.
-DATED_KEYS = ("bundle", "input", "output", "partition_base", "run_name", "where")
+DATED_KEYS = ("bundle", "bundles", "input", "output", "partition_base", "run_name", "where")
 WORDS = ("today", "yesterday", "last-hour")
 
 _MOMENT = re.compile(r"(\d{4})-(\d{2})-(\d{2})(?:T(\d{2}))?")
@@ -134,6 +134,11 @@ def with_dates(data: Mapping[str, Any]) -> dict[str, Any]:
             filled[key] = [
                 fill(key, item, moment) if isinstance(item, str) else item for item in filled[key]
             ]
+        elif isinstance(filled.get(key), dict):
+            filled[key] = {
+                name: fill(key, item, moment) if isinstance(item, str) else item
+                for name, item in filled[key].items()
+            }
     return filled
 
 
@@ -142,7 +147,8 @@ def asks_for(data: Mapping[str, Any]) -> str | None:
     found = set()
     for key in DATED_KEYS:
         value = data.get(key)
-        for text in value if isinstance(value, list) else [value]:
+        texts = list(value.values()) if isinstance(value, dict) else value
+        for text in texts if isinstance(texts, list) else [texts]:
             if isinstance(text, str):
                 places = [match for match in _BRACES.finditer(text) if _is_meant(match)]
                 found |= {_needs(*_parse(key, match)) for match in places}

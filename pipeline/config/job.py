@@ -29,6 +29,7 @@ from pipeline.config.types import (
     Duration,
     Flag,
     Location,
+    ModelName,
     Paths,
     Table,
     TimeZone,
@@ -48,6 +49,11 @@ PATH_KEYS = ("bundle", "input", "output")
 _YAML_TEXT = ("[", "'", '"', "")
 
 
+def score_column(name: str) -> str:
+    """The column of the scores of one of `bundles`."""
+    return f"{SCORE_COLUMN}_{name}"
+
+
 class JobConfig(BaseModel):
     """One scoring job. Paths are relative to the directory in which the command runs, not to the
     configuration's; `~` is the home folder; `s3://bucket/key` is an address in an object store.
@@ -58,6 +64,11 @@ class JobConfig(BaseModel):
     bundle: BundleLocation = Field(
         description="folder of the model bundle, its address in an object store, or its name in "
         "MLflow's registry: models:/NAME@alias, models:/NAME/version"
+    )
+    bundles: dict[ModelName, BundleLocation] = Field(
+        default={},
+        description="more bundles that score the same rows, in the same read: name -> where it is, "
+        "as for `bundle`; the scores of each are a column `score_NAME` beside `score`",
     )
     input: Paths = Field(
         description="parquet file, folder (searched in depth) or glob, or a list of these; paths, "
@@ -280,12 +291,18 @@ class JobConfig(BaseModel):
             raise ValueError("partition_by and iceberg_table exclude each other: leave one out")
         if len(set(self.partition_by)) < len(self.partition_by):
             raise ValueError("partition_by names a column twice")
-        if SCORE_COLUMN in copied:
+        clash = [name for name in self.score_columns if name in copied]
+        if clash:
             raise ValueError(
-                f"key_columns and carry_columns must not name {SCORE_COLUMN!r}: "
+                f"key_columns and carry_columns must not name {clash[0]!r}: "
                 "the output has a column of that name; rename the input's column"
             )
         return self
+
+    @property
+    def score_columns(self) -> list[str]:
+        """The columns of scores: of `bundle`, then of each of `bundles`."""
+        return [SCORE_COLUMN, *map(score_column, self.bundles)]
 
     def public(self) -> dict[str, Any]:
         """All keys and values without secrets, fit to be stored and shown."""
@@ -299,6 +316,7 @@ class JobConfig(BaseModel):
         inputs = self.input if isinstance(self.input, list) else [self.input]
         update = {
             "bundle": _absolute(self.bundle),
+            "bundles": {name: _absolute(where) for name, where in self.bundles.items()},
             "output": _absolute(self.output),
             "input": [_absolute(item) for item in inputs],
         }

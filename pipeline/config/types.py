@@ -54,6 +54,12 @@ class AutoOr:
         return value
 
 
+def _model_name(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_]{1,64}", value):
+        raise ValueError(f"a name of bundles is of letters, digits and _, got {value!r}")
+    return value
+
+
 def _column_name(value: str) -> str:
     if not value:
         raise ValueError("a column name must not be empty")
@@ -173,6 +179,7 @@ WaitFor = Annotated[str, AfterValidator(_wait_for)]
 Where = Annotated[str, AfterValidator(_where)]
 TimeZone = Annotated[str, AfterValidator(_zone_name)]
 Column = Annotated[str, AfterValidator(_column_name)]
+ModelName = Annotated[str, AfterValidator(_model_name)]
 Whole = Annotated[int, Field(strict=True), BeforeValidator(_whole)]
 Flag = Annotated[bool, Field(strict=True)]
 AutoCount = Annotated[int | Literal["auto"], PlainValidator(AutoOr(1, 1024))]

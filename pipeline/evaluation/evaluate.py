@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 from pydantic import BaseModel, ConfigDict, computed_field
 
-from pipeline.config.job import SCORE_COLUMN
+from pipeline.config.job import SCORE_COLUMN, score_column
 from pipeline.errors import ConfigError
 from pipeline.evaluation.grouped_rows import GroupedRows
 from pipeline.evaluation.labels import LabelFiles, LabelsInOrder
@@ -48,6 +48,7 @@ class Question(BaseModel):
     """What to evaluate: the label's column, where it is, and by what rows are parted.
 
     `labels`: parquet files that hold the label, joined by `keys`; without it the output carries it.
+    `bundles`: names of bundles beside the job's own whose scores are evaluated, too.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -58,6 +59,7 @@ class Question(BaseModel):
     slices: tuple[str, ...] = ()
     pairs: bool = False
     group: str | None = None
+    bundles: tuple[str, ...] = ()
 
     @property
     def slicings(self) -> list[tuple[str, ...]]:
@@ -96,6 +98,7 @@ class Evaluation(BaseModel):
 
     `gauc`: mean AUC of the groups with both classes, weighted by their rows. `ece`: mean distance
     of mean score and click rate over the bins of `reliability`, which have as many rows each.
+    `others`: of the scores by the question's `bundles`, by name.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -112,16 +115,20 @@ class Evaluation(BaseModel):
     without_score: int
     without_label: int
     seconds: float
+    others: dict[str, Evaluation] = {}
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def metrics(self) -> dict[str, float]:
-        """The figures that have a value, by the names of `METRICS`."""
+        """The figures that have a value, by the names of `METRICS`; of `others` with `_NAME`."""
         quality = self.quality
         figures = quality.model_dump(exclude={"rows", "clicks"}) | {"ece": self.ece}
         figures |= {"gauc": self.gauc, "labelled_rows": quality.rows}
         figures["labelled_clicks"] = quality.clicks
-        return {name: float(value) for name, value in figures.items() if value is not None}
+        found = {name: float(value) for name, value in figures.items() if value is not None}
+        for bundle, other in self.others.items():
+            found |= {f"{name}_{bundle}": value for name, value in other.metrics.items()}
+        return found
 
 
 def evaluate_output(output: str | Path, question: Question, threads: int = 0) -> Evaluation:
@@ -132,15 +139,23 @@ def evaluate_output(output: str | Path, question: Question, threads: int = 0) ->
     """
     began = time.perf_counter()
     with evaluated(output, question, threads) as evaluator:
-        return evaluator.result(time.perf_counter() - began)
+        found = evaluator.result(time.perf_counter() - began)
+    others = {}
+    for bundle in question.bundles:
+        began = time.perf_counter()
+        with evaluated(output, question, threads, score_column(bundle)) as evaluator:
+            others[bundle] = evaluator.result(time.perf_counter() - began)
+    return found.model_copy(update={"others": others})
 
 
 @contextlib.contextmanager
-def evaluated(output: str | Path, question: Question, threads: int = 0) -> Iterator[Evaluator]:
+def evaluated(
+    output: str | Path, question: Question, threads: int = 0, score: str = SCORE_COLUMN
+) -> Iterator[Evaluator]:
     """An evaluator with all rows of a finished output; errors as of `evaluate_output`."""
     parts = open_scores(output)
     _check_columns(parts.schema, question, output)
-    evaluator = Evaluator(question, threads or len(os.sched_getaffinity(0)))
+    evaluator = Evaluator(question, threads or len(os.sched_getaffinity(0)), score)
     with contextlib.closing(evaluator):
         if question.labels is None:
             _each(parts, evaluator.threads, evaluator.add, evaluator.columns)
@@ -150,11 +165,14 @@ def evaluated(output: str | Path, question: Question, threads: int = 0) -> Itera
 
 
 class Evaluator:
-    """Takes tables of scores and labels, in any order; `scores` counts all of them."""
+    """Takes tables of scores and labels, in any order; `scores` counts all of them.
 
-    def __init__(self, question: Question, threads: int = 1) -> None:
-        self.question, self.threads = question, threads
-        self.columns = [SCORE_COLUMN, *question.slices]
+    `score`: the column of the scores.
+    """
+
+    def __init__(self, question: Question, threads: int = 1, score: str = SCORE_COLUMN) -> None:
+        self.question, self.threads, self.score = question, threads, score
+        self.columns = [score, *question.slices]
         self.columns += [question.group] if question.group is not None else []
         self.columns += [question.label] if question.labels is None else []
         self.columns = list(dict.fromkeys(self.columns))
@@ -176,7 +194,7 @@ class Evaluator:
         """Look at the rows of a table; calling the result, one at a time, counts them."""
         question = self.question
         found = labelled_rows(
-            table.column(SCORE_COLUMN), table.column(question.label), question.label, where
+            table.column(self.score), table.column(question.label), question.label, where
         )
         if found.kept is not None:
             table = table.filter(pa.array(found.kept))
@@ -303,6 +321,9 @@ def _check_columns(schema: pa.Schema, question: Question, output: str | Path) ->
     wanted |= {question.group: "group"} if question.group is not None else {}
     wanted |= {question.label: "label"} if question.labels is None else {}
     wanted |= dict.fromkeys(question.keys, "key") if question.labels is not None else {}
+    for bundle in question.bundles:
+        if score_column(bundle) not in schema.names:
+            raise ConfigError(f"{output} has no scores by a bundle {bundle!r}")
     for name, role in wanted.items():
         if name not in schema.names:
             raise ConfigError(

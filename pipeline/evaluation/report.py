@@ -26,7 +26,8 @@ def read_evaluation(output: str | Path) -> Evaluation | None:
     try:
         with open_output(output).open(EVALUATION) as file:
             document = json.loads(file.read())
-        document.pop("metrics", None)  # computed
+        for each in (document, *document.get("others", {}).values()):
+            each.pop("metrics", None)  # computed
         return Evaluation.model_validate(document)
     except (FileNotFoundError, ValueError):
         return None
@@ -63,6 +64,8 @@ def as_text(found: Evaluation, output: str) -> str:
         left = len(slices) - SLICES_PRINTED + found.slices_left_out.get(columns, 0)
         if left > 0:
             lines.append(f"  and {left:,} more with fewer rows")
+    for bundle, other in found.others.items():
+        lines += ["", as_text(other, f"{output}, score_{bundle}")]
     return "\n".join(lines)
 
 

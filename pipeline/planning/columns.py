@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from dpiframe_core.features.lists import Shape, is_list
 from dpiframe_core.features.schema import FeatureSchema
-from pipeline.config.job import SCORE_COLUMN, JobConfig
+from pipeline.config.job import JobConfig
 from pipeline.errors import ConfigError
 
 if TYPE_CHECKING:  # it imports torch, which read tasks do not need
@@ -187,11 +187,12 @@ def _key_columns(schema: FeatureSchema | None, config: JobConfig) -> tuple[str, 
             "key_columns is empty and the bundle's schema names none: name at least one column "
             "that tells which row a score belongs to"
         )
-    clash = [name for name in keys if name == SCORE_COLUMN or name in config.carry_columns]
+    taken = (*config.score_columns, *config.carry_columns)
+    clash = [name for name in keys if name in taken]
     if clash:
         raise ConfigError(
             f"key column {clash[0]!r} (from the bundle's schema) is also a carry column, or the "
-            f"name of the output's {SCORE_COLUMN} column; set key_columns or carry_columns"
+            "name of a column of scores; set key_columns or carry_columns"
         )
     return keys
 
@@ -199,6 +200,15 @@ def _key_columns(schema: FeatureSchema | None, config: JobConfig) -> tuple[str, 
 def element_type(kind: pa.DataType) -> pa.DataType:
     """The type of a list's elements; of other types, the type itself."""
     return kind.value_type if is_list(kind) else kind
+
+
+def mapped_names(spec: ModelSpec) -> set[str]:
+    """What `field_columns` may name of a model, or refuses with a reason of its own."""
+    return {
+        *(field.name for field in spec.fields),
+        *spec.dense,
+        *(each.name for each in spec.lists),
+    }
 
 
 def _check_field_columns(spec: ModelSpec, config: JobConfig) -> None:

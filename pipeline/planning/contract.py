@@ -226,10 +226,10 @@ def _explain(
             return f"{where} holds {value} null(s), and the encoded form has none; {fix}"
         return None
     if column in columns.id_columns:
-        if config.on_bad_id == "oov":
+        if config.on_bad_id == "oov" or 0 <= value < rows[column]:  # of a table of another bundle
             return None
         valid = f"outside its table of {rows[column]} rows (valid: 0 to {rows[column] - 1})"
         return f"{where} holds id {value}, {valid}; {id_advice}"
-    if column in columns.dense_columns:
+    if column in columns.dense_columns and not abs(value) <= _FLOAT32:
         return f"{where} holds {value}, which float32 cannot hold; {fix}"
     return None

@@ -21,7 +21,7 @@ _FORMAT = 2
 #   precision: the arithmetic
 #   where: which files are read; it counts where it is set
 # Left out, because published units stay right when these change:
-#   bundle, input, partition_base, output: their contents count (digest, files, values of
+#   bundle, bundles, input, partition_base, output: their contents count (digest, files, values of
 #     partition columns), not where they lie
 #   max_rejected_fraction, overwrite: whether the job may end or begin, not what a row gets
 #   device, max_batch, streams, graphs, threads: scores agree within the bound of the precision
@@ -50,9 +50,11 @@ def job_identity(
     bundle_digest: str,
     config: JobConfig,
     partitions: Mapping[str, str] | None = None,
+    bundles: Mapping[str, str] | None = None,
 ) -> str:
     """Hex sha256 over the input files, the bundle and the keys of `config` that count.
 
+    `bundles`: the digests of the bundles beside it, by name.
     `partitions`: the partition columns that the job uses, and their types; they count, and so do
     the files' values.
 
@@ -70,6 +72,8 @@ def job_identity(
     # Only where they are used, so that outputs of before keep their identity.
     if config.where is not None:
         head["where"] = config.where
+    if bundles:
+        head["bundles"] = dict(bundles)
     if partitions:
         head["partitions"] = dict(partitions)
     hasher.update(_canonical(head))

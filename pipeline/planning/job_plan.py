@@ -12,6 +12,25 @@ from pipeline.planning.units import Unit
 from pipeline.storage.registered import Registered
 
 
+class PlannedModel(BaseModel):
+    """One of `bundles`: where it lies, and what it takes of the columns that are read.
+
+    `ids` [F] and `dense` [N]: places among the ids and the dense features of a unit, whose first
+    ones are those of `bundle`. `encodes`: raw columns are encoded by its schema, which no bundle
+    before it has, and these features follow those of the bundles before.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    location: str
+    digest: str
+    ids: tuple[int, ...]
+    dense: tuple[int, ...]
+    encodes: bool = False
+    registered: Registered | None = None
+
+
 class WorkerPlan(BaseModel):
     """What readers and scorers need to know of a job; travels to every worker.
 
@@ -24,6 +43,18 @@ class WorkerPlan(BaseModel):
     columns: Columns
     bundle_digest: str
     registered: Registered | None = None
+    others: tuple[PlannedModel, ...] = ()
+
+    @property
+    def bundles(self) -> dict[str, str]:
+        """The digests of the bundles beside `bundle`, by name."""
+        return {model.name: model.digest for model in self.others}
+
+    @property
+    def encoding_bundles(self) -> list[tuple[str, str]]:
+        """Location and digest of the bundles whose schemas encode raw columns, in order."""
+        others = [(model.location, model.digest) for model in self.others if model.encodes]
+        return [(self.bundle, self.bundle_digest), *others]
 
     @property
     def bundle(self) -> str:
@@ -57,4 +88,5 @@ class JobPlan(WorkerPlan):
             columns=self.columns,
             bundle_digest=self.bundle_digest,
             registered=self.registered,
+            others=self.others,
         )

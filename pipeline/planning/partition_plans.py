@@ -23,7 +23,9 @@ def cut_plan(plan: JobPlan, folder: str = "") -> JobPlan:
     config = plan.config.model_copy(update={"unit_rows": unit_rows})
     # Which other partitions are scored beside one does not count in its identity.
     counted = config.model_copy(update={"where": None}) if folder else config
-    identity = job_identity(plan.files, plan.bundle_digest, counted, plan.columns.partitions)
+    identity = job_identity(
+        plan.files, plan.bundle_digest, counted, plan.columns.partitions, plan.bundles
+    )
     units = cut_units(plan.files, unit_rows, identity, folder)
     units = units or empty_unit(plan.files, identity, folder)
     return plan.model_copy(update={"identity": identity, "config": config, "units": units})

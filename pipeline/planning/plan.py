@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from dpiframe_core.bundle.reading import Bundle
 from pipeline.config.job import JobConfig
-from pipeline.errors import ConfigError, ContractError, ResumableError
+from pipeline.errors import ConfigError, ContractError
 from pipeline.lakehouse.iceberg import is_table, parse_table, pinned
-from pipeline.planning.contract import check_contract, column_limits
 from pipeline.planning.entries import entries
 from pipeline.planning.inputs import InputFile, scan_inputs
 from pipeline.planning.job_plan import JobPlan
+from pipeline.planning.models import (
+    check_and_join,
+    joined_cost,
+    joined_limits,
+    open_bundles,
+    with_pinned_bundles,
+)
 from pipeline.planning.partition_plans import cut_plan, partitioned_plan
-from pipeline.planning.row_cost import model_cost, row_bytes
+from pipeline.planning.row_cost import row_bytes
 from pipeline.planning.units import MAX_UNITS
-from pipeline.storage.address import is_registered, is_remote, join
-from pipeline.storage.bundle_cache import open_bundle_at
-from pipeline.storage.registered import resolve_registered
+from pipeline.storage.address import is_remote, join
 
 
 def make_plan(config: JobConfig) -> JobPlan:
@@ -29,28 +31,24 @@ def make_plan(config: JobConfig) -> JobPlan:
     Raises ConfigError (bundle, paths, keys) and ContractError (input).
     """
     config = with_pinned_tables(config.with_absolute_paths())
-    registered = None
-    if is_registered(config.bundle):
-        registered = resolve_registered(config.bundle, config.mlflow_uri)
-        config = config.model_copy(update={"bundle": registered.pinned})
-    bundle = _open(registered.location if registered else config.bundle)
-    if registered is not None:
-        registered.check(bundle.digest)
+    opened = open_bundles(config)
+    config = with_pinned_bundles(config, opened)
     with suppress(PermissionError):  # of an input folder: the scan names it
         _refuse_output_in_input(config)
-    scan = scan_inputs(config, column_limits(bundle.spec, bundle.schema, config))
+    scan = scan_inputs(config, joined_limits(opened, config))
     _refuse_input_in_output(scan.files, config.output)
     check_min_rows(scan.files, config)
-    columns = check_contract(scan.files, bundle.spec, bundle.schema, config)
-    columns = columns.with_partitions(scan.partitions)
-    bytes_a_row = row_bytes(scan.files, columns, bundle.spec)
+    joined = check_and_join(scan.files, opened, config)
+    columns = joined.columns.with_partitions(scan.partitions)
+    bytes_a_row = row_bytes(scan.files, columns, joined.ids, joined.dense)
     settled = {"form": columns.form, "key_columns": list(columns.key_columns)}
     config = config.model_copy(update=settled)
     whole = JobPlan(
         identity="",
         config=config,
-        bundle_digest=bundle.digest,
-        registered=registered,
+        bundle_digest=opened[0].bundle.digest,
+        registered=opened[0].registered,
+        others=joined.others,
         columns=columns,
         files=scan.files,
         units=[],
@@ -58,7 +56,7 @@ def make_plan(config: JobConfig) -> JobPlan:
         total_rows=sum(file.rows for file in scan.files),
         total_bytes=sum(file.size for file in scan.files),
         row_bytes=bytes_a_row,
-        model=model_cost(bundle.spec),
+        model=joined_cost(opened),
     )
     plan = partitioned_plan(whole, scan.partitions) if config.partition_by else cut_plan(whole)
     if config.iceberg_table is not None:
@@ -84,15 +82,6 @@ def with_pinned_tables(config: JobConfig) -> JobConfig:
         raise ConfigError("wait_for waits for files: an input that is a table has none to wait for")
     found = [str(pinned(parse_table(one))) if is_table(one) else one for one in given]
     return config.model_copy(update={"input": found})
-
-
-def _open(location: str) -> Bundle:
-    try:
-        return open_bundle_at(location)
-    except (ValueError, OSError) as error:
-        if is_remote(location) and getattr(error, "errno", None) == errno.EIO:
-            raise ResumableError(f"the bundle is out of reach: {error}; run it again") from None
-        raise ConfigError(f"the bundle cannot be used: {error}") from None
 
 
 def check_min_rows(files: Sequence[InputFile], config: JobConfig) -> None:

@@ -48,27 +48,27 @@ def model_cost(spec: ModelSpec) -> ModelCost:
     )
 
 
-def row_bytes(files: Iterable[InputFile], columns: Columns, spec: ModelSpec) -> int:
-    """About the bytes of a row once read: ids, float32 features, published columns.
+def row_bytes(files: Iterable[InputFile], columns: Columns, ids: int, dense: int) -> int:
+    """About the bytes of a row once read: so many ids, float32 features, published columns.
 
     If files differ, their widest types count. A function of the input alone.
     """
     schemas: dict[int, pa.Schema] = {id(f.arrow_schema): f.arrow_schema for f in files if f.rows}
     copied = columns.published
     return max(
-        (_row_bytes(schema, copied, columns, spec) for schema in schemas.values()), default=1
+        (_row_bytes(schema, copied, columns, ids, dense) for schema in schemas.values()), default=1
     )
 
 
 def _row_bytes(
-    schema: pa.Schema, copied: tuple[str, ...], columns: Columns, spec: ModelSpec
+    schema: pa.Schema, copied: tuple[str, ...], columns: Columns, ids: int, dense: int
 ) -> int:
-    size = FLOAT_BYTES * len(spec.dense)
+    size = FLOAT_BYTES * dense
     size += sum(_copied_bytes(schema.field(name).type) for name in copied)
     if columns.form == "raw":  # encoded to int32
-        return size + 4 * len(spec.fields)
-    ids = (element_type(schema.field(name).type) for name in columns.id_columns)
-    return size + sum(map(_id_bytes, ids))
+        return size + 4 * ids
+    kinds = (element_type(schema.field(name).type) for name in columns.id_columns)
+    return size + sum(map(_id_bytes, kinds))
 
 
 def _id_bytes(kind: pa.DataType) -> int:

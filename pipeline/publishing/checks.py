@@ -68,6 +68,9 @@ def difference(owner: IdentityFile, plan: JobPlan) -> str:
     """What differs between two jobs, in words."""
     if owner.bundle_digest != plan.bundle_digest:
         return f"its bundle is {owner.bundle_digest[:12]}, this one {plan.bundle_digest[:12]}"
+    if owner.bundles != plan.bundles:
+        theirs, ours = (_named(found) for found in (owner.bundles, plan.bundles))
+        return f"its bundles beside that are {theirs}, this one's {ours}"
     mine: dict[str, Any] = plan.config.public()
     keys = ["form", "key_columns", "carry_columns", "field_columns", "unit_rows", "on_bad_row"]
     keys += ["on_bad_id", "on_corrupt_file", "precision", "where", "input"]
@@ -76,6 +79,11 @@ def difference(owner: IdentityFile, plan: JobPlan) -> str:
         key = changed[0]
         return f"its {key} is {owner.config.get(key)!r}, this one's {mine.get(key)!r}"
     return f"its input files were others or have changed: {owner.rows} rows, now {plan.total_rows}"
+
+
+def _named(bundles: Mapping[str, str]) -> str:
+    """Bundles by name, with the begin of their digests."""
+    return ", ".join(f"{name} {digest[:12]}" for name, digest in bundles.items()) or "none"
 
 
 def needed_units(plan: JobPlan, quarantined: Sequence[Quarantined]) -> list[str]:
@@ -97,6 +105,7 @@ def make_manifest(
     return Manifest(
         identity=plan.identity,
         bundle_digest=plan.bundle_digest,
+        bundles=plan.bundles,
         config=plan.config.public(),
         key_columns=list(plan.columns.key_columns),
         carry_columns=list(plan.columns.carry_columns),

@@ -91,6 +91,7 @@ def claim(layout: OutputLayout, plan: JobPlan) -> tuple[str, dict[str, UnitRecor
         identity=plan.identity,
         attempt=attempt,
         bundle_digest=plan.bundle_digest,
+        bundles=plan.bundles,
         config=plan.config.public(),
         units=len(plan.units),
         rows=plan.total_rows,

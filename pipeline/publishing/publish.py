@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.config.job import SCORE_COLUMN
+from pipeline.config.job import SCORE_COLUMN, score_column
 from pipeline.publishing.atomic import write_atomic
 from pipeline.publishing.records import IdentityFile, OutputLayout, UnitRecord, has_files, read_json
 
@@ -114,7 +114,8 @@ def parquet_bytes(table: pa.Table) -> memoryview:
     """The table as a parquet file in memory: row order kept, deterministic bytes."""
     sink = pa.BufferOutputStream()
     ascending = [name for name in table.column_names if ascends(table.column(name))]
-    uncompressed = {*ascending, SCORE_COLUMN}  # compression would take time and save nothing
+    scores = [n for n in table.column_names if n == SCORE_COLUMN or n.startswith(score_column(""))]
+    uncompressed = {*ascending, *scores}  # compression would take time and save nothing
     with pq.ParquetWriter(
         sink,
         table.schema,

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from pipeline.config.job import SCORE_COLUMN, score_column
 from pipeline.errors import ConfigError, ErrorKind
 from pipeline.planning.inputs import Quarantined
 from pipeline.publishing.atomic import write_atomic
@@ -41,6 +42,17 @@ Reader = Literal["", "gpu", "cpu", "arrow"]
 Record = TypeVar("Record", bound=BaseModel)
 
 
+class ScoreSummary(BaseModel):
+    """Range, sum and logit histogram of a unit's scores by another bundle."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    score_min: float | None
+    score_max: float | None
+    score_sum: float
+    score_histogram: list[int]
+
+
 class UnitRecord(BaseModel):
     """One published unit: where its rows came from, its files, its statistics, its times."""
 
@@ -64,6 +76,7 @@ class UnitRecord(BaseModel):
     score_max: float | None = None
     score_sum: float = 0.0
     score_histogram: list[int] = []
+    others: dict[str, ScoreSummary] = {}  # of the scores by `bundles`, by name
     started: float = 0.0
     read_by: Reader = ""
     read_s: float = 0.0
@@ -107,6 +120,7 @@ class IdentityFile(BaseModel):
     identity: str
     attempt: str
     bundle_digest: str
+    bundles: dict[str, str] = {}  # digests of the bundles beside it, by name
     config: dict[str, Any]
     units: int
     rows: int
@@ -133,6 +147,7 @@ class Manifest(BaseModel):
     format: int = FORMAT
     identity: str
     bundle_digest: str
+    bundles: dict[str, str] = {}  # digests of the bundles beside it, by name
     config: dict[str, Any]
     key_columns: list[str]
     carry_columns: list[str]
@@ -144,6 +159,11 @@ class Manifest(BaseModel):
     files: list[ManifestFile]
     duplicate_keys: int | None = None  # rows beyond the first of each key; None: not counted
     attempt: str = ""  # in a store: of the job that published it
+
+    @property
+    def score_columns(self) -> list[str]:
+        """The columns of scores: of `bundle`, then of each of `bundles`."""
+        return [SCORE_COLUMN, *map(score_column, self.bundles)]
 
 
 class Success(BaseModel):

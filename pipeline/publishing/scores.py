@@ -24,13 +24,14 @@ from pipeline.publishing.records import Manifest
 
 
 def open_scores(output: str | Path) -> pads.Dataset:
-    """The published rows of `output`: key and carried columns, `score` (null: rejected).
+    """The published rows of `output`: key and carried columns, `score` (null: rejected), and
+    `score_NAME` for each of the job's `bundles`.
 
     Rows lie in the order of the input: by file, then by row. ConfigError while the job is not
     finished. Of a root of outputs, those that are finished, with the columns that the names of
     their folders give.
     """
-    inside = [] if _is_output(output) else [o for o in outputs_below(str(output)) if _manifest(o)]
+    inside = _finished_below(output)
     if not inside:
         return _dataset(output, finished_manifest(output))
     root = open_output(output).address.rstrip("/") + "/"
@@ -70,6 +71,11 @@ def _with_columns(
     )
 
 
+def _finished_below(output: str | Path) -> list[str]:
+    """The finished outputs below a root of outputs; none of an output itself."""
+    return [] if _is_output(output) else [o for o in outputs_below(str(output)) if _manifest(o)]
+
+
 def _is_output(output: str | Path) -> bool:
     found = open_output(output)
     with found.errors():
@@ -85,6 +91,11 @@ def _manifest(output: str) -> Manifest | None:
 def key_columns(output: str | Path) -> tuple[str, ...]:
     """The key columns of a finished output; ConfigError while it is not finished."""
     return tuple(finished_manifest(output).key_columns)
+
+
+def bundle_names(output: str | Path) -> tuple[str, ...]:
+    """The names of the bundles beside the job's own that scored a finished output or root."""
+    return tuple(finished_manifest([*_finished_below(output), output][0]).bundles)
 
 
 def finished_manifest(output: str | Path) -> Manifest:

@@ -357,6 +357,7 @@ def _next_head(plan: JobPlan, attempt: str, found: Head | None) -> Head:
         identity=plan.identity,
         attempt=attempt,
         bundle_digest=plan.bundle_digest,
+        bundles=plan.bundles,
         config=plan.config.public(),
         units=len(plan.units),
         rows=plan.total_rows,

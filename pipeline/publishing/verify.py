@@ -229,7 +229,7 @@ def unit_problems(
         with output.open(record.part) as part:
             problems = content_problems(part, record.part, record.sha256, record.bytes)
             if not problems:
-                problems = part_problems(output, part, record, copied, manifest.key_columns)
+                problems = part_problems(output, part, record, copied, manifest)
     except FileNotFoundError:
         problems = [f"{record.part} is missing"]
     except (OSError, pa.ArrowException) as error:
@@ -254,27 +254,33 @@ def content_problems(
 
 
 def part_problems(
-    output: Output, part: BufferedIOBase, record: UnitRecord, copied: list[str], keys: list[str]
+    output: Output, part: BufferedIOBase, record: UnitRecord, copied: list[str], manifest: Manifest
 ) -> list[str]:
     """Columns, row count, keys, scores and rejected rows match the record."""
+    keys, columns = manifest.key_columns, manifest.score_columns
     with pq.ParquetFile(part) as file:
         names = file.schema_arrow.names
-        if names != [*copied, SCORE_COLUMN]:
-            return [f"has columns {names}, expected {[*copied, SCORE_COLUMN]}"]
-        table = file.read(columns=[*keys, SCORE_COLUMN])
+        if names != [*copied, *columns]:
+            return [f"has columns {names}, expected {[*copied, *columns]}"]
+        table = file.read(columns=[*keys, *columns])
+    for name in columns:
+        if table.column(name).type != pa.float32():
+            return [f"column {name} is {table.column(name).type}, expected float"]
     scores = table.column(SCORE_COLUMN)
-    if scores.type != pa.float32():
-        return [f"column {SCORE_COLUMN} is {scores.type}, expected float"]
     if table.num_rows != record.rows:
         return [f"has {table.num_rows} rows, {record.rows} were published"]
     problems = []
     if scores.null_count != record.rejected:
         problems.append(f"{scores.null_count} null scores, but {record.rejected} rejected rows")
-    values = scores.drop_null().to_numpy()
-    if not ((values >= 0) & (values <= 1)).all():
-        problems.append("has scores outside 0 .. 1")
+    for name in columns:
+        values = table.column(name).drop_null().to_numpy()
+        if not ((values >= 0) & (values <= 1)).all():
+            problems.append(f"column {name} has scores outside 0 .. 1")
     rejected_rows = rejected_positions(output, record, problems)
     null_rows = scores.is_null()
+    for name in columns[1:]:
+        if not table.column(name).is_null().equals(null_rows):
+            problems.append(f"column {name} is null in other rows than {SCORE_COLUMN}")
     for key in keys:
         bad_keys = pc.sum(pc.and_not(table.column(key).is_null(), null_rows)).as_py()
         if bad_keys:

@@ -46,15 +46,29 @@ def read_arrow(opened: UnitFile, plan: WorkerPlan, buffer: UnitBuffer) -> UnitCo
         id_names, ids, dense_names, dense, nulls = encoded_columns(table, columns)
         findings += nulls
     else:
-        encoder = open_encoder(plan)
-        id_names = tuple(name for name, _ in encoder.schema.field_features)
-        dense_names = raw_dense_names(encoder.schema)
-        ids, dense = encode(unit, table, encoder)
+        id_names, ids, dense_names, dense = encoded_raw(unit, table, plan)
     findings += dense_findings(dense_names, dense, table)
     dense = zeroed(dense, dense_names, findings)
     published = pa.table({name: published_array(table.column(name)) for name in columns.published})
     facts = ReadFacts(group_rows, loaded - opened.began, time.perf_counter() - loaded, "arrow")
     return UnitColumns(facts, id_names, ids, dense, published, findings)
+
+
+def encoded_raw(
+    unit: Unit, table: pa.Table, plan: WorkerPlan
+) -> tuple[list[str], list[Ids], list[str], list[Dense]]:
+    """Ids and dense features with their names, of each of the job's schemas in turn."""
+    id_names: list[str] = []
+    ids: list[Ids] = []
+    dense_names: list[str] = []
+    dense: list[Dense] = []
+    for location, digest in plan.encoding_bundles:
+        encoder = open_encoder(location, digest)
+        id_names += [name for name, _ in encoder.schema.field_features]
+        dense_names += raw_dense_names(encoder.schema)
+        some_ids, some_dense = encode(unit, table, encoder)
+        ids, dense = ids + some_ids, dense + some_dense
+    return id_names, ids, dense_names, dense
 
 
 def raw_dense_names(schema: FeatureSchema) -> list[str]:
@@ -66,14 +80,13 @@ def raw_dense_names(schema: FeatureSchema) -> list[str]:
     return names
 
 
-def open_encoder(plan: WorkerPlan) -> Encoder:
-    """The encoder of the job's bundle; UnitFailedError."""
+def open_encoder(location: str, digest: str) -> Encoder:
+    """The encoder of a bundle; UnitFailedError."""
     try:
-        folder = bundle_folder(plan.bundle, plan.bundle_digest)
-        return bundled_encoder(str(folder), plan.bundle_digest)
+        return bundled_encoder(str(bundle_folder(location, digest)), digest)
     except (BundleError, OSError) as error:
         raise UnitFailedError(
-            bundle_fault(plan.bundle, error),
+            bundle_fault(location, error),
             f"{error}, on host {socket.gethostname()}: it must not change while a job runs",
         ) from error
 

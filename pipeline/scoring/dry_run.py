@@ -60,6 +60,7 @@ def dry_run_data(plan: JobPlan) -> dict[str, Any]:
         "identity": plan.identity,
         "bundle": config.bundle,
         "bundle_digest": plan.bundle_digest,
+        "bundles": plan.bundles,
         "files": len(plan.files),
         "quarantined": len(plan.quarantined),
         "rows": plan.total_rows,
@@ -203,6 +204,10 @@ def describe_plan(plan: JobPlan, state: OutputState) -> str:
     lines = [
         f"identity   {plan.identity}",
         f"bundle     {config.bundle} (digest {plan.bundle_digest})",
+        *(
+            f"           {name}: {config.bundles[name]} (digest {digest})"
+            for name, digest in plan.bundles.items()
+        ),
         f"input      {counted(len(plan.files), 'file')}, {plan.total_rows:,} rows, "
         f"{size(plan.total_bytes)}",
         *_file_lines(plan),
@@ -224,6 +229,8 @@ def _other_identity(plan: JobPlan, found: IdentityFile) -> OutputState:
     changed = [key for key in keys if found.config.get(key) != mine[key]]
     if found.bundle_digest != plan.bundle_digest:
         changed.append("contents of the bundle")
+    if found.bundles != plan.bundles:
+        changed.append("bundles")
     what = ", ".join(changed) or "contents of the input"
     return _replaced(plan, f"belongs to job {found.identity[:12]}, which differs in: {what}")
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from pipeline.config.job import SCORE_COLUMN
 from pipeline.planning.job_plan import JobPlan
 from pipeline.planning.units import Unit
 from pipeline.publishing.publish import Publisher
-from pipeline.publishing.records import REJECTED_SCHEMA, UnitRecord
+from pipeline.publishing.records import REJECTED_SCHEMA, ScoreSummary, UnitRecord
 from pipeline.scoring.score_stats import score_stats
 
 
@@ -17,8 +16,10 @@ def publish_empty(plan: JobPlan, unit: Unit, publisher: Publisher) -> UnitRecord
     """Publish a part that has the columns of the output and no row; its record."""
     schema = next(file.arrow_schema for file in plan.files if file.path == unit.path)
     fields = [pa.field(name, plain(schema.field(name).type)) for name in plan.columns.published]
-    scores = pa.schema([*fields, (SCORE_COLUMN, pa.float32())]).empty_table()
+    columns = [(name, pa.float32()) for name in plan.config.score_columns]
+    scores = pa.schema([*fields, *columns]).empty_table()
     parts = publisher.write_parts(unit.name, scores, REJECTED_SCHEMA.empty_table())
+    nothing = score_stats(np.empty(0, np.float32))._asdict()
     record = UnitRecord(
         unit=unit.name,
         index=unit.index,
@@ -29,7 +30,8 @@ def publish_empty(plan: JobPlan, unit: Unit, publisher: Publisher) -> UnitRecord
         scored=0,
         rejected=0,
         **parts._asdict(),
-        **score_stats(np.empty(0, np.float32))._asdict(),
+        **nothing,
+        others=dict.fromkeys(plan.bundles, ScoreSummary(**nothing)),
     )
     return publisher.write_record(record)
 

@@ -1,4 +1,6 @@
-"""The engine of a scorer, in a thread of its own: it loads while the first units are read.
+"""The engines of a scorer, in a thread of their own: they load while the first units are read.
+
+There is one for each bundle of the job. A row that is bad for one of them is bad for all.
 
 Units whose pages the GPU decodes are scored in the threads that read them, several at a time.
 """
@@ -7,15 +9,16 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from dpiframe_core.errors import BadIdError, BundleError, DeviceLostError
+from pipeline.config.job import SCORE_COLUMN, score_column
 from pipeline.errors import UnitFailedError
 from pipeline.planning.job_plan import WorkerPlan
 from pipeline.reading.bad_rows import Finding, as_signed, id_findings, zeroed
@@ -26,16 +29,20 @@ from pipeline.storage.bundle_cache import bundle_fault, open_bundle_at
 
 if TYPE_CHECKING:
     from dpiframe_core import Engine
+    from dpiframe_core.bundle.reading import Bundle
 
 # After so many units in a row whose pages the GPU could not score, no more are tried, because each
 # has to be read a second time.
 MOST_REFUSED = 8
+T = TypeVar("T")
 
 
 class Scored(NamedTuple):
-    """Scores [B], findings about the rows whose scores mean nothing, and fields of the record."""
+    """Scores [B] by column, findings about the rows whose scores mean nothing, and fields of the
+    record.
+    """
 
-    scores: np.ndarray
+    scores: dict[str, np.ndarray]
     findings: list[Finding]
     record_fields: dict[str, Any]
 
@@ -44,21 +51,35 @@ class PagesRefusedError(Exception):
     """The unit must be read decoded; the text says what failed on the GPU, if the GPU did."""
 
 
+class Model(NamedTuple):
+    """A loaded bundle: its column of scores, and what it takes of a unit's ids and dense features
+    (None: all of them).
+    """
+
+    column: str
+    engine: ResizingEngine
+    fields: list[str]
+    table_rows: list[int]
+    ids: Sequence[int] | None = None
+    dense: Sequence[int] | None = None
+
+
 class EngineThread:
-    """One engine for all threads of a scorer."""
+    """The same engines for all threads of a scorer."""
 
     def __init__(self, plan: WorkerPlan, sizes: Sizes) -> None:
         """Begin to load; what goes wrong is raised by every `score`."""
         self._plan, self._sizes = plan, sizes
         self._refused = 0  # units in a row
         self._thread = ThreadPoolExecutor(1, "engine")
-        self._engine = self._thread.submit(self._load)
+        self._models = self._thread.submit(self._load)
 
     def close(self) -> None:
         """Give the engine's memory back. No call may be in hand."""
         self._thread.shutdown()
         if self._is_loaded():
-            self._engine.result().close()
+            for model in self._models.result():
+                model.engine.close()
 
     @property
     def on_gpu(self) -> bool:
@@ -68,21 +89,26 @@ class EngineThread:
     @property
     def takes_pages(self) -> bool:
         """Whether units may come as pages, for the GPU to decode."""
-        if self._refused >= MOST_REFUSED:
+        if self._refused >= MOST_REFUSED or self._plan.others:
             return False
-        if not self._engine.done():
+        if not self._models.done():
             return self._sizes.device == "cuda"
-        return self._is_loaded() and self._engine.result().page_scorer is not None
+        return self._is_loaded() and self._only.engine.page_scorer is not None
 
     @property
     def why_no_pages(self) -> str:
         """Why a GPU does not take pages; empty where it does, and where there is no GPU."""
         if self._refused >= MOST_REFUSED:
             return f"{MOST_REFUSED} units in a row could not be scored that way"
-        return self._engine.result().no_page_scorer if self._is_loaded() else ""
+        return self._only.engine.no_page_scorer if self._is_loaded() else ""
+
+    @property
+    def _only(self) -> Model:
+        """The model of `bundle`, once it is loaded."""
+        return self._models.result()[0]
 
     def _is_loaded(self) -> bool:
-        return self._engine.done() and self._engine.exception() is None
+        return self._models.done() and self._models.exception() is None
 
     def score(self, unit: UnitColumns | UnitPages) -> Scored:
         """Score a unit: UnitFailedError, or any error of the engine.
@@ -92,10 +118,10 @@ class EngineThread:
         """
         if isinstance(unit, UnitPages):
             return self._score_pages(unit)
-        return self._thread.submit(self._score_columns, self._engine.result(), unit).result()
+        return self._thread.submit(self._score_columns, self._models.result(), unit).result()
 
     def _score_pages(self, unit: UnitPages) -> Scored:
-        engine = self._engine.result()
+        engine = self._only.engine
         device, reduced_batch, scorer = engine.device, engine.reduced_batch, engine.page_scorer
         try:
             found = None if scorer is None else scorer.score(unit.ids, unit.memory, unit.dense)
@@ -109,7 +135,7 @@ class EngineThread:
             raise PagesRefusedError
         self._refused = 0
         fields = {
-            "bad_ids": self._bad_ids(found.bad_ids),
+            "bad_ids": bad_ids(self._only, found.bad_ids),
             "score_s": found.compute,
             "copy_in_s": found.copy_in,
             "unpack_s": found.unpack,
@@ -118,62 +144,64 @@ class EngineThread:
             "device": device,
             "reduced_batch": reduced_batch,
         }
-        return Scored(found.scores, [], fields)
+        return Scored({SCORE_COLUMN: found.scores}, [], fields)
 
-    def _score_columns(self, resizing: ResizingEngine, unit: UnitColumns) -> Scored:
+    def _score_columns(self, models: Sequence[Model], unit: UnitColumns) -> Scored:
         started = time.perf_counter()
         ids = [as_signed(column) for column in unit.ids]
-        dense = as_matrix(unit.dense) if unit.dense else None
-        findings = unit.findings
-        try:
-            scores = resizing.score(as_matrix(ids), dense)
-        except BadIdError:  # only now are the rows of bad ids looked for, as they are rare
-            bad = list(id_findings(unit.id_names, unit.ids, self._table_rows))
-            scores = resizing.score(zeroed(ids, unit.id_names, bad), dense)
-            findings = [*bad, *findings]
-        engine = resizing.engine
+        findings = list(unit.findings)
+        scores: dict[str, np.ndarray] = {}
+        engines = []
+        outside: dict[str, int] = {}
+        for model in models:
+            own_ids, own_dense = chosen(ids, model.ids), chosen(unit.dense, model.dense)
+            dense = as_matrix(own_dense) if own_dense else None
+            try:
+                scores[model.column] = model.engine.score(as_matrix(own_ids), dense)
+            except BadIdError:  # only now are the rows of bad ids looked for, as they are rare
+                names = chosen(unit.id_names, model.ids)
+                bad = list(id_findings(names, chosen(unit.ids, model.ids), model.table_rows))
+                clean = zeroed(own_ids, names, bad)
+                scores[model.column] = model.engine.score(clean, dense)
+                findings = [*bad, *findings]
+            engines.append(model.engine.engine)
+            outside |= bad_ids(model, engines[-1].bad_ids)
+        reduced = [model.engine.reduced_batch for model in models]
         fields = {
-            "bad_ids": self._bad_ids(engine.bad_ids),
+            "bad_ids": outside,
             "score_s": time.perf_counter() - started,
-            "copy_in_s": engine.device_seconds.copy_in,
-            "copy_out_s": engine.device_seconds.copy_out,
-            "batch_s": [float(seconds) for seconds in engine.batch_seconds],
-            "device": resizing.device,
-            "reduced_batch": resizing.reduced_batch,
+            "copy_in_s": sum(engine.device_seconds.copy_in for engine in engines),
+            "copy_out_s": sum(engine.device_seconds.copy_out for engine in engines),
+            "batch_s": [float(seconds) for engine in engines for seconds in engine.batch_seconds],
+            "device": models[0].engine.device,
+            "reduced_batch": min((rows for rows in reduced if rows is not None), default=None),
         }
         return Scored(scores, findings, fields)
 
-    def _bad_ids(self, counts: np.ndarray) -> dict[str, int]:
-        """Field -> ids outside its table, from counts [F]."""
-        named = zip(self._fields, counts, strict=True)
-        return {name: int(count) for name, count in named if count}
-
-    def _load(self) -> ResizingEngine:
+    def _load(self) -> list[Model]:
+        plan = self._plan
         try:
-            return self._load_engine()
+            with ThreadPoolExecutor(1, "import-engine") as importing:
+                imported = importing.submit(_import_load_engine, self._sizes)
+                bundle = opened_bundle(plan.bundle, plan.bundle_digest)
+                load_engine = imported.result()
+            first = self._loaded(load_engine, bundle, SCORE_COLUMN)
+            if plan.others:  # the columns of the first bundle come first
+                ids, dense = range(len(bundle.spec.fields)), range(len(bundle.spec.dense))
+                first = first._replace(ids=ids, dense=dense)
+            models = [first]
+            for other in plan.others:
+                bundle = opened_bundle(other.location, other.digest)
+                model = self._loaded(load_engine, bundle, score_column(other.name))
+                models.append(model._replace(ids=other.ids, dense=other.dense))
+            return models
         except (UnitFailedError, DeviceLostError):
             raise
         except Exception as error:
             raise UnitFailedError("internal", f"the engine did not start: {error!r}") from error
 
-    def _load_engine(self) -> ResizingEngine:
-        config, sizes, digest = self._plan.config, self._sizes, self._plan.bundle_digest
-        with ThreadPoolExecutor(1, "import-engine") as importing:
-            imported = importing.submit(_import_load_engine, sizes)
-            try:
-                bundle = open_bundle_at(self._plan.bundle, digest)
-            except (BundleError, OSError) as error:
-                kind = bundle_fault(self._plan.bundle, error)
-                raise UnitFailedError(kind, str(error)) from error
-            load_engine = imported.result()
-        if bundle.digest != digest:
-            raise UnitFailedError(
-                "bundle",
-                f"bundle {self._plan.bundle} has digest {bundle.digest} on {socket.gethostname()}, "
-                f"{digest} was planned: it must not change while a job runs",
-            )
-        self._fields = [field.name for field in bundle.spec.fields]
-        self._table_rows = [field.rows for field in bundle.spec.fields]
+    def _loaded(self, load_engine: Callable[..., Engine], bundle: Bundle, column: str) -> Model:
+        config, sizes = self._plan.config, self._sizes
         load = partial(
             load_engine,
             bundle,
@@ -185,7 +213,37 @@ class EngineThread:
             threads=sizes.threads,
             light=sizes.light,
         )
-        return ResizingEngine(lambda rows: load(max_batch=rows), sizes.max_batch)
+        engine = ResizingEngine(lambda rows: load(max_batch=rows), sizes.max_batch)
+        fields = bundle.spec.fields
+        return Model(column, engine, [f.name for f in fields], [f.rows for f in fields])
+
+
+def chosen(columns: Sequence[T], places: Sequence[int] | None) -> list[T]:
+    """The columns at some places; all without places."""
+    return list(columns) if places is None else [columns[place] for place in places]
+
+
+def bad_ids(model: Model, counts: np.ndarray) -> dict[str, int]:
+    """Field -> ids outside its table, from counts [F]; of a further bundle `NAME.field`."""
+    prefix = model.column.removeprefix(SCORE_COLUMN).removeprefix("_")
+    prefix = f"{prefix}." if prefix else ""
+    named = zip(model.fields, counts, strict=True)
+    return {f"{prefix}{name}": int(count) for name, count in named if count}
+
+
+def opened_bundle(location: str, digest: str) -> Bundle:
+    """The bundle that was planned; UnitFailedError: it is not there, or another one is."""
+    try:
+        bundle = open_bundle_at(location, digest)
+    except (BundleError, OSError) as error:
+        raise UnitFailedError(bundle_fault(location, error), str(error)) from error
+    if bundle.digest != digest:
+        raise UnitFailedError(
+            "bundle",
+            f"bundle {location} has digest {bundle.digest} on {socket.gethostname()}, "
+            f"{digest} was planned: it must not change while a job runs",
+        )
+    return bundle
 
 
 def _import_load_engine(sizes: Sizes) -> Callable[..., Engine]:

@@ -33,6 +33,7 @@ def evaluate_job(output: Output | PartitionedOutput, config: JobConfig) -> Evalu
         slices=tuple(config.slice_columns),
         pairs=len(config.slice_columns) > 1,
         group=config.group_column,
+        bundles=tuple(config.bundles),
     )
     try:
         found = read_evaluation(output.address)

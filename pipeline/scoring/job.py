@@ -73,6 +73,7 @@ class JobResult(BaseModel):
 
     output: str
     identity: str
+    bundles: dict[str, str] = {}  # digests of the bundles beside `bundle`, by name
     status: Literal["scored", "complete before"]
     rows: int
     scored: int
@@ -447,6 +448,7 @@ class Job:
         return JobResult(
             output=self.output.address,
             identity=manifest.identity,
+            bundles=manifest.bundles,
             status=status,
             rows=manifest.rows,
             scored=manifest.scored,

@@ -1,4 +1,5 @@
-"""The scorer actor: one engine; units come in, their files go out, one outcome each returns.
+"""The scorer actor: an engine for each bundle; units come in, their files go out, an outcome each
+returns.
 
 Several calls run at one time, so that one unit is on the GPU while others are read, checked and
 written. Whatever goes wrong with a unit comes back as a `UnitError`; the driver decides what it
@@ -26,7 +27,7 @@ from pipeline.planning.job_plan import WorkerPlan
 from pipeline.planning.units import Unit
 from pipeline.publishing.partitioned import Publishers
 from pipeline.publishing.publish import SupersededError
-from pipeline.publishing.records import Outcome, UnitError, UnitRecord
+from pipeline.publishing.records import Outcome, ScoreSummary, UnitError, UnitRecord
 from pipeline.reading.reader import read_unit
 from pipeline.reading.unit_buffers import UnitBufferPool
 from pipeline.reading.unit_data import UnitColumns, UnitPages
@@ -51,7 +52,7 @@ IN_HAND_SECONDS, LEAVING_SECONDS, GPU_LOST_EXIT = 60.0, 1.0, 70
 class ScorerActor:
     """Called by the actor pool of Ray Data with units to read, or with one decoded unit.
 
-    Calls may overlap in several threads; the engine is loaded once.
+    Calls may overlap in several threads; the engines are loaded once.
     """
 
     def __init__(self, plan: WorkerPlan, sizes: Sizes, attempt: str) -> None:
@@ -160,14 +161,20 @@ class ScorerActor:
             groups = data.facts.group_rows
             where = first_bad_row(rejected, unit.path, unit.first_row_group, groups)
             raise UnitFailedError("bad_row", where)
-        check_finite(scored.scores, unit)
+        for name, scores in scored.scores.items():
+            check_finite(scores, unit, name)
         bad_rows = rejected.column("row").to_numpy()
-        output = with_scores(data.published, scored.scores, bad_rows)
+        output = data.published
+        for name, scores in scored.scores.items():
+            output = with_scores(output, scores, bad_rows, name)
         write_began = time.perf_counter()
         publisher = self.publishers.of(unit)
         parts = publisher.write_parts(unit.name, output, rejected)
         write_s = time.perf_counter() - write_began
-        good = np.delete(scored.scores, bad_rows) if len(bad_rows) else scored.scores
+        own, *others = (
+            score_stats(np.delete(scores, bad_rows) if len(bad_rows) else scores)._asdict()
+            for scores in scored.scores.values()
+        )
         record = UnitRecord(
             unit=unit.name,
             index=unit.index,
@@ -178,7 +185,11 @@ class ScorerActor:
             scored=unit.rows - len(bad_rows),
             rejected=len(bad_rows),
             **parts._asdict(),
-            **score_stats(good)._asdict(),
+            **own,
+            others={
+                model.name: ScoreSummary(**summary)
+                for model, summary in zip(self.plan.others, others, strict=True)
+            },
             **scored.record_fields,
             started=started,
             read_by=data.facts.read_by,
@@ -193,21 +204,23 @@ class ScorerActor:
         return published
 
 
-def with_scores(published: pa.Table, scores: np.ndarray, bad_rows: np.ndarray) -> pa.Table:
-    """The published columns and the score: float32 [B], null in the bad rows."""
+def with_scores(
+    published: pa.Table, scores: np.ndarray, bad_rows: np.ndarray, name: str = SCORE_COLUMN
+) -> pa.Table:
+    """The published columns and the scores: float32 [B], null in the bad rows."""
     mask = None
     if len(bad_rows):
         mask = np.zeros(len(scores), bool)
         mask[bad_rows] = True
-    return published.append_column(SCORE_COLUMN, pa.array(scores, pa.float32(), mask=mask))
+    return published.append_column(name, pa.array(scores, pa.float32(), mask=mask))
 
 
-def check_finite(scores: np.ndarray, unit: Unit) -> None:
+def check_finite(scores: np.ndarray, unit: Unit, name: str = SCORE_COLUMN) -> None:
     """Refuse scores that are not numbers: the model's weights overflow or are not numbers."""
     if not np.isfinite(scores.sum(dtype=np.float64)):
         row = int(np.flatnonzero(~np.isfinite(scores))[0])
         raise UnitFailedError(
             "bundle",
-            f"the model's score of row {unit.first_row + row} of {unit.path} is {scores[row]}; "
+            f"the model's {name} of row {unit.first_row + row} of {unit.path} is {scores[row]}; "
             "look at its weights, and at the dense features of that row",
         )

@@ -21,6 +21,7 @@ def summary(result: JobResult) -> str:
         "AUC": _number(result.evaluation.get("auc")),
         "logloss": _number(result.evaluation.get("logloss")),
         "calibration": _number(result.evaluation.get("calibration")),
+        **other_aucs(result),
         "cost": cost(result),
         "output": result.output,
         "identity": result.identity,
@@ -29,6 +30,12 @@ def summary(result: JobResult) -> str:
     shown = {name: text for name, text in lines.items() if text}
     width = max(map(len, shown))
     return "\n".join(f"{name:<{width}}  {text}" for name, text in shown.items())
+
+
+def other_aucs(result: JobResult) -> dict[str, str]:
+    """The AUC of each bundle beside the job's own."""
+    found = {name.removeprefix("auc_"): value for name, value in result.evaluation.items()}
+    return {f"AUC {name}": _number(found.get(name)) for name in result.bundles}
 
 
 def _number(value: float | None) -> str:

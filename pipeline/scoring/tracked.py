@@ -56,6 +56,7 @@ def start_tracker(
         tags["date"] = config.date
     if plan.registered is not None:
         tags |= plan.registered.tags
+    tags |= {f"bundle_digest_{name}": digest for name, digest in plan.bundles.items()}
     tracker.start(
         {**params, **work, **resolved(sizes), "resumed_rows": resumed_rows},
         tags,

@@ -41,7 +41,12 @@ class Work(NamedTuple):
 def work_of(plan: JobPlan, pending: Sequence[Unit]) -> Work:
     """What the pending units (at least one) of a plan are."""
     on_cpu = plan.config.device == "cpu"
-    share = GpuShare(0.0, "no GPU") if on_cpu else gpu_share(pending, plan.columns)
+    if on_cpu:
+        share = GpuShare(0.0, "no GPU")
+    elif plan.others:
+        share = GpuShare(0.0, "rows for several bundles are decoded there")
+    else:
+        share = gpu_share(pending, plan.columns)
     return Work(
         rows=sum(unit.rows for unit in pending),
         units=len(pending),

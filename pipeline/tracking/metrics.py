@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pipeline.tracking.drift import NUM_BINS, Counts
+from pipeline.tracking.drift import NUM_BINS, Counts, population_stability_index
 
 if TYPE_CHECKING:
     from pipeline.publishing.records import UnitRecord
 
 
 # All metric names with their meanings. "This attempt" is the process that logs; a metric without
-# that word is about the whole job. A metric without a value is left out.
+# that word is about the whole job. A metric without a value is left out. Those of the scores have a
+# `_NAME` behind for each of `bundles`.
 METRICS = {
     "rows": "input rows with an outcome: scored + rejected",
     "rows_scored": "rows with a score",
@@ -116,7 +117,23 @@ def count_metrics(records: Sequence[UnitRecord]) -> dict[str, float]:
         highs = [record.score_max for record in with_scores if record.score_max is not None]
         if lows and highs:
             metrics |= {"score_min": min(lows), "score_max": max(highs)}
+        for name in with_scores[0].others:
+            metrics |= _other_scores(name, with_scores)
     return metrics
+
+
+def _other_scores(name: str, records: Sequence[UnitRecord]) -> dict[str, float]:
+    """Statistics of the scores by one of `bundles`, of units with scores; PSI against `score`."""
+    others = [record.others[name] for record in records]
+    scored = sum(record.scored for record in records)
+    metrics = {
+        f"score_mean_{name}": sum(other.score_sum for other in others) / scored,
+        f"score_min_{name}": min(o.score_min for o in others if o.score_min is not None),
+        f"score_max_{name}": max(o.score_max for o in others if o.score_max is not None),
+    }
+    counts = np.sum([other.score_histogram for other in others], axis=0)
+    psi = population_stability_index(sum_histograms(records), counts)
+    return metrics if psi is None else metrics | {f"score_psi_{name}": psi}
 
 
 def stage_metrics(own: Iterable[UnitRecord]) -> dict[str, float]:

@@ -67,6 +67,7 @@ COUNTS_NOT: dict[str, Any] = {
     "mlflow_uri": "http://localhost",
     "tracking_wait": 0,
     "experiment": "other",
+    "bundles": {"other": "elsewhere"},  # their names and digests count
     "run_name": "other",
     "baseline_run": "other",
     "iceberg_table": "iceberg://prod/ads.scores",

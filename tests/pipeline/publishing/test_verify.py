@@ -169,7 +169,7 @@ def test_a_null_key_is_a_problem_in_a_scored_row_alone(output: Path) -> None:
         pq.write_table(damaged, output / record.part)
         copied = [*manifest.key_columns, *manifest.carry_columns]
         with (output / record.part).open("rb") as part:
-            found = part_problems(FolderOutput(output), part, record, copied, manifest.key_columns)
+            found = part_problems(FolderOutput(output), part, record, copied, manifest)
         assert found == expected
 
 

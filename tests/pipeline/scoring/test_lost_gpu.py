@@ -76,8 +76,8 @@ def test_an_engine_that_finds_the_gpu_lost(plan: JobPlan, monkeypatch: pytest.Mo
 
 def test_pages_of_a_lost_gpu_are_not_read_again(plan: JobPlan) -> None:
     engine = EngineThread(plan.for_workers, Sizes("cpu", 1, 1, 0, 1, 1))
-    loaded = engine._engine.result()
-    loaded.page_scorer = SimpleNamespace(score=fail)  # type: ignore[assignment]
+    (model,) = engine._models.result()
+    model.engine.page_scorer = SimpleNamespace(score=fail)  # type: ignore[assignment]
     unit: Any = SimpleNamespace(ids=None, memory=None, dense=None)
     with pytest.raises(DeviceLostError):
         engine._score_pages(unit)

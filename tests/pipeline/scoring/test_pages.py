@@ -87,7 +87,7 @@ def _beside_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     found = EngineThread.takes_pages.fget
 
     def takes_pages(self: EngineThread) -> bool:
-        return bool(self._engine.result()) and found(self)
+        return bool(self._models.result()) and found(self)
 
     monkeypatch.setattr(EngineThread, "takes_pages", property(takes_pages))
     monkeypatch.setattr(Engine, "page_scorer", lambda self: HostDecoder(self))
