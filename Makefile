@@ -13,6 +13,7 @@ NATIVE := $(shell find csrc -type f)
 SOURCES := CMakeLists.txt pyproject.toml $(NATIVE)
 FORMATTED := $(NATIVE) $(wildcard tests/fuzz/*.cpp tests/fuzz/*.h)
 SETUP := $(VENV)/.dependencies $(VENV)/.installed
+BUILDER := cmake ninja pybind11 scikit-build-core
 
 .PHONY: setup demo pictures test lint format hooks faults soak-stores check-airflow check-clusters bench fuzz fuzz-guided fuzzers gpu-check gpu-sanitize sanitize clean FORCE
 
@@ -25,8 +26,12 @@ demo: $(SETUP)
 pictures: $(SETUP)
 	$(BIN)/python tests/helpers/make_pictures.py
 
+# JOBS processes take the files of tests, the slow ones first; pytest alone runs them in one.
+JOBS ?= 2
+PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
+
 test: $(SETUP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PARALLEL)
 
 lint: $(SETUP)
 	$(BIN)/ruff check .
@@ -136,18 +141,23 @@ build/fuzzers/.clang:
 
 # The tests of the compiled part on the CPU, under the address and undefined-behaviour sanitizers.
 sanitize: build/sanitize/.installed
-	$(SANITIZED) -m pytest --capture=sys -m "native and not slow"
+	$(SANITIZED) -m pytest $(PARALLEL) --capture=sys -m "native and not slow"
 
 clean:
 	rm -rf build $(VENV) demo_out
 
-$(VENV)/.dependencies: requirements.txt
+# What compiles comes first, so that make -j2 setup compiles while the rest is installed.
+$(VENV)/.builder:
 	$(PYTHON) -m venv $(VENV)
+	$(PIP) install -c requirements.txt $(BUILDER)
+	touch $@
+
+$(VENV)/.dependencies: requirements.txt | $(VENV)/.builder
 	$(PIP) install -r requirements.txt
 	touch $@
 
 # How the compiled part is built; changes only when CUDA= or CUDA_ARCHS= asks for something else.
-$(VENV)/.options: $(VENV)/.dependencies $(if $(CUDA)$(CUDA_ARCHS),FORCE)
+$(VENV)/.options: $(if $(CUDA)$(CUDA_ARCHS),FORCE) | $(VENV)/.builder
 	@echo 'export DPIFRAME_CUDA=$(if $(CUDA),$(if $(filter 0,$(CUDA)),OFF,ON),AUTO)' \
 	  'DPIFRAME_CUDA_ARCHS="$(CUDA_ARCHS)"' > $@.new
 	@cmp -s $@.new $@ || cp $@.new $@

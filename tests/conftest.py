@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+# Ray's workers have niceness 15 by default: beside other tests at work they would stand still.
+os.environ.setdefault("RAY_worker_niceness", "0")
 
 
 # Folders whose tests are all of one kind.
@@ -20,11 +24,13 @@ MARKERS = {
 }
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         for folder, marker in MARKERS.items():
             if ROOT / folder in item.path.parents:
                 item.add_marker(marker)
+    if hasattr(config, "workerinput"):  # several processes end together if the last file is short
+        items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 def _shared(name: str) -> Path:
@@ -53,9 +59,13 @@ def shared_reference() -> Path:
 
 
 @pytest.fixture(scope="session")
-def shared_exports() -> Path:
-    """The folder with programs that torch.export wrote of models of other libraries."""
-    return _shared("exports")
+def shared_exports(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with programs that torch.export wrote of models of other libraries."""
+    archive = _shared("exports") / "exports.tar.xz"
+    folder = tmp_path_factory.mktemp("exports")
+    with tarfile.open(archive) as packed:
+        packed.extractall(folder, filter="data")
+    return folder
 
 
 @pytest.fixture(scope="session")

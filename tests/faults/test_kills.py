@@ -1,4 +1,7 @@
-"""SIGKILL of a scorer, of a read worker and of the driver: nothing is lost, nothing is twice."""
+"""SIGKILL of a scorer and of the driver: nothing is lost, nothing is twice.
+
+`test_soak.py` kills these of jobs whose tasks read, and read workers and nodes as well.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from running_job import Case, ray_workers, wait_for
+from running_job import Case, wait_for
 
 RANDOM = random.Random(19)
 
@@ -37,23 +40,6 @@ def test_killed_scorers_are_replaced(case: Case) -> None:
         assert job.wait() == 0, job.text()
 
     assert len(killed) == 3
-    case.check_finished(before)
-
-
-def test_killed_read_workers_are_replaced(tmp_path: Path, ray_session: str) -> None:
-    case = Case(tmp_path, ray_session, read_in="tasks")
-    killed = 0
-    with case.start() as job:
-        for moment in moments():
-            job.wait_units(moment)
-            before = case.published()
-            wait_for(lambda: job.ended() or bool(ray_workers("ReadUnits")), "a read worker")
-            for worker in ray_workers("ReadUnits"):
-                worker.kill()
-                killed += 1
-        assert job.wait() == 0, job.text()
-
-    assert killed >= 2
     case.check_finished(before)
 
 

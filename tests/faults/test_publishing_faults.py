@@ -28,7 +28,7 @@ def faults(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_publishing_outlives_every_fault() -> None:
-    done = faults("--seed", "19", "--seconds", "20")
+    done = faults("--seed", "19", "--seconds", "8")
     assert done.returncode == 0, done.stdout + done.stderr
     assert " 0 wrong" in done.stdout
 

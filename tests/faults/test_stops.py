@@ -69,7 +69,7 @@ def test_a_second_job_on_an_output_is_refused(tmp_path: Path, ray_session: str) 
     assert LockedError.exit_code == 5
 
 
-@pytest.mark.parametrize("seconds", [0.1, 0.3, 0.5, 0.7])
+@pytest.mark.parametrize("seconds", [0.1, 0.5])
 def test_a_signal_while_ray_starts_stops_the_job(tmp_path: Path, seconds: float) -> None:
     case = Case(tmp_path, "local")
     with case.start() as job:

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_publishing_to_a_store_outlives_every_fault() -> None:
-    command = [sys.executable, str(SCRIPT), "--seed", "19", "--seconds", "15"]
+    command = [sys.executable, str(SCRIPT), "--seed", "19", "--seconds", "6"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert " 0 wrong" in done.stdout

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tarfile
-
 import pytest
 import torch
 from imported_models import import_module, import_program
@@ -185,14 +183,6 @@ def test_histories_share_the_table_of_their_target():
     check(module, found, given)
 
 
-@pytest.fixture(scope="module")
-def exports(shared_exports, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("exports")
-    with tarfile.open(shared_exports / "exports.tar.xz") as archive:
-        archive.extractall(folder, filter="data")
-    return folder
-
-
 @pytest.mark.parametrize(
     ("name", "built_in", "dense_as"),
     [
@@ -206,9 +196,9 @@ def exports(shared_exports, tmp_path_factory):
     ],
 )
 def test_models_of_libraries_become_the_programs_of_the_built_in_ones(
-    exports, name, built_in, dense_as
+    shared_exports, name, built_in, dense_as
 ):
-    found = import_program(exports / f"{name}.pt2")
+    found = import_program(shared_exports / f"{name}.pt2")
     hidden = next(m.hidden for m in found.spec.modules if m.op == "mlp")
     layers = [m.layers for m in found.spec.modules if m.op.startswith("cross")]
     options = {"layers": layers[0]} if layers else {}

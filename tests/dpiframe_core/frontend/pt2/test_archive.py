@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import struct
-import tarfile
 import zipfile
 
 import pytest
@@ -33,14 +32,6 @@ def copy(tower, tmp_path):
     return path
 
 
-@pytest.fixture(scope="module")
-def exports(shared_exports, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("exports")
-    with tarfile.open(shared_exports / "exports.tar.xz") as archive:
-        archive.extractall(folder, filter="data")
-    return folder
-
-
 def refusal(path, text):
     with pytest.raises(ModelImportError, match=text) as error:
         read_archive(path)
@@ -52,8 +43,8 @@ def refused_edit(path, end, edit, text):
     return refusal(edited(path, end, edit), text)
 
 
-def test_programs_of_other_libraries_give_their_probabilities(exports):
-    paths = sorted(exports.rglob("*.pt2"))
+def test_programs_of_other_libraries_give_their_probabilities(shared_exports):
+    paths = sorted(shared_exports.rglob("*.pt2"))
     assert len(paths) == 34
     for path in paths:
         found = read_archive(path)
