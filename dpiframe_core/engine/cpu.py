@@ -81,7 +81,7 @@ class CpuBackend(TiledBackend):
                 part.run(self._state, batch)
             else:
                 part.run(self._state)
-        logits[:] = self._state[self.program.output].squeeze(1).numpy()
+        logits[:] = self._state[self.program.output].numpy().reshape(logits.shape)
         return counts
 
     def _array(self, view: View) -> np.ndarray:

@@ -81,6 +81,7 @@ class Engine:
 
     def __init__(self, bundle: Bundle, backend: Backend, precision: str, on_bad_id: str) -> None:
         self.bundle, self.spec, self.precision = bundle, bundle.spec, precision
+        self.width = bundle.spec.width  # numbers a sample: more than one are an embedding
         self.device, self.max_batch = backend.device, backend.max_batch
         self._backend: Backend | None = backend
         self._use_oov = on_bad_id == "oov"
@@ -106,12 +107,26 @@ class Engine:
         ValueError for wrong shapes or types, BadIdError for an id outside its table with the
         policy `fail`; with `oov` such an id scores as its field's `oov_row`.
         """
+        self._check_ends_in_logit()
         if on_device(ids) or on_device(dense):
             return self._score_on_device(ids, dense)
         return self._run(ids, dense, scores=True)
 
+    def embed(self, ids: Ids, dense: Any = None) -> np.ndarray:
+        """The output [B, D] float32 of the module that the engine ends in (`output` of
+        `load_engine`); inputs and errors as for `score`.
+        """
+        if self.width == 1:
+            raise ValueError("the engine ends in a logit, not in an embedding: use score")
+        return self._run(ids, dense, scores=False)
+
+    def _check_ends_in_logit(self) -> None:
+        if self.width != 1:
+            raise ValueError(f"the engine ends in an embedding of {self.width} numbers: use embed")
+
     def logits(self, ids: Ids, dense: Any = None) -> np.ndarray:
         """Logits [B] float32 of host arrays: `score` before the sigmoid."""
+        self._check_ends_in_logit()
         return self._run(ids, dense, scores=False)
 
     def stream(self, batches: Iterable[tuple[Ids, Any]]) -> Iterator[np.ndarray]:
@@ -123,6 +138,7 @@ class Engine:
         scores have come. `bad_ids` is of the batch that came last. The engine scores nothing else
         until the stream has ended.
         """
+        self._check_ends_in_logit()
         waiting: deque[_Streamed] = deque()
 
         def parts() -> Iterator[HostPart]:
@@ -168,7 +184,7 @@ class Engine:
     def _run(self, ids: Ids, dense: Any, scores: bool) -> np.ndarray:
         backend = self._ready()
         columns, values, batch = checked_inputs(self.spec, ids, dense)
-        out = np.empty(batch, np.float32)
+        out = np.empty(batch if self.width == 1 else (batch, self.width), np.float32)
         self._bad_ids, self.batch_seconds, self.device_seconds = None, [], NO_SECONDS
         backend.take_seconds()  # those of streams
         self._bad_ids = backend.run(columns, values, self._use_oov, out, scores)

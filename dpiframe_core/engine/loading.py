@@ -12,7 +12,7 @@ from dpiframe_core.engine.cuda.backend import CudaBackend, CudaOptions
 from dpiframe_core.engine.engine import Backend, Engine
 from dpiframe_core.engine.precision import PRECISIONS, Precision, computed_precision
 from dpiframe_core.errors import DeviceMemoryError
-from dpiframe_core.lowering import DEVICE_PASSES, lower
+from dpiframe_core.lowering import DEVICE_PASSES, MODULE_PASSES, lower
 from dpiframe_core.program.program import Program
 from dpiframe_core.program.schedule import Policy
 
@@ -32,6 +32,7 @@ def load_engine(  # noqa: PLR0913 - the one call that users make: keywords read 
     on_bad_id: Literal["fail", "oov"] = "fail",
     threads: int | None = None,
     light: bool = False,
+    output: str | None = None,
 ) -> Engine:
     """Open a bundle and make it ready to score.
 
@@ -45,6 +46,8 @@ def load_engine(  # noqa: PLR0913 - the one call that users make: keywords read 
     `oov_row`. The CPU computes in float32 whatever the precision, within the bound of each.
     `light`: on the CPU compute with numpy where the model's steps allow it, which starts seconds
     sooner, as torch need not be imported, and is slower for large inputs.
+    `output`: a module of the model to end in instead: with one number a sample the logit of another
+    task, which is scored; with more an embedding, for `Engine.embed`, which the CPU computes.
     DeviceMemoryError where the GPU has too little memory: all that was taken is given back, and a
     smaller `max_batch` may fit.
     """
@@ -54,6 +57,13 @@ def load_engine(  # noqa: PLR0913 - the one call that users make: keywords read 
     _check_choice("on_bad_id", on_bad_id, ("fail", "oov"))
     _check_positive(max_batch=max_batch, streams=streams, threads=threads)
     opened = _opened(bundle, on_bad_id)
+    if output is not None:
+        opened = replace(opened, spec=opened.spec.ending_in(output))
+        if opened.spec.width != 1:
+            if gpu is not None:
+                raise ValueError("embeddings are computed on the CPU: device must be cpu")
+            program = lower(opened.spec, opened.arrays(), MODULE_PASSES)
+            return Engine(opened, _on_cpu(program, max_batch, threads, False), "fp32", on_bad_id)
     if gpu is None:
         cpu = _on_cpu(lower(opened.spec, opened.arrays()), max_batch, threads, light)
         return Engine(opened, cpu, precision, on_bad_id)

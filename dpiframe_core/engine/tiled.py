@@ -33,7 +33,9 @@ class TiledBackend(ABC):
     def _run_tile(
         self, ids: Columns, dense: Columns, use_oov: bool, logits: np.ndarray
     ) -> np.ndarray:
-        """Write the logits [b] of at most `tile` samples; returns the counts [F] of `run`."""
+        """Write the logits [b], or the embeddings [b, D], of at most `tile` samples; returns the
+        counts [F] of `run`.
+        """
 
     def run(
         self, ids: Columns, dense: Columns, use_oov: bool, out: np.ndarray, scores: bool = False

@@ -44,6 +44,9 @@ FUSIONS: tuple[Pass, ...] = (
 
 PASSES: tuple[Pass, ...] = (*FUSIONS, merge_siblings, place_concat)
 
+# Those that do not ask for a logit, for programs that end in another module.
+MODULE_PASSES: tuple[Pass, ...] = (fold_batch_norm, fuse_activation, fuse_lookup)
+
 # What the kernels of a GPU ask of any program.
 DEVICE_FORM: tuple[Pass, ...] = (load_dense, separate_scalars, batch_norm_to_affine, end_in_head)
 
@@ -106,4 +109,4 @@ def _array(weight: np.ndarray | Tensor) -> np.ndarray:
     return array
 
 
-__all__ = ["DEVICE_FORM", "DEVICE_PASSES", "FUSIONS", "PASSES", "Pass", "lower"]
+__all__ = ["DEVICE_FORM", "DEVICE_PASSES", "FUSIONS", "MODULE_PASSES", "PASSES", "Pass", "lower"]

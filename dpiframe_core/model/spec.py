@@ -68,6 +68,20 @@ class ModelSpec(SpecPart):
             values[module.name] = module.infer(inputs)
             yield module, inputs, values[module.name]
 
+    def ending_in(self, module: str) -> ModelSpec:
+        """The model as far as one of its modules, whose output may be of any width: an embedding,
+        or the logit of another task. SpecError where there is no such module.
+        """
+        if module not in (each.name for each in self.modules):
+            known = ", ".join(each.name for each in self.modules)
+            raise SpecError(f"there is no module {module!r}; the model has {known:.500}")
+        return self.model_copy(update={"output": module})
+
+    @property
+    def width(self) -> int:
+        """The numbers a sample that the output is: 1, the logit, unless it is `ending_in` more."""
+        return {module.name: value for module, _, value in self.walk()}[self.output].width
+
     def parameters(self) -> dict[str, Parameter]:
         """Every weight that the model needs, by name ("module/part"), with its shape."""
         return {

@@ -50,8 +50,13 @@ _YAML_TEXT = ("[", "'", '"', "")
 
 
 def score_column(name: str) -> str:
-    """The column of the scores of one of `bundles`."""
+    """The column of the scores of one of `bundles`, or of another task."""
     return f"{SCORE_COLUMN}_{name}"
+
+
+def embedding_column(name: str) -> str:
+    """The column of one of `outputs` that is an embedding."""
+    return f"embedding_{name}"
 
 
 class JobConfig(BaseModel):
@@ -69,6 +74,12 @@ class JobConfig(BaseModel):
         default={},
         description="more bundles that score the same rows, in the same read: name -> where it is, "
         "as for `bundle`; the scores of each are a column `score_NAME` beside `score`",
+    )
+    outputs: dict[ModelName, Annotated[str, Field(min_length=1)]] = Field(
+        default={},
+        description="more outputs of `bundle`: name -> module of its model; one number a row is "
+        "the logit of another task, scored into a column `score_NAME`; more are an embedding, a "
+        "list in a column `embedding_NAME`",
     )
     input: Paths = Field(
         description="parquet file, folder (searched in depth) or glob, or a list of these; paths, "
@@ -291,18 +302,17 @@ class JobConfig(BaseModel):
             raise ValueError("partition_by and iceberg_table exclude each other: leave one out")
         if len(set(self.partition_by)) < len(self.partition_by):
             raise ValueError("partition_by names a column twice")
-        clash = [name for name in self.score_columns if name in copied]
+        if both := [name for name in self.outputs if name in self.bundles]:
+            raise ValueError(f"bundles and outputs both name {both[0]!r}")
+        made = [*map(score_column, self.outputs), *map(embedding_column, self.outputs)]
+        made += [SCORE_COLUMN, *map(score_column, self.bundles)]
+        clash = [name for name in made if name in copied]
         if clash:
             raise ValueError(
                 f"key_columns and carry_columns must not name {clash[0]!r}: "
                 "the output has a column of that name; rename the input's column"
             )
         return self
-
-    @property
-    def score_columns(self) -> list[str]:
-        """The columns of scores: of `bundle`, then of each of `bundles`."""
-        return [SCORE_COLUMN, *map(score_column, self.bundles)]
 
     def public(self) -> dict[str, Any]:
         """All keys and values without secrets, fit to be stored and shown."""

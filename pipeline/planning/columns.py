@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from dpiframe_core.features.lists import Shape, is_list
 from dpiframe_core.features.schema import FeatureSchema
-from pipeline.config.job import JobConfig
+from pipeline.config.job import SCORE_COLUMN, JobConfig, embedding_column, score_column
 from pipeline.errors import ConfigError
 
 if TYPE_CHECKING:  # it imports torch, which read tasks do not need
@@ -187,7 +187,8 @@ def _key_columns(schema: FeatureSchema | None, config: JobConfig) -> tuple[str, 
             "key_columns is empty and the bundle's schema names none: name at least one column "
             "that tells which row a score belongs to"
         )
-    taken = (*config.score_columns, *config.carry_columns)
+    scores = [SCORE_COLUMN, *map(score_column, (*config.bundles, *config.outputs))]
+    taken = (*scores, *map(embedding_column, config.outputs), *config.carry_columns)
     clash = [name for name in keys if name in taken]
     if clash:
         raise ConfigError(

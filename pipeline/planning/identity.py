@@ -19,7 +19,7 @@ _FORMAT = 2
 #     number here, as `auto` follows from the input alone
 #   on_bad_row, on_bad_id, on_corrupt_file: which rows are scored, and with which row of a table
 #   precision: the arithmetic
-#   where: which files are read; it counts where it is set
+#   outputs, where: what else is made of a row; which files are read; they count where they are set
 # Left out, because published units stay right when these change:
 #   bundle, bundles, input, partition_base, output: their contents count (digest, files, values of
 #     partition columns), not where they lie
@@ -74,6 +74,8 @@ def job_identity(
         head["where"] = config.where
     if bundles:
         head["bundles"] = dict(bundles)
+    if config.outputs:
+        head["outputs"] = config.outputs
     if partitions:
         head["partitions"] = dict(partitions)
     hasher.update(_canonical(head))

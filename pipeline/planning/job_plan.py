@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
-from pipeline.config.job import JobConfig
+from pipeline.config.job import JobConfig, embedding_column, score_column
 from pipeline.planning.columns import Columns
 from pipeline.planning.inputs import InputFile, Quarantined
 from pipeline.planning.row_cost import ModelCost
@@ -13,7 +14,8 @@ from pipeline.storage.registered import Registered
 
 
 class PlannedModel(BaseModel):
-    """One of `bundles`: where it lies, and what it takes of the columns that are read.
+    """One of `bundles` or `outputs`: where its bundle lies, and what it takes of the columns that
+    are read. `output`: the module of one of `outputs`; `width`: numbers a row, 1 for a score.
 
     `ids` [F] and `dense` [N]: places among the ids and the dense features of a unit, whose first
     ones are those of `bundle`. `encodes`: raw columns are encoded by its schema, which no bundle
@@ -28,7 +30,18 @@ class PlannedModel(BaseModel):
     ids: tuple[int, ...]
     dense: tuple[int, ...]
     encodes: bool = False
-    registered: Registered | None = None
+    output: str | None = None
+    width: int = 1
+
+    @property
+    def column(self) -> str:
+        """What it makes is published as."""
+        return score_column(self.name) if self.width == 1 else embedding_column(self.name)
+
+    @property
+    def type(self) -> pa.DataType:
+        """The type of that column."""
+        return pa.float32() if self.width == 1 else pa.list_(pa.float32())
 
 
 class WorkerPlan(BaseModel):
@@ -48,7 +61,12 @@ class WorkerPlan(BaseModel):
     @property
     def bundles(self) -> dict[str, str]:
         """The digests of the bundles beside `bundle`, by name."""
-        return {model.name: model.digest for model in self.others}
+        return {model.name: model.digest for model in self.others if model.output is None}
+
+    @property
+    def outputs(self) -> dict[str, int]:
+        """The numbers a row of each of `outputs`, by name."""
+        return {model.name: model.width for model in self.others if model.output is not None}
 
     @property
     def encoding_bundles(self) -> list[tuple[str, str]]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from dpiframe_core.bundle.reading import Bundle
+from dpiframe_core.errors import SpecError
 from pipeline.config.job import JobConfig
 from pipeline.errors import ConfigError, ContractError, ResumableError
 from pipeline.planning.columns import Columns, ListColumn, mapped_names
@@ -124,10 +125,28 @@ def check_and_join(
                 ids=id_places,
                 dense=dense_places,
                 encodes=encodes,
-                registered=model.registered,
             )
         )
+    others += _outputs(first, config)
     return JoinedColumns(columns, tuple(others), ids, dense)
+
+
+def _outputs(first: Opened, config: JobConfig) -> Iterator[PlannedModel]:
+    spec = first.bundle.spec
+    for name, module in config.outputs.items():
+        try:
+            width = spec.ending_in(module).width
+        except SpecError as error:
+            raise ConfigError(f"outputs, {name}: {error}") from None
+        yield PlannedModel(
+            name=name,
+            location=first.location,
+            digest=first.bundle.digest,
+            ids=tuple(range(len(spec.fields))),
+            dense=tuple(range(len(spec.dense))),
+            output=module,
+            width=width,
+        )
 
 
 def join_encoded(
@@ -158,9 +177,10 @@ def join_encoded(
     return joined, id_places, tuple(dense.index(element) for element in more_dense)
 
 
-def joined_cost(opened: Sequence[Opened]) -> ModelCost:
-    """What all models together hold, and cost for a row."""
-    costs = [model_cost(model.bundle.spec).model_dump() for model in opened]
+def joined_cost(opened: Sequence[Opened], outputs: int) -> ModelCost:
+    """What all models together hold, and cost for a row; each of `outputs` as much as `bundle`."""
+    specs = [opened[0].bundle.spec] * outputs + [model.bundle.spec for model in opened]
+    costs = [model_cost(spec).model_dump() for spec in specs]
     return ModelCost(**{name: sum(cost[name] for cost in costs) for name in costs[0]})
 
 

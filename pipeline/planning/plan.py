@@ -56,7 +56,7 @@ def make_plan(config: JobConfig) -> JobPlan:
         total_rows=sum(file.rows for file in scan.files),
         total_bytes=sum(file.size for file in scan.files),
         row_bytes=bytes_a_row,
-        model=joined_cost(opened),
+        model=joined_cost(opened, len(config.outputs)),
     )
     plan = partitioned_plan(whole, scan.partitions) if config.partition_by else cut_plan(whole)
     if config.iceberg_table is not None:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.config.job import SCORE_COLUMN, score_column
+from pipeline.config.job import SCORE_COLUMN, embedding_column, score_column
 from pipeline.publishing.atomic import write_atomic
 from pipeline.publishing.records import IdentityFile, OutputLayout, UnitRecord, has_files, read_json
 
@@ -114,19 +114,30 @@ def parquet_bytes(table: pa.Table) -> memoryview:
     """The table as a parquet file in memory: row order kept, deterministic bytes."""
     sink = pa.BufferOutputStream()
     ascending = [name for name in table.column_names if ascends(table.column(name))]
-    scores = [n for n in table.column_names if n == SCORE_COLUMN or n.startswith(score_column(""))]
-    uncompressed = {*ascending, *scores}  # compression would take time and save nothing
+    # Compression of what models made would take time and save nothing.
+    uncompressed = {*ascending, *filter(_is_made, table.column_names)}
     with pq.ParquetWriter(
         sink,
         table.schema,
         compression={
-            name: "none" if name in uncompressed else "snappy" for name in table.column_names
+            leaf_name(field): "none" if field.name in uncompressed else "snappy"
+            for field in table.schema
         },
         use_dictionary=dictionary_columns(table) or False,
         column_encoding=dict.fromkeys(ascending, "DELTA_BINARY_PACKED") or None,
     ) as writer:
         writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
     return memoryview(sink.getvalue()).cast("B")
+
+
+def leaf_name(field: pa.Field) -> str:
+    """What parquet calls a column, or the numbers of a column of lists."""
+    return f"{field.name}.list.element" if pa.types.is_list(field.type) else field.name
+
+
+def _is_made(column: str) -> bool:
+    """Whether a column has the name of one that a model made."""
+    return column == SCORE_COLUMN or column.startswith((score_column(""), embedding_column("")))
 
 
 def dictionary_columns(table: pa.Table) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from pipeline.config.job import SCORE_COLUMN, score_column
+from pipeline.config.job import SCORE_COLUMN, embedding_column, score_column
 from pipeline.errors import ConfigError, ErrorKind
 from pipeline.planning.inputs import Quarantined
 from pipeline.publishing.atomic import write_atomic
@@ -149,6 +149,7 @@ class Manifest(BaseModel):
     bundle_digest: str
     bundles: dict[str, str] = {}  # digests of the bundles beside it, by name
     config: dict[str, Any]
+    outputs: dict[str, int] = {}  # of `outputs`, the numbers a row by name
     key_columns: list[str]
     carry_columns: list[str]
     rows: int
@@ -162,8 +163,17 @@ class Manifest(BaseModel):
 
     @property
     def score_columns(self) -> list[str]:
-        """The columns of scores: of `bundle`, then of each of `bundles`."""
-        return [SCORE_COLUMN, *map(score_column, self.bundles)]
+        """The columns of scores: of `bundle`, of each of `bundles`, of other tasks."""
+        tasks = [name for name, width in self.outputs.items() if width == 1]
+        return [SCORE_COLUMN, *map(score_column, (*self.bundles, *tasks))]
+
+    @property
+    def made_columns(self) -> list[str]:
+        """All columns that models made, in the order of the parts."""
+        named = [
+            score_column(n) if w == 1 else embedding_column(n) for n, w in self.outputs.items()
+        ]
+        return [SCORE_COLUMN, *map(score_column, self.bundles), *named]
 
 
 class Success(BaseModel):

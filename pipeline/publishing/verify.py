@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict
 
-from pipeline.config.job import SCORE_COLUMN
+from pipeline.config.job import SCORE_COLUMN, embedding_column
 from pipeline.errors import ConfigError
 from pipeline.planning.footers import CorruptFileError, rows_of_version
 from pipeline.publishing.output import Output, has_files, open_output
@@ -260,9 +260,10 @@ def part_problems(
     keys, columns = manifest.key_columns, manifest.score_columns
     with pq.ParquetFile(part) as file:
         names = file.schema_arrow.names
-        if names != [*copied, *columns]:
-            return [f"has columns {names}, expected {[*copied, *columns]}"]
-        table = file.read(columns=[*keys, *columns])
+        expected = [*copied, *manifest.made_columns]
+        if names != expected:
+            return [f"has columns {names}, expected {expected}"]
+        table = file.read(columns=[*keys, *manifest.made_columns])
     for name in columns:
         if table.column(name).type != pa.float32():
             return [f"column {name} is {table.column(name).type}, expected float"]
@@ -278,7 +279,10 @@ def part_problems(
             problems.append(f"column {name} has scores outside 0 .. 1")
     rejected_rows = rejected_positions(output, record, problems)
     null_rows = scores.is_null()
-    for name in columns[1:]:
+    for name, width in manifest.outputs.items():
+        if width > 1:
+            problems += embedding_problems(table.column(embedding_column(name)), name, width)
+    for name in manifest.made_columns[1:]:
         if not table.column(name).is_null().equals(null_rows):
             problems.append(f"column {name} is null in other rows than {SCORE_COLUMN}")
     for key in keys:
@@ -290,6 +294,19 @@ def part_problems(
         if marked != rejected_rows:
             problems.append("null scores and rejected rows are not the same rows")
     return problems
+
+
+def embedding_problems(column: pa.ChunkedArray, name: str, width: int) -> list[str]:
+    """An embedding is a list of `width` finite float32."""
+    if column.type != pa.list_(pa.float32()):
+        return [f"embedding {name} is {column.type}, expected lists of float"]
+    found = []
+    if column.num_chunks and pc.any(pc.not_equal(pc.list_value_length(column), width)).as_py():
+        found.append(f"embedding {name} has lists that are not of {width} numbers")
+    values = pc.list_flatten(column)
+    if values.null_count or not pc.all(pc.is_finite(values), min_count=0).as_py():
+        found.append(f"embedding {name} has numbers that are not finite")
+    return found
 
 
 def rejected_positions(output: Output, record: UnitRecord, problems: list[str]) -> list[int] | None:

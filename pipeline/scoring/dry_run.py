@@ -61,6 +61,7 @@ def dry_run_data(plan: JobPlan) -> dict[str, Any]:
         "bundle": config.bundle,
         "bundle_digest": plan.bundle_digest,
         "bundles": plan.bundles,
+        "outputs": plan.outputs,
         "files": len(plan.files),
         "quarantined": len(plan.quarantined),
         "rows": plan.total_rows,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from pipeline.config.job import SCORE_COLUMN
 from pipeline.planning.job_plan import JobPlan
 from pipeline.planning.units import Unit
 from pipeline.publishing.publish import Publisher
@@ -16,8 +17,8 @@ def publish_empty(plan: JobPlan, unit: Unit, publisher: Publisher) -> UnitRecord
     """Publish a part that has the columns of the output and no row; its record."""
     schema = next(file.arrow_schema for file in plan.files if file.path == unit.path)
     fields = [pa.field(name, plain(schema.field(name).type)) for name in plan.columns.published]
-    columns = [(name, pa.float32()) for name in plan.config.score_columns]
-    scores = pa.schema([*fields, *columns]).empty_table()
+    made = [(SCORE_COLUMN, pa.float32()), *((m.column, m.type) for m in plan.others)]
+    scores = pa.schema([*fields, *made]).empty_table()
     parts = publisher.write_parts(unit.name, scores, REJECTED_SCHEMA.empty_table())
     nothing = score_stats(np.empty(0, np.float32))._asdict()
     record = UnitRecord(
@@ -31,7 +32,7 @@ def publish_empty(plan: JobPlan, unit: Unit, publisher: Publisher) -> UnitRecord
         rejected=0,
         **parts._asdict(),
         **nothing,
-        others=dict.fromkeys(plan.bundles, ScoreSummary(**nothing)),
+        others={m.name: ScoreSummary(**nothing) for m in plan.others if m.width == 1},
     )
     return publisher.write_record(record)
 

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from dpiframe_core.errors import BadIdError, BundleError, DeviceLostError
-from pipeline.config.job import SCORE_COLUMN, score_column
+from pipeline.config.job import SCORE_COLUMN
 from pipeline.errors import UnitFailedError
-from pipeline.planning.job_plan import WorkerPlan
+from pipeline.planning.job_plan import PlannedModel, WorkerPlan
 from pipeline.reading.bad_rows import Finding, as_signed, id_findings, zeroed
 from pipeline.reading.unit_data import UnitColumns, UnitPages, as_matrix
 from pipeline.scoring.resizing_engine import ResizingEngine
@@ -52,10 +52,12 @@ class PagesRefusedError(Exception):
 
 
 class Model(NamedTuple):
-    """A loaded bundle: its column of scores, and what it takes of a unit's ids and dense features
-    (None: all of them).
+    """A loaded model: its column, and what it takes of a unit's ids and dense features (None: all).
+
+    The job's own has no name.
     """
 
+    name: str
     column: str
     engine: ResizingEngine
     fields: list[str]
@@ -185,37 +187,42 @@ class EngineThread:
                 imported = importing.submit(_import_load_engine, self._sizes)
                 bundle = opened_bundle(plan.bundle, plan.bundle_digest)
                 load_engine = imported.result()
-            first = self._loaded(load_engine, bundle, SCORE_COLUMN)
+            first = self._loaded(load_engine, bundle)
             if plan.others:  # the columns of the first bundle come first
                 ids, dense = range(len(bundle.spec.fields)), range(len(bundle.spec.dense))
                 first = first._replace(ids=ids, dense=dense)
             models = [first]
             for other in plan.others:
                 bundle = opened_bundle(other.location, other.digest)
-                model = self._loaded(load_engine, bundle, score_column(other.name))
-                models.append(model._replace(ids=other.ids, dense=other.dense))
+                models.append(self._loaded(load_engine, bundle, other))
             return models
         except (UnitFailedError, DeviceLostError):
             raise
         except Exception as error:
             raise UnitFailedError("internal", f"the engine did not start: {error!r}") from error
 
-    def _loaded(self, load_engine: Callable[..., Engine], bundle: Bundle, column: str) -> Model:
+    def _loaded(
+        self, load_engine: Callable[..., Engine], bundle: Bundle, other: PlannedModel | None = None
+    ) -> Model:
         config, sizes = self._plan.config, self._sizes
         load = partial(
             load_engine,
             bundle,
-            device=sizes.device,
+            device=sizes.device if other is None or other.width == 1 else "cpu",
             precision=config.precision,
             streams=config.streams,
             graphs=config.graphs,
             on_bad_id="oov" if config.on_bad_id == "oov" else "fail",
             threads=sizes.threads,
             light=sizes.light,
+            output=other.output if other else None,
         )
         engine = ResizingEngine(lambda rows: load(max_batch=rows), sizes.max_batch)
-        fields = bundle.spec.fields
-        return Model(column, engine, [f.name for f in fields], [f.rows for f in fields])
+        names = [field.name for field in bundle.spec.fields]
+        rows = [field.rows for field in bundle.spec.fields]
+        if other is None:
+            return Model("", SCORE_COLUMN, engine, names, rows)
+        return Model(other.name, other.column, engine, names, rows, other.ids, other.dense)
 
 
 def chosen(columns: Sequence[T], places: Sequence[int] | None) -> list[T]:
@@ -225,8 +232,7 @@ def chosen(columns: Sequence[T], places: Sequence[int] | None) -> list[T]:
 
 def bad_ids(model: Model, counts: np.ndarray) -> dict[str, int]:
     """Field -> ids outside its table, from counts [F]; of a further bundle `NAME.field`."""
-    prefix = model.column.removeprefix(SCORE_COLUMN).removeprefix("_")
-    prefix = f"{prefix}." if prefix else ""
+    prefix = f"{model.name}." if model.name else ""
     named = zip(model.fields, counts, strict=True)
     return {f"{prefix}{name}": int(count) for name, count in named if count}
 

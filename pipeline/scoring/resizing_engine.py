@@ -48,11 +48,13 @@ class ResizingEngine:
         return self._engine or self._load_fitting()
 
     def score(self, ids: Any, dense: Any = None) -> Any:
-        """Probabilities [B]; as `Engine.score`, and UnitFailedError as `__init__`."""
+        """Probabilities [B], or embeddings [B, D] of an engine that ends in one; as `Engine.score`,
+        and UnitFailedError as `__init__`.
+        """
         while True:
             engine = self.engine
             try:
-                return engine.score(ids, dense)
+                return engine.score(ids, dense) if engine.width == 1 else engine.embed(ids, dense)
             except DeviceMemoryError as error:
                 self._shrink(error)
             self.close()

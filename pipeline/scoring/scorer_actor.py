@@ -13,7 +13,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NoReturn
 
@@ -164,9 +164,7 @@ class ScorerActor:
         for name, scores in scored.scores.items():
             check_finite(scores, unit, name)
         bad_rows = rejected.column("row").to_numpy()
-        output = data.published
-        for name, scores in scored.scores.items():
-            output = with_scores(output, scores, bad_rows, name)
+        output = with_scores(data.published, scored.scores, bad_rows)
         write_began = time.perf_counter()
         publisher = self.publishers.of(unit)
         parts = publisher.write_parts(unit.name, output, rejected)
@@ -174,7 +172,9 @@ class ScorerActor:
         own, *others = (
             score_stats(np.delete(scores, bad_rows) if len(bad_rows) else scores)._asdict()
             for scores in scored.scores.values()
+            if scores.ndim == 1
         )
+        tasks = [model.name for model in self.plan.others if model.width == 1]
         record = UnitRecord(
             unit=unit.name,
             index=unit.index,
@@ -187,8 +187,7 @@ class ScorerActor:
             **parts._asdict(),
             **own,
             others={
-                model.name: ScoreSummary(**summary)
-                for model, summary in zip(self.plan.others, others, strict=True)
+                name: ScoreSummary(**summary) for name, summary in zip(tasks, others, strict=True)
             },
             **scored.record_fields,
             started=started,
@@ -205,22 +204,41 @@ class ScorerActor:
 
 
 def with_scores(
-    published: pa.Table, scores: np.ndarray, bad_rows: np.ndarray, name: str = SCORE_COLUMN
+    published: pa.Table, made: Mapping[str, np.ndarray], bad_rows: np.ndarray
 ) -> pa.Table:
-    """The published columns and the scores: float32 [B], null in the bad rows."""
+    """The published columns and what models made: scores [B] float32, embeddings [B, D] as lists;
+    null in the bad rows.
+    """
     mask = None
     if len(bad_rows):
-        mask = np.zeros(len(scores), bool)
+        mask = np.zeros(published.num_rows, bool)
         mask[bad_rows] = True
-    return published.append_column(name, pa.array(scores, pa.float32(), mask=mask))
+    for name, values in made.items():
+        if values.ndim == 1:
+            column = pa.array(values, pa.float32(), mask=mask)
+        else:
+            column = as_lists(values, mask)
+        published = published.append_column(name, column)
+    return published
 
 
-def check_finite(scores: np.ndarray, unit: Unit, name: str = SCORE_COLUMN) -> None:
-    """Refuse scores that are not numbers: the model's weights overflow or are not numbers."""
-    if not np.isfinite(scores.sum(dtype=np.float64)):
-        row = int(np.flatnonzero(~np.isfinite(scores))[0])
+def as_lists(values: np.ndarray, mask: np.ndarray | None) -> pa.Array:
+    """Lists of the rows of a matrix [B, D], null where the mask [B] says so."""
+    rows, width = values.shape
+    if mask is not None:
+        values = values[~mask]
+    lengths = np.full(rows, width) if mask is None else np.where(mask, 0, width)
+    offsets = pa.array(np.r_[0, np.cumsum(lengths)], pa.int32())
+    nulls = None if mask is None else pa.array(mask)
+    return pa.ListArray.from_arrays(offsets, pa.array(values.reshape(-1)), mask=nulls)
+
+
+def check_finite(values: np.ndarray, unit: Unit, name: str = SCORE_COLUMN) -> None:
+    """Refuse what is not a number: the model's weights overflow or are not numbers."""
+    if not np.isfinite(values.sum(dtype=np.float64)):
+        row = int(np.argwhere(~np.isfinite(values))[0][0])
         raise UnitFailedError(
             "bundle",
-            f"the model's {name} of row {unit.first_row + row} of {unit.path} is {scores[row]}; "
+            f"the model's {name} of row {unit.first_row + row} of {unit.path} is {values[row]}; "
             "look at its weights, and at the dense features of that row",
         )

@@ -44,7 +44,7 @@ def work_of(plan: JobPlan, pending: Sequence[Unit]) -> Work:
     if on_cpu:
         share = GpuShare(0.0, "no GPU")
     elif plan.others:
-        share = GpuShare(0.0, "rows for several bundles are decoded there")
+        share = GpuShare(0.0, "rows for several models are decoded there")
     else:
         share = gpu_share(pending, plan.columns)
     return Work(

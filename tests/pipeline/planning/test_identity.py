@@ -32,6 +32,7 @@ COUNTS: dict[str, Any] = {
     "carry_columns": ["label"],
     "field_columns": {"C1": "c1"},
     "unit_rows": 19,
+    "outputs": {"user": "tower"},
     "where": "hour < 6",
     "on_bad_row": "reject",
     "on_bad_id": "oov",
@@ -95,7 +96,7 @@ def test_a_key_that_changes_no_row_does_not(key: str) -> None:
 
 
 def test_every_key_is_decided_about() -> None:
-    assert set(IDENTITY_KEYS) | {"field_columns", "where"} == {*COUNTS, "precision"}
+    assert set(IDENTITY_KEYS) | {"field_columns", "outputs", "where"} == {*COUNTS, "precision"}
     assert {*COUNTS, *COUNTS_NOT, "precision"} == set(JobConfig.model_fields)
 
 

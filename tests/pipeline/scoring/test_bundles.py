@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
 import pytest
 from click.testing import CliRunner
 from job_cases import encoded_table, job_keys, tiny_bundle, with_value
@@ -14,6 +16,8 @@ from list_models import list_bundle, list_spec, list_table
 from model_zoo import fields
 from plan_jobs import raw_schema, raw_spec, raw_table, save, write
 
+from dpiframe_core import load_engine
+from dpiframe_core.bundle.reading import open_bundle
 from dpiframe_core.features.datasets import criteo_schema
 from dpiframe_core.model.builtin import Deep, Features, dcn, wdl
 from dpiframe_core.model.spec import FieldSpec
@@ -23,7 +27,7 @@ from pipeline.errors import ConfigError, ContractError
 from pipeline.planning.plan import make_plan
 from pipeline.publishing.records import Manifest
 from pipeline.publishing.scores import finished_manifest, open_scores
-from pipeline.publishing.verify import verify_output
+from pipeline.publishing.verify import embedding_problems, verify_output
 from pipeline.scoring.job import run_job
 from pipeline.scoring.summary import summary as told
 from pipeline.tracking.compare import run_of_output
@@ -58,13 +62,18 @@ def folder(tmp_path: Path) -> Path:
     save(tmp_path / "few", wdl(few, Deep(hidden=(7,))), seed=2)
     more = Features([*fields(2)[1:3], FieldSpec(name="C9", rows=19, dim=2)], ["I2"])
     save(tmp_path / "more", dcn(more, Deep(hidden=(5,))), seed=3)
-    rng = np.random.default_rng(7)
     for shard in range(2):
-        table = encoded_table(111, shard * 111, seed=shard)
-        table = table.append_column("C9", pa.array(rng.integers(0, 19, 111), pa.int32()))
-        table = table.set_column(1, "label", pa.array(rng.integers(0, 2, 111), pa.int8()))
+        table = with_c9(encoded_table(111, shard * 111, seed=shard), shard)
         write(tmp_path / "input" / f"shard-{shard}.parquet", table)
     return tmp_path
+
+
+def with_c9(table: pa.Table, seed: int = 7) -> pa.Table:
+    """The rows with ids in C9 and a label of both classes."""
+    rng = np.random.default_rng(seed)
+    table = table.append_column("C9", pa.array(rng.integers(0, 19, len(table)), pa.int32()))
+    labels = pa.array(rng.integers(0, 2, len(table)), pa.int8())
+    return table.set_column(1, "label", labels)
 
 
 def test_every_bundle_scores_as_in_a_job_of_its_own(folder: Path) -> None:
@@ -159,6 +168,10 @@ def test_what_is_wrong_with_bundles_is_said(folder: Path) -> None:
         config_of(folder, bundles={"a b": "x"})
     with pytest.raises(ConfigError, match="must not name 'score_label'"):
         config_of(folder, bundles={"label": "x"}, carry_columns=["score_label"])
+    with pytest.raises(ConfigError, match="both name 'x'"):
+        config_of(folder, bundles={"x": "x"}, outputs={"x": "mlp"})
+    with pytest.raises(ConfigError, match="outputs, x: there is no module 'nothing'"):
+        make_plan(config_of(folder, outputs={"x": "nothing"}))
     with pytest.raises(ConfigError, match="bundle 'x' cannot be used: there is no bundle"):
         make_plan(config_of(folder, bundles={"x": str(folder / "none")}))
     with pytest.raises(ConfigError, match="field_columns names 'nothing'"):
@@ -212,10 +225,59 @@ def test_a_dated_bundle(folder: Path) -> None:
     assert config.bundles == {"today": "models/2026-11-19"}
 
 
+def test_tasks_and_embeddings_of_one_model(folder: Path) -> None:
+    """A module of one number is scored as a logit, a wider one is a list; null where rejected."""
+    write(folder / "input" / "bad.parquet", with_value(with_c9(encoded_table(111)), "C2", 50, 99))
+    bundle = open_bundle(folder / "bundle")
+    widths = {m.name: bundle.spec.ending_in(m.name).width for m in bundle.spec.modules}
+    task = next(n for n, w in widths.items() if w == 1 and n != bundle.spec.output)
+    tower = next(n for n, w in widths.items() if w > 1)
+    wanted = {"outputs": {"cvr": task, "tower": tower}, "on_bad_row": "reject"}
+    found = scored(folder, bundles={"few": str(folder / "few")}, **wanted)
+    assert found.column_names[2:] == ["score", "score_few", "score_cvr", "embedding_tower"]
+    rejected = found.column("score").is_null()
+    assert pc.sum(rejected).as_py() == 1
+    assert found.column("embedding_tower").is_null().equals(rejected)
+
+    table = pads.dataset(folder / "input").to_table()
+    kept = pc.invert(rejected)
+    order = table.filter(pc.is_in(table["row_id"], found["row_id"])).filter(
+        pa.chunked_array([np.array(table["C2"].to_numpy() < 7)])
+    )
+    ids = [order.column(f.name).to_numpy() for f in bundle.spec.fields]
+    dense = [order.column(name).to_numpy() for name in bundle.spec.dense]
+    logits = load_engine(bundle, device="cpu", output=task).logits(ids, dense)
+    ours = found.filter(kept).sort_by("row_id")
+    theirs = np.argsort(order["row_id"].to_numpy(), kind="stable")
+    np.testing.assert_allclose(ours["score_cvr"], (1 / (1 + np.exp(-logits)))[theirs], atol=1e-6)
+    embedded = load_engine(bundle, device="cpu", output=tower).embed(ids, dense)[theirs]
+    flat = pc.list_flatten(ours["embedding_tower"]).to_numpy()
+    np.testing.assert_allclose(flat.reshape(embedded.shape), embedded, atol=1e-6)
+
+    manifest = finished_manifest(folder / "output")
+    assert manifest.outputs == {"cvr": 1, "tower": widths[tower]}
+    assert list(manifest.units[0].others) == ["few", "cvr"]
+    assert (
+        make_plan(config_of(folder, **wanted)).identity
+        != make_plan(config_of(folder, on_bad_row="reject")).identity
+    )
+
+
+def test_a_damaged_embedding_is_found() -> None:
+    lists = pa.chunked_array([pa.array([[1.0, 2.0], None, [1.0]], pa.list_(pa.float32()))])
+    assert "not of 2 numbers" in embedding_problems(lists, "x", 2)[0]
+    lists = pa.chunked_array([pa.array([[1.0, np.nan], None], pa.list_(pa.float32()))])
+    assert "not finite" in embedding_problems(lists, "x", 2)[0]
+    assert embedding_problems(lists.slice(1), "x", 2) == []
+    assert "expected lists" in embedding_problems(pa.chunked_array([[1.0]]), "x", 2)[0]
+
+
 def test_without_rows_there_are_the_columns(folder: Path) -> None:
     for path in (folder / "input").iterdir():
         path.unlink()
     table = encoded_table(1).append_column("C9", pa.array([0], pa.int32())).slice(0, 0)
     write(folder / "input" / "x.parquet", table)
-    found = scored(folder, bundles={"few": str(folder / "few")}, min_rows=0)
-    assert found.column_names == ["row_id", "label", "score", "score_few"]
+    outputs = {"tower": open_bundle(folder / "bundle").spec.modules[0].name}
+    bundles = {"few": str(folder / "few")}
+    found = scored(folder, bundles=bundles, outputs=outputs, min_rows=0)
+    assert found.column_names[2:] == ["score", "score_few", "embedding_tower"]
