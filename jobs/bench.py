@@ -14,6 +14,7 @@ Command = Callable[..., Any]
 
 ROWS = click.IntRange(1)
 MODELS = click.Choice(["wdl", "deepfm", "dcn", "dcnv2"])
+ZOO = ("xdeepfm", "autoint", "fibinet", "masknet", "finalmlp", "dlrm", "gdcn", "din", "deepgelu")
 PRECISIONS = click.Choice(["fp32", "tf32", "fp16", "bf16"])
 DEVICE = click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu")
 HIDDEN = click.option("--hidden", type=WIDTHS, default="400,400,400", help="Widths of the MLP.")
@@ -38,7 +39,7 @@ IDS = [
     SCALE,
 ]
 MODEL = [
-    click.option("--model", type=MODELS, default="dcnv2"),
+    click.option("--model", type=click.Choice([*MODELS.choices, *ZOO]), default="dcnv2"),
     click.option(
         "--bundle",
         type=click.Path(path_type=Path),
@@ -97,7 +98,7 @@ def command() -> None:
 @click.option(
     "--module",
     metavar="FILE.py:NAME",
-    help="Your own PyTorch module instead, beside itself: eager and torch.compile.",
+    help="Your own PyTorch module instead, beside itself.",
 )
 @click.option(
     "--lookup", type=click.Choice(["fused", "by_table"]), default="fused", help="Ablation."
@@ -114,10 +115,12 @@ def command() -> None:
 def engine(json_path: Path | None, **options: object) -> None:
     """One batch through the engine and its peers; ratio above 1: we are faster.
 
-    Peers on the CPU: torch eager and torch.compile. On a GPU also one table for all fields in a
-    CUDA graph and, where fbgemm_gpu is installed, its table-batched lookup. With --module: the
-    module itself, eager and by torch.compile (on a GPU with CUDA graphs); NAME is a class made
-    without arguments or a function, and example_inputs() of it or of the file returns its inputs.
+    Peers: torch eager and torch.compile, each with a table for each field and with one for all (on
+    a GPU in CUDA graphs); for the built-in models and the zoo, where fbgemm_gpu is installed, its
+    table-batched lookup. With --bundle and --module the model's own tables are joined. NAME is a
+    class made without arguments or a function, and example_inputs() of it or of the file returns
+    its inputs. The floor is what the bytes and the products of a batch take at the best rates of
+    this machine.
     """
     from pipeline.bench.engine.cases import EngineCase
     from pipeline.bench.engine.latency import bench_engine, show
@@ -172,18 +175,27 @@ def stream(json_path: Path | None, **options: object) -> None:
 @click.option("--output", "-o", required=True, type=click.Path(path_type=Path), help="Folder.")
 @click.option(
     "--only",
-    help="Parts to measure anew, by commas: lookup,models,stream,ablation,memory. Default: all.",
+    help="Parts to measure anew, by commas: lookup, models, stream, ablation, memory, zoo, shapes, "
+    "streams, endurance. Default: all.",
 )
 @click.option("--quick", is_flag=True, help="Batch 4,096 and few cases.")
-@click.option("--match", default="", help="Only cases of this in their name; for a new folder.")
-def gpu(output: Path, only: str | None, quick: bool, match: str) -> None:
+@click.option("--match", default="", help="Only cases of this in their name.")
+@click.option(
+    "--minutes",
+    type=click.FloatRange(0, min_open=True),
+    default=float("inf"),
+    help="Begin no case that would end later.",
+)
+@click.option("--resume", is_flag=True, help="Keep what was measured at this commit; add to it.")
+@click.option("--seed", type=int, default=0, help="Draws the cases of the part shapes.")
+def gpu(output: Path, **options: Any) -> None:
     """All results of a GPU: every case against every peer, as JSON and as a page.
 
     Exit code 1 where something could not be measured; the rest is written all the same.
     """
-    from pipeline.bench.gpu.suite import run_suite
+    from pipeline.bench.gpu.suite import Limits, run_suite
 
-    if not run_suite(output, only, quick, click.echo, match):
+    if not run_suite(output, Limits(**options), click.echo):
         raise SystemExit(1)
 
 

@@ -50,13 +50,18 @@ def time_interleaved(
     return {name: Timing.of(samples) for name, samples in taken.items()}
 
 
-def capture(launches: Callable[[], Any], warm_ups: int = 3) -> tuple[torch.cuda.CUDAGraph, Any]:
-    """A CUDA graph of what `launches` enqueues on torch's current stream, and what it returned."""
+def capture(
+    launches: Callable[[], Any], warm_ups: int = 3, shared: torch.cuda.CUDAGraph | None = None
+) -> tuple[torch.cuda.CUDAGraph, Any]:
+    """A CUDA graph of what `launches` enqueues on torch's current stream, and what it returned.
+
+    `shared`: a graph whose memory it may use too, as the two never run at one time.
+    """
     for _ in range(warm_ups):
         launches()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, pool=shared.pool() if shared else None):
         result = launches()
     return graph, result
 

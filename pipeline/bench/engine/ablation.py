@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import torch
 from pydantic import BaseModel, ConfigDict
 
 from dpiframe_core import Engine
@@ -14,6 +15,8 @@ from pipeline.bench.engine.ceilings import time_copy
 from pipeline.bench.engine.cuda_engine import DeviceInput, on_device, open_engine, time_back_to_back
 from pipeline.bench.engine.stream import SKIPPED, copied_bytes, in_memory, stream_gaps
 from pipeline.bench.timing import Timing, time_interleaved
+
+TOGETHER = 20  # batches of each engine that are enqueued without a wait
 
 SERIAL: dict[str, Any] = {"policy": "serial", "streams": 1}
 NO_GRAPHS: dict[str, Any] = {"graphs": False}
@@ -38,6 +41,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "depth first, no graphs": {**NO_FUSED_KERNEL, **NO_GRAPHS, "policy": "depth_first"},
     "breadth first, no fusion": {"fusion": False},
     "breadth first, a lookup a table": {"lookup": "by_table"},
+}
+
+# Order of launches and streams of the steps' kernels.
+STREAM_VARIANTS: dict[str, dict[str, Any]] = {
+    "serial": {**NO_FUSED_KERNEL, **SERIAL},
+    "depth first": {**NO_FUSED_KERNEL, "policy": "depth_first"},
+    "breadth first": NO_FUSED_KERNEL,
 }
 
 
@@ -80,9 +90,11 @@ class TimeOfABatch(BaseModel):
         return self.from_host.median - self.on_device.median - copies
 
 
-def bench_variant(label: str, case: EngineCase, batches: Sequence[int]) -> list[AblationRow]:
+def bench_variant(
+    label: str, options: dict[str, Any], case: EngineCase, batches: Sequence[int]
+) -> list[AblationRow]:
     """Time one variant at each batch size; one engine, made for the largest, serves all."""
-    case = case.model_copy(update=VARIANTS[label])
+    case = case.model_copy(update=options)
     spec, weights = case.load()
     engine, backend = open_engine(spec, weights, case, max(batches))
     found = []
@@ -96,6 +108,35 @@ def bench_variant(label: str, case: EngineCase, batches: Sequence[int]) -> list[
     finally:
         engine.close()
     return found
+
+
+def bench_together(label: str, cases: Sequence[EngineCase]) -> list[AblationRow]:
+    """Several engines on one GPU, a batch of each at one time; of the first case's options."""
+    opened = []
+    try:
+        for case in cases:
+            spec, weights = case.load()
+            engine, backend = open_engine(spec, weights, case)
+            given = on_device(case.draw(spec))
+            outs = [torch.empty(case.batch, device="cuda") for _ in given]
+            opened.append((engine, backend, given, outs, torch.cuda.Stream().cuda_stream))
+        torch.cuda.synchronize()
+
+        def run(i: int, repeats: int = 1) -> None:
+            for _ in range(repeats):
+                for _, backend, given, outs, stream in opened:
+                    out = outs[i].data_ptr()
+                    backend.start_on_device(*given[i], out, len(outs[i]), False, stream)
+            for _, backend, *_ in opened:
+                backend.finish_on_device()
+
+        calls = time_interleaved({"one": run, "many": lambda i: run(i, TOGETHER)}, cases[0].repeats)
+        many = calls["many"]
+        gpu = Timing(**{name: x / TOGETHER for name, x in many.model_dump().items()})
+        return [AblationRow(label=label, case=cases[0], call=calls["one"], back_to_back=gpu)]
+    finally:
+        for engine, *_ in opened:
+            engine.close()
 
 
 def _score(engine: Engine, inputs: list[DeviceInput], i: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -18,8 +19,16 @@ from dpiframe_core.lowering.fuse_lookup import fuse_lookup
 from dpiframe_core.model.builtin import MODELS, Deep, Features
 from dpiframe_core.program.program import Program
 from dpiframe_core.program.steps import Lookup, Step
-from pipeline.bench.engine.random_data import IdDistribution, draw_dense, draw_ids, random_weights
-from pipeline.bench.engine.user_module import load_user_module
+from pipeline.bench.engine.random_data import (
+    TABLE_MARK,
+    IdDistribution,
+    draw_dense,
+    draw_ids,
+    host_table,
+    random_weights,
+)
+from pipeline.bench.engine.user_module import UserModule, load_user_module, load_zoo_module
+from pipeline.bench.engine.zoo import ZOO
 from pipeline.bench.timing import ROTATED_INPUTS
 from pipeline.data.cardinalities import CRITEO_CARDINALITIES
 from pipeline.errors import ConfigError
@@ -27,6 +36,10 @@ from pipeline.errors import ConfigError
 INTEGER_BUCKETS = 100
 CRITEO_ROWS = {f"I{i + 1}": INTEGER_BUCKETS for i in range(13)} | CRITEO_CARDINALITIES
 CRITEO_FIELDS = len(CRITEO_ROWS)
+ModelName = Literal[
+    "wdl", "deepfm", "dcn", "dcnv2",
+    "xdeepfm", "autoint", "fibinet", "masknet", "finalmlp", "dlrm", "gdcn", "din", "deepgelu",
+]  # fmt: skip
 CONFIG = ConfigDict(frozen=True, extra="forbid")
 # No fusion of lookup, head, siblings, concat, activations or cross layers: a kernel an operation.
 NO_FUSION: tuple[Pass, ...] = (fold_batch_norm,)
@@ -40,14 +53,15 @@ class Batch(NamedTuple):
 
 
 def criteo_fields(num: int, dim: int, scale: float = 1.0) -> list[FieldSpec]:
-    """The first fields of Criteo Kaggle: 13 bucketed integers, 26 of the published cardinalities.
+    """The fields of Criteo Kaggle: 13 bucketed integers, 26 of the published cardinalities.
 
-    More than 39 are these again, each with tables of its own.
+    Up to 26 are the first of the latter, more than 39 are all of them again and again, each with
+    tables of its own.
     """
-    names = list(CRITEO_ROWS)
+    names = list(CRITEO_ROWS if num > len(CRITEO_CARDINALITIES) else CRITEO_CARDINALITIES)
     fields = []
     for i in range(num):
-        repeat, index = divmod(i, CRITEO_FIELDS)
+        repeat, index = divmod(i, len(names))
         name = names[index]
         rows = CRITEO_ROWS[name]
         if name in CRITEO_CARDINALITIES:
@@ -61,14 +75,14 @@ def criteo_fields(num: int, dim: int, scale: float = 1.0) -> list[FieldSpec]:
 class EngineCase(BaseModel):
     """One benchmark case. `scale` shrinks the published cardinalities.
 
-    `bundle` or `module` (file.py:Name): a user's own model, which replaces the options that
-    describe a built-in one.
+    `model`: a built-in one or one of the zoo. `bundle` or `module` (file.py:Name): a user's own
+    model, which replaces the options that describe one of these.
     `peers`: which of them run; "plain" are the quick ones, in torch without a compiler.
     """
 
     model_config = CONFIG
 
-    model: Literal["wdl", "deepfm", "dcn", "dcnv2"] = "dcnv2"
+    model: ModelName = "dcnv2"
     bundle: Path | None = None
     module: str | None = None
     batch: int = Field(default=4096, ge=1)
@@ -93,12 +107,33 @@ class EngineCase(BaseModel):
     repeats: int = Field(default=24, ge=3)
     seed: int = 0
 
+    @property
+    def computed(self) -> str:
+        """The precision that the device computes in."""
+        return self.precision if self.device == "cuda" else "fp32"
+
+    @property
+    def in_zoo(self) -> bool:
+        """Whether the model is one of the zoo."""
+        return self.model in ZOO and not (self.bundle or self.module)
+
+    def user_module(self) -> UserModule | None:
+        """The user's module or the zoo's (its tables small ones); None for other models."""
+        if self.module:
+            return load_user_module(self.module)
+        if self.in_zoo:
+            return load_zoo_module(self.model, self.fields, self.dense, self.dim, self.hidden)
+        return None
+
     def load(self) -> tuple[ModelSpec, dict[str, Tensor]]:
         """The spec and its weights."""
         if self.bundle and self.module:
             raise ConfigError("give a bundle or a module, not both")
-        if self.module:
-            imported = load_user_module(self.module).imported
+        user = self.user_module()
+        if user:
+            imported = user.imported
+            if self.in_zoo:
+                return self._with_tables(imported.spec, imported.weights)
             return imported.spec, dict(imported.weights)
         if self.bundle:
             try:
@@ -110,10 +145,31 @@ class EngineCase(BaseModel):
         return spec, random_weights(spec, self.seed)
 
     def spec(self) -> ModelSpec:
-        """The built-in model."""
-        fields = criteo_fields(self.fields, self.dim, self.scale)
-        features = Features(fields, [f"x{n + 1}" for n in range(self.dense)])
+        """The spec of a built-in model."""
+        features = Features(self.fields_of_tables(), [f"x{n + 1}" for n in range(self.dense)])
         return MODELS[self.model](features, Deep(self.hidden))
+
+    def fields_of_tables(self) -> list[FieldSpec]:
+        """The fields of a built-in model or of the zoo, each with a table of its name."""
+        return criteo_fields(self.fields, self.dim, self.scale)
+
+    def _with_tables(
+        self, spec: ModelSpec, weights: Mapping[str, Tensor]
+    ) -> tuple[ModelSpec, dict[str, Tensor]]:
+        """A model of the zoo with tables of the case's rows: field x_i is the i-th one."""
+        real = {f"x_{i}": field for i, field in enumerate(self.fields_of_tables())}
+        fields = [
+            f.model_copy(update={"rows": real[f.name].rows}) if f.name in real else f
+            for f in spec.fields
+        ]
+        found = dict(weights)
+        for name in weights:
+            _, is_table, of = name.partition(TABLE_MARK)
+            if is_table and of in real:
+                field = real[of]
+                shape = (field.rows, field.dim)
+                found[name] = host_table(f"embedding{TABLE_MARK}{field.name}", shape, self.seed)
+        return spec.model_copy(update={"fields": tuple(fields)}), found
 
     def passes(self) -> tuple[Pass, ...]:
         """The lowering passes that the case asks for (ablation)."""
@@ -138,7 +194,7 @@ class EngineCase(BaseModel):
         dims = sorted({field.dim for field in spec.fields})
         dim = f"{dims[0]} to {dims[-1]}" if len(dims) > 1 else "".join(map(str, dims))
         own = self.bundle or self.module
-        deep = "" if own else f", MLP {'-'.join(map(str, self.hidden))}"
+        deep = "" if own or self.model == "dlrm" else f", MLP {'-'.join(map(str, self.hidden))}"
         dense = f" + {len(spec.dense)} dense" if spec.dense else ""
         return (
             f"{own or self.model}, batch {self.batch:,}, {len(spec.fields)} fields{dense}, "

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 
 import torch
 
 from dpiframe_core import _core
-from pipeline.bench.engine.cases import EngineCase
 from pipeline.bench.engine.implementations import reason
 from pipeline.bench.timing import Timing, capture, seconds, time_with_events
 
@@ -62,24 +60,6 @@ def time_copy(num_bytes: int, to_device: bool, repeats: int = 20) -> Timing:
 def _event_timing(work: Callable[[], object], repeats: int) -> Timing:
     """Milliseconds by the GPU's clock, after 4 warm-up runs."""
     return Timing.of([time_with_events(work) for _ in range(repeats + 4)][4:])
-
-
-def floor_ms(case: EngineCase, rates: Mapping[str, float]) -> float | None:
-    """Roofline time of a batch: the larger of bytes at the copy rate and FLOP at the GEMM rate.
-
-    Bytes: embedding rows read and written once. None where a rate is missing.
-    """
-    if not {"copy_tb_s", "tf32_tflop_s", "fp16_tflop_s"} <= rates.keys():
-        return None
-    width = case.dim * (case.fields + case.dense)
-    size = 4 if case.precision in ("fp32", "tf32") else 2
-    gathered = 2 * size * case.batch * case.dim * case.fields / (rates["copy_tb_s"] * 1e12)
-    products = sum(a * b for a, b in itertools.pairwise([width, *case.hidden]))
-    products += {"dcnv2": 3 * width * width}.get(case.model, 0)
-    rate = rates.get(f"{case.precision}_tflop_s", rates["fp16_tflop_s"])
-    if case.precision == "fp32":  # emulation by tf32 products needs three of them
-        rate = max(rate, rates["tf32_tflop_s"] / 3)
-    return float(1e3 * max(gathered, 2 * products * case.batch / (rate * 1e12)))
 
 
 def _copy_rate() -> float:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
+from dpiframe_core.engine.precision import LOGIT_BOUNDS
 from pipeline.bench.engine.cases import EngineCase
 from pipeline.bench.engine.cuda_engine import require_gpu
+from pipeline.bench.engine.floors import Floor, floor
 from pipeline.bench.engine.implementations import (
     EAGER,
     OURS,
     Implementation,
     build_all,
     close_all,
-    cpu_implementations,
-    cuda_implementations,
+    implementations,
     reason,
 )
+from pipeline.bench.engine.reference import exact_logits
 from pipeline.bench.machine import machine
 from pipeline.bench.timing import Timing, time_interleaved
 from pipeline.errors import ConfigError, DpiframeError
@@ -37,13 +39,19 @@ class EngineReport(BaseModel):
     failed: dict[str, str] = Field(
         default_factory=dict
     )  # implementations that were not timed, and why
-    largest_difference: float
+    largest_difference: float  # of a peer's logits from ours, scaled by max(1, |logit|)
+    largest_error: float | None = None  # of our logits, from the model in float64, likewise
+    floor: Floor | None = None
     machine: dict[str, str]
 
     def ratios(self) -> dict[str, float]:
         """Time of each peer over ours: above 1 we are faster."""
         ours = self.milliseconds[OURS].median
         return {n: t.median / ours for n, t in self.milliseconds.items() if n != OURS}
+
+    def of_floor(self) -> float | None:
+        """The floor's share of our time."""
+        return self.floor.ms / self.milliseconds[OURS].median if self.floor else None
 
     def lowest_peer(self) -> tuple[str, float] | None:
         """The fastest peer and its ratio; None where none was timed."""
@@ -53,7 +61,8 @@ class EngineReport(BaseModel):
 def bench_engine(case: EngineCase) -> EngineReport:
     """Build the engine and its peers on the same weights, compare their logits, time them.
 
-    A peer that fails, or whose logits differ, is not timed; the report says why.
+    Ours are also compared with the model in float64. A peer that fails, or whose logits differ, is
+    not timed; the report says why.
     """
     if case.device == "cuda":
         require_gpu()
@@ -61,9 +70,9 @@ def bench_engine(case: EngineCase) -> EngineReport:
         spec, weights = case.load()
     except RuntimeError as error:
         raise ConfigError(f"the tables do not fit into memory: {error}; use --scale") from None
-    make = cuda_implementations if case.device == "cuda" else cpu_implementations
-    made, failed = build_all(make(spec, weights, case))
+    made, failed = build_all(implementations(spec, weights, case))
     try:
+        away = _error(made[OURS].logits(0), exact_logits(spec, weights, case.draw(spec)[0]), case)
         difference = _agree(made, failed, case)
         milliseconds = time_interleaved({n: c.run for n, c in made.items()}, case.repeats)
     finally:
@@ -73,6 +82,8 @@ def bench_engine(case: EngineCase) -> EngineReport:
         title=case.describe(spec),
         rows=sum(field.rows for field in spec.fields),
         largest_difference=difference,
+        largest_error=away,
+        floor=floor(spec, weights, case),
         milliseconds=milliseconds,
         failed=failed,
         machine=machine(case.device),
@@ -90,8 +101,28 @@ def show(report: EngineReport) -> str:
         ratio = report.ratios().get(name, 1.0)
         cells = f"{timing.median:9.3f}{timing.p10:9.3f}{timing.p90:9.3f}{ratio:9.2f}"
         lines.append(f"{name:<22}{cells}")
+    if report.floor and (share := report.of_floor()):
+        floor = report.floor
+        lines.append(
+            f"{'floor':<22}{floor.ms:9.3f}  bytes {floor.bytes_ms:.3f}, "
+            f"products {floor.products_ms:.3f}: {share:.0%} of our time"
+        )
+    if report.largest_error is not None:
+        lines.append(f"logits within {report.largest_error:.0e} of float64's")
     lines += [f"{name:<22}  failed: {why}" for name, why in report.failed.items()]
     return "\n".join(lines)
+
+
+def _error(logits: np.ndarray, exact: np.ndarray, case: EngineCase) -> float:
+    """The largest scaled difference of our logits from exact ones of the first samples.
+
+    DpiframeError where it is beyond what the engine promises of the precision.
+    """
+    scaled = np.abs(logits[: len(exact)] - exact) / np.maximum(1, np.abs(exact))
+    error, bound = float(scaled.max()), LOGIT_BOUNDS[case.computed]
+    if not error <= bound:
+        raise DpiframeError(f"our logits differ from float64's by {error:.1e}, not {bound:.0e}")
+    return error
 
 
 def _agree(made: dict[str, Implementation], failed: dict[str, str], case: EngineCase) -> float:
@@ -103,7 +134,7 @@ def _agree(made: dict[str, Implementation], failed: dict[str, str], case: Engine
         try:
             differences = np.abs(made[name].logits(0) - ours) / np.maximum(1, np.abs(ours))
             difference = float(differences.max())
-            if not difference <= TOLERANCES[case.precision]:
+            if not difference <= TOLERANCES[case.computed]:
                 raise DpiframeError(f"the logits of {name} differ from ours by {difference:.1e}")
             largest = max(largest, difference)
         except Exception as error:

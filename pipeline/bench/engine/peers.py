@@ -167,6 +167,9 @@ class Tbe(nn.Module):
         return ids.flatten().int(), bags, ids.T.contiguous()
 
 
+Lookup = PerField | OneTable | Tbe
+
+
 class Peer(nn.Module):
     """A lookup and the dense part behind it; input: dense features [B, N], then the lookup's."""
 
@@ -177,6 +180,20 @@ class Peer(nn.Module):
     def forward(self, dense: Tensor, *inputs: Tensor) -> Tensor:
         """Logits [B]."""
         logits: Tensor = self.dense(*self.lookup(*inputs), dense)
+        return logits
+
+
+class Rows(nn.Module):
+    """A lookup in front of a model of the zoo; input: the lookup's in a tuple, then the rest."""
+
+    def __init__(self, lookup: nn.Module, dim: int, behind: nn.Module) -> None:
+        super().__init__()
+        self.lookup, self.dim, self.behind = lookup, dim, behind
+
+    def forward(self, inputs: tuple[Tensor, ...], *rest: Tensor) -> Tensor:
+        """Logits [B, 1]."""
+        rows, _ = self.lookup(*inputs)
+        logits: Tensor = self.behind(rows.unflatten(1, (-1, self.dim)), *rest)
         return logits
 
 

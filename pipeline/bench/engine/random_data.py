@@ -93,14 +93,21 @@ def flat_table(
     names = [f"{module}{TABLE_MARK}{field.table}" for field in spec.fields]
     if names[0] not in parameters:
         return None
-    return _flat_table(tuple((n, parameters[n].shape) for n in names), seed, dtype, device)
+    return flat_of(tuple((n, parameters[n].shape) for n in names), seed, dtype, device)
 
 
 @functools.lru_cache(maxsize=4)
-def _flat_table(
+def flat_of(
     tables: tuple[tuple[str, tuple[int, ...]], ...], seed: int, dtype: torch.dtype, device: str
 ) -> FlatTable:
+    """The `host_table` of each name and shape, in one table."""
     return FlatTable.of([host_table(name, shape, seed) for name, shape in tables], dtype, device)
+
+
+def forget() -> None:
+    """Free the tables and ids that are kept for further cases."""
+    for kept in (host_table, flat_of, draw_ids):
+        kept.cache_clear()
 
 
 @functools.lru_cache(maxsize=3)

@@ -1,4 +1,4 @@
-"""A PyTorch module of one's own as a benchmark case: `--module file.py:Name`.
+"""A PyTorch module as a benchmark case: one's own by `--module file.py:Name`, or of the zoo.
 
 `Name` is a class that is made without arguments, or a function that returns a module. What the
 module is called with, at least 2 samples, comes from `example_inputs()` of the module or of the
@@ -22,8 +22,10 @@ from torch.utils import _pytree as pytree
 
 from dpiframe_core.errors import ModelImportError
 from dpiframe_core.frontend.importing import Imported, from_torch
+from pipeline.bench.engine.zoo import ZOO, Shape
 from pipeline.errors import ConfigError
 
+ZOO_ROWS = 100  # of a table of the zoo while it is imported, which copies the weights
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # args and kwargs
 
 
@@ -69,10 +71,39 @@ def load_user_module(name: str) -> UserModule:
                 f"module {name}: neither it nor {path} has a function example_inputs(), which "
                 "returns what the module is called with"
             )
-        try:
-            return UserModule(module.eval(), from_torch(module, examples(), name=wanted))
-        except ModelImportError as error:
-            raise ConfigError(f"module {name}: {error}") from None
+        return _imported(module, examples(), wanted, f"module {name}")
+
+
+@functools.lru_cache(maxsize=4)
+def load_zoo_module(
+    name: str, fields: int, dense: int, dim: int, hidden: tuple[int, ...]
+) -> UserModule:
+    """A model of the zoo with tables of ZOO_ROWS rows. ConfigError: no such shape of it."""
+    if not dense:
+        raise ConfigError(f"{name}: the models of the zoo want dense features, such as 13")
+    shape = Shape(fields, dim, dense, hidden, (ZOO_ROWS,) * fields)
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(0)
+        module = ZOO[name](shape)
+        _spread(module)
+        return _imported(module, module.example_inputs(), name, name)
+
+
+@torch.no_grad()
+def _spread(module: nn.Module) -> None:
+    """Weights for ReLU (He et al., 2015): torch's own shrink the logits, and with them errors."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Linear):
+            layer.weight.normal_(std=(2 / layer.in_features) ** 0.5)
+
+
+def _imported(module: nn.Module, examples: Any, name: str, what: str) -> UserModule:
+    try:
+        # In float64 and on the CPU; the benchmark compares on its device in its precision.
+        imported = from_torch(module, examples, name=name, precisions=())
+    except ModelImportError as error:
+        raise ConfigError(f"{what}: {error}") from None
+    return UserModule(module.eval(), imported)
 
 
 def _run(path: Path, name: str) -> ModuleType:

@@ -6,17 +6,21 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from pipeline.bench.engine.ablation import AblationRow, TimeOfABatch
+from pipeline.bench.engine.cases import CRITEO_FIELDS, EngineCase
+from pipeline.bench.engine.endurance import EnduranceReport
+from pipeline.bench.engine.endurance import show as show_endurance
 from pipeline.bench.engine.implementations import EAGER, OURS
 from pipeline.bench.engine.latency import EngineReport
 from pipeline.bench.engine.lookup import LookupReport
 from pipeline.bench.engine.memory import MemoryReport
 from pipeline.bench.engine.stream import StreamReport
 from pipeline.bench.gpu.results import CEILINGS, Part, Results
-from pipeline.bench.gpu.targets import engine_targets, targets
+from pipeline.bench.gpu.targets import engine_targets, fast_targets, targets
 from pipeline.bench.timing import Timing
 
 Lines = Iterator[str]
 MIB = 2**20
+USUAL_SHAPE = (CRITEO_FIELDS, 16, (400, 400, 400))
 
 
 def page(results: Results) -> str:
@@ -36,10 +40,12 @@ def page(results: Results) -> str:
 
 def _origin(part: Part) -> str:
     m = part.machine
+    commits = part.commits()
+    several = f" Cases were measured at {', '.join(commits)}." if len(commits) > 1 else ""
     return (
         f"Commit {part.commit}, {part.time}, {part.seconds:.0f} s; driver {m['driver']}, "
         f"CUDA {m['cuda']}, torch {m['torch']}, FBGEMM {m['fbgemm_gpu']}, "
-        f"{m['cores']} cores of {m['cpu']}."
+        f"{m['cores']} cores of {m['cpu']}.{several}"
     )
 
 
@@ -116,6 +122,35 @@ def _models(part: Part) -> Lines:
     yield from _all_implementations(part.reports(EngineReport))
 
 
+def _fast(part: Part) -> Lines:
+    yield "One synchronised batch, inputs on the GPU, milliseconds (median, 10th to 90th). Floor:"
+    yield "its bytes at the rate of a copy plus its products, each as fast as `torch.mm` has it."
+    yield ""
+    head = ("model", "batch", "precision", "ours", "floor: bytes + products", "of floor")
+    yield from _head(*head, "lowest peer", "ratio", "target", "error")
+    for r in part.reports(EngineReport):
+        lowest, floor, share = r.lowest_peer(), r.floor, r.of_floor()
+        target = next(fast_targets(r), None)
+        yield _row(
+            *(_name(r.case), f"{r.case.batch:,}", r.case.precision, _ms(r.milliseconds[OURS])),
+            f"{floor.bytes_ms:.3f} + {floor.products_ms:.3f}" if floor else "",
+            f"{share:.0%}" if share else "",
+            f"{lowest[0]} {r.milliseconds[lowest[0]].median:.3f}" if lowest else "",
+            f"{lowest[1]:.2f}" if lowest else "",
+            ("met" if target.met else "missed") if target else "",
+            f"{r.largest_error:.0e}" if r.largest_error is not None else "",
+        )
+    yield ""
+    yield from _all_implementations(part.reports(EngineReport))
+
+
+def _name(case: EngineCase) -> str:
+    """A model, and where it is a built-in one the shape that is not the usual one."""
+    if case.in_zoo or (case.fields, case.dim, case.hidden) == USUAL_SHAPE:
+        return case.model
+    return f"{case.model}, {case.fields} fields of {case.dim}, {'-'.join(map(str, case.hidden))}"
+
+
 def _all_implementations(reports: Sequence[EngineReport]) -> Lines:
     names = list(dict.fromkeys(name for r in reports for name in r.milliseconds))
     yield "Every implementation, milliseconds (median):"
@@ -123,10 +158,10 @@ def _all_implementations(reports: Sequence[EngineReport]) -> Lines:
     yield from _head("model", "batch", "precision", *names)
     for r in reports:
         cells = (f"{r.milliseconds[n].median:.3f}" if n in r.milliseconds else "" for n in names)
-        yield _row(r.case.model, f"{r.case.batch:,}", r.case.precision, *cells)
+        yield _row(_name(r.case), f"{r.case.batch:,}", r.case.precision, *cells)
     yield ""
     for r in reports:
-        name = f"{r.case.model}, {r.case.batch:,}, {r.case.precision}"
+        name = f"{_name(r.case)}, {r.case.batch:,}, {r.case.precision}"
         yield from _peers_failed(name, r.failed)
     yield ""
 
@@ -146,7 +181,7 @@ def _stream(part: Part) -> Lines:
     yield ""
 
 
-def _ablation(part: Part) -> Lines:
+def _ablation_rows(part: Part) -> Lines:
     yield "Inputs on the GPU, milliseconds: a synchronised call; a batch where many follow one"
     yield "another; the share of a call that is launching and waiting."
     yield ""
@@ -159,6 +194,24 @@ def _ablation(part: Part) -> Lines:
             *(_ms(r.call), _ms(r.back_to_back), f"{r.waiting():.0%}"),
         )
     yield ""
+
+
+def _streams(part: Part) -> Lines:
+    yield "A batch as steps, without a fused forward kernel: all on one stream, or branches on"
+    yield "streams of their own, launched depth first or breadth first. Last, several engines that"
+    yield "score a batch each at one time."
+    yield ""
+    yield from _ablation_rows(part)
+
+
+def _endurance(part: Part) -> Lines:
+    for r in part.reports(EnduranceReport):
+        yield f"{show_endurance(r)}."
+        yield ""
+
+
+def _ablation(part: Part) -> Lines:
+    yield from _ablation_rows(part)
     yield "Where the time of a batch from pinned host memory goes, milliseconds; each part alone,"
     yield "the rest by subtraction:"
     yield ""
@@ -202,6 +255,10 @@ SECTIONS: dict[str, tuple[str, Callable[[Part], Lines]]] = {
     "stream": ("From host memory", _stream),
     "ablation": ("What each idea is worth", _ablation),
     "memory": ("GPU memory", _memory),
+    "zoo": ("Other models", _fast),
+    "shapes": ("Other shapes", _fast),
+    "streams": ("What streams are worth", _streams),
+    "endurance": ("Many batches", _endurance),
     CEILINGS: ("Ceilings", _ceilings),
 }
 

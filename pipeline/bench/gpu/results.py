@@ -1,6 +1,7 @@
 """The results file of a GPU: JSON of parts, each with its own commit, time and machine.
 
-A part that is measured again is replaced as a whole, so no part mixes results of two runs.
+A part that is measured again is replaced as a whole. One that is resumed keeps what it has; each of
+its results says which case it is and of which commit.
 """
 
 from __future__ import annotations
@@ -15,13 +16,22 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, Field, ValidationError
 
 from pipeline.bench.engine.ablation import AblationRow, TimeOfABatch
+from pipeline.bench.engine.endurance import EnduranceReport
 from pipeline.bench.engine.latency import EngineReport
 from pipeline.bench.engine.lookup import LookupReport
 from pipeline.bench.engine.memory import MemoryReport
 from pipeline.bench.engine.stream import StreamReport
 
 FORMAT = 2
-Report = EngineReport | LookupReport | StreamReport | AblationRow | TimeOfABatch | MemoryReport
+Report = (
+    EngineReport
+    | LookupReport
+    | StreamReport
+    | AblationRow
+    | TimeOfABatch
+    | MemoryReport
+    | EnduranceReport
+)
 AnyReport = TypeVar("AnyReport", bound=BaseModel)
 CEILINGS = "ceilings"
 
@@ -37,11 +47,29 @@ class Part(BaseModel):
     results: list[dict[str, Any]] = Field(default_factory=list)
     failed: dict[str, str] = Field(default_factory=dict)
 
-    def add(self, report: Report, **derived: float | None) -> None:
-        """Add a report, with figures derived from it for readers of the JSON."""
+    def add(self, report: Report, title: str = "", **derived: float | None) -> None:
+        """Add a report of a case, with figures derived from it for readers of the JSON."""
         found = {name: x for name, x in derived.items() if x is not None and math.isfinite(x)}
         values = report.model_dump(mode="json", exclude={"machine"})
-        self.results.append({"report": type(report).__name__, **values, "derived": found})
+        said = {"case_title": title, "commit": self.commit}
+        self.results.append(
+            {"report": type(report).__name__, **values, "derived": found, "measured": said}
+        )
+
+    def has(self, title: str) -> bool:
+        """Whether the case was measured at the part's commit."""
+        wanted = {"case_title": title, "commit": self.commit}
+        return any(result.get("measured") == wanted for result in self.results)
+
+    def drop(self, title: str) -> None:
+        """Remove what there is of a case, to measure it again."""
+        self.failed.pop(title, None)
+        self.results = [r for r in self.results if r.get("measured", {}).get("case_title") != title]
+
+    def commits(self) -> list[str]:
+        """The commits that its results were measured at."""
+        found = {result.get("measured", {}).get("commit", self.commit) for result in self.results}
+        return sorted(found | {self.commit})
 
     def reports(self, kind: type[AnyReport]) -> list[AnyReport]:
         """The reports of one kind."""
@@ -79,7 +107,7 @@ class Results(BaseModel):
 
     def commits(self) -> list[str]:
         """The commits that the parts were measured at."""
-        return sorted({part.commit for part in self.parts.values()})
+        return sorted({commit for part in self.parts.values() for commit in part.commits()})
 
 
 def now() -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import statistics
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from pipeline.bench.engine.endurance import EnduranceReport
 from pipeline.bench.engine.implementations import EAGER, OURS
 from pipeline.bench.engine.latency import EngineReport
 from pipeline.bench.engine.lookup import GATHER, PER_FIELD, LookupReport
 from pipeline.bench.engine.memory import MemoryReport
 from pipeline.bench.engine.stream import StreamReport
+from pipeline.bench.engine.zoo import ZOO
 from pipeline.bench.gpu.results import Results
 
 BATCHES = SMALL, LARGE = 4096, 65536
@@ -21,6 +24,10 @@ OVER_PEER = {SMALL: 3.0, LARGE: 2.0}  # times faster than the fastest peer, by b
 OVER_EAGER = {SMALL: 10.0}
 OF_STREAM_BOUND = 0.80  # of the smaller of copy rate and compute rate
 MEMORY = 1.05  # of tables and one arena
+OVER_ANY, OF_FLOOR = 2.0, 0.70  # of any model and shape: times the lowest peer, or of the floor
+OVER_ZOO = 3.5  # geometric mean over the lowest peers
+MIB = 2**20
+HOST_GROWTH = 16 * MIB  # of a process by 100,000 batches: its allocators come to rest late
 
 
 class Target(NamedTuple):
@@ -29,7 +36,7 @@ class Target(NamedTuple):
     what: str
     wanted: float
     got: float
-    unit: str = "x"  # "x" or "%"
+    unit: str = "x"  # "x", "%" or "MiB" (the values are bytes)
     at_most: bool = False
 
     @property
@@ -39,6 +46,8 @@ class Target(NamedTuple):
 
     def text(self, value: float) -> str:
         """The value in the target's unit."""
+        if self.unit == "MiB":
+            return f"{value / MIB:.1f} MiB"
         return f"{value:.0%}" if self.unit == "%" else f"{value:.2f}x"
 
 
@@ -53,7 +62,50 @@ def targets(results: Results) -> list[Target]:
         found += stream_targets(stream)
     for memory in results.reports("memory", MemoryReport):
         found += memory_targets(memory)
+    for zoo in results.reports("zoo", EngineReport):
+        found += fast_targets(zoo)
+    found += geometric_mean_target(results.reports("zoo", EngineReport))
+    shapes = results.reports("shapes", EngineReport)
+    for shape in shapes:
+        found += fast_targets(shape)
+    if lowest := [peer[1] for r in shapes if (peer := r.lowest_peer())]:
+        found.append(Target("shapes: the slowest, over its lowest peer", 1.0, min(lowest)))
+    for endurance in results.reports("endurance", EnduranceReport):
+        found += endurance_targets(endurance)
     return found
+
+
+def fast_targets(report: EngineReport) -> Iterator[Target]:
+    """Of any model and shape: the lowest peer, or else the floor."""
+    c, lowest, share = report.case, report.lowest_peer(), report.of_floor()
+    shape = "" if c.in_zoo else f" {c.fields}x{c.dim} {'-'.join(map(str, c.hidden))}"
+    name = f"{c.model}{shape}, batch {c.batch:,}, {c.precision}"
+    if share is not None and share >= OF_FLOOR and not (lowest and lowest[1] >= OVER_ANY):
+        yield Target(f"{name}: of the floor", OF_FLOOR, share, "%")
+    elif lowest:
+        yield Target(f"{name}: over the lowest peer", OVER_ANY, lowest[1])
+
+
+def geometric_mean_target(reports: Sequence[EngineReport]) -> Iterator[Target]:
+    """Of the whole zoo in fp16 at the larger batch: the geometric mean over the lowest peers."""
+    ratios = {
+        r.case.model: lowest[1]
+        for r in reports
+        if (r.case.batch, r.case.precision) == (LARGE, "fp16") and (lowest := r.lowest_peer())
+    }
+    if set(ratios) == set(ZOO):
+        name = f"zoo, batch {LARGE:,}, fp16: over the lowest peers, geometric mean"
+        yield Target(name, OVER_ZOO, statistics.geometric_mean(ratios.values()))
+
+
+def endurance_targets(report: EnduranceReport) -> Iterator[Target]:
+    """Of memory after many batches."""
+    name = f"endurance, {report.batches:,} batches"
+    for what, grown, most in (
+        ("GPU", report.device_growth, 0),
+        ("host", report.host_growth, HOST_GROWTH),
+    ):
+        yield Target(f"{name}: growth of {what} memory", most, grown, "MiB", at_most=True)
 
 
 def lookup_targets(report: LookupReport) -> Iterator[Target]:

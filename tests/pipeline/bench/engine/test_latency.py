@@ -29,9 +29,12 @@ def test_a_small_case_runs_and_agrees():
     case = EngineCase(model="deepfm", batch=19, **SMALL, dense=3, repeats=3)
     report = bench_engine(case)
     assert report.largest_difference < 1e-5
-    assert set(report.milliseconds) == {OURS, "eager", "compile"}
-    assert set(report.ratios()) == {"eager", "compile"}
+    peers = {"eager", "one-table", "compile", "one-table, compile"}
+    assert set(report.ratios()) == peers, report.failed
+    assert report.largest_error < 1e-5
+    assert report.of_floor() > 0
     assert "deepfm, batch 19, 39 fields + 3 dense" in show(report)
+    assert "of our time" in show(report)
 
 
 def test_a_turn_is_every_input_uncounted_and_then_counted():
@@ -49,7 +52,7 @@ def test_a_bundle_of_ones_own(tmp_path):
         EngineCase(bundle=tmp_path / "mine", batch=19, peers="plain", repeats=3, id_type="int32")
     )
     assert report.largest_difference < 1e-5
-    assert set(report.milliseconds) == {OURS, "eager"}
+    assert set(report.milliseconds) == {OURS, "eager", "one-table"}
     assert "5 fields + 2 dense" in report.title
     with pytest.raises(ConfigError, match="there is no bundle at"):
         bench_engine(EngineCase(bundle=tmp_path / "other"))
@@ -71,6 +74,7 @@ def test_fields_repeat_after_39():
     assert [f.name for f in fields[-3:]] == ["C26", "I1_2", "I2_2"]
     assert len({f.name for f in fields}) == 41
     assert fields[15].rows == 10131
+    assert [f.name for f in criteo_fields(26, 8)] == [f"C{n + 1}" for n in range(26)]
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -114,6 +118,12 @@ def _implementation(logit: float) -> Implementation:
     return Implementation(lambda i: None, lambda i: np.full(7, logit, np.float32))
 
 
+def _replace(monkeypatch, made) -> None:
+    """Let these be all implementations, and 1 the logit that is right."""
+    monkeypatch.setattr(bench, "implementations", lambda *_: made)
+    monkeypatch.setattr(bench, "exact_logits", lambda *_: np.ones(7))
+
+
 def _refuses() -> Implementation:
     raise RuntimeError("no kernel image\nand more")
 
@@ -125,7 +135,7 @@ def test_a_peer_that_fails_ends_no_run(monkeypatch):
         "another": lambda: _implementation(2.0),
         "broken": _refuses,
     }
-    monkeypatch.setattr(bench, "cpu_implementations", lambda *_: made)
+    _replace(monkeypatch, made)
     report = bench_engine(EngineCase(**SMALL, repeats=3))
     assert set(report.milliseconds) == {OURS, "eager"}
     assert report.failed == {
@@ -137,8 +147,14 @@ def test_a_peer_that_fails_ends_no_run(monkeypatch):
 
 def test_another_result_than_plain_torch_is_our_fault(monkeypatch):
     made = {OURS: lambda: _implementation(1.0), "eager": lambda: _implementation(1.1)}
-    monkeypatch.setattr(bench, "cpu_implementations", lambda *_: made)
+    _replace(monkeypatch, made)
     with pytest.raises(DpiframeError, match="the logits of eager differ from ours"):
+        bench_engine(EngineCase(**SMALL, repeats=3))
+
+
+def test_another_result_than_float64_is_our_fault(monkeypatch):
+    _replace(monkeypatch, {OURS: lambda: _implementation(1.1)})
+    with pytest.raises(DpiframeError, match=r"our logits differ from float64's by 1.0e-01, not"):
         bench_engine(EngineCase(**SMALL, repeats=3))
 
 
@@ -173,7 +189,9 @@ def test_a_module_of_ones_own_beside_itself(tmp_path):
     file.write_text(MODULE)
     report = bench_engine(EngineCase(module=f"{file}:Scorer", batch=19, repeats=3))
     assert report.largest_difference < 1e-5
-    assert set(report.milliseconds) == {OURS, "eager", "compile"}, report.failed
+    assert set(report.milliseconds) == {OURS, "eager", "compile"}
+    assert set(report.failed) == {"one-table", "one-table, compile"}
+    assert "DpiframeError" not in str(report.failed)
     assert f"{file}:Scorer, batch 19, 3 fields + 2 dense, 150 rows x dim 4" in report.title
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from functools import partial
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
@@ -12,16 +13,19 @@ import pytest
 from pipeline.bench import machine
 from pipeline.bench.engine.ablation import AblationRow, TimeOfABatch
 from pipeline.bench.engine.cases import EngineCase
-from pipeline.bench.engine.ceilings import floor_ms
+from pipeline.bench.engine.endurance import EnduranceReport
+from pipeline.bench.engine.floors import Floor
 from pipeline.bench.engine.implementations import OURS
 from pipeline.bench.engine.latency import EngineReport
 from pipeline.bench.engine.lookup import GATHER, PER_FIELD, LookupCase, LookupReport
 from pipeline.bench.engine.memory import MemoryReport, table_bytes
 from pipeline.bench.engine.stream import StreamCase, StreamReport, copied_bytes
+from pipeline.bench.engine.zoo import ZOO
+from pipeline.bench.gpu import suite
 from pipeline.bench.gpu.page import page
 from pipeline.bench.gpu.results import Part, Results
 from pipeline.bench.gpu.suite import run_suite
-from pipeline.bench.gpu.targets import targets
+from pipeline.bench.gpu.targets import fast_targets, geometric_mean_target, targets
 from pipeline.bench.timing import Timing
 from pipeline.errors import ConfigError
 
@@ -42,6 +46,7 @@ def _engine(**options: object) -> EngineReport:
         milliseconds={OURS: _t(0.05), "eager": _t(0.6), "compile": _t(0.2)},
         failed={"TBE, graph": "fbgemm_gpu is not installed"},
         largest_difference=0,
+        floor=Floor(bytes_ms=0.01, products_ms=0.005),
         machine=MACHINE,
     )
 
@@ -59,7 +64,7 @@ def _lookup(batch: int, ids: str) -> LookupReport:
 def _part(*reports: object) -> Part:
     part = Part(commit="abc", time="now", machine=MACHINE, ceilings=RATES)
     for report in reports:
-        part.add(report, floor_ms=floor_ms(report.case, RATES), of_floor=None)
+        part.add(report, floor_ms=0.02, of_floor=None)
     return part
 
 
@@ -89,7 +94,18 @@ def _results() -> Results:
         lookup.add(_lookup(batch, ids))
     models = _part(_engine(), _engine(batch=65536, precision="fp16"), _engine(precision="tf32"))
     found = dict.fromkeys(("stream", "memory", "ablation"), plain)
-    return Results(parts={"lookup": lookup, "models": models, **found})
+    zoo = _part(_engine(model="gdcn", precision="fp16", hidden=(400, 400)))
+    shapes = _part(_engine(model="wdl", fields=10, dim=8, batch=1024))
+    steady = {"wanted": 100_000, "batches": 90_000, "samples": 1, "seconds": 9}
+    shapes.add(
+        EnduranceReport(
+            engines=["wdl fp16"], **steady, device_growth=0, host_growth=20 * 2**20, machine=MACHINE
+        )
+    )
+    return Results(
+        parts={"lookup": lookup, "models": models, **found, "zoo": zoo, "shapes": shapes}
+        | {"endurance": shapes, "streams": plain}
+    )
 
 
 def test_targets_are_judged():
@@ -106,7 +122,80 @@ def test_targets_are_judged():
             False,
         ),
         "memory, dcnv2, fp32: of tables and arena": (1.04, True),
+        "gdcn, batch 4,096, fp16: over the lowest peer": (4.0, True),
+        "wdl 10x8 400-400-400, batch 1,024, fp32: over the lowest peer": (4.0, True),
+        "shapes: the slowest, over its lowest peer": (4.0, True),
+        "endurance, 90,000 batches: growth of GPU memory": (0, True),
+        "endurance, 90,000 batches: growth of host memory": (20 * 2**20, False),
     }
+
+
+def test_any_model_may_be_near_its_floor_instead():
+    slow = _engine().model_copy(update={"milliseconds": {OURS: _t(0.02), "eager": _t(0.03)}})
+    (target,) = fast_targets(slow)
+    assert (target.unit, round(target.got, 2), target.met) == ("%", 0.75, True)
+    far = slow.model_copy(update={"floor": None})
+    (target,) = fast_targets(far)
+    assert (target.what[-15:], target.got, target.met) == ("the lowest peer", 1.5, False)
+
+
+def test_the_mean_over_the_zoo_is_of_the_whole_zoo():
+    reports = [
+        _engine(model=m, batch=65536, precision="fp16", hidden=(400, 400), dense=13) for m in ZOO
+    ]
+    assert not list(geometric_mean_target(reports[1:]))
+    (target,) = geometric_mean_target(reports)
+    assert round(target.got, 2) == 4.0 and target.met
+
+
+class Suite:
+    """A suite of one part of cases that take a second each, on no GPU."""
+
+    def __init__(self, monkeypatch, folder: Path) -> None:
+        self.folder, self.ran, self.commit, self.time = folder, [], "abc", 0.0
+        for name, value in {
+            "PARTS": {"zoo": self.cases},
+            "require_gpu": lambda: None,
+            "machine": lambda _: MACHINE,
+            "ceilings": lambda: (RATES, {}),
+            "commit": lambda: self.commit,
+            "Clock": partial(suite.Clock, now=lambda: self.time),
+        }.items():
+            monkeypatch.setattr(suite, name, value)
+
+    def cases(self, limits):
+        for model in ("gdcn", "din", "dlrm"):
+            yield suite.Measurement(model, partial(self.measure, model))
+
+    def measure(self, model: str):
+        self.ran.append(model)
+        self.time += 1
+        return [_engine(model=model, precision="fp16")]
+
+    def run(self, **limits: object) -> list[str]:
+        """The cases that a run measures."""
+        self.ran.clear()
+        run_suite(self.folder, suite.Limits(**limits), lambda text: None)
+        return list(self.ran)
+
+    def models(self) -> dict[str, str]:
+        """The commit of each model's result."""
+        part = Results.read(self.folder / "nvidia_h200.json").parts["zoo"]
+        return {r["case"]["model"]: r["measured"]["commit"] for r in part.results}
+
+
+def test_a_part_is_resumed_case_by_case(monkeypatch, tmp_path):
+    cases = Suite(monkeypatch, tmp_path)
+    assert cases.run(minutes=2.5 / 60) == ["gdcn", "din"]
+    assert cases.run(minutes=2.5 / 60, resume=True) == ["dlrm"]
+    assert cases.run(resume=True) == []
+    cases.commit = "def"
+    assert cases.run(resume=True, match="di") == ["din"]
+    assert cases.models() == {"gdcn": "abc", "din": "def", "dlrm": "abc"}
+    text = (tmp_path / "nvidia_h200.md").read_text()
+    assert "Cases were measured at abc, def." in text
+    assert cases.run() == ["gdcn", "din", "dlrm"]
+    assert cases.models() == dict.fromkeys(("gdcn", "din", "dlrm"), "def")
 
 
 def test_a_file_read_again_gives_the_same_page(tmp_path):
@@ -115,7 +204,10 @@ def test_a_file_read_again_gives_the_same_page(tmp_path):
     again = Results.read(tmp_path / "gpu.json")
     text = page(again)
     assert text == page(results)
-    assert "6 of 8 targets met." in text
+    assert "10 of 13 targets met." in text
+    assert "| gdcn | 4,096 | fp16 | 0.050 (0.045-0.055) | 0.010 + 0.005 | 30% | compile" in text
+    assert "| wdl, 10 fields of 8, 400-400-400 | 1,024 | fp32 |" in text
+    assert "90,000 of 100,000 batches (1 samples) through 1 engines in 9 s" in text
     assert "| dcnv2 | 4,096 | fp32 | 0.050 (0.045-0.055) |" in text
     assert "- dcnv2, 4,096, fp32: TBE, graph failed: fbgemm_gpu is not installed" in text
     assert "several commits" not in text
@@ -137,12 +229,12 @@ def test_files_of_another_format_are_not_mixed_in(tmp_path):
 
 def test_an_unknown_part_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="no part 'lookups'; there are: lookup, models"):
-        run_suite(tmp_path, "models,lookups", False, print)
+        run_suite(tmp_path, suite.Limits(only="models,lookups"), print)
 
 
 def test_a_name_that_no_case_has_is_refused_before_anything_is_lost(tmp_path):
     with pytest.raises(ConfigError, match="part models has no case whose name holds 'fp64'"):
-        run_suite(tmp_path, "models,lookup", False, print, "fp64")
+        run_suite(tmp_path, suite.Limits(only="models,lookup", match="fp64"), print)
     assert not list(tmp_path.iterdir())
 
 
@@ -188,15 +280,8 @@ def test_fbgemm_without_metadata(tmp_path, monkeypatch, source, expected):
 
 def test_bytes_are_counted_from_the_model():
     spec = EngineCase(model="deepfm", fields=2, dim=4, dense=3).spec()
-    assert table_bytes(spec, "fp32") == 200 * (4 * 4 + 4)
-    assert table_bytes(spec, "fp16") == 200 * (4 * 2 + 4)
+    rows = 1460 + 583
+    assert table_bytes(spec, "fp32") == rows * (4 * 4 + 4)
+    assert table_bytes(spec, "fp16") == rows * (4 * 2 + 4)
     assert copied_bytes(spec, 10, "pageable", "int64") == 10 * 4 * (2 + 3)
     assert copied_bytes(spec, 10, "pinned", "int64") == 10 * (8 * 2 + 4 * 3)
-
-
-def test_floor_is_the_larger_of_bytes_and_operations():
-    case = EngineCase(model="wdl", batch=1000, precision="fp16", hidden=(400,))
-    moved = 2 * 2 * 1000 * 624 / 4e12
-    products = 2 * 1000 * 624 * 400 / 600e12
-    assert floor_ms(case, RATES) == pytest.approx(1e3 * max(moved, products))
-    assert floor_ms(case, {}) is None
