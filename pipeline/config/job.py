@@ -298,8 +298,6 @@ class JobConfig(BaseModel):
         twice = sorted({name for name in copied if copied.count(name) > 1})
         if twice:
             raise ValueError(f"key_columns and carry_columns name {twice[0]!r} twice")
-        if self.partition_by and self.iceberg_table is not None:
-            raise ValueError("partition_by and iceberg_table exclude each other: leave one out")
         if len(set(self.partition_by)) < len(self.partition_by):
             raise ValueError("partition_by names a column twice")
         if both := [name for name in self.outputs if name in self.bundles]:

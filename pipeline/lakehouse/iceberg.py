@@ -101,23 +101,26 @@ def snapshot_files(address: TableAddress) -> list[str]:
 def commit_parts(
     address: TableAddress,
     parts: Sequence[str],
-    replaces: str,
+    replaces: Sequence[str],
     properties: Mapping[str, str],
     partition_by: Sequence[str] = (),
 ) -> Commit:
     """Make `parts` (paths or addresses) files of the table in one snapshot with these properties.
 
-    Files of the table below `replaces`, which are not among the parts, leave it in the same
+    Files of the table below one of `replaces`, which are not among the parts, leave it in the same
     snapshot. Committing what the table has already changes nothing. The table is made, partitioned
-    by the values of `partition_by`, where there is none. ConfigError: the table's columns differ,
-    or its catalog or namespace is not there; ResumableError: a store or catalog is out of reach.
+    by those of the columns `partition_by` that parts have, where there is none. ConfigError: the
+    table's columns differ, or its catalog or namespace is not there; ResumableError: a store or
+    catalog is out of reach.
     """
     from pyiceberg.exceptions import CommitFailedException, ValidationException
 
     schema = _schema_of(parts[0])
-    uris, below = [_uri_of(part) for part in parts], _uri_of(replaces)
+    columns = [name for name in partition_by if name in schema.names]
+    uris = [_uri_of(part) for part in parts]
+    below = [_uri_of(folder).rstrip("/") + "/" for folder in replaces]
     for attempt in range(COMMITS):
-        table = _load_or_make(address, schema, partition_by)
+        table = _load_or_make(address, schema, columns)
         try:
             return _commit(table, address, uris, below, properties)
         except (CommitFailedException, ValidationException) as error:  # another was faster
@@ -134,15 +137,15 @@ def _commit(
     table: Any,
     address: TableAddress,
     parts: Sequence[str],
-    replaces: str,
+    replaces: Sequence[str],
     properties: Mapping[str, str],
 ) -> Commit:
     from pyiceberg.io.pyarrow import parquet_files_to_data_files
 
     with _reaching(f"read the table {address}"):
         there = {task.file.file_path: task.file for task in table.scan().plan_files()}
-    below = replaces.rstrip("/") + "/"
-    old = [file for path, file in there.items() if path.startswith(below) and path not in parts]
+    below, ours = tuple(replaces), set(parts)
+    old = [file for path, file in there.items() if path.startswith(below) and path not in ours]
     new = [path for path in parts if path not in there]
     current = table.current_snapshot()
     if not old and not new and current is not None:

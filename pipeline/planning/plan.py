@@ -22,7 +22,7 @@ from pipeline.planning.models import (
 from pipeline.planning.partition_plans import cut_plan, partitioned_plan
 from pipeline.planning.row_cost import row_bytes
 from pipeline.planning.units import MAX_UNITS
-from pipeline.storage.address import is_remote, join
+from pipeline.storage.address import is_remote
 
 
 def make_plan(config: JobConfig) -> JobPlan:
@@ -59,10 +59,6 @@ def make_plan(config: JobConfig) -> JobPlan:
         model=joined_cost(opened, len(config.outputs)),
     )
     plan = partitioned_plan(whole, scan.partitions) if config.partition_by else cut_plan(whole)
-    if config.iceberg_table is not None:
-        # A folder of its own: what the table has of an earlier job stays until the table is told.
-        output = join(config.output, plan.identity[:16])
-        plan = plan.model_copy(update={"config": plan.config.model_copy(update={"output": output})})
     if len(plan.units) > MAX_UNITS:
         unit_rows = plan.config.unit_rows
         raise ConfigError(

@@ -93,6 +93,10 @@ class PartitionedOutput:
         claimed = [part for part in self._parts if part.attempt and part.manifest is None]
         return [(part.output, part.attempt) for part in claimed]
 
+    def manifests(self) -> list[tuple[Output, Manifest]]:
+        """The partitions that are finished, each with its manifest."""
+        return [(part.output, part.manifest) for part in self._parts if part.manifest is not None]
+
     def errors(self) -> contextlib.AbstractContextManager[None]:
         """As `Output.errors`."""
         return self._root.errors()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import operator
+import re
+from collections import Counter
 from collections.abc import Mapping
 from functools import reduce
 from pathlib import Path
@@ -22,6 +24,8 @@ from pipeline.publishing.output import open_output
 from pipeline.publishing.output_tree import outputs_below
 from pipeline.publishing.records import Manifest
 
+_OF_A_JOB = re.compile(r"/[0-9a-f]{16}$")  # an output whose parts are files of a table
+
 
 def open_scores(output: str | Path) -> pads.Dataset:
     """The published rows of `output`: key and carried columns, `score` (null: rejected), and
@@ -29,7 +33,7 @@ def open_scores(output: str | Path) -> pads.Dataset:
 
     Rows lie in the order of the input: by file, then by row. ConfigError while the job is not
     finished. Of a root of outputs, those that are finished, with the columns that the names of
-    their folders give.
+    their folders give; ConfigError where jobs that wrote to a table left several in one folder.
     """
     inside = _finished_below(output)
     if not inside:
@@ -73,7 +77,17 @@ def _with_columns(
 
 def _finished_below(output: str | Path) -> list[str]:
     """The finished outputs below a root of outputs; none of an output itself."""
-    return [] if _is_output(output) else [o for o in outputs_below(str(output)) if _manifest(o)]
+    if _is_output(output):
+        return []
+    found = [one for one in outputs_below(str(output)) if _manifest(one)]
+    folders = Counter(one.rpartition("/")[0] for one in found if _OF_A_JOB.search(one))
+    for folder, count in folders.items():
+        if count > 1:
+            raise ConfigError(
+                f"{folder} holds the scores of {count} jobs, and their Iceberg table says whose "
+                "count: read the table, or the folder of one of the jobs"
+            )
+    return found
 
 
 def _is_output(output: str | Path) -> bool:

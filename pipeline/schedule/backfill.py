@@ -134,12 +134,18 @@ def worst_code(results: Sequence[DateResult]) -> int:
 
 def finished_before(work: Backfill, date: str) -> DateResult | None:
     """The result of a date whose output is finished and whole; None if it must run, or if only the
-    run can say.
+    run can say: whether a table has the scores.
     """
+    config = _config_of(work, date)
+    return None if config is None or config.iceberg_table is not None else _finished(config, date)
+
+
+def _finished(config: JobConfig, date: str) -> DateResult | None:
+    """The result of a date whose output is finished and whole."""
     began = time.monotonic()
     try:
-        config = load_config(work.config, work.overrides, date)
-        if not config.partition_by and open_output(config.output).success() is None:
+        one = not config.partition_by and config.iceberg_table is None  # output, without a plan
+        if one and open_output(config.output).success() is None:
             return None
         plan = make_plan(config)
         output = PartitionedOutput(plan) if plan.parts else open_output(plan.config.output)
@@ -255,7 +261,8 @@ def _config_of(work: Backfill, date: str) -> JobConfig | None:
 
 def _rows(work: Backfill, date: str) -> int | None:
     """The rows of a date that has just been finished."""
-    found = finished_before(work, date)
+    config = _config_of(work, date)
+    found = None if config is None else _finished(config, date)
     return None if found is None else found.rows
 
 

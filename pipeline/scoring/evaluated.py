@@ -19,7 +19,8 @@ log = logging.getLogger("dpiframe.job")
 def evaluate_job(output: Output | PartitionedOutput, config: JobConfig) -> Evaluation | None:
     """Evaluate the finished scores against `label_column`; None without a label.
 
-    An evaluation of the same scores that lies there already is taken as it is.
+    An evaluation of the same scores that lies there already is taken as it is; one of partitions
+    is made anew, as it is of all that are finished, and other jobs may have added some.
     Never raises what a job may fail by: the scores are published, and `dpiframe evaluate` tries
     again.
     """
@@ -36,7 +37,8 @@ def evaluate_job(output: Output | PartitionedOutput, config: JobConfig) -> Evalu
         bundles=tuple(config.bundles),
     )
     try:
-        found = read_evaluation(output.address)
+        partitioned = isinstance(output, PartitionedOutput)
+        found = None if partitioned else read_evaluation(output.address)
         if found is None or found.question != question:
             found = evaluate_output(output.address, question)
             write_evaluation(output.address, found)

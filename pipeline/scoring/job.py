@@ -225,9 +225,11 @@ class Job:
         return result.model_copy(update={"run_id": tracker.run_id, "run_url": tracker.run_url})
 
     def _commit(self, manifest: Manifest) -> None:
-        """Commit the parts to the job's table, if it has one; partitions have none."""
-        if not isinstance(self.output, PartitionedOutput):
-            commit_job(self.output, manifest, self.config)
+        """Commit the parts to the job's table, if it has one."""
+        if isinstance(self.output, PartitionedOutput):
+            commit_job(self.output.manifests(), manifest, self.config)
+        else:
+            commit_job([(self.output, manifest)], manifest, self.config)
 
     def _claimed(self) -> list[tuple[Output, str]]:
         """The outputs that this start has claimed, without finished partitions, and the attempt of

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from job_cases import job_keys, tiny_bundle, write_shards
+from job_cases import encoded_table, job_keys, tiny_bundle, write_shards
 
 import pipeline
 from pipeline.errors import ConfigError, ContractError, ResumableError
@@ -51,7 +51,7 @@ def rows_of(catalog: Any) -> list[int]:
 
 def commit(parts: list[str], replaces: Path, **keys: Any) -> Any:
     properties = {"dpiframe.identity": "1"}
-    return commit_parts(parse_table(TABLE), parts, str(replaces), properties, **keys)
+    return commit_parts(parse_table(TABLE), parts, [str(replaces)], properties, **keys)
 
 
 def test_parts_become_files_of_the_table_once(catalog: Any, tmp_path: Path):
@@ -130,6 +130,34 @@ def test_a_job_from_a_snapshot_into_a_table(catalog: Any, tmp_path: Path):
     assert Path(result.output, "_SUCCESS").exists()  # until the table's snapshots expire
 
 
+def test_partitions_of_a_job_are_committed_in_one_snapshot(catalog: Any, tmp_path: Path):
+    tiny_bundle(tmp_path / "bundle")
+    hours = [tmp_path / f"rows/hour={hour:02d}/x.parquet" for hour in (5, 6, 7)]
+    for number, hour in enumerate(hours):
+        hour.parent.mkdir(parents=True)
+        pq.write_table(encoded_table(19, 19 * number, seed=number), hour)
+    keys = job_keys(tmp_path, input=str(tmp_path / "rows"), iceberg_table=TABLE, runner="local")
+    keys |= {"partition_by": ["hour"], "carry_columns": ["hour"]}
+    result = pipeline.score(keys)
+    table = catalog.load_table("ads.scores")
+    assert [field.name for field in table.spec().fields] == ["hour"]
+    assert rows_of(catalog) == list(range(57)) and len(table.metadata.snapshots) == 1
+    files = {task.file.file_path for task in table.scan().plan_files()}
+    assert len({file.rpartition("/")[0] for file in files}) == 3
+    assert len(table.scan("hour = 6").to_arrow()) == 19
+    assert open_scores(result.output).to_table().num_rows == 57
+    assert pipeline.score(keys).status == "complete before"
+
+    pq.write_table(encoded_table(10, 100, seed=19), hours[1])
+    assert pipeline.score(keys).rows == 48
+    table = catalog.load_table("ads.scores")
+    assert rows_of(catalog) == [*range(19), *range(38, 57), *range(100, 110)]
+    assert len(table.metadata.snapshots) == 2
+    assert len(files & {task.file.file_path for task in table.scan().plan_files()}) == 2
+    with pytest.raises(ConfigError, match="hour=6 holds the scores of 2 jobs"):
+        open_scores(result.output)
+
+
 def test_files_of_a_snapshot(catalog: Any, tmp_path: Path):
     files = [part(tmp_path / f"in/{n}.parquet", n) for n in (1, 2)]
     commit(files, tmp_path / "in")
@@ -148,7 +176,7 @@ def test_what_cannot_be_read_or_written(catalog: Any, tmp_path: Path):
         commit([part(tmp_path / "out/a.parquet", 0)], tmp_path / "out")
     nowhere = parse_table("iceberg://prod/nowhere.t")
     with pytest.raises(ConfigError, match="has no namespace nowhere"):
-        commit_parts(nowhere, [str(tmp_path / "out/a.parquet")], "/", {})
+        commit_parts(nowhere, [str(tmp_path / "out/a.parquet")], ["/"], {})
     with pytest.raises(ConfigError, match="PYICEBERG_CATALOG__ELSEWHERE__URI"):
         pinned(parse_table("iceberg://elsewhere/ads.scores"))
     with pytest.raises(ConfigError, match="no such snapshot"):

@@ -30,6 +30,8 @@ HOURS, ROWS = 3, 38
 
 def write_hour(folder: Path, hour: int, seed: int) -> pa.Table:
     table = encoded_table(ROWS, first_key=ROWS * hour, seed=seed)
+    label = table.schema.get_field_index("label")
+    table = table.set_column(label, "label", pa.array(np.arange(ROWS, dtype=np.int8) % 2))
     path = folder / f"input/date=2026-11-19/hour={hour:02d}/x.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(table, path, row_group_size=19)
@@ -103,6 +105,21 @@ def test_partitions_may_be_scored_apart_and_added_later(case: Any) -> None:
     run(folder)
     assert stamps(output(folder, 1)) == first
     check_scores(folder, model, tables)
+
+
+def test_scores_are_evaluated_over_all_finished_partitions(case: Any) -> None:
+    folder, model, tables = case
+    for keys, rows in ({"where": "hour = 1"}, ROWS), ({}, HOURS * ROWS):
+        found = run(folder, label_column="label", **keys).evaluation
+        assert found["labelled_rows"] == rows
+    tables[1] = write_hour(folder, 1, seed=19)
+    again = run(folder, label_column="label", overwrite=True).evaluation
+    assert again["auc"] != found["auc"]
+    labels = np.concatenate([table.column("label").to_numpy() for table in tables])
+    scores = reference_scores(model, pa.concat_tables(tables))
+    above = scores[labels == 1][:, None] - scores[labels == 0]
+    assert again["auc"] == pytest.approx((above > 0).mean(), abs=1e-9)
+    assert run(folder, label_column="label").evaluation == again
 
 
 def test_a_stopped_job_has_finished_what_was_complete(
