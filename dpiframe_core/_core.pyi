@@ -26,6 +26,9 @@ class DeviceMemoryError(RuntimeError):
 def build_info() -> BuildInfo:
     """What this module was built with; `simd` is what the CPU lookup uses on this machine."""
 
+def gpu_arch(device: int) -> str:
+    """The architecture that kernels are compiled for at load, such as sm_90a."""
+
 def cuda_device_count() -> int:
     """CUDA devices that can be used; 0 without a driver or without the CUDA part. Never raises."""
 

@@ -7,6 +7,8 @@
 
 #ifdef DPIFRAME_WITH_CUDA
 #include <cuda_runtime_api.h>
+
+#include "cuda/cuda_check.h"
 #endif
 
 namespace dpiframe {
@@ -24,6 +26,19 @@ py::dict build_info() {
 #endif
   return py::dict("version"_a = DPIFRAME_VERSION, "compiler"_a = __VERSION__, "cuda"_a = kCuda,
                   "cuda_archs"_a = archs, "simd"_a = gather_rows_simd());
+}
+
+// Such as sm_90a: what kernels that are compiled at load are compiled for.
+std::string gpu_arch([[maybe_unused]] int device) {
+#ifdef DPIFRAME_WITH_CUDA
+  int major = 0;
+  int minor = 0;
+  DPIF_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  DPIF_CUDA_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+  return "sm_" + std::to_string(10 * major + minor) + (major >= 9 ? "a" : "");
+#else
+  throw std::invalid_argument("this build has no CUDA part");
+#endif
 }
 
 int cuda_device_count() {
@@ -45,6 +60,7 @@ PYBIND11_MODULE(_core, module) {
   py::register_exception<DeviceMemoryError>(module, "DeviceMemoryError", PyExc_RuntimeError);
   module.def("build_info", &build_info);
   module.def("cuda_device_count", &cuda_device_count);
+  module.def("gpu_arch", &gpu_arch, py::arg("device"));
   bind_cpu_kernels(module);
   bind_encode(module);
   bind_jit(module);

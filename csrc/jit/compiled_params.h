@@ -9,7 +9,7 @@
 namespace dpiframe {
 
 constexpr int kMaxCompiledViews = 16;
-constexpr int kMaxCompiledWeights = 32;
+constexpr int kMaxCompiledWeights = 128;
 
 // Row r of a matrix of float32 or of the activation type begins `stride` elements a row on.
 struct CompiledView {

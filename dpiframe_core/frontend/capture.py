@@ -14,6 +14,7 @@ from torch.export.graph_signature import InputKind
 from dpiframe_core.errors import ModelImportError
 from dpiframe_core.frontend.convert import Traced
 
+TRACED_AGAIN = 4099  # samples: a prime that is hardly a size in a model
 WHAT_BATCH_MEANS = "the first dimension of every input is the batch, which may have any size"
 
 
@@ -55,6 +56,20 @@ def _exported(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) 
             f"example inputs must be of one batch of at least 2 samples, got {sorted(sizes)}: "
             + WHAT_BATCH_MEANS
         )
+    # Some versions of torch fix the batch of a few operations where the examples are as few as one
+    # of the model's own sizes, such as 2 heads: such a model is traced again with more samples.
+    try:
+        return _export(module, args, kwargs)
+    except Exception as error:  # torch.export raises errors of many kinds
+        try:
+            return _export(module, *_repeated((args, kwargs), TRACED_AGAIN))
+        except Exception:
+            raise ModelImportError(
+                f"torch.export cannot trace the model: {_reason(error)}"
+            ) from error
+
+
+def _export(module: nn.Module, args: Any, kwargs: Any) -> ExportedProgram:
     batch = Dim("batch", min=1, max=2**20)
 
     def dynamic(leaf: Any) -> Any:
@@ -70,10 +85,19 @@ def _exported(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) 
                 module, args, kwargs or None,
                 dynamic_shapes=_by_argument(module, args, kwargs, shapes), strict=False,
             )  # fmt: skip
-    except Exception as error:  # torch.export raises errors of many kinds
-        raise ModelImportError(f"torch.export cannot trace the model: {_reason(error)}") from error
     finally:
         torch.backends.mha.set_fastpath_enabled(fast_path)
+
+
+def _repeated(examples: Any, size: int) -> Any:
+    """The examples over and over, to a batch of that size."""
+
+    def longer(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor):
+            return leaf
+        return leaf[torch.arange(size, device=leaf.device) % leaf.shape[0]]
+
+    return torch.utils._pytree.tree_map(longer, examples)
 
 
 def _by_argument(module: nn.Module, args: Any, kwargs: Any, shapes: Any) -> Any:

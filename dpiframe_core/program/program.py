@@ -135,8 +135,9 @@ class Program:
         and what generic operations make, unless a product or embedding rows need the activation
         type.
         """
-        bound = {v.buffer for s in self.steps for v in _activations(s)}
-        made = {s.out.buffer for s in self.steps if isinstance(s, (LoadDense, TensorStep))}
+        steps = [leaf for step in self.steps for leaf in step.leaves()]
+        bound = {v.buffer for s in steps for v in _activations(s)}
+        made = {s.out.buffer for s in steps if isinstance(s, (LoadDense, TensorStep))}
         narrow = {name for name, width in self.buffers.items() if width == 1}
         return frozenset((narrow | made) - bound)
 

@@ -43,6 +43,10 @@ class Step:
     def bound(self, bounds: Bounds) -> None:
         """Bound what the step writes; where a step does not say, its bounds stay infinite."""
 
+    def leaves(self) -> tuple[Step, ...]:
+        """The steps that it is made of: itself, but for a group."""
+        return (self,)
+
     def writes(self) -> list[View]:
         """Views written, in the order of the fields."""
         return self._found(View, outputs=True)

@@ -14,9 +14,11 @@ import numpy as np
 from dpiframe_core import _core
 from dpiframe_core.engine.batches import BadIds, DeviceSeconds, HostPart
 from dpiframe_core.engine.cuda.device_layout import lay_out
-from dpiframe_core.engine.cuda.device_program import DeviceProgram
+from dpiframe_core.engine.cuda.device_program import Compiled, DeviceProgram
+from dpiframe_core.engine.cuda.kernel_compiler import KernelSource, find_compiler
 from dpiframe_core.engine.cuda.page_scorer import SLOTS as UNIT_SLOTS
 from dpiframe_core.engine.cuda.page_scorer import PageScorer
+from dpiframe_core.engine.cuda.tile.grouping import TileGroup, group_steps, without_own
 from dpiframe_core.engine.host_inputs import Columns
 from dpiframe_core.engine.one_caller import OneCaller
 from dpiframe_core.engine.precision import bound_in_words
@@ -35,7 +37,8 @@ Found = tuple[np.ndarray, tuple[int, int]]
 @dataclass(frozen=True)
 class CudaOptions:
     """How a program runs on a GPU. `threads`: host threads that pack batches (None: up to 16);
-    `fused`: batches in a fused forward kernel, where the program, their size and the GPU allow it.
+    `fused`: batches in a fused forward kernel, where the program, their size and the GPU allow it;
+    `compiled`: groups of steps in kernels compiled for them, where there is NVRTC.
     """
 
     precision: str = "fp32"
@@ -46,6 +49,7 @@ class CudaOptions:
     device: int = 0
     threads: int | None = None
     fused: bool = True
+    compiled: bool = True
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,27 @@ class Faults:
 
     delay_seed: int = 0
     refused_step: int = -1
+
+
+def _grouped(program: Program, options: CudaOptions) -> tuple[Program, Compiled, str]:
+    """The program with groups of steps, the kernels of these, and what was done in words."""
+    grouped = without_own(group_steps(program, options.precision)) if options.compiled else program
+    groups = [step for step in grouped.steps if isinstance(step, TileGroup)]
+    if not groups:
+        return program, {}, "no steps to compile together"
+    compiler = find_compiler()
+    if compiler is None:
+        return program, {}, "steps one by one: there is no NVRTC to compile groups of them"
+    floats = grouped.float_buffers()
+    kernels = [group.generate(program, floats, options.precision) for group in groups]
+    sources = [KernelSource(g.name, k.source) for g, k in zip(groups, kernels, strict=True)]
+    cubins = compiler.compile_all(sources, _core.gpu_arch(options.device))
+    compiled = {
+        group.name: (kernel, cubin)
+        for group, kernel, cubin in zip(groups, kernels, cubins, strict=True)
+    }
+    steps = sum(len(group.parts) for group in groups)
+    return grouped, compiled, f"{steps} steps in {len(groups)} kernels compiled for them"
 
 
 class CudaBackend:
@@ -72,10 +97,12 @@ class CudaBackend:
         self._turn = OneCaller()
         self.batch_seconds: list[float] = []
         faults = faults or Faults()
+        program, compiled, self._why = _grouped(program, options)
+        self.program = program
         self._layout = lay_out(
             program, options.precision, options.max_batch, options.streams, options.policy
         )
-        made = DeviceProgram(self._layout, options.device, options.fused)
+        made = DeviceProgram(self._layout, options.device, options.fused, compiled)
         made.native.build(
             self._layout.schedule.plan, options.graphs, faults.delay_seed, faults.refused_step
         )
@@ -285,6 +312,7 @@ class CudaBackend:
             f"{fused if self.fused_up_to else ''}"
             f"{self.device_bytes} bytes on the device, {self.arena_bytes} of them the arena\n"
             f"{bound_in_words(o.precision, self.program)}\n"
+            f"{self._why}\n"
             f"{self.program}\n{self._layout.schedule.plan}"
         )
 

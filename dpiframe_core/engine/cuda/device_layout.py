@@ -86,14 +86,18 @@ def _columns(program: Program, step: FusedLinear) -> int:
 def _cost(step: Step, program: Program, precision: str) -> float:
     """Microseconds at PLANNED_BATCH samples, roughly: only ratios matter."""
     columns = sum(v.width for v in (*step.reads(), *step.writes()))
-    operations = 0
-    if isinstance(step, (Linear, FusedLinear)):
-        operations = 2 * program.weights[step.weight].size
-    elif isinstance(step, LinearRows):
-        operations = 2 * step.rows * program.weights[step.weight].size
-    elif isinstance(step, TensorStep) and isinstance(step.op, MatMul):
-        a, _ = step.operands
-        inner = math.prod(a.shape[len(a.shape) - step.op.inner :])
-        operations = 2 * step.out.width * inner
+    operations = sum(_operations(leaf, program) for leaf in step.leaves())
     moved = columns * element_bytes(precision, False)
     return LAUNCH + PLANNED_BATCH * (moved / BANDWIDTH + operations / RATES[precision])
+
+
+def _operations(step: Step, program: Program) -> int:
+    """Of a sample's products."""
+    if isinstance(step, (Linear, FusedLinear)):
+        return 2 * program.weights[step.weight].size
+    if isinstance(step, LinearRows):
+        return 2 * step.rows * program.weights[step.weight].size
+    if isinstance(step, TensorStep) and isinstance(step.op, MatMul):
+        a, _ = step.operands
+        return 2 * step.out.width * math.prod(a.shape[len(a.shape) - step.op.inner :])
+    return 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,8 @@ import numpy as np
 from dpiframe_core import _core
 from dpiframe_core.engine.cuda.device_layout import DeviceLayout
 from dpiframe_core.engine.cuda.fused import cross_model, fused_form, mlp_model, steps_up_to
+from dpiframe_core.engine.cuda.tile.grouping import TileGroup
+from dpiframe_core.engine.cuda.tile.source import THREADS, TileKernel
 from dpiframe_core.engine.native_ops import native_op, native_operand
 from dpiframe_core.program.program import CrossForm, MlpForm
 from dpiframe_core.program.steps import (
@@ -25,7 +27,8 @@ from dpiframe_core.program.steps import (
 )
 from dpiframe_core.program.views import View
 
-Use = tuple[str, str]  # kind ("numbers", "table", "product") and name of a weight
+Compiled = Mapping[str, tuple[TileKernel, bytes]]  # of groups by name: the kernel and its cubin
+Use = tuple[str, str]  # kind ("numbers", "table", "product", "raw") and name of a weight
 
 
 @dataclass(frozen=True)
@@ -39,11 +42,18 @@ class LookupCounters:
 class DeviceProgram:
     """The compiled program and what its lookups report; construction takes all GPU memory."""
 
-    def __init__(self, layout: DeviceLayout, device: int, fused: bool) -> None:
+    def __init__(
+        self, layout: DeviceLayout, device: int, fused: bool, compiled: Compiled | None = None
+    ) -> None:
         self.layout, self.program = layout, layout.program
+        self.compiled: Compiled = compiled or {}
         self.reports: list[LookupCounters] = []
-        weights = self.program.weights
+        weights = dict(self.program.weights)
         uses = {use: None for step in self.program.steps for use in _uses(step)}
+        for name, (kernel, _) in self.compiled.items():
+            for i, weight in enumerate(kernel.weights):
+                weights[f"{name}/{i}"] = weight
+                uses[_kind(weight), f"{name}/{i}"] = None
         shapes = {use: as_matrix(use[0], weights[use[1]]).shape for use in uses}
         total = sum(
             _core.weight_bytes(layout.precision, kind, *shapes[kind, name]) for kind, name in uses
@@ -158,6 +168,23 @@ class DeviceProgram:
             self.layout.view(step.out),
         )
 
+    def _tile_group(self, step: TileGroup) -> None:
+        kernel, cubin = self.compiled[step.name]
+        buffers = self.program.buffers
+        self.native.add_compiled(
+            cubin,
+            kernel.name,
+            THREADS,
+            kernel.shared_bytes,
+            kernel.samples,
+            [self.layout.view(View(name, 0, buffers[name])) for name in kernel.buffers],
+            [],
+            [
+                self._weight(_kind(weight), f"{step.name}/{i}")
+                for i, weight in enumerate(kernel.weights)
+            ],
+        )
+
     def _head(self, step: Head) -> None:
         parts = [
             _core.HeadPart(self.layout.view(x), None, self._weight("numbers", w))
@@ -189,14 +216,22 @@ ADD: dict[type[Step], Callable[[DeviceProgram, Any], None]] = {
     FusedLinear: DeviceProgram._linear,
     LinearRows: DeviceProgram._linear_rows,
     TensorStep: DeviceProgram._tensor,
+    TileGroup: DeviceProgram._tile_group,
     Head: DeviceProgram._head,
 }
 
 
 def as_matrix(kind: str, weight: np.ndarray) -> np.ndarray:
     """The weight as the compiled part takes it: float32 with two dimensions."""
+    if kind == "raw":
+        return weight.reshape(1, -1)
     values = np.ascontiguousarray(weight, np.float32)
     return values.reshape(1, -1) if kind == "numbers" else values
+
+
+def _kind(weight: np.ndarray) -> str:
+    """Of a weight that a generated kernel reads: bytes in an order of its own, or numbers."""
+    return "raw" if weight.dtype == np.uint8 else "numbers"
 
 
 def _uses(step: Step) -> list[Use]:
@@ -209,6 +244,8 @@ def _uses(step: Step) -> list[Use]:
         return [("product", step.weight), *(("numbers", w) for w in (step.bias, head) if w)]
     if isinstance(step, LinearRows):
         return [("product", step.weight)]
+    if isinstance(step, TileGroup):
+        return []  # its kernel has its own
     if isinstance(step, Head):
         return [("numbers", w) for _, w in step.dots]
     return [("numbers", w) for w in step.weight_names()]

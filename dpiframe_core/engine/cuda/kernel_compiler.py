@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 
 from dpiframe_core import _core
 
-OPTIONS = ("--std=c++20", "-DNDEBUG")
+OPTIONS = ("--std=c++20", "-DNDEBUG", "--device-as-default-execution-space")
 DIGEST_BYTES = 32
 
 

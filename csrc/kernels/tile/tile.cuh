@@ -1,0 +1,1014 @@
+// Building blocks of kernels that run a group of steps over a tile of samples, compiled at load.
+//
+// A generated kernel (dpiframe_core/engine/cuda/tile) is a list of stages, each one call of what is
+// here; between stages all threads of the CTA meet. What stages hand to one another lies in shared
+// memory. Sizes are compile-time constants, and every element access is a function that the
+// generator wrote. Self-contained: no header of a toolkit is needed. Compiled for the host
+// (DPIF_TILE_HOST), one thread runs the same stages with plain loops, so that generated code is
+// tested without a GPU.
+#pragma once
+
+#ifdef DPIF_TILE_HOST
+#include <cmath>
+#include <cstring>
+#define DPIF_DEVICE inline
+#else
+#define DPIF_DEVICE __device__ __forceinline__
+#endif
+
+#include "jit/compiled_params.h"
+
+namespace tile {
+
+using u32 = unsigned int;
+using u16 = unsigned short;
+
+#ifdef DPIF_TILE_HOST
+constexpr int kThreads = 1;
+DPIF_DEVICE void begin() {}
+DPIF_DEVICE int thread() {
+  return 0;
+}
+DPIF_DEVICE void meet() {}
+DPIF_DEVICE float bits_to_float(u32 bits) {
+  float value;
+  std::memcpy(&value, &bits, 4);
+  return value;
+}
+DPIF_DEVICE u32 float_to_bits(float value) {
+  u32 bits;
+  std::memcpy(&bits, &value, 4);
+  return bits;
+}
+#else
+constexpr int kThreads = DPIF_TILE_THREADS;
+// Launched early: the next kernel may set itself up, this one waits for those before it.
+DPIF_DEVICE void begin() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+DPIF_DEVICE int thread() {
+  return threadIdx.x;
+}
+DPIF_DEVICE void meet() {
+  __syncthreads();
+}
+DPIF_DEVICE float bits_to_float(u32 bits) {
+  return __uint_as_float(bits);
+}
+DPIF_DEVICE u32 float_to_bits(float value) {
+  return __float_as_uint(value);
+}
+#endif
+
+using Params = dpiframe::CompiledParams;
+
+// Types of elements in memory.
+struct Half {
+  u16 bits;
+};
+struct Bf16 {
+  u16 bits;
+};
+
+#ifdef DPIF_TILE_HOST
+DPIF_DEVICE float widen(Half x) {
+  _Float16 value;
+  std::memcpy(&value, &x.bits, 2);
+  return value;
+}
+DPIF_DEVICE void narrow(float x, Half& out) {
+  const _Float16 value = static_cast<_Float16>(x);
+  std::memcpy(&out.bits, &value, 2);
+}
+DPIF_DEVICE void narrow(float x, Bf16& out) {
+  const u32 bits = float_to_bits(x);
+  out.bits = static_cast<u16>(
+      x != x ? 0x7fffu : (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+#else
+DPIF_DEVICE float widen(Half x) {
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(x.bits));
+  return value;
+}
+DPIF_DEVICE void narrow(float x, Half& out) {
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(out.bits) : "f"(x));
+}
+DPIF_DEVICE void narrow(float x, Bf16& out) {
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(out.bits) : "f"(x));
+}
+#endif
+DPIF_DEVICE float widen(Bf16 x) {
+  return bits_to_float(static_cast<u32>(x.bits) << 16);
+}
+DPIF_DEVICE float widen(float x) {
+  return x;
+}
+DPIF_DEVICE void narrow(float x, float& out) {
+  out = x;
+}
+
+template <class T>
+DPIF_DEVICE float load(const T* from) {
+  return widen(*from);
+}
+template <class T>
+DPIF_DEVICE void store(T* to, float value) {
+  narrow(value, *to);
+}
+
+// V neighbours from an address that is a multiple of their size.
+template <class T, int V>
+struct alignas(sizeof(T) * V <= 16 ? sizeof(T) * V : 16) Pack {
+  T of[V];
+};
+template <int V, class T>
+DPIF_DEVICE void load_pack(const T* from, float (&to)[V]) {
+  const Pack<T, V> pack = *reinterpret_cast<const Pack<T, V>*>(from);
+#pragma unroll
+  for (int i = 0; i < V; ++i) to[i] = widen(pack.of[i]);
+}
+template <int V, class T>
+DPIF_DEVICE void store_pack(T* to, const float (&from)[V]) {
+  Pack<T, V> pack;
+#pragma unroll
+  for (int i = 0; i < V; ++i) narrow(from[i], pack.of[i]);
+  *reinterpret_cast<Pack<T, V>*>(to) = pack;
+}
+
+// Two neighbours as a register of a product's operand.
+template <class T>
+DPIF_DEVICE u32 pair(float low, float high) {
+  T parts[2];
+  narrow(low, parts[0]);
+  narrow(high, parts[1]);
+  return static_cast<u32>(parts[0].bits) | static_cast<u32>(parts[1].bits) << 16;
+}
+#ifndef DPIF_TILE_HOST
+template <>
+DPIF_DEVICE u32 pair<Half>(float low, float high) {
+  u32 found;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(found) : "f"(high), "f"(low));
+  return found;
+}
+template <>
+DPIF_DEVICE u32 pair<Bf16>(float low, float high) {
+  u32 found;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(found) : "f"(high), "f"(low));
+  return found;
+}
+#endif
+template <class T>
+DPIF_DEVICE u32 load_pair(const T* from) {
+  return *reinterpret_cast<const u32*>(from);
+}
+// Two elements as they are, side by side.
+template <class T>
+DPIF_DEVICE u32 joined(const T* low, const T* high) {
+  return static_cast<u32>(low->bits) | static_cast<u32>(high->bits) << 16;
+}
+template <class T>
+DPIF_DEVICE u32 twice(const T* from) {
+  return static_cast<u32>(from->bits) * 0x10001u;
+}
+// The product of two pairs, rounded once.
+#ifdef DPIF_TILE_HOST
+template <class T>
+DPIF_DEVICE u32 times(u32 a, u32 b) {
+  const auto part = [](u32 x, int i) {
+    T half;
+    half.bits = static_cast<u16>(x >> (16 * i));
+    return widen(half);
+  };
+  return pair<T>(part(a, 0) * part(b, 0), part(a, 1) * part(b, 1));
+}
+#else
+template <class T>
+DPIF_DEVICE u32 times(u32 a, u32 b);
+template <>
+DPIF_DEVICE u32 times<Half>(u32 a, u32 b) {
+  u32 found;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(found) : "r"(a), "r"(b));
+  return found;
+}
+template <>
+DPIF_DEVICE u32 times<Bf16>(u32 a, u32 b) {
+  u32 found;
+  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(found) : "r"(a), "r"(b));
+  return found;
+}
+#endif
+
+// Functions of dpiframe_core/program/expression.py; NaN, infinities and halves as torch has them.
+namespace fn {
+DPIF_DEVICE float truth(bool x) {
+  return x ? 1.0f : 0.0f;
+}
+DPIF_DEVICE float neg(float x) {
+  return -x;
+}
+DPIF_DEVICE float abs(float x) {
+  return fabsf(x);
+}
+DPIF_DEVICE float sign(float x) {
+  return truth(x > 0.0f) - truth(x < 0.0f);
+}
+DPIF_DEVICE float floor(float x) {
+  return floorf(x);
+}
+DPIF_DEVICE float ceil(float x) {
+  return ceilf(x);
+}
+DPIF_DEVICE float round(float x) {
+  return rintf(x);
+}
+DPIF_DEVICE float exp(float x) {
+  return expf(x);
+}
+DPIF_DEVICE float expm1(float x) {
+  return expm1f(x);
+}
+DPIF_DEVICE float log(float x) {
+  return logf(x);
+}
+DPIF_DEVICE float log1p(float x) {
+  return log1pf(x);
+}
+DPIF_DEVICE float sqrt(float x) {
+  return sqrtf(x);
+}
+DPIF_DEVICE float rsqrt(float x) {
+  return 1.0f / sqrtf(x);
+}
+DPIF_DEVICE float reciprocal(float x) {
+  return 1.0f / x;
+}
+DPIF_DEVICE float sigmoid(float x) {
+  return 1.0f / (1.0f + expf(-x));
+}
+DPIF_DEVICE float tanh(float x) {
+  return tanhf(x);
+}
+DPIF_DEVICE float relu(float x) {
+  return x < 0.0f ? 0.0f : x;
+}
+DPIF_DEVICE float erf(float x) {
+  return erff(x);
+}
+DPIF_DEVICE float sin(float x) {
+  return sinf(x);
+}
+DPIF_DEVICE float cos(float x) {
+  return cosf(x);
+}
+DPIF_DEVICE float tan(float x) {
+  return tanf(x);
+}
+DPIF_DEVICE float asin(float x) {
+  return asinf(x);
+}
+DPIF_DEVICE float acos(float x) {
+  return acosf(x);
+}
+DPIF_DEVICE float atan(float x) {
+  return atanf(x);
+}
+DPIF_DEVICE float sinh(float x) {
+  return sinhf(x);
+}
+DPIF_DEVICE float cosh(float x) {
+  return coshf(x);
+}
+DPIF_DEVICE float not_(float x) {
+  return truth(x == 0.0f);
+}
+DPIF_DEVICE float isfinite(float x) {
+  return truth((float_to_bits(x) & 0x7f800000u) != 0x7f800000u);
+}
+DPIF_DEVICE float add(float a, float b) {
+  return a + b;
+}
+DPIF_DEVICE float sub(float a, float b) {
+  return a - b;
+}
+DPIF_DEVICE float mul(float a, float b) {
+  return a * b;
+}
+DPIF_DEVICE float div(float a, float b) {
+  return a / b;
+}
+DPIF_DEVICE float pow(float a, float b) {
+  return b == 2.0f ? a * a : powf(a, b);
+}
+DPIF_DEVICE float min(float a, float b) {
+  return a != a || a < b ? a : b;
+}
+DPIF_DEVICE float max(float a, float b) {
+  return a != a || a > b ? a : b;
+}
+DPIF_DEVICE float atan2(float a, float b) {
+  return atan2f(a, b);
+}
+DPIF_DEVICE float mod(float a, float b) {
+  const float rest = fmodf(a, b);
+  return rest != 0.0f && (rest < 0.0f) != (b < 0.0f) ? rest + b : rest;
+}
+DPIF_DEVICE float eq(float a, float b) {
+  return truth(a == b);
+}
+DPIF_DEVICE float ne(float a, float b) {
+  return truth(a != b);
+}
+DPIF_DEVICE float lt(float a, float b) {
+  return truth(a < b);
+}
+DPIF_DEVICE float le(float a, float b) {
+  return truth(a <= b);
+}
+DPIF_DEVICE float gt(float a, float b) {
+  return truth(a > b);
+}
+DPIF_DEVICE float ge(float a, float b) {
+  return truth(a >= b);
+}
+DPIF_DEVICE float and_(float a, float b) {
+  return truth(a != 0.0f && b != 0.0f);
+}
+DPIF_DEVICE float or_(float a, float b) {
+  return truth(a != 0.0f || b != 0.0f);
+}
+DPIF_DEVICE float where(float c, float a, float b) {
+  return c != 0.0f ? a : b;
+}
+}  // namespace fn
+
+// body(i) for each i below kCount, by all threads.
+template <int kCount, class Body>
+DPIF_DEVICE void each(const Body& body) {
+#pragma unroll 4
+  for (int i = thread(); i < kCount; i += kThreads) body(i);
+}
+
+struct Sum {
+  static DPIF_DEVICE float start() { return 0.0f; }
+  static DPIF_DEVICE float join(float a, float b) { return a + b; }
+};
+struct Prod {
+  static DPIF_DEVICE float start() { return 1.0f; }
+  static DPIF_DEVICE float join(float a, float b) { return a * b; }
+};
+struct Max {
+  static DPIF_DEVICE float start() { return bits_to_float(0xff800000u); }
+  static DPIF_DEVICE float join(float a, float b) { return a != a || a > b ? a : b; }
+};
+struct Min {
+  static DPIF_DEVICE float start() { return bits_to_float(0x7f800000u); }
+  static DPIF_DEVICE float join(float a, float b) { return a != a || a < b ? a : b; }
+};
+
+// Lanes side by side that share a row.
+template <int kLanes, class F>
+DPIF_DEVICE float over_lanes(float value) {
+#ifndef DPIF_TILE_HOST
+#pragma unroll
+  for (int lane = kLanes / 2; lane > 0; lane /= 2)
+    value = F::join(value, __shfl_xor_sync(0xffffffffu, value, lane));
+#endif
+  return value;
+}
+
+// A row of kSize elements, a part of which each of the lanes holds.
+template <int kLanes, int kSize>
+struct Row {
+#ifdef DPIF_TILE_HOST
+  static constexpr int kStep = 1;
+  static DPIF_DEVICE int lane() { return 0; }
+#else
+  static constexpr int kStep = kLanes;
+  static DPIF_DEVICE int lane() { return thread() % kLanes; }
+#endif
+  static constexpr int kEach = (kSize + kStep - 1) / kStep;
+  float of[kEach];
+
+  template <class Read>
+  DPIF_DEVICE explicit Row(const Read& read) {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int place = lane() + i * kStep;
+      of[i] = place < kSize ? read(place) : 0.0f;
+    }
+  }
+  template <class F, class Change>
+  DPIF_DEVICE float reduced(const Change& change) const {
+    float total = F::start();
+#pragma unroll
+    for (int i = 0; i < kEach; ++i)
+      if (lane() + i * kStep < kSize) total = F::join(total, change(of[i]));
+    return over_lanes<kLanes, F>(total);
+  }
+  template <class Write>
+  DPIF_DEVICE void write(const Write& write) const {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int place = lane() + i * kStep;
+      if (place < kSize) write(place, of[i]);
+    }
+  }
+};
+
+// body(row, valid) for each row, by kLanes threads; whole warps go through it, so that lanes meet.
+template <int kLanes, int kRows, class Body>
+DPIF_DEVICE void each_row(const Body& body) {
+#ifdef DPIF_TILE_HOST
+  for (int row = 0; row < kRows; ++row) body(row, true);
+#else
+  constexpr int kAtOnce = kThreads / kLanes;
+  for (int first = 0; first < kRows; first += kAtOnce) {
+    const int row = first + thread() / kLanes;
+    const bool valid = row < kRows;
+    body(valid ? row : kRows - 1, valid);
+  }
+#endif
+}
+
+// write(row, F over read(row, i) for i below kSize).
+template <class F, int kLanes, int kRows, int kSize, class Read, class Write>
+DPIF_DEVICE void reduce(const Read& read, const Write& write) {
+  each_row<kLanes, kRows>([&](int row, bool valid) {
+    float total = F::start();
+#pragma unroll 8
+    for (int i = Row<kLanes, 1>::lane(); i < kSize; i += Row<kLanes, 1>::kStep)
+      total = F::join(total, read(row, i));
+    total = over_lanes<kLanes, F>(total);
+    if (valid && Row<kLanes, 1>::lane() == 0) write(row, total);
+  });
+}
+
+template <int kLanes, int kRows, int kSize, class Read, class Write>
+DPIF_DEVICE void softmax(const Read& read, const Write& write) {
+  each_row<kLanes, kRows>([&](int r, bool valid) {
+    Row<kLanes, kSize> row([&](int i) { return read(r, i); });
+    const float largest = row.template reduced<Max>([](float x) { return x; });
+#pragma unroll
+    for (auto& x : row.of) x = fn::exp(x - largest);
+    const float scale = 1.0f / row.template reduced<Sum>([](float x) { return x; });
+    if (valid) row.write([&](int i, float x) { write(r, i, x * scale); });
+  });
+}
+
+// write(row, i, normalised): weight and bias are the writer's.
+template <int kLanes, int kRows, int kSize, class Read, class Write>
+DPIF_DEVICE void layer_norm(float eps, const Read& read, const Write& write) {
+  each_row<kLanes, kRows>([&](int r, bool valid) {
+    Row<kLanes, kSize> row([&](int i) { return read(r, i); });
+    const float mean = row.template reduced<Sum>([](float x) { return x; }) * (1.0f / kSize);
+    const float variance =
+        row.template reduced<Sum>([&](float x) { return (x - mean) * (x - mean); }) *
+        (1.0f / kSize);
+    const float scale = 1.0f / sqrtf(variance + eps);
+    if (valid) row.write([&](int i, float x) { write(r, i, (x - mean) * scale); });
+  });
+}
+
+// Products: kProducts of them side by side, each [kRows, kInner] x [kInner, kColumns], where inner
+// is kOuter x kInner, the latter padded to a multiple of 16. a(product, row, outer, inner) and
+// b(product, column, outer, inner) give elements, a.two and b.two a pair at (inner, inner + 1),
+// write(product, row, column, value) takes a result.
+template <class One, class Two>
+struct Operand {
+  One read_one;
+  Two read_two;
+  DPIF_DEVICE float one(int product, int place, int outer, int inner) const {
+    return read_one(product, place, outer, inner);
+  }
+  DPIF_DEVICE u32 two(int product, int place, int outer, int inner) const {
+    return read_two(read_one, product, place, outer, inner);
+  }
+};
+template <class One, class Two>
+DPIF_DEVICE Operand<One, Two> operand(const One& one, const Two& two) {
+  return {one, two};
+}
+
+// An operand whose element is a product of two: one the same for every outer place, which lanes
+// keep in registers, and one the same for every inner place. `two` are of a pair of elements, in
+// the operand's type.
+template <class FixedOne, class FixedTwo, class ScaleOne, class ScaleTwo>
+struct Separable {
+  FixedOne fixed_one;
+  FixedTwo fixed_two;
+  ScaleOne scale_one;
+  ScaleTwo scale_two;
+  DPIF_DEVICE float one(int product, int place, int outer, int inner) const {
+    return fixed_one(product, place, inner) * scale_one(product, place, outer);
+  }
+};
+template <class FixedOne, class FixedTwo, class ScaleOne, class ScaleTwo>
+DPIF_DEVICE Separable<FixedOne, FixedTwo, ScaleOne, ScaleTwo> separable(
+    const FixedOne& fixed_one, const FixedTwo& fixed_two, const ScaleOne& scale_one,
+    const ScaleTwo& scale_two) {
+  return {fixed_one, fixed_two, scale_one, scale_two};
+}
+template <class A>
+struct Fixed {
+  const A& of;
+  DPIF_DEVICE float one(int product, int place, int, int inner) const {
+    return of.fixed_one(product, place, inner);
+  }
+  DPIF_DEVICE u32 two(int product, int place, int, int inner) const {
+    return of.fixed_two(product, place, inner);
+  }
+};
+
+// Results of a product: one, or two of neighbouring columns, the first of which is even.
+template <class One, class Two>
+struct Results {
+  One write_one;
+  Two write_two;
+  DPIF_DEVICE void one(int product, int row, int column, float x) const {
+    write_one(product, row, column, x);
+  }
+  DPIF_DEVICE void two(int product, int row, int column, float x, float y) const {
+    write_two(write_one, product, row, column, x, y);
+  }
+};
+template <class One, class Two>
+DPIF_DEVICE Results<One, Two> results(const One& one, const Two& two) {
+  return {one, two};
+}
+
+DPIF_DEVICE constexpr int padded(int size, int to) {
+  return (size + to - 1) / to * to;
+}
+
+#ifdef DPIF_TILE_HOST
+
+template <class T, int kProducts, int kRows, int kOuter, int kInner, int kColumns, int kRowTiles,
+          int kColumnTiles, class A, class B, class Write>
+void multiply(const A& a, const B& b, const Write& write) {
+  for (int p = 0; p < kProducts; ++p)
+    for (int row = 0; row < kRows; ++row)
+      for (int column = 0; column < kColumns; ++column) {
+        float sum = 0.0f;
+        for (int o = 0; o < kOuter; ++o)
+          for (int i = 0; i < kInner; ++i) sum += a.one(p, row, o, i) * b.one(p, column, o, i);
+        write.one(p, row, column, sum);
+      }
+}
+
+template <class T, int kProducts, int kRows, int kOuter, int kInner, int kColumns, int kRowTiles,
+          int kColumnTiles, int kStages, class A, class B, class Write>
+void multiply_staged(unsigned char*, const A& a, const B& b, const Write& write) {
+  multiply<T, kProducts, kRows, kOuter, kInner, kColumns, kRowTiles, kColumnTiles>(a, b, write);
+}
+
+// b of a constant matrix, as the generator packed it.
+template <class T, int kOuter, int kInner, int kColumns>
+struct Packed {
+  const void* data;
+  float one(int p, int column, int o, int i) const {
+    constexpr int kSteps = padded(kInner, 16) / 16;
+    constexpr int kTiles = padded(kColumns, 16) / 16;
+    const long long step = (static_cast<long long>(p) * kOuter + o) * kSteps + i / 16;
+    const int k = i % 16;
+    const int n = column % 16;
+    if (sizeof(T) == 2) {
+      // of lane (n % 8) * 4 + k % 8 / 2: register n / 8 * 2 + k / 8, half k % 2
+      const long long lane = (step * kTiles + column / 16) * 32 + n % 8 * 4 + k % 8 / 2;
+      return load(static_cast<const T*>(data) + (lane * 4 + n / 8 * 2 + k / 8) * 2 + k % 2);
+    }
+    // a step of 16 is two of 8; of lane (n % 8) * 4 + k % 4: register n / 8 * 2 + k % 8 / 4
+    const long long lane =
+        ((step * 2 + k / 8) * kTiles + column / 16) * 32 + n % 8 * 4 + k % 4;
+    return load(static_cast<const T*>(data) + lane * 4 + n / 8 * 2 + k % 8 / 4);
+  }
+};
+
+#else
+
+DPIF_DEVICE void mma(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1, Half) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+DPIF_DEVICE void mma(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1, Bf16) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+      "{%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+DPIF_DEVICE void mma_tf32(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+      "{%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+DPIF_DEVICE u32 to_tf32(float x) {
+  u32 found;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(found) : "f"(x));
+  return found;
+}
+
+// A step of 16 along the inner axis of one row tile of a.
+template <class T>
+struct Fragment {
+  u32 of[4];
+
+  // rows: of lanes / 4, and 8 below; both exist.
+  template <int kInner, class A>
+  DPIF_DEVICE void read(const A& a, int product, int row0, int row1, int outer, int first) {
+    const int lane = thread() % 4 * 2;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int inner = first + half * 8 + lane;
+      of[half * 2] = two<kInner>(a, product, row0, outer, inner);
+      of[half * 2 + 1] = two<kInner>(a, product, row1, outer, inner);
+    }
+  }
+  template <class A>
+  DPIF_DEVICE Fragment scaled(const A& a, int product, int row0, int row1, int outer) const {
+    const u32 scales[2] = {a.scale_two(product, row0, outer), a.scale_two(product, row1, outer)};
+    Fragment found;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) found.of[i] = times<T>(of[i], scales[i % 2]);
+    return found;
+  }
+  template <int kInner, class A>
+  static DPIF_DEVICE u32 two(const A& a, int product, int row, int outer, int inner) {
+    if (kInner % 16 == 0 || inner + 1 < kInner) return a.two(product, row, outer, inner);
+    return inner < kInner ? pair<T>(a.one(product, row, outer, inner), 0.0f) : 0u;
+  }
+};
+template <>
+struct Fragment<float> {
+  float of[2][4];  // two steps of 8
+
+  template <class A>
+  DPIF_DEVICE Fragment scaled(const A& a, int product, int row0, int row1, int outer) const {
+    const float scales[2] = {a.scale_one(product, row0, outer), a.scale_one(product, row1, outer)};
+    Fragment found;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) found.of[i / 4][i % 4] = of[i / 4][i % 4] * scales[i % 2];
+    return found;
+  }
+
+  template <int kInner, class A>
+  DPIF_DEVICE void read(const A& a, int product, int row0, int row1, int outer, int first) {
+#pragma unroll
+    for (int step = 0; step < 2; ++step)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int inner = first + step * 8 + half * 4 + thread() % 4;
+        const bool inside = kInner % 16 == 0 || inner < kInner;
+        of[step][half * 2] = inside ? a.one(product, row0, outer, inner) : 0.0f;
+        of[step][half * 2 + 1] = inside ? a.one(product, row1, outer, inner) : 0.0f;
+      }
+  }
+};
+
+// 16 columns of b for a step of 16.
+template <class T>
+struct Columns {
+  u32 of[2][2];
+  DPIF_DEVICE void multiply(float (&low)[4], float (&high)[4], const Fragment<T>& a) const {
+    mma(low, a.of, of[0][0], of[0][1], T{});
+    mma(high, a.of, of[1][0], of[1][1], T{});
+  }
+};
+template <>
+struct Columns<float> {
+  float of[2][2][2];  // step of 8, tile of 8 columns, register
+  // float32 from tf32 products: a b = large large + large small + small large, the rest is below
+  // float32's own rounding (Ootomo and Yokota, 2022). DPIF_TILE_TF32: large large alone.
+  DPIF_DEVICE void multiply(float (&low)[4], float (&high)[4], const Fragment<float>& a) const {
+#pragma unroll
+    for (int step = 0; step < 2; ++step) {
+      u32 large[4];
+      u32 small[4];
+      split(a.of[step], large, small);
+#pragma unroll
+      for (int tile = 0; tile < 2; ++tile) {
+        float(&sums)[4] = tile ? high : low;
+        u32 b_large[2];
+        u32 b_small[2];
+        split(of[step][tile], b_large, b_small);
+#ifndef DPIF_TILE_TF32
+        mma_tf32(sums, large, b_small[0], b_small[1]);
+        mma_tf32(sums, small, b_large[0], b_large[1]);
+#endif
+        mma_tf32(sums, large, b_large[0], b_large[1]);
+      }
+    }
+  }
+  template <int kCount>
+  static DPIF_DEVICE void split(const float (&x)[kCount], u32 (&large)[kCount],
+                                u32 (&small)[kCount]) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      large[i] = to_tf32(x[i]);
+      small[i] = to_tf32(x[i] - bits_to_float(large[i]));
+    }
+  }
+};
+
+struct Four {
+  u32 x, y, z, w;
+};
+DPIF_DEVICE Four load_constant(const void* from) {
+  Four f;
+  asm("ld.global.nc.v4.b32 {%0,%1,%2,%3}, [%4];"
+      : "=r"(f.x), "=r"(f.y), "=r"(f.z), "=r"(f.w)
+      : "l"(from));
+  return f;
+}
+
+// A constant matrix in device memory in the order in which lanes read it.
+template <class T, int kOuter, int kInner, int kColumns>
+struct Packed {
+  const void* data;
+
+  template <int kUnused>
+  DPIF_DEVICE void read(Columns<T>& to, int product, int outer, int first, int column_tile) const {
+    constexpr int kSteps = padded(kInner, 16) / 16;
+    constexpr int kTiles = padded(kColumns, 16) / 16;
+    const long long step = (static_cast<long long>(product) * kOuter + outer) * kSteps + first / 16;
+    constexpr int kParts = sizeof(T) == 2 ? 1 : 2;
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      const long long lane =
+          ((step * kParts + part) * kTiles + column_tile) * 32 + thread() % 32;
+      put(to, part, load_constant(static_cast<const char*>(data) + lane * 16));
+    }
+  }
+
+  template <class U>
+  static DPIF_DEVICE void put(Columns<U>& to, int, const Four& f) {
+    to.of[0][0] = f.x;
+    to.of[0][1] = f.y;
+    to.of[1][0] = f.z;
+    to.of[1][1] = f.w;
+  }
+  static DPIF_DEVICE void put(Columns<float>& to, int part, const Four& f) {
+    to.of[part][0][0] = bits_to_float(f.x);
+    to.of[part][0][1] = bits_to_float(f.y);
+    to.of[part][1][0] = bits_to_float(f.z);
+    to.of[part][1][1] = bits_to_float(f.w);
+  }
+};
+
+// b as the generator reads it, element by element; columns beyond the last one are read as it.
+template <class T, int kInner, int kColumns, class B>
+DPIF_DEVICE void read_columns(Columns<T>& to, const B& b, int product, int outer, int first,
+                              int column_tile) {
+#pragma unroll
+  for (int tile = 0; tile < 2; ++tile) {
+    int column = column_tile * 16 + tile * 8 + thread() % 32 / 4;
+    if (kColumns % 16 != 0 && column >= kColumns) column = kColumns - 1;
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      to.of[tile][half] = Fragment<T>::template two<kInner>(b, product, column, outer,
+                                                            first + half * 8 + thread() % 4 * 2);
+  }
+}
+template <int kInner, int kColumns, class B>
+DPIF_DEVICE void read_columns_float(Columns<float>& to, const B& b, int product, int outer,
+                                    int first, int column_tile) {
+#pragma unroll
+  for (int tile = 0; tile < 2; ++tile) {
+    int column = column_tile * 16 + tile * 8 + thread() % 32 / 4;
+    if (kColumns % 16 != 0 && column >= kColumns) column = kColumns - 1;
+#pragma unroll
+    for (int step = 0; step < 2; ++step)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int inner = first + step * 8 + half * 4 + thread() % 4;
+        const bool inside = kInner % 16 == 0 || inner < kInner;
+        to.of[step][tile][half] = inside ? b.one(product, column, outer, inner) : 0.0f;
+      }
+  }
+}
+
+template <class T, int kInner, int kColumns>
+struct ReadColumns {
+  template <int kOuter>
+  static DPIF_DEVICE void read(Columns<T>& to, const Packed<T, kOuter, kInner, kColumns>& b,
+                               int product, int outer, int first, int column_tile) {
+    b.template read<0>(to, product, outer, first, column_tile);
+  }
+  template <class B>
+  static DPIF_DEVICE void read(Columns<T>& to, const B& b, int product, int outer, int first,
+                               int column_tile) {
+    if constexpr (sizeof(T) == 2)
+      read_columns<T, kInner, kColumns>(to, b, product, outer, first, column_tile);
+    else
+      read_columns_float<kInner, kColumns>(to, b, product, outer, first, column_tile);
+  }
+};
+
+template <int kRows, int kColumns, int kRowTiles, int kColumnTiles, class Write>
+DPIF_DEVICE void write_sums(const float (&sums)[kRowTiles][kColumnTiles][2][4], int product,
+                            int first_row, int column_block, const Write& write) {
+#pragma unroll
+  for (int i = 0; i < kRowTiles; ++i)
+#pragma unroll
+    for (int j = 0; j < kColumnTiles; ++j)
+#pragma unroll
+      for (int part = 0; part < 4; ++part) {
+        const int row = first_row + i * 16 + part % 2 * 8;
+        const int column =
+            (column_block * kColumnTiles + j) * 16 + part / 2 * 8 + thread() % 4 * 2;
+        const float x = sums[i][j][part / 2][part % 2 * 2];
+        const float y = sums[i][j][part / 2][part % 2 * 2 + 1];
+        if (kRows % (kRowTiles * 16) != 0 && row >= kRows) continue;
+        if (kColumns % (kColumnTiles * 16) == 0 || column + 1 < kColumns)
+          write.two(product, row, column, x, y);
+        else if (column < kColumns)
+          write.one(product, row, column, x);
+      }
+}
+
+// A warp's row tiles of a, step by step.
+template <class T, int kInner, int kRows, int kRowTiles, class A>
+struct RowFragments {
+  const A& a;
+  int product;
+  int first_row;
+  DPIF_DEVICE RowFragments(const A& a, int product, int first_row)
+      : a(a), product(product), first_row(first_row) {}
+  DPIF_DEVICE int row(int tile, int half) const {
+    const int row = first_row + tile * 16 + half * 8;
+    return kRows % (kRowTiles * 16) == 0 || row < kRows ? row : kRows - 1;
+  }
+  DPIF_DEVICE void read(Fragment<T> (&to)[kRowTiles], int outer, int step) const {
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i)
+      to[i].template read<kInner>(a, product, row(i, 0), row(i, 1), outer, step * 16);
+  }
+};
+template <class T, int kInner, int kRows, int kRowTiles, class... F>
+struct RowFragments<T, kInner, kRows, kRowTiles, Separable<F...>> {
+  using A = Separable<F...>;
+  static constexpr int kSteps = padded(kInner, 16) / 16;
+  const A& a;
+  int product;
+  int first_row;
+  Fragment<T> fixed[kRowTiles][kSteps];
+  DPIF_DEVICE RowFragments(const A& a, int product, int first_row)
+      : a(a), product(product), first_row(first_row) {
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i)
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step)
+        fixed[i][step].template read<kInner>(Fixed<A>{a}, product, row(i, 0), row(i, 1), 0,
+                                             step * 16);
+  }
+  DPIF_DEVICE int row(int tile, int half) const {
+    const int row = first_row + tile * 16 + half * 8;
+    return kRows % (kRowTiles * 16) == 0 || row < kRows ? row : kRows - 1;
+  }
+  DPIF_DEVICE void read(Fragment<T> (&to)[kRowTiles], int outer, int step) const {
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i)
+      to[i] = fixed[i][step].scaled(a, product, row(i, 0), row(i, 1), outer);
+  }
+};
+
+// Each warp owns kRowTiles x 16 rows and kColumnTiles x 16 columns at a time.
+template <class T, int kProducts, int kRows, int kOuter, int kInner, int kColumns, int kRowTiles,
+          int kColumnTiles, class A, class B, class Write>
+DPIF_DEVICE void multiply(const A& a, const B& b, const Write& write) {
+  constexpr int kRowBlocks = (kRows + kRowTiles * 16 - 1) / (kRowTiles * 16);
+  constexpr int kAllColumnTiles = (kColumns + 15) / 16;
+  constexpr int kColumnBlocks = (kAllColumnTiles + kColumnTiles - 1) / kColumnTiles;
+  constexpr int kBlocks = kProducts * kRowBlocks * kColumnBlocks;
+  const int lane = thread() % 32;
+  for (int block = thread() / 32; block < kBlocks; block += kThreads / 32) {
+    const int column_block = block % kColumnBlocks;
+    const int row_block = block / kColumnBlocks % kRowBlocks;
+    const int product = block / kColumnBlocks / kRowBlocks;
+    const int first_row = row_block * kRowTiles * 16 + lane / 4;
+    float sums[kRowTiles][kColumnTiles][2][4] = {};
+    const RowFragments<T, kInner, kRows, kRowTiles, A> fragments(a, product, first_row);
+#pragma unroll(kOuter > 1 && padded(kInner, 16) <= 64 ? 2 : 1)
+    for (int outer = 0; outer < kOuter; ++outer) {
+#pragma unroll(padded(kInner, 16) / 16 <= 8 ? padded(kInner, 16) / 16 : 2)
+      for (int first = 0; first < padded(kInner, 16); first += 16) {
+        Fragment<T> rows[kRowTiles];
+        fragments.read(rows, outer, first / 16);
+#pragma unroll
+        for (int j = 0; j < kColumnTiles; ++j) {
+          const int column_tile = column_block * kColumnTiles + j;
+          if (kAllColumnTiles % kColumnTiles != 0 && column_tile >= kAllColumnTiles) break;
+          Columns<T> columns;
+          ReadColumns<T, kInner, kColumns>::read(columns, b, product, outer, first, column_tile);
+#pragma unroll
+          for (int i = 0; i < kRowTiles; ++i)
+            columns.multiply(sums[i][j][0], sums[i][j][1], rows[i]);
+        }
+      }
+    }
+    write_sums<kRows, kColumns>(sums, product, first_row, column_block, write);
+  }
+}
+
+// The same with b through shared memory: a ring of kStages chunks, each of kChunk steps of 16 and
+// all columns, which all threads fill ahead by asynchronous copies. Each warp keeps its sums while
+// all of b goes by, once for each round of blocks.
+DPIF_DEVICE void copy_async(unsigned to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from));
+}
+DPIF_DEVICE void commit_copies() {
+  asm volatile("cp.async.commit_group;");
+}
+template <int kPending>
+DPIF_DEVICE void wait_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending));
+}
+DPIF_DEVICE unsigned shared_address(const void* pointer) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
+}
+DPIF_DEVICE Four load_shared(unsigned from) {
+  Four f;
+  asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(f.x), "=r"(f.y), "=r"(f.z), "=r"(f.w)
+               : "r"(from));
+  return f;
+}
+
+template <class T, int kProducts, int kRows, int kOuter, int kInner, int kColumns, int kRowTiles,
+          int kColumnTiles, int kStages, class A, class B, class Write>
+DPIF_DEVICE void multiply_staged(unsigned char* ring, const A& a, const B& b, const Write& write) {
+  constexpr int kSteps = padded(kInner, 16) / 16;  // a chunk
+  constexpr int kParts = sizeof(T) == 2 ? 1 : 2;
+  constexpr int kAllColumnTiles = (kColumns + 15) / 16;
+  constexpr int kChunkBytes = kSteps * kParts * kAllColumnTiles * 512;
+  constexpr int kRowBlocks = (kRows + kRowTiles * 16 - 1) / (kRowTiles * 16);
+  constexpr int kColumnBlocks = (kAllColumnTiles + kColumnTiles - 1) / kColumnTiles;
+  constexpr int kBlocks = kRowBlocks * kColumnBlocks;
+  constexpr int kWarps = kThreads / 32;
+  constexpr int kRounds = (kBlocks + kWarps - 1) / kWarps;
+  const int lane = thread() % 32;
+  const unsigned base = shared_address(ring);
+  for (int product = 0; product < kProducts; ++product) {
+    for (int round = 0; round < kRounds; ++round) {
+      const int block = round * kWarps + thread() / 32;
+      const int column_block = block % kColumnBlocks;
+      const int row_block = block / kColumnBlocks;
+      const bool works = block < kBlocks;
+      const int first_row = row_block * kRowTiles * 16 + lane / 4;
+      const char* from = static_cast<const char*>(b.data) +
+                         static_cast<long long>(product) * kOuter * kChunkBytes;
+      const auto fill = [&](int chunk) {
+        if (chunk < kOuter)
+          for (int i = thread() * 16; i < kChunkBytes; i += kThreads * 16)
+            copy_async(base + chunk % kStages * kChunkBytes + i,
+                       from + static_cast<long long>(chunk) * kChunkBytes + i);
+        commit_copies();
+      };
+      meet();  // the ring is no longer read
+#pragma unroll
+      for (int chunk = 0; chunk < kStages - 1; ++chunk) fill(chunk);
+      float sums[kRowTiles][kColumnTiles][2][4] = {};
+      const RowFragments<T, kInner, kRows, kRowTiles, A> fragments(a, product,
+                                                                   works ? first_row : 0);
+      for (int outer = 0; outer < kOuter; ++outer) {
+        wait_copies<kStages - 2>();
+        meet();
+        fill(outer + kStages - 1);
+        if (!works) continue;
+        const unsigned chunk = base + outer % kStages * kChunkBytes;
+#pragma unroll(kSteps <= 8 ? kSteps : 2)
+        for (int step = 0; step < kSteps; ++step) {
+          Fragment<T> rows[kRowTiles];
+          fragments.read(rows, outer, step);
+#pragma unroll
+          for (int j = 0; j < kColumnTiles; ++j) {
+            const int column_tile = column_block * kColumnTiles + j;
+            if (kAllColumnTiles % kColumnTiles != 0 && column_tile >= kAllColumnTiles) break;
+            Columns<T> columns;
+#pragma unroll
+            for (int part = 0; part < kParts; ++part)
+              B::put(columns, part,
+                     load_shared(chunk + ((step * kParts + part) * kAllColumnTiles + column_tile) *
+                                             512 +
+                                 lane * 16));
+#pragma unroll
+            for (int i = 0; i < kRowTiles; ++i)
+              columns.multiply(sums[i][j][0], sums[i][j][1], rows[i]);
+          }
+        }
+      }
+      wait_copies<0>();
+      if (works) write_sums<kRows, kColumns>(sums, product, first_row, column_block, write);
+    }
+  }
+}
+
+#endif
+
+}  // namespace tile

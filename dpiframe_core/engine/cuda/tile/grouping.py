@@ -1,0 +1,190 @@
+"""Steps of a program put together in groups, each of which one generated kernel runs.
+
+Between lookups and large products a program has steps over single samples: interactions, norms,
+gates, small products. Those that are ready together become one step, and what only they need never
+reaches device memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from dpiframe_core.engine.cuda.tile.source import TileKernel, UnsuitableError, tile_kernel
+from dpiframe_core.engine.translation import TRANSLATE, Operation, Translation
+from dpiframe_core.program import steps as p
+from dpiframe_core.program.program import Program
+from dpiframe_core.program.tensor_ops import MatMul, Operand
+from dpiframe_core.program.views import Bounds, State, View, Weight
+
+MOST_WEIGHT = 32 * 1024  # elements of a Linear's weight that a group takes in
+MOST_VIEWS = 16  # buffers of a kernel's parameters
+MOST_WEIGHTS = 128
+
+
+@dataclass(frozen=True)
+class TileGroup(p.Step):
+    """Steps that one kernel runs; `own`: buffers that nothing else reads."""
+
+    parts: tuple[p.Step, ...]
+    own: frozenset[str]
+
+    def leaves(self) -> tuple[p.Step, ...]:
+        return self.parts
+
+    def run(self, state: State) -> None:
+        for step in self.parts:
+            step.run(state)
+
+    def bound(self, bounds: Bounds) -> None:
+        for step in self.parts:
+            step.bound(bounds)
+
+    def writes(self) -> list[View]:
+        found = [v for step in self.parts for v in step.writes() if v.buffer not in self.own]
+        return list(dict.fromkeys(found))
+
+    def reads(self) -> list[View]:
+        written = [v for step in self.parts for v in step.writes()]
+        found = [
+            v
+            for step in self.parts
+            for v in step.reads()
+            if v.buffer not in self.own and not any(w.contains(v) for w in written)
+        ]
+        return list(dict.fromkeys(found))
+
+    def weight_names(self) -> list[Weight]:
+        return [w for step in self.parts for w in step.weight_names()]
+
+    def map_views(self, change: Callable[[View], View]) -> TileGroup:
+        return replace(self, parts=tuple(step.map_views(change) for step in self.parts))
+
+    def generate(
+        self, program: Program, floats: frozenset[str], precision: str, host: bool = False
+    ) -> TileKernel:
+        """The generated kernel. UnsuitableError: there is none."""
+        translation = Translation(program)
+        operations: list[Operation] = []
+        for step in self.parts:
+            made = translation.operations(step)
+            if not made:
+                raise UnsuitableError(f"{type(step).__name__} {step.name}")
+            operations += made
+        own = self.own | translation.added.keys()
+        kernel = tile_kernel(operations, own, floats, precision, host=host)
+        if len(kernel.buffers) > MOST_VIEWS or len(kernel.weights) > MOST_WEIGHTS:
+            raise UnsuitableError(f"{len(kernel.buffers)} buffers, {len(kernel.weights)} weights")
+        return kernel
+
+
+def group_steps(program: Program, precision: str) -> Program:
+    """The program with groups of steps in the place of these."""
+    program = _split_head(program)
+    groups: list[list[p.Step]] = []
+    waiting = list(program.steps)
+    done: list[View] = []
+    written = [v for s in program.steps for v in s.writes()]
+
+    def ready(step: p.Step) -> bool:
+        return all(
+            any(d.contains(part) for d in done)
+            for view in step.reads()
+            for part in (w for w in written if w.overlaps(view))
+        )
+
+    order: list[list[p.Step]] = []
+    while waiting:
+        taken: list[p.Step] = []
+        moved = True
+        while moved:
+            moved = False
+            for step in list(waiting):
+                if _fits(program, step) and ready(step):
+                    taken.append(step)
+                    waiting.remove(step)
+                    done += step.writes()
+                    moved = True
+        if taken:
+            order.append(taken)
+            groups.append(taken)
+        others = [s for s in waiting if ready(s)]
+        if not others and not taken:
+            raise AssertionError("steps wait for one another")
+        for step in others:
+            if _fits(program, step):
+                continue
+            waiting.remove(step)
+            order.append([step])
+            done += step.writes()
+    made: list[p.Step] = []
+    floats = program.float_buffers()
+    for steps in order:
+        made += _grouped(program, steps, floats, precision)
+    return replace(program, steps=tuple(made))
+
+
+def without_own(program: Program) -> Program:
+    """The program less the buffers that lie inside groups: what a device has memory for."""
+    own = {name for s in program.steps if isinstance(s, TileGroup) for name in s.own}
+    kept = {name: width for name, width in program.buffers.items() if name not in own}
+    return replace(program, buffers=kept)
+
+
+def _grouped(
+    program: Program, steps: Sequence[p.Step], floats: frozenset[str], precision: str
+) -> list[p.Step]:
+    """The steps as one group; as several, or as they are, where that is too much for one."""
+    if not any(isinstance(step, (p.TensorStep, p.BatchNorm)) for step in steps):
+        return list(steps)
+    inside = {id(s) for s in steps}
+    own = {v.buffer for s in steps for v in s.writes()}
+    for step in program.steps:
+        if id(step) not in inside:
+            own -= {v.buffer for v in (*step.reads(), *step.writes())}
+    own.discard(program.output.buffer)
+    name = f"{steps[0].name} .. {steps[-1].name}" if len(steps) > 1 else steps[0].name
+    group = TileGroup(name, tuple(steps), frozenset(own))
+    try:
+        group.generate(program, floats, precision)
+        return [group]
+    except UnsuitableError:
+        if len(steps) == 1:
+            return list(steps)
+        half = len(steps) // 2
+        return [
+            *_grouped(program, steps[:half], floats, precision),
+            *_grouped(program, steps[half:], floats, precision),
+        ]
+
+
+def _fits(program: Program, step: p.Step) -> bool:
+    if isinstance(step, p.Linear):
+        return program.weights[step.weight].size <= MOST_WEIGHT and step.out.width <= 128
+    if isinstance(step, p.LinearRows):
+        return program.weights[step.weight].size <= MOST_WEIGHT
+    if isinstance(step, p.Head):
+        return False
+    return type(step) in TRANSLATE
+
+
+def _split_head(program: Program) -> Program:
+    """The head's dots with what a group makes become steps of their own."""
+    head = program.steps[-1]
+    if not isinstance(head, p.Head):
+        return program
+    made_by = program.producers()
+    steps: list[p.Step] = []
+    buffers, dots, scalars = dict(program.buffers), [], list(head.scalars)
+    for view, weight in head.dots:
+        maker = made_by.get(view)
+        if not isinstance(maker, p.TensorStep):
+            dots.append((view, weight))
+            continue
+        out = View(f"{head.name}.dot{len(steps)}", 0, 1)
+        buffers[out.buffer] = 1
+        operands = (Operand.whole(view.width), Operand.whole(view.width))
+        steps.append(p.TensorStep(out.buffer, MatMul(0, 0, 1), (view,), (weight,), operands, out))
+        scalars.append(out)
+    head = replace(head, dots=tuple(dots), scalars=tuple(scalars))
+    return replace(program, steps=(*program.steps[:-1], *steps, head), buffers=buffers)

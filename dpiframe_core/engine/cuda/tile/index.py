@@ -1,0 +1,113 @@
+"""Indices of elements as sums of variables, taken apart without division where that is exact."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Index:
+    """constant + sum of variable x factor; no factor and no variable is negative."""
+
+    constant: int = 0
+    factors: Mapping[str, int] = field(default_factory=dict)
+
+    def plus(self, other: Index | int) -> Index:
+        """The sum."""
+        if isinstance(other, int):
+            return Index(self.constant + other, self.factors)
+        total = dict(self.factors)
+        for name, factor in other.factors.items():
+            total[name] = total.get(name, 0) + factor
+        return Index(self.constant + other.constant, total)
+
+    def times(self, factor: int) -> Index:
+        """The product with a number."""
+        if factor == 0:
+            return Index()
+        return Index(self.constant * factor, {n: f * factor for n, f in self.factors.items()})
+
+    def __str__(self) -> str:
+        parts = [n if f == 1 else f"{n} * {f}" for n, f in self.factors.items()]
+        if self.constant or not parts:
+            parts.append(str(self.constant))
+        return " + ".join(parts)
+
+
+def variable(name: str) -> Index:
+    """One variable."""
+    return Index(0, {name: 1})
+
+
+class Scope:
+    """A block of C++: its variables with their extents (each is below), its statements.
+
+    Variables in `varying` change inside the block's last expression: nothing may be computed of
+    them ahead (`VaryingError`).
+    """
+
+    def __init__(self, extents: Mapping[str, int], varying: frozenset[str] = frozenset()) -> None:
+        self.extents = dict(extents)
+        self.varying = varying
+        self.lines: list[str] = []
+        self._known: dict[str, str] = {}
+        self._made_of: dict[str, frozenset[str]] = {}
+
+    def largest(self, index: Index) -> int:
+        """The largest value of an index."""
+        return index.constant + sum(f * (self.extents[n] - 1) for n, f in index.factors.items())
+
+    def let(self, text: str, extent: int, uses: Index) -> Index:
+        """A new variable for an expression over the variables of `uses`."""
+        if any(name in self.varying for name in uses.factors):
+            raise VaryingError
+        if text not in self._known:
+            name = f"v{len(self._known)}"
+            self._known[text] = name
+            self.extents[name] = extent
+            self._made_of[name] = self.depends_on(uses)
+            self.lines.append(f"const int {name} = {text};")
+        return variable(self._known[text])
+
+    def depends_on(self, index: Index) -> frozenset[str]:
+        """The variables that an index is made of in the end, those given at the start."""
+        found = (self._made_of.get(name, frozenset({name})) for name in index.factors)
+        return frozenset().union(*found)
+
+    def divided(self, index: Index, by: int) -> tuple[Index, Index]:
+        """Quotient and remainder."""
+        if by == 1:
+            return index, Index()
+        whole = {n: f // by for n, f in index.factors.items() if f % by == 0}
+        rest = Index(index.constant % by, {n: f for n, f in index.factors.items() if f % by != 0})
+        quotient = Index(index.constant // by, whole)
+        most = self.largest(rest)
+        if most < by:
+            return quotient, rest
+        if not rest.factors:
+            return quotient.plus(rest.constant // by), Index(rest.constant % by)
+        value = self.let(str(rest), most + 1, rest)
+        more = self.let(f"{value} / {by}", most // by + 1, value)
+        left = self.let(f"{value} % {by}", by, value)
+        return quotient.plus(more), left
+
+    def split(self, index: Index, shape: Sequence[int]) -> list[Index]:
+        """An index of the row-major order as one along each axis."""
+        found: list[Index] = []
+        for size in reversed(shape[1:]):
+            index, place = self.divided(index, size)
+            found.append(place)
+        if shape:
+            found.append(index)
+        return found[::-1]
+
+
+class VaryingError(Exception):
+    """Something would have to be computed ahead of a variable that it depends on."""
+
+
+def size_of(shape: Sequence[int]) -> int:
+    """Elements of a shape."""
+    return math.prod(shape)

@@ -1,0 +1,129 @@
+"""Products of one operand with several constant matrices, made one product with all their columns.
+
+So queries, keys, values and residuals of an attention are one stage of a kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from dpiframe_core.engine.translation import Operation
+from dpiframe_core.program.tensor_ops import MatMul, Operand
+from dpiframe_core.program.views import View
+
+
+def merge_products(operations: Sequence[Operation], own: frozenset[str]) -> list[Operation]:
+    """The operations with siblings merged, where all that reads their results can read them where
+    they then lie.
+    """
+    found = list(operations)
+    for first in operations:
+        if not any(first is o for o in found) or not _is_product(first, own):
+            continue
+        siblings = [o for o in found if _is_sibling(first, o, own)]
+        siblings = [o for o in siblings if _readers(found, o.out, _rows(first)) is not None]
+        if len(siblings) > 1 and any(first is o for o in siblings):
+            found = _merged(found, siblings)
+    return found
+
+
+def _is_product(operation: Operation, own: frozenset[str]) -> bool:
+    op = operation.op
+    return (
+        isinstance(op, MatMul)
+        and op.batch == 0
+        and op.inner == 1
+        and isinstance(operation.sources[0], View)
+        and isinstance(operation.sources[1], np.ndarray)
+        and len(operation.operands[1].shape) == 2
+        and operation.out.buffer in own
+        and operation.out.start == 0
+    )
+
+
+def _is_sibling(first: Operation, other: Operation, own: frozenset[str]) -> bool:
+    return (
+        _is_product(other, own)
+        and other.op == first.op
+        and other.sources[0] == first.sources[0]
+        and other.operands[0] == first.operands[0]
+    )
+
+
+def _rows(product: Operation) -> int:
+    return product.operands[0].size // product.operands[0].shape[-1]
+
+
+def _readers(operations: Sequence[Operation], out: View, rows: int) -> list[tuple[int, int]] | None:
+    """Operations and operands that read a result; None where one does not go by its rows."""
+    columns = out.width // rows
+    found = []
+    for i, operation in enumerate(operations):
+        if operation.out.overlaps(out) and operation.out != out:
+            return None
+        for k, (source, operand) in enumerate(
+            zip(operation.sources, operation.operands, strict=True)
+        ):
+            if not isinstance(source, View) or source.buffer != out.buffer:
+                continue
+            inside = operand.offset % columns
+            for size, stride in zip(operand.shape, operand.strides, strict=True):
+                if stride % columns:
+                    inside += (size - 1) * stride
+            if source.start or inside >= columns:
+                return None
+            found.append((i, k))
+    return found
+
+
+def _merged(operations: list[Operation], siblings: list[Operation]) -> list[Operation]:
+    first = siblings[0]
+    rows = _rows(first)
+    widths = [o.out.width // rows for o in siblings]
+    total = sum(widths)
+    matrices = [_matrix(o) for o in siblings]
+    weight = np.ascontiguousarray(np.concatenate(matrices, axis=1)).reshape(-1)
+    inner = first.operands[0].shape[-1]
+    out = View(first.out.buffer, 0, rows * total)
+    merged = replace(
+        first,
+        sources=(first.sources[0], weight),
+        operands=(first.operands[0], Operand((inner, total), (total, 1))),
+        out=out,
+    )
+    found = list(operations)
+    begin = 0
+    for sibling, width in zip(siblings, widths, strict=True):
+        for i, k in _readers(found, sibling.out, rows) or []:
+            found[i] = _moved(found[i], k, width, total, begin, out)
+        begin += width
+    places = [i for i, o in enumerate(operations) if any(o is s for s in siblings)]
+    found[places[0]] = merged
+    return [o for i, o in enumerate(found) if i not in places[1:]]
+
+
+def _matrix(product: Operation) -> np.ndarray:
+    source, operand = product.sources[1], product.operands[1]
+    assert isinstance(source, np.ndarray)
+    flat = source.reshape(-1)[operand.offset :]
+    strides = [s * flat.itemsize for s in operand.strides]
+    return np.lib.stride_tricks.as_strided(flat, operand.shape, strides, writeable=False)
+
+
+def _moved(
+    operation: Operation, k: int, width: int, total: int, begin: int, out: View
+) -> Operation:
+    """The reader of rows of `width` columns where these lie in rows of `total`, from `begin`."""
+    operand = operation.operands[k]
+    strides = [
+        stride // width * total if stride % width == 0 else stride for stride in operand.strides
+    ]
+    offset = operand.offset // width * total + operand.offset % width + begin
+    operands = list(operation.operands)
+    operands[k] = Operand(operand.shape, tuple(strides), offset)
+    sources = list(operation.sources)
+    sources[k] = out
+    return replace(operation, sources=tuple(sources), operands=tuple(operands))
