@@ -114,8 +114,8 @@ fuzz-guided: $(SETUP) fuzzers
 
 CLANG ?= clang++
 FUZZERS := $(patsubst tests/fuzz/%.cpp,build/fuzzers/%,$(wildcard tests/fuzz/*.cpp))
-FUZZED := $(wildcard csrc/parquet/*.cpp csrc/parquet/metadata/*.cpp csrc/codec/*.cpp \
-  csrc/codec/zstd/*.cpp csrc/features/*.cpp) csrc/parquet/gpu/decode_pages_cpu.cpp
+FUZZED := $(wildcard csrc/parquet/*.cpp csrc/parquet/*/*.cpp csrc/codec/*.cpp \
+  csrc/codec/zstd/*.cpp csrc/features/*.cpp)
 FUZZED := $(FUZZED:%.cpp=build/fuzzers/%.o)
 FUZZ_FLAGS := -std=c++20 -O1 -g -Wall -Wextra -Werror -ffp-contract=off -Icsrc -MMD \
   -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
@@ -125,7 +125,7 @@ fuzzers: $(FUZZERS)
 $(FUZZERS): build/fuzzers/%: tests/fuzz/%.cpp $(FUZZED)
 	$(CLANG) $(FUZZ_FLAGS) -fsanitize=fuzzer $(filter %.cpp %.o,$^) -ldl -o $@
 
-build/fuzzers/csrc/parquet/rle_bit_packed_avx2.o: FUZZ_FLAGS += $(if $(filter x86_64,$(shell uname -m)),-mavx2)
+build/fuzzers/csrc/parquet/rle_bit_packed_avx2.o build/fuzzers/csrc/parquet/raw/spread_avx2.o: FUZZ_FLAGS += $(if $(filter x86_64,$(shell uname -m)),-mavx2)
 build/fuzzers/%.o: %.cpp build/fuzzers/.clang
 	@mkdir -p $(@D)
 	$(CLANG) $(FUZZ_FLAGS) -fsanitize=fuzzer-no-link -c $< -o $@

@@ -65,7 +65,25 @@ def hashed_int64_rows(
 ) -> None:
     """The same of the 8 little-endian bytes of each value; values and out [n]."""
 
-class StringIndex:
+class ValueEncoder:
+    """What a feature makes of single values: an id, or a dense feature's number."""
+
+    def standardise(self, values: NDArray[np.float64], out: NDArray[np.float32]) -> None:
+        """Of a dense feature: its numbers [n] for values [n], its `fill` for NaN."""
+
+def hash_encoder(seed: int, modulus: int) -> ValueEncoder:
+    """As `hashed_string_rows` and `hashed_int64_rows`."""
+
+def modulo_encoder(modulus: int) -> ValueEncoder:
+    """2 + x mod modulus of integers, never negative."""
+
+def bucket_encoder(lowest: int, small: NDArray[np.int32], steps: NDArray[np.int64]) -> ValueEncoder:
+    """As `bucket_rows`; real numbers count as the next integer below, NaN as missing."""
+
+def dense_encoder(log1p: bool, mean: float, std: float, fill: float) -> ValueEncoder:
+    """(t(x) - mean) / std in float64, rounded to float32; t(x) = x, or sign(x) ln(1 + |x|)."""
+
+class StringIndex(ValueEncoder):
     """Finds strings among distinct ones, data[offsets[i]:offsets[i + 1]]; keeps their memory.
 
     Takes 8 to 16 bytes a string more. String i has the row rows_of_values[i], or 2 + i without
@@ -91,7 +109,7 @@ class StringIndex:
         for empty strings unless they are known.
         """
 
-class Int64Index:
+class Int64Index(ValueEncoder):
     """The same of integers."""
 
     def __init__(
@@ -229,6 +247,39 @@ class ParquetFile:
         """Fill one contiguous array [rows of those groups] of its type for each column.
 
         OSError; ValueError: pages are corrupt, hold nulls, or what is not known here.
+        """
+    def list_type(self, name: str, first: int, stop: int) -> str | None:
+        """numpy's name of the type of a column's elements; None: not for `read_list`."""
+    def read_list(
+        self,
+        name: str,
+        first: int,
+        stop: int,
+        outs: Sequence[NDArray[Any]],
+        pad: float,
+        pads_before: bool,
+        keeps_last: bool,
+    ) -> NDArray[np.int64]:
+        """Pad or cut the lists of a column to as many elements as there are `outs`, one contiguous
+        array [rows of those groups] for each: int32 or int64 ids, as wide as the elements at least
+        and wider than unsigned ones, or float32 numbers. Null lists are empty ones.
+
+        Gives the rows, ascending, with a null among the elements that count; it is 0 there.
+        OSError; ValueError: pages are corrupt, or what is not known here.
+        """
+    def is_encodable(self, name: str, first: int, stop: int) -> bool:
+        """Whether a column holds strings or numbers that `read_encoded` takes."""
+    def read_encoded(
+        self,
+        name: str,
+        first: int,
+        stop: int,
+        encoders: Sequence[ValueEncoder],
+        outs: Sequence[NDArray[np.int32] | NDArray[np.float32]],
+    ) -> None:
+        """Encode a raw column, for each encoder into one contiguous array [rows of those groups].
+
+        OSError; ValueError: pages are corrupt, or what is not known here.
         """
     def pages_bytes(self, names: Sequence[str], first: int, stop: int) -> int:
         """Bytes of memory that `read_pages` needs for these columns. ValueError as there."""

@@ -1,6 +1,7 @@
 #include "bindings/families.h"
 #include "bindings/numpy_args.h"
 #include "features/encode_rows.h"
+#include "features/value_encoder.h"
 
 namespace dpiframe {
 namespace {
@@ -127,11 +128,12 @@ struct NumberingArgument {
   Array<std::int32_t> rows_;
 };
 
-class StringIndex {
+class StringIndex : public ValueEncoder {
  public:
   StringIndex(const py::array& offsets, const py::array& data, const std::optional<py::array>& rows,
               std::int32_t missing, std::int32_t unseen)
-      : argument_(offsets, data),
+      : ValueEncoder(missing),
+        argument_(offsets, data),
         numbering_(rows, missing, unseen, argument_.strings.size),
         known_(checked(argument_.strings)) {}
 
@@ -140,6 +142,10 @@ class StringIndex {
     if (py::isinstance<Array<std::int32_t>>(offsets))
       return write(StringsArgument<std::int32_t>(offsets, data), validity, out);
     write(StringsArgument<std::int64_t>(offsets, data), validity, out);
+  }
+
+  void strings(std::span<const std::string_view> values, Code* out) const override {
+    known_string_rows(known_, numbering_.numbering, StringViews{values}, {}, out);
   }
 
  private:
@@ -163,11 +169,12 @@ class StringIndex {
   ValueIndex<Strings<std::int32_t>> known_;
 };
 
-class Int64Index {
+class Int64Index : public ValueEncoder {
  public:
   Int64Index(const py::array& values, const std::optional<py::array>& rows, std::int32_t missing,
              std::int32_t unseen)
-      : values_(contiguous_argument<std::int64_t>(values, "values", 1)),
+      : ValueEncoder(missing),
+        values_(contiguous_argument<std::int64_t>(values, "values", 1)),
         numbering_(rows, missing, unseen, values_.size()),
         known_(Integers{values_.data(), values_.size()}) {}
 
@@ -179,23 +186,62 @@ class Int64Index {
     known_int64_rows(known_, numbering_.numbering, checked.data(), checked.size(), valid, rows);
   }
 
+  void integers(std::span<const std::int64_t> values, Code* out) const override {
+    known_int64_rows(known_, numbering_.numbering, values.data(), std::ssize(values), {}, out);
+  }
+
  private:
   Array<std::int64_t> values_;
   NumberingArgument numbering_;
   ValueIndex<Integers> known_;
 };
 
+std::unique_ptr<ValueEncoder> hash_encoder(std::uint64_t seed, std::int64_t modulus) {
+  return std::make_unique<HashEncoder>(hash_params(seed, modulus));
+}
+
+std::unique_ptr<ValueEncoder> modulo_encoder(std::int64_t modulus) {
+  DPIF_CHECK(modulus >= 1 && modulus <= INT32_MAX - kFirstValueRow, "modulus must be in 1 .. ",
+             INT32_MAX - kFirstValueRow, ", got ", modulus);
+  return std::make_unique<ModuloEncoder>(static_cast<std::uint64_t>(modulus));
+}
+
+std::unique_ptr<ValueEncoder> bucket_encoder(std::int64_t lowest, std::vector<std::int32_t> small,
+                                             std::vector<std::int64_t> steps) {
+  return std::make_unique<BucketEncoder>(lowest, std::move(small), std::move(steps));
+}
+
+std::unique_ptr<ValueEncoder> dense_encoder(bool log1p, double mean, double std, double fill) {
+  return std::make_unique<DenseEncoder>(DenseEncoder::Params{log1p, mean, std, fill});
+}
+
+void standardise(const ValueEncoder& encoder, const py::array& values, const py::array& out) {
+  const auto reals = contiguous_argument<double>(values, "values", 1);
+  auto* codes = writable_argument<float>(out, "out", reals.size());
+  const py::gil_scoped_release release;
+  encoder.reals({reals.data(), static_cast<std::size_t>(reals.size())},
+                reinterpret_cast<Code*>(codes));
+}
+
 }  // namespace
 
 void bind_encode(py::module_& module) {
-  py::class_<StringIndex>(module, "StringIndex")
+  py::class_<ValueEncoder>(module, "ValueEncoder")
+      .def("standardise", &standardise, py::arg("values"), py::arg("out"));
+  module.def("hash_encoder", &hash_encoder, py::arg("seed"), py::arg("modulus"));
+  module.def("modulo_encoder", &modulo_encoder, py::arg("modulus"));
+  module.def("bucket_encoder", &bucket_encoder, py::arg("lowest"), py::arg("small"),
+             py::arg("steps"));
+  module.def("dense_encoder", &dense_encoder, py::arg("log1p"), py::arg("mean"), py::arg("std"),
+             py::arg("fill"));
+  py::class_<StringIndex, ValueEncoder>(module, "StringIndex")
       .def(py::init<const py::array&, const py::array&, const std::optional<py::array>&,
                     std::int32_t, std::int32_t>(),
            py::arg("offsets"), py::arg("data"), py::arg("rows_of_values") = py::none(),
            py::arg("missing_row") = kMissingRow, py::arg("unseen_row") = kUnseenRow)
       .def("rows", &StringIndex::rows, py::arg("offsets"), py::arg("data"), py::arg("validity"),
            py::arg("out"));
-  py::class_<Int64Index>(module, "Int64Index")
+  py::class_<Int64Index, ValueEncoder>(module, "Int64Index")
       .def(
           py::init<const py::array&, const std::optional<py::array>&, std::int32_t, std::int32_t>(),
           py::arg("values"), py::arg("rows_of_values") = py::none(),

@@ -4,7 +4,9 @@
 #include "bindings/numpy_args.h"
 #include "parquet/column_pages.h"
 #include "parquet/file.h"
+#include "parquet/lists/read_list.h"
 #include "parquet/metadata/statistics.h"
+#include "parquet/raw/read_encoded.h"
 
 namespace dpiframe {
 namespace {
@@ -55,6 +57,80 @@ void read_columns(const File& file, const std::vector<std::string>& names, std::
   }
   const py::gil_scoped_release release;
   file.read(targets, first, stop);
+}
+
+std::optional<std::string> list_type(const File& file, const std::string& name, std::size_t first,
+                                     std::size_t stop) {
+  using parquet::ElementKind;
+  const auto kind = parquet::list_elements(file, name, first, stop);
+  if (!kind.has_value()) return {};
+  switch (*kind) {
+    case ElementKind::kInt32:
+      return "<i4";
+    case ElementKind::kUint32:
+      return "<u4";
+    case ElementKind::kInt64:
+      return "<i8";
+    case ElementKind::kFloat:
+      return "<f4";
+    case ElementKind::kDouble:
+      return "<f8";
+  }
+  return {};
+}
+
+// How lists are padded.
+struct Padding {
+  bool before;
+  bool keeps_last;
+  py::object pad;
+};
+
+template <class Number>
+py::array read_list(const File& file, const std::string& name, std::size_t first, std::size_t stop,
+                    const Padding& padding, const std::vector<py::array>& outs) {
+  const py::ssize_t rows = file.rows(first, stop);
+  parquet::ListTarget<Number> target{
+      {}, padding.before, padding.keeps_last, padding.pad.cast<Number>()};
+  for (const py::array& out : outs)
+    target.places.push_back(writable_argument<Number>(out, name, rows));
+  std::vector<std::int64_t> bad;
+  {
+    const py::gil_scoped_release release;
+    bad = parquet::read_list(file, name, first, stop, target);
+  }
+  return py::array_t<std::int64_t>(static_cast<py::ssize_t>(bad.size()), bad.data());
+}
+
+py::array read_list_argument(const File& file, const std::string& name, std::size_t first,
+                             std::size_t stop, const std::vector<py::array>& outs,
+                             const py::object& pad, bool pads_before, bool keeps_last) {
+  DPIF_CHECK(!outs.empty(), "outs must have at least 1 array, got 0");
+  const Padding padding{pads_before, keeps_last, pad};
+  if (py::isinstance<Array<std::int32_t>>(outs[0]))
+    return read_list<std::int32_t>(file, name, first, stop, padding, outs);
+  if (py::isinstance<Array<std::int64_t>>(outs[0]))
+    return read_list<std::int64_t>(file, name, first, stop, padding, outs);
+  return read_list<float>(file, name, first, stop, padding, outs);
+}
+
+void read_encoded(const File& file, const std::string& name, std::size_t first, std::size_t stop,
+                  const std::vector<const ValueEncoder*>& encoders,
+                  const std::vector<py::array>& outs) {
+  DPIF_CHECK(encoders.size() == outs.size(), encoders.size(), " encoders, but ", outs.size(),
+             " arrays");
+  const py::ssize_t rows = file.rows(first, stop);
+  std::vector<parquet::EncodedTarget> targets;
+  for (std::size_t i = 0; i < outs.size(); ++i) {
+    DPIF_CHECK(encoders[i] != nullptr, "an encoder is None");
+    // Codes of dense features are floats.
+    void* out = py::isinstance<Array<float>>(outs[i])
+                    ? static_cast<void*>(writable_argument<float>(outs[i], name, rows))
+                    : writable_argument<Code>(outs[i], name, rows);
+    targets.push_back({encoders[i], static_cast<Code*>(out)});
+  }
+  const py::gil_scoped_release release;
+  parquet::read_encoded(file, name, first, stop, targets);
 }
 
 File file_of_end(std::int64_t size, const py::array& end) {
@@ -151,6 +227,13 @@ void bind_parquet(py::module_& module) {
       .def("number_type", &number_type, py::arg("name"), py::arg("first"), py::arg("stop"))
       .def("read", &read_columns, py::arg("names"), py::arg("first"), py::arg("stop"),
            py::arg("outs"))
+      .def("list_type", &list_type, py::arg("name"), py::arg("first"), py::arg("stop"))
+      .def("read_list", &read_list_argument, py::arg("name"), py::arg("first"), py::arg("stop"),
+           py::arg("outs"), py::arg("pad"), py::arg("pads_before"), py::arg("keeps_last"))
+      .def("is_encodable", &parquet::is_encodable, py::arg("name"), py::arg("first"),
+           py::arg("stop"))
+      .def("read_encoded", &read_encoded, py::arg("name"), py::arg("first"), py::arg("stop"),
+           py::arg("encoders"), py::arg("outs"))
       .def("pages_bytes", &parquet::pages_bytes, py::arg("names"), py::arg("first"),
            py::arg("stop"), py::call_guard<py::gil_scoped_release>())
       .def("read_pages", &read_pages, py::arg("names"), py::arg("first"), py::arg("stop"),

@@ -52,8 +52,8 @@ std::int32_t row_beyond(std::int64_t value, const Buckets& buckets) {
 
 }  // namespace
 
-template <class Offset>
-void hashed_string_rows(const Strings<Offset>& strings, Validity validity, HashParams params,
+template <class Texts>
+void hashed_string_rows(const Texts& strings, Validity validity, HashParams params,
                         std::int32_t* out) {
   strings.check();
   const FastModulo modulo(params.modulus);
@@ -79,9 +79,9 @@ void hashed_int64_rows(const std::int64_t* values, std::int64_t size, Validity v
   });
 }
 
-template <class Offset>
+template <class Texts>
 void known_string_rows(const ValueIndex<Strings<std::int32_t>>& known, const Numbering& numbering,
-                       const Strings<Offset>& strings, Validity validity, std::int32_t* out) {
+                       const Texts& strings, Validity validity, std::int32_t* out) {
   strings.check();
   known_rows(known, numbering, strings, out);
   const std::int64_t empty = known.find(std::string_view(), value_hash(std::string_view()));
@@ -130,10 +130,13 @@ void gather_codes(std::span<const Code> codes, const std::int32_t* indices, std:
 
 template void hashed_string_rows(const Strings<std::int32_t>&, Validity, HashParams, std::int32_t*);
 template void hashed_string_rows(const Strings<std::int64_t>&, Validity, HashParams, std::int32_t*);
+template void hashed_string_rows(const StringViews&, Validity, HashParams, std::int32_t*);
 template void known_string_rows(const ValueIndex<Strings<std::int32_t>>&, const Numbering&,
                                 const Strings<std::int32_t>&, Validity, std::int32_t*);
 template void known_string_rows(const ValueIndex<Strings<std::int32_t>>&, const Numbering&,
                                 const Strings<std::int64_t>&, Validity, std::int32_t*);
+template void known_string_rows(const ValueIndex<Strings<std::int32_t>>&, const Numbering&,
+                                const StringViews&, Validity, std::int32_t*);
 template void bucket_rows(const std::int32_t*, std::int64_t, Validity, const Buckets&,
                           std::int32_t*);
 template void bucket_rows(const std::int64_t*, std::int64_t, Validity, const Buckets&,

@@ -27,13 +27,15 @@ struct Validity {
   }
 };
 
+// Texts are Strings of offsets of 4 or 8 bytes, or StringViews.
+
 // 2 + XXH64(string i; seed) mod modulus; an empty string is missing. Throws for bad offsets.
 struct HashParams {
   std::uint64_t seed;
   std::uint64_t modulus;  // 1 .. 2^31 - 3
 };
-template <class Offset>
-void hashed_string_rows(const Strings<Offset>& strings, Validity validity, HashParams params,
+template <class Texts>
+void hashed_string_rows(const Texts& strings, Validity validity, HashParams params,
                         std::int32_t* out);
 
 // The same of the 8 little-endian bytes of integers.
@@ -53,9 +55,9 @@ struct Numbering {
 };
 
 // Rows of strings; an empty one is missing unless it is known. Throws for bad offsets.
-template <class Offset>
+template <class Texts>
 void known_string_rows(const ValueIndex<Strings<std::int32_t>>& known, const Numbering& numbering,
-                       const Strings<Offset>& strings, Validity validity, std::int32_t* out);
+                       const Texts& strings, Validity validity, std::int32_t* out);
 
 // The same of integers.
 void known_int64_rows(const ValueIndex<Integers>& known, const Numbering& numbering,

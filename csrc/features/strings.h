@@ -1,7 +1,8 @@
-// Strings as Arrow lays them out: their bytes end to end, and where each begins.
+// Strings as Arrow lays them out, their bytes end to end, and where each begins; or as views.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "common/check.h"
@@ -28,6 +29,14 @@ struct Strings {
                " (the bytes of data), got ", offsets[0], " to ", offsets[size], " for ", size,
                " values");
   }
+};
+
+struct StringViews {
+  std::span<const std::string_view> views;
+  std::int64_t size = std::ssize(views);
+
+  std::string_view operator[](std::int64_t i) const { return views[i]; }
+  void check() const {}
 };
 
 }  // namespace dpiframe

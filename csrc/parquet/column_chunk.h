@@ -1,42 +1,30 @@
-// The pages of one column chunk, decoded straight to where their numbers are wanted.
+// Numbers of a column chunk, decoded straight to where they are wanted.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
-#include "parquet/metadata/page_header.h"
-#include "parquet/rle_bit_packed.h"
+#include "parquet/page_reader.h"
 
 namespace dpiframe::parquet {
 
-// A thread's scratch memory above this size is given back after a row group: few pages and chunks
-// are larger, and one that is must not keep its memory for the life of the thread.
-constexpr std::size_t kKeptBytes = 64 << 20;
-
-// Memory that only grows until `trim`, not set to anything.
-class ScratchBytes {
+// Decodes pages of 4-byte (int32_t) or 8-byte (int64_t) numbers of any kind.
+template <class Number>
+class NumberDecoder {
  public:
-  std::span<std::uint8_t> take(std::size_t size) {
-    if (size > room_) {
-      *this = {};
-      data_ = std::make_unique_for_overwrite<std::uint8_t[]>(size);
-      room_ = size;
-    }
-    return {data_.get(), size};
-  }
-  void trim() {
-    if (room_ > kKeptBytes) *this = {};
-  }
+  // Forgets the dictionary of the chunk before.
+  void begin_chunk() { dictionary_.clear(); }
+  void take_dictionary(const PageContents& page);
+  // Fills `out` from a data page; it has that many values that are no nulls.
+  void decode(const PageContents& page, std::span<Number> out) const;
+  void trim();
 
  private:
-  std::unique_ptr<std::uint8_t[]> data_;
-  std::size_t room_ = 0;
+  std::vector<Number> dictionary_;
 };
 
-// Reads chunks of 4-byte (int32_t) or 8-byte (int64_t) numbers of any kind; keeps its memory from
-// one to the next.
+// Reads chunks of numbers without nulls; keeps its memory from one to the next.
 template <class Number>
 class ColumnChunkReader {
  public:
@@ -48,18 +36,11 @@ class ColumnChunkReader {
   void trim();
 
  private:
-  void read_dictionary(const PageHeader& page, Bytes stored);
-  void read_data(const PageHeader& page, Bytes stored, std::span<Number> out);
-  void read_values(Encoding encoding, Bytes values, std::span<Number> out);
-  // The bytes of a page, decompressed to scratch memory where it is compressed.
-  Bytes uncompressed(Bytes stored, std::int64_t size, bool compressed);
+  void decode(const PageContents& page, std::span<Number> out);
 
-  Codec codec_{};
-  bool optional_ = false;
-  bool has_dictionary_ = false;
-  std::vector<Number> dictionary_;
+  PageReader pages_;
+  NumberDecoder<Number> numbers_;
   std::vector<Number> staged_;
-  ScratchBytes page_;
 };
 
 }  // namespace dpiframe::parquet

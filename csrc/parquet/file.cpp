@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "parquet/column_chunk.h"
+#include "parquet/rle_bit_packed.h"
 
 namespace dpiframe::parquet {
 namespace {
@@ -183,8 +184,8 @@ std::optional<PhysicalType> File::readable(std::string_view name, std::size_t fi
   for (std::size_t g = first; g < stop; ++g) {
     const std::int64_t rows = footer_->groups[g].rows;
     const ColumnChunk& chunk = footer_->groups[g].chunks[column.leaf];
-    if (chunk.type != column.type || chunk.values != rows || (rows > 0 && !chunk.readable))
-      return {};
+    if (chunk.type != column.type || chunk.values != rows) return {};
+    if (rows > 0 && (!chunk.readable || chunk.has_nulls)) return {};
   }
   return column.type;
 }
@@ -241,6 +242,16 @@ void File::read(const std::vector<Target>& targets, std::size_t first, std::size
     }
     row += group.rows;
   }
+}
+
+Bytes File::chunk_bytes(const ColumnChunk& chunk, ScratchBytes& memory) const {
+  const auto size = static_cast<std::size_t>(chunk.bytes);
+  DPIF_CHECK(chunk.begin <= bytes_->size() && chunk.bytes <= bytes_->size() - chunk.begin,
+             "it lies behind the end of the file");
+  if (const std::uint8_t* known = bytes_->find(chunk.begin, chunk.bytes)) return {known, size};
+  const auto bytes = memory.take(size + kPagePadding).first(size);
+  bytes_->read(chunk.begin, bytes);
+  return bytes;
 }
 
 }  // namespace dpiframe::parquet

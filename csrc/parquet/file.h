@@ -13,6 +13,7 @@
 
 #include "parquet/file_bytes.h"
 #include "parquet/metadata/footer.h"
+#include "parquet/page_reader.h"
 
 namespace dpiframe::parquet {
 
@@ -54,6 +55,10 @@ class File {
   // Several threads may read at a time. FileError; std::invalid_argument where a column is corrupt,
   // or cannot be read after all.
   void read(const std::vector<Target>& targets, std::size_t first, std::size_t stop) const;
+
+  // The bytes of a chunk, read to `memory` unless they are known; kPagePadding bytes behind them
+  // are readable. std::invalid_argument where it lies behind the end of the file; FileError.
+  Bytes chunk_bytes(const ColumnChunk& chunk, ScratchBytes& memory) const;
 
   // For those who take the pages as they are stored.
   const Footer& footer() const { return *footer_; }

@@ -25,7 +25,7 @@ from dpiframe_core.features.columns import (
 )
 from dpiframe_core.features.errors import EncodeError, SchemaError
 from dpiframe_core.features.lists import pad_lists
-from dpiframe_core.features.numeric import log_bucket_rows, transform
+from dpiframe_core.features.numeric import bucket_encoder, log_bucket_rows
 from dpiframe_core.features.schema import (
     FIRST_VALUE_ROW,
     MISSING_ROW,
@@ -65,6 +65,13 @@ class Encoder:
         """Raise SchemaError when a vocabulary is absent or not the one that was fitted."""
         self.schema = schema
         self._indexes = _build_indexes(schema, vocabularies or {})
+        self._fields = [field_encoder(f, self._indexes.get(f.name)) for f in schema.fields]
+        self._dense = [dense_encoder(feature) for feature in schema.dense]
+
+    @property
+    def value_encoders(self) -> tuple[list[_core.ValueEncoder], list[_core.ValueEncoder]]:
+        """What encodes single values of each of the schema's `fields` and `dense`."""
+        return self._fields, self._dense
 
     def encode(self, rows: pa.Table | pa.RecordBatch) -> Encoded:
         """Encode the schema's source columns of B samples; other columns are ignored.
@@ -81,8 +88,8 @@ class Encoder:
             column = table.column(field.column)
             ids += encoded(column, np.int32, field.missing_row, encode, field.elements)
         dense: list[np.ndarray] = []
-        for feature in self.schema.dense:
-            encode = partial(encode_dense, feature)
+        for feature, standardise in zip(self.schema.dense, self._dense, strict=True):
+            encode = partial(encode_dense, feature, standardise)
             column = table.column(feature.column)
             dense += encoded(column, np.float32, feature.fill, encode, feature.elements)
         return Encoded(ids, dense)
@@ -148,14 +155,36 @@ def hash_rows(values: pa.Array, encoding: HashEncoding, out: np.ndarray) -> None
         _core.hashed_string_rows(offsets, data, valid, seed, modulus, out)
 
 
-def encode_dense(feature: DenseFeature, values: pa.Array, out: np.ndarray) -> None:
+def encode_dense(
+    feature: DenseFeature, encoder: _core.ValueEncoder, values: pa.Array, out: np.ndarray
+) -> None:
     """Write the standardised values [n] of a plain array, which may hold nulls, into `out` [n]."""
 
     def standardise(run: pa.Array, into: np.ndarray) -> None:
-        into[:] = (transform(numbers(run), feature.transform) - feature.mean) / feature.std
+        encoder.standardise(numbers(run).astype(np.float64), into)
         fill_missing(run, feature.fill, into)
 
     in_runs(values, out, standardise)
+
+
+def field_encoder(field: CategoricalFeature, index: VocabularyIndex | None) -> _core.ValueEncoder:
+    """What gives a field's ids to single values."""
+    match field.encoding:
+        case HashEncoding() as encoding:
+            return _core.hash_encoder(encoding.seed, encoding.modulus)
+        case LogBucketEncoding() as encoding:
+            return bucket_encoder(encoding.max_bucket)
+        case ModuloEncoding() as encoding:
+            return _core.modulo_encoder(encoding.modulus)
+        case VocabularyEncoding():
+            assert index is not None
+            return index.encoder
+
+
+def dense_encoder(feature: DenseFeature) -> _core.ValueEncoder:
+    """What standardises single values of a dense feature."""
+    log1p = feature.transform == "log1p"
+    return _core.dense_encoder(log1p, feature.mean, feature.std, feature.fill)
 
 
 def fill_missing(values: pa.Array, fill: float, out: np.ndarray) -> None:

@@ -39,6 +39,12 @@ def log_bucket_rows(
     return rows
 
 
+@functools.lru_cache(maxsize=16)
+def bucket_encoder(max_bucket: int) -> _core.ValueEncoder:
+    """The same for one value after another, NaN missing."""
+    return _core.bucket_encoder(LOWEST, *_buckets(max_bucket))
+
+
 def _as_integers(values: np.ndarray) -> np.ndarray:
     """The numbers as int32 or int64, floats rounded down, none beyond +-2^62: all in one bucket."""
     if values.dtype.kind == "f":

@@ -52,6 +52,11 @@ class VocabularyIndex:
         except ValueError as error:
             raise SchemaError(f"a vocabulary: {error}") from None
 
+    @property
+    def encoder(self) -> _core.ValueEncoder:
+        """The same for one value after another; it needs no nulls."""
+        return self._index
+
     def write_rows(self, values: pa.Array, out: np.ndarray) -> None:
         """Write the ids of the values [n], which may hold nulls, into `out` [n]."""
         if isinstance(self._index, _core.Int64Index):

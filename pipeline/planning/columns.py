@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
@@ -36,6 +36,13 @@ class ListColumn(BaseModel):
     def shape(self) -> Shape:
         """How its lists are padded."""
         return Shape(len(self.places), self.side, self.keep)
+
+
+class Places(NamedTuple):
+    """Positions among the fields, and among the dense features."""
+
+    ids: list[int]
+    dense: list[int]
 
 
 class Columns(BaseModel):
@@ -80,16 +87,34 @@ class Columns(BaseModel):
         return self.model_copy(update={"partitions": named})
 
     @property
+    def scalar_places(self) -> Places:
+        """The fields and dense features that are no elements of lists."""
+        listed = {(each.dense, place) for each in self.lists for place in each.places}
+        return Places(
+            [f for f in range(len(self.id_columns)) if (False, f) not in listed],
+            [n for n in range(len(self.dense_columns)) if (True, n) not in listed],
+        )
+
+    @property
     def scalar_ids(self) -> list[str]:
         """The id columns without lists, once each."""
-        places = {p for found in self.lists if not found.dense for p in found.places}
-        return list(dict.fromkeys(c for f, c in enumerate(self.id_columns) if f not in places))
+        return list(dict.fromkeys(self.id_columns[f] for f in self.scalar_places.ids))
 
     @property
     def scalar_dense(self) -> list[str]:
         """The dense columns without lists, once each."""
-        places = {p for found in self.lists if found.dense for p in found.places}
-        return list(dict.fromkeys(c for n, c in enumerate(self.dense_columns) if n not in places))
+        return list(dict.fromkeys(self.dense_columns[n] for n in self.scalar_places.dense))
+
+    def element_names(self) -> tuple[list[str], list[str]]:
+        """What findings call each of `id_columns` and `dense_columns`: an element of a list is
+        named `column[position]`.
+        """
+        names = list(self.id_columns), list(self.dense_columns)
+        for each in self.lists:
+            called = each.shape.element_names(each.column)
+            for place, name in zip(each.places, called, strict=True):
+                names[each.dense][place] = name
+        return names
 
 
 def choose_columns(

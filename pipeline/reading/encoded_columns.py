@@ -27,22 +27,22 @@ class EncodedColumns(NamedTuple):
 
 
 def encoded_columns(table: pa.Table, columns: Columns) -> EncodedColumns:
-    """The features of a table with B rows; an element of a list is named `column[position]`."""
-    id_names, dense_names = list(columns.id_columns), list(columns.dense_columns)
+    """The features of a table with B rows."""
+    id_names, dense_names = columns.element_names()
     scalar_ids = {name: as_ids(table.column(name)) for name in columns.scalar_ids}
     scalar_dense = {name: as_dense(table.column(name)) for name in columns.scalar_dense}
-    ids: list[Any] = [scalar_ids.get(name) for name in id_names]  # those of lists follow
-    dense: list[Any] = [scalar_dense.get(name) for name in dense_names]
+    # Those of lists follow.
+    ids: list[Any] = [scalar_ids.get(name) for name in columns.id_columns]
+    dense: list[Any] = [scalar_dense.get(name) for name in columns.dense_columns]
     findings = [
         *null_findings(table, columns.scalar_ids, "id"),
         *null_findings(table, columns.scalar_dense, "dense value"),
     ]
     for each in columns.lists:
         matrix, nulls = list_elements(table.column(each.column), each)
-        names, found = (dense_names, dense) if each.dense else (id_names, ids)
-        called = each.shape.element_names(each.column)
-        for p, place in enumerate(each.places):
-            names[place], found[place] = called[p], matrix[p]
+        found = dense if each.dense else ids
+        for place, elements in zip(each.places, matrix, strict=True):
+            found[place] = elements
         if len(nulls):
             findings.append(
                 Finding(each.column, nulls, "null in a list", pa.nulls(len(nulls), pa.string()))

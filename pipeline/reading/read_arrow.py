@@ -4,13 +4,10 @@ feature schema encodes.
 
 from __future__ import annotations
 
-import socket
 import time
 
 import pyarrow as pa
 
-from dpiframe_core.bundle.encoder import bundled_encoder
-from dpiframe_core.errors import BundleError
 from dpiframe_core.features.encoder import Encoder
 from dpiframe_core.features.errors import EncodeError
 from dpiframe_core.features.schema import FeatureSchema
@@ -26,10 +23,10 @@ from pipeline.reading.bad_rows import (
     zeroed,
 )
 from pipeline.reading.encoded_columns import encoded_columns
+from pipeline.reading.open_encoder import open_encoder
 from pipeline.reading.unit_buffers import UnitBuffer
 from pipeline.reading.unit_data import ReadFacts, UnitColumns
 from pipeline.reading.unit_file import UnitFile
-from pipeline.storage.bundle_cache import bundle_fault, bundle_folder
 
 
 def read_arrow(opened: UnitFile, plan: WorkerPlan, buffer: UnitBuffer) -> UnitColumns:
@@ -78,17 +75,6 @@ def raw_dense_names(schema: FeatureSchema) -> list[str]:
         elements, column = feature.elements, feature.column
         names += elements.shape.element_names(column) if elements else [column]
     return names
-
-
-def open_encoder(location: str, digest: str) -> Encoder:
-    """The encoder of a bundle; UnitFailedError."""
-    try:
-        return bundled_encoder(str(bundle_folder(location, digest)), digest)
-    except (BundleError, OSError) as error:
-        raise UnitFailedError(
-            bundle_fault(location, error),
-            f"{error}, on host {socket.gethostname()}: it must not change while a job runs",
-        ) from error
 
 
 def encode(unit: Unit, table: pa.Table, encoder: Encoder) -> tuple[list[Ids], list[Dense]]:

@@ -14,11 +14,11 @@ from pipeline.reading.unit_file import UnitFile
 
 
 def read_pages(opened: UnitFile, plan: WorkerPlan, buffer: UnitBuffer) -> UnitPages | None:
-    """A unit in `buffer`; None for other files, and for a null key or a dense value that is not
-    finite.
+    """A unit in `buffer`; None for other files, for lists, and for a null key or a dense value that
+    is not finite.
     """
     unit, columns = opened.unit, plan.columns
-    found = native_file(opened, columns)
+    found = None if columns.lists else native_file(opened, columns)
     if found is None or not columns.id_columns:
         return None
     groups = unit.first_row_group, unit.stop_row_group

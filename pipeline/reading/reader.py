@@ -2,10 +2,12 @@
 
     read_pages    ids stay data pages, which a GPU decodes    encoded, zstd or uncompressed
     read_native   our own reader decodes the numbers          encoded, int32 or int64, float32
+                                                              and lists of numbers
+    read_raw      our own reader encodes what it decodes      raw, strings and numbers, no lists
     read_arrow    pyarrow decodes, raw columns are encoded    everything else
 
 Of a file in an object store they see what was fetched for the unit, and no more.
-The first two never fail a unit: pyarrow reads what they do not, or says what is wrong with it.
+The others never fail a unit: pyarrow reads what they do not, or says what is wrong with it.
 """
 
 from __future__ import annotations
@@ -21,12 +23,13 @@ from pipeline.planning.units import Unit
 from pipeline.reading.read_arrow import read_arrow
 from pipeline.reading.read_native import read_native
 from pipeline.reading.read_pages import read_pages
+from pipeline.reading.read_raw import read_raw
 from pipeline.reading.remote_file import RemoteFile
 from pipeline.reading.unit_buffers import UnitBuffer
 from pipeline.reading.unit_data import UnitColumns, UnitPages
 from pipeline.reading.unit_file import LocalFile, UnitFile
 
-FASTER = (read_pages, read_native)
+FASTER = (read_pages, read_native, read_raw)
 
 
 @overload

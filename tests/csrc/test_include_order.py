@@ -19,6 +19,8 @@ MAY_INCLUDE = {
     "features": ("common",),
     "parquet/metadata": ("common", "codec"),
     "parquet": ("common", "codec", "parquet/metadata"),
+    "parquet/lists": ("common", "parquet", "parquet/metadata"),
+    "parquet/raw": ("common", "features", "parquet", "parquet/metadata"),
     "ptx": ("common",),
     "cuda": ("common", "ptx"),
     "parquet/gpu": ("common", "codec", "parquet", "cuda", "ptx"),
@@ -39,7 +41,10 @@ MAY_INCLUDE = {
     ),
 }
 WITH_SUBFOLDERS = ("runtime", "bindings")  # these may include all folders below the ones they name
-WITHOUT_CUDA = ("common", "jit", "planner", "codec", "features", "parquet/metadata", "parquet")
+WITHOUT_CUDA = (
+    *("common", "jit", "planner", "codec", "features"),
+    *("parquet/metadata", "parquet", "parquet/lists", "parquet/raw"),
+)
 SOURCES = sorted(
     path.relative_to(CSRC)
     for pattern in ("*.h", "*.cuh", "*.cpp", "*.cu")

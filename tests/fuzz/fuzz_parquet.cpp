@@ -1,5 +1,6 @@
 // Parquet files: what the reader of columns gives, the pages give when they are decoded as a GPU
-// would; or both refuse the file. Footer and statistics are read on the way.
+// would; or both refuse the file. Lists and raw columns are alike in the file and in fetched
+// chunks. Footer and statistics are read on the way.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -10,7 +11,9 @@
 #include "fuzz_case.h"
 #include "parquet/column_pages.h"
 #include "parquet/file.h"
+#include "parquet/lists/read_list.h"
 #include "parquet/metadata/statistics.h"
+#include "parquet/raw/read_encoded.h"
 #include "parquet/rle_bit_packed.h"
 
 using namespace dpiframe;
@@ -126,6 +129,59 @@ void read(const File& file, int number_bytes, std::size_t first, std::size_t sto
   Record::get().count("read");
 }
 
+// The numbers of a column of lists or of raw values, and whether it is read.
+struct OtherColumn {
+  bool read;
+  std::vector<std::vector<std::int32_t>> numbers;  // [places] of [rows]
+
+  bool operator==(const OtherColumn&) const = default;
+};
+
+OtherColumn read_other(const File& file, const std::string& name, std::size_t first,
+                       std::size_t stop) {
+  constexpr std::size_t kPlaces = 3;
+  const bool is_list = parquet::list_elements(file, name, first, stop).has_value();
+  const std::vector<std::int32_t> empty(file.rows(first, stop), 7);
+  OtherColumn column{false, std::vector(is_list ? kPlaces : 2, empty)};
+  std::vector<float*> places;
+  for (auto& numbers : column.numbers) places.push_back(reinterpret_cast<float*>(numbers.data()));
+  const HashEncoder hash({7, 1000});
+  const BucketEncoder bucket(-3, {2, 3, 4}, {100});
+  const DenseEncoder dense({.log1p = true, .mean = 1, .std = 2, .fill = 0.5});
+  const auto refused = fuzz::refusal([&] {
+    if (is_list)
+      return (void)parquet::read_list<float>(file, name, first, stop,
+                                             {places, name.size() % 2 > 0, true, -1});
+    const auto kind = file.footer().columns.find(name)->second.type;
+    const bool is_text = kind == parquet::PhysicalType::kByteArray;
+    const std::vector<parquet::EncodedTarget> targets{
+        {is_text ? static_cast<const ValueEncoder*>(&hash) : &bucket, column.numbers[0].data()},
+        {is_text ? static_cast<const ValueEncoder*>(&hash) : &dense, column.numbers[1].data()}};
+    parquet::read_encoded(file, name, first, stop, targets);
+  });
+  column.read = !refused.has_value();
+  if (!column.read) column.numbers.clear();
+  return column;
+}
+
+void read_others(const File& file, std::size_t first, std::size_t stop) {
+  if (file.rows(first, stop) > kMostRows) return;
+  std::size_t tried = 0;
+  for (const auto& [view, column] : file.footer().columns) {
+    const std::string name(view);
+    if (!parquet::list_elements(file, name, first, stop).has_value() &&
+        !parquet::is_encodable(file, name, first, stop))
+      continue;
+    if (++tried > kMostColumns) return;
+    const OtherColumn found = read_other(file, name, first, stop);
+    Record::get().count(found.read ? "other column read" : "other column refused");
+    std::vector<std::uint8_t> memory;
+    if (const auto known = fetched(file, {name}, first, stop, memory))
+      fuzz::require(read_other(*known, name, first, stop) == found,
+                    "fetched chunks give another column than the file");
+  }
+}
+
 void look_at(const File& file) {
   parquet::Limits limits;
   for (const auto& [name, column] : file.footer().columns)
@@ -151,6 +207,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   look_at(*file);
   const std::size_t groups = file->footer().groups.size();
+  read_others(*file, 0, groups);
   for (const int number_bytes : {4, 8}) {
     read(*file, number_bytes, 0, groups);
     if (groups > 1) read(*file, number_bytes, groups / 2, groups);

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-SCRIPTS = ["parquet", "column_pages", "arrow", "frames", "inputs", "archive"]
+SCRIPTS = ["parquet", "column_pages", "other_columns", "arrow", "frames", "inputs", "archive"]
 
 
 def start(

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import fuzz_frames
+import fuzz_other_columns
 import fuzz_parquet
 import numpy as np
 from fuzzing import CASE_SECONDS
@@ -28,17 +29,25 @@ from run_fuzz import ROOT, replay
 FUZZERS = ROOT / "build" / "fuzzers"
 SEEDS = 1000  # cases to begin with
 MOST_BYTES = 16 << 10  # of a case: small ones are many
-SCRIPTS = {"parquet": ["column_pages", "arrow"], "frames": ["frames"], "features": []}
+SCRIPTS = {
+    "parquet": ["column_pages", "other_columns", "arrow"],
+    "frames": ["frames"],
+    "features": [],
+}
 
 
 def write_seeds(name: str, folder: Path, seed: int) -> None:
     """Cases of the fuzzing script of this name; random bytes where there is none."""
     work = folder.parent
-    write = {"parquet": fuzz_parquet.parquet_cases, "frames": fuzz_frames.frame_cases}.get(name)
-    make = write(work) if write else lambda path, random: path.write_bytes(random.bytes(300))
+    makers = {
+        "parquet": [fuzz_parquet.parquet_cases, fuzz_other_columns.cases],
+        "frames": [fuzz_frames.frame_cases],
+    }
+    makes = [write(work) for write in makers.get(name, [])]
+    makes = makes or [lambda path, random: path.write_bytes(random.bytes(300))]
     for number in range(SEEDS):
         path = folder / f"seed-{number}"
-        make(path, np.random.default_rng([seed, number]))
+        makes[number % len(makes)](path, np.random.default_rng([seed, number]))
         if path.stat().st_size > MOST_BYTES:
             path.unlink()
 

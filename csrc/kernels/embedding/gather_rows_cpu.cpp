@@ -1,18 +1,12 @@
 #include "kernels/embedding/gather_rows_cpu.h"
 
+#include "common/processor.h"
+
 namespace dpiframe {
 namespace {
 
 constexpr int kMaxWidth = 4;  // 16 bytes: what every x86-64 and 64-bit Arm has
 #include "kernels/embedding/gather_rows_loops.h"
-
-bool has_avx2() {
-#ifdef __x86_64__
-  return __builtin_cpu_supports("avx2");
-#else
-  return false;
-#endif
-}
 
 }  // namespace
 

@@ -13,6 +13,7 @@ namespace {
 using Type = CompactReader::Type;
 
 constexpr std::int64_t kNotThere = -1;
+constexpr std::int64_t kConvertedUtf8 = 0, kConvertedList = 3, kLogicalString = 1, kLogicalList = 3;
 constexpr std::int64_t kConvertedDecimal = 5, kConvertedTimestamp = 10;
 constexpr std::int64_t kConvertedUint8 = 11;
 constexpr std::int64_t kConvertedInt8 = 15, kConvertedInt32 = 17, kConvertedInt64 = 18;
@@ -152,6 +153,51 @@ int integer_bits(const SchemaElement& element) {
   return bits == 8 || bits == 16 || bits == 32 || bits == 64 ? static_cast<int>(bits) : physical;
 }
 
+bool is_text(const SchemaElement& element) {
+  return element.type == static_cast<int>(PhysicalType::kByteArray) &&
+         (element.converted == kConvertedUtf8 || element.converted == kNotThere) &&
+         (element.logical == kLogicalString ||
+          (element.logical == kNotThere && element.converted == kConvertedUtf8));
+}
+
+// Whether the values are numbers of the physical type, integers perhaps narrower or unsigned.
+bool is_number(const SchemaElement& element) {
+  const auto type = static_cast<PhysicalType>(element.type);
+  if (type != PhysicalType::kInt32 && type != PhysicalType::kInt64) return is_plain(element);
+  return (element.converted == kNotThere ||
+          (element.converted >= kConvertedUint8 && element.converted <= kConvertedInt64)) &&
+         (element.logical == kNotThere || element.logical == kLogicalInteger);
+}
+
+// The elements of the column that begins at `at`, if it holds lists of numbers, as LIST of
+// parquet-format's LogicalTypes.md has them: a group, which may be null, of one repeated child,
+// which is the element or a group of the element alone.
+std::optional<ListElement> list_element(const std::vector<SchemaElement>& schema, std::size_t at) {
+  const SchemaElement& outer = schema[at];
+  const bool is_list = outer.logical == kLogicalList ||
+                       (outer.logical == kNotThere && outer.converted == kConvertedList);
+  if (!is_list || outer.children != 1 || outer.repetition == kRepeated || at + 1 >= schema.size())
+    return {};
+  const SchemaElement& repeated = schema[++at];
+  if (repeated.repetition != kRepeated) return {};
+  const bool nested = !repeated.is_leaf();
+  // A group of these names is the element itself, by older rules.
+  if (nested && (repeated.children != 1 || at + 1 >= schema.size() || repeated.name == "array" ||
+                 repeated.name.ends_with("_tuple")))
+    return {};
+  const SchemaElement& element = nested ? schema[++at] : repeated;
+  if (!element.is_leaf() || !is_number(element) || (nested && element.repetition == kRepeated))
+    return {};
+  ListElement found;
+  found.type = static_cast<PhysicalType>(element.type);
+  const bool is_integer = found.type == PhysicalType::kInt32 || found.type == PhysicalType::kInt64;
+  found.integer_bits = is_integer ? integer_bits(element) : 0;
+  found.is_signed = is_signed(element);
+  found.slot_level = (outer.repetition == kOptional ? 1 : 0) + 1;
+  found.value_level = found.slot_level + (nested && element.repetition == kOptional ? 1 : 0);
+  return found;
+}
+
 // A column of values, with the numbers of its levels.
 struct Leaf {
   PhysicalType type;
@@ -211,12 +257,17 @@ std::map<std::string_view, Column> top_level_columns(const std::vector<SchemaEle
     column.is_signed = is_signed(element);
     column.flat = element.is_leaf() && element.repetition != kRepeated;
     column.plain = column.flat && is_plain(element);
+    column.number = column.flat && is_number(element);
+    column.text = column.flat && is_text(element);
     column.optional = element.repetition == kOptional;
+    column.list = list_element(schema, next);
     pass_leaves(schema, next, leaves);
     const auto [place, is_new] = columns.emplace(element.name, column);
     if (is_new) continue;
     if (column.flat) place->second = column;
-    place->second.plain = false;  // two of one name: not for us to choose
+    // Two of one name: not for us to choose.
+    place->second.plain = place->second.number = place->second.text = false;
+    place->second.list.reset();
   }
   DPIF_CHECK(next == schema.size(), "the schema has elements behind its end");
   return columns;
@@ -282,7 +333,7 @@ void read_column_metadata(CompactReader& reader, ColumnChunk& chunk) {
       dictionary = reader.integer();
     } else if (id == 12 && type == Type::kStruct) {
       const std::size_t from = reader.at();
-      chunk.readable &= read_statistics(reader).nulls.value_or(0) == 0;
+      chunk.has_nulls = read_statistics(reader).nulls.value_or(0) != 0;
       chunk.statistics = reader.since(from);
     } else if (id == 8 && type == Type::kList) {
       skip_structs(reader, "key-value pair", RequiredFields({{1, Type::kBinary}}));

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,8 +15,7 @@
 
 namespace dpiframe::parquet {
 
-// `readable` says whether this reader knows the chunk's type, codec and encodings, and its
-// statistics count no nulls.
+// `readable` says whether this reader knows the chunk's codec and encodings.
 struct ColumnChunk {
   std::int64_t begin = 0;
   std::int64_t bytes = 0;
@@ -23,7 +23,8 @@ struct ColumnChunk {
   PhysicalType type{};
   Codec codec{};
   bool readable = false;
-  Bytes statistics;  // a Thrift struct; empty where there is none
+  bool has_nulls = false;  // as its statistics count them
+  Bytes statistics;        // a Thrift struct; empty where there is none
   // How many of the levels its statistics count values of; 0: none.
   std::int32_t definition_levels = 0;
   std::int32_t repetition_levels = 0;
@@ -38,6 +39,15 @@ struct RowGroup {
 // The order that statistics give to the values of a column.
 enum class ColumnOrder : std::int8_t { kUndefined, kTypeDefined, kUnknown };
 
+// The elements of a column of lists: numbers.
+struct ListElement {
+  PhysicalType type{};
+  int integer_bits = 0;  // 0 where they are no integers
+  bool is_signed = true;
+  int slot_level = 0;   // definition level from which on a list has the element, which may be null
+  int value_level = 0;  // that of an element which is no null
+};
+
 // A column at the top level.
 struct Column {
   std::size_t leaf = 0;
@@ -46,7 +56,10 @@ struct Column {
   bool is_signed = true;  // whether values are compared as signed numbers
   bool flat = false;      // neither a group nor repeated
   bool plain = false;     // flat, its name is unique, and its values are numbers of `type`, no more
+  bool number = false;    // flat, its name is unique, and its values are numbers of any width
+  bool text = false;      // flat, its name is unique, and its values are strings
   bool optional = false;
+  std::optional<ListElement> list;  // of a column whose name is unique
   ColumnOrder order = ColumnOrder::kUndefined;
 };
 

@@ -20,6 +20,8 @@ void read_data_header(CompactReader& reader, PageHeader& page) {
       page.encoding = static_cast<Encoding>(reader.integer());
     else if (id == 3 && is_integer(type))
       page.levels = static_cast<Encoding>(reader.integer());
+    else if (id == 4 && is_integer(type))
+      page.repetition_levels = static_cast<Encoding>(reader.integer());
     else
       reader.skip(type);
   });
@@ -43,14 +45,13 @@ void read_data_header_v2(CompactReader& reader, PageHeader& page) {
   });
 }
 
-// More bytes than any encoding of numbers takes for a value with its levels, and beside the values.
-constexpr std::int64_t kMostOfValue = 16, kMostBeside = 4096;
+constexpr std::int64_t kMostBeside = 4096;  // bytes beside the values
 
 // A header that lies about these would ask for memory that the page's bytes do not justify.
-void check_sizes(const PageHeader& page) {
+void check_sizes(const PageHeader& page, std::int64_t most_of_value) {
   DPIF_CHECK(page.num_values >= 0 && page.num_values <= INT32_MAX, "a page of ", page.num_values,
              " values");
-  DPIF_CHECK(page.uncompressed_bytes <= kMostOfValue * page.num_values + kMostBeside, "a page of ",
+  DPIF_CHECK(page.uncompressed_bytes <= most_of_value * page.num_values + kMostBeside, "a page of ",
              page.num_values, " values that unpacks to ", page.uncompressed_bytes, " bytes");
 }
 
@@ -70,7 +71,7 @@ std::int64_t own_header(PageType type) {
 
 }  // namespace
 
-PageHeader read_page_header(Bytes bytes) {
+PageHeader read_page_header(Bytes bytes, std::int64_t most_of_value) {
   CompactReader reader(bytes);
   PageHeader page;
   page.bytes = page.uncompressed_bytes = page.num_values = -1;
@@ -101,7 +102,7 @@ PageHeader read_page_header(Bytes bytes) {
              " are left of its column");
   DPIF_CHECK(page.uncompressed_bytes >= 0 && page.uncompressed_bytes <= INT32_MAX,
              "a page that unpacks to ", page.uncompressed_bytes, " bytes");
-  if (wanted != 0) check_sizes(page);
+  if (wanted != 0) check_sizes(page, most_of_value);
   DPIF_CHECK(page.level_bytes <= page.bytes && page.level_bytes <= page.uncompressed_bytes,
              "levels of ", page.level_bytes, " bytes in a page of ", page.bytes);
   return page;

@@ -17,7 +17,8 @@ struct PageHeader {
   std::optional<std::uint32_t> crc;
   std::int64_t num_values = 0;
   Encoding encoding{};
-  Encoding levels = Encoding::kRle;
+  Encoding levels = Encoding::kRle;  // of definition
+  Encoding repetition_levels = Encoding::kRle;
   // Version 2: levels stand before the values and are never compressed.
   std::int64_t num_nulls = 0;
   std::int64_t level_bytes = 0;       // of all levels
@@ -25,9 +26,12 @@ struct PageHeader {
   bool compressed = true;
 };
 
+// More bytes than any encoding of numbers takes for a value with its levels.
+constexpr std::int64_t kMostOfNumber = 16;
+
 // Throws std::invalid_argument where the bytes begin with no page header, the page is cut off, or
-// it claims to unpack to more bytes than its values can take.
-PageHeader read_page_header(Bytes bytes);
+// it claims to unpack to more bytes than its values can take, of `most_of_value` on average.
+PageHeader read_page_header(Bytes bytes, std::int64_t most_of_value = kMostOfNumber);
 
 // std::invalid_argument where a dictionary has more values than a column chunk of so many rows
 // needs.

@@ -69,7 +69,7 @@ def test_scores_are_the_engines_of_padded_lists(tmp_path: Path, side: str, keep:
     expected = load_engine(tmp_path / "bundle", device="cpu").score(*model_inputs(spec, table))
     scores = read_scores(tmp_path / "output").column("score").to_numpy()
     np.testing.assert_allclose(scores, expected, atol=1e-6)  # batches of other sizes round apart
-    assert {unit.read_by for unit in manifest.units} == {"arrow"}
+    assert {unit.read_by for unit in manifest.units} == {"cpu"}
 
 
 @pytest.mark.parametrize("kind", LIST_TYPES, ids=str)
@@ -101,9 +101,22 @@ def test_lists_of_a_fixed_size(tmp_path: Path, size: int) -> None:
     np.testing.assert_allclose(scores, expected, atol=1e-6)
 
 
-def test_null_rows_of_fixed_size_lists_are_not_read_and_told(tmp_path: Path) -> None:
+def test_null_rows_of_fixed_size_lists_are_empty_lists(tmp_path: Path) -> None:
+    spec = list_spec()
+    list_bundle(tmp_path / "bundle", spec)
+    table = list_table(3, history=pa.array([[1], None, [2]], pa.list_(pa.int64(), 1)))
+    write(tmp_path, table)
+
+    score_here(tmp_path)
+
+    expected = load_engine(tmp_path / "bundle", device="cpu").score(*model_inputs(spec, table))
+    scores = read_scores(tmp_path / "output").column("score").to_numpy()
+    np.testing.assert_allclose(scores, expected, atol=1e-6)
+
+
+def test_null_rows_of_fixed_size_lists_that_pyarrow_reads_are_told(tmp_path: Path) -> None:
     list_bundle(tmp_path / "bundle", list_spec())
-    write(tmp_path, list_table(3, history=pa.array([[1], None, [2]], pa.list_(pa.int64(), 1))))
+    write(tmp_path, list_table(3, history=pa.array([[1], None, [2]], pa.list_(pa.uint64(), 1))))
 
     (outcome,) = outcomes(make_plan(JobConfig.model_validate(job_keys(tmp_path))))
     assert "write such a column as list" in outcome.message

@@ -86,6 +86,20 @@ def test_raw_columns_are_encoded_where_they_are_read(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found.ids, expected.ids)
     np.testing.assert_array_equal(found.dense, expected.dense)
     assert found.published.column_names == ["key"]
+    assert found.facts.read_by == "cpu"
+
+
+def test_a_raw_dense_value_that_is_not_finite_is_told(tmp_path: Path) -> None:
+    schema, digest = raw_bundle(tmp_path / "bundle")
+    table = pa.table({"key": [1, 2], "word": ["a", "b"], "more": [np.nan, -np.inf]})
+    pq.write_table(table, tmp_path / "s.parquet")
+    unit = unit_of(tmp_path / "s.parquet", 0, 1, 0, 2)
+    columns = {"form": "raw", "source_columns": schema.source_columns}
+
+    found = read(unit, bundle=str(tmp_path / "bundle"), digest=digest, **columns)
+
+    assert [(each.column, each.rows.tolist()) for each in found.findings] == [("more", [1])]
+    assert found.findings[0].values.to_pylist() == ["-inf"] and found.facts.read_by == "arrow"
 
 
 def test_a_bundle_that_is_not_the_planned_one_is_an_outcome(tmp_path: Path) -> None:

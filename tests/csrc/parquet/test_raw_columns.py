@@ -1,0 +1,161 @@
+"""Raw columns encoded from the page have the codes that the encoder gives to pyarrow's columns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dpiframe_core import _core
+from dpiframe_core.features import CategoricalFeature, DenseFeature, Encoder, FeatureSchema
+from dpiframe_core.features.schema import (
+    Encoding,
+    HashEncoding,
+    LogBucketEncoding,
+    ModuloEncoding,
+    VocabularyEncoding,
+)
+
+WORDS = np.array(
+    ["", "a", "0a1b2c3d", "another", "ffffffff", "grün", "x" * 40, *map(str, range(300))]
+)
+
+
+def column(random: np.random.Generator, kind: pa.DataType, rows: int) -> pa.Array:
+    """Values of a type, of few or of many kinds, with nulls or without."""
+    few = random.random() < 0.5
+    if pa.types.is_string(kind):
+        texts = WORDS if few else random.bytes(8 * rows).hex()
+        values: Any = random.choice(WORDS, rows) if few else [texts[i : i + 9] for i in range(rows)]
+    elif pa.types.is_floating(kind):
+        values = random.choice([-7.5, 0.0, -0.0, 2.99, 1e30, -1e30, np.nan, 3.0], rows)
+        values = values if few else random.normal(0, 1e4, rows)
+        values = values.astype(kind.to_pandas_dtype())
+    else:
+        bits = np.iinfo(kind.to_pandas_dtype())
+        low, high = (max(-5, bits.min), 100) if few else (bits.min, bits.max)
+        values = random.integers(low, high, rows, endpoint=True, dtype=kind.to_pandas_dtype())
+    chance = float(random.choice([0, 0.01, 0.5, 1.0]))
+    return pa.array(values, kind, mask=random.random(rows) < chance)
+
+
+def schema_for(kind: pa.DataType, words: pa.Array) -> tuple[FeatureSchema, dict[str, pa.Array]]:
+    """Every feature that such a column can be, and its vocabularies."""
+    encodings: list[Encoding] = []
+    values = "string" if pa.types.is_string(kind) else "integer"
+    if not pa.types.is_floating(kind):
+        encodings += [HashEncoding(modulus=1000, seed=7), VocabularyEncoding(size=len(words))]
+    if values == "integer":
+        encodings.append(LogBucketEncoding(max_bucket=90))
+    if pa.types.is_integer(kind):
+        encodings.append(ModuloEncoding(modulus=97))
+    fields = tuple(
+        CategoricalFeature(name=each.kind, column="raw", values=values, encoding=each)  # type: ignore[arg-type]
+        for each in encodings
+    )
+    dense = [
+        DenseFeature(name="dense", column="raw", mean=1.25, std=3.0, fill=-0.5),
+        DenseFeature(name="plain", column="raw", transform="none"),
+    ]
+    dense = [] if values == "string" else dense
+    schema = FeatureSchema(dataset="made", fields=fields, dense=tuple(dense))
+    return schema, {"vocabulary": words}
+
+
+def vocabulary(values: pa.Array) -> pa.Array:
+    """Half of the values that occur."""
+    known = values.unique().drop_null()
+    known = known.take(pa.array(range(0, len(known), 2), pa.int64()))
+    return known if pa.types.is_string(values.type) else known.cast(pa.int64())
+
+
+def encoded(
+    path: Path, encoder: Encoder, groups: tuple[int, int]
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Ids and dense features by the native reader."""
+    file = _core.ParquetFile(str(path))
+    fields, dense = encoder.value_encoders
+    rows = sum(file.group_rows[slice(*groups)])
+    ids = [np.full(rows, -7, np.int32) for _ in fields]
+    numbers = [np.full(rows, -7, np.float32) for _ in dense]
+    assert file.is_encodable("raw", *groups)
+    file.read_encoded("raw", *groups, [*fields, *dense], [*ids, *numbers])
+    return ids, numbers
+
+
+KINDS = [
+    pa.string(),
+    pa.int8(),
+    pa.int32(),
+    pa.int64(),
+    pa.uint16(),
+    pa.uint32(),
+    pa.float32(),
+    pa.float64(),
+]
+
+
+@pytest.mark.parametrize("seed", range(64))
+def test_random_columns(tmp_path: Path, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    kind, rows = KINDS[seed % len(KINDS)], int(random.choice([1, 19, 111, 3000]))
+    values = column(random, kind, rows)
+    words = pa.array([], pa.int64()) if pa.types.is_floating(kind) else vocabulary(values)
+    schema, vocabularies = schema_for(kind, words)
+    encoder = Encoder(schema, vocabularies)
+    path = tmp_path / "raw.parquet"
+    nullable = values.null_count > 0 or random.random() < 0.5
+    pq.write_table(
+        pa.table([values], schema=pa.schema([pa.field("raw", kind, nullable=nullable)])),
+        path,
+        row_group_size=int(random.choice([rows, 700])),
+        data_page_size=int(random.choice([1, 100, 1 << 20])),
+        data_page_version=str(random.choice(["1.0", "2.0"])),
+        use_dictionary=bool(random.random() < 0.7),
+        dictionary_pagesize_limit=int(random.choice([100, 1 << 20])),
+        compression=str(random.choice(["zstd", "snappy", "none"])),
+        write_batch_size=int(random.choice([3, 64, 1024])),
+    )
+    with np.errstate(over="ignore"):
+        wanted = encoder.encode(pq.read_table(path))
+
+    ids, dense = encoded(path, encoder, (0, pq.ParquetFile(path).metadata.num_row_groups))
+
+    np.testing.assert_array_equal(ids, wanted.ids)
+    for found, right in zip(dense, wanted.dense, strict=True):
+        np.testing.assert_array_equal(found.view(np.int32), right.view(np.int32))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([[1]], pa.list_(pa.int64())),
+        pa.array([1], pa.uint64()),
+        pa.array([b"x"], pa.binary()),
+        pa.array([True]),
+        pa.array([1], pa.date32()),
+    ],
+    ids=lambda values: str(values.type),
+)
+def test_other_columns_are_left_alone(tmp_path: Path, values: pa.Array) -> None:
+    path = tmp_path / "raw.parquet"
+    pq.write_table(pa.table({"raw": values}), path)
+
+    file = _core.ParquetFile(str(path))
+    assert not file.is_encodable("raw", 0, 1)
+    with pytest.raises(ValueError, match="column raw holds no raw values that can be read here"):
+        file.read_encoded("raw", 0, 1, [_core.hash_encoder(0, 9)], [np.empty(1, np.int32)])
+
+
+def test_values_that_a_feature_has_no_code_for_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "raw.parquet"
+    pq.write_table(pa.table({"raw": ["a"]}), path)
+
+    with pytest.raises(ValueError, match="column raw: the feature takes no strings"):
+        _core.ParquetFile(str(path)).read_encoded(
+            "raw", 0, 1, [_core.modulo_encoder(9)], [np.empty(1, np.int32)]
+        )
