@@ -27,6 +27,10 @@ SCALE = click.option(
 JSON = click.option(
     "--json", "json_path", type=click.Path(path_type=Path), help="Also write JSON here."
 )
+EXPERIMENT = click.option("--experiment", default="dpiframe-bench", help="MLflow experiment.")
+MLFLOW_URI = click.option(
+    "--mlflow-uri", help="Default: MLFLOW_TRACKING_URI, else sqlite:///mlflow.db."
+)
 IDS = [
     click.option("--fields", type=click.IntRange(1, 4096), default=39, help="One-hot fields F."),
     click.option("--dim", type=click.IntRange(1, 4096), default=16, help="Embedding width D."),
@@ -131,6 +135,43 @@ def engine(json_path: Path | None, **options: object) -> None:
     click.echo(show(report))
 
 
+@command.command("sweep")
+@_options(MODEL, [_batch(4096)], IDS, [_id_type("int64")], ENGINE)
+@DEVICE
+@click.option(
+    "--vary",
+    "varied",
+    multiple=True,
+    required=True,
+    metavar="KEY=VALUE,VALUE",
+    help="batch=1024,4096; dim=8,16; fields=26,39; precision=fp32,fp16; hidden=64,32/400,400.",
+)
+@click.option("--peers", type=click.Choice(["all", "plain", "none"]), default="plain")
+@click.option("--repeats", type=click.IntRange(3), default=24, help="Timed batches.")
+@EXPERIMENT
+@MLFLOW_URI
+@JSON
+def sweep(
+    varied: tuple[str, ...],
+    experiment: str,
+    mlflow_uri: str | None,
+    json_path: Path | None,
+    **options: object,
+) -> None:
+    """`bench engine` over all combinations of --vary, as child runs of one MLflow run.
+
+    The runs are called by what they vary, such as "batch=4096 dim=16", and have the same metrics:
+    ms_dpiframe, ms_PEER, speedup_over_PEER, rows_per_second, and on a GPU of_floor.
+    """
+    import json
+
+    from pipeline.bench.engine.sweep import run_sweep, sweep_cases
+
+    results = run_sweep(sweep_cases(options, varied), experiment, mlflow_uri, click.echo)
+    if json_path:
+        json_path.write_text(json.dumps({r.name: r.metrics for r in results}, indent=1))
+
+
 @command.command("lookup")
 @_options([_batch(4096)], IDS, [_id_type("int32")])
 @click.option("--precision", type=click.Choice(["fp32", "fp16"]), default="fp32")
@@ -199,6 +240,21 @@ def gpu(output: Path, **options: Any) -> None:
         raise SystemExit(1)
 
 
+@command.command("paper")
+@click.argument("results", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="Markdown. Default: print.")
+def paper(results: Path, output: Path | None) -> None:
+    """The paper's claims beside RESULTS, the JSON that `bench gpu` wrote."""
+    from pipeline.bench.gpu.paper import paper_page
+    from pipeline.bench.gpu.results import Results
+
+    text = paper_page(Results.read(results))
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        output.write_text(text)
+
+
 @command.command("job")
 @click.argument("keys", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--rows", type=ROWS, default=1_000_000, help="To score.")
@@ -221,8 +277,8 @@ def gpu(output: Path, **options: Any) -> None:
 @click.option("--peer/--no-peer", default=True, help="Also run Ray Data with PyTorch.")
 @click.option("--peer-rows", type=ROWS, default=20_000_000, help="Of --rows, the peer is slow.")
 @click.option("--peer-batch", type=ROWS, default=65536, help="Rows of the peer's batches.")
-@click.option("--experiment", default="dpiframe-bench", help="MLflow experiment.")
-@click.option("--mlflow-uri", help="Default: MLFLOW_TRACKING_URI, else sqlite:///mlflow.db.")
+@EXPERIMENT
+@MLFLOW_URI
 @click.option(
     "--folder",
     type=click.Path(path_type=Path),

@@ -12,11 +12,17 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
 
 DEFAULT_URI = "sqlite:///mlflow.db"
 SQLITE_PREFIX = "sqlite:///"
 HTTP_TIMEOUT_S = 10
 HTTP_RETRIES = 1
+# Says that the experiment holds runs; MLflow guesses the kind of one without it.
+EXPERIMENT_KIND = {"mlflow.experimentKind": "custom_model_development"}
 
 MLFLOW_ENV = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -68,3 +74,20 @@ def sqlite_path(uri: str) -> Path | None:
     if not uri.startswith(SQLITE_PREFIX):
         return None
     return Path(uri.removeprefix(SQLITE_PREFIX)).absolute()
+
+
+def experiment_id(client: MlflowClient, name: str) -> str:
+    """Id of the experiment, created where there is none.
+
+    A sqlite store keeps artifacts beside its file, whatever the working directory.
+    """
+    experiment = client.get_experiment_by_name(name)
+    if experiment is not None:
+        found = str(experiment.experiment_id)
+        for key, value in EXPERIMENT_KIND.items():
+            if not experiment.tags.get(key, "").strip():
+                client.set_experiment_tag(found, key, value)
+        return found
+    database = sqlite_path(client.tracking_uri)
+    location = None if database is None else str(database.parent / "mlruns")
+    return str(client.create_experiment(name, location, EXPERIMENT_KIND))

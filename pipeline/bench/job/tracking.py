@@ -9,7 +9,7 @@ from typing import Any
 
 from pipeline.bench.job.case import JobCase
 from pipeline.bench.job.runs import JobRun, PeerRun
-from pipeline.storage.mlflow_access import quiet_mlflow
+from pipeline.storage.mlflow_access import experiment_id, quiet_mlflow
 from pipeline.tracking.settings import param_text
 
 PEER = "ray data + torch"
@@ -33,7 +33,7 @@ def log_ours(case: JobCase, run: JobRun) -> str | None:
     """Add the figures to the run that the job itself logged; its id, None where there is none."""
     with _client(case) as client:
         found = client.search_runs(
-            [_experiment(client, case.experiment)],
+            [experiment_id(client, case.experiment)],
             f"tags.identity = '{run.identity}'",
             order_by=["attributes.start_time DESC"],
             max_results=1,
@@ -51,7 +51,7 @@ def log_peer(case: JobCase, run: PeerRun) -> str:
     began = int(1000 * (time.time() - run.rates.seconds))
     params = case.model_dump(include={"model", "device", "precision", "form", "dim", "peer_batch"})
     with _client(case) as client:
-        experiment = _experiment(client, case.experiment)
+        experiment = experiment_id(client, case.experiment)
         created = client.create_run(experiment, start_time=began, run_name=name)
         run_id = str(created.info.run_id)
         _log(client, run_id, bench_metrics(run), params | {"engine": PEER, "gpus": run.gpus})
@@ -65,11 +65,6 @@ def _client(case: JobCase) -> Iterator[Any]:
         from mlflow import MlflowClient
 
         yield MlflowClient(tracking_uri=case.mlflow_uri)
-
-
-def _experiment(client: Any, name: str) -> str:
-    found = client.get_experiment_by_name(name)
-    return str(found.experiment_id if found else client.create_experiment(name))
 
 
 def _log(client: Any, run_id: str, metrics: dict[str, float], params: dict[str, Any]) -> None:

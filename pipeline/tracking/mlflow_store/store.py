@@ -30,7 +30,7 @@ from mlflow.entities import (
 )
 
 from pipeline.redaction import without_credentials
-from pipeline.storage.mlflow_access import sqlite_path
+from pipeline.storage.mlflow_access import experiment_id, sqlite_path
 from pipeline.tracking.artifacts import write_artifacts
 from pipeline.tracking.drift import measure_drift
 from pipeline.tracking.settings import DATASET_DIGEST_LENGTH
@@ -44,8 +44,6 @@ MODEL_PARAM_LIMIT = 250
 PARAMS_A_BATCH = 100
 DATASET_NAME_LIMIT = 500
 PROGRESS = ("progress_rows", "progress_rows_per_second")
-# Says that the experiment holds runs; MLflow guesses the kind of one without it.
-EXPERIMENT_KIND = {"mlflow.experimentKind": "custom_model_development"}
 
 
 class MlflowStore:
@@ -137,17 +135,7 @@ class MlflowStore:
 
     def experiment(self, name: str) -> str:
         """Id of the experiment, created where there is none."""
-        experiment = self.client.get_experiment_by_name(name)
-        if experiment is not None:
-            experiment_id = str(experiment.experiment_id)
-            for key, value in EXPERIMENT_KIND.items():
-                if not experiment.tags.get(key, "").strip():
-                    self.client.set_experiment_tag(experiment_id, key, value)
-            return experiment_id
-        # A sqlite store keeps artifacts beside its file, whatever the job's working directory.
-        database = sqlite_path(self.uri)
-        location = None if database is None else str(database.parent / "mlruns")
-        return str(self.client.create_experiment(name, location, EXPERIMENT_KIND))
+        return experiment_id(self.client, name)
 
     def _find_or_create_run(self, experiment_id: str, event: Event) -> str:
         spool_id = event["spool_id"]
