@@ -15,7 +15,7 @@ FORMATTED := $(NATIVE) $(wildcard tests/fuzz/*.cpp tests/fuzz/*.h)
 SETUP := $(VENV)/.dependencies $(VENV)/.installed
 BUILDER := cmake ninja pybind11 scikit-build-core
 
-.PHONY: setup demo pictures test lint format hooks faults soak-stores check-airflow check-clusters bench fuzz fuzz-guided fuzzers gpu-check gpu-sanitize sanitize clean FORCE
+.PHONY: setup demo pictures test lint format hooks faults soak-stores backfills check-airflow check-clusters bench fuzz fuzz-guided fuzzers gpu-check gpu-sanitize sanitize clean FORCE
 
 setup: $(SETUP)
 
@@ -63,6 +63,10 @@ KILLS ?= 300
 soak-stores: $(SETUP)
 	$(BIN)/python tests/faults/soak.py --kills $(KILLS) --seed $(SEED) --output s3 --runner local \
 	  --lanes 2
+
+# A month of hourly partitions, from a store into a store and an Iceberg table, under kills.
+backfills: $(SETUP)
+	$(BIN)/python tests/faults/backfills.py --kills 60 --seed $(SEED)
 
 # The DAG of deploy airflow, by Airflow's own import, in an environment of its own.
 AIRFLOW ?= 3.3.2
