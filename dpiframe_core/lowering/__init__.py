@@ -16,6 +16,7 @@ from dpiframe_core.lowering.device.fuse_cross import fuse_cross
 from dpiframe_core.lowering.device.fuse_dot import fuse_dot
 from dpiframe_core.lowering.device.load_dense import load_dense
 from dpiframe_core.lowering.device.matmul_to_rows import matmul_to_rows
+from dpiframe_core.lowering.device.pad_products import pad_products
 from dpiframe_core.lowering.device.separate_scalars import separate_scalars
 from dpiframe_core.lowering.fold_batch_norm import fold_batch_norm
 from dpiframe_core.lowering.fuse_activation import fuse_activation
@@ -61,6 +62,7 @@ DEVICE_PASSES: tuple[Pass, ...] = (
     fuse_dot,
     *DEVICE_FORM,
     align_columns,
+    pad_products,
     matmul_to_rows,
 )
 

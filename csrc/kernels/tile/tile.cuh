@@ -118,23 +118,43 @@ DPIF_DEVICE void store(T* to, float value) {
   narrow(value, *to);
 }
 
-// V neighbours from an address that is a multiple of their size.
-template <class T, int V>
-struct alignas(sizeof(T) * V <= 16 ? sizeof(T) * V : 16) Pack {
-  T of[V];
+// V neighbours from an address that is a multiple of their size (16 bytes at most).
+template <int kWords>
+struct alignas(kWords * 4 <= 16 ? kWords * 4 : 16) Words {
+  u32 of[kWords];
 };
+template <class T>
+DPIF_DEVICE u32 pair(float low, float high);
+
 template <int V, class T>
 DPIF_DEVICE void load_pack(const T* from, float (&to)[V]) {
-  const Pack<T, V> pack = *reinterpret_cast<const Pack<T, V>*>(from);
+  if constexpr (sizeof(T) == 4) {
+    const Words<V> words = *reinterpret_cast<const Words<V>*>(from);
 #pragma unroll
-  for (int i = 0; i < V; ++i) to[i] = widen(pack.of[i]);
+    for (int i = 0; i < V; ++i) to[i] = bits_to_float(words.of[i]);
+  } else {
+    const Words<V / 2> words = *reinterpret_cast<const Words<V / 2>*>(from);
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      T part;
+      part.bits = static_cast<u16>(words.of[i / 2] >> (16 * (i % 2)));
+      to[i] = widen(part);
+    }
+  }
 }
 template <int V, class T>
 DPIF_DEVICE void store_pack(T* to, const float (&from)[V]) {
-  Pack<T, V> pack;
+  if constexpr (sizeof(T) == 4) {
+    Words<V> words;
 #pragma unroll
-  for (int i = 0; i < V; ++i) narrow(from[i], pack.of[i]);
-  *reinterpret_cast<Pack<T, V>*>(to) = pack;
+    for (int i = 0; i < V; ++i) words.of[i] = float_to_bits(from[i]);
+    *reinterpret_cast<Words<V>*>(to) = words;
+  } else {
+    Words<V / 2> words;
+#pragma unroll
+    for (int i = 0; i < V / 2; ++i) words.of[i] = pair<T>(from[2 * i], from[2 * i + 1]);
+    *reinterpret_cast<Words<V / 2>*>(to) = words;
+  }
 }
 
 // Two neighbours as a register of a product's operand.
@@ -521,17 +541,12 @@ struct Fixed {
   }
 };
 
-// Results of a product: one, or two of neighbouring columns, the first of which is even.
+// Where results of a row of a product go: one, or two of neighbouring columns, the first of which
+// is even. A writer(product, row) gives it.
 template <class One, class Two>
 struct Results {
-  One write_one;
-  Two write_two;
-  DPIF_DEVICE void one(int product, int row, int column, float x) const {
-    write_one(product, row, column, x);
-  }
-  DPIF_DEVICE void two(int product, int row, int column, float x, float y) const {
-    write_two(write_one, product, row, column, x, y);
-  }
+  One one;
+  Two two;
 };
 template <class One, class Two>
 DPIF_DEVICE Results<One, Two> results(const One& one, const Two& two) {
@@ -553,7 +568,7 @@ void multiply(const A& a, const B& b, const Write& write) {
         float sum = 0.0f;
         for (int o = 0; o < kOuter; ++o)
           for (int i = 0; i < kInner; ++i) sum += a.one(p, row, o, i) * b.one(p, column, o, i);
-        write.one(p, row, column, sum);
+        write(p, row).one(column, sum);
       }
 }
 
@@ -816,20 +831,24 @@ DPIF_DEVICE void write_sums(const float (&sums)[kRowTiles][kColumnTiles][2][4], 
 #pragma unroll
   for (int i = 0; i < kRowTiles; ++i)
 #pragma unroll
-    for (int j = 0; j < kColumnTiles; ++j)
+    for (int half = 0; half < 2; ++half) {
+      const int row = first_row + i * 16 + half * 8;
+      if (kRows % (kRowTiles * 16) != 0 && row >= kRows) continue;
+      const auto results = write(product, row);
 #pragma unroll
-      for (int part = 0; part < 4; ++part) {
-        const int row = first_row + i * 16 + part % 2 * 8;
-        const int column =
-            (column_block * kColumnTiles + j) * 16 + part / 2 * 8 + thread() % 4 * 2;
-        const float x = sums[i][j][part / 2][part % 2 * 2];
-        const float y = sums[i][j][part / 2][part % 2 * 2 + 1];
-        if (kRows % (kRowTiles * 16) != 0 && row >= kRows) continue;
-        if (kColumns % (kColumnTiles * 16) == 0 || column + 1 < kColumns)
-          write.two(product, row, column, x, y);
-        else if (column < kColumns)
-          write.one(product, row, column, x);
-      }
+      for (int j = 0; j < kColumnTiles; ++j)
+#pragma unroll
+        for (int part = 0; part < 2; ++part) {
+          const int column =
+              (column_block * kColumnTiles + j) * 16 + part * 8 + thread() % 4 * 2;
+          const float x = sums[i][j][part][half * 2];
+          const float y = sums[i][j][part][half * 2 + 1];
+          if (kColumns % (kColumnTiles * 16) == 0 || column + 1 < kColumns)
+            results.two(column, x, y);
+          else if (column < kColumns)
+            results.one(column, x);
+        }
+    }
 }
 
 // A warp's row tiles of a, step by step.

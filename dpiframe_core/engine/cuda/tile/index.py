@@ -76,6 +76,15 @@ class Scope:
         found = (self._made_of.get(name, frozenset({name})) for name in index.factors)
         return frozenset().union(*found)
 
+    def split_lines(self, inside: str) -> tuple[list[str], list[str]]:
+        """The statements before a block over one variable, and those in it."""
+        before, within = [], []
+        for line in self.lines:
+            name = line.split()[2]
+            depends = self._made_of.get(name, frozenset())
+            (within if inside in depends else before).append(line)
+        return before, within
+
     def divided(self, index: Index, by: int) -> tuple[Index, Index]:
         """Quotient and remainder."""
         if by == 1:

@@ -380,7 +380,9 @@ class _Writer:
             region = _Region(first, end, element)
             region.begin = min(begins, default=-1)
             region.last = max(stage for stage, _, _, _, _ in found)
-            self._pad_rows(region, buffer, widths.get(buffer, []))
+            made_rows = [self._made_row(self.stages[i]) for i in begins]
+            rows = [row for row in made_rows if row] or widths.get(buffer, [])
+            self._pad_rows(region, rows)
             self.regions[buffer] = region
             if not begins:
                 self.staged[buffer] = region
@@ -388,9 +390,15 @@ class _Writer:
             if stage.out.buffer not in self.regions and self._is_own(stage.out.buffer):
                 raise UnsuitableError(f"{stage.out} would be partly in shared memory")
 
-    def _pad_rows(self, region: _Region, buffer: str, rows: list[int]) -> None:
+    def _made_row(self, stage: _Stage) -> int:
+        """Columns that a product writes side by side."""
+        op = stage.operation.op
+        if not isinstance(op, MatMul) or stage.post is not None:
+            return 0
+        return _Product.of(stage.operation, op, self.samples).columns
+
+    def _pad_rows(self, region: _Region, rows: list[int]) -> None:
         """Rows a multiple of 64 bytes long would lie in the same banks: they get 16 bytes more."""
-        del buffer
         if region.element == "float" and self.type != "float":
             return
         row = max(rows, default=0)
@@ -641,12 +649,12 @@ class _Writer:
         count = self.samples * per_sample
         scope = Scope({"i": count, "u": width}, frozenset({"u"}) if width > 1 else frozenset())
         sample, place = scope.divided(variable("i"), per_sample)
-        place = place.times(width)
         if width > 1:
-            places = scope.split(place, shape)
-            places = [*places[:-1], places[-1].plus(variable("u"))]
+            places = scope.split(place, (*shape[:-1], shape[-1] // width))
+            places = [*places[:-1], places[-1].times(width).plus(variable("u"))]
         else:
             places = scope.split(place, shape)
+        place = place.times(width)
         if pitch is not None:
             row, column = scope.divided(place, shape[-1])
             place = row.times(pitch[0]).plus(column).plus(pitch[1])
@@ -752,7 +760,8 @@ class _Writer:
         rows, size, kept, gone, lanes = self._rows(stage, op.axes)
         read = self._reader(stage, self._row_scope(stage, kept, gone, rows, size))
         function = {"sum": "Sum", "mean": "Sum", "prod": "Prod", "max": "Max", "min": "Min"}
-        scope, sample, _, row = self._row_scope(stage, kept, gone, rows, size)
+        scope = Scope({"r": rows})
+        sample, row = scope.divided(variable("r"), rows // self.samples)
         value = f"x * {_literal(1.0 / size)}" if op.function == "mean" else "x"
         body = self.finished(scope, stage, row, sample, value)
         write = f"[&](int r, float x) {{ {' '.join(scope.lines)} {body} }}"
@@ -841,40 +850,41 @@ class _Writer:
             return scope, sample, place.plus(row.times(product.columns)).plus(variable("c"))
 
         scope, sample, place = placed()
-        body = self.finished(scope, stage, place, sample, "x")
-        one = f"[&](int q, int r, int c, float x) {{ {' '.join(scope.lines)} {body} }}"
-        two = "one(q, r, c, x); one(q, r, c + 1, y);"
-        scope, sample, place = placed()
         value = "x"
         if stage.post is not None:
             shape = tuple(stage.post.op.shape(stage.post.operands))
             value = self.expression(
                 scope, stage.post, scope.split(place, shape), sample, {stage.replaced: "x"}
             )
-        values = (
-            f"const auto value = [&](int c, float x) {{ {' '.join(scope.lines)} return {value}; }};"
-            " const float values[2] = {value(c, x), value(c + 1, y)};"
-        )
-        scope, sample, place = placed()
         column = place.plus(stage.out.start)
-        stores = []
+        single, double = [], []
         even = True
         if self._in_region(stage.out):
             pointer, at = self.address(scope, stage.out.buffer, column, sample)
             even = even and _is_even(at)
-            stores.append(f"store_pack<2>({pointer} + {at}, values);")
+            single.append(f"store({pointer} + {at}, value);")
+            double.append(f"store_pack<2>({pointer} + {at}, values);")
         if not self._is_own(stage.out.buffer):
             number = self._buffer(stage.out.buffer)
             even = even and _is_even(column)
-            stores.append(
-                f"if (first + {sample} < p.rows) "
-                f"store_pack<2>(g{number}(first + {sample}) + {column}, values);"
-            )
+            there = f"g{number}(first + {sample}) + {column}"
+            single.append(f"if (first + {sample} < p.rows) store({there}, value);")
+            double.append(f"if (first + {sample} < p.rows) store_pack<2>({there}, values);")
+        before, within = scope.split_lines("c")
+        inside = " ".join(within)
+        stores = " ".join(single)
+        one = f"[=, &p](int c, float x) {{ {inside} const float value = {value}; {stores} }}"
+        two = "[=](int c, float x, float y) { one(c, x); one(c + 1, y); }"
         if even:
-            two = f"{values} {' '.join(scope.lines)} {' '.join(stores)}"
+            two = (
+                "[=, &p](int c, float x, float y) { "
+                f"const auto value = [=](int c, float x) {{ {inside} return {value}; }}; "
+                f"const float values[2] = {{value(c, x), value(c + 1, y)}}; {inside} "
+                f"{' '.join(double)} }}"
+            )
         return (
-            f"results({one},\n      [&](const auto& one, int q, int r, int c, float x, float y) "
-            f"{{ {two} }})"
+            f"[&](int q, int r) {{ {' '.join(before)}\n      const auto one = {one};\n"
+            f"      const auto two = {two};\n      return results(one, two); }}"
         )
 
     def _product_operand(self, stage: _Stage, product: _Product, k: int) -> str:

@@ -1,0 +1,76 @@
+"""Generated kernels of groups of steps, compiled for the host and run there."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from dpiframe_core.engine.cuda.tile.grouping import TileGroup
+from dpiframe_core.program.program import Program
+from dpiframe_core.program.views import State
+
+CSRC = Path(__file__).parents[2] / "csrc"
+TYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
+
+
+class _View(ctypes.Structure):
+    _fields_ = (("data", ctypes.c_void_p), ("stride", ctypes.c_longlong))
+
+
+class _Params(ctypes.Structure):
+    _fields_ = (
+        ("rows", ctypes.c_longlong),
+        ("views", _View * 16),
+        ("weights", ctypes.c_void_p * 128),
+    )
+
+
+def largest_error(
+    program: Program, group: TileGroup, precision: str, batch: int, folder: Path
+) -> float:
+    """Of what a group writes, over the largest number of each result, at least 1: the kernel's
+    numbers against the steps' in float64, of random inputs.
+    """
+    floats = program.float_buffers()
+    kernel = group.generate(program, floats, precision, host=True)
+    source, library = folder / "kernel.cpp", folder / "kernel.so"
+    source.write_text(kernel.source)
+    subprocess.run(
+        ["g++", "-std=c++20", "-O1", "-w", f"-I{CSRC}", "-shared", "-fPIC", "-o", library, source],
+        check=True,
+    )
+    entry = ctypes.CDLL(str(library))[kernel.name]
+    generator = torch.Generator().manual_seed(batch)
+    read = {view.buffer for view in group.reads()}
+    full, rows = {}, {}
+    for name, width in program.buffers.items():
+        kind = torch.float32 if name in floats else TYPES[precision]
+        stride = width if width == 1 else -(-width // 8) * 8
+        rows[name] = torch.full((batch, stride), torch.nan, dtype=kind)
+        if name in read:
+            rows[name][:, :width] = torch.randn(batch, width, generator=generator) * 0.5
+        full[name] = rows[name][:, :width].double()
+    params = _Params(rows=batch)
+    for i, name in enumerate(kernel.buffers):
+        params.views[i] = _View(rows[name].data_ptr(), rows[name].stride(0))
+    weights = [np.ascontiguousarray(w) for w in kernel.weights]
+    for i, weight in enumerate(weights):
+        params.weights[i] = weight.ctypes.data
+    for block in range(-(-batch // kernel.samples)):
+        entry(ctypes.byref(params), ctypes.c_longlong(block))
+    numbers = {n: torch.from_numpy(np.asarray(w, np.float64)) for n, w in program.weights.items()}
+    state = State(full, numbers, torch.empty(0))
+    group.run(state)
+    worst = 0.0
+    for view in group.writes():
+        columns = slice(view.start, view.start + view.width)
+        found, wanted = rows[view.buffer][:, columns].double(), full[view.buffer][:, columns]
+        error = ((found - wanted).abs().max() / wanted.abs().max().clamp_min(1)).item()
+        worst = error if error != error else max(worst, error)
+        if worst != worst:
+            return worst
+    return worst
