@@ -68,7 +68,6 @@ def test_models_that_cross_takes(hidden, layers):
         ("dcnv2", {"structure": "cross_only"}),
         ("dcnv2", {"passes": DEVICE_FORM}),
     ],
-    ids=str,
 )
 def test_programs_that_no_16_bit_kernel_takes(name, options):
     assert fused_form(made(name, **options), "fp16") is None
@@ -89,7 +88,6 @@ def test_programs_that_no_16_bit_kernel_takes(name, options):
         ({"structure": "stacked"}, False),
         ({"passes": DEVICE_FORM}, False),
     ],
-    ids=str,
 )
 def test_fp32_has_limits_of_its_own(options, taken):
     program = made("dcnv2", **options)

@@ -108,7 +108,6 @@ def test_cross_networks_of_any_depth(name, hidden, layers):
         ("wdl", {"passes": DEVICE_FORM}),
         ("dcnv2", {"passes": DEVICE_FORM}),
     ],
-    ids=str,
 )
 def test_programs_of_another_form(name, options):
     assert made(name, **options)[1].form is None
