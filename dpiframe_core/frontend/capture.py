@@ -14,7 +14,6 @@ from torch.export.graph_signature import InputKind
 from dpiframe_core.errors import ModelImportError
 from dpiframe_core.frontend.convert import Traced
 
-TRACED_AGAIN = 4099  # samples: a prime that is hardly a size in a model
 WHAT_BATCH_MEANS = "the first dimension of every input is the batch, which may have any size"
 
 
@@ -56,17 +55,25 @@ def _exported(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) 
             f"example inputs must be of one batch of at least 2 samples, got {sorted(sizes)}: "
             + WHAT_BATCH_MEANS
         )
-    # Some versions of torch fix the batch of a few operations where the examples are as few as one
-    # of the model's own sizes, such as 2 heads: such a model is traced again with more samples.
     try:
         return _export(module, args, kwargs)
     except Exception as error:  # torch.export raises errors of many kinds
         try:
-            return _export(module, *_repeated((args, kwargs), TRACED_AGAIN))
+            return _without_opt_einsum(module, args, kwargs)
         except Exception:
             raise ModelImportError(
                 f"torch.export cannot trace the model: {_reason(error)}"
             ) from error
+
+
+def _without_opt_einsum(module: nn.Module, args: Any, kwargs: Any) -> ExportedProgram:
+    """In torch 2.11 the search for an order of an einsum of three tensors fixes the batch."""
+    enabled = torch.backends.opt_einsum.enabled
+    torch.backends.opt_einsum.enabled = False
+    try:
+        return _export(module, args, kwargs)
+    finally:
+        torch.backends.opt_einsum.enabled = enabled
 
 
 def _export(module: nn.Module, args: Any, kwargs: Any) -> ExportedProgram:
@@ -87,17 +94,6 @@ def _export(module: nn.Module, args: Any, kwargs: Any) -> ExportedProgram:
             )  # fmt: skip
     finally:
         torch.backends.mha.set_fastpath_enabled(fast_path)
-
-
-def _repeated(examples: Any, size: int) -> Any:
-    """The examples over and over, to a batch of that size."""
-
-    def longer(leaf: Any) -> Any:
-        if not isinstance(leaf, Tensor):
-            return leaf
-        return leaf[torch.arange(size, device=leaf.device) % leaf.shape[0]]
-
-    return torch.utils._pytree.tree_map(longer, examples)
 
 
 def _by_argument(module: nn.Module, args: Any, kwargs: Any, shapes: Any) -> Any:

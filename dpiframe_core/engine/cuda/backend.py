@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass
@@ -72,7 +73,11 @@ def _grouped(program: Program, options: CudaOptions) -> tuple[Program, Compiled,
     floats = grouped.float_buffers()
     kernels = [group.generate(program, floats, options.precision) for group in groups]
     sources = [KernelSource(g.name, k.source) for g, k in zip(groups, kernels, strict=True)]
-    cubins = compiler.compile_all(sources, _core.gpu_arch(options.device))
+    try:
+        cubins = compiler.compile_all(sources, _core.gpu_arch(options.device))
+    except RuntimeError as error:  # the kernels compiled ahead give the same numbers
+        warnings.warn(f"steps run one by one, more slowly: {error}", stacklevel=2)
+        return program, {}, "steps one by one: compiling groups of them failed"
     compiled = {
         group.name: (kernel, cubin)
         for group, kernel, cubin in zip(groups, kernels, cubins, strict=True)

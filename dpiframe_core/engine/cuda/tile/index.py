@@ -78,7 +78,8 @@ class Scope:
 
     def split_lines(self, inside: str) -> tuple[list[str], list[str]]:
         """The statements before a block over one variable, and those in it."""
-        before, within = [], []
+        before: list[str] = []
+        within: list[str] = []
         for line in self.lines:
             name = line.split()[2]
             depends = self._made_of.get(name, frozenset())

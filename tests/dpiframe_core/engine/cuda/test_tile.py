@@ -1,0 +1,131 @@
+"""Groups of steps as generated kernels, compiled for the host: every operation, in each type,
+against the steps themselves in float64; what is grouped, what reaches device memory.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from random_tensors import random_tensor_model
+from tile_on_host import largest_error
+from torch import nn
+
+from dpiframe_core import from_torch
+from dpiframe_core.engine.cuda.tile.grouping import TileGroup, group_steps, without_own
+from dpiframe_core.engine.cuda.tile.index import Scope, VaryingError, variable
+from dpiframe_core.engine.cuda.tile.source import packed
+from dpiframe_core.lowering import DEVICE_PASSES, lower
+from dpiframe_core.program.program import Program
+
+BOUNDS = {"fp32": 1e-5, "fp16": 6e-3, "bf16": 6e-2}
+FIELDS, DIM = 12, 16
+
+
+def groups(program: Program) -> list[TileGroup]:
+    return [step for step in program.steps if isinstance(step, TileGroup)]
+
+
+class Interactions(nn.Module):
+    """An outer product under a product, attention, bilinear pairs, a norm, a gate."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables = nn.ModuleList(nn.Embedding(50, DIM) for _ in range(FIELDS))
+        self.conv = nn.Conv1d(FIELDS * FIELDS, 24, 1)
+        self.conv_again = nn.Conv1d(24 * FIELDS, 24, 1)
+        self.qkvr = nn.ModuleList(nn.Linear(DIM, 32, bias=False) for _ in range(4))
+        self.bilinear = nn.Parameter(torch.randn(FIELDS, DIM, DIM) * 0.2)
+        self.norm, self.out = nn.LayerNorm(DIM), nn.Linear(24 * 2 + FIELDS * 32 + DIM, 1)
+
+    def example_inputs(self) -> tuple[torch.Tensor, ...]:
+        return (torch.zeros(2, FIELDS, dtype=torch.long),)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        e = torch.stack([table(x[:, i]) for i, table in enumerate(self.tables)], 1)
+        hidden, pooled = e, []
+        for conv in (self.conv, self.conv_again):
+            outer = torch.einsum("bhd,bmd->bhmd", hidden, e).flatten(1, 2)
+            hidden = conv(outer).relu()
+            pooled.append(hidden.sum(-1))
+        q, k, v, r = (part(e) for part in self.qkvr)
+        q, k, v = (p.view(p.shape[0], FIELDS, 2, 16).transpose(1, 2) for p in (q, k, v))
+        weights = (q @ k.transpose(-1, -2) / 4).softmax(-1)
+        attended = ((weights @ v).transpose(1, 2).flatten(2) + r).relu()
+        left = torch.einsum("bfd,fde->bfe", e, self.bilinear)
+        pairs = (left[:, [0, 1, 2]] * e[:, [5, 3, 8]]).sum(1)
+        last = self.norm(pairs) * torch.sigmoid(e.mean(1))
+        return self.out(torch.cat([*pooled, attended.flatten(1), last], 1))
+
+
+@pytest.fixture(scope="module")
+def interactions() -> Program:
+    torch.manual_seed(0)
+    model = Interactions().eval()
+    imported = from_torch(model, model.example_inputs())
+    return lower(imported.spec, imported.weights, DEVICE_PASSES)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+def test_interactions_are_one_kernel_with_the_steps_numbers(interactions, precision, tmp_path):
+    grouped = group_steps(interactions, precision)
+    (group,) = groups(grouped)
+    assert len(group.parts) > 20
+    assert max(v.width for v in group.writes()) == 1  # only its parts of the logit leave it
+    assert largest_error(grouped, group, precision, 37, tmp_path) < BOUNDS[precision]
+
+
+def test_what_lies_inside_groups_takes_no_device_memory(interactions):
+    grouped = group_steps(interactions, "fp16")
+    kept = without_own(grouped)
+    assert set(kept.buffers) < set(grouped.buffers)
+    used = {v.buffer for s in kept.steps for v in (*s.reads(), *s.writes())}
+    assert used <= {*kept.buffers, "dense"}
+
+
+def test_an_outer_product_is_an_operand_made_in_registers(interactions):
+    (group,) = groups(group_steps(interactions, "fp16"))
+    source = group.generate(interactions, interactions.float_buffers(), "fp16").source
+    assert source.count("separable(") == 2
+
+
+def test_products_of_one_operand_are_one(interactions):
+    (group,) = groups(group_steps(interactions, "fp16"))
+    source = group.generate(interactions, interactions.float_buffers(), "fp16").source
+    assert ", 1, 16, 128, " in source  # queries, keys, values and residuals: 4 x 32 columns
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_programs(seed, tmp_path):
+    model = random_tensor_model(seed)
+    program = lower(model.spec, model.state_dict(), DEVICE_PASSES)
+    precision = ("fp32", "fp16")[seed % 2]
+    grouped = group_steps(program, precision)
+    for i, group in enumerate(groups(grouped)):
+        folder = tmp_path / str(i)
+        folder.mkdir()
+        assert largest_error(grouped, group, precision, 35, folder) < BOUNDS[precision]
+
+
+def test_an_index_is_taken_apart_without_division_where_that_is_exact():
+    scope = Scope({"a": 5, "b": 16})
+    index = variable("a").times(16).plus(variable("b"))
+    quotient, rest = scope.divided(index, 16)
+    assert (str(quotient), str(rest), scope.lines) == ("a", "b", [])
+    scope.divided(index.plus(3), 16)
+    assert any("/ 16" in line for line in scope.lines)
+
+
+def test_nothing_is_computed_ahead_of_what_varies():
+    scope = Scope({"u": 8}, frozenset({"u"}))
+    with pytest.raises(VaryingError):
+        scope.divided(variable("u").plus(1), 4)
+
+
+@pytest.mark.parametrize("element", ["Half", "float"])
+def test_packed_matrices_hold_each_number_once_and_zeros(element):
+    matrix = np.arange(1, 1 + 2 * 20 * 10, dtype=np.float32).reshape(2, 1, 20, 10)
+    kind = np.float16 if element == "Half" else np.float32
+    numbers = packed(matrix, element).view(kind).astype(np.float32)
+    assert numbers.size == 2 * 32 * 16
+    assert sorted(numbers[numbers != 0]) == sorted(matrix.reshape(-1))
