@@ -29,6 +29,7 @@ MAY_INCLUDE = {
     "kernels/embedding": KERNELS,
     "kernels/gemm": KERNELS,
     "kernels/testing": KERNELS,
+    "kernels/tile": ("jit",),
     "kernels/tensor": (*KERNELS, "kernels/elementwise"),
     "kernels/jit": (*KERNELS, "jit", "kernels/tensor", "kernels/elementwise"),
     "kernels/tensor/host": ("common", "kernels", "kernels/tensor"),

@@ -83,8 +83,7 @@ DPIF_DEVICE void narrow(float x, Half& out) {
 }
 DPIF_DEVICE void narrow(float x, Bf16& out) {
   const u32 bits = float_to_bits(x);
-  out.bits = static_cast<u16>(
-      x != x ? 0x7fffu : (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+  out.bits = static_cast<u16>(x != x ? 0x7fffu : (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 #else
 DPIF_DEVICE float widen(Half x) {
@@ -483,9 +482,9 @@ DPIF_DEVICE void layer_norm(float eps, const Read& read, const Write& write) {
   each_row<kLanes, kRows>([&](int r, bool valid) {
     Row<kLanes, kSize> row([&](int i) { return read(r, i); });
     const float mean = row.template reduced<Sum>([](float x) { return x; }) * (1.0f / kSize);
-    const float variance =
-        row.template reduced<Sum>([&](float x) { return (x - mean) * (x - mean); }) *
-        (1.0f / kSize);
+    const float variance = row.template reduced<Sum>([&](float x) {
+      return (x - mean) * (x - mean);
+    }) * (1.0f / kSize);
     const float scale = 1.0f / sqrtf(variance + eps);
     if (valid) row.write([&](int i, float x) { write(r, i, (x - mean) * scale); });
   });
@@ -525,9 +524,10 @@ struct Separable {
   }
 };
 template <class FixedOne, class FixedTwo, class ScaleOne, class ScaleTwo>
-DPIF_DEVICE Separable<FixedOne, FixedTwo, ScaleOne, ScaleTwo> separable(
-    const FixedOne& fixed_one, const FixedTwo& fixed_two, const ScaleOne& scale_one,
-    const ScaleTwo& scale_two) {
+DPIF_DEVICE Separable<FixedOne, FixedTwo, ScaleOne, ScaleTwo> separable(const FixedOne& fixed_one,
+                                                                        const FixedTwo& fixed_two,
+                                                                        const ScaleOne& scale_one,
+                                                                        const ScaleTwo& scale_two) {
   return {fixed_one, fixed_two, scale_one, scale_two};
 }
 template <class A>
@@ -594,8 +594,7 @@ struct Packed {
       return load(static_cast<const T*>(data) + (lane * 4 + n / 8 * 2 + k / 8) * 2 + k % 2);
     }
     // a step of 16 is two of 8; of lane (n % 8) * 4 + k % 4: register n / 8 * 2 + k % 8 / 4
-    const long long lane =
-        ((step * 2 + k / 8) * kTiles + column / 16) * 32 + n % 8 * 4 + k % 4;
+    const long long lane = ((step * 2 + k / 8) * kTiles + column / 16) * 32 + n % 8 * 4 + k % 4;
     return load(static_cast<const T*>(data) + lane * 4 + n / 8 * 2 + k % 8 / 4);
   }
 };
@@ -708,7 +707,7 @@ struct Columns<float> {
       split(a.of[step], large, small);
 #pragma unroll
       for (int tile = 0; tile < 2; ++tile) {
-        float(&sums)[4] = tile ? high : low;
+        float (&sums)[4] = tile ? high : low;
         u32 b_large[2];
         u32 b_small[2];
         split(of[step][tile], b_large, b_small);
@@ -755,8 +754,7 @@ struct Packed {
     constexpr int kParts = sizeof(T) == 2 ? 1 : 2;
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
-      const long long lane =
-          ((step * kParts + part) * kTiles + column_tile) * 32 + thread() % 32;
+      const long long lane = ((step * kParts + part) * kTiles + column_tile) * 32 + thread() % 32;
       put(to, part, load_constant(static_cast<const char*>(data) + lane * 16));
     }
   }
@@ -839,8 +837,7 @@ DPIF_DEVICE void write_sums(const float (&sums)[kRowTiles][kColumnTiles][2][4], 
       for (int j = 0; j < kColumnTiles; ++j)
 #pragma unroll
         for (int part = 0; part < 2; ++part) {
-          const int column =
-              (column_block * kColumnTiles + j) * 16 + part * 8 + thread() % 4 * 2;
+          const int column = (column_block * kColumnTiles + j) * 16 + part * 8 + thread() % 4 * 2;
           const float x = sums[i][j][part][half * 2];
           const float y = sums[i][j][part][half * 2 + 1];
           if (kColumns % (kColumnTiles * 16) == 0 || column + 1 < kColumns)
@@ -980,8 +977,8 @@ DPIF_DEVICE void multiply_staged(unsigned char* ring, const A& a, const B& b, co
       const int row_block = block / kColumnBlocks;
       const bool works = block < kBlocks;
       const int first_row = row_block * kRowTiles * 16 + lane / 4;
-      const char* from = static_cast<const char*>(b.data) +
-                         static_cast<long long>(product) * kOuter * kChunkBytes;
+      const char* from =
+          static_cast<const char*>(b.data) + static_cast<long long>(product) * kOuter * kChunkBytes;
       const auto fill = [&](int chunk) {
         if (chunk < kOuter)
           for (int i = thread() * 16; i < kChunkBytes; i += kThreads * 16)
@@ -1013,8 +1010,8 @@ DPIF_DEVICE void multiply_staged(unsigned char* ring, const A& a, const B& b, co
 #pragma unroll
             for (int part = 0; part < kParts; ++part)
               B::put(columns, part,
-                     load_shared(chunk + ((step * kParts + part) * kAllColumnTiles + column_tile) *
-                                             512 +
+                     load_shared(chunk +
+                                 ((step * kParts + part) * kAllColumnTiles + column_tile) * 512 +
                                  lane * 16));
 #pragma unroll
             for (int i = 0; i < kRowTiles; ++i)
