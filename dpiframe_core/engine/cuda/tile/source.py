@@ -346,7 +346,7 @@ class _Writer:
 
         for number, stage in enumerate(self.stages):
             operation = stage.operation
-            product = isinstance(operation.op, (MatMul, Softmax, LayerNorm))
+            product = isinstance(operation.op, MatMul)
             for k in range(len(operation.operands)):
                 add(number, operation, k, _times_read(operation, k), product)
             if stage.post is not None:
@@ -364,7 +364,9 @@ class _Writer:
             total = sum(size for _, _, _, size, _ in found)
             element = self._element(buffer)
             if not begins:
+                several = len({stage for stage, _, _, _, _ in found}) > 1
                 costly = total > 1.5 * (end - first) or any(p for _, _, _, _, p in found)
+                costly = costly or several
                 if not costly or end - first == 1:
                     continue
             elif made < end - first or not all(
