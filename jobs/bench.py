@@ -61,7 +61,7 @@ ENGINE = [
     ),
     click.option(
         "--policy",
-        type=click.Choice(["serial", "depth_first", "breadth_first"]),
+        type=click.Choice(["serial", "depth_first", "breadth_first", "auto"]),
         default="breadth_first",
         help="GPU: order of the steps' launches.",
     ),

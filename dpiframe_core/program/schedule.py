@@ -11,7 +11,10 @@ from dpiframe_core.program.program import Program
 from dpiframe_core.program.steps import Step
 from dpiframe_core.program.views import DENSE, View
 
-Policy = Literal["serial", "depth_first", "breadth_first"]
+Policy = Literal["serial", "depth_first", "breadth_first", "auto"]
+# "auto" is breadth first where at least this share of the steps' cost lies beside the most
+# expensive chain of steps that need one another, else serial on one stream.
+LEAST_OVERLAP = 0.2
 
 
 @dataclass(frozen=True)
@@ -56,16 +59,33 @@ def schedule(
             views[view] = graph.add_view(ids[view.buffer], view.start * size, view.width * size)
         return views[view]
 
+    costs = []
     for group in groups if groups is not None else [[step] for step in program.steps]:
         written = [v for step in group for v in step.writes()]
         read = [v for step in group for v in step.reads() if not _made_of(v, written)]
         name = group[0].name if len(group) == 1 else f"{group[0].name} .. {group[-1].name}"
         reads, writes = ([handle(v) for v in dict.fromkeys(views)] for views in (read, written))
-        graph.add_step(name, reads, writes, sum(map(cost, group)))
+        costs.append(sum(map(cost, group)))
+        graph.add_step(name, reads, writes, costs[-1])
+    if policy == "auto":
+        worth_it = overlap(graph.edges(), costs) >= LEAST_OVERLAP
+        streams, policy = (streams, "breadth_first") if worth_it else (1, "serial")
     plan = _core.plan(graph, streams, policy)
     buffers = _core.plan_buffers(graph, plan)
     offsets = {n: buffers.offsets[i] for n, i in ids.items() if n not in outside}
     return Schedule(plan, offsets, buffers.arena_bytes)
+
+
+def overlap(edges: Sequence[tuple[int, int]], costs: Sequence[float]) -> float:
+    """The share of all steps' cost that is not on the most expensive chain of steps.
+
+    `edges`: pairs (earlier, later) of steps that need one another, in the program's order.
+    """
+    before = [0.0] * len(costs)
+    for earlier, later in sorted(edges, key=lambda edge: edge[1]):
+        before[later] = max(before[later], before[earlier] + costs[earlier])
+    total = sum(costs)
+    return 1 - max(map(sum, zip(before, costs, strict=True)), default=0.0) / total if total else 0.0
 
 
 def _made_of(view: View, written: Sequence[View]) -> bool:

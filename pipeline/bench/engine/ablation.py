@@ -48,6 +48,7 @@ STREAM_VARIANTS: dict[str, dict[str, Any]] = {
     "serial": {**NO_FUSED_KERNEL, **SERIAL},
     "depth first": {**NO_FUSED_KERNEL, "policy": "depth_first"},
     "breadth first": NO_FUSED_KERNEL,
+    "auto": {**NO_FUSED_KERNEL, "policy": "auto"},
 }
 
 

@@ -18,6 +18,7 @@ from dpiframe_core.lowering.fold_batch_norm import fold_batch_norm
 from dpiframe_core.lowering.fuse_lookup import fuse_lookup
 from dpiframe_core.model.builtin import MODELS, Deep, Features
 from dpiframe_core.program.program import Program
+from dpiframe_core.program.schedule import Policy
 from dpiframe_core.program.steps import Lookup, Step
 from pipeline.bench.engine.random_data import (
     TABLE_MARK,
@@ -96,7 +97,7 @@ class EngineCase(BaseModel):
     scale: float = Field(default=1.0, gt=0, le=1)
     device: Literal["cpu", "cuda"] = "cpu"
     precision: Literal["fp32", "tf32", "fp16", "bf16"] = "fp32"
-    policy: Literal["serial", "depth_first", "breadth_first"] = "breadth_first"
+    policy: Policy = "breadth_first"
     streams: int = Field(default=4, ge=1, le=64)
     graphs: bool = True
     one_kernel: bool = True

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic import ValidationError
 
 from pipeline.bench.engine.cases import EngineCase
-from pipeline.bench.engine.ceilings import ceilings, floor_ms
 from pipeline.bench.engine.implementations import OURS
 from pipeline.bench.engine.latency import EngineReport, bench_engine
 from pipeline.errors import ConfigError
@@ -39,11 +38,10 @@ class SweepCase(NamedTuple):
 
 
 class SweepResult(NamedTuple):
-    """What was measured of a combination; `floor_ms`: the roofline's time, on a GPU."""
+    """What was measured of a combination."""
 
     name: str
     report: EngineReport
-    floor_ms: float | None = None
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -56,8 +54,8 @@ class SweepResult(NamedTuple):
         found |= {f"speedup_over_{metric_name(n)}": r for n, r in report.ratios().items()}
         ours = report.milliseconds[OURS].median
         found["rows_per_second"] = 1e3 * report.case.batch / ours
-        if self.floor_ms is not None:
-            found |= {"floor_ms": self.floor_ms, "of_floor": self.floor_ms / ours}
+        if report.floor is not None:
+            found |= {"floor_ms": report.floor.ms, "of_floor": report.floor.ms / ours}
         return found
 
 
@@ -90,7 +88,6 @@ def run_sweep(
     cases: Sequence[SweepCase], experiment: str, uri: str | None, say: Callable[[str], None]
 ) -> list[SweepResult]:
     """Measure all cases; each is in MLflow as soon as it is measured."""
-    rates = ceilings()[0] if cases[0].case.device == "cuda" else {}
     first = cases[0].case
     keys = ", ".join(part.partition("=")[0] for part in cases[0].name.split(" "))
     results = []
@@ -103,8 +100,7 @@ def run_sweep(
         parent = client.create_run(where, run_name=title).info.run_id
         try:
             for name, case in cases:
-                report = bench_engine(case)
-                result = SweepResult(name, report, floor_ms(case, rates))
+                result = SweepResult(name, bench_engine(case))
                 results.append(result)
                 child = client.create_run(where, run_name=name, tags={PARENT: parent})
                 _log(client, child.info.run_id, result)
@@ -123,7 +119,7 @@ def line(result: SweepResult) -> str:
     """A case in one line."""
     report = result.report
     ratios = "".join(f"  {n} {r:.2f}x" for n, r in report.ratios().items())
-    floor = "" if result.floor_ms is None else f"  of floor {result.metrics['of_floor']:.0%}"
+    floor = "" if result.report.floor is None else f"  of floor {result.metrics['of_floor']:.0%}"
     return f"{result.name:<32} {report.milliseconds[OURS].median:9.3f} ms{ratios}{floor}"
 
 
@@ -139,7 +135,7 @@ def write_results(folder: Path, results: Sequence[SweepResult]) -> None:
 
 
 def figures(results: Sequence[SweepResult]) -> Iterator[tuple[str, Figure]]:
-    """Milliseconds and speedups, a group of bars each case; the share of the roofline on a GPU."""
+    """Milliseconds and speedups, a group of bars each case; the share of the floor."""
     ours = {metric_name(OURS): [r.report.milliseconds[OURS].median for r in results]}
     peers = {n: [r.report.ratios().get(n) for r in results] for n in _peers(results)}
     times = ours | {
@@ -150,9 +146,9 @@ def figures(results: Sequence[SweepResult]) -> Iterator[tuple[str, Figure]]:
     yield "latency", _bars("Latency of a batch", "milliseconds", names, times)
     if peers:
         yield "speedup", _bars("Time of a peer over ours", "times", names, peers)
-    shares = [None if r.floor_ms is None else r.metrics["of_floor"] for r in results]
+    shares = [None if r.report.floor is None else r.metrics["of_floor"] for r in results]
     if any(share is not None for share in shares):
-        yield "roofline", _bars("Roofline's time over ours", "share", names, {OURS: shares})
+        yield "floor", _bars("Floor's time over ours", "share", names, {OURS: shares})
 
 
 def metric_name(name: str) -> str:

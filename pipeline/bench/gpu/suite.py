@@ -260,7 +260,7 @@ def _shapes(limits: Limits) -> Iterator[Measurement]:
 def _streams(limits: Limits) -> Iterator[Measurement]:
     """Models with branches alone, then side by side on the GPU."""
     batches = BATCHES[:1] if limits.quick else (1024, *BATCHES)
-    shape = {"fields": 26, "dense": 13, "hidden": (400, 400)}
+    shape = {"fields": 26, "dense": 13, "hidden": (400, 400), "scale": 0.1}
     cases = [
         _case(**shape, model=model, precision="fp16", peers="none", repeats=48)
         for model in BRANCHED

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from dpiframe_core import _core
+from dpiframe_core import _core, save_bundle
+from pipeline.bench.engine.ablation import bench_together
 from pipeline.bench.engine.cases import EngineCase
 from pipeline.bench.engine.cuda_engine import on_device, open_engine
+from pipeline.bench.engine.endurance import endure
 from pipeline.bench.engine.implementations import OURS
 from pipeline.bench.engine.latency import bench_engine
 from pipeline.bench.engine.lookup import CHECKED, GATHER, PER_FIELD, LookupCase, bench_lookup
@@ -141,6 +143,41 @@ def test_the_lookup_benchmark(precision):
 def test_the_engine_benchmark(options):
     report = bench_engine(EngineCase(batch=111, peers="plain", **SMALL, **options))
     assert set(report.milliseconds) == {OURS, "eager", "one-table, graph"}, report.failed
+
+
+ZOO_SHAPE = {"fields": 5, "dense": 3, "dim": 8, "batch": 111} | SMALL
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("model", ["masknet", "din"])
+def test_the_engine_benchmark_of_the_zoo(model, precision):
+    case = EngineCase(model=model, precision=precision, peers="plain", **ZOO_SHAPE)
+    report = bench_engine(case)
+    assert set(report.milliseconds) == {OURS, "eager", "one-table, graph"}, report.failed
+    assert report.floor.ms > 0
+
+
+def test_the_engine_benchmark_of_a_bundle_and_of_a_module(tmp_path):
+    small = EngineCase(model="deepfm", **ZOO_SHAPE)
+    save_bundle(tmp_path / "mine", *small.load())
+    (tmp_path / "m.py").write_text("from pipeline.bench.engine.zoo import DLRM\n")
+    for own in ({"bundle": tmp_path / "mine"}, {"module": f"{tmp_path}/m.py:DLRM"}):
+        report = bench_engine(EngineCase(batch=111, device="cuda", repeats=3, **own))
+        peers = {"eager", "one-table, graph", "compile", "one-table, compile"}
+        assert set(report.ratios()) == peers, report.failed
+
+
+def test_engines_side_by_side():
+    cases = [EngineCase(model=m, policy="auto", **ZOO_SHAPE) for m in ("masknet", "deepfm")]
+    (row,) = bench_together("two", cases)
+    assert row.call.median > 0 and row.back_to_back.median > 0
+
+
+def test_endurance():
+    cases = [EngineCase(model=m, **ZOO_SHAPE) for m in ("gdcn", "dcnv2")]
+    report = endure(cases, minutes=1, batches=600)
+    assert report.batches == 600
+    assert report.device_growth == 0
 
 
 @pytest.mark.parametrize("inputs", ["pinned", "pageable"])
