@@ -108,6 +108,7 @@ def scored(
     return job, given
 
 
+@pytest.mark.usefixtures("ray_session")
 def test_units_of_lost_scorers_are_scored_again(
     plan: JobPlan, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -120,6 +121,7 @@ def test_units_of_lost_scorers_are_scored_again(
     assert all(message.endswith(SAID) for message in caplog.messages)
 
 
+@pytest.mark.usefixtures("ray_session")
 def test_a_job_whose_scorers_all_lose_their_gpu_gives_up(
     plan: JobPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
