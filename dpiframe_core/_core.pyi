@@ -480,6 +480,11 @@ class CudaVector:
 def weight_bytes(precision: str, kind: str, rows: int, columns: int) -> int:
     """Bytes that a weight takes on a device; `kind` is numbers, table or product."""
 
+def linear_configs(precision: str, max_rows: int, n: int) -> list[tuple[int, bool]]:
+    """Tile configurations of products of n columns over all batch sizes: columns of a tile, and
+    whether two warpgroups take tiles in turn.
+    """
+
 def max_head_partials(precision: str, max_rows: int, n: int) -> int:
     """The most parts that the head of a product of n columns is summed in."""
 
@@ -533,6 +538,11 @@ class ProductStep:
         partial: int | None,
         rows_a_sample: int = 1,
     ) -> None: ...
+
+class MapSource:
+    """A further operand of a product's epilogue: a view, or the number of a weight."""
+
+    def __init__(self, view: ArenaView | None, weight: int = -1) -> None: ...
 
 class TensorOperand:
     """Element [i, j, ...] of a sample is column offset + i strides[0] + j strides[1] + ..."""
@@ -805,6 +815,15 @@ class CudaProgram:
         """A step by its name in csrc/kernels/elementwise/steps.cu."""
 
     def add_product(self, step: ProductStep) -> None: ...
+    def add_mapped_product(
+        self,
+        step: ProductStep,
+        sources: Sequence[MapSource],
+        kernels: Sequence[tuple[int, bool, bytes]],
+    ) -> None:
+        """A product whose epilogue is an expression of further operands, by kernels compiled for
+        it: columns of a tile, whether warpgroups take tiles in turn, cubin (`linear_configs`).
+        """
     def add_tensor(
         self,
         op: TensorOp,

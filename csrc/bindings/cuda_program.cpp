@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <tuple>
 #include <utility>
 
 #include "bindings/families.h"
@@ -34,6 +35,18 @@ int max_head_partials(const std::string& precision, std::int64_t max_rows, int n
   return most;
 }
 
+// The configurations that products of n columns have, over all batch sizes.
+std::vector<std::pair<int, bool>> linear_configs(const std::string& precision,
+                                                 std::int64_t max_rows, int n) {
+  std::vector<std::pair<int, bool>> found;
+  for (const std::int64_t rows : batch_buckets(max_rows)) {
+    const LinearConfig config = linear_config(parse_precision(precision), rows, n);
+    const std::pair<int, bool> each(config.tile_n, config.pingpong);
+    if (std::find(found.begin(), found.end(), each) == found.end()) found.push_back(each);
+  }
+  return found;
+}
+
 int add_weight(CudaProgram& program, const std::string& kind, const py::array& values) {
   py::array array;
   if (kind == "raw")
@@ -55,6 +68,16 @@ void add_compiled(CudaProgram& program, const py::bytes& cubin, const std::strin
       {cubin, kernel, threads, shared_bytes, samples_a_block, reads, writes, weights});
 }
 
+using TileCubin = std::tuple<int, bool, py::bytes>;
+
+void add_mapped_product(CudaProgram& program, const ProductStep& step,
+                        const std::vector<MapSource>& sources,
+                        const std::vector<TileCubin>& kernels) {
+  std::vector<TileKernel> copied;
+  for (const auto& [tile_n, pingpong, cubin] : kernels) copied.push_back({tile_n, pingpong, cubin});
+  program.add_mapped_product(step, sources, copied);
+}
+
 void bind_views(py::module_& module) {
   py::class_<ArenaView>(module, "ArenaView")
       .def(py::init<std::int64_t, std::int64_t, int, bool>(), py::arg("offset"),
@@ -66,6 +89,8 @@ void bind_views(py::module_& module) {
   py::class_<HeadPart>(module, "HeadPart")
       .def(py::init<ArenaView, OptionalView, int, int>(), py::arg("a"), py::arg("b") = py::none(),
            py::arg("weight") = -1, py::arg("partial_n") = 0);
+  py::class_<MapSource>(module, "MapSource")
+      .def(py::init<OptionalView, int>(), py::arg("view"), py::arg("weight") = -1);
   py::class_<ProductStep>(module, "ProductStep")
       .def(py::init<ArenaView, int, int, int, OptionalView, std::vector<std::pair<int, int>>, int,
                     OptionalView, OptionalView, int, int, int, std::optional<std::int64_t>, int>(),
@@ -89,6 +114,8 @@ void bind_cuda_program(py::module_& module) {
              py::arg("columns"));
   module.def("max_head_partials", &max_head_partials, py::arg("precision"), py::arg("max_rows"),
              py::arg("n"));
+  module.def("linear_configs", &linear_configs, py::arg("precision"), py::arg("max_rows"),
+             py::arg("n"));
   module.def("batch_buckets", &batch_buckets, py::arg("max_rows"));
   py::class_<CudaProgram>(module, "CudaProgram")
       .def(py::init([](int device, const std::string& precision, std::int64_t max_rows,
@@ -105,6 +132,8 @@ void bind_cuda_program(py::module_& module) {
       .def("add_elementwise", &CudaProgram::add_elementwise, py::arg("name"), py::arg("inputs"),
            py::arg("weights"), py::arg("sizes"), py::arg("out"))
       .def("add_product", &CudaProgram::add_product, py::arg("step"))
+      .def("add_mapped_product", &add_mapped_product, py::arg("step"), py::arg("sources"),
+           py::arg("kernels"))
       .def("add_tensor", &CudaProgram::add_tensor, py::arg("op"), py::arg("inputs"),
            py::arg("weights"), py::arg("operands"), py::arg("out"))
       .def("add_compiled", &add_compiled, py::arg("cubin"), py::arg("kernel"), py::arg("threads"),

@@ -18,7 +18,7 @@
 #include "kernels/embedding/multi_table_lookup_cuda.h"
 #include "kernels/fused/cross/fused_cross.h"
 #include "kernels/fused/mlp/fused_mlp.h"
-#include "kernels/gemm/linear.h"
+#include "kernels/gemm/mapped_linear.h"
 #include "kernels/head/head.h"
 #include "kernels/tensor/tensor_op.h"
 #include "runtime/executor.h"
@@ -71,6 +71,19 @@ struct ProductStep {
   int rows_a_sample = 1;                // more than 1: no epilogue but the bias
 };
 
+// A further operand of a product's epilogue: a view, or numbers that have one entry a column.
+struct MapSource {
+  std::optional<ArenaView> view;
+  int weight;  // numbers, where there is no view
+};
+
+// A tile configuration and the cubin of its kernel.
+struct TileKernel {
+  int tile_n;
+  bool pingpong;
+  std::string cubin;
+};
+
 struct HeadPart {
   ArenaView a;
   std::optional<ArenaView> b;
@@ -110,6 +123,9 @@ class CudaProgram {
                        const std::vector<int>& weights, const std::vector<int>& sizes,
                        const ArenaView& out);
   void add_product(const ProductStep& step);
+  // A product without ranges, whose epilogue is an expression (mapped_linear.h).
+  void add_mapped_product(const ProductStep& step, const std::vector<MapSource>& sources,
+                          const std::vector<TileKernel>& kernels);
   // An operation over tensors; operands read the inputs and then the weights, which are numbers.
   void add_tensor(const TensorOp& op, const std::vector<ArenaView>& inputs,
                   const std::vector<int>& weights, const std::vector<Operand>& operands,
@@ -149,6 +165,7 @@ class CudaProgram {
     return {static_cast<std::byte*>(arena_.get()), arena_.bytes()};
   }
   Matrix matrix(const ArenaView& view) const;
+  LinearParams product_params(const ProductStep& step) const;
   const float* numbers(int weight) const;
   std::vector<DeviceLookupField> fields(const std::vector<LookupSlot>& slots) const;
   void upload(DataType type, const float* values, std::int64_t size, char* target);

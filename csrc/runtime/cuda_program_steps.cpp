@@ -114,7 +114,8 @@ void CudaProgram::add_compiled(const CompiledStep& step) {
   });
 }
 
-void CudaProgram::add_product(const ProductStep& step) {
+// All but the epilogue.
+LinearParams CudaProgram::product_params(const ProductStep& step) const {
   const int rows_a_sample = step.rows_a_sample;
   // From one row of a view to the next, and the view's columns in one row.
   const auto row_step = [rows_a_sample](const ArenaView& view) {
@@ -138,6 +139,12 @@ void CudaProgram::add_product(const ProductStep& step) {
     DPIF_CHECK(rows_a_sample == 1 || row_width(*step.out) == step.n, "a product of ", step.n,
                " columns writes ", row_width(*step.out));
   }
+  return params;
+}
+
+void CudaProgram::add_product(const ProductStep& step) {
+  const int rows_a_sample = step.rows_a_sample;
+  LinearParams params = product_params(step);
   DPIF_CHECK(rows_a_sample == 1 || (step.relu.empty() && !step.x0.has_value() &&
                                     !step.partial.has_value() && step.out.has_value()),
              "a product of ", rows_a_sample, " rows a sample has no epilogue but its bias");
@@ -172,6 +179,28 @@ void CudaProgram::add_product(const ProductStep& step) {
     params.rows = rows * rows_a_sample;
     linear(precision, params, stream);
     for (const ElementwiseLaunch& relu : more) relu(rows, stream);
+  });
+}
+
+void CudaProgram::add_mapped_product(const ProductStep& step, const std::vector<MapSource>& sources,
+                                     const std::vector<TileKernel>& kernels) {
+  const DeviceGuard guard(device_);
+  DPIF_CHECK(step.out.has_value() && step.relu.empty() && !step.x0.has_value() &&
+                 !step.partial.has_value() && step.rows_a_sample == 1,
+             "a product with a compiled epilogue has no other one");
+  std::vector<MapOperand> operands;
+  for (const MapSource& source : sources) {
+    if (source.view.has_value())
+      operands.push_back({matrix(*source.view).data, source.view->row_stride});
+    else
+      operands.push_back({numbers(source.weight), 0});
+  }
+  std::vector<std::pair<LinearConfig, std::string>> cubins;
+  for (const TileKernel& kernel : kernels)
+    cubins.emplace_back(LinearConfig{kernel.tile_n, kernel.pingpong}, kernel.cubin);
+  add_step([product = MappedLinear(precision_, product_params(step), operands, cubins)](
+               std::int64_t rows, const BatchMemory&, cudaStream_t stream) {
+    product.run(rows, stream);
   });
 }
 

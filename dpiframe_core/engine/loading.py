@@ -9,10 +9,11 @@ from typing import Literal, get_args
 from dpiframe_core import _core
 from dpiframe_core.bundle.reading import Bundle, open_bundle
 from dpiframe_core.engine.cuda.backend import CudaBackend, CudaOptions
+from dpiframe_core.engine.cuda.mapped_linear import device_passes
 from dpiframe_core.engine.engine import Backend, Engine
 from dpiframe_core.engine.precision import PRECISIONS, Precision, computed_precision
 from dpiframe_core.errors import DeviceMemoryError
-from dpiframe_core.lowering import DEVICE_PASSES, MODULE_PASSES, lower
+from dpiframe_core.lowering import MODULE_PASSES, lower
 from dpiframe_core.program.program import Program
 from dpiframe_core.program.schedule import Policy
 
@@ -84,7 +85,7 @@ def _on_cpu(program: Program, max_batch: int, threads: int | None, light: bool) 
 
 
 def _on_gpu(opened: Bundle, options: CudaOptions) -> CudaBackend:
-    program = lower(opened.spec, opened.arrays(), DEVICE_PASSES)
+    program = lower(opened.spec, opened.arrays(), device_passes(options.device))
     precision = computed_precision(options.precision, program, opened.schema)
     try:
         return CudaBackend(program, replace(options, precision=precision))

@@ -14,6 +14,7 @@ from dpiframe_core.lowering.device.end_in_head import end_in_head
 from dpiframe_core.lowering.device.find_form import find_form
 from dpiframe_core.lowering.device.fuse_cross import fuse_cross
 from dpiframe_core.lowering.device.fuse_dot import fuse_dot
+from dpiframe_core.lowering.device.fuse_epilogue import fuse_epilogue, split_epilogues
 from dpiframe_core.lowering.device.load_dense import load_dense
 from dpiframe_core.lowering.device.matmul_to_rows import matmul_to_rows
 from dpiframe_core.lowering.device.pad_products import pad_products
@@ -66,6 +67,15 @@ DEVICE_PASSES: tuple[Pass, ...] = (
     matmul_to_rows,
 )
 
+# The same for a GPU for which kernels are compiled at load.
+BEFORE_MERGE = DEVICE_PASSES.index(merge_siblings)
+COMPILED_PASSES: tuple[Pass, ...] = (
+    *DEVICE_PASSES[:BEFORE_MERGE],
+    fuse_epilogue,
+    *DEVICE_PASSES[BEFORE_MERGE:],
+    split_epilogues,
+)
+
 
 def lower(
     spec: ModelSpec,
@@ -111,4 +121,13 @@ def _array(weight: np.ndarray | Tensor) -> np.ndarray:
     return array
 
 
-__all__ = ["DEVICE_FORM", "DEVICE_PASSES", "FUSIONS", "MODULE_PASSES", "PASSES", "Pass", "lower"]
+__all__ = [
+    "COMPILED_PASSES",
+    "DEVICE_FORM",
+    "DEVICE_PASSES",
+    "FUSIONS",
+    "MODULE_PASSES",
+    "PASSES",
+    "Pass",
+    "lower",
+]

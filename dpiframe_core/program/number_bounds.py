@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from dpiframe_core.program.program import Program
-from dpiframe_core.program.steps import FusedLinear, Linear, LinearRows, Lookup
+from dpiframe_core.program.steps import FusedLinear, Linear, LinearRows, Lookup, MappedLinear
 from dpiframe_core.program.views import DENSE, Bounds, Weight
 
 # fp16 holds up to 65,504: roundings on the way are within the factor of two.
@@ -64,7 +64,9 @@ def _is_held(largest: float) -> bool:
 def _kept_in_halves(program: Program) -> set[Weight]:
     """Tables and weights of products."""
     slots = [slot for s in program.steps if isinstance(s, Lookup) for slot in s.slots]
-    products = [s for s in program.steps if isinstance(s, (Linear, FusedLinear, LinearRows))]
+    products = [
+        s for s in program.steps if isinstance(s, (Linear, FusedLinear, LinearRows, MappedLinear))
+    ]
     return {slot.table for slot in slots if slot.table} | {s.weight for s in products}
 
 

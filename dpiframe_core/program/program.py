@@ -18,6 +18,7 @@ from dpiframe_core.program.steps import (
     LinearRows,
     LoadDense,
     Lookup,
+    MappedLinear,
     Step,
     TensorStep,
 )
@@ -146,7 +147,7 @@ def _activations(step: Step) -> list[View]:
     """Views that must be of the activation type."""
     if isinstance(step, Lookup):
         return [step.out] if step.out else []
-    if isinstance(step, (Linear, LinearRows)):
+    if isinstance(step, (Linear, LinearRows, MappedLinear)):
         return [step.x, step.out]
     if isinstance(step, FusedLinear):
         return [v for v in (step.x, step.out, step.x0, step.xl) if v]

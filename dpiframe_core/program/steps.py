@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
+from dpiframe_core.program.expression import Expression, evaluate
 from dpiframe_core.program.tensor_ops import Operand, TensorOp
 from dpiframe_core.program.views import Bounds, State, View, Weight
 
@@ -214,6 +215,31 @@ class FusedLinear(Step):
             bounds[self.head_out] = y[self.head_start :][: len(head)] @ head
         if self.out:
             bounds[self.out] = y
+
+
+@dataclass(frozen=True)
+class MappedLinear(Step):
+    """out = expression, element by element, of x0 = x weight^T + bias and of operands x1, x2, ...
+
+    These are `xs` and behind them `constants`: each as wide as out, or one number a sample.
+    """
+
+    x: View
+    weight: Weight
+    bias: Weight | None
+    expression: Expression
+    xs: tuple[View, ...]
+    constants: tuple[Weight, ...]
+    out: View
+
+    def run(self, state: State) -> None:
+        y = state[self.x] @ state.weights[self.weight].T
+        if self.bias:
+            y += state.weights[self.bias]
+        constants = [state.weights[weight] for weight in self.constants]
+        state[self.out].copy_(
+            evaluate(self.expression, [y, *map(state.__getitem__, self.xs), *constants])
+        )
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ MAY_INCLUDE = {
     "kernels/testing": KERNELS,
     "kernels/tile": ("jit",),
     "kernels/tensor": (*KERNELS, "kernels/elementwise"),
-    "kernels/jit": (*KERNELS, "jit", "kernels/tensor", "kernels/elementwise"),
+    "kernels/tile": (*KERNELS, "jit"),
     "kernels/tensor/host": ("common", "kernels", "kernels/tensor"),
     "kernels/head": (*KERNELS, "kernels/elementwise"),
     "kernels/fused": (*KERNELS, "kernels/embedding", "kernels/gemm", "kernels/head"),

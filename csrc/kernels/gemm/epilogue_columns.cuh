@@ -1,6 +1,8 @@
 // The vectors of an epilogue that have one entry a column.
 #pragma once
 
+#include <cmath>
+
 #include "cuda/conversions.cuh"
 #include "kernels/gemm/epilogue_params.h"
 

@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#ifndef __CUDACC_RTC__
 #include <limits>
+#endif
 
 #include "kernels/gemm/linear.h"
 
@@ -16,6 +18,8 @@ struct EpilogueParams {
   int boxes_end;              // TMA boxes of 16 rows x 128 bytes are used before this column
   bool xl_is_x0;              // the first cross layer: read once
 };
+
+#ifndef __CUDACC_RTC__
 
 inline bool are_quads(const void* pointer, std::int64_t stride, std::size_t element) {
   return reinterpret_cast<std::uintptr_t>(pointer) % (4 * element) == 0 && stride % 4 == 0;
@@ -37,5 +41,7 @@ inline EpilogueParams epilogue_params(const LinearParams& p, std::size_t element
   const bool xl_is_x0 = cross && p.x0 == p.xl && p.ldx0 == p.ldxl;
   return {p, nullptr, vectors, boxes ? boxes_end : 0, xl_is_x0};
 }
+
+#endif
 
 }  // namespace dpiframe

@@ -5,14 +5,18 @@
 
 #include <cuda.h>
 
-#include <algorithm>
 #include <cstdint>
 
+#ifndef __CUDACC_RTC__
+#include <algorithm>
+
 #include "cuda/cuda_check.h"
+#endif
 #include "cuda/programmatic_launch.cuh"
-#include "kernels/gemm/sm90_epilogue.cuh"
+#include "kernels/gemm/epilogue_columns.cuh"
 #include "kernels/gemm/sm90_linear.h"
 #include "kernels/gemm/tile_config.h"
+#include "kernels/gemm/tma_boxes.cuh"
 #include "ptx/fence.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/named_barrier.cuh"
@@ -144,6 +148,8 @@ __device__ inline void warpgroup_barrier() {
   named_barrier_sync<128>(3 + threadIdx.x / 128);
 }
 
+#ifndef __CUDACC_RTC__
+
 // Launches a persistent CTA on each multiprocessor, or fewer where there are fewer tiles.
 template <int kTileN, class... Args>
 void launch_persistent(void (*kernel)(Args...), const TileScheduler& scheduler, cudaStream_t stream,
@@ -154,5 +160,7 @@ void launch_persistent(void (*kernel)(Args...), const TileScheduler& scheduler, 
       static_cast<unsigned>(std::min<std::int64_t>(scheduler.num_tiles, num_multiprocessors()));
   launch_early(kernel, blocks, kThreads, kSharedLimit, stream, args...);
 }
+
+#endif
 
 }  // namespace dpiframe

@@ -16,6 +16,8 @@ namespace dpiframe {
 template <class T, int kTileN, bool kScaled>
 class TileEpilogue {
  public:
+  using Params = EpilogueParams;
+
   // `columns` starts at the tile's first, `first_column`.
   __device__ TileEpilogue(const EpilogueParams& e, const ColumnVectors& columns, WarpBoxes& boxes,
                           std::int64_t first_row, int first_column)

@@ -1,123 +1,22 @@
-// Product on Hopper's tensor cores, operands in shared memory; linear.h has the formulas.
-//
-// fp16 and bf16 as they are, tf32 from float32 (the hardware ignores the low 13 bits of x; w was
-// rounded when it was prepared). Sums in float32.
-//
-// Warp-specialised and persistent: a CTA on each multiprocessor has two consumer warpgroups and a
-// producer thread, which runs ahead through the pipeline's stages, also into the next tile of 128 x
-// kTileN. kBlocks 1 (cooperative): both warpgroups work on each tile, 64 rows each. kBlocks 2
-// (pingpong): they take tiles in turn, 128 rows each, so that one runs its epilogue while the other
-// multiplies.
-//
-// Bytes: x once from memory (its other reads, one for each tile of columns, hit L2), w from L2, out
-// once. Rows beyond `rows`, and columns beyond n and k, are zeros in shared memory and never
-// stored.
+// Product on Hopper's tensor cores, operands in shared memory; sm90_linear.cuh has the kernel,
+// linear.h the formulas.
 #include "common/check.h"
-#include "kernels/gemm/epilogue.cuh"
-#include "kernels/gemm/pipeline.cuh"
+#include "kernels/gemm/sm90_epilogue.cuh"
+#include "kernels/gemm/sm90_linear.cuh"
 #include "kernels/gemm/sm90_linear.h"
 
 namespace dpiframe {
 namespace {
-
-// The mainloop over one tile: a k tile's four wgmma steps are issued while the one before still
-// runs.
-template <class T, int kTileN, int kBlocks>
-__device__ void multiply(Pipeline<kTileN>& pipeline, int num_k_tiles, int first_row,
-                         float (&sums)[kBlocks][kTileN / 2]) {
-  int last = 0;
-  for (int k_tile = 0; k_tile < num_k_tiles; ++k_tile) {
-    pipeline.wait_full();
-    const std::uint64_t x = wgmma_descriptor_swizzle128(pipeline.x() + first_row * kKTileBytes);
-    const std::uint64_t w = wgmma_descriptor_swizzle128(pipeline.w());
-    wgmma_fence();
-#pragma unroll
-    for (int step = 0; step < 4; ++step) {
-#pragma unroll
-      for (int b = 0; b < kBlocks; ++b)
-        Wgmma<kTileN>::template ss<T>(sums[b], x + b * 64 * kKTileBytes / 16 + step * 2,
-                                      w + step * 2, k_tile + step);
-    }
-    wgmma_commit();
-    if (k_tile > 0) {
-      wgmma_wait<1>();
-      pipeline.release(last);
-    }
-    last = pipeline.stage();
-    pipeline.advance();
-  }
-  wgmma_wait<0>();
-#pragma unroll
-  for (auto& block : sums) wgmma_fence_operands(block);
-  pipeline.release(last);
-}
-
-// The order of two pingpong warpgroups, by named barriers: a phase's parity tells a round of the
-// pipeline from the one before, not from the one before that, so a warpgroup starts its mainloop
-// only when the other has ended its own.
-__device__ void await_turn(int group) {
-  named_barrier_sync<256>(1 + group);
-}
-__device__ void pass_turn(int group) {
-  named_barrier_arrive<256>(1 + group);
-}
 
 template <class T, int kTileN, int kBlocks>
 __global__ void __launch_bounds__(kThreads, 1)
     linear_kernel(const __grid_constant__ CUtensorMap x_map,
                   const __grid_constant__ CUtensorMap w_map,
                   const __grid_constant__ EpilogueMaps maps,
-                  const __grid_constant__ EpilogueParams e, const TileScheduler scheduler) {
-  extern __shared__ unsigned char shared[];
-  Pipeline<kTileN> pipeline(shared, scheduler);
-  const int group = threadIdx.x / 128;
-  if (threadIdx.x == 0) pipeline.init(kBlocks == 1 ? 8 : 4);
-  WarpBoxes boxes = pipeline.boxes(maps, shared);
-  if (threadIdx.x < kConsumerThreads && threadIdx.x % 32 == 0) boxes.init();
-  if (threadIdx.x == kConsumerThreads) {
-    tma_prefetch_map(&x_map);
-    tma_prefetch_map(&w_map);
-  }
-  __syncthreads();
-  await_predecessor();
-  launch_dependents();
-  if (group == 2) {
-    warpgroup_reg_dealloc<24>();
-    constexpr int kStep = kKTileBytes / sizeof(T);
-    if (threadIdx.x == kConsumerThreads) pipeline.produce(&x_map, &w_map, scheduler, kStep, kStep);
-  } else {
-    warpgroup_reg_alloc<240>();
-    const ColumnVectors columns = pipeline.columns(shared);
-    const int warp = threadIdx.x / 32 % 4;
-    int turn = 0;
-    if (kBlocks == 2 && group == 1) pass_turn(0);
-    for (std::int64_t tile = blockIdx.x; tile < scheduler.num_tiles; tile += gridDim.x, turn ^= 1) {
-      if (kBlocks == 2 && turn != group) {
-        pipeline.skip(scheduler.num_k_tiles);
-        continue;
-      }
-      const int part = static_cast<int>(tile % scheduler.tiles_n);
-      const int first = kBlocks == 1 ? group * 64 : 0;
-      const std::int64_t row = tile / scheduler.tiles_n * kTileRows + first + warp * 16;
-      using Epilogue = TileEpilogue<T, kTileN, false>;
-      columns.start_copies(e, part * kTileN, kTileN, threadIdx.x % 128, 128);
-      Epilogue(e, columns, boxes, row, part * kTileN).start();
-      if (kBlocks == 2) await_turn(group);
-      float sums[kBlocks][kTileN / 2];
-      multiply<T, kTileN, kBlocks>(pipeline, scheduler.num_k_tiles, first, sums);
-      if (kBlocks == 2) pass_turn(1 - group);
-      ColumnVectors::wait_copies();
-      warpgroup_barrier();
-#pragma unroll
-      for (int b = 0; b < kBlocks; ++b) {
-        Epilogue epilogue(e, columns, boxes, row + b * 64, part * kTileN);
-        if (b > 0) epilogue.start();
-        epilogue.finish(sums[b], part);
-      }
-      warpgroup_barrier();
-    }
-    WarpBoxes::finish_stores();
-  }
+                  const __grid_constant__ EpilogueParams e,
+                  const __grid_constant__ TileScheduler scheduler) {
+  linear_tiles<T, kTileN, kBlocks, TileEpilogue<T, kTileN, false>>(x_map, w_map, maps, e,
+                                                                   scheduler);
 }
 
 template <class T, int kTileN, int kBlocks>

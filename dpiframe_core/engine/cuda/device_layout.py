@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 from dpiframe_core import _core
 from dpiframe_core.program.program import Program
 from dpiframe_core.program.schedule import Policy, Schedule, schedule
-from dpiframe_core.program.steps import FusedLinear, Linear, LinearRows, Step, TensorStep
+from dpiframe_core.program.steps import (
+    FusedLinear,
+    Linear,
+    LinearRows,
+    MappedLinear,
+    Step,
+    TensorStep,
+)
 from dpiframe_core.program.tensor_ops import MatMul
 from dpiframe_core.program.views import View
 
@@ -93,7 +100,7 @@ def _cost(step: Step, program: Program, precision: str) -> float:
 
 def _operations(step: Step, program: Program) -> int:
     """Of a sample's products."""
-    if isinstance(step, (Linear, FusedLinear)):
+    if isinstance(step, (Linear, FusedLinear, MappedLinear)):
         return 2 * program.weights[step.weight].size
     if isinstance(step, LinearRows):
         return 2 * step.rows * program.weights[step.weight].size

@@ -11,6 +11,7 @@ import numpy as np
 from dpiframe_core import _core
 from dpiframe_core.engine.cuda.device_layout import DeviceLayout
 from dpiframe_core.engine.cuda.fused import cross_model, fused_form, mlp_model, steps_up_to
+from dpiframe_core.engine.cuda.mapped_linear import column_constants, compiled_products
 from dpiframe_core.engine.cuda.tile.grouping import TileGroup
 from dpiframe_core.engine.cuda.tile.source import THREADS, TileKernel
 from dpiframe_core.engine.native_ops import native_op, native_operand
@@ -22,6 +23,7 @@ from dpiframe_core.program.steps import (
     LinearRows,
     LoadDense,
     Lookup,
+    MappedLinear,
     Step,
     TensorStep,
 )
@@ -46,6 +48,7 @@ class DeviceProgram:
         self, layout: DeviceLayout, device: int, fused: bool, compiled: Compiled | None = None
     ) -> None:
         self.layout, self.program = layout, layout.program
+        self._products = compiled_products(layout)
         self.compiled: Compiled = compiled or {}
         self.reports: list[LookupCounters] = []
         weights = dict(self.program.weights)
@@ -139,6 +142,27 @@ class DeviceProgram:
             )
         )
 
+    def _mapped_linear(self, step: MappedLinear) -> None:
+        product = _core.ProductStep(
+            x=self.layout.view(step.x),
+            n=step.out.width,
+            weight=self._weight("product", step.weight),
+            bias=self._weight("numbers", step.bias),
+            out=self._view(step.out),
+            relu=[],
+            cross_begin=0,
+            x0=None,
+            xl=None,
+            head_begin=0,
+            head_width=0,
+            head=-1,
+            partial=None,
+        )
+        sources = [_core.MapSource(self.layout.view(view)) for view in step.xs]
+        for name in column_constants(step, self.program.weights):
+            sources.append(_core.MapSource(None, self._weight("numbers", name)))
+        self.native.add_mapped_product(product, sources, self._products[step.name])
+
     def _linear_rows(self, step: LinearRows) -> None:
         self.native.add_product(
             _core.ProductStep(
@@ -215,6 +239,7 @@ ADD: dict[type[Step], Callable[[DeviceProgram, Any], None]] = {
     Linear: DeviceProgram._linear,
     FusedLinear: DeviceProgram._linear,
     LinearRows: DeviceProgram._linear_rows,
+    MappedLinear: DeviceProgram._mapped_linear,
     TensorStep: DeviceProgram._tensor,
     TileGroup: DeviceProgram._tile_group,
     Head: DeviceProgram._head,
@@ -244,6 +269,9 @@ def _uses(step: Step) -> list[Use]:
         return [("product", step.weight), *(("numbers", w) for w in (step.bias, head) if w)]
     if isinstance(step, LinearRows):
         return [("product", step.weight)]
+    if isinstance(step, MappedLinear):
+        numbers = [w for w in (step.bias, *step.constants) if w]
+        return [("product", step.weight), *(("numbers", w) for w in numbers)]
     if isinstance(step, TileGroup):
         return []  # its kernel has its own
     if isinstance(step, Head):

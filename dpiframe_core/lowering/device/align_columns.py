@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from dpiframe_core.program.program import Program
-from dpiframe_core.program.steps import FusedLinear, Linear
+from dpiframe_core.program.steps import FusedLinear, Linear, MappedLinear
 from dpiframe_core.program.views import View, Weight
 
 ALIGNMENT = 8
@@ -114,6 +114,6 @@ def _is_operand(program: Program, out: View, segment: Range) -> bool:
     return any(
         v.overlaps(view)
         for s in program.steps
-        if isinstance(s, (Linear, FusedLinear))
+        if isinstance(s, (Linear, FusedLinear, MappedLinear))
         for v in s.reads()
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dpiframe_core.program.program import Program
-from dpiframe_core.program.steps import Copy, FusedLinear, Linear, Lookup, Step
+from dpiframe_core.program.steps import Copy, FusedLinear, Linear, Lookup, MappedLinear, Step
 from dpiframe_core.program.views import View
 
 
@@ -16,7 +16,7 @@ def separate_scalars(program: Program) -> Program:
     """Separate the FM term and the wide sum of each Lookup."""
     steps: list[Step] = []
     buffers = dict(program.buffers)
-    products = [s for s in program.steps if isinstance(s, (Linear, FusedLinear))]
+    products = [s for s in program.steps if isinstance(s, (Linear, FusedLinear, MappedLinear))]
     operands = {view.buffer for s in products for view in s.reads()}
     for step in program.steps:
         if not isinstance(step, Lookup):

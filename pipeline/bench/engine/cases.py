@@ -12,8 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from dpiframe_core import FieldSpec, ModelSpec, open_bundle
+from dpiframe_core.engine.cuda.mapped_linear import device_passes
 from dpiframe_core.errors import BundleError
-from dpiframe_core.lowering import DEVICE_FORM, DEVICE_PASSES, PASSES, Pass
+from dpiframe_core.lowering import DEVICE_FORM, PASSES, Pass
 from dpiframe_core.lowering.fold_batch_norm import fold_batch_norm
 from dpiframe_core.lowering.fuse_lookup import fuse_lookup
 from dpiframe_core.model.builtin import MODELS, Deep, Features
@@ -174,7 +175,7 @@ class EngineCase(BaseModel):
 
     def passes(self) -> tuple[Pass, ...]:
         """The lowering passes that the case asks for (ablation)."""
-        passes = DEVICE_PASSES if self.device == "cuda" else PASSES
+        passes = device_passes(0) if self.device == "cuda" else PASSES
         if not self.fusion:
             passes = (*NO_FUSION, *(DEVICE_FORM if self.device == "cuda" else ()))
         if self.lookup == "fused":

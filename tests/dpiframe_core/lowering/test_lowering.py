@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from dpiframe_core import SpecError
-from dpiframe_core.lowering import DEVICE_FORM, DEVICE_PASSES, PASSES, lower
+from dpiframe_core.lowering import COMPILED_PASSES, DEVICE_FORM, DEVICE_PASSES, PASSES, lower
 from dpiframe_core.model.builtin import Deep, Features, dcn, dcnv2, deepfm
 from dpiframe_core.model.modules import MLP
 from dpiframe_core.program import steps as p
@@ -38,7 +38,7 @@ def test_no_pass_changes_a_result(name):
     expected = model_zoo.reference_logits(model, ids, dense)
     weights = _double_weights(model)
     rows = [(), *[(one,) for one in PASSES], DEVICE_FORM]
-    rows += [DEVICE_PASSES[: i + 1] for i in range(1, len(DEVICE_PASSES))]
+    rows += [DEVICE_PASSES[: i + 1] for i in range(1, len(DEVICE_PASSES))] + [COMPILED_PASSES]
     for passes in rows:
         program = lower(spec, weights, passes)
         got = run_program(program, torch.from_numpy(ids), torch.from_numpy(dense).double())
@@ -61,7 +61,7 @@ def test_lowered_program_keeps_only_what_it_needs(name):
         assert p.CrossV1 not in kinds and p.ScaleShift not in kinds
 
 
-@pytest.mark.parametrize("passes", [DEVICE_FORM, DEVICE_PASSES])
+@pytest.mark.parametrize("passes", [DEVICE_FORM, DEVICE_PASSES, COMPILED_PASSES])
 @pytest.mark.parametrize("name", SPECS)
 def test_all_other_steps_of_a_device_program_come_before_the_head(name, passes):
     """Which therefore may tell that a batch is done; a module that nothing reads is left out."""

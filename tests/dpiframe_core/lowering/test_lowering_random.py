@@ -11,7 +11,7 @@ import torch
 
 from dpiframe_core import FieldSpec, ModelSpec
 from dpiframe_core.engine.cpu import CpuBackend
-from dpiframe_core.lowering import DEVICE_FORM, DEVICE_PASSES, PASSES, lower
+from dpiframe_core.lowering import COMPILED_PASSES, DEVICE_FORM, DEVICE_PASSES, PASSES, lower
 from dpiframe_core.model.modules import (
     FM,
     MLP,
@@ -95,7 +95,7 @@ def test_lowering_a_random_graph_changes_no_result(seed):
     weights = {name: w.double() for name, w in model.state_dict().items()}
     expected = model_zoo.reference_logits(model, ids, dense)
     np.testing.assert_allclose(_engine_logits(model, ids, dense), expected, rtol=1e-3, atol=1e-3)
-    for passes in ((), PASSES, DEVICE_FORM, DEVICE_PASSES):
+    for passes in ((), PASSES, DEVICE_FORM, DEVICE_PASSES, COMPILED_PASSES):
         program = lower(spec, weights, passes)
         got = run_program(program, torch.from_numpy(ids), torch.from_numpy(dense).double())
         np.testing.assert_allclose(got.numpy(), expected, rtol=1e-9, atol=1e-9)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from random_tensors import random_tensor_model
 
-from dpiframe_core.lowering import DEVICE_FORM, DEVICE_PASSES, PASSES, lower
+from dpiframe_core.lowering import COMPILED_PASSES, DEVICE_FORM, DEVICE_PASSES, PASSES, lower
 from dpiframe_core.program.interpreter import run_program
 from dpiframe_core.program.steps import LinearRows
 
@@ -20,7 +20,7 @@ def test_every_pass_keeps_the_logits(seed):
     model = random_tensor_model(seed).double()
     ids, dense = model_zoo.random_inputs(model.spec, 19, seed)
     expected = model_zoo.reference_logits(model, ids, dense)
-    for passes in ((), PASSES, DEVICE_FORM, DEVICE_PASSES):
+    for passes in ((), PASSES, DEVICE_FORM, DEVICE_PASSES, COMPILED_PASSES):
         program = lower(model.spec, model.state_dict(), passes)
         got = run_program(program, torch.from_numpy(ids), torch.from_numpy(dense).double())
         np.testing.assert_allclose(got.numpy(), expected, 1e-9, 1e-9)

@@ -1,0 +1,27 @@
+// What the launcher of a product tells an epilogue that is an expression.
+#pragma once
+
+#include "kernels/gemm/epilogue_params.h"
+
+namespace dpiframe {
+
+constexpr int kMaxMapOperands = 12;
+
+enum class MapOperandKind {
+  kRows,         // [rows, n] of the activation type
+  kFloatRows,    // [rows, n] of float32
+  kScalar,       // [rows, 1], the same for all columns
+  kFloatScalar,  // likewise, of float32
+  kColumns,      // float32 [n], the same for all rows
+};
+
+struct MapOperand {
+  const void* data;
+  std::int64_t stride;  // elements from one row to the next
+};
+
+struct MapEpilogueParams : EpilogueParams {
+  MapOperand operands[kMaxMapOperands];
+};
+
+}  // namespace dpiframe

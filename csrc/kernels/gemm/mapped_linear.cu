@@ -1,0 +1,87 @@
+#include <algorithm>
+#include <limits>
+
+#include "common/check.h"
+#include "kernels/gemm/mapped_linear.h"
+#include "kernels/gemm/pipeline.cuh"
+#include "kernels/gemm/sm90_linear.h"
+
+namespace dpiframe {
+namespace {
+
+template <int kTileN>
+void launch(const LoadedKernel& kernel, Precision precision, const MapEpilogueParams& e,
+            cudaStream_t stream) {
+  const LinearParams& p = e.linear;
+  const WeightLayout layout(precision, p.n, p.k);
+  const DataType type = activation_type(precision);
+  const bool fp16x3 = precision == Precision::kFp32;
+  const CUtensorMap x_map = tensor_map(type, p.x, p.rows, p.k, p.ldx, kTileRows);
+  const std::int64_t width = std::int64_t{fp16x3 ? 64 : layout.k_tile} * layout.num_k_tiles;
+  const CUtensorMap w_map =
+      tensor_map(fp16x3 ? DataType::kHalf : type, p.w, layout.rows, width, width, kTileN);
+  const TileScheduler scheduler = tile_scheduler<kTileN>(e, layout.num_k_tiles);
+  const auto blocks =
+      static_cast<unsigned>(std::min<std::int64_t>(scheduler.num_tiles, num_multiprocessors()));
+  kernel.launch_early(blocks, stream, x_map, w_map, epilogue_maps(type, e), e, scheduler);
+}
+
+bool is_same(const LinearConfig& a, const LinearConfig& b) {
+  return a.tile_n == b.tile_n && a.pingpong == b.pingpong;
+}
+
+}  // namespace
+
+MappedLinear::MappedLinear(Precision precision, const LinearParams& params,
+                           const std::vector<MapOperand>& operands,
+                           const std::vector<std::pair<LinearConfig, std::string>>& cubins)
+    : precision_(precision), params_(params), operands_(operands) {
+  DPIF_CHECK(operands.size() <= kMaxMapOperands, "an epilogue takes up to ", kMaxMapOperands,
+             " operands, got ", operands.size());
+  DPIF_CHECK(
+      sm90_supports(precision, params),
+      "a product with a compiled epilogue needs a Hopper GPU and an operand at a multiple of "
+      "16 bytes");
+  for (const auto& [config, cubin] : cubins)
+    kernels_.emplace_back(config, LoadedKernel(cubin, "mapped_linear", kThreads, kSharedLimit));
+}
+
+void MappedLinear::run(std::int64_t rows, cudaStream_t stream) const {
+  if (rows == 0) return;
+  const LinearConfig config = linear_config(precision_, rows, params_.n);
+  const auto found = std::find_if(kernels_.begin(), kernels_.end(),
+                                  [&](const auto& each) { return is_same(each.first, config); });
+  DPIF_CHECK(found != kernels_.end(), "no kernel was compiled for tiles of ", config.tile_n,
+             " columns");
+  const std::size_t element = bytes_of(activation_type(precision_));
+  MapEpilogueParams e{};
+  e.linear = params_;
+  e.linear.rows = rows;
+  const WeightLayout layout(precision_, params_.n, params_.k);
+  if (precision_ == Precision::kFp32)
+    e.column_scale =
+        reinterpret_cast<const float*>(static_cast<const char*>(params_.w) + layout.scale_offset);
+  e.vectors = are_quads(params_.out, params_.ldo, element);
+  // A TMA store clips a box at 16 bytes, not at an element.
+  if (reinterpret_cast<std::uintptr_t>(params_.out) % 16 == 0 && params_.ldo * element % 16 == 0)
+    e.boxes_end = params_.n * element % 16 == 0 ? std::numeric_limits<int>::max() : params_.n;
+  std::copy(operands_.begin(), operands_.end(), e.operands);
+  switch (config.tile_n) {
+    case 64:
+      return launch<64>(found->second, precision_, e, stream);
+    case 112:
+      return launch<112>(found->second, precision_, e, stream);
+    case 128:
+      return launch<128>(found->second, precision_, e, stream);
+    case 144:
+      return launch<144>(found->second, precision_, e, stream);
+    case 160:
+      return launch<160>(found->second, precision_, e, stream);
+    case 256:
+      return launch<256>(found->second, precision_, e, stream);
+    default:
+      DPIF_CHECK(false, "no kernel has tiles of ", config.tile_n, " columns");
+  }
+}
+
+}  // namespace dpiframe

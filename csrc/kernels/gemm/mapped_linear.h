@@ -1,0 +1,37 @@
+// Product whose epilogue is any expression, by kernels that are compiled at load:
+//
+//   out = expression(x w^T + bias, operands...), element by element
+//
+// A kernel is one instantiation of linear_tiles (or fp16x3_tiles) with a MapEpilogue, for one tile
+// configuration; its name is `mapped_linear`. Hopper only.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cuda/loaded_kernel.h"
+#include "kernels/gemm/linear.h"
+#include "kernels/gemm/map_epilogue_params.h"
+#include "kernels/gemm/tile_config.h"
+
+namespace dpiframe {
+
+class MappedLinear {
+ public:
+  // cubins: of each configuration that the batches' sizes need (linear_config). The current device
+  // and the alignment of x must allow it (sm90_supports); std::invalid_argument where not.
+  MappedLinear(Precision precision, const LinearParams& params,
+               const std::vector<MapOperand>& operands,
+               const std::vector<std::pair<LinearConfig, std::string>>& cubins);
+
+  // Enqueues the product of so many rows; never synchronises, may be captured in a graph.
+  void run(std::int64_t rows, cudaStream_t stream) const;
+
+ private:
+  Precision precision_;
+  LinearParams params_;
+  std::vector<MapOperand> operands_;
+  std::vector<std::pair<LinearConfig, LoadedKernel>> kernels_;
+};
+
+}  // namespace dpiframe

@@ -1,0 +1,158 @@
+"""Passes for a device that compiles kernels at load: what follows a product element by element
+becomes the product's epilogue.
+
+A generic operation by itself reads what the product wrote and writes it again; in the epilogue the
+product's own output never exists. It always pays: the same functions are computed of the same
+numbers, and what is read and written can only become less.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dpiframe_core.program.expression import Expression, count_functions, replaced
+from dpiframe_core.program.program import Program
+from dpiframe_core.program.steps import Add, Linear, MappedLinear, Relu, Step, TensorStep
+from dpiframe_core.program.tensor_ops import Map, Operand
+from dpiframe_core.program.views import View, Weight
+
+LEAST_WEIGHT = 32 * 1024  # elements: generated kernels take smaller products in whole
+MOST_OPERANDS = 12  # that a kernel takes
+MOST_FUNCTIONS = 64  # of one epilogue: it is unrolled for all columns of a tile
+ALIGNMENT = 8  # columns: where the operand of a product may begin
+
+
+def fuse_epilogue(program: Program) -> Program:
+    """Fuse every map into the product that makes one of its operands, where nothing else reads
+    that; maps behind it follow.
+    """
+    for name in [step.name for step in program.steps]:
+        step = next((s for s in program.steps if s.name == name), None)
+        found = _as_map(step, program) if step else None
+        if step is None or found is None:
+            continue
+        for place, view in enumerate(found.views):
+            product = _maker(program, view)
+            if product is None or program.weights[product.weight].size <= LEAST_WEIGHT:
+                continue
+            if program.only_reader(view) is step:
+                program = _fused(program, product, step, found, place)
+                break
+    return program
+
+
+def split_epilogues(program: Program) -> Program:
+    """Split products whose operand begins where TMA cannot read it: no kernel has them."""
+    steps, buffers = list[Step](), dict(program.buffers)
+    for step in program.steps:
+        if not isinstance(step, MappedLinear) or step.x.start % ALIGNMENT == 0:
+            steps.append(step)
+            continue
+        y = View(f"{step.name}.product", 0, step.out.width)
+        buffers[y.buffer] = y.width
+        widths = [view.width for view in step.xs]
+        widths += [program.weights[name].size for name in step.constants]
+        operands = tuple(_operand(width, y.width) for width in (y.width, *widths))
+        op = Map(step.expression)
+        steps.append(Linear(step.name, step.x, step.weight, step.bias, y))
+        xs = (y, *step.xs)
+        steps.append(TensorStep(f"{step.name}.map", op, xs, step.constants, operands, step.out))
+    return program.changed(steps=tuple(steps), buffers=buffers)
+
+
+class _AsMap:
+    """A step as an expression of views and constants, each as wide as out, or of one column."""
+
+    def __init__(
+        self, expression: Expression, views: list[View], constants: list[tuple[Weight, np.ndarray]]
+    ) -> None:
+        self.expression, self.views, self.constants = expression, views, constants
+
+
+def _as_map(step: Step, program: Program) -> _AsMap | None:
+    if isinstance(step, Relu):
+        return _AsMap(("relu", "x0"), [step.x], [])
+    if isinstance(step, Add):
+        total: Expression = "x0"
+        for i in range(1, len(step.xs) + bool(step.bias)):
+            total = ("add", total, f"x{i}")
+        constants = [(step.bias, program.weights[step.bias])] if step.bias else []
+        return _AsMap(total, list(step.xs), constants)
+    if not isinstance(step, TensorStep) or not isinstance(step.op, Map):
+        return None
+    width, views = step.out.width, []
+    for view, operand in zip(step.xs, step.operands, strict=False):
+        read = _columns(operand, width)
+        if read is None:
+            return None
+        views.append(view.columns(operand.offset, read))
+    constants = []
+    for name, operand in zip(step.constants, step.operands[len(step.xs) :], strict=True):
+        read = _columns(operand, width)
+        if read is None:
+            return None
+        numbers = program.weights[name].reshape(-1)[operand.offset :][:read]
+        constants.append((Weight(f"{step.name}/{name}/read"), numbers))
+    return _AsMap(step.op.expression, views, constants)
+
+
+def _columns(operand: Operand, width: int) -> int | None:
+    """How many columns it reads, each once: all or one; None: others, or in another order."""
+    if operand.is_whole and operand.size == width:
+        return width
+    return 1 if not any(operand.strides) else None
+
+
+def _operand(width: int, columns: int) -> Operand:
+    return Operand((columns,), (1 if width == columns else 0,))
+
+
+def _maker(program: Program, view: View) -> Linear | MappedLinear | None:
+    for step in program.steps:
+        if isinstance(step, (Linear, MappedLinear)) and step.out == view:
+            relu = step.relu if isinstance(step, Linear) else ()
+            return step if relu in ((), ((0, view.width),)) else None
+    return None
+
+
+def _fused(
+    program: Program, product: Linear | MappedLinear, step: Step, found: _AsMap, place: int
+) -> Program:
+    """The program with the product in the place of the step, by which all operands are made."""
+    (out,) = step.writes()
+    if isinstance(product, MappedLinear):
+        inner, xs, constants = product.expression, product.xs, product.constants
+    else:
+        inner, xs, constants = ("relu", "x0") if product.relu else "x0", (), ()
+    views = list(dict.fromkeys(view for view in found.views if view != found.views[place]))
+    names: dict[str, str] = {}  # of operands, in the fused step
+    for i, view in enumerate(found.views):
+        if i != place and view != found.views[place]:
+            names[f"x{i}"] = f"x{1 + len(xs) + views.index(view)}"
+    num_views = 1 + len(xs) + len(views)
+    for i in range(len(found.constants)):
+        names[f"x{len(found.views) + i}"] = f"x{num_views + len(constants) + i}"
+    moved = {f"x{1 + len(xs) + i}": f"x{num_views + i}" for i in range(len(constants))}
+    inner = replaced(inner, lambda name: moved.get(name, name))
+    expression = replaced(found.expression, lambda name: names.get(name, inner))
+    num_operands = num_views - 1 + len(constants) + len(found.constants)
+    if num_operands > MOST_OPERANDS or count_functions(expression) > MOST_FUNCTIONS:
+        return program
+    if out.overlaps(program.output) or out.width != product.out.width or out.width == 1:
+        return program
+    weights = {**program.weights, **dict(found.constants)}
+    fused = MappedLinear(
+        product.name,
+        product.x,
+        product.weight,
+        product.bias,
+        expression,
+        (*xs, *views),
+        (*constants, *(name for name, _ in found.constants)),
+        out,
+    )
+    steps = [fused if s is step else s for s in program.steps if s is not product]
+    return program.changed(steps=tuple(steps), weights=weights)
+
+
+__all__ = ["fuse_epilogue", "split_epilogues"]
