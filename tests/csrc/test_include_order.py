@@ -31,7 +31,6 @@ MAY_INCLUDE = {
     "kernels/testing": KERNELS,
     "kernels/tile": ("jit",),
     "kernels/tensor": (*KERNELS, "kernels/elementwise"),
-    "kernels/tile": (*KERNELS, "jit"),
     "kernels/tensor/host": ("common", "kernels", "kernels/tensor"),
     "kernels/head": (*KERNELS, "kernels/elementwise"),
     "kernels/fused": (*KERNELS, "kernels/embedding", "kernels/gemm", "kernels/head"),
