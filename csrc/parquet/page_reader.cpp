@@ -1,5 +1,6 @@
 #include "parquet/page_reader.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "codec/crc32.h"
@@ -54,7 +55,7 @@ PageContents PageReader::next() {
 
 void PageReader::take_dictionary(PageContents& page, Bytes stored) {
   const PageHeader& header = page.header;
-  check_dictionary_size(header, form_.values);
+  check_dictionary_size(header, std::min(form_.values, form_.most_distinct));
   DPIF_CHECK(!has_dictionary_, "a column has two dictionaries");
   DPIF_CHECK(header.encoding == Encoding::kPlain || header.encoding == Encoding::kPlainDictionary,
              "a dictionary of encoding ", static_cast<int>(header.encoding));

@@ -40,6 +40,7 @@ struct ChunkForm {
   bool repeated = false;                       // its pages have repetition levels
   bool optional = false;                       // they have definition levels
   std::int64_t values = 0;                     // with nulls
+  std::int64_t most_distinct = INT64_MAX;      // more in a dictionary are refused
   std::int64_t most_of_value = kMostOfNumber;  // bytes of a value with its levels, on average
 };
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "parquet/page.h"
 #include "parquet/rle_bit_packed.h"
 
 namespace dpiframe::parquet {
@@ -60,6 +59,7 @@ void ListChunkReader<Stored, Number>::read(Bytes chunk, const ChunkForm& form,
                                            std::int64_t rows, std::vector<std::int64_t>& bad) {
   target_ = &target, bad_ = &bad;
   has_open_row_ = false, open_slots_ = 0;
+  most_slots_ = most_elements(rows, std::ssize(target.places));
   pages_.open(chunk, form);
   numbers_.begin_chunk();
   padded_.open(target, row);
@@ -88,8 +88,8 @@ template <class Stored, class Number>
 void ListChunkReader<Stored, Number>::read_page(const PageContents& page,
                                                 const ListElement& element,
                                                 std::int64_t most_rows) {
-  DPIF_CHECK(page.header.num_values <= kMaxPageSize, "a page of ", page.header.num_values,
-             " elements is too large");
+  DPIF_CHECK(page.header.num_values <= most_slots_, "a page of ", page.header.num_values,
+             " elements, ", most_slots_, " are read at one time");
   rows_.read(page, element, most_rows);
   const std::vector<std::int64_t>& begins = rows_.begins();
   DPIF_CHECK(has_open_row_ || (!begins.empty() && begins[0] == 0),

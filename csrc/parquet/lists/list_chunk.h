@@ -1,6 +1,7 @@
 // One column chunk of lists, element by element to where the rows' padded lists are wanted.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -31,6 +32,13 @@ class PaddedRows {
   std::int64_t most_ = 0;      // of them
   std::vector<Number> lists_;  // [most, length]
 };
+
+// How many elements of a page, and distinct ones of a chunk, are read for so many rows of padded
+// lists: runs of few bytes may claim any number, for which memory is needed.
+inline std::int64_t most_elements(std::int64_t rows, std::int64_t length) {
+  constexpr std::int64_t kFew = 1 << 18, kTimesPadded = 4;
+  return std::max(kFew, kTimesPadded * rows * length);
+}
 
 // Reads chunks of elements that are stored as Stored: int32_t, uint32_t, int64_t, float or double.
 template <class Stored, class Number>
@@ -65,6 +73,7 @@ class ListChunkReader {
   std::vector<std::int64_t> nulls_;  // which of them are null, ascending
   std::size_t next_null_ = 0;        // the first of these at or behind the next row
   std::int64_t open_slots_ = 0;
+  std::int64_t most_slots_ = 0;  // of a page
   bool has_open_row_ = false;
 };
 

@@ -52,7 +52,13 @@ std::vector<std::int64_t> read_stored(const File& file, const Column& column, st
     const RowGroup& group = file.footer().groups[g];
     const ColumnChunk& chunk = group.chunks[column.leaf];
     if (group.rows == 0) continue;
-    const ChunkForm form{chunk.codec, true, true, chunk.values};
+    const ChunkForm form{
+        .codec = chunk.codec,
+        .repeated = true,
+        .optional = true,
+        .values = chunk.values,
+        .most_distinct = most_elements(group.rows, std::ssize(target.places)),
+    };
     try {
       const Bytes bytes = file.chunk_bytes(chunk, memory);
       reader.read(bytes, form, *column.list, target, row, group.rows, bad);

@@ -6,7 +6,7 @@ namespace dpiframe::parquet {
 namespace {
 
 // Texts take more bytes than numbers; those of this many on average are left to others.
-constexpr std::int64_t kMostOfText = 1024;
+constexpr std::int64_t kMostOfText = 256;
 
 std::optional<RawKind> kind_of(const Column& column) {
   if (column.text) return RawKind::kText;
