@@ -68,6 +68,7 @@ def page(facts: Facts, base: Facts | None = None) -> str:
         what_ran(facts),
         what_came_out(facts, base),
         how_good(facts, base),
+        beside(facts),
         how_fast(facts),
         what_it_cost(facts),
         what_differs(facts, base),
@@ -267,6 +268,26 @@ def how_good(facts: Facts, base: Facts | None) -> str:
     rings = " Rings: the baseline." if len(curves) > 1 else ""
     note = f'<p class="note">Clicks against scores, a point a twentieth of the rows.{rings}</p>'
     return section("How good", pair(figures, chart + note) + _slices(evaluation))
+
+
+def beside(facts: Facts) -> str:
+    """What the job made of the same rows beside `score`; nothing where it made nothing."""
+    manifest, metrics = facts.manifest, facts.run.metrics
+    config = manifest.config
+    rows = []
+    for name in (*manifest.bundles, *manifest.outputs):
+        width = manifest.outputs.get(name, 1)
+        of = config.get("bundles", {}).get(name) or config.get("outputs", {}).get(name) or ""
+        figures = [f"{f}_{name}" for f in ("score_mean", "score_psi", "auc", "logloss")]
+        found = [metrics.get(figure) for figure in figures]
+        made = "score" if width == 1 else f"{width:,} numbers"
+        rows.append(
+            [name, str(of), made, *("" if value is None else f"{value:.5g}" for value in found)]
+        )
+    if not rows:
+        return ""
+    head = ["name", "bundle or module", "is", "mean", "PSI against score", "AUC", "logloss"]
+    return section("Beside it", table(head, rows, {3, 4, 5, 6}))
 
 
 def _slices(evaluation: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pytest
 from click.testing import CliRunner
-from job_cases import encoded_table, job_keys, tiny_bundle, with_value
+from job_cases import encoded_table, job_keys, score_here, tiny_bundle, with_value
 from list_models import list_bundle, list_spec, list_table
 from model_zoo import fields
 from plan_jobs import raw_schema, raw_spec, raw_table, save, write
@@ -28,6 +28,7 @@ from pipeline.planning.plan import make_plan
 from pipeline.publishing.records import Manifest
 from pipeline.publishing.scores import finished_manifest, open_scores
 from pipeline.publishing.verify import embedding_problems, verify_output
+from pipeline.report.page import write_report
 from pipeline.scoring.job import run_job
 from pipeline.scoring.summary import summary as told
 from pipeline.tracking.compare import run_of_output
@@ -200,6 +201,10 @@ def test_each_is_evaluated_against_the_label(folder: Path) -> None:
     mean = sum(unit.others["few"].score_sum for unit in units) / 222
     assert metrics["score_mean_few"] == pytest.approx(mean)
     assert metrics["score_psi_few"] > 0
+    write_report(folder / "output", None, folder / "report.html")
+    page = (folder / "report.html").read_text()
+    assert "Beside it" in page
+    assert f"{result.evaluation['auc_few']:.5g}" in page
     again = run_job(config_of(folder, bundles=bundles, label_column="label"))
     assert again.status == "complete before"
     assert again.evaluation == result.evaluation
@@ -261,6 +266,17 @@ def test_tasks_and_embeddings_of_one_model(folder: Path) -> None:
         make_plan(config_of(folder, **wanted)).identity
         != make_plan(config_of(folder, on_bad_row="reject")).identity
     )
+
+
+def test_units_travel_from_read_tasks(folder: Path) -> None:
+    """What Ray's object store carries holds the columns of all bundles."""
+    bundles = {"few": str(folder / "few"), "more": str(folder / "more")}
+    wanted = scored(folder, bundles=bundles, output=str(folder / "local"))
+    score_here(folder, bundles=bundles, unit_rows=40)
+    found = open_scores(folder / "output").to_table()
+    assert found.column_names == wanted.column_names
+    for name in found.column_names:
+        np.testing.assert_allclose(found.column(name), wanted.column(name), atol=1e-6)
 
 
 def test_a_damaged_embedding_is_found() -> None:
