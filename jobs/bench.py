@@ -161,7 +161,7 @@ def sweep(
     """`bench engine` over all combinations of --vary, as child runs of one MLflow run.
 
     The runs are called by what they vary, such as "batch=4096 dim=16", and have the same metrics:
-    ms_dpiframe, ms_PEER, speedup_over_PEER, rows_per_second, and on a GPU of_floor.
+    ms_dpiframe, ms_PEER, speedup_over_PEER, rows_per_second, of_floor.
     """
     import json
 
