@@ -57,5 +57,5 @@ def test_a_sweep_is_a_run_with_children(tmp_path: Path) -> None:
         metrics = runs["batch=19"].data.metrics
         assert metrics.keys() >= {"ms_dpiframe", "ms_eager", "speedup_over_eager"}
         artifacts = {found.path for found in client.list_artifacts(parent.info.run_id)}
-    assert artifacts == {"sweep.json", "latency.png", "speedup.png"}
+    assert artifacts == {"sweep.json", "latency.png", "speedup.png", "floor.png"}
     assert json.loads((tmp_path / "found.json").read_text())["batch=19"] == metrics
