@@ -119,7 +119,7 @@ fuzz-guided: $(SETUP) fuzzers
 CLANG ?= clang++
 FUZZERS := $(patsubst tests/fuzz/%.cpp,build/fuzzers/%,$(wildcard tests/fuzz/*.cpp))
 FUZZED := $(wildcard csrc/parquet/*.cpp csrc/parquet/*/*.cpp csrc/codec/*.cpp \
-  csrc/codec/zstd/*.cpp csrc/features/*.cpp)
+  csrc/codec/*/*.cpp csrc/features/*.cpp)
 FUZZED := $(FUZZED:%.cpp=build/fuzzers/%.o)
 FUZZ_FLAGS := -std=c++20 -O1 -g -Wall -Wextra -Werror -ffp-contract=off -Icsrc -MMD \
   -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer

@@ -180,6 +180,18 @@ def unzstd(packed: bytes, size: int) -> bytes:
     dictionary.
     """
 
+def unsnappy(packed: bytes, size: int) -> bytes:
+    """The content of a page of snappy, by the code that unpacks pages on a GPU.
+
+    ValueError: it is not just `size` bytes long, or the page is corrupt.
+    """
+
+def unlz4(packed: bytes, size: int) -> bytes:
+    """The same of a block of LZ4 (parquet's LZ4_RAW)."""
+
+def gunzip(packed: bytes, size: int) -> bytes:
+    """The content of gzip's members, of `size` bytes together. ValueError: as above."""
+
 class HostMemory:
     """Zeroed memory for large arrays (a writable buffer of bytes). MemoryError where there is none.
 
@@ -281,6 +293,19 @@ class ParquetFile:
 
         OSError; ValueError: pages are corrupt, or what is not known here.
         """
+    def feature_type(self, name: str, first: int, stop: int) -> str | None:
+        """numpy's name of the type in which the numbers of a column fit: "<i4", "<i8" or "<u8" of
+        integers of any width and sign, "<f4" or "<f8"; there may be nulls. None: not for
+        `read_features`.
+        """
+    def read_features(
+        self, names: Sequence[str], first: int, stop: int, outs: Sequence[NDArray[Any]]
+    ) -> list[NDArray[np.int64]]:
+        """Fill one contiguous array [rows of those groups] for each column, of its `feature_type`;
+        float32 takes any number. The rows of each column's nulls, which become 0, ascending.
+
+        OSError; ValueError: pages are corrupt, or hold what is not known here.
+        """
     def pages_bytes(self, names: Sequence[str], first: int, stop: int) -> int:
         """Bytes of memory that `read_pages` needs for these columns. ValueError as there."""
     def read_pages(
@@ -288,7 +313,8 @@ class ParquetFile:
     ) -> ColumnPages:
         """Fill `memory` with the columns' pages as they are stored, and list them.
 
-        All columns have numbers of 4 bytes, or all of 8; pages are not compressed or by zstd.
+        All columns have numbers of 4 bytes, or all of 8; pages are not compressed, or by zstd,
+        snappy or LZ4.
         OSError; ValueError: headers or checksums are corrupt, there are nulls, or what a GPU does
         not unpack. Whether pages are corrupt inside shows when they are unpacked.
         """

@@ -12,7 +12,7 @@ void bind_memory(pybind11::module_& module);
 void bind_parquet(pybind11::module_& module);
 void bind_planner(pybind11::module_& module);
 void bind_tensor(pybind11::module_& module);
-void bind_zstd(pybind11::module_& module);
+void bind_codecs(pybind11::module_& module);
 // Only in a build with CUDA.
 void bind_cuda_kernels(pybind11::module_& module);
 void bind_cuda_program(pybind11::module_& module);

@@ -68,7 +68,7 @@ PYBIND11_MODULE(_core, module) {
   bind_parquet(module);
   bind_planner(module);
   bind_tensor(module);
-  bind_zstd(module);
+  bind_codecs(module);
 #ifdef DPIFRAME_WITH_CUDA
   bind_fused(module);
   bind_tensor_cuda(module);

@@ -34,6 +34,26 @@ std::optional<std::string> number_type(const File& file, const std::string& name
   return {};
 }
 
+// The type in which a column's numbers fit as a feature: integers of 4 or 8 bytes, or floats.
+std::optional<std::string> feature_type(const File& file, const std::string& name,
+                                        std::size_t first, std::size_t stop) {
+  const parquet::Column* column = file.feature(name, first, stop);
+  if (column == nullptr) return {};
+  switch (column->type) {
+    case PhysicalType::kInt32:
+      return column->is_signed || column->integer_bits < 32 ? "<i4" : "<i8";
+    case PhysicalType::kInt64:
+      return column->is_signed ? "<i8" : "<u8";
+    case PhysicalType::kFloat:
+      return "<f4";
+    case PhysicalType::kDouble:
+      return "<f8";
+    default:
+      break;
+  }
+  return {};
+}
+
 void* memory_of(const std::string& name, const std::string& type, const py::array& out,
                 py::ssize_t rows) {
   DPIF_CHECK((out.flags() & py::detail::npy_api::NPY_ARRAY_ALIGNED_) != 0, name,
@@ -131,6 +151,38 @@ void read_encoded(const File& file, const std::string& name, std::size_t first, 
   }
   const py::gil_scoped_release release;
   parquet::read_encoded(file, name, first, stop, targets);
+}
+
+// The memory that a feature goes to: int32, int64, uint64 or float32.
+parquet::Target feature_target(const std::string& name, const py::array& out, py::ssize_t rows,
+                               std::vector<std::int64_t>& nulls) {
+  const bool as_float = py::isinstance<py::array_t<float>>(out);
+  const int number_bytes = static_cast<int>(out.itemsize());
+  void* memory = nullptr;
+  if (py::isinstance<py::array_t<std::uint64_t>>(out))
+    memory = writable_argument<std::uint64_t>(out, name, rows);
+  else
+    memory = memory_of(name, as_float ? "<f4" : number_bytes == 4 ? "<i4" : "<i8", out, rows);
+  return {name, number_bytes, memory, &nulls, as_float};
+}
+
+std::vector<py::array_t<std::int64_t>> read_features(const File& file,
+                                                     const std::vector<std::string>& names,
+                                                     std::size_t first, std::size_t stop,
+                                                     const std::vector<py::array>& outs) {
+  DPIF_CHECK(names.size() == outs.size(), names.size(), " names, but ", outs.size(), " arrays");
+  const py::ssize_t rows = file.rows(first, stop);
+  std::vector<std::vector<std::int64_t>> nulls(names.size());
+  std::vector<parquet::Target> targets;
+  for (std::size_t i = 0; i < names.size(); ++i)
+    targets.push_back(feature_target(names[i], outs[i], rows, nulls[i]));
+  {
+    const py::gil_scoped_release release;
+    file.read(targets, first, stop);
+  }
+  std::vector<py::array_t<std::int64_t>> found;
+  for (const std::vector<std::int64_t>& each : nulls) found.emplace_back(each.size(), each.data());
+  return found;
 }
 
 File file_of_end(std::int64_t size, const py::array& end) {
@@ -234,6 +286,9 @@ void bind_parquet(py::module_& module) {
            py::arg("stop"))
       .def("read_encoded", &read_encoded, py::arg("name"), py::arg("first"), py::arg("stop"),
            py::arg("encoders"), py::arg("outs"))
+      .def("feature_type", &feature_type, py::arg("name"), py::arg("first"), py::arg("stop"))
+      .def("read_features", &read_features, py::arg("names"), py::arg("first"), py::arg("stop"),
+           py::arg("outs"))
       .def("pages_bytes", &parquet::pages_bytes, py::arg("names"), py::arg("first"),
            py::arg("stop"), py::call_guard<py::gil_scoped_release>())
       .def("read_pages", &read_pages, py::arg("names"), py::arg("first"), py::arg("stop"),

@@ -5,7 +5,8 @@
 #include <cstring>
 #include <memory>
 
-#include "codec/snappy.h"
+#include "codec/gzip/gunzip.h"
+#include "codec/lz/decompress_cpu.h"
 #include "codec/zstd/decompress_cpu.h"
 #include "common/check.h"
 
@@ -58,7 +59,9 @@ bool can_decompress(Codec codec) {
   switch (codec) {
     case Codec::kNone:
     case Codec::kSnappy:
+    case Codec::kGzip:
     case Codec::kZstd:
+    case Codec::kLz4Raw:
       return true;
   }
   return false;
@@ -70,6 +73,10 @@ std::int64_t most_decompressed(Codec codec, std::int64_t compressed_bytes) {
       return compressed_bytes;
     case Codec::kSnappy:
       return compressed_bytes * 22;  // three bytes copy 64 at most
+    case Codec::kGzip:
+      return compressed_bytes * 1032;  // two bits copy 258 bytes at most
+    case Codec::kLz4Raw:
+      return compressed_bytes * 255;  // a byte of a length adds 255 at most
     case Codec::kZstd:
       return compressed_bytes * (32 << 10);  // a block takes four bytes and gives 128 KiB at most
   }
@@ -78,7 +85,9 @@ std::int64_t most_decompressed(Codec codec, std::int64_t compressed_bytes) {
 
 void decompress(Codec codec, Bytes compressed, std::span<std::uint8_t> out) {
   if (codec == Codec::kZstd) return decompress_zstd(compressed, out);
-  if (codec == Codec::kSnappy) return decompress_snappy(compressed, out);
+  if (codec == Codec::kSnappy) return unsnappy(compressed, out);
+  if (codec == Codec::kGzip) return gunzip(compressed, out);
+  if (codec == Codec::kLz4Raw) return unlz4(compressed, out);
   DPIF_CHECK(codec == Codec::kNone && compressed.size() == out.size(), "a page of ",
              compressed.size(), " bytes that is not compressed should have ", out.size());
   if (!out.empty()) std::memcpy(out.data(), compressed.data(), out.size());

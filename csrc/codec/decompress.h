@@ -2,12 +2,10 @@
 // where there is none, our own decoder, which is slower and refuses frames with a checksum.
 #pragma once
 
+#include "codec/codec.h"
 #include "common/bytes.h"
 
 namespace dpiframe {
-
-// Numbered as CompressionCodec of parquet.thrift.
-enum class Codec : std::int32_t { kNone = 0, kSnappy = 1, kZstd = 6 };
 
 bool can_decompress(Codec codec);
 

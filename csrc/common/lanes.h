@@ -3,6 +3,8 @@
 // with the same arguments.
 #pragma once
 
+#include <cstdint>
+
 #include "common/host_device.h"
 
 // Loops that a GPU unrolls, to keep what they hold in registers; and loops whose body is too large.
@@ -111,6 +113,35 @@ DPIF_HOST_DEVICE PrefixSum prefix_sum(int value) {
 #else
   return {0, value};
 #endif
+}
+
+// The same of 64 bits, modulo 2^64.
+struct WidePrefixSum {
+  std::uint64_t before;
+  std::uint64_t all;
+};
+
+DPIF_HOST_DEVICE WidePrefixSum prefix_sum(std::uint64_t value) {
+#ifdef __CUDA_ARCH__
+  unsigned long long sum = value;
+  DPIF_UNROLL
+  for (int step = 1; step < kCount; step *= 2) {
+    const unsigned long long before = __shfl_up_sync(0xffffffffu, sum, step);
+    if (index() >= step) sum += before;
+  }
+  return {sum - value, __shfl_sync(0xffffffffu, sum, kCount - 1)};
+#else
+  return {0, value};
+#endif
+}
+
+// The last lane whose `before` (a prefix sum) is at most i: binary search.
+DPIF_HOST_DEVICE int owner(int before, int i) {
+  int lane = 0;
+  DPIF_UNROLL
+  for (int step = kCount / 2; step > 0; step /= 2)
+    if (shuffle(before, lane + step) <= i) lane += step;
+  return lane;
 }
 
 }  // namespace dpiframe::lanes

@@ -4,6 +4,8 @@
 #include <cstring>
 
 #include "common/streaming_copy.h"
+#include "parquet/byte_stream_split.cuh"
+#include "parquet/delta_binary_packed.cuh"
 #include "parquet/rle_bit_packed.h"
 
 namespace dpiframe::parquet {
@@ -17,6 +19,33 @@ template <class Number>
 void check_plain(Bytes values, std::span<Number> out) {
   DPIF_CHECK(values.size() >= out.size_bytes(), "a page of ", out.size(), " numbers has only ",
              values.size(), " bytes");
+}
+
+// Moves the values, which are at the front, to the rows of those that are no nulls.
+template <class Number>
+void spread(std::span<Number> out, std::span<const std::int64_t> nulls, std::int64_t first_row) {
+  std::size_t from = out.size() - nulls.size();
+  for (std::size_t to = out.size(), left = nulls.size(); left > 0;) {
+    --to;
+    if (nulls[left - 1] - first_row == static_cast<std::int64_t>(to))
+      out[to] = 0, --left;
+    else
+      out[to] = out[--from];
+  }
+}
+
+// In an encoding whose decoder a GPU runs as well.
+template <class Number>
+void decode_as_gpu(Encoding encoding, Bytes values, std::span<Number> out) {
+  DPIF_CHECK(values.size() <= kMaxPageSize, "a page of ", values.size(), " bytes; at most are ",
+             kMaxPageSize);
+  const pages::PageBytes bytes{values.data(), static_cast<std::int32_t>(values.size())};
+  const auto count = static_cast<std::int32_t>(out.size());
+  const bool good = encoding == Encoding::kDeltaBinaryPacked
+                        ? pages::decode_delta(bytes, count, out.data())
+                        : pages::decode_split(bytes, count, out.data());
+  DPIF_CHECK(good, "a page of ", out.size(), " values of encoding ", static_cast<int>(encoding),
+             " is corrupt");
 }
 
 }  // namespace
@@ -40,6 +69,8 @@ void NumberDecoder<Number>::decode(const PageContents& page, std::span<Number> o
     if (!out.empty()) std::memcpy(out.data(), page.values.data(), out.size_bytes());
     return;
   }
+  if (encoding == Encoding::kDeltaBinaryPacked || encoding == Encoding::kByteStreamSplit)
+    return decode_as_gpu(encoding, page.values, out);
   DPIF_CHECK(encoding == Encoding::kRleDictionary || encoding == Encoding::kPlainDictionary,
              "values of encoding ", static_cast<int>(encoding));
   decode_dictionary_values(page.values, std::span<const Number>(dictionary_), out);
@@ -51,8 +82,8 @@ void NumberDecoder<Number>::trim() {
 }
 
 template <class Number>
-void ColumnChunkReader<Number>::read(Bytes chunk, Codec codec, bool optional,
-                                     std::span<Number> out) {
+void ColumnChunkReader<Number>::read(Bytes chunk, Codec codec, bool optional, std::span<Number> out,
+                                     std::vector<std::int64_t>* nulls, std::int64_t first_row) {
   pages_.open(chunk, {.codec = codec, .optional = optional, .values = std::ssize(out)});
   numbers_.begin_chunk();
   while (!pages_.done()) {
@@ -62,10 +93,19 @@ void ColumnChunkReader<Number>::read(Bytes chunk, Codec codec, bool optional,
       continue;
     }
     const std::int64_t count = page.header.num_values;
-    DPIF_CHECK(page.header.num_nulls == 0 && (!optional || all_present(page.definition, count)),
-               "there are nulls");
-    decode(page, out.first(count));
+    std::span<const std::int64_t> found;
+    if (optional && !all_present(page.definition, count)) {
+      DPIF_CHECK(nulls != nullptr, "there are nulls");
+      const std::size_t before = nulls->size();
+      append_nulls(page.definition, count, first_row, *nulls);
+      found = std::span<const std::int64_t>(*nulls).subspan(before);
+    }
+    DPIF_CHECK(page.header.type == PageType::kData || page.header.num_nulls == std::ssize(found),
+               "a page of ", page.header.num_nulls, " nulls has ", found.size());
+    decode(page, out.first(count - found.size()));
+    spread(out.first(count), found, first_row);
     out = out.subspan(count);
+    first_row += count;
   }
 }
 

@@ -24,14 +24,16 @@ class NumberDecoder {
   std::vector<Number> dictionary_;
 };
 
-// Reads chunks of numbers without nulls; keeps its memory from one to the next.
+// Reads chunks of numbers; keeps its memory from one to the next.
 template <class Number>
 class ColumnChunkReader {
  public:
   // Fills `out`, the rows of a row group, from the chunk; kPagePadding bytes behind it must be
-  // readable. Throws std::invalid_argument where it is corrupt, holds nulls or an encoding that is
-  // not known here.
-  void read(Bytes chunk, Codec codec, bool optional, std::span<Number> out);
+  // readable. Throws std::invalid_argument where it is corrupt, or holds an encoding that is not
+  // known here. Nulls become 0, and their rows, counted from `first_row`, are appended to `nulls`;
+  // without that they are refused.
+  void read(Bytes chunk, Codec codec, bool optional, std::span<Number> out,
+            std::vector<std::int64_t>* nulls, std::int64_t first_row);
   // Gives memory back of which there is more than usual.
   void trim();
 

@@ -34,11 +34,13 @@ int number_bytes(const File& file, const std::vector<std::string>& names, std::s
   DPIF_CHECK(!names.empty(), "no columns");
   int bytes = 0;
   for (const std::string& name : names) {
-    const auto type = file.readable(name, first, stop);
-    DPIF_CHECK(type.has_value(), "column ", name, " cannot be read here");
-    DPIF_CHECK(bytes == 0 || bytes == bytes_of(*type), "column ", name, " has numbers of ",
-               bytes_of(*type), " bytes, those before it of ", bytes);
-    bytes = bytes_of(*type);
+    const Column* column = file.feature(name, first, stop);
+    DPIF_CHECK(column != nullptr && !is_uint32(*column) && !file.has_nulls(*column, first, stop),
+               "column ", name, " cannot be read here");
+    const int own = bytes_of(column->type);
+    DPIF_CHECK(bytes == 0 || bytes == own, "column ", name, " has numbers of ", own,
+               " bytes, those before it of ", bytes);
+    bytes = own;
   }
   return bytes;
 }
@@ -85,7 +87,7 @@ std::vector<UnitChunk> chunks_of(const File& file, const std::vector<std::string
   check_offsets(chunks, names, file.bytes().size());
   for (UnitChunk& unit_chunk : chunks) {
     const ColumnChunk& chunk = *unit_chunk.chunk;
-    DPIF_CHECK(chunk.codec == Codec::kNone || chunk.codec == Codec::kZstd,
+    DPIF_CHECK(chunk.codec == Codec::kNone || std::ranges::count(kGpuCodecs, chunk.codec) > 0,
                place_of(unit_chunk, names), "pages of codec ", static_cast<int>(chunk.codec),
                " are not unpacked on a GPU");
     DPIF_CHECK(chunk.bytes <= INT64_MAX / 2 - at, place_of(unit_chunk, names), "too many bytes");
@@ -164,6 +166,11 @@ class PageLister {
     if (header.encoding == Encoding::kPlain) {
       page.kind = PageKind::kPlain;
       check_numbers(page, header.num_values);
+    } else if (header.encoding == Encoding::kDeltaBinaryPacked) {
+      page.kind = PageKind::kDelta;
+    } else if (header.encoding == Encoding::kByteStreamSplit) {
+      page.kind = PageKind::kSplit;
+      check_numbers(page, header.num_values);
     } else {
       DPIF_CHECK(header.encoding == Encoding::kRleDictionary ||
                      header.encoding == Encoding::kPlainDictionary,
@@ -224,13 +231,13 @@ class PageLister {
 
   void take(Page& page, bool compressed) {
     // An empty page of version 2 may be found as nothing at all.
-    page.compressed = compressed && chunk_->chunk->codec != Codec::kNone &&
-                      (page.compressed_bytes > 0 || page.uncompressed_bytes > 0);
-    DPIF_CHECK(page.compressed || page.compressed_bytes == page.uncompressed_bytes, "a page of ",
-               page.compressed_bytes, " bytes that is not compressed should have ",
+    if (compressed && (page.compressed_bytes > 0 || page.uncompressed_bytes > 0))
+      page.codec = chunk_->chunk->codec;
+    DPIF_CHECK(page.codec != Codec::kNone || page.compressed_bytes == page.uncompressed_bytes,
+               "a page of ", page.compressed_bytes, " bytes that is not compressed should have ",
                page.uncompressed_bytes);
-    if (page.compressed) {
-      check_ratio(chunk_->chunk->codec, page.compressed_bytes, page.uncompressed_bytes);
+    if (page.codec != Codec::kNone) {
+      check_ratio(page.codec, page.compressed_bytes, page.uncompressed_bytes);
       page.uncompressed_at = found_.uncompressed_bytes;
       const std::int64_t room = page.uncompressed_bytes + kBehindPage;
       found_.uncompressed_bytes += (room + kAlignment - 1) / kAlignment * kAlignment;

@@ -65,25 +65,57 @@ Footer read_end(std::int64_t size, std::span<const std::uint8_t> end) {
 // A chunk and where its numbers go.
 struct ChunkTarget {
   const ColumnChunk* chunk;
-  const Target* column;
-  bool optional;
+  const Target* target;
+  const Column* column;
   void* out;
+  std::int64_t first_row;
 };
 
 // Memory of a thread, kept from one unit to the next.
 struct Readers {
-  ScratchBytes file;
+  ScratchBytes file, unconverted;
   ColumnChunkReader<std::int32_t> narrow;
   ColumnChunkReader<std::int64_t> wide;
 
-  void trim() { file.trim(), narrow.trim(), wide.trim(); }
+  void trim() { file.trim(), unconverted.trim(), narrow.trim(), wide.trim(); }
 };
 
 template <class Number>
-void decode(ColumnChunkReader<Number>& reader, Bytes bytes, const ChunkTarget& target,
+void decode(ColumnChunkReader<Number>& reader, Bytes bytes, const ChunkTarget& chunk, void* out,
             std::int64_t rows) {
-  reader.read(bytes, target.chunk->codec, target.optional,
-              {static_cast<Number*>(target.out), static_cast<std::size_t>(rows)});
+  reader.read(bytes, chunk.chunk->codec, chunk.column->optional,
+              {static_cast<Number*>(out), static_cast<std::size_t>(rows)}, chunk.target->nulls,
+              chunk.first_row);
+}
+
+void decode(Readers& readers, Bytes bytes, const ChunkTarget& chunk, void* out, std::int64_t rows) {
+  if (bytes_of(chunk.column->type) == sizeof(std::int32_t))
+    decode(readers.narrow, bytes, chunk, out, rows);
+  else
+    decode(readers.wide, bytes, chunk, out, rows);
+}
+
+// Whether a feature's numbers go to the target as they are.
+bool is_as_stored(const Target& target, const Column& column) {
+  if (target.nulls == nullptr) return true;
+  return target.as_float ? column.type == PhysicalType::kFloat
+                         : target.number_bytes == bytes_of(column.type);
+}
+
+template <class To, class From>
+void convert(const void* from, std::int64_t rows, void* to) {
+  const auto* numbers = static_cast<const From*>(from);
+  for (std::int64_t i = 0; i < rows; ++i) static_cast<To*>(to)[i] = static_cast<To>(numbers[i]);
+}
+
+template <class To>
+void convert(const Column& column, const void* from, std::int64_t rows, void* to) {
+  if (column.type == PhysicalType::kInt32)
+    return is_uint32(column) ? convert<To, std::uint32_t>(from, rows, to)
+                             : convert<To, std::int32_t>(from, rows, to);
+  if (column.type == PhysicalType::kDouble) return convert<To, double>(from, rows, to);
+  return column.is_signed ? convert<To, std::int64_t>(from, rows, to)
+                          : convert<To, std::uint64_t>(from, rows, to);
 }
 
 // Decodes chunks that lie in `bytes`, which begins at `begin` in the file.
@@ -92,12 +124,18 @@ void decode_all(Readers& readers, Bytes bytes, std::int64_t begin,
   for (const ChunkTarget& target : chunks) {
     const Bytes chunk = bytes.subspan(target.chunk->begin - begin, target.chunk->bytes);
     try {
-      if (target.column->number_bytes == sizeof(std::int32_t))
-        decode(readers.narrow, chunk, target, rows);
+      if (is_as_stored(*target.target, *target.column)) {
+        decode(readers, chunk, target, target.out, rows);
+        continue;
+      }
+      void* numbers = readers.unconverted.take(rows * bytes_of(target.column->type)).data();
+      decode(readers, chunk, target, numbers, rows);
+      if (target.target->as_float)
+        convert<float>(*target.column, numbers, rows, target.out);
       else
-        decode(readers.wide, chunk, target, rows);
+        convert<std::int64_t>(*target.column, numbers, rows, target.out);
     } catch (const std::invalid_argument& error) {
-      DPIF_CHECK(false, "column ", target.column->name, ": ", error.what());
+      DPIF_CHECK(false, "column ", target.target->name, ": ", error.what());
     }
   }
 }
@@ -120,7 +158,7 @@ void read_group(const FileBytes& file, std::vector<ChunkTarget> chunks, std::int
     std::int64_t end = begin;
     for (; next != chunks.end(); ++next) {
       const ColumnChunk& chunk = *next->chunk;
-      DPIF_CHECK(chunk.bytes <= file.size() - chunk.begin, "column ", next->column->name,
+      DPIF_CHECK(chunk.bytes <= file.size() - chunk.begin, "column ", next->target->name,
                  " lies behind the end of the file");
       const std::int64_t grown = std::max(end, chunk.begin + chunk.bytes);
       if (next != first && (grown - begin > kMostRead || chunk.begin - end > kMostGap)) break;
@@ -144,6 +182,10 @@ void check_apart(std::vector<FileRange> ranges) {
 
 int bytes_of(PhysicalType type) {
   return type == PhysicalType::kInt32 || type == PhysicalType::kFloat ? 4 : 8;
+}
+
+bool is_uint32(const Column& column) {
+  return column.type == PhysicalType::kInt32 && column.integer_bits == 32 && !column.is_signed;
 }
 
 File::File(std::shared_ptr<const FileBytes> bytes, std::shared_ptr<const Footer> footer)
@@ -177,17 +219,29 @@ std::int64_t File::rows(std::size_t first, std::size_t stop) const {
 
 std::optional<PhysicalType> File::readable(std::string_view name, std::size_t first,
                                            std::size_t stop) const {
+  const Column* column = feature(name, first, stop);
+  if (column == nullptr || !column->plain || has_nulls(*column, first, stop)) return {};
+  return column->type;
+}
+
+bool File::has_nulls(const Column& column, std::size_t first, std::size_t stop) const {
+  for (std::size_t g = first; g < stop; ++g)
+    if (footer_->groups[g].chunks[column.leaf].has_nulls) return true;
+  return false;
+}
+
+const Column* File::feature(std::string_view name, std::size_t first, std::size_t stop) const {
   (void)rows(first, stop);
   const auto found = footer_->columns.find(name);
-  if (found == footer_->columns.end() || !found->second.plain) return {};
+  if (found == footer_->columns.end() || !found->second.number) return nullptr;
   const Column& column = found->second;
   for (std::size_t g = first; g < stop; ++g) {
     const std::int64_t rows = footer_->groups[g].rows;
     const ColumnChunk& chunk = footer_->groups[g].chunks[column.leaf];
-    if (chunk.type != column.type || chunk.values != rows) return {};
-    if (rows > 0 && (!chunk.readable || chunk.has_nulls)) return {};
+    if (chunk.type != column.type || chunk.values != rows || (rows > 0 && !chunk.readable))
+      return nullptr;
   }
-  return column.type;
+  return &column;
 }
 
 std::vector<FileRange> File::chunk_ranges(const std::vector<std::string>& names, std::size_t first,
@@ -220,11 +274,24 @@ std::vector<FileRange> File::chunk_ranges(const std::vector<std::string>& names,
   return found;
 }
 
+bool File::can_read(const Target& target, std::size_t first, std::size_t stop) const {
+  if (target.nulls == nullptr) {
+    const auto type = readable(target.name, first, stop);
+    return type.has_value() && bytes_of(*type) == target.number_bytes;
+  }
+  const Column* column = feature(target.name, first, stop);
+  if (column == nullptr) return false;
+  if (target.as_float) return target.number_bytes == sizeof(float);
+  const bool is_integer =
+      column->type == PhysicalType::kInt32 || column->type == PhysicalType::kInt64;
+  const int least = is_uint32(*column) ? 8 : bytes_of(column->type);
+  return is_integer && target.number_bytes >= least;
+}
+
 void File::read(const std::vector<Target>& targets, std::size_t first, std::size_t stop) const {
   for (const Target& target : targets) {
-    const auto type = readable(target.name, first, stop);
-    DPIF_CHECK(type.has_value() && bytes_of(*type) == target.number_bytes, "column ", target.name,
-               " cannot be read as numbers of ", target.number_bytes, " bytes");
+    DPIF_CHECK(can_read(target, first, stop), "column ", target.name, " cannot be read as ",
+               target.as_float ? "float" : "numbers", " of ", target.number_bytes, " bytes");
   }
   std::int64_t row = 0;
   for (std::size_t g = first; g < stop; ++g) {
@@ -233,7 +300,7 @@ void File::read(const std::vector<Target>& targets, std::size_t first, std::size
     for (const Target& target : targets) {
       const Column& column = footer_->columns.find(target.name)->second;
       void* out = static_cast<char*>(target.out) + row * target.number_bytes;
-      chunks.push_back({&group.chunks[column.leaf], &target, column.optional, out});
+      chunks.push_back({&group.chunks[column.leaf], &target, &column, out, row});
     }
     try {
       if (group.rows > 0) read_group(*bytes_, std::move(chunks), group.rows);

@@ -1,8 +1,8 @@
 // A parquet file whose columns of numbers are read straight into the caller's memory.
 //
-// It takes what a job's hot path needs: flat int32, int64, float and double columns without nulls,
-// PLAIN or dictionary-encoded, in a known codec. Anything else it refuses by name, and a general
-// reader takes over.
+// It takes flat columns of numbers: int32, int64, float and double without nulls as they are, and
+// as features integers of any width and sign, with nulls, too. Anything else it refuses by name,
+// and a general reader takes over.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,10 @@ struct Target {
   std::string name;
   int number_bytes;
   void* out;
+  // Of a feature: appended are the rows of its nulls, which become 0. Any number then becomes a
+  // float, or an integer an integer of at least its bytes (of uint32, 8).
+  std::vector<std::int64_t>* nulls = nullptr;
+  bool as_float = false;
 };
 
 // Bytes [begin, begin + bytes) of a file.
@@ -31,6 +35,8 @@ struct FileRange {
 };
 
 int bytes_of(PhysicalType type);
+// Whether 4 bytes of the column are no int32.
+bool is_uint32(const Column& column);
 
 class File {
  public:
@@ -44,9 +50,13 @@ class File {
   std::vector<std::int64_t> group_rows() const;
   // Rows of row groups [first, stop). std::invalid_argument where there are no such groups.
   std::int64_t rows(std::size_t first, std::size_t stop) const;
-  // The type of a column that `read` can read of these row groups, if it can.
+  // The type of a column that `read` can read as it is of these row groups, if it can.
   std::optional<PhysicalType> readable(std::string_view name, std::size_t first,
                                        std::size_t stop) const;
+  // The column, if `read` can read it as a feature.
+  const Column* feature(std::string_view name, std::size_t first, std::size_t stop) const;
+  // Whether statistics count some; else there may be some all the same.
+  bool has_nulls(const Column& column, std::size_t first, std::size_t stop) const;
   // Where the chunks of these columns at the top level lie, those of a row group as they lie in the
   // file. std::invalid_argument: no such column, or chunks outside of the file or that share bytes.
   std::vector<FileRange> chunk_ranges(const std::vector<std::string>& names, std::size_t first,
@@ -66,6 +76,7 @@ class File {
 
  private:
   File(std::shared_ptr<const FileBytes> bytes, std::shared_ptr<const Footer> footer);
+  bool can_read(const Target& target, std::size_t first, std::size_t stop) const;
 
   std::shared_ptr<const FileBytes> bytes_;
   std::shared_ptr<const Footer> footer_;

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "codec/codec.h"
+
 namespace dpiframe::parquet {
 
 // Neither bytes nor values of a page are more: its bits can be counted in 32 bits.
@@ -11,7 +13,9 @@ constexpr std::int32_t kMaxPageSize = 1 << 26;
 
 enum class PageKind : std::int8_t {
   kPlain,       // a data page of PLAIN numbers
-  kIndices,     // a data page of dictionary indices: RLE/bit-packed runs
+  kDelta,       // of DELTA_BINARY_PACKED integers
+  kSplit,       // of BYTE_STREAM_SPLIT numbers
+  kIndices,     // of dictionary indices: RLE/bit-packed runs
   kDictionary,  // a dictionary page of PLAIN numbers
 };
 
@@ -25,9 +29,9 @@ struct Page {
   std::int32_t values;
   std::int32_t column;      // of the unit's
   std::int32_t dictionary;  // of indices: which page of the unit is their dictionary
+  Codec codec;              // kNone: its compressed bytes are its values
   PageKind kind;
-  bool compressed;  // by zstd; else its compressed bytes are its values
-  bool levels;      // definition levels stand before the values, with their length in 4 bytes
+  bool levels;  // definition levels stand before the values, with their length in 4 bytes
 };
 
 }  // namespace dpiframe::parquet

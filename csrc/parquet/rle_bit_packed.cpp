@@ -59,6 +59,22 @@ bool all_present(Bytes levels, std::int64_t count) {
   return all;
 }
 
+void append_nulls(Bytes levels, std::int64_t count, std::int64_t first_row,
+                  std::vector<std::int64_t>& rows) {
+  std::int64_t row = first_row;
+  for_each_run(
+      levels, 1, count,
+      [&](std::uint32_t level, std::int64_t length) {
+        DPIF_CHECK(level <= 1, "a level of ", level);
+        for (std::int64_t i = 0; i < length && level == 0; ++i) rows.push_back(row + i);
+        row += length;
+      },
+      [&](const PackedIndices& indices) {
+        for (std::int64_t i = 0; i < indices.count; ++i, ++row)
+          if (index_at(indices, i) == 0) rows.push_back(row);
+      });
+}
+
 template void decode_dictionary_values(Bytes, std::span<const std::int32_t>,
                                        std::span<std::int32_t>);
 template void decode_dictionary_values(Bytes, std::span<const std::int64_t>,

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "parquet/metadata/compact_reader.h"
 
@@ -37,5 +38,10 @@ void decode_dictionary_values(Bytes values, std::span<const Number> dictionary,
 
 // Whether a page's levels, in the same hybrid, are 1 for each of `count` values: none is null.
 bool all_present(Bytes levels, std::int64_t count);
+
+// Appends the rows of those that are 0, counted from `first_row`; std::invalid_argument where one
+// is neither 0 nor 1.
+void append_nulls(Bytes levels, std::int64_t count, std::int64_t first_row,
+                  std::vector<std::int64_t>& rows);
 
 }  // namespace dpiframe::parquet

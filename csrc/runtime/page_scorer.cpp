@@ -9,6 +9,7 @@
 #include "cuda/stream.h"
 #include "parquet/gpu/decode_pages.h"
 #include "parquet/gpu/decompress_pages.h"
+#include "parquet/page_bytes.cuh"
 
 namespace dpiframe {
 namespace {
@@ -27,25 +28,33 @@ std::size_t padded(std::size_t bytes) {
 struct PageLists {
   std::size_t pages;  // bytes of each part, padded
   std::size_t order;
-  std::size_t words;  // `next` and `failed`
+  std::size_t words;  // `next` of each codec, and `failed`
 
   explicit PageLists(std::size_t num_pages)
       : pages(padded(sizeof(parquet::Page) * num_pages)),
         order(padded(sizeof(std::int32_t) * num_pages)),
-        words(padded(2 * sizeof(unsigned))) {}
+        words(padded((kGpuCodecs.size() + 1) * sizeof(unsigned))) {}
 
   std::size_t bytes() const { return pages + order + words; }
 };
 
-// Compressed pages, the longest first: a long one that begins last would delay all.
-std::int32_t write_order(const std::vector<parquet::Page>& pages, std::int32_t* order) {
-  std::int32_t num_compressed = 0;
-  for (std::size_t p = 0; p < pages.size(); ++p)
-    if (pages[p].compressed) order[num_compressed++] = static_cast<std::int32_t>(p);
-  std::stable_sort(order, order + num_compressed, [&](std::int32_t a, std::int32_t b) {
-    return pages[a].uncompressed_bytes > pages[b].uncompressed_bytes;
-  });
-  return num_compressed;
+// How many pages each codec has.
+using CodecPages = std::array<std::int32_t, kGpuCodecs.size()>;
+
+// Compressed pages by codec, the longest first: a long one that begins last would delay all.
+CodecPages write_order(const std::vector<parquet::Page>& pages, std::int32_t* order) {
+  CodecPages found{};
+  for (std::size_t c = 0; c < kGpuCodecs.size(); ++c) {
+    std::int32_t* end = order;
+    for (std::size_t p = 0; p < pages.size(); ++p)
+      if (pages[p].codec == kGpuCodecs[c]) *end++ = static_cast<std::int32_t>(p);
+    std::stable_sort(order, end, [&](std::int32_t a, std::int32_t b) {
+      return pages[a].uncompressed_bytes > pages[b].uncompressed_bytes;
+    });
+    found[c] = static_cast<std::int32_t>(end - order);
+    order = end;
+  }
+  return found;
 }
 
 }  // namespace
@@ -76,7 +85,7 @@ struct PageScorer::Slot {
   BadIdReport report;
   TimedEvent begun, copied, decompressed, started, done;
   std::vector<TimedEvent> batches;  // the end of each
-  std::int32_t num_compressed = 0;
+  CodecPages num_compressed{};
 
   std::size_t device_bytes() const {
     std::size_t bytes = 0;
@@ -225,15 +234,23 @@ void PageScorer::unpack(const UnitPages& unit, Slot& slot) {
   auto* literals = static_cast<std::uint8_t*>(slot.literals.take(room));
   void* out = slot.ids.take(static_cast<std::size_t>(ids.number_bytes) * ids.rows * num_fields_);
   const cudaStream_t stream = slot.stream.get();
-  if (slot.num_compressed > 0)
-    decompress_pages({pages, reinterpret_cast<const std::int32_t*>(lists + parts.pages),
-                      slot.num_compressed, compressed, uncompressed, literals, words, words + 1},
+  unsigned* failed = words + kGpuCodecs.size();
+  const auto* order = reinterpret_cast<const std::int32_t*>(lists + parts.pages);
+  for (std::size_t c = 0; c < kGpuCodecs.size(); ++c) {
+    const std::int32_t num = slot.num_compressed[c];
+    decompress_pages(kGpuCodecs[c],
+                     {pages, order, num, compressed, uncompressed, literals, words + c, failed},
                      stream);
-  decode_pages({pages, static_cast<std::int32_t>(ids.pages.size()), compressed, uncompressed, out,
-                ids.rows, ids.number_bytes, words + 1},
-               stream);
-  DPIF_CUDA_CHECK(cudaMemcpyAsync(slot.failed.get(), words + 1, sizeof(unsigned),
-                                  cudaMemcpyDeviceToHost, stream));
+    order += num;
+  }
+  const auto num_rare = std::ranges::count_if(
+      ids.pages, [](const parquet::Page& page) { return pages::is_rare(page.kind); });
+  decode_pages(
+      {pages, static_cast<std::int32_t>(ids.pages.size()), static_cast<std::int32_t>(num_rare),
+       compressed, uncompressed, out, ids.rows, ids.number_bytes, failed},
+      stream);
+  DPIF_CUDA_CHECK(
+      cudaMemcpyAsync(slot.failed.get(), failed, sizeof(unsigned), cudaMemcpyDeviceToHost, stream));
   slot.decompressed.record(slot.stream);
 }
 

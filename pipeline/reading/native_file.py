@@ -1,10 +1,9 @@
-"""Parquet files as our own reader takes them: int32 or int64 ids, float32 dense features, and lists
-of numbers.
+"""Parquet files as our own reader takes them: integers as ids, numbers as dense features, and lists
+of either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from dpiframe_core import _core
@@ -13,17 +12,16 @@ from pipeline.planning.units import Unit
 from pipeline.reading.remote_file import remote_footer
 from pipeline.reading.unit_file import UnitFile, open_native
 
-ID_TYPES, DENSE_TYPE = ("<i4", "<i8"), "<f4"
+ID_TYPES, DENSE_TYPE = ("<i4", "<i8", "<u8"), "<f4"
 
 
 class NativeFile(NamedTuple):
-    """An open file, numpy's type of its ids, the fields that are int64 nevertheless, numpy's type
-    of each published column which is a plain number, and the rows of each row group of the unit.
+    """An open file, numpy's type of each id [F] as it is read, that of each published column
+    which is a plain number, and the rows of each row group of the unit.
     """
 
     file: _core.ParquetFile
-    id_type: str
-    wide_places: list[int]
+    id_types: list[str]
     published: dict[str, str]
     group_rows: list[int]
 
@@ -38,22 +36,12 @@ def native_file(opened: UnitFile, columns: Columns) -> NativeFile | None:
     opened.check()  # before the file is opened, as it is kept open for its other units
     unit, file = opened.unit, opened.native()
     groups = unit.first_row_group, unit.stop_row_group
-    kinds = {name: file.number_type(name, *groups) for name in columns.read_columns}
-    list_types = [list_type(file, each, *groups) for each in columns.lists]
-    id_type = common_id_type(kinds, columns)
+    id_types = feature_types(file, columns, *groups)
     group_rows = file.group_rows[slice(*groups)]
-    if id_type is None or None in list_types or sum(group_rows) != unit.rows:
+    if id_types is None or sum(group_rows) != unit.rows:
         return None
-    wide = [
-        place
-        for each, kind in zip(columns.lists, list_types, strict=True)
-        if kind == "<i8" and id_type == "<i4"
-        for place in each.places
-    ]
-    if wide and not columns.scalar_ids:
-        id_type, wide = "<i8", []
     published = plain_published(opened, columns)
-    return NativeFile(file, id_type, wide, published, group_rows)
+    return NativeFile(file, id_types, published, group_rows)
 
 
 def plain_published(opened: UnitFile, columns: Columns) -> dict[str, str]:
@@ -67,12 +55,21 @@ def plain_published(opened: UnitFile, columns: Columns) -> dict[str, str]:
     }
 
 
-def common_id_type(kinds: Mapping[str, str | None], columns: Columns) -> str | None:
-    """The one type of all id columns; None if our reader does not take the types in `kinds`."""
-    id_types = {kinds.get(name) for name in columns.scalar_ids} or {ID_TYPES[0]}
-    dense_types = {kinds.get(name) for name in columns.scalar_dense} or {DENSE_TYPE}
-    (id_type,) = id_types if len(id_types) == 1 else (None,)
-    return id_type if id_type in ID_TYPES and dense_types == {DENSE_TYPE} else None
+def feature_types(
+    file: _core.ParquetFile, columns: Columns, first: int, stop: int
+) -> list[str] | None:
+    """numpy's type of each id [F]; None if our reader does not take one, or a dense feature."""
+    scalars = columns.scalar_places
+    names = columns.id_columns
+    kinds = {place: file.feature_type(names[place], first, stop) for place in scalars.ids}
+    dense = [file.feature_type(columns.dense_columns[n], first, stop) for n in scalars.dense]
+    for each in columns.lists:
+        kind = list_type(file, each, first, stop)
+        dense += [kind] if each.dense else []
+        kinds |= {} if each.dense else dict.fromkeys(each.places, kind)
+    if None in dense or not all(kind in ID_TYPES for kind in kinds.values()):
+        return None
+    return [kinds[place] or "" for place in range(len(names))]
 
 
 def list_type(file: _core.ParquetFile, like: ListColumn, first: int, stop: int) -> str | None:

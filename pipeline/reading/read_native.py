@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -11,43 +12,45 @@ from pipeline.planning.columns import Columns
 from pipeline.planning.job_plan import WorkerPlan
 from pipeline.reading.arrow_file import published_columns
 from pipeline.reading.bad_rows import Finding, dense_findings, null_findings, zeroed
-from pipeline.reading.native_file import DENSE_TYPE, NativeFile, native_file
+from pipeline.reading.native_file import DENSE_TYPE, ID_TYPES, NativeFile, native_file
 from pipeline.reading.unit_buffers import UnitBuffer
 from pipeline.reading.unit_data import ReadFacts, UnitColumns
 from pipeline.reading.unit_file import UnitFile
 
 
 def read_native(opened: UnitFile, plan: WorkerPlan, buffer: UnitBuffer) -> UnitColumns | None:
-    """A unit in `buffer`; None if our reader does not take the file."""
+    """A unit in `buffer`; None if our reader does not take the file, and for dense features of
+    another type that are not finite as float32.
+    """
     unit, columns = opened.unit, plan.columns
     found = native_file(opened, columns)
     if found is None:
         return None
-    matrix, dense_matrix, wide, *vectors = buffer.matrices(
-        (len(columns.id_columns), unit.rows, found.id_type),
+    groups = unit.first_row_group, unit.stop_row_group
+    matrices = buffer.matrices(
+        *((found.id_types.count(kind), unit.rows, kind) for kind in ID_TYPES),
         (len(columns.dense_columns), unit.rows, DENSE_TYPE),
-        (len(found.wide_places), unit.rows, "<i8"),
         *((1, unit.rows, kind) for kind in found.published.values()),
     )
-    ids, dense = list(matrix), list(dense_matrix)
-    for place, row in zip(found.wide_places, wide, strict=True):
-        ids[place] = row
+    of_type = dict(zip(ID_TYPES, map(iter, matrices), strict=False))
+    ids = [next(of_type[kind]) for kind in found.id_types]
+    dense_matrix, *vectors = matrices[len(ID_TYPES) :]
+    dense = list(dense_matrix)
     copied = {name: row[0] for name, row in zip(found.published, vectors, strict=True)}
-    scalars = columns.scalar_places
-    wanted = [(columns.id_columns[f], ids[f]) for f in scalars.ids]
-    wanted += [(columns.dense_columns[n], dense[n]) for n in scalars.dense]
-    wanted += copied.items()
-    groups = unit.first_row_group, unit.stop_row_group
-    found.file.read([name for name, _ in wanted], *groups, [out for _, out in wanted])
-    nulls = read_lists(found, columns, groups, ids, dense)
+    found.file.read(list(copied), *groups, list(copied.values()))
+    nulls = [
+        *read_scalars(found, columns, groups, ids, dense),
+        *read_lists(found, columns, groups, ids, dense),
+    ]
     published = published_columns(opened, columns, copied)
     decoded = time.perf_counter()
     id_names, dense_names = columns.element_names()
-    findings = [
-        *null_findings(published, columns.key_columns, "key"),
-        *nulls,
-        *dense_findings(dense_names, dense),
-    ]
+    not_finite = list(dense_findings(dense_names, dense))
+    scalar = {columns.dense_columns[n] for n in columns.scalar_places.dense}
+    for name in scalar & {finding.column for finding in not_finite}:
+        if found.file.feature_type(name, *groups) != DENSE_TYPE:
+            return None  # its text is that of the file's own type
+    findings = [*null_findings(published, columns.key_columns, "key"), *nulls, *not_finite]
     return UnitColumns(
         ReadFacts(found.group_rows, decoded - opened.began, time.perf_counter() - decoded, "cpu"),
         id_names,
@@ -56,6 +59,28 @@ def read_native(opened: UnitFile, plan: WorkerPlan, buffer: UnitBuffer) -> UnitC
         published,
         findings,
     )
+
+
+def read_scalars(
+    found: NativeFile,
+    columns: Columns,
+    groups: tuple[int, int],
+    ids: Sequence[np.ndarray],
+    dense: Sequence[np.ndarray],
+) -> Iterator[Finding]:
+    """Write the columns of one value a row to their rows of `ids` [F] and `dense` [N]; what is
+    null.
+    """
+    scalars = columns.scalar_places
+    wanted = [(columns.id_columns[f], ids[f], "null id") for f in scalars.ids]
+    wanted += [(columns.dense_columns[n], dense[n], "null dense value") for n in scalars.dense]
+    names, outs = [name for name, _, _ in wanted], [out for _, out, _ in wanted]
+    found_nulls = found.file.read_features(names, *groups, outs)
+    # A column may be several features: it is told once.
+    told = dict(zip(((name, reason) for name, _, reason in wanted), found_nulls, strict=True))
+    for (name, reason), rows in told.items():
+        if rows.size:
+            yield Finding(name, rows, reason, pa.nulls(len(rows), pa.string()))
 
 
 def read_lists(

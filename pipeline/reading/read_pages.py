@@ -1,4 +1,4 @@
-"""Read encoded rows for a GPU to decode: ids stay data pages, in zstd or uncompressed."""
+"""Read encoded rows for a GPU to decode: ids stay data pages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipeline.reading.unit_file import UnitFile
 
 def read_pages(opened: UnitFile, plan: WorkerPlan, buffer: UnitBuffer) -> UnitPages | None:
     """A unit in `buffer`; None for other files, for lists, and for a null key or a dense value that
-    is not finite.
+    is null or not finite.
     """
     unit, columns = opened.unit, plan.columns
     found = None if columns.lists else native_file(opened, columns)
@@ -31,11 +31,12 @@ def read_pages(opened: UnitFile, plan: WorkerPlan, buffer: UnitBuffer) -> UnitPa
         *((1, unit.rows, kind) for kind in found.published.values()),
     )
     copied = {name: row[0] for name, row in zip(found.published, vectors, strict=True)}
-    found.file.read([*columns.dense_columns, *copied], *groups, [*dense, *copied.values()])
+    found.file.read(list(copied), *groups, list(copied.values()))
+    nulls = found.file.read_features(list(columns.dense_columns), *groups, list(dense))
     memory = memory if stored is None else stored
     ids = found.file.read_pages(id_columns, *groups, memory)
     published = published_columns(opened, columns, copied)
-    if any(null_findings(published, columns.key_columns, "key")):
+    if any(map(len, nulls)) or any(null_findings(published, columns.key_columns, "key")):
         return None
     if any(dense_findings(columns.dense_columns, list(dense))):
         return None

@@ -1,7 +1,7 @@
 """Reading a unit by the fastest reader that takes its file.
 
-    read_pages    ids stay data pages, which a GPU decodes    encoded, zstd or uncompressed
-    read_native   our own reader decodes the numbers          encoded, int32 or int64, float32
+    read_pages    ids stay data pages, which a GPU decodes    encoded, zstd, snappy, LZ4, none
+    read_native   our own reader decodes the numbers          encoded, gzip as well, nulls,
                                                               and lists of numbers
     read_raw      our own reader encodes what it decodes      raw, strings and numbers, no lists
     read_arrow    pyarrow decodes, raw columns are encoded    everything else

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from pipeline.errors import ConfigError
 from pipeline.planning.columns import Columns
 from pipeline.planning.units import Unit
-from pipeline.reading.native_file import common_id_type, footer_of
+from pipeline.reading.native_file import feature_types, footer_of
 
 MAX_UNITS = 512  # are looked at, spread evenly, in a second or less
 THREADS = 16  # most of them wait for the storage
@@ -47,10 +47,8 @@ def why_not_pages(unit: Unit, columns: Columns) -> str:
     groups = unit.first_row_group, unit.stop_row_group
     try:
         file = footer_of(unit)
-        features = (*columns.id_columns, *columns.dense_columns)
-        kinds = {name: file.number_type(name, *groups) for name in features}
-        if common_id_type(kinds, columns) is None:
-            return f"{unit.path}: ids must be all int32 or all int64, dense float32, without nulls"
+        if feature_types(file, columns, *groups) is None:
+            return f"{unit.path}: ids must be integers and dense features numbers"
         file.pages_bytes(list(columns.id_columns), *groups)
     except (OSError, ValueError, MemoryError, ConfigError) as error:
         return f"{unit.path}: {error}"

@@ -1,15 +1,16 @@
-// Frames of zstd and pages of snappy: what our zstd takes libzstd takes, too, and both give the
-// same bytes. What we refuse libzstd may take: it lets a stream of literals end anywhere.
+// Frames of zstd, pages of snappy, LZ4 and gzip: what our zstd takes libzstd takes, too, and both
+// give the same bytes. What we refuse libzstd may take: it lets a stream of literals end anywhere.
 //
-// A case is the size of the content in 4 bytes, "z" or "s", then the frame; tests/helpers/
-// fuzz_frames.py has the same form and compares with the codecs that pyarrow brings.
+// A case is the size of the content in 4 bytes, one of "zslg", then the frame; tests/helpers/
+// fuzz_frames.py has the same form and compares with the codecs that Python and pyarrow bring.
 #include <dlfcn.h>
 
 #include <cstring>
 #include <vector>
 
 #include "codec/decompress.h"
-#include "codec/snappy.h"
+#include "codec/gzip/gunzip.h"
+#include "codec/lz/decompress_cpu.h"
 #include "codec/zstd/decompress_cpu.h"
 #include "fuzz_case.h"
 
@@ -35,10 +36,11 @@ void compare_zstd(Bytes frame, std::size_t size) {
   Record::get().count("zstd: taken");
 }
 
-void read_snappy(Bytes page, std::size_t size) {
+template <class Decode>
+void read(const char* name, Bytes page, std::size_t size, Decode decode) {
   std::vector<std::uint8_t> out(size);
-  const auto refused = fuzz::refusal([&] { decompress_snappy(page, out); });
-  Record::get().count(refused.has_value() ? "snappy: refused" : "snappy: taken");
+  const auto refused = fuzz::refusal([&] { decode(page, out); });
+  Record::get().count(std::string(name) + (refused.has_value() ? ": refused" : ": taken"));
 }
 
 }  // namespace
@@ -62,12 +64,21 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t byte
   if (bytes < kHead) return 0;
   std::uint32_t size;
   std::memcpy(&size, data, sizeof(size));
-  if (size > kMostBytes || size % 4 != 0) return 0;  // pages of snappy hold numbers
+  if (size > kMostBytes) return 0;
   const fuzz::Case fuzz_case(static_cast<std::int64_t>(bytes));
   const std::vector<std::uint8_t> exact(data + kHead, data + bytes);  // so that ASan sees its ends
-  if (data[4] == 's')
-    read_snappy(exact, size);
-  else
-    compare_zstd(exact, size);
+  switch (data[4]) {
+    case 's':
+      read("snappy", exact, size, unsnappy);
+      break;
+    case 'l':
+      read("lz4", exact, size, unlz4);
+      break;
+    case 'g':
+      read("gzip", exact, size, gunzip);
+      break;
+    default:
+      compare_zstd(exact, size);
+  }
   return 0;
 }

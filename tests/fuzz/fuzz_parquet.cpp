@@ -89,7 +89,7 @@ std::optional<File> fetched(const File& file, const std::vector<std::string>& na
 
 // Pages are refused for more reasons than columns are.
 bool is_for_columns_alone(const std::string& refusal) {
-  for (const char* reason : {"codec 1 ", "it shares bytes with", "pages that unpack to", "pages in",
+  for (const char* reason : {"codec 2 ", "it shares bytes with", "pages that unpack to", "pages in",
                              "can be unpacked on a GPU"})
     if (refusal.find(reason) != std::string::npos) return true;
   return false;

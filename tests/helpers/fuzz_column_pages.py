@@ -43,8 +43,8 @@ def _compare(file: _core.ParquetFile, names: list[str]) -> str:
             return "too much to unpack"
         found = decode(stored, memory)
     except (ValueError, OSError) as error:
-        if "snappy" in str(error) or "codec 1 " in str(error):
-            return "snappy"
+        if "gzip" in str(error) or "codec 2 " in str(error):
+            return "gzip"
         if "it shares bytes with" in str(error):  # so a footer lies about some size
             return "shared bytes"
         assert wanted is None, f"refused, but it can be read: {error}"

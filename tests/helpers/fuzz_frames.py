@@ -1,17 +1,18 @@
-"""Damages frames of zstd and pages of snappy: what is taken is what libzstd and Snappy give.
+"""Damages pages of each codec: what is taken is what libzstd, Snappy, liblz4 and zlib give.
 
 What we refuse libzstd may take: it lets a stream of literals end anywhere.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 from fuzzing import changed, main
-from parquet_by_hand import page, write
 from zstd_frames import compress, compress_in_parts, contents, decompress
 
 from dpiframe_core import _core
@@ -27,7 +28,8 @@ def frame_cases(folder: Path) -> Callable[[Path, np.random.Generator], None]:
         for content in contents(size).values():
             frames += [(size, b"z", compress(content, level)) for level in (-5, 1, 9, 19)]
             frames += [(size, b"z", compress_in_parts(content, 3))]
-            frames += [(size, b"s", pa.Codec("snappy").compress(content, asbytes=True))] * 3
+            for codec, name in ((b"s", "snappy"), (b"l", "lz4_raw"), (b"g", "gzip")):
+                frames += [(size, codec, pa.Codec(name).compress(content, asbytes=True))] * 3
 
     def write_frame(path: Path, random: np.random.Generator) -> None:
         size, codec, frame = frames[random.integers(0, len(frames))]
@@ -40,39 +42,17 @@ def frame_cases(folder: Path) -> Callable[[Path, np.random.Generator], None]:
 def attempt(path: Path) -> list[str]:
     data = path.read_bytes()
     size, codec, frame = int.from_bytes(data[:4], "little"), data[4:5], data[5:]
-    if size > MOST_BYTES or size % 4:  # memory is taken here; a page of snappy holds numbers
+    if size > MOST_BYTES:  # memory is taken here
         return ["of another size"]
-    if codec == b"s":
-        name, ours, theirs = "snappy", _snappy(path, frame, size), _their_snappy(frame, size)
-    else:
-        name, ours, theirs = "zstd", _zstd(frame, size), decompress(frame, size)
-    if ours is None:
+    name, unpack, their_unpack = CODECS.get(codec, ("zstd", _core.unzstd, decompress))
+    theirs = their_unpack(frame, size)
+    try:
+        ours = unpack(frame, size)
+    except ValueError:
         return [f"{name}: refused" if theirs is None else f"{name}: only they take it"]
     assert theirs is not None, "they refuse what we take"
     assert ours == theirs
     return [f"{name}: taken"]
-
-
-def _zstd(frame: bytes, size: int) -> bytes | None:
-    try:
-        return _core.unzstd(frame, size)
-    except ValueError:
-        return None
-
-
-def _snappy(path: Path, frame: bytes, size: int) -> bytes | None:
-    """As the page of a file."""
-    file = path.with_suffix(".parquet")
-    head = {1: 0, 5: {1: size // 4, 2: 0, 3: 3, 4: 3}}
-    write(file, [page(head, frame, size, {})], size // 4, codec="snappy")
-    out = np.zeros(size // 4, "i4")
-    try:
-        _core.ParquetFile(str(file)).read(["x"], 0, 1, [out])
-        return out.tobytes()
-    except ValueError:
-        return None
-    finally:
-        file.unlink()
 
 
 def _their_snappy(frame: bytes, size: int) -> bytes | None:
@@ -84,11 +64,38 @@ def _their_snappy(frame: bytes, size: int) -> bytes | None:
         if byte < 0x80:
             break
     if stated != size:
-        return b"" if size == 0 else None  # a page of no values is not unpacked
+        return None
+    return _by_arrow("snappy", frame, size)
+
+
+def _by_arrow(codec: str, frame: bytes, size: int) -> bytes | None:
+    """Of LZ4 it gives `size` bytes even where the block has fewer, the last of them undefined."""
     try:
-        return pa.Codec("snappy").decompress(frame, size, asbytes=True)
+        return pa.Codec(codec).decompress(frame, size, asbytes=True)
     except OSError:
-        return b"" if size == 0 else None
+        return None
+
+
+def _gunzip(frame: bytes, size: int) -> bytes | None:
+    content = b""
+    while frame or not content:
+        stream = zlib.decompressobj(31)
+        try:
+            content += stream.decompress(frame)
+        except zlib.error:
+            return None
+        if not stream.eof:
+            return None
+        if not (frame := stream.unused_data):
+            break
+    return content if len(content) == size else None
+
+
+CODECS = {
+    b"s": ("snappy", _core.unsnappy, _their_snappy),
+    b"l": ("lz4", _core.unlz4, partial(_by_arrow, "lz4_raw")),
+    b"g": ("gzip", _core.gunzip, _gunzip),
+}
 
 
 if __name__ == "__main__":

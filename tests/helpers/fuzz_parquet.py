@@ -30,7 +30,7 @@ def valid_files(folder: Path) -> list[bytes]:
     """Small files of each codec, version and encoding, with and without what footers may hold."""
     random = np.random.default_rng(0)
     files = []
-    forms = itertools.product(["none", "snappy", "zstd"], ["1.0", "2.0"], range(3))
+    forms = itertools.product(["none", "snappy", "gzip", "zstd", "lz4"], ["1.0", "2.0"], range(3))
     for number, (codec, version, form) in enumerate(forms):
         groups = [_table(random, rows) for rows in (61, 8, 200)]
         groups = groups if number % 2 else [required(group) for group in groups]

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 PLAIN, PLAIN_DICTIONARY, RLE, BIT_PACKED, RLE_DICTIONARY = 0, 2, 3, 4, 8
 DATA, INDEX, DICTIONARY, DATA_V2 = 0, 1, 2, 3
-CODECS = {"none": 0, "snappy": 1, "zstd": 6}
+CODECS = {"none": 0, "snappy": 1, "gzip": 2, "zstd": 6, "lz4_raw": 7}
 TYPES = {"<i4": 1, "<i8": 2, "<f4": 4, "<f8": 5}
 Fields = Mapping[int, Any]
 AS_IS: Fields = MappingProxyType({})

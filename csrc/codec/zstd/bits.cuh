@@ -1,12 +1,11 @@
 // Readers of bytes and bits of a zstd frame. They read nothing outside their `Input`.
 #pragma once
 
-#include <cstdint>
-#include <cstring>
-
-#include "common/lanes.h"
+#include "codec/words.cuh"
 
 namespace dpiframe::zstd {
+
+using namespace words;
 
 // Position of the highest bit that is set; value > 0.
 DPIF_HOST_DEVICE int highest_bit(std::uint32_t value) {
@@ -20,34 +19,6 @@ DPIF_HOST_DEVICE int highest_bit(std::uint32_t value) {
 // The highest `count` bits, 0 to 31.
 DPIF_HOST_DEVICE int first_bits(std::uint32_t bits, int count) {
   return static_cast<int>(bits >> 1 >> (31 - count));
-}
-
-DPIF_HOST_DEVICE int smaller(int a, int b) {
-  return a < b ? a : b;
-}
-
-DPIF_HOST_DEVICE int offset_in_word(const std::uint8_t* at, int word_bytes) {
-  return static_cast<int>(reinterpret_cast<std::uintptr_t>(at) % word_bytes);
-}
-
-// From an address that is a multiple of its size.
-template <class Word>
-DPIF_HOST_DEVICE Word load_word(const std::uint8_t* at) {
-#ifdef __CUDA_ARCH__
-  return *reinterpret_cast<const Word*>(at);
-#else
-  Word word;
-  std::memcpy(&word, at, sizeof(word));
-  return word;
-#endif
-}
-
-DPIF_HOST_DEVICE void store_word(std::uint8_t* at, std::uint64_t word) {
-#ifdef __CUDA_ARCH__
-  *reinterpret_cast<std::uint64_t*>(at) = word;
-#else
-  std::memcpy(at, &word, sizeof(word));
-#endif
 }
 
 // The bytes of a section that are not read yet.

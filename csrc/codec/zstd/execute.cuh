@@ -1,13 +1,11 @@
 // Execution of a block's sequences (RFC 8878, 3.1.1.4), as many at once as there are lanes: each
 // lane keeps one of them, and they copy together.
 //
-// Sequences of few bytes are put together in shared memory: each byte's source is found by
-// following where it is copied from, without waiting until another match is written, which would
-// take longer than all else. Longer ones are copied in rounds, those first whose source is already
-// written.
+// Sequences of few bytes are put together in shared memory. Longer ones are copied in rounds, those
+// first whose source is already written.
 #pragma once
 
-#include "codec/zstd/copy.cuh"
+#include "codec/copy.cuh"
 #include "codec/zstd/sequences.cuh"
 
 namespace dpiframe::zstd {
@@ -23,15 +21,6 @@ struct SequenceBatch {
   int offset;  // copied from so many bytes before
 };
 
-// The last lane whose `before` (a prefix sum) is at most i: binary search.
-DPIF_HOST_DEVICE int owner(int before, int i) {
-  int lane = 0;
-  DPIF_UNROLL
-  for (int step = lanes::kCount / 2; step > 0; step /= 2)
-    if (lanes::shuffle(before, lane + step) <= i) lane += step;
-  return lane;
-}
-
 constexpr int kInFlight = 4;
 
 DPIF_HOST_DEVICE void put_literals(const SequenceBatch& batch, Workspace& workspace) {
@@ -45,11 +34,11 @@ DPIF_HOST_DEVICE void put_literals(const SequenceBatch& batch, Workspace& worksp
     DPIF_UNROLL
     for (int k = 0; k < kInFlight; ++k) {
       const int i = start + k * lanes::kCount;
-      const int lane = owner(batch.num_literals.before, i);
+      const int lane = lanes::owner(batch.num_literals.before, i);
       const int to = i + lanes::shuffle(batch.at - batch.num_literals.before, lane);
       if (i >= total) continue;
-      workspace.batch_bytes[to] = held[k];
-      workspace.batch_sources[to] = static_cast<std::uint16_t>(to);
+      workspace.batch.bytes[to] = held[k];
+      workspace.batch.sources[to] = static_cast<std::uint16_t>(to);
     }
   }
 }
@@ -64,7 +53,7 @@ DPIF_HOST_DEVICE void put_matches(const SequenceBatch& batch, Workspace& workspa
     DPIF_UNROLL
     for (int k = 0; k < kInFlight; ++k) {
       const int i = start + k * lanes::kCount;
-      const int lane = owner(batch.num_matched.before, i);
+      const int lane = lanes::owner(batch.num_matched.before, i);
       const int at = i - lanes::shuffle(batch.num_matched.before, lane);
       const int match = lanes::shuffle(batch.to, lane), offset = lanes::shuffle(batch.offset, lane);
       to[k] = match + at;
@@ -74,26 +63,18 @@ DPIF_HOST_DEVICE void put_matches(const SequenceBatch& batch, Workspace& workspa
     DPIF_UNROLL
     for (int k = 0; k < kInFlight; ++k) {
       if (start + k * lanes::kCount >= total) continue;
-      workspace.batch_sources[to[k]] = static_cast<std::uint16_t>(from[k] < 0 ? to[k] : from[k]);
-      if (from[k] < 0) workspace.batch_bytes[to[k]] = held[k];
+      workspace.batch.sources[to[k]] = static_cast<std::uint16_t>(from[k] < 0 ? to[k] : from[k]);
+      if (from[k] < 0) workspace.batch.bytes[to[k]] = held[k];
     }
   }
 }
 
-// For up to kBatchBytes bytes. A source always precedes its copy, so following sources ends.
+// For up to kBatchBytes bytes.
 DPIF_HOST_DEVICE void execute_in_shared_memory(const SequenceBatch& batch, Workspace& workspace) {
   put_literals(batch, workspace);
   put_matches(batch, workspace);
   lanes::sync();
-  const int total = batch.num_literals.all + batch.num_matched.all;
-  for (int i = lanes::index(); i < total; i += lanes::kCount) {
-    int source = workspace.batch_sources[i];
-    for (int next = workspace.batch_sources[source]; next != source;
-         next = workspace.batch_sources[source])
-      source = next;
-    batch.out[i] = workspace.batch_bytes[source];
-  }
-  lanes::sync();
+  write_batch(workspace.batch, batch.num_literals.all + batch.num_matched.all, batch.out);
 }
 
 // Progress in a block. `out` begins with the frame, since a match may begin in an earlier block.

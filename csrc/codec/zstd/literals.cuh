@@ -1,7 +1,7 @@
 // The literals of a block: RFC 8878, 3.1.1.3.1.
 #pragma once
 
-#include "codec/zstd/copy.cuh"
+#include "codec/copy.cuh"
 #include "codec/zstd/huffman.cuh"
 
 namespace dpiframe::zstd {

@@ -3,12 +3,15 @@
 
 #include <cstdint>
 
+#include "codec/batch_bytes.cuh"
+
 namespace dpiframe::zstd {
+
+using namespace words;
 
 constexpr int kMaxCodeBits = 11;  // bits of a Huffman code of literals
 constexpr int kMaxWeight = kMaxCodeBits;
 constexpr int kWeightsLog = 6;
-constexpr int kBatchBytes = 1024;  // bytes of sequences that are executed in shared memory
 
 // Tables outlive a block: the next one may repeat them.
 struct Workspace {
@@ -19,8 +22,7 @@ struct Workspace {
     std::int16_t counts[256];   // of a table's symbols, while it is built
     std::uint16_t starts[256];  // of a symbol's entries in `huffman`, while it is filled
   };
-  std::uint16_t batch_sources[kBatchBytes];
-  std::uint8_t batch_bytes[kBatchBytes];
+  BatchBytes batch;
   std::uint8_t weights[256];            // of the Huffman code
   std::uint16_t ranks[kMaxWeight + 1];  // how many symbols have a weight
   std::uint8_t logs[4];                 // of the size of each of `tables`

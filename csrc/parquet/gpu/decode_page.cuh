@@ -1,4 +1,4 @@
-// Decodes one data page: PLAIN numbers, or indices into a dictionary page.
+// Decodes one data page: numbers in one of the encodings, or indices into a dictionary page.
 //
 // All lanes of a warp work on one page. Up to 32 runs are parsed at a time and then their values
 // are gathered, whichever run each belongs to: lanes own neighbouring values, so that stores are
@@ -8,6 +8,8 @@
 // accessed, and the rest of the aligned 4-byte words in which its first and last byte lie.
 #pragma once
 
+#include "parquet/byte_stream_split.cuh"
+#include "parquet/delta_binary_packed.cuh"
 #include "parquet/gpu/rle_bit_packed.cuh"
 
 namespace dpiframe::pages {
@@ -23,7 +25,7 @@ struct Unit {
 };
 
 DPIF_HOST_DEVICE PageBytes bytes_of(const Unit& unit, const parquet::Page& page) {
-  return page.compressed
+  return page.codec != Codec::kNone
              ? PageBytes{unit.uncompressed + page.uncompressed_at, page.uncompressed_bytes}
              : PageBytes{unit.compressed + page.compressed_at, page.compressed_bytes};
 }
@@ -159,14 +161,16 @@ DPIF_HOST_DEVICE bool pass_levels(PageBytes& bytes, std::int32_t count, Scratch&
   return true;
 }
 
-// Writes a page of data to out [columns, rows]; false where it is not what it should be, or holds
-// nulls: its rows may then be anything.
 template <class Number>
-DPIF_HOST_DEVICE bool decode_page(const Unit& unit, const parquet::Page& page, std::int64_t rows,
-                                  Scratch& scratch, Number* out) {
-  PageBytes bytes = bytes_of(unit, page);
-  if (page.levels && !pass_levels(bytes, page.values, scratch)) return false;
-  Number* to = out + page.column * rows + page.row;
+DPIF_HOST_DEVICE bool decode_rare(parquet::PageKind kind, PageBytes bytes, std::int32_t count,
+                                  Number* out) {
+  return kind == parquet::PageKind::kDelta ? decode_delta(bytes, count, out)
+                                           : decode_split(bytes, count, out);
+}
+
+template <class Number>
+DPIF_HOST_DEVICE bool decode_usual(const Unit& unit, const parquet::Page& page, PageBytes bytes,
+                                   Scratch& scratch, Number* to) {
   if (page.kind == parquet::PageKind::kPlain) {
     if (page.values > bytes.size / static_cast<int>(sizeof(Number))) return false;
     if (is_aligned<Number>(bytes.begin))
@@ -183,6 +187,20 @@ DPIF_HOST_DEVICE bool decode_page(const Unit& unit, const parquet::Page& page, s
   return is_aligned<Number>(dictionary.numbers)
              ? look_up<Number, true>(bytes, page.values, dictionary, scratch, to)
              : look_up<Number, false>(bytes, page.values, dictionary, scratch, to);
+}
+
+// Writes a page of data, rare or not, to out [columns, rows]; false where it is not what it should
+// be, or holds nulls: its rows may then be anything.
+template <bool kRare, class Number>
+DPIF_HOST_DEVICE bool decode_page(const Unit& unit, const parquet::Page& page, std::int64_t rows,
+                                  Scratch& scratch, Number* out) {
+  PageBytes bytes = bytes_of(unit, page);
+  if (page.levels && !pass_levels(bytes, page.values, scratch)) return false;
+  Number* to = out + page.column * rows + page.row;
+  if constexpr (kRare)
+    return decode_rare(page.kind, bytes, page.values, to);
+  else
+    return decode_usual(unit, page, bytes, scratch, to);
 }
 
 }  // namespace dpiframe::pages

@@ -14,7 +14,7 @@ namespace {
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * 32;
 
-template <class Number>
+template <class Number, bool kRare>
 __global__ void __launch_bounds__(kThreads)
     decode_pages_kernel(const __grid_constant__ DecodeParams params) {
   __shared__ pages::Scratch scratch[kWarps];
@@ -22,11 +22,21 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t p = static_cast<std::int64_t>(blockIdx.x) * kWarps + warp;
   if (p >= params.num_pages) return;
   const parquet::Page page = params.pages[p];
-  if (page.kind == parquet::PageKind::kDictionary) return;
+  if (page.kind == parquet::PageKind::kDictionary || pages::is_rare(page.kind) != kRare) return;
   const pages::Unit unit{params.pages, params.compressed, params.uncompressed};
   auto* out = static_cast<Number*>(params.out);
-  const bool good = pages::decode_page(unit, page, params.rows, scratch[warp], out);
+  const bool good = pages::decode_page<kRare>(unit, page, params.rows, scratch[warp], out);
   if (!good && lanes::index() == 0) atomicOr(params.failed, 1u);
+}
+
+template <class Number>
+void launch(const DecodeParams& params, cudaStream_t stream) {
+  const auto num_blocks = static_cast<unsigned>((params.num_pages - 1) / kWarps + 1);
+  if (params.num_rare < params.num_pages)
+    decode_pages_kernel<Number, false><<<num_blocks, kThreads, 0, stream>>>(params);
+  if (params.num_rare > 0)
+    decode_pages_kernel<Number, true><<<num_blocks, kThreads, 0, stream>>>(params);
+  DPIF_CUDA_CHECK(cudaGetLastError());
 }
 
 }  // namespace
@@ -36,12 +46,10 @@ void decode_pages(const DecodeParams& params, cudaStream_t stream) {
   DPIF_CHECK(params.number_bytes == 4 || params.number_bytes == 8,
              "number_bytes must be 4 or 8, got ", params.number_bytes);
   if (params.num_pages == 0) return;
-  const auto num_blocks = static_cast<unsigned>((params.num_pages - 1) / kWarps + 1);
   if (params.number_bytes == 4)
-    decode_pages_kernel<std::int32_t><<<num_blocks, kThreads, 0, stream>>>(params);
+    launch<std::int32_t>(params, stream);
   else
-    decode_pages_kernel<std::int64_t><<<num_blocks, kThreads, 0, stream>>>(params);
-  DPIF_CUDA_CHECK(cudaGetLastError());
+    launch<std::int64_t>(params, stream);
 }
 
 }  // namespace dpiframe

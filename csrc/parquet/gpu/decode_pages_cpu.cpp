@@ -12,7 +12,7 @@ namespace {
 
 void decompress_page(const Page& page, Bytes bytes, std::uint8_t* uncompressed) {
   const auto size = static_cast<std::size_t>(page.uncompressed_bytes);
-  decompress(Codec::kZstd, bytes.subspan(page.compressed_at, page.compressed_bytes),
+  decompress(page.codec, bytes.subspan(page.compressed_at, page.compressed_bytes),
              {uncompressed + page.uncompressed_at, size});
 }
 
@@ -21,8 +21,10 @@ void decode(const ColumnPages& unit, const pages::Unit& views, Number* out) {
   pages::Scratch scratch;
   for (const Page& page : unit.pages) {
     if (page.kind == PageKind::kDictionary) continue;
-    DPIF_CHECK(pages::decode_page(views, page, unit.rows, scratch, out), "a page of column ",
-               page.column, " is corrupt or holds nulls");
+    const bool good = pages::is_rare(page.kind)
+                          ? pages::decode_page<true>(views, page, unit.rows, scratch, out)
+                          : pages::decode_page<false>(views, page, unit.rows, scratch, out);
+    DPIF_CHECK(good, "a page of column ", page.column, " is corrupt or holds nulls");
   }
 }
 
@@ -36,7 +38,7 @@ void decode_pages_on_cpu(const ColumnPages& unit, std::span<const std::uint8_t> 
   DPIF_CHECK(pages::misalignment(bytes.data()) == 0, "memory must begin at a multiple of 4");
   const auto uncompressed = std::make_unique_for_overwrite<std::uint8_t[]>(unit.uncompressed_bytes);
   for (const Page& page : unit.pages)
-    if (page.compressed) decompress_page(page, bytes, uncompressed.get());
+    if (page.codec != Codec::kNone) decompress_page(page, bytes, uncompressed.get());
   const pages::Unit views{unit.pages.data(), bytes.data(), uncompressed.get()};
   if (unit.number_bytes == sizeof(std::int32_t))
     decode(unit, views, static_cast<std::int32_t*>(out));

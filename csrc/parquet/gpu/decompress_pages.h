@@ -1,4 +1,4 @@
-// Decompresses pages (zstd) on the GPU, a warp a page.
+// Decompresses pages on the GPU, a warp a page.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,15 +12,16 @@ namespace dpiframe {
 // All on the device.
 struct DecompressParams {
   const parquet::Page* pages;  // of the unit
-  const std::int32_t* order;   // [num_compressed] those that are compressed, the longest first
+  const std::int32_t* order;   // [num_compressed] those of the codec, the longest first
   std::int32_t num_compressed;
   const std::uint8_t* compressed;  // the unit's column chunks
   std::uint8_t* uncompressed;      // written: each page at its offset
-  std::uint8_t* literals;          // as large as `uncompressed`; scratch
+  std::uint8_t* literals;          // as large as `uncompressed`; scratch of zstd
   unsigned* next;                  // how many of `order` are taken; 0 at the start
   unsigned* failed;                // set to 1 if a page is corrupt
 };
 
-void decompress_pages(const DecompressParams& params, cudaStream_t stream);
+// Of one of kGpuCodecs.
+void decompress_pages(Codec codec, const DecompressParams& params, cudaStream_t stream);
 
 }  // namespace dpiframe

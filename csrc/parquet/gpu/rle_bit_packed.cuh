@@ -5,19 +5,9 @@
 // round of loads fills.
 #pragma once
 
-#include <cstdint>
-#include <cstring>
-
-#include "common/lanes.h"
-#include "parquet/page.h"
+#include "parquet/page_bytes.cuh"
 
 namespace dpiframe::pages {
-
-// Bytes that need not be aligned. Lanes load the aligned words of 4 bytes that hold any of them.
-struct PageBytes {
-  const std::uint8_t* begin;
-  std::int32_t size;
-};
 
 // A run of both kinds: index i of the page has the `width` bits from `bits` + i * `stride` on,
 // counted modulo 2^32 from the first aligned word. An RLE run has a stride of 0; indices without
@@ -37,40 +27,6 @@ struct Scratch {
   Run runs[kMostRuns];
   std::uint32_t window[kWindowWords];
 };
-
-DPIF_HOST_DEVICE int misalignment(const std::uint8_t* at) {
-  return static_cast<int>(reinterpret_cast<std::uintptr_t>(at) % 4);
-}
-
-// A number at its alignment.
-template <class Number>
-DPIF_HOST_DEVICE Number load(const std::uint8_t* at) {
-#ifdef __CUDA_ARCH__
-  return __ldg(reinterpret_cast<const Number*>(at));
-#else
-  Number number;
-  std::memcpy(&number, at, sizeof(number));
-  return number;
-#endif
-}
-
-// The 32 bits that lie `shift` bits behind the begin of `low`, 0 to 31.
-DPIF_HOST_DEVICE std::uint32_t shifted(std::uint32_t low, std::uint32_t high, std::uint32_t shift) {
-#ifdef __CUDA_ARCH__
-  return __funnelshift_r(low, high, shift);
-#else
-  return static_cast<std::uint32_t>((std::uint64_t{high} << 32 | low) >> shift);
-#endif
-}
-
-// A number of `width` ones, 0 to 32.
-DPIF_HOST_DEVICE std::uint32_t ones(std::uint32_t width) {
-#ifdef __CUDA_ARCH__
-  return __funnelshift_lc(0xffffffffu, 0, width);
-#else
-  return static_cast<std::uint32_t>((std::uint64_t{0xffffffffu} << width) >> 32);
-#endif
-}
 
 class RunReader {
  public:
@@ -151,16 +107,5 @@ class RunReader {
   std::uint32_t* window_;
   std::int32_t window_begin_ = -4 * kWindowWords;  // nothing is in it
 };
-
-// The `width` bits from `bit` on, counted from an aligned word; 0 to 32. Without branches, so that
-// several loads are under way at a time.
-DPIF_HOST_DEVICE std::uint32_t bits_at(const std::uint8_t* words, std::uint32_t bit,
-                                       std::uint32_t width) {
-  // The word of the last bit is the first one or the next.
-  const std::uint32_t last = bit + width - (width != 0);
-  const auto low = load<std::uint32_t>(words + bit / 32 * 4);
-  const auto high = load<std::uint32_t>(words + last / 32 * 4);
-  return shifted(low, high, bit % 32) & ones(width);
-}
 
 }  // namespace dpiframe::pages

@@ -278,6 +278,8 @@ bool known_encoding(std::int64_t encoding) {
     case Encoding::kPlain:
     case Encoding::kPlainDictionary:
     case Encoding::kRle:
+    case Encoding::kDeltaBinaryPacked:
+    case Encoding::kByteStreamSplit:
     case Encoding::kBitPacked:  // some writers list it for levels that are not there
     case Encoding::kRleDictionary:
       return true;
@@ -305,6 +307,7 @@ void read_size_statistics(CompactReader& reader, ColumnChunk& chunk) {
 
 void read_column_metadata(CompactReader& reader, ColumnChunk& chunk) {
   std::int64_t data = kNotThere, dictionary = kNotThere;
+  bool has_deltas = false;
   chunk.readable = true;
   RequiredFields required({{1, Type::kI32},
                            {2, Type::kList},
@@ -319,7 +322,11 @@ void read_column_metadata(CompactReader& reader, ColumnChunk& chunk) {
     if (id == 1 && type == Type::kI32) {
       chunk.type = static_cast<PhysicalType>(reader.integer());
     } else if (id == 2 && type == Type::kList) {
-      reader.list([&](Type) { chunk.readable &= known_encoding(reader.integer()); });
+      reader.list([&](Type) {
+        const std::int64_t encoding = reader.integer();
+        chunk.readable &= known_encoding(encoding);
+        has_deltas |= encoding == static_cast<int>(Encoding::kDeltaBinaryPacked);
+      });
     } else if (id == 4 && type == Type::kI32) {
       chunk.codec = static_cast<Codec>(reader.integer());
       chunk.readable &= can_decompress(chunk.codec);
@@ -347,6 +354,8 @@ void read_column_metadata(CompactReader& reader, ColumnChunk& chunk) {
     }
   });
   required.check("column chunk's metadata");
+  chunk.readable &=
+      !has_deltas || chunk.type == PhysicalType::kInt32 || chunk.type == PhysicalType::kInt64;
   chunk.begin = dictionary > 0 && dictionary < data ? dictionary : data;
 }
 

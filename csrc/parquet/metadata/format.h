@@ -23,7 +23,9 @@ enum class Encoding : std::int32_t {
   kPlainDictionary = 2,
   kRle = 3,
   kBitPacked = 4,
-  kRleDictionary = 8
+  kDeltaBinaryPacked = 5,
+  kRleDictionary = 8,
+  kByteStreamSplit = 9
 };
 
 enum class PageType : std::int32_t { kData = 0, kIndex = 1, kDictionary = 2, kDataV2 = 3 };

@@ -26,7 +26,7 @@ from parquet_files import write as write_table
 
 from dpiframe_core import _core
 
-CODECS = ["none", "zstd"]
+CODECS = ["none", "zstd", "snappy", "lz4_raw"]
 KINDS = ["<i4", "<i8"]
 VALUES = list(range(100, 120))
 BODY = plain("<i4", VALUES)
@@ -74,7 +74,7 @@ def test_values(tmp_path, kind, codec, version, form, pages):
         assert (stored.columns, stored.rows, stored.number_bytes) == (6, 5003, int(kind[2]))
         assert stored.num_pages >= 6
         assert stored.uncompressed_bytes % 16 == 0
-        assert (stored.uncompressed_bytes > 0) == (codec == "zstd")
+        assert (stored.uncompressed_bytes > 0) == (codec != "none")
 
 
 @pytest.mark.parametrize("form", DICTIONARIES)
@@ -221,9 +221,8 @@ def test_nulls(tmp_path, version, statistics):
         decode(*read_pages(file, ["x"]))
 
 
-@pytest.mark.parametrize("codec", ["snappy", "gzip"])
-def test_codecs_that_a_gpu_does_not_unpack(tmp_path, codec):
-    path = write_table(tmp_path / "f", pa.table({"x": [1, 2]}), compression=codec)
+def test_codecs_that_a_gpu_does_not_unpack(tmp_path):
+    path = write_table(tmp_path / "f", pa.table({"x": [1, 2]}), compression="gzip")
     with pytest.raises(ValueError, match="column x"):
         read_pages(_core.ParquetFile(str(path)), ["x"])
 

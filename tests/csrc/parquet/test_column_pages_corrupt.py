@@ -54,7 +54,7 @@ SHOWN_AT_ONCE = {
     "too_many_values": [v1(BODY + BODY, 40)],
     "short_numbers": [v1(BODY[:-1], 20)],
     "no_page": [bytes(8)],
-    "encoding": [v1(BODY, 20, 5)],
+    "encoding": [v1(BODY, 20, 6)],
     "unpacked": [v1(BODY, 20, header={2: 81})],
     "large_page": [v1(BODY, 20, header={2: (1 << 26) + 1})],
     "kind": [v1(BODY, 20, header={1: DICTIONARY})],

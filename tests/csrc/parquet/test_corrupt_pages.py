@@ -91,7 +91,7 @@ PAGES = {
         for number, field in ((2, "unpacked"), (3, "stored"))
         for size in (-1, 0, 79, 81, LARGE, -LARGE - 1, I64(HUGE), I64(-HUGE - 1), None)
     },
-    **{f"encoding_{e}": [v1(BODY, 20, e)] for e in (1, RLE, 4, 5, 6, 7, 9, 10, -1, LARGE)},
+    **{f"encoding_{e}": [v1(BODY, 20, e)] for e in (1, RLE, 4, 5, 6, 7, 10, -1, LARGE)},
     "no_page": [],
     "only_a_dictionary": [WORDS],
     "zeros": [bytes(1000)],

@@ -24,7 +24,7 @@ TABLE = pa.table(
 )
 
 
-@pytest.fixture(params=["zstd", "snappy", "none"])
+@pytest.fixture(params=["zstd", "gzip", "none"])
 def path(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     path = tmp_path / "x.parquet"
     pq.write_table(TABLE, path, row_group_size=GROUP, compression=request.param)
@@ -83,7 +83,7 @@ def test_pages_are_listed_where_they_were_fetched_to(path: Path):
     try:
         size = file.pages_bytes(names, 0, 3)
     except ValueError:
-        return  # snappy
+        return  # gzip
     memory, ranges = fetched(path, file.chunk_ranges(names, 0, 3))
     assert len(memory) == size
     before = memory.copy()

@@ -73,24 +73,12 @@ def test_int96(tmp_path):
     assert number_type(write(tmp_path / "f", table, use_deprecated_int96_timestamps=True)) is None
 
 
-@pytest.mark.parametrize("codec", ["gzip", "brotli", "lz4"])
+@pytest.mark.parametrize("codec", ["brotli"])
 def test_other_codecs(tmp_path, codec):
     table = pa.table({"x": ONES, "snappy": ONES})
     path = write(tmp_path / "f", table, compression={"x": codec, "snappy": "snappy"})
     assert number_type(path) is None
     check(path, ["snappy"])
-
-
-@pytest.mark.parametrize("kind", ["i4", "i8", "f4", "f8"])
-@pytest.mark.parametrize("encoding", ["DELTA_BINARY_PACKED", "BYTE_STREAM_SPLIT"])
-@pytest.mark.parametrize("version", ["1.0", "2.0"])
-def test_other_encodings(tmp_path, encoding, version, kind):
-    if encoding == "DELTA_BINARY_PACKED" and kind[0] == "f":
-        pytest.skip("there is none of floats")
-    table = pa.table({"x": np.arange(9, dtype=kind)})
-    options = {"use_dictionary": False, "data_page_version": version}
-    path = write(tmp_path / "f", table, column_encoding=encoding, **options)
-    assert number_type(path) is None
 
 
 MEANINGS = [

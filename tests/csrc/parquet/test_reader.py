@@ -14,7 +14,7 @@ from parquet_files import DICTIONARIES, PAGES, as_pyarrow, check, read, required
 from dpiframe_core import _core
 
 KINDS = ["i4", "i8", "f4", "f8"]
-CODECS = ["none", "snappy", "zstd"]
+CODECS = ["none", "snappy", "gzip", "zstd", "lz4_raw"]
 VERSIONS = ["1.0", "2.0"]
 
 

@@ -91,28 +91,49 @@ def test_bad_dense_values_are_found(tmp_path: Path) -> None:
     assert finding.values.to_pylist() == ["inf", "nan"]
 
 
-@pytest.mark.parametrize(
-    ("column", "values"),
-    [
-        ("a", pa.array([None, *range(110)], pa.int32())),
-        ("a", pa.array(range(111), pa.int64())),  # ids of two types
-        ("a", pa.array(range(111), pa.uint32())),
-        ("x", pa.array(range(111), pa.float64())),
-        ("x", pa.array([None] * 111, pa.float32())),
-    ],
-)
-def test_other_columns_are_left_to_the_general_way(
-    tmp_path: Path, column: str, values: pa.Array
+FEATURES = [
+    ("a", pa.array([None, *range(109), None], pa.int32())),
+    ("a", pa.array(range(111), pa.int64())),  # ids of two types
+    *(("a", pa.array(range(111), kind)) for kind in ("int8", "uint16", "uint32")),
+    ("a", pa.array([(1 << 64) - 1, None, *range(109)], pa.uint64())),
+    ("x", pa.array([0.1, 1e-50, None, *range(108)], pa.float64())),
+    ("x", pa.array([None] * 111, pa.float32())),
+    ("x", pa.array([(1 << 63) - 1, *range(110)], pa.int64())),
+]
+
+
+@pytest.mark.parametrize("options", [{"compression": "gzip"}, {"use_dictionary": False}], ids=str)
+@pytest.mark.parametrize(("column", "values"), FEATURES)
+def test_features_of_any_type_and_their_nulls(
+    tmp_path: Path, column: str, values: pa.Array, options: dict[str, Any]
 ) -> None:
     table = rows_of(111)
+    values = pa.concat_arrays([values.slice(37), values.slice(0, 37)])  # nulls in the unit's rows
     place = table.column_names.index(column)
-    unit = written(tmp_path / "s.parquet", table.set_column(place, column, values))
+    unit = written(tmp_path / "s.parquet", table.set_column(place, column, values), **options)
+    native = read_quickly(unit)
+    general = read_arrow(LocalFile(unit), PLAN, UnitBuffer())
 
-    assert column == "a" or read_quickly(unit) is None
-    found = read(unit)
-    expected = values.slice(37).fill_null(0)
-    values = found.ids[0] if column == "a" else found.dense[0]
-    np.testing.assert_array_equal(values, expected.to_numpy())
+    assert native is not None
+    assert [ids.dtype for ids in native.ids] == [ids.dtype for ids in general.ids]
+    for ours, theirs in zip(
+        [*native.ids, *native.dense], [*general.ids, *general.dense], strict=True
+    ):
+        np.testing.assert_array_equal(ours, theirs)
+    assert told(native) == told(general)
+
+
+def test_dense_values_beyond_float32_are_left_to_the_general_way(tmp_path: Path) -> None:
+    values = pa.array([1e300] * 111)
+    unit = written(tmp_path / "s.parquet", rows_of(111).set_column(4, "x", values))
+
+    assert read_quickly(unit) is None
+    assert told(read(unit))[0][2:] == ("dense value is not finite", ["1e+300"] * 74)
+
+
+def told(unit: UnitColumns) -> list[tuple[str, list[int], str, list[str | None]]]:
+    """What the findings say."""
+    return [(f.column, f.rows.tolist(), f.reason, f.values.to_pylist()) for f in unit.findings]
 
 
 def test_null_keys_are_found(tmp_path: Path) -> None:

@@ -2,10 +2,9 @@
 // them, since latency is the bound on a GPU.
 #pragma once
 
-#include "codec/zstd/bits.cuh"
-#include "common/lanes.h"
+#include "codec/words.cuh"
 
-namespace dpiframe::zstd {
+namespace dpiframe::words {
 
 // 8 bytes from `at`, by two aligned loads where these lie inside [front, end).
 DPIF_HOST_DEVICE std::uint64_t load_unaligned(const std::uint8_t* at, const std::uint8_t* front,
@@ -157,4 +156,4 @@ DPIF_HOST_DEVICE void copy_ranges(std::uint8_t* to, const std::uint8_t* from,
   }
 }
 
-}  // namespace dpiframe::zstd
+}  // namespace dpiframe::words
