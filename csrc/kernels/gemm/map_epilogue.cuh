@@ -2,8 +2,8 @@
 // operands, element by element. It may stand in for TileEpilogue.
 //
 // Threads own rows and columns as in sm90_epilogue.cuh. Results leave in TMA boxes, operands come
-// straight from device memory: four columns of both rows of every operand are loaded before any is
-// used.
+// straight from device memory: several groups of columns ahead of their use, as many as registers
+// hold, since nothing else hides their latency.
 //
 // `Map` is the expression:
 //   static constexpr int kOperands;
@@ -50,6 +50,9 @@ class MapEpilogue {
   __device__ void start() {}
 
   __device__ __forceinline__ void finish(const float (&sums)[kTileN / 2], int) {
+    Operands ahead[kAhead];
+#pragma unroll
+    for (int g = 0; g < kAhead; ++g) fetch(g, ahead[g]);
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
       const int box = g / kBoxGroups;
@@ -59,7 +62,8 @@ class MapEpilogue {
           {sums[8 * g], sums[8 * g + 1], sums[8 * g + 4], sums[8 * g + 5]},
           {sums[8 * g + 2], sums[8 * g + 3], sums[8 * g + 6], sums[8 * g + 7]}};
       float values[2][4];
-      compute(g, four, values);
+      compute(g, four, ahead[g % kAhead], values);
+      if (g + kAhead < kGroups) fetch(g + kAhead, ahead[g % kAhead]);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         if (boxed)
@@ -78,11 +82,30 @@ class MapEpilogue {
   static constexpr int kGroups = kTileN / 16;
   static constexpr int kBoxGroups = 8 / sizeof(T);
   static constexpr int kBoxes = kGroups / kBoxGroups;
+  static constexpr int kRegisters = 16;  // for operands that are loaded ahead
+  static constexpr int kOfGroup = 2 * static_cast<int>(sizeof(T)) * (Map::kOperands + 1) - 2;
+  static constexpr int kWanted = kRegisters / kOfGroup;
+  static constexpr int kAhead = kWanted < 1 ? 1 : kWanted < kGroups ? kWanted : kGroups;
+
+  // Four elements of each operand in a thread's two rows, as they lie in memory.
+  struct Raw {
+    std::uint32_t words[4];
+  };
+  struct Operands {
+    Raw of[2][Map::kOperands + 1];
+  };
+
+  __device__ __forceinline__ void fetch(int group, Operands& to) const {
+    const int column = first_column_ + group * 16 + own_;
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+#pragma unroll
+      for (int o = 0; o < Map::kOperands; ++o) to.of[r][o] = load(o, row_ + r * 8, column);
+  }
 
   __device__ __forceinline__ void compute(int group, const float (&sums)[2][4],
-                                          float (&values)[2][4]) const {
+                                          const Operands& operands, float (&values)[2][4]) const {
     const int four = group * 4 + own_ / 4;
-    const int column = first_column_ + group * 16 + own_;
     const float4 bias = columns_.bias[four];
     const float4 scale = kScaled ? columns_.scale[four] : float4{};
     float x[2][4][1 + Map::kOperands];
@@ -94,10 +117,8 @@ class MapEpilogue {
             kScaled ? fmaf(sums[r][i], at(scale, i), at(bias, i)) : sums[r][i] + at(bias, i);
 #pragma unroll
       for (int o = 0; o < Map::kOperands; ++o) {
-        float found[4];
-        load(o, row_ + r * 8, column, found);
 #pragma unroll
-        for (int i = 0; i < 4; ++i) x[r][i][1 + o] = found[i];
+        for (int i = 0; i < 4; ++i) x[r][i][1 + o] = element(o, operands.of[r][o], i);
       }
     }
 #pragma unroll
@@ -107,46 +128,65 @@ class MapEpilogue {
   }
 
   // Zeros outside.
-  __device__ __forceinline__ void load(int o, std::int64_t row, int column,
-                                       float (&found)[4]) const {
+  __device__ __forceinline__ Raw load(int o, std::int64_t row, int column) const {
     const MapOperand& operand = e_.operands[o];
+    const bool inside = row < e_.linear.rows;
     switch (Map::kind(o)) {
       case MapOperandKind::kRows:
-        return load_row(static_cast<const T*>(operand.data) + row * operand.stride + column,
-                        row < e_.linear.rows, column, Map::aligned(o), found);
+        return load_row(static_cast<const T*>(operand.data) + row * operand.stride + column, inside,
+                        column, Map::aligned(o));
       case MapOperandKind::kFloatRows:
         return load_row(static_cast<const float*>(operand.data) + row * operand.stride + column,
-                        row < e_.linear.rows, column, Map::aligned(o), found);
+                        inside, column, Map::aligned(o));
       case MapOperandKind::kColumns:
-        return load_row(static_cast<const float*>(operand.data) + column, true, column, true,
-                        found);
+        return load_row(static_cast<const float*>(operand.data) + column, true, column, true);
       case MapOperandKind::kScalar:
-        return load_scalar(static_cast<const T*>(operand.data) + row * operand.stride,
-                           row < e_.linear.rows, found);
+        return load_scalar(static_cast<const T*>(operand.data) + row * operand.stride, inside);
       case MapOperandKind::kFloatScalar:
-        return load_scalar(static_cast<const float*>(operand.data) + row * operand.stride,
-                           row < e_.linear.rows, found);
+        return load_scalar(static_cast<const float*>(operand.data) + row * operand.stride, inside);
     }
+    return Raw{};
   }
   template <class U>
-  __device__ __forceinline__ void load_row(const U* place, bool inside, int column, bool aligned,
-                                           float (&found)[4]) const {
+  __device__ __forceinline__ Raw load_row(const U* place, bool inside, int column,
+                                          bool aligned) const {
+    Quad<U> quad;
     if (aligned && inside && column + 4 <= e_.linear.n) {
-      const Quad<U> quad = *reinterpret_cast<const Quad<U>*>(place);
+      quad = *reinterpret_cast<const Quad<U>*>(place);
+    } else {
+      const float4 each = load_each(place, inside ? e_.linear.n - column : 0);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) found[i] = to_float(quad.values[i]);
-      return;
+      for (int i = 0; i < 4; ++i) quad.values[i] = from_float<U>(at(each, i));
     }
-    const float4 each = load_each(place, inside ? e_.linear.n - column : 0);
+    Raw raw{};
+    const auto* words = reinterpret_cast<const std::uint32_t*>(&quad);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) found[i] = at(each, i);
+    for (int i = 0; i < static_cast<int>(sizeof(quad) / 4); ++i) raw.words[i] = words[i];
+    return raw;
   }
   template <class U>
-  __device__ __forceinline__ void load_scalar(const U* place, bool inside,
-                                              float (&found)[4]) const {
-    const float value = inside ? to_float(*place) : 0.0f;
-#pragma unroll
-    for (float& each : found) each = value;
+  __device__ __forceinline__ Raw load_scalar(const U* place, bool inside) const {
+    return Raw{{__float_as_uint(inside ? to_float(*place) : 0.0f), 0u, 0u, 0u}};
+  }
+  __device__ __forceinline__ static float element(int o, const Raw& raw, int i) {
+    switch (Map::kind(o)) {
+      case MapOperandKind::kRows:
+        return of_row<T>(raw, i);
+      case MapOperandKind::kFloatRows:
+      case MapOperandKind::kColumns:
+        return __uint_as_float(raw.words[i]);
+      default:
+        return __uint_as_float(raw.words[0]);
+    }
+  }
+  template <class U>
+  __device__ __forceinline__ static float of_row(const Raw& raw, int i) {
+    if constexpr (sizeof(U) == 4) {
+      return __uint_as_float(raw.words[i]);
+    } else {
+      const auto bits = static_cast<unsigned short>(raw.words[i / 2] >> (16 * (i % 2)));
+      return to_float(*reinterpret_cast<const U*>(&bits));
+    }
   }
 
   __device__ __forceinline__ void store(std::int64_t row, int column,
