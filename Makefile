@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 INSTALL := install --no-build-isolation --no-deps
 NATIVE := $(shell find csrc -type f)
 SOURCES := CMakeLists.txt pyproject.toml $(NATIVE)
-FORMATTED := $(NATIVE) $(wildcard tests/fuzz/*.cpp tests/fuzz/*.h)
+FORMATTED := $(filter-out %.cmake,$(NATIVE)) $(wildcard tests/fuzz/*.cpp tests/fuzz/*.h)
 SETUP := $(VENV)/.dependencies $(VENV)/.installed
 BUILDER := cmake ninja pybind11 scikit-build-core
 
