@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 
 #include <cstring>
+#include <string>
 #include <vector>
 
 #include "codec/decompress.h"
