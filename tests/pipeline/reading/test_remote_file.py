@@ -135,7 +135,9 @@ def test_only_what_the_unit_needs_is_fetched(store: ObjectStore, faults: Faults)
     assert not any(a < stop - 200 and b > start + 200 for a, b in spans)
 
 
-def test_nested_and_odd_columns_are_read_by_pyarrow(store: ObjectStore, faults: Faults):
+def test_odd_ids_are_read_beside_nested_columns_that_pyarrow_reads(
+    store: ObjectStore, faults: Faults
+):
     lists = pa.array([[i % 5, i % 3] for i in range(ROWS)])
     small = TABLE.column("a").cast(pa.int16())
     unit = put(store, TABLE.append_column("l", lists).append_column("s", small))
@@ -144,7 +146,7 @@ def test_nested_and_odd_columns_are_read_by_pyarrow(store: ObjectStore, faults: 
     )
     faults.requests.clear()
     found = read_unit(unit, worker_plan(columns), UnitBuffer())
-    assert found.facts.read_by == "arrow"
+    assert found.facts.read_by == "cpu"
     assert found.ids[0].tolist() == small.to_pylist()[GROUP:]
     assert found.published.column("l").to_pylist() == lists.to_pylist()[GROUP:]
     assert len(faults.requests) < 8
@@ -219,5 +221,5 @@ def test_what_was_not_fetched_is_asked_for(store: ObjectStore):
 
 def test_the_share_of_a_gpu_is_told_by_the_footer(store: ObjectStore):
     assert gpu_share([put(store, TABLE, compression="zstd")], COLUMNS).share == 1
-    found = gpu_share([put(store, TABLE, compression="snappy")], COLUMNS)
-    assert found.share == 0 and "codec 1" in found.excludes
+    found = gpu_share([put(store, TABLE, compression="gzip")], COLUMNS)
+    assert found.share == 0 and "codec 2" in found.excludes
