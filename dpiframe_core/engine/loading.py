@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal, get_args
@@ -9,11 +10,12 @@ from typing import Literal, get_args
 from dpiframe_core import _core
 from dpiframe_core.bundle.reading import Bundle, open_bundle
 from dpiframe_core.engine.cuda.backend import CudaBackend, CudaOptions
+from dpiframe_core.engine.cuda.kernel_compiler import CompileError
 from dpiframe_core.engine.cuda.mapped_linear import device_passes
 from dpiframe_core.engine.engine import Backend, Engine
 from dpiframe_core.engine.precision import PRECISIONS, Precision, computed_precision
 from dpiframe_core.errors import DeviceMemoryError
-from dpiframe_core.lowering import MODULE_PASSES, lower
+from dpiframe_core.lowering import DEVICE_PASSES, MODULE_PASSES, Pass, lower
 from dpiframe_core.program.program import Program
 from dpiframe_core.program.schedule import Policy
 
@@ -85,7 +87,15 @@ def _on_cpu(program: Program, max_batch: int, threads: int | None, light: bool) 
 
 
 def _on_gpu(opened: Bundle, options: CudaOptions) -> CudaBackend:
-    program = lower(opened.spec, opened.arrays(), device_passes(options.device))
+    try:
+        return _with_passes(opened, options, device_passes(options.device))
+    except CompileError as error:  # the kernels compiled ahead give the same numbers
+        warnings.warn(f"epilogues run as steps of their own, more slowly: {error}", stacklevel=3)
+    return _with_passes(opened, options, DEVICE_PASSES)
+
+
+def _with_passes(opened: Bundle, options: CudaOptions, passes: tuple[Pass, ...]) -> CudaBackend:
+    program = lower(opened.spec, opened.arrays(), passes)
     precision = computed_precision(options.precision, program, opened.schema)
     try:
         return CudaBackend(program, replace(options, precision=precision))

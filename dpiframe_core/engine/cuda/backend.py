@@ -16,7 +16,7 @@ from dpiframe_core import _core
 from dpiframe_core.engine.batches import BadIds, DeviceSeconds, HostPart
 from dpiframe_core.engine.cuda.device_layout import lay_out
 from dpiframe_core.engine.cuda.device_program import Compiled, DeviceProgram
-from dpiframe_core.engine.cuda.kernel_compiler import KernelSource, find_compiler
+from dpiframe_core.engine.cuda.kernel_compiler import CompileError, KernelSource, find_compiler
 from dpiframe_core.engine.cuda.page_scorer import SLOTS as UNIT_SLOTS
 from dpiframe_core.engine.cuda.page_scorer import PageScorer
 from dpiframe_core.engine.cuda.tile.grouping import TileGroup, group_steps, without_own
@@ -75,7 +75,7 @@ def _grouped(program: Program, options: CudaOptions) -> tuple[Program, Compiled,
     sources = [KernelSource(g.name, k.source) for g, k in zip(groups, kernels, strict=True)]
     try:
         cubins = compiler.compile_all(sources, _core.gpu_arch(options.device))
-    except RuntimeError as error:  # the kernels compiled ahead give the same numbers
+    except CompileError as error:  # the kernels compiled ahead give the same numbers
         warnings.warn(f"steps run one by one, more slowly: {error}", stacklevel=2)
         return program, {}, "steps one by one: compiling groups of them failed"
     compiled = {

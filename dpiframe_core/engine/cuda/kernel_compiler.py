@@ -23,6 +23,10 @@ OPTIONS = ("--std=c++20", "-DNDEBUG", "--device-as-default-execution-space")
 DIGEST_BYTES = 32
 
 
+class CompileError(RuntimeError):
+    """NVRTC refused a kernel that a program generated; with its log."""
+
+
 class KernelSource(NamedTuple):
     """CUDA C++ of one kernel. It may include the headers that are embedded in the extension
     (csrc/jit/nvrtc.h); `name` is for messages alone.
@@ -53,7 +57,7 @@ class KernelCompiler:
     def compile_all(self, sources: Sequence[KernelSource], arch: str) -> list[bytes]:
         """The cubin of each source for a GPU such as "sm_90a"; different ones in parallel threads.
 
-        RuntimeError: a source does not compile; with the compiler's log.
+        CompileError: a source does not compile.
         """
         options = (*OPTIONS, f"--gpu-architecture={arch}")
         different = {source.text: source for source in sources}
@@ -69,7 +73,10 @@ class KernelCompiler:
         path = self._folder / f"{digest.hexdigest()}.cubin"
         kept = _read(path)
         if kept is None:
-            kept = self._compiler.compile(source.text, source.name, options)
+            try:
+                kept = self._compiler.compile(source.text, source.name, options)
+            except RuntimeError as error:
+                raise CompileError(str(error)) from error
             _write(path, kept)
         return kept
 

@@ -11,6 +11,10 @@ import pytest
 import torch
 
 from dpiframe_core import BadIdError, FieldSpec, load_engine, save_bundle
+from dpiframe_core.engine import loading
+from dpiframe_core.engine.cuda.backend import CudaOptions
+from dpiframe_core.engine.cuda.kernel_compiler import CompileError
+from dpiframe_core.lowering import COMPILED_PASSES
 from dpiframe_core.model.builtin import MODELS, Deep, Features, deepfm
 
 SPECS = model_zoo.all_specs()
@@ -229,3 +233,24 @@ def test_two_engines_in_one_process_do_not_disturb_each_other(tmp_path):
     again = [engine.score(ids, dense) for engine, ids, dense in reversed(made)][::-1]
     for a, b in zip(first, again, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_a_gpu_runs_kernels_compiled_ahead_where_compiling_at_load_fails(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+):
+    tried = []
+
+    def backend(program, options):
+        tried.append(program)
+        if len(tried) == 1:
+            raise CompileError("no such register")
+        return program
+
+    monkeypatch.setattr(loading, "CudaBackend", backend)
+    monkeypatch.setattr(loading, "device_passes", lambda device: COMPILED_PASSES)
+    spec = next(iter(SPECS.values()))
+    model = model_zoo.random_model(spec)
+    opened = save_bundle(tmp_path / "bundle", spec, model.state_dict())
+    with pytest.warns(UserWarning, match="no such register"):
+        made = loading._on_gpu(opened, CudaOptions())
+    assert made is tried[1]
