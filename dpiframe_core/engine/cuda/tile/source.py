@@ -264,9 +264,11 @@ class _Writer:
                     taken.add(post[0])
                     self.inlined.discard(post[0])
             self.stages.append(stage)
-        # A post's stage runs where its operation ran: what else it reads must be there by then.
 
     def _post(self, operation: Operation) -> tuple[int, int] | None:
+        """The Map that alone reads the result, and its operand that does. It runs where the
+        operation ran: what else it reads must be there by then.
+        """
         if not self._is_own(operation.out.buffer):
             return None
         users = {i for i, _, source, _, _ in self._reads() if source.overlaps(operation.out)}
@@ -381,7 +383,8 @@ class _Writer:
                     continue
             region = _Region(first, end, element)
             region.begin = min(begins, default=-1)
-            region.last = max(stage for stage, _, _, _, _ in found)
+            # Columns between those that are read may be written later, by stages of their own.
+            region.last = max([*begins, *(stage for stage, _, _, _, _ in found)])
             made_rows = [self._made_row(self.stages[i]) for i in begins]
             rows = [row for row in made_rows if row] or widths.get(buffer, [])
             self._pad_rows(region, rows)

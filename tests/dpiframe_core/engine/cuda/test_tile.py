@@ -17,6 +17,9 @@ from dpiframe_core.engine.cuda.tile.index import Scope, VaryingError, variable
 from dpiframe_core.engine.cuda.tile.source import packed
 from dpiframe_core.lowering import DEVICE_PASSES, lower
 from dpiframe_core.program.program import Program
+from dpiframe_core.program.steps import TensorStep
+from dpiframe_core.program.tensor_ops import Join, Operand, Reduce, Softmax
+from dpiframe_core.program.views import View
 
 BOUNDS = {"fp32": 1e-5, "fp16": 6e-3, "bf16": 6e-2}
 FIELDS, DIM = 12, 16
@@ -129,3 +132,34 @@ def test_packed_matrices_hold_each_number_once_and_zeros(element):
     numbers = packed(matrix, element).view(kind).astype(np.float32)
     assert numbers.size == 2 * 32 * 16
     assert sorted(numbers[numbers != 0]) == sorted(matrix.reshape(-1))
+
+
+def test_a_column_that_is_written_late_and_not_read_spoils_nothing(tmp_path):
+    def reduce(name, x, out):
+        op = Reduce("sum", (1,))
+        return TensorStep(name, op, (x,), (), (Operand.whole(24, 16),), out)
+
+    whole = Operand.whole(24, 16)
+    big = View("big", 0, 24 * 16)
+    copies = [
+        TensorStep(
+            f"c{i}", Softmax((1,)), (View("x", 0, 384),), (), (whole,), View(f"b{i}", 0, 384)
+        )
+        for i in range(3)
+    ]
+    steps = (
+        reduce("first", big, View("gap", 0, 24)),
+        reduce("last", big, View("gap", 48, 24)),
+        TensorStep(
+            "use", Join(), (View("gap", 0, 24), View("gap", 48, 24)), (),
+            (Operand.whole(24),) * 2, View("both", 0, 48),
+        ),
+        *copies,
+        reduce("late", View("b0", 0, 384), View("gap", 24, 24)),
+        *(reduce(f"r{i}", View(f"b{i}", 0, 384), View(f"out{i}", 0, 24)) for i in range(3)),
+    )  # fmt: skip
+    buffers = {"big": 384, "x": 384, "gap": 72, "both": 48}
+    buffers |= {f"b{i}": 384 for i in range(3)} | {f"out{i}": 24 for i in range(3)}
+    program = Program((), (), (), 0, buffers, steps, {}, View("both", 0, 48))
+    group = TileGroup("all", steps, frozenset({"b0", "b1", "b2", "gap"}))
+    assert largest_error(program, group, "fp32", 35, tmp_path) < BOUNDS["fp32"]
