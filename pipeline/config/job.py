@@ -155,6 +155,11 @@ class JobConfig(BaseModel):
         description="column, such as a user, by whose values the AUC by group is taken; carried, "
         "too",
     )
+    output_labels: dict[ModelName, Column] = Field(
+        default={},
+        description="label columns of more tasks: name of one of `outputs` or `bundles` -> column "
+        "of 0, 1, null that its scores are evaluated against; carried, too",
+    )
     field_columns: dict[str, Column] = Field(
         default={},
         description="encoded form: field, dense feature or list -> its column, where names differ",
@@ -279,6 +284,8 @@ class JobConfig(BaseModel):
         slices = data.get("slice_columns", [])
         wanted = [data.get("label_column"), *(slices if isinstance(slices, list) else [])]
         wanted.append(data.get("group_column"))
+        labels = data.get("output_labels", {})
+        wanted += labels.values() if isinstance(labels, dict) else []
         keys, carried = data.get("key_columns", []), data.get("carry_columns", [])
         if not isinstance(keys, list) or not isinstance(carried, list):
             return data  # refused below
@@ -288,8 +295,13 @@ class JobConfig(BaseModel):
 
     @model_validator(mode="after")
     def _evaluation_has_a_label(self) -> Self:
-        if self.label_column is None and (self.slice_columns or self.group_column):
-            raise ValueError("slice_columns and group_column need a label_column")
+        if self.label_column is None and (
+            self.slice_columns or self.group_column or self.output_labels
+        ):
+            raise ValueError("slice_columns, group_column and output_labels need a label_column")
+        for name in self.output_labels:
+            if name not in self.outputs and name not in self.bundles:
+                raise ValueError(f"output_labels names {name!r}, which is none of outputs, bundles")
         return self
 
     @model_validator(mode="after")

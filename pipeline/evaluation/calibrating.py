@@ -63,8 +63,8 @@ def calibrate_bundle(
     """
     base = _uncalibrated_bundle(bundle, output)
     with evaluated(output, question) as evaluator:
-        curve = fit(method, evaluator.scores)
-        scores, clicks, rows = evaluator.scores.by_score()
+        curve = fit(method, evaluator.tally.scores)
+        scores, clicks, rows = evaluator.tally.scores.by_score()
     x = logit(scores)
     try:
         save_bundle(

@@ -1,7 +1,8 @@
 """evaluate_output: the scores of a finished output against labels.
 
 Parts are read by several threads, each row once, in memory that is bounded whatever the number of
-rows. The result does not depend on the order in which parts come.
+rows. The result does not depend on the order in which parts come. What each output comes to is kept
+beside it: an evaluation that is stopped goes on, and one of a root of outputs adds theirs up.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from itertools import combinations
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,25 +23,19 @@ from pydantic import BaseModel, ConfigDict, computed_field
 
 from pipeline.config.job import SCORE_COLUMN, score_column
 from pipeline.errors import ConfigError
-from pipeline.evaluation.grouped_rows import GroupedRows
+from pipeline.evaluation.grouped_rows import GroupedRows, PartedRows, parted
+from pipeline.evaluation.kept_tally import KeptTally
 from pipeline.evaluation.labels import LabelFiles, LabelsInOrder
-from pipeline.evaluation.ranking import CountedAuc, unpack
-from pipeline.evaluation.rows import group_numbers, labelled_rows
+from pipeline.evaluation.rows import LabelledRows, group_numbers, labelled_rows
 from pipeline.evaluation.score_counts import (
     ReliabilityBin,
     ScoreCounts,
     expected_calibration_error,
 )
-from pipeline.evaluation.slices import Slice, Slicing, encode
-from pipeline.evaluation.sums import (
-    Sums,
-    calibration,
-    logloss,
-    normalised_entropy,
-    sums_of,
-    total,
-)
-from pipeline.publishing.scores import open_scores
+from pipeline.evaluation.slices import encode
+from pipeline.evaluation.sums import Sums, brier, calibration, logloss, normalised_entropy
+from pipeline.evaluation.tally import TalliedRows, Tally
+from pipeline.publishing.scores import FinishedOutput, finished_outputs, open_scores
 
 SLICES_SHOWN = 100  # of each slicing, those of the most rows
 
@@ -48,7 +44,8 @@ class Question(BaseModel):
     """What to evaluate: the label's column, where it is, and by what rows are parted.
 
     `labels`: parquet files that hold the label, joined by `keys`; without it the output carries it.
-    `bundles`: names of bundles beside the job's own whose scores are evaluated, too.
+    `bundles`: names of bundles beside the job's own whose scores are evaluated, too; `outputs`:
+    names of these or of other tasks, each with a label column of its own.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -60,12 +57,13 @@ class Question(BaseModel):
     pairs: bool = False
     group: str | None = None
     bundles: tuple[str, ...] = ()
+    outputs: dict[str, str] = {}
 
-    @property
-    def slicings(self) -> list[tuple[str, ...]]:
-        """The columns of each slicing."""
-        single: list[tuple[str, ...]] = [(name,) for name in self.slices]
-        return single + (list(combinations(self.slices, 2)) if self.pairs else [])
+    def others(self) -> dict[str, Question]:
+        """The same question of the scores by `bundles` and `outputs`, by name."""
+        labels = dict.fromkeys(self.bundles, self.label) | self.outputs
+        none: dict[str, Any] = {"bundles": (), "outputs": {}}
+        return {n: self.model_copy(update={"label": one, **none}) for n, one in labels.items()}
 
 
 class Quality(BaseModel):
@@ -98,7 +96,7 @@ class Evaluation(BaseModel):
 
     `gauc`: mean AUC of the groups with both classes, weighted by their rows. `ece`: mean distance
     of mean score and click rate over the bins of `reliability`, which have as many rows each.
-    `others`: of the scores by the question's `bundles`, by name.
+    `others`: of the scores by the question's `bundles` and `outputs`, by name.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -141,10 +139,10 @@ def evaluate_output(output: str | Path, question: Question, threads: int = 0) ->
     with evaluated(output, question, threads) as evaluator:
         found = evaluator.result(time.perf_counter() - began)
     others = {}
-    for bundle in question.bundles:
+    for name, other in question.others().items():
         began = time.perf_counter()
-        with evaluated(output, question, threads, score_column(bundle)) as evaluator:
-            others[bundle] = evaluator.result(time.perf_counter() - began)
+        with evaluated(output, other, threads, score_column(name)) as evaluator:
+            others[name] = evaluator.result(time.perf_counter() - began)
     return found.model_copy(update={"others": others})
 
 
@@ -153,90 +151,146 @@ def evaluated(
     output: str | Path, question: Question, threads: int = 0, score: str = SCORE_COLUMN
 ) -> Iterator[Evaluator]:
     """An evaluator with all rows of a finished output; errors as of `evaluate_output`."""
-    parts = open_scores(output)
-    _check_columns(parts.schema, question, output)
+    outputs = finished_outputs(output)
+    _check_columns(outputs[0].rows.schema, question, output, score)
     evaluator = Evaluator(question, threads or len(os.sched_getaffinity(0)), score)
     with contextlib.closing(evaluator):
         if question.labels is None:
-            _each(parts, evaluator.threads, evaluator.add, evaluator.columns)
+            evaluator.add_outputs(outputs)
         else:
-            _add_joined(parts, question, evaluator)
+            _add_joined(open_scores(output), question, evaluator)
         yield evaluator
 
 
 class Evaluator:
-    """Takes tables of scores and labels, in any order; `scores` counts all of them.
+    """Takes tables of scores and labels, in any order; `tally` counts all of them.
 
     `score`: the column of the scores.
     """
 
     def __init__(self, question: Question, threads: int = 1, score: str = SCORE_COLUMN) -> None:
         self.question, self.threads, self.score = question, threads, score
-        self.columns = [score, *question.slices]
-        self.columns += [question.group] if question.group is not None else []
+        self.columns = [score, *question.slices, *self._grouped_by()]
         self.columns += [question.label] if question.labels is None else []
         self.columns = list(dict.fromkeys(self.columns))
         self._start()
 
     def _start(self) -> None:
-        self._sums: list[Sums] = []
-        self.scores = ScoreCounts()
-        self._slicings = [Slicing(columns) for columns in self.question.slicings]
+        self.tally = self._new_tally()
         self._groups = GroupedRows() if self.question.group is not None else None
-        self._without_score = self._without_label = 0
+
+    def _new_tally(self) -> Tally:
+        return Tally(self.question.slices, self.question.pairs)
+
+    def _grouped_by(self) -> list[str]:
+        return [self.question.group] if self.question.group is not None else []
 
     def restart(self) -> None:
         """Forget what was added."""
         self.close()
         self._start()
 
-    def add(self, table: pa.Table, where: str) -> Callable[[], None]:
-        """Look at the rows of a table; calling the result, one at a time, counts them."""
-        question = self.question
-        found = labelled_rows(
-            table.column(self.score), table.column(question.label), question.label, where
-        )
-        if found.kept is not None:
-            table = table.filter(pa.array(found.kept))
-        sums = sums_of(*unpack(found.rows))
-        codes = {name: encode(table.column(name)) for name in question.slices}
-        sliced = [slicing.look(codes, found.rows) for slicing in self._slicings]
-        if self._groups is not None and question.group is not None:
-            self._groups.add(group_numbers(table.column(question.group)), found.rows)
+    def add(self, table: pa.Table, where: str) -> None:
+        """Count the rows of a table; `where` it is from."""
+        found, table = self._labelled(table, where)
+        self.tally.add(self._look(found, table))
+        self._add_groups(self._parted(found, table))
+
+    def add_outputs(self, outputs: Sequence[FinishedOutput]) -> None:
+        """Count all rows of outputs, but of those that have been tallied add up the tallies."""
+        kept: deque[KeptTally] = deque()
+        try:
+            _side_by_side(self._work(outputs, kept), self.threads)
+            while kept:
+                self._finish(kept.popleft(), alone=len(outputs) == 1)
+        finally:
+            for one in kept:
+                one.save()
+
+    def _work(
+        self, outputs: Sequence[FinishedOutput], kept: deque[KeptTally]
+    ) -> Iterator[Callable[[], Callable[[], None]]]:
+        """What there is to read; each gives what counts it."""
+        for output in outputs:
+            own = KeptTally(output, self.question, self.score)
+            kept.append(own)
+            for name, fragment in own.parts.items():
+                if name not in own.tally.parts:
+                    yield partial(self._read, own, name, fragment, output.rows.schema)
+                elif self._groups is not None:
+                    yield partial(self._read_groups, fragment, output.rows.schema)
+            while len(kept) > 1 and kept[0].is_whole:
+                self._finish(kept.popleft())
+
+    def _finish(self, own: KeptTally, alone: bool = False) -> None:
+        own.save()
+        if alone:
+            self.tally = own.tally
+        else:
+            self.tally.merge(own.tally)
+
+    def _read(
+        self, own: KeptTally, name: str, fragment: pads.Fragment, schema: pa.Schema
+    ) -> Callable[[], None]:
+        table = fragment.to_table(columns=self.columns, schema=schema, use_threads=False)
+        found, table = self._labelled(table, fragment.path)
+        part, groups = self._look(found, table), self._parted(found, table)
 
         def count() -> None:
-            self._sums.append(sums)
-            self.scores.add(found.rows)
-            for slicing, some in zip(self._slicings, sliced, strict=True):
-                slicing.add(some)
-            self._without_score += found.without_score
-            self._without_label += found.without_label
+            own.add(part, name)
+            self._add_groups(groups)
 
         return count
 
+    def _read_groups(self, fragment: pads.Fragment, schema: pa.Schema) -> Callable[[], None]:
+        columns = [self.score, self.question.label, *self._grouped_by()]
+        table = fragment.to_table(columns=columns, schema=schema, use_threads=False)
+        return partial(self._add_groups, self._parted(*self._labelled(table, fragment.path)))
+
+    def _labelled(self, table: pa.Table, where: str) -> tuple[LabelledRows, pa.Table]:
+        """The rows with score and label, packed and as a table."""
+        label = self.question.label
+        found = labelled_rows(table.column(self.score), table.column(label), label, where)
+        return found, table if found.kept is None else table.filter(pa.array(found.kept))
+
+    def _look(self, found: LabelledRows, table: pa.Table) -> TalliedRows:
+        codes = {name: encode(table.column(name)) for name in self.question.slices}
+        return self.tally.look(found, codes)
+
+    def _parted(self, found: LabelledRows, table: pa.Table) -> PartedRows | None:
+        if self.question.group is None:
+            return None
+        return parted(group_numbers(table.column(self.question.group)), found.rows)
+
+    def _add_groups(self, found: PartedRows | None) -> None:
+        if self._groups is not None and found is not None:
+            self._groups.add(found)
+
     def result(self, seconds: float) -> Evaluation:
         """The evaluation of all that was added."""
-        curve = self.scores.reliability()
+        tally = self.tally
+        curve = tally.scores.reliability()
         groups = self._groups.summary(self.threads) if self._groups is not None else None
-        slices = {", ".join(slicing.columns): slicing.slices() for slicing in self._slicings}
+        slices = {", ".join(s.columns): s.largest_first() for s in tally.slicings()}
         return Evaluation(
             question=self.question,
-            quality=Quality(**_figures(total(self._sums), self.scores.auc())),
+            quality=Quality(**_figures(tally.sums, tally.scores)),
             ece=expected_calibration_error(curve),
             reliability=curve,
             gauc=groups.gauc if groups else None,
             groups=groups.groups if groups else 0,
             groups_with_both=groups.groups_with_both if groups else 0,
             slices={
-                name: [_slice(s) for s in found[:SLICES_SHOWN]] for name, found in slices.items()
+                name: [SliceQuality(values=v, **_figures(*one)) for v, one in found[:SLICES_SHOWN]]
+                for name, found in slices.items()
             },
             slices_left_out={
                 name: len(found) - SLICES_SHOWN
                 for name, found in slices.items()
                 if len(found) > SLICES_SHOWN
             },
-            without_score=self._without_score,
-            without_label=self._without_label,
+            without_score=tally.without_score,
+            without_label=tally.without_label,
             seconds=seconds,
         )
 
@@ -246,7 +300,8 @@ class Evaluator:
             self._groups.close()
 
 
-def _figures(sums: Sums, auc: CountedAuc | None) -> dict[str, Any]:
+def _figures(sums: Sums, scores: ScoreCounts) -> dict[str, Any]:
+    auc = scores.auc()
     return {
         "rows": sums.rows,
         "clicks": sums.clicks,
@@ -255,36 +310,23 @@ def _figures(sums: Sums, auc: CountedAuc | None) -> dict[str, Any]:
         "logloss": logloss(sums),
         "normalised_entropy": normalised_entropy(sums),
         "calibration": calibration(sums),
-        "brier": sums.squared / sums.rows if sums.rows else None,
+        "brier": brier(sums),
     }
 
 
-def _slice(one: Slice) -> SliceQuality:
-    return SliceQuality(values=one.values, **_figures(one.sums, one.counts.auc()))
-
-
-def _each(
-    parts: pads.Dataset,
-    threads: int,
-    look: Callable[[pa.Table, str], Callable[[], None]],
-    columns: Sequence[str],
-) -> None:
-    """Look at parts in so many threads; count in this one."""
-
-    def work(fragment: pads.Fragment) -> Callable[[], None]:
-        return look(fragment.to_table(columns=list(columns), use_threads=False), fragment.path)
-
+def _side_by_side(work: Iterator[Callable[[], Callable[[], None]]], threads: int) -> None:
+    """Do the work in so many threads; count, which what each gives does, in this one."""
     with ThreadPoolExecutor(threads) as pool:
         running: set[Future[Callable[[], None]]] = set()
         try:
-            for fragment in parts.get_fragments():
-                running.add(pool.submit(work, fragment))
+            for one in work:
+                running.add(pool.submit(one))
                 if len(running) > threads:
                     done, running = wait(running, return_when=FIRST_COMPLETED)
-                    for one in done:
-                        one.result()()
-            for one in running:
-                one.result()()
+                    for each in done:
+                        each.result()()
+            for each in running:
+                each.result()()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
@@ -300,7 +342,7 @@ def _add_joined(parts: pads.Dataset, question: Question, evaluator: Evaluator) -
     tables = (fragment.to_table(columns=columns) for fragment in parts.get_fragments())
     schema = pa.schema([parts.schema.field(name) for name in columns])
     for table in labels.joined(tables, schema):
-        evaluator.add(table, question.labels)()
+        evaluator.add(table, question.labels)
 
 
 def _add_in_order(parts: pads.Dataset, labels: LabelFiles, evaluator: Evaluator) -> bool:
@@ -312,18 +354,20 @@ def _add_in_order(parts: pads.Dataset, labels: LabelFiles, evaluator: Evaluator)
         found = in_order.take(table.select(labels.keys))
         if found is None:
             return False
-        evaluator.add(table.append_column(labels.label, found), labels.source)()
+        evaluator.add(table.append_column(labels.label, found), labels.source)
     return in_order.at_end()
 
 
-def _check_columns(schema: pa.Schema, question: Question, output: str | Path) -> None:
+def _check_columns(schema: pa.Schema, question: Question, output: str | Path, score: str) -> None:
     wanted = dict.fromkeys(question.slices, "slice")
     wanted |= {question.group: "group"} if question.group is not None else {}
     wanted |= {question.label: "label"} if question.labels is None else {}
     wanted |= dict.fromkeys(question.keys, "key") if question.labels is not None else {}
-    for bundle in question.bundles:
-        if score_column(bundle) not in schema.names:
-            raise ConfigError(f"{output} has no scores by a bundle {bundle!r}")
+    for column in (score, *map(score_column, question.others())):
+        if column not in schema.names:
+            raise ConfigError(
+                f"{output} has no scores {column!r}; it has {', '.join(schema.names)}"
+            )
     for name, role in wanted.items():
         if name not in schema.names:
             raise ConfigError(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import shutil
 import tempfile
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -21,9 +20,11 @@ import numpy.typing as npt
 from pipeline.evaluation.ranking import GroupAucs, Packed, group_aucs
 
 PARTS = 64
+_KINDS = ("groups", "rows")  # of temporary files
 ROWS_IN_MEMORY = 1 << 25
 _MIX = np.uint64(0x9E3779B97F4A7C15)
-_ROW = np.dtype([("group", "<u8"), ("row", "<u4")])
+
+GroupNumbers = npt.NDArray[np.uint64]
 
 
 class GroupSummary(NamedTuple):
@@ -42,41 +43,51 @@ class _PartSummary(NamedTuple):
     weighted: float  # AUCs times rows
 
 
+class PartedRows(NamedTuple):
+    """Rows by the part that their group belongs to: groups [B], rows [B], the end of each part."""
+
+    groups: GroupNumbers
+    rows: Packed
+    ends: list[int]
+
+
+def parted(groups: GroupNumbers, rows: Packed) -> PartedRows:
+    """Sort rows [B] of groups [B] by part."""
+    part = ((groups * _MIX) >> np.uint64(58)).astype(np.uint8)  # sorted by radix
+    order = np.argsort(part, kind="stable")
+    ends = np.cumsum(np.bincount(part, minlength=PARTS)).tolist()
+    return PartedRows(groups[order], rows[order], ends)
+
+
 class GroupedRows:
-    """Rows and the group of each, added from any thread in any order. Close it when done."""
+    """Rows and the group of each, in any order. Close it when done."""
 
     def __init__(self, folder: Path | None = None, rows_in_memory: int = ROWS_IN_MEMORY) -> None:
         """`folder`: where temporary files may lie; the system's place for them by default."""
         self.rows_in_memory = rows_in_memory
         self._above = folder
         self._folder: Path | None = None
-        self._parts: list[list[np.ndarray]] = [[] for _ in range(PARTS)]
+        self._parts: list[list[tuple[GroupNumbers, Packed]]] = [[] for _ in range(PARTS)]
         self._held = 0
-        self._guard = threading.Lock()
 
-    def add(self, groups: npt.NDArray[np.uint64], rows: Packed) -> None:
-        """Add rows [B] of groups [B]."""
-        both = np.empty(len(rows), _ROW)
-        both["group"], both["row"] = groups, rows
-        part = ((groups * _MIX) >> np.uint64(58)).astype(np.uint8)  # sorted by radix
-        order = np.argsort(part, kind="stable")
-        ends = np.searchsorted(part[order], np.arange(1, PARTS + 1))
-        pieces = np.split(both[order], ends[:-1])
-        with self._guard:
-            for held, piece in zip(self._parts, pieces, strict=True):
-                if len(piece):
-                    held.append(piece)
-            self._held += len(rows)
-            if self._held > self.rows_in_memory:
-                self._spill()
+    def add(self, found: PartedRows) -> None:
+        """Add rows; one caller at a time."""
+        begin = 0
+        for held, end in zip(self._parts, found.ends, strict=True):
+            if end > begin:
+                held.append((found.groups[begin:end], found.rows[begin:end]))
+            begin = end
+        self._held += len(found.rows)
+        if self._held > self.rows_in_memory:
+            self._spill()
 
     def part_aucs(self, number: int) -> GroupAucs | None:
         """The groups of a part; None if it has none."""
         pieces = [*self._spilled(number), *self._parts[number]]
         if not pieces:
             return None
-        rows = np.concatenate(pieces)
-        return group_aucs(np.ascontiguousarray(rows["group"]), np.ascontiguousarray(rows["row"]))
+        groups, rows = zip(*pieces, strict=True)
+        return group_aucs(np.concatenate(groups), np.concatenate(rows))
 
     def summary(self, threads: int = 1) -> GroupSummary:
         """GAUC, and of how many groups and rows; a part in memory for each thread."""
@@ -109,12 +120,14 @@ class GroupedRows:
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="dpiframe-groups-", dir=self._above))
         for number, held in enumerate(self._parts):
-            if held:
-                with (self._folder / str(number)).open("ab") as file:
-                    file.write(np.concatenate(held).tobytes())
-                held.clear()
+            for kind, pieces in zip(_KINDS, zip(*held, strict=True), strict=False):
+                with (self._folder / f"{number}.{kind}").open("ab") as file:
+                    file.write(np.concatenate(pieces).tobytes())
+            held.clear()
         self._held = 0
 
-    def _spilled(self, number: int) -> list[np.ndarray]:
-        path = None if self._folder is None else self._folder / str(number)
-        return [np.fromfile(path, _ROW)] if path is not None and path.exists() else []
+    def _spilled(self, number: int) -> list[tuple[GroupNumbers, Packed]]:
+        paths = [self._folder / f"{number}.{kind}" for kind in _KINDS] if self._folder else []
+        if not paths or not paths[0].exists():
+            return []
+        return [(np.fromfile(paths[0], np.uint64), np.fromfile(paths[1], np.uint32))]

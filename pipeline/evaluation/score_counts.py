@@ -16,7 +16,6 @@ from pipeline.evaluation.ranking import (
     Counts,
     Packed,
     counted_auc,
-    unpack,
 )
 
 
@@ -27,13 +26,14 @@ class Resolution(NamedTuple):
     shift: int
 
     @property
-    def bins(self) -> int:
-        """Bins from 0 to 1."""
-        return (ONE >> self.shift) + 1
+    def octave(self) -> int:
+        """Bins an octave."""
+        return 1 << (23 - self.shift)
 
 
-FINE = Resolution(1 << 23, 8)  # 2^15 bins an octave: 66 MB, and as much again to count
-COARSE = Resolution(1 << 17, 15)  # 2^8 bins an octave: 1 MB at most
+# Bins are held from the octave of the lowest score on to that of the highest.
+FINE = Resolution(1 << 23, 8)  # 2^15 bins an octave: 0.5 MB each
+COARSE = Resolution(1 << 14, 15)  # 2^8 bins an octave: 4 KB each
 
 
 class ReliabilityBin(NamedTuple):
@@ -52,6 +52,7 @@ class ScoreCounts:
         self.rows = 0
         self._kept: list[Packed] = []
         self._held = 0
+        self._first = 0  # bin of the first row of:
         self._counts: Counts | None = None  # [bins, 2]: other rows, clicks
 
     def add(self, rows: Packed) -> None:
@@ -61,6 +62,42 @@ class ScoreCounts:
         self._held += len(rows)
         if self._held > self.resolution.exact_rows:
             self._count_kept()
+
+    def merge(self, other: ScoreCounts) -> None:
+        """Count the rows of another one, of the same resolution."""
+        self.add_counted(*other.counted())
+
+    def add_counted(self, exact: bool, index: Packed, clicks: Counts, rows: Counts) -> None:
+        """Count what `counted` of another one gave."""
+        if exact:
+            both = np.stack([rows - clicks, clicks], axis=1).ravel()
+            bits = index << np.uint32(1)
+            packed = np.stack([bits, bits | np.uint32(1)], axis=1).ravel()
+            self.add(np.repeat(packed, both))
+            return
+        self._count_kept()
+        counts = self._room(index)
+        counts[index - self._first, 0] += rows - clicks
+        counts[index - self._first, 1] += clicks
+        self.rows += int(rows.sum())
+
+    def counted(self) -> tuple[bool, Packed, Counts, Counts]:
+        """Whether rows are kept as they are; the bits of distinct scores, or the numbers of bins,
+        in ascending order; clicks and rows of each.
+        """
+        if self._counts is None:
+            rows = np.sort(self._all())
+            bits = rows >> np.uint32(1)
+            starts = np.flatnonzero(np.r_[True, bits[1:] != bits[:-1]])[: len(bits)]
+            if not len(bits):
+                return True, bits, np.empty(0, np.int64), np.empty(0, np.int64)
+            clicks = np.add.reduceat((rows & np.uint32(1)).astype(np.int64), starts)
+            return True, bits[starts], clicks, np.diff(np.r_[starts, len(bits)])
+        self._count_kept()
+        all_rows = self._counts[:, 0] + self._counts[:, 1]
+        some = np.flatnonzero(all_rows)
+        index = (some + self._first).astype(np.uint32)
+        return False, index, self._counts[some, 1], all_rows[some]
 
     def auc(self) -> CountedAuc | None:
         """The AUC, exact (error 0) while rows are kept; None if a class is absent."""
@@ -87,36 +124,40 @@ class ScoreCounts:
 
     def by_score(self) -> tuple[np.ndarray, Counts, Counts]:
         """Distinct scores (middles of bins) in ascending order, clicks and rows of each."""
-        if self._counts is None:
-            rows = np.sort(self._all())
-            bits = rows >> np.uint32(1)
-            starts = np.flatnonzero(np.r_[True, bits[1:] != bits[:-1]])[: len(bits)]
-            if not len(bits):
-                return np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64)
-            clicks = np.add.reduceat((rows & np.uint32(1)).astype(np.int64), starts)
-            counts = np.diff(np.r_[starts, len(bits)])
-            return unpack(rows[starts])[0].astype(np.float64), clicks, counts
-        self._count_kept()
-        some = np.flatnonzero(self._counts.any(axis=1))
+        exact, index, clicks, rows = self.counted()
+        if exact:
+            return index.view(np.float32).astype(np.float64), clicks, rows
         shift = self.resolution.shift
-        middle = (some.astype(np.uint32) << np.uint32(shift)) + np.uint32(1 << (shift - 1))
+        middle = (index << np.uint32(shift)) + np.uint32(1 << (shift - 1))
         scores = np.minimum(middle, ONE).astype(np.uint32).view(np.float32).astype(np.float64)
-        clicks = self._counts[some, 1]
-        return scores, clicks, self._counts[some].sum(axis=1)
+        return scores, clicks, rows
 
     def _all(self) -> Packed:
         return np.concatenate(self._kept) if self._kept else np.empty(0, np.uint32)
 
     def _count_kept(self) -> None:
         """Count what is kept in the bins: many rows at once, as each call reads all bins."""
-        shift, bins = self.resolution.shift, self.resolution.bins
-        if self._counts is None:
-            self._counts = np.zeros((bins, 2), np.int64)
-        if self._kept:
-            rows = self._all()
-            index = ((rows >> np.uint32(shift + 1)) << np.uint32(1)) | (rows & np.uint32(1))
-            self._counts += np.bincount(index, minlength=2 * bins).reshape(bins, 2)
+        rows = self._all()
         self._kept, self._held = [], 0
+        index = rows >> np.uint32(self.resolution.shift + 1)
+        counts = self._room(index)
+        place = ((index - np.uint32(self._first)) << np.uint32(1)) | (rows & np.uint32(1))
+        counts += np.bincount(place, minlength=counts.size).reshape(counts.shape)
+
+    def _room(self, index: Packed) -> Counts:
+        """The counts, with the octaves of these bins."""
+        octave = self.resolution.octave
+        if self._counts is None:
+            self._first = int(index[0]) // octave * octave if len(index) else 0
+            self._counts = np.zeros((0, 2), np.int64)
+        if len(index):
+            first = min(int(index.min()) // octave * octave, self._first)
+            last = self._first + len(self._counts)
+            end = max((int(index.max()) // octave + 1) * octave, last)
+            more = ((self._first - first, end - last), (0, 0))
+            self._counts = np.pad(self._counts, more) if any(more[0]) else self._counts
+            self._first = first
+        return self._counts
 
 
 def expected_calibration_error(curve: list[ReliabilityBin]) -> float | None:

@@ -3,61 +3,95 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.evaluation.ranking import Packed, unpack
+
 # Probabilities are clipped to CLIP .. 1 - CLIP before logarithms are taken of them.
 CLIP = 1e-7
+BITS = 80  # sums of floats are kept in units of 2^-80
 
 
 class Sums(NamedTuple):
-    """Of some rows, in float64: counts, and sums of score, -log likelihood and squared error."""
+    """Of some rows: counts, and sums of score, -log likelihood and squared error.
+
+    The last three are whole numbers of 2^-80, so that their order does not change a sum of sums.
+    """
 
     rows: int = 0
     clicks: int = 0
-    score: float = 0.0
-    loss: float = 0.0
-    squared: float = 0.0
+    score: int = 0
+    loss: int = 0
+    squared: int = 0
+
+    def plus(self, other: Sums) -> Sums:
+        """The sums of both."""
+        return Sums(*(a + b for a, b in zip(self, other, strict=True)))
 
 
-def sums_of(scores: npt.NDArray[np.float32], labels: npt.NDArray[np.bool_]) -> Sums:
-    """Sums of probabilities [B] against labels [B]."""
+class RowFigures(NamedTuple):
+    """What is summed, of each row, in float64 [B]; `clicked`: positions of the clicks."""
+
+    clicked: npt.NDArray[np.intp]
+    score: npt.NDArray[np.float64]
+    loss: npt.NDArray[np.float64]
+    squared: npt.NDArray[np.float64]
+
+
+def figures_of(rows: Packed) -> RowFigures:
+    """The figures of packed rows [B]."""
+    scores, labels = unpack(rows)
     p = scores.astype(np.float64)
-    likelihood = np.where(labels, p, 1 - p)
-    np.clip(likelihood, CLIP, 1 - CLIP, out=likelihood)
-    return Sums(
-        rows=len(p),
-        clicks=int(np.count_nonzero(labels)),
-        score=float(p.sum()),
-        loss=-float(np.log(likelihood).sum()),
-        squared=float(np.square(p - labels).sum()),
-    )
+    loss = np.where(labels, p, 1 - p)
+    np.clip(loss, CLIP, 1 - CLIP, out=loss)
+    np.negative(np.log(loss, out=loss), out=loss)
+    squared = p - labels
+    np.square(squared, out=squared)
+    return RowFigures(np.flatnonzero(labels), p, loss, squared)
 
 
-def total(parts: Iterable[Sums]) -> Sums:
-    """The sum of sums, rounded once, whatever their order."""
-    rows, clicks, *floats = zip(*parts, strict=True) if (parts := list(parts)) else ((),) * 5
-    score, loss, squared = (math.fsum(values) for values in floats)
-    return Sums(sum(rows), sum(clicks), score, loss, squared)
+def sums_of(figures: RowFigures) -> Sums:
+    """The sums of all rows."""
+    floats = (float(one.sum()) for one in figures[1:])
+    return Sums(len(figures.score), len(figures.clicked), *map(_whole, floats))
+
+
+def sums_by_number(figures: RowFigures, number: npt.NDArray[np.integer], count: int) -> list[Sums]:
+    """The sums of the rows of each number 0 to `count` - 1; `number` [B]."""
+    rows = np.bincount(number, minlength=count).tolist()
+    clicks = np.bincount(number[figures.clicked], minlength=count).tolist()
+    floats = [np.bincount(number, one, minlength=count).tolist() for one in figures[1:]]
+    return [
+        Sums(n, c, *map(_whole, some)) for n, c, *some in zip(rows, clicks, *floats, strict=True)
+    ]
+
+
+def _whole(value: float) -> int:
+    return int(math.ldexp(value, BITS))
 
 
 def logloss(sums: Sums) -> float | None:
     """Mean negative log likelihood; None without rows."""
-    return sums.loss / sums.rows if sums.rows else None
+    return sums.loss / (sums.rows << BITS) if sums.rows else None
+
+
+def brier(sums: Sums) -> float | None:
+    """Mean squared error; None without rows."""
+    return sums.squared / (sums.rows << BITS) if sums.rows else None
 
 
 def normalised_entropy(sums: Sums) -> float | None:
     """Logloss over that of always saying the mean label; None without rows of both classes."""
-    if not 0 < sums.clicks < sums.rows:
+    loss = logloss(sums)
+    if loss is None or not 0 < sums.clicks < sums.rows:
         return None
     rate = sums.clicks / sums.rows
-    entropy = -(rate * math.log(rate) + (1 - rate) * math.log1p(-rate))
-    return sums.loss / sums.rows / entropy
+    return loss / -(rate * math.log(rate) + (1 - rate) * math.log1p(-rate))
 
 
 def calibration(sums: Sums) -> float | None:
     """Mean score over mean label: 1 is calibrated, above it scores are too high."""
-    return sums.score / sums.clicks if sums.clicks else None
+    return sums.score / (sums.clicks << BITS) if sums.clicks else None

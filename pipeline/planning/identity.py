@@ -31,8 +31,8 @@ _FORMAT = 2
 #   runner, ray_address, num_scorers, read_in, max_tasks_in_flight, max_read_tasks,
 #     object_store_bytes, tracking and its keys, price_per_hour, notify_command, notify_webhook:
 #     nothing of the scores
-#   label_column, slice_columns, group_column: they count as carried columns; iceberg_table: what is
-#     told of the scores
+#   label_column, slice_columns, group_column, output_labels: they count as carried columns;
+#     iceberg_table: what is told of the scores
 IDENTITY_KEYS = (
     "form",
     "key_columns",

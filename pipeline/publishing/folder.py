@@ -34,6 +34,7 @@ from pipeline.publishing.output import Claim, Output
 from pipeline.publishing.publish import FolderPublisher
 from pipeline.publishing.records import (
     REJECTED,
+    TALLIES,
     UNITS,
     IdentityFile,
     Manifest,
@@ -149,6 +150,7 @@ def retract(layout: OutputLayout) -> None:
     """
     named = (layout.success, layout.manifest, layout.evaluation)
     found = [path for path in named if path.exists()]
+    found += layout.root.glob(TALLIES)
     for path in found:
         path.unlink(missing_ok=True)
     if found:

@@ -20,6 +20,7 @@ from pipeline.publishing.atomic import write_atomic
 
 FORMAT = 1
 EVALUATION = "_evaluation.json"  # of the finished scores against labels
+TALLIES = "_evaluation-*.tally"  # what the scores come to, for each question asked of them
 UNIT_NAME = r"u\d{6,}-[0-9a-f]{8}(?:[0-9a-f]{8})?"
 UNITS, REJECTED = "_units", "_rejected"  # folders
 STAMP_HALF = 8  # hex digits: of the generation; of the try
@@ -229,6 +230,11 @@ def scores_among(names: Iterable[str]) -> bool:
         name in ("_SUCCESS", "_manifest.json") or name.startswith("_units/u") or is_part_name(name)
         for name in names
     )
+
+
+def tally_name(question: str) -> str:
+    """The file of what the scores come to for the question of this digest."""
+    return TALLIES.replace("*", question)
 
 
 def part_name(unit: str, stamp: str = "") -> str:

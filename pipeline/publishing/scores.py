@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow.dataset as pads
 
@@ -22,7 +22,7 @@ from pipeline.planning.partitions import (
 )
 from pipeline.publishing.output import open_output
 from pipeline.publishing.output_tree import outputs_below
-from pipeline.publishing.records import Manifest
+from pipeline.publishing.records import Manifest, UnitRecord
 
 _OF_A_JOB = re.compile(r"/[0-9a-f]{16}$")  # an output whose parts are files of a table
 
@@ -35,23 +35,49 @@ def open_scores(output: str | Path) -> pads.Dataset:
     finished. Of a root of outputs, those that are finished, with the columns that the names of
     their folders give; ConfigError where jobs that wrote to a table left several in one folder.
     """
+    found = finished_outputs(output)
+    whole = len(found) == 1 and found[0].address == open_output(output).address
+    return found[0].rows if whole else pads.dataset([one.rows for one in found])
+
+
+class FinishedOutput(NamedTuple):
+    """An output, its manifest, and its published rows: a fragment a unit, in `units`' order."""
+
+    address: str
+    manifest: Manifest
+    rows: pads.Dataset
+
+    @property
+    def units(self) -> list[UnitRecord]:
+        """The units in the order of the input."""
+        return _in_order(self.manifest)
+
+
+def finished_outputs(output: str | Path) -> list[FinishedOutput]:
+    """The output itself, or of a root of outputs those that are finished; errors and columns as of
+    `open_scores`.
+    """
     inside = _finished_below(output)
     if not inside:
-        return _dataset(output, finished_manifest(output))
+        manifest = finished_manifest(output)
+        return [FinishedOutput(open_output(output).address, manifest, _dataset(output, manifest))]
     root = open_output(output).address.rstrip("/") + "/"
     texts = [partition_texts(f"{open_output(o).address.removeprefix(root)}/") for o in inside]
     types = partition_types(texts)
-    return pads.dataset(
-        [
-            _with_columns(_dataset(one, finished_manifest(one)), text, types)
-            for one, text in zip(inside, texts, strict=True)
-        ]
-    )
+    found = []
+    for one, text in zip(inside, texts, strict=True):
+        manifest = finished_manifest(one)
+        rows = _with_columns(_dataset(one, manifest), text, types)
+        found.append(FinishedOutput(one, manifest, rows))
+    return found
+
+
+def _in_order(manifest: Manifest) -> list[UnitRecord]:
+    return sorted(manifest.units, key=lambda record: record.index)
 
 
 def _dataset(output: str | Path, manifest: Manifest) -> pads.Dataset:
-    records = sorted(manifest.units, key=lambda record: record.index)
-    return open_output(output).dataset(records)
+    return open_output(output).dataset(_in_order(manifest))
 
 
 def _with_columns(

@@ -35,6 +35,7 @@ def evaluate_job(output: Output | PartitionedOutput, config: JobConfig) -> Evalu
         pairs=len(config.slice_columns) > 1,
         group=config.group_column,
         bundles=tuple(config.bundles),
+        outputs=config.output_labels,
     )
     try:
         partitioned = isinstance(output, PartitionedOutput)

@@ -74,6 +74,7 @@ class JobResult(BaseModel):
     output: str
     identity: str
     bundles: dict[str, str] = {}  # digests of the bundles beside `bundle`, by name
+    outputs: dict[str, int] = {}  # of `outputs`, the numbers a row by name
     status: Literal["scored", "complete before"]
     rows: int
     scored: int
@@ -451,6 +452,7 @@ class Job:
             output=self.output.address,
             identity=manifest.identity,
             bundles=manifest.bundles,
+            outputs=manifest.outputs,
             status=status,
             rows=manifest.rows,
             scored=manifest.scored,

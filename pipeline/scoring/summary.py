@@ -33,9 +33,9 @@ def summary(result: JobResult) -> str:
 
 
 def other_aucs(result: JobResult) -> dict[str, str]:
-    """The AUC of each bundle beside the job's own."""
+    """The AUC of each bundle or task beside the job's own scores."""
     found = {name.removeprefix("auc_"): value for name, value in result.evaluation.items()}
-    return {f"AUC {name}": _number(found.get(name)) for name in result.bundles}
+    return {f"AUC {name}": _number(found.get(name)) for name in (*result.bundles, *result.outputs)}
 
 
 def _number(value: float | None) -> str:

@@ -23,6 +23,7 @@ import pyarrow as pa
 from finished_outputs import write_output
 
 from pipeline.evaluation.evaluate import Question, evaluate_output
+from pipeline.publishing.records import TALLIES
 
 QUESTIONS = {
     "label": Question(label="label"),
@@ -56,6 +57,8 @@ def memory(line: str) -> float:
 
 def ask(output: str, name: str) -> dict[str, float]:
     """Rows a second, by the clock and by the time of a core; the peak of memory; the AUC."""
+    for kept in Path(output).glob(TALLIES):
+        kept.unlink()
     held, began, used = memory("VmRSS"), time.perf_counter(), time.process_time()
     found = evaluate_output(output, QUESTIONS[name])
     seconds, used = time.perf_counter() - began, time.process_time() - used

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from hashlib import sha256
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,7 +23,10 @@ def write_output(folder: Path, tables: Iterable[pa.Table], keys: Sequence[str] =
         path = folder / part_name(unit)
         pq.write_table(table, path)
         rows, size = table.num_rows, path.stat().st_size
-        found = record(unit, size, index=index, rows=rows, scored=rows, part=path.name)
+        digest = sha256(path.read_bytes()).hexdigest()
+        found = record(
+            unit, size, index=index, rows=rows, scored=rows, part=path.name, sha256=digest
+        )
         units.append(found)
     rows = sum(unit.rows for unit in units)
     manifest = Manifest(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,8 +15,8 @@ from finished_outputs import write_output
 from sklearn import metrics
 
 from pipeline.errors import ConfigError, ContractError
-from pipeline.evaluation import evaluate, grouped_rows, score_counts
-from pipeline.evaluation.evaluate import Question, evaluate_output
+from pipeline.evaluation import evaluate, grouped_rows, kept_tally, score_counts, tally
+from pipeline.evaluation.evaluate import Evaluation, Question, evaluate_output
 from pipeline.evaluation.score_counts import Resolution
 
 
@@ -51,6 +53,11 @@ def gauc_of(table: pa.Table, group: str) -> tuple[float, int]:
             rows += len(found)
             both += 1
     return weighted / rows, both
+
+
+@cache
+def gauc_of_all(group: str) -> tuple[float, int]:
+    return gauc_of(impressions(20_000), group)
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +107,7 @@ def test_auc_by_group(
     made = grouped_rows.GroupedRows
     monkeypatch.setattr(evaluate, "GroupedRows", lambda: made(output, in_memory))
     found = evaluate_output(output, Question(label="click", group=group))
-    expected, both = gauc_of(table, group)
+    expected, both = gauc_of_all(group)
     assert found.gauc == pytest.approx(expected, rel=1e-12)
     assert found.groups_with_both == both
     assert found.groups == len(set(table[group].to_pylist()))
@@ -129,7 +136,8 @@ def test_beyond_the_rows_that_are_kept_the_error_is_stated(
     exact = evaluate_output(output, Question(label="click"))
     made = score_counts.ScoreCounts
     for shift in (8, 15):
-        monkeypatch.setattr(evaluate, "ScoreCounts", lambda s=shift: made(Resolution(5_000, s)))
+        monkeypatch.setattr(tally, "ScoreCounts", lambda s=shift: made(Resolution(5_000, s)))
+        monkeypatch.setattr(kept_tally.KeptTally, "_read", lambda *_: None)
         found = evaluate_output(output, Question(label="click"))
         assert found.quality.auc is not None and exact.quality.auc is not None
         assert 0 < found.quality.auc_error < 0.01
@@ -209,3 +217,91 @@ def test_questions_that_are_refused(
 ):
     with pytest.raises(error, match=text):
         evaluate_output(output, question)
+
+
+EVERYTHING = Question(label="click", slices=("site", "hour"), pairs=True, group="user")
+
+
+def figures(found: Evaluation) -> dict[str, Any]:
+    return found.model_dump(exclude={"seconds"})
+
+
+@pytest.fixture
+def read_parts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The parts whose rows are read, but for those of which the groups alone are."""
+    read: list[str] = []
+    take = evaluate.Evaluator._read
+
+    def record(self: Any, own: Any, name: str, *others: Any) -> Any:
+        read.append(name.split()[0])
+        return take(self, own, name, *others)
+
+    monkeypatch.setattr(evaluate.Evaluator, "_read", record)
+    return read
+
+
+@pytest.mark.parametrize("in_memory", [100_000, 1_000])  # scores kept as they are, and counted
+def test_a_stopped_evaluation_goes_on(
+    table: pa.Table,
+    tmp_path: Path,
+    read_parts: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    in_memory: int,
+):
+    made, fine = score_counts.ScoreCounts, Resolution(in_memory, 8)
+    monkeypatch.setattr(tally, "ScoreCounts", lambda resolution=fine: made(resolution))
+    parts = in_parts(table, 1, 7_000, 7_001, 16_000)
+    whole = evaluate_output(write_output(tmp_path / "whole", parts), EVERYTHING, threads=1)
+    output = write_output(tmp_path / "out", parts)
+    add = kept_tally.KeptTally.add
+    read_parts.clear()
+
+    def stop_at_the_fourth(self: Any, part: Any, name: str) -> None:
+        if len(self.tally.parts) == 3:
+            raise KeyboardInterrupt
+        add(self, part, name)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(kept_tally.KeptTally, "add", stop_at_the_fourth)
+        with pytest.raises(KeyboardInterrupt):
+            evaluate_output(output, EVERYTHING, threads=1)
+    read_parts.clear()
+    assert figures(evaluate_output(output, EVERYTHING, threads=1)) == figures(whole)
+    assert len(read_parts) == 2
+    assert figures(evaluate_output(output, EVERYTHING)) == figures(whole)
+    assert len(read_parts) == 2
+    other = EVERYTHING.model_copy(update={"group": None, "pairs": False})
+    assert evaluate_output(output, other).quality == whole.quality
+    assert len(read_parts) == 7
+
+
+def test_the_tallies_of_dates_add_up_to_those_of_the_month(
+    table: pa.Table, tmp_path: Path, read_parts: list[str]
+):
+    parts = in_parts(table, 1, 7_000, 7_001, 16_000)
+    whole = evaluate_output(write_output(tmp_path / "whole", parts), EVERYTHING)
+    first = write_output(tmp_path / "month/date=2026-11-01", parts[:2])
+    write_output(tmp_path / "month/date=2026-11-02", parts[2:])
+    evaluate_output(first, EVERYTHING)
+    read_parts.clear()
+    found = evaluate_output(tmp_path / "month", EVERYTHING)
+    assert figures(found) == figures(whole) and len(read_parts) == 3
+    assert figures(evaluate_output(tmp_path / "month", EVERYTHING)) == figures(whole)
+    assert len(read_parts) == 3
+    by_date = evaluate_output(tmp_path / "month", Question(label="click", slices=("date",)))
+    assert sorted(one.rows for one in by_date.slices["date"]) == [7_000, 13_000]
+
+
+def test_a_tally_of_other_rows_or_a_damaged_one_is_not_used(
+    table: pa.Table, tmp_path: Path, read_parts: list[str]
+):
+    output = write_output(tmp_path, in_parts(table, 9_000))
+    expected = figures(evaluate_output(output, EVERYTHING))
+    (kept,) = output.glob("_evaluation-*.tally")
+    for damaged in (kept.read_bytes()[:-9], b"", b"PAR1" + bytes(99)):
+        kept.write_bytes(damaged)
+        assert figures(evaluate_output(output, EVERYTHING)) == expected
+    read_parts.clear()
+    write_output(output, [table.slice(0, 9_000), table.slice(0, 9_000)])
+    assert evaluate_output(output, EVERYTHING).quality.rows == 18_000
+    assert len(read_parts) == 2

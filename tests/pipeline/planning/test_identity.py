@@ -72,7 +72,8 @@ COUNTS_NOT: dict[str, Any] = {
     "run_name": "other",
     "baseline_run": "other",
     "iceberg_table": "iceberg://prod/ads.scores",
-    "label_column": "y",  # what these three carry counts among carry_columns, once it is settled
+    "label_column": "y",  # what these four carry counts among carry_columns, once it is settled
+    "output_labels": {"cvr": "bought"},
     "group_column": "user",
     "slice_columns": ["site"],
     "notify_command": "true",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from job_cases import encoded_table, job_keys, score_here, tiny_bundle, with_val
 from list_models import list_bundle, list_spec, list_table
 from model_zoo import fields
 from plan_jobs import raw_schema, raw_spec, raw_table, save, write
+from sklearn import metrics
 
 from dpiframe_core import load_engine
 from dpiframe_core.bundle.reading import open_bundle
@@ -195,12 +197,12 @@ def test_each_is_evaluated_against_the_label(folder: Path) -> None:
     assert result.evaluation["auc_few"] == pytest.approx(alone.evaluation["auc"], abs=1e-6)
     assert result.evaluation["auc"] != result.evaluation["auc_few"]
     assert "AUC few" in told(result)
-    metrics = run_of_output(folder / "output").metrics
-    assert metrics["logloss_few"] == result.evaluation["logloss_few"]
+    tracked = run_of_output(folder / "output").metrics
+    assert tracked["logloss_few"] == result.evaluation["logloss_few"]
     units = finished_manifest(folder / "output").units
     mean = sum(unit.others["few"].score_sum for unit in units) / 222
-    assert metrics["score_mean_few"] == pytest.approx(mean)
-    assert metrics["score_psi_few"] > 0
+    assert tracked["score_mean_few"] == pytest.approx(mean)
+    assert tracked["score_psi_few"] > 0
     write_report(folder / "output", None, folder / "report.html")
     page = (folder / "report.html").read_text()
     assert "Beside it" in page
@@ -266,6 +268,33 @@ def test_tasks_and_embeddings_of_one_model(folder: Path) -> None:
         make_plan(config_of(folder, **wanted)).identity
         != make_plan(config_of(folder, on_bad_row="reject")).identity
     )
+
+
+def test_a_task_is_evaluated_against_a_label_of_its_own(folder: Path) -> None:
+    """A conversion is known of clicks alone: null elsewhere, and left out."""
+    rng = np.random.default_rng(3)
+    for path in (folder / "input").iterdir():
+        table = pads.dataset(path).to_table()
+        clicked = table["label"].to_numpy() == 1
+        bought = pa.array(rng.integers(0, 2, len(table)), mask=~clicked)
+        write(path, table.append_column("bought", bought))
+    spec = open_bundle(folder / "bundle").spec
+    task = next(
+        m.name for m in spec.modules if spec.ending_in(m.name).width == 1 and m.name != spec.output
+    )
+    wanted = {"outputs": {"cvr": task}, "label_column": "label"}
+    result = run_job(config_of(folder, **wanted, output_labels={"cvr": "bought"}))
+    found = open_scores(folder / "output").to_table().to_pandas().dropna()
+    assert len(found) == result.evaluation["labelled_rows_cvr"] < 222
+    auc = metrics.roc_auc_score(found.bought, found.score_cvr)
+    assert result.evaluation["auc_cvr"] == pytest.approx(auc, abs=1e-12)
+    assert "AUC cvr" in told(result)
+    asked = ["--label", "label", "--output-label", "cvr=bought", "--json"]
+    told_later = CliRunner().invoke(evaluate, [str(folder / "output"), *asked])
+    assert json.loads(told_later.output)["others"]["cvr"]["quality"]["auc"] == pytest.approx(auc)
+    for labels in ({"cvr": "bought"}, {"other": "bought"}):
+        with pytest.raises(ConfigError, match="output_labels"):
+            config_of(folder, output_labels=labels, **(wanted if "other" in labels else {}))
 
 
 def test_units_travel_from_read_tasks(folder: Path) -> None:
