@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import time
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,8 @@ from pipeline.publishing.scores import FinishedOutput
 
 if TYPE_CHECKING:
     from pipeline.evaluation.evaluate import Question
+
+log = logging.getLogger("dpiframe.evaluation")
 
 SAVE_SECONDS = 5.0  # between two writes, at least
 SAVE_SHARE = 0.05  # of the time, at most
@@ -48,12 +51,15 @@ class KeptTally:
             self.save()
 
     def save(self) -> None:
-        """Write the file, if there is anything new. ResumableError: it cannot be written."""
+        """Write the file, if there is anything new and the output can be written."""
         if not self._changed:
             return
         began = time.monotonic()
-        with self._place.errors():
-            self._place.write(self._name, self.tally.to_bytes())
+        try:
+            with self._place.errors():
+                self._place.write(self._name, self.tally.to_bytes())
+        except (OSError, DpiframeError) as error:
+            log.warning("the evaluation cannot be gone on with later: %s", error)
         self._saved, self._changed = time.monotonic(), False
         self._pause = max(SAVE_SECONDS, (self._saved - began) / SAVE_SHARE)
 
