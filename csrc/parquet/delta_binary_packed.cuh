@@ -54,16 +54,19 @@ DPIF_HOST_DEVICE std::uint64_t wide_bits_at(const std::uint8_t* words, std::uint
   return std::uint64_t{bits_at(words, bit + 32, width - 32)} << 32 | bits_at(words, bit, 32);
 }
 
-// Writes the first `count` values; false where there are fewer, or the bytes are no such page.
+// Writes the first `count` values; false where there are fewer, or the bytes are no such page. With
+// `rest`, the bytes behind the values, of which there must be no more.
 template <class Number>
-DPIF_HOST_DEVICE bool decode_delta(PageBytes bytes, std::int32_t count, Number* out) {
+DPIF_HOST_DEVICE bool decode_delta(PageBytes bytes, std::int32_t count, Number* out,
+                                   PageBytes* rest = nullptr) {
   constexpr std::int32_t kLeast = 32;  // values of a miniblock are a multiple
   if (count == 0) return true;
   VarintReader in{bytes.begin, bytes.size};
   std::int32_t block = 0, miniblocks = 0, total = 0;
   std::uint64_t value = 0;
   if (!in.read_count(block) || !in.read_count(miniblocks) || !in.read_count(total) ||
-      !in.read_signed(value) || total < count || block % miniblocks != 0)
+      !in.read_signed(value) || total < count || block % miniblocks != 0 ||
+      (rest != nullptr && total > count))
     return false;
   const std::int32_t miniblock = block / miniblocks;
   if (miniblock % kLeast != 0) return false;
@@ -77,7 +80,8 @@ DPIF_HOST_DEVICE bool decode_delta(PageBytes bytes, std::int32_t count, Number* 
       const std::uint32_t width = widths[m];
       const std::int32_t taken = miniblock < count - done ? miniblock : count - done;
       const std::int64_t needed = (std::int64_t{taken} * width + 7) / 8;
-      if (width > 8 * sizeof(Number) || needed > in.left) return false;
+      // DuckDB takes differences of numbers of 4 bytes in 8, which may need 33 bits.
+      if (width > 64 || needed > in.left) return false;
       const int off = misalignment(in.at);
       for (std::int32_t start = 0; start < taken; start += lanes::kCount) {
         const std::int32_t i = start + lanes::index();
@@ -92,6 +96,7 @@ DPIF_HOST_DEVICE bool decode_delta(PageBytes bytes, std::int32_t count, Number* 
       done += taken;
     }
   }
+  if (rest != nullptr) *rest = {in.at, in.left};
   return true;
 }
 

@@ -22,6 +22,13 @@ from dpiframe_core import _core
 
 LISTS = ["l4", "l8", "lu", "lf"]
 RAW = ["text", "i4", "i8", "f4", "f8"]
+DIFFERENCES = {
+    "text": "DELTA_BYTE_ARRAY",
+    "i4": "DELTA_BINARY_PACKED",
+    "i8": "DELTA_BINARY_PACKED",
+    "f4": "BYTE_STREAM_SPLIT",
+    "f8": "BYTE_STREAM_SPLIT",
+}
 LENGTH = 3
 ENCODERS = [
     _core.hash_encoder(7, 1000),
@@ -34,7 +41,7 @@ def valid_files(folder: Path) -> list[bytes]:
     """Small files of each codec, version and encoding, with nulls and without."""
     random = np.random.default_rng(0)
     files = []
-    forms = itertools.product(["none", "snappy", "zstd"], ["1.0", "2.0"], range(3))
+    forms = itertools.product(["none", "snappy", "zstd"], ["1.0", "2.0"], range(4))
     for number, (codec, version, form) in enumerate(forms):
         path = folder / "valid"
         pq.write_table(
@@ -43,7 +50,8 @@ def valid_files(folder: Path) -> list[bytes]:
             row_group_size=61,
             compression=codec,
             data_page_version=version,
-            use_dictionary=form > 0,
+            use_dictionary=form in (1, 2),
+            column_encoding=DIFFERENCES if form == 3 else None,
             dictionary_pagesize_limit=300 if form == 2 else None,
             data_page_size=200 if form else None,
             write_batch_size=20,

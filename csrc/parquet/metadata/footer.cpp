@@ -279,6 +279,8 @@ bool known_encoding(std::int64_t encoding) {
     case Encoding::kPlainDictionary:
     case Encoding::kRle:
     case Encoding::kDeltaBinaryPacked:
+    case Encoding::kDeltaLengthByteArray:
+    case Encoding::kDeltaByteArray:
     case Encoding::kByteStreamSplit:
     case Encoding::kBitPacked:  // some writers list it for levels that are not there
     case Encoding::kRleDictionary:

@@ -24,6 +24,8 @@ enum class Encoding : std::int32_t {
   kRle = 3,
   kBitPacked = 4,
   kDeltaBinaryPacked = 5,
+  kDeltaLengthByteArray = 6,
+  kDeltaByteArray = 7,
   kRleDictionary = 8,
   kByteStreamSplit = 9
 };

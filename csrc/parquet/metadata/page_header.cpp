@@ -45,8 +45,6 @@ void read_data_header_v2(CompactReader& reader, PageHeader& page) {
   });
 }
 
-constexpr std::int64_t kMostBeside = 4096;  // bytes beside the values
-
 // A header that lies about these would ask for memory that the page's bytes do not justify.
 void check_sizes(const PageHeader& page, std::int64_t most_of_value) {
   DPIF_CHECK(page.num_values >= 0 && page.num_values <= INT32_MAX, "a page of ", page.num_values,

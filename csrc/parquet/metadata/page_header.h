@@ -28,6 +28,8 @@ struct PageHeader {
 
 // More bytes than any encoding of numbers takes for a value with its levels.
 constexpr std::int64_t kMostOfNumber = 16;
+// Bytes that a page may have beside these.
+constexpr std::int64_t kMostBeside = 4096;
 
 // Throws std::invalid_argument where the bytes begin with no page header, the page is cut off, or
 // it claims to unpack to more bytes than its values can take, of `most_of_value` on average.

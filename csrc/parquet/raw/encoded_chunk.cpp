@@ -89,6 +89,7 @@ std::int64_t count_present(Bytes levels, std::int64_t count) {
 void EncodedChunkReader::read(Bytes chunk, const ChunkForm& form, RawKind kind,
                               std::span<const EncodedTarget> targets, std::int64_t row) {
   pages_.open(chunk, form);
+  most_of_text_ = form.most_of_value;
   dictionaries_.resize(std::max(dictionaries_.size(), targets.size()));
   staged_.resize(dictionaries_.size());
   for (std::vector<Code>& codes : dictionaries_) codes.clear();  // those of the chunk before
@@ -104,7 +105,7 @@ void EncodedChunkReader::read(Bytes chunk, const ChunkForm& form, RawKind kind,
 }
 
 void EncodedChunkReader::trim() {
-  pages_.trim();
+  pages_.trim(), plain_.trim();
   for (auto* kept : {&dictionaries_, &staged_})
     for (std::vector<Code>& codes : *kept)
       if (codes.capacity() * sizeof(Code) > kKeptBytes) codes = {};
@@ -128,25 +129,32 @@ void EncodedChunkReader::read_data(const PageContents& page, bool optional, RawK
   const std::int64_t count = page.header.num_values;
   const std::int64_t present = optional ? count_present(page.definition, count) : count;
   const Encoding encoding = page.header.encoding;
-  const bool is_plain = encoding == Encoding::kPlain;
-  DPIF_CHECK(
-      is_plain || encoding == Encoding::kRleDictionary || encoding == Encoding::kPlainDictionary,
-      "values of encoding ", static_cast<int>(encoding));
+  const bool has_dictionary =
+      encoding == Encoding::kRleDictionary || encoding == Encoding::kPlainDictionary;
   std::vector<Code*> codes;
   for (std::size_t t = 0; t < targets.size(); ++t) {
     const auto wanted = static_cast<std::size_t>(present + kSpreadPadding);
     if (present < count && staged_[t].size() < wanted) staged_[t].resize(wanted);
     codes.push_back(present < count ? staged_[t].data() : targets[t].out + row);
   }
-  if (is_plain) encode_plain(page.values, kind, present, targets, codes);
+  if (!has_dictionary)
+    encode_plain(plain_values(page, kind, present), kind, present, targets, codes);
   for (std::size_t t = 0; t < targets.size(); ++t) {
-    if (!is_plain)
+    if (has_dictionary)
       decode_dictionary_values(page.values, std::span<const Code>(dictionaries_[t]),
                                std::span(codes[t], static_cast<std::size_t>(present)));
     if (present < count)
       spread_codes(page.definition, count, codes[t], targets[t].encoder->missing(),
                    targets[t].out + row);
   }
+}
+
+Bytes EncodedChunkReader::plain_values(const PageContents& page, RawKind kind, std::int64_t count) {
+  if (page.header.encoding == Encoding::kPlain) return page.values;
+  if (kind == RawKind::kText) return plain_.texts(page, count, most_of_text_);
+  const bool wide = kind == RawKind::kInt64 || kind == RawKind::kDouble;
+  return wide ? plain_.numbers<std::int64_t>(page, count)
+              : plain_.numbers<std::int32_t>(page, count);
 }
 
 }  // namespace dpiframe::parquet

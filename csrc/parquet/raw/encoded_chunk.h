@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "parquet/page_reader.h"
+#include "parquet/raw/plain_values.h"
 #include "parquet/raw/read_encoded.h"
 
 namespace dpiframe::parquet {
@@ -28,7 +29,11 @@ class EncodedChunkReader {
   void read_data(const PageContents& page, bool optional, RawKind kind,
                  std::span<const EncodedTarget> targets, std::int64_t row);
 
+  Bytes plain_values(const PageContents& page, RawKind kind, std::int64_t count);
+
   PageReader pages_;
+  PlainValues plain_;
+  std::int64_t most_of_text_ = 0;
   std::vector<std::vector<Code>> dictionaries_;  // [targets] of the codes of a dictionary's values
   std::vector<std::vector<Code>> staged_;        // [targets] of the codes of a page without nulls
 };

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -109,6 +110,18 @@ def test_deltas_of_few_bits_and_many(tmp_path, step):
     np.testing.assert_array_equal(read_features(path, "<i8")[0], values)
 
 
+def test_differences_wider_than_the_numbers(tmp_path):
+    values = values_of("uint32", 5000, nulls=0.0)
+    path = write(tmp_path / "plain", pa.table({"x": values}))
+    wide = tmp_path / "wide"
+    duckdb.sql(
+        f"copy (from read_parquet('{path}')) to '{wide}' (format parquet, parquet_version v2)"
+    )
+
+    assert "DELTA_BINARY_PACKED" in pq.read_metadata(wide).row_group(0).column(0).encodings
+    np.testing.assert_array_equal(read_features(wide, "<i8")[0], values)
+
+
 def varints(*values: int) -> bytes:
     out = bytearray()
     for value in values:
@@ -130,7 +143,7 @@ BAD = {
     "no_miniblocks": (varints(128, 0, 3, 0, 2) + bytes(4), DELTA),
     "miniblocks_of_16": (varints(128, 8, 3, 0, 2) + bytes(8), DELTA),
     "miniblocks_of_42": (varints(128, 3, 3, 0, 2) + bytes(8), DELTA),
-    "33_bits": (varints(128, 4, 3, 0, 2) + bytes([33, 0, 0, 0]) + bytes(99), DELTA),
+    "65_bits": (varints(128, 4, 3, 0, 2) + bytes([65, 0, 0, 0]) + bytes(300), DELTA),
     "cut_off": (varints(128, 4, 3, 0, 2) + bytes([32, 0, 0, 0]) + bytes(7), DELTA),
     "large_block": (varints(1 << 40, 4, 3, 0, 2) + bytes(4), DELTA),
     "endless": (b"\xff" * 40, DELTA),

@@ -87,6 +87,13 @@ def encoded(
     return ids, numbers
 
 
+def others(kind: pa.DataType) -> list[str]:
+    """Encodings of values of a type beside PLAIN."""
+    if pa.types.is_string(kind):
+        return ["DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"]
+    return ["BYTE_STREAM_SPLIT"] if pa.types.is_floating(kind) else ["DELTA_BINARY_PACKED"]
+
+
 KINDS = [
     pa.string(),
     pa.int8(),
@@ -109,13 +116,15 @@ def test_random_columns(tmp_path: Path, seed: int) -> None:
     encoder = Encoder(schema, vocabularies)
     path = tmp_path / "raw.parquet"
     nullable = values.null_count > 0 or random.random() < 0.5
+    encoding = str(random.choice(["DICTIONARY", "PLAIN", *others(kind)]))
     pq.write_table(
         pa.table([values], schema=pa.schema([pa.field("raw", kind, nullable=nullable)])),
         path,
         row_group_size=int(random.choice([rows, 700])),
         data_page_size=int(random.choice([1, 100, 1 << 20])),
         data_page_version=str(random.choice(["1.0", "2.0"])),
-        use_dictionary=bool(random.random() < 0.7),
+        use_dictionary=encoding == "DICTIONARY",
+        column_encoding=None if encoding == "DICTIONARY" else encoding,
         dictionary_pagesize_limit=int(random.choice([100, 1 << 20])),
         compression=str(random.choice(["zstd", "snappy", "none"])),
         write_batch_size=int(random.choice([3, 64, 1024])),
@@ -128,6 +137,19 @@ def test_random_columns(tmp_path: Path, seed: int) -> None:
     np.testing.assert_array_equal(ids, wanted.ids)
     for found, right in zip(dense, wanted.dense, strict=True):
         np.testing.assert_array_equal(found.view(np.int32), right.view(np.int32))
+
+
+def test_texts_that_are_mostly_those_before_are_bounded(tmp_path: Path) -> None:
+    path = tmp_path / "raw.parquet"
+    texts = ["x" * 3000 + str(i) for i in range(100)]
+    pq.write_table(
+        pa.table({"raw": texts}), path, use_dictionary=False, column_encoding="DELTA_BYTE_ARRAY"
+    )
+
+    with pytest.raises(ValueError, match="a page of 100 texts has 300190 bytes"):
+        _core.ParquetFile(str(path)).read_encoded(
+            "raw", 0, 1, [_core.hash_encoder(0, 9)], [np.empty(100, np.int32)]
+        )
 
 
 @pytest.mark.parametrize(
