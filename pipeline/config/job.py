@@ -39,13 +39,14 @@ from pipeline.config.types import (
     secret_address,
 )
 from pipeline.errors import ConfigError
-from pipeline.lakehouse.iceberg import is_table
+from pipeline.lakehouse.addresses import is_table, parse_table
 from pipeline.redaction import HIDDEN, redacted, redacted_data
 from pipeline.storage.address import check_address, is_registered, is_remote
 
 SCORE_COLUMN = "score"
 # Keys whose override is taken as it stands, unless it begins as a YAML list or a quoted text does.
 PATH_KEYS = ("bundle", "input", "output")
+_RENAMED = {"iceberg_table": "table"}  # keys that were -> that are
 _YAML_TEXT = ("[", "'", '"', "")
 
 
@@ -122,10 +123,10 @@ class JobConfig(BaseModel):
         description="an input of fewer rows is refused; with 0 an input of no rows makes an "
         "output of no rows",
     )
-    iceberg_table: Table | None = Field(
+    table: Table | None = Field(
         default=None,
-        description="Iceberg table, iceberg://catalog/namespace.table, that the published parts "
-        "become files of, in one snapshot; they lie in a folder of the job's own below output",
+        description="table, iceberg://catalog/namespace.table or delta:folder, that the published "
+        "parts become files of, in one commit; they lie in a folder of the job's own below output",
     )
     form: Literal["auto", "raw", "encoded"] = Field(
         default="auto",
@@ -342,6 +343,8 @@ class JobConfig(BaseModel):
         }
         if self.partition_base is not None:
             update["partition_base"] = _absolute(self.partition_base)
+        if self.table is not None:
+            update["table"] = _absolute(self.table)
         return self.model_copy(update=update)
 
 
@@ -421,7 +424,7 @@ def resolved_yaml(config: JobConfig) -> str:
 def _absolute(path: str) -> str:
     """Make a path absolute; symbolic links in it stay, as they may be moved on purpose."""
     if is_table(path):
-        return path
+        return str(parse_table(path))
     if is_remote(path):
         return check_address(path)
     if is_registered(path):
@@ -468,7 +471,8 @@ def _problem(detail: ErrorDetails, origin: dict[str, str], path: str) -> str:
     key, *inner = (str(part) for part in detail["loc"])
     where = origin.get(key, path)
     if detail["type"] == "extra_forbidden" and not inner:
-        close = get_close_matches(key.replace("-", "_").lower(), JobConfig.model_fields, n=1)
+        plain = key.replace("-", "_").lower()
+        close = get_close_matches(_RENAMED.get(plain, plain), JobConfig.model_fields, n=1)
         hint = f"did you mean {close[0]!r}?" if close else "known: " + ", ".join(known_keys())
         return f"unknown key {key!r} in {where}; {hint}"
     if detail["type"] == "missing":

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
 
 from pipeline.config.dates import time_zone
 from pipeline.config.where import parse_where
-from pipeline.lakehouse.iceberg import is_table, parse_table
+from pipeline.lakehouse.addresses import is_table, parse_table
 from pipeline.redaction import hide
 from pipeline.storage.address import check_address, is_registered, is_remote
 
@@ -124,8 +124,8 @@ def _text_or_list(value: object) -> object:
 
 
 def _table(value: str) -> str:
-    if parse_table(value).snapshot is not None:
-        raise ValueError(f"must be a table without a snapshot, got {value!r}")
+    if parse_table(value).version is not None:
+        raise ValueError(f"must be a table without a snapshot or version, got {value!r}")
     return value
 
 

@@ -1,1 +1,1 @@
-"""Tables over files: Iceberg snapshots as input, published parts as an Iceberg table's files."""
+"""Tables over files (Iceberg, Delta): a version's files as input, published parts as files."""

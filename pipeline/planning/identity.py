@@ -32,7 +32,7 @@ _FORMAT = 2
 #     object_store_bytes, tracking and its keys, price_per_hour, notify_command, notify_webhook:
 #     nothing of the scores
 #   label_column, slice_columns, group_column, output_labels: they count as carried columns;
-#     iceberg_table: what is told of the scores
+#     table: what is told of the scores
 IDENTITY_KEYS = (
     "form",
     "key_columns",

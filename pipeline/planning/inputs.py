@@ -13,7 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from pipeline.config.job import JobConfig
 from pipeline.config.where import Value, meets, parse_where
 from pipeline.errors import ConfigError, ContractError, ResumableError
-from pipeline.lakehouse.iceberg import is_table, parse_table, snapshot_files
+from pipeline.lakehouse.addresses import is_table, parse_table
+from pipeline.lakehouse.table import DataFile
 from pipeline.planning.entries import FoundFile, base_of, entries, is_pattern, lead_of
 from pipeline.planning.footers import (
     Footer,
@@ -24,6 +25,7 @@ from pipeline.planning.footers import (
 )
 from pipeline.planning.partitions import (
     Kind,
+    partition_folder,
     partition_texts,
     partition_types,
     partition_values,
@@ -131,8 +133,7 @@ def find_inputs(config: JobConfig) -> tuple[list[FoundFile], dict[str, Kind]]:
     for pattern in entries(config.input):
         try:
             if is_table(pattern):
-                files = snapshot_files(parse_table(pattern))
-                found += [FoundFile(path, path.rpartition("/")[2]) for path in files]
+                found += map(_of_table, parse_table(pattern).files())
                 continue
             found += _remote(pattern, config) if is_remote(pattern) else _expand(pattern, config)
         except OSError as error:
@@ -159,6 +160,13 @@ def find_inputs(config: JobConfig) -> tuple[list[FoundFile], dict[str, Kind]]:
     except ValueError as error:
         raise ConfigError(f"where or folder names of the input cannot be used: {error}") from None
     return found, types
+
+
+def _of_table(file: DataFile) -> FoundFile:
+    """A file of a table, whose partition stands in for folders."""
+    name = file.path.rpartition("/")[2]
+    folder = partition_folder(file.partition)
+    return FoundFile(file.path, f"{folder}/{name}" if folder else name)
 
 
 def _remote(entry: str, config: JobConfig) -> list[FoundFile]:

@@ -26,7 +26,7 @@ def cut_plan(plan: JobPlan, folder: str = "") -> JobPlan:
     identity = job_identity(
         plan.files, plan.bundle_digest, counted, plan.columns.partitions, plan.bundles
     )
-    if config.iceberg_table is not None:
+    if config.table is not None:
         # A folder of its own: what the table has of an earlier job stays until the table is told.
         own = identity[:16]
         config = config.model_copy(update={"output": _below(config.output, own)})

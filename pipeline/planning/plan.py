@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+import pyarrow as pa
+
 from pipeline.config.job import JobConfig
 from pipeline.errors import ConfigError, ContractError
-from pipeline.lakehouse.iceberg import is_table, parse_table, pinned
+from pipeline.lakehouse.addresses import is_table, parse_table
+from pipeline.lakehouse.table import check_columns
 from pipeline.planning.entries import entries
 from pipeline.planning.inputs import InputFile, scan_inputs
 from pipeline.planning.job_plan import JobPlan
@@ -40,6 +43,9 @@ def make_plan(config: JobConfig) -> JobPlan:
     check_min_rows(scan.files, config)
     joined = check_and_join(scan.files, opened, config)
     columns = joined.columns.with_partitions(scan.partitions)
+    if config.table is not None and scan.files:
+        schema = scan.files[0].arrow_schema
+        check_columns(pa.schema([schema.field(name) for name in columns.published]))
     bytes_a_row = row_bytes(scan.files, columns, joined.ids, joined.dense)
     settled = {"form": columns.form, "key_columns": list(columns.key_columns)}
     config = config.model_copy(update=settled)
@@ -70,13 +76,13 @@ def make_plan(config: JobConfig) -> JobPlan:
 
 
 def with_pinned_tables(config: JobConfig) -> JobConfig:
-    """The job with the snapshot of each table among its input that the table has now."""
+    """The job with the version of each table among its input that the table has now."""
     given = entries(config.input)
     if not any(map(is_table, given)):
         return config
     if config.wait_for is not None:
         raise ConfigError("wait_for waits for files: an input that is a table has none to wait for")
-    found = [str(pinned(parse_table(one))) if is_table(one) else one for one in given]
+    found = [str(parse_table(one).pinned()) if is_table(one) else one for one in given]
     return config.model_copy(update={"input": found})
 
 

@@ -23,6 +23,7 @@ from pipeline.config.dates import moments, parse_moment, time_zone
 from pipeline.config.job import JobConfig, load_config
 from pipeline.errors import ConfigError, DpiframeError
 from pipeline.planning.plan import make_plan
+from pipeline.publishing.committed import is_committed
 from pipeline.publishing.output import open_output
 from pipeline.publishing.partitioned import PartitionedOutput
 
@@ -133,18 +134,16 @@ def worst_code(results: Sequence[DateResult]) -> int:
 
 
 def finished_before(work: Backfill, date: str) -> DateResult | None:
-    """The result of a date whose output is finished and whole; None if it must run, or if only the
-    run can say: whether a table has the scores.
-    """
+    """The result of a date whose output is finished, whole and in its table; None: it must run."""
     config = _config_of(work, date)
-    return None if config is None or config.iceberg_table is not None else _finished(config, date)
+    return None if config is None else _finished(config, date, in_table=True)
 
 
-def _finished(config: JobConfig, date: str) -> DateResult | None:
-    """The result of a date whose output is finished and whole."""
+def _finished(config: JobConfig, date: str, in_table: bool = False) -> DateResult | None:
+    """The result of a date whose output is finished and whole, and, if asked, `in_table`."""
     began = time.monotonic()
     try:
-        one = not config.partition_by and config.iceberg_table is None  # output, without a plan
+        one = not config.partition_by and config.table is None  # output, without a plan
         if one and open_output(config.output).success() is None:
             return None
         plan = make_plan(config)
@@ -152,6 +151,13 @@ def _finished(config: JobConfig, date: str) -> DateResult | None:
         manifest = output.completed(plan.identity)
         if manifest is None or not output.is_whole(manifest, (unit.name for unit in plan.units)):
             return None
+        if in_table:
+            if isinstance(output, PartitionedOutput):
+                outputs = output.manifests()
+            else:
+                outputs = [(output, manifest)]
+            if not is_committed(outputs, plan.config):
+                return None
     except (DpiframeError, OSError):
         return None
     return DateResult(

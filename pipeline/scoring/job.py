@@ -24,6 +24,7 @@ from pipeline.planning.job_plan import JobPlan
 from pipeline.planning.plan import make_plan
 from pipeline.planning.units import Unit
 from pipeline.publishing.checks import check_rejected
+from pipeline.publishing.committed import commit_job
 from pipeline.publishing.key_check import keys_are_checked
 from pipeline.publishing.last_error import forget_error, note_error
 from pipeline.publishing.output import Lock, Output, open_output
@@ -33,7 +34,6 @@ from pipeline.reporting.failures import failure
 from pipeline.reporting.json_lines import tell
 from pipeline.reporting.notify import NOTIFY_SECONDS, NOTIFY_SECONDS_STOPPED, notify
 from pipeline.schedule.waiting import wait_for_input
-from pipeline.scoring.committed import commit_job
 from pipeline.scoring.empty_unit import publish_empty
 from pipeline.scoring.evaluated import evaluate_job
 from pipeline.scoring.machine_watch import MachineSample
@@ -227,10 +227,11 @@ class Job:
 
     def _commit(self, manifest: Manifest) -> None:
         """Commit the parts to the job's table, if it has one."""
-        if isinstance(self.output, PartitionedOutput):
-            commit_job(self.output.manifests(), manifest, self.config)
-        else:
-            commit_job([(self.output, manifest)], manifest, self.config)
+        with self.signals.waiting():
+            if isinstance(self.output, PartitionedOutput):
+                commit_job(self.output.manifests(), manifest, self.config)
+            else:
+                commit_job([(self.output, manifest)], manifest, self.config)
 
     def _claimed(self) -> list[tuple[Output, str]]:
         """The outputs that this start has claimed, without finished partitions, and the attempt of

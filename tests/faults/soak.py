@@ -120,7 +120,7 @@ class Soak:
                 time.sleep(self.random.uniform(0, 1))
                 wait_for(
                     lambda: job.ended() or len(case.published()) > len(self.published),
-                    f"another unit\n{job.text()}",
+                    lambda: f"another unit\n{job.text()}",
                     GO_ON_SECONDS,
                     POLL_SECONDS,
                 )
@@ -146,7 +146,9 @@ class Soak:
         limit = END_SECONDS if ends else GO_ON_SECONDS
         wait_for(
             lambda: job.ended() or (not ends and len(case.published()) > len(self.published)),
-            f"the job to {'end' if ends else 'go on'} after the kill of a {kind}\n{job.text()}",
+            lambda: (
+                f"the job to {'end' if ends else 'go on'} after the kill of a {kind}\n{job.text()}"
+            ),
             limit,
             POLL_SECONDS,
         )

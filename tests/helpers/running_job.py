@@ -153,13 +153,16 @@ class HangError(AssertionError):
 
 
 def wait_for(
-    condition: Callable[[], bool], what: str, seconds: float = SECONDS, poll: float = 0.005
+    condition: Callable[[], bool],
+    what: str | Callable[[], str],
+    seconds: float = SECONDS,
+    poll: float = 0.005,
 ) -> None:
-    """Poll until the condition holds; HangError after so many seconds."""
+    """Poll until the condition holds; HangError after so many seconds, of `what` is true then."""
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
-            raise HangError(f"waited {seconds} s for {what}")
+            raise HangError(f"waited {seconds} s for {what if isinstance(what, str) else what()}")
         time.sleep(poll)
 
 

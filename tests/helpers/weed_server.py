@@ -1,4 +1,6 @@
-"""A real S3 server for tests: SeaweedFS, in a process of its own, on free ports of 127.0.0.1."""
+"""A real S3 server and Iceberg REST catalog for tests: SeaweedFS, in a process of its own, on free
+ports of 127.0.0.1.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,13 @@ import pytest
 from s3_server import BUCKET, settings
 
 SECONDS = 60.0  # to start
+TABLES = "tables"  # the bucket of the catalog's tables
 PORTS = [
     f"{name}.port{kind}" for name in ("master", "volume", "filer", "s3") for kind in ("", ".grpc")
 ]
+PORTS += ["s3.port.iceberg"]
 OPTIONS = ["-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false", "-s3", "-filer"]
-OPTIONS += ["-s3.port.iceberg=0", "-s3.port.lance=0", "-volume.max=20", "-volume.index=memory"]
+OPTIONS += ["-s3.port.lance=0", "-volume.max=20", "-volume.index=memory"]
 OPTIONS += ["-master.volumeSizeLimitMB=512"]
 
 
@@ -43,6 +47,7 @@ class WeedServer:
         self.data = Path(tempfile.mkdtemp(prefix="weed-", dir=folder))
         ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
         self.endpoint = f"http://127.0.0.1:{ports['s3.port']}"
+        self.catalog = f"http://127.0.0.1:{ports['s3.port.iceberg']}"
         known = self.data / "identities.json"
         known.write_text(json.dumps(identities(self.endpoint)))
         self.command = [str(program), "-logtostderr", "server", f"-dir={self.data}", *OPTIONS]
@@ -56,6 +61,20 @@ class WeedServer:
         with (self.data / "log.txt").open("ab") as log:
             self.process = subprocess.Popen(self.command, cwd=self.data, stdout=log, stderr=log)
         make_bucket(self.endpoint, self.process, self.data / "log.txt")
+
+    def rest_catalog(self) -> dict[str, str]:
+        """Properties, for pyiceberg, of the server's own catalog, which is made if need be; its
+        tables lie in a bucket of their own.
+        """
+        import boto3
+
+        known = settings(self.endpoint)
+        key, secret = known["AWS_ACCESS_KEY_ID"], known["AWS_SECRET_ACCESS_KEY"]
+        client = boto3.client("s3tables", endpoint_url=self.endpoint)
+        if not client.list_table_buckets().get("tableBuckets"):
+            client.create_table_bucket(name=TABLES)
+        found = {"type": "rest", "uri": self.catalog, "credential": f"{key}:{secret}"}
+        return found | {"warehouse": f"s3://{TABLES}", **file_properties(self.endpoint)}
 
     def kill(self) -> None:
         """End it without a warning, if it runs."""
@@ -76,6 +95,17 @@ def weed_server(folder: Path) -> Iterator[WeedServer]:
             yield server
     finally:
         server.kill()
+
+
+def file_properties(endpoint: str) -> dict[str, str]:
+    """Properties, for pyiceberg, of files in the store."""
+    known = settings(endpoint)
+    return {
+        "s3.endpoint": endpoint,
+        "s3.access-key-id": known["AWS_ACCESS_KEY_ID"],
+        "s3.secret-access-key": known["AWS_SECRET_ACCESS_KEY"],
+        "s3.region": known["AWS_REGION"],
+    }
 
 
 def identities(endpoint: str) -> dict[str, object]:

@@ -71,7 +71,7 @@ COUNTS_NOT: dict[str, Any] = {
     "bundles": {"other": "elsewhere"},  # their names and digests count
     "run_name": "other",
     "baseline_run": "other",
-    "iceberg_table": "iceberg://prod/ads.scores",
+    "table": "iceberg://prod/ads.scores",
     "label_column": "y",  # what these four carry counts among carry_columns, once it is settled
     "output_labels": {"cvr": "bought"},
     "group_column": "user",
