@@ -59,7 +59,8 @@ def ray_cluster(
     and to tidy comes before, as Ray may hang then.
 
     `address`: of a running cluster, "local" to always start one, or None: RAY_ADDRESS, else the
-    cluster that `ray start` left on this machine, else a local one. `choose` settles the sizes for
+    cluster that `ray start` left on this machine, else a local one. "auto" is that without the
+    last, and what drivers of Ray jobs have: Ray names them theirs. `choose` settles the sizes for
     the running cluster, or for this machine before Ray starts. ResumableError if Ray does not.
     """
     import ray
@@ -152,7 +153,9 @@ def _options(verbose: bool) -> dict[str, Any]:
 
 def running_cluster(address: str | None) -> str | None:
     """Address of the cluster to attach to, None to start a local one."""
-    wanted = address or os.environ.get("RAY_ADDRESS")
+    wanted = address
+    if address in (None, "auto"):
+        wanted = os.environ.get("RAY_ADDRESS") or address
     if wanted == "local":
         return None
     if wanted and wanted != "auto":

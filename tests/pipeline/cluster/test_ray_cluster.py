@@ -40,6 +40,19 @@ def test_the_port_of_a_cluster_is_one() -> None:
     assert running_cluster(address) == address
 
 
+@pytest.mark.usefixtures("ray_session")
+@pytest.mark.parametrize("wanted", [None, "auto"])
+def test_the_driver_of_a_ray_job_takes_the_cluster_of_that_job(
+    monkeypatch: pytest.MonkeyPatch, wanted: str | None
+) -> None:
+    import ray
+
+    address = ray.get_runtime_context().gcs_address
+    monkeypatch.setattr(ray_cluster, "address_on_this_machine", lambda: "127.0.0.1:1")
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    assert running_cluster(wanted) == address
+
+
 def test_the_logs_of_a_failed_start_are_not_printed(capfd: pytest.CaptureFixture[str]) -> None:
     def fail() -> None:
         with ray_cluster.quiet_start():
