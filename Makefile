@@ -78,7 +78,7 @@ check-airflow: $(SETUP)
 	AIRFLOW_HOME=$(abspath build/airflow/home) AIRFLOW__CORE__LOAD_EXAMPLES=False \
 	  build/airflow/bin/python tests/helpers/import_dag.py build/airflow/dags
 
-# Real clusters on this machine, for minutes: the Jobs API under kills, and Slurm where it is there.
+# Real clusters on this machine, for ten minutes: the Jobs API under kills, and Slurm where it is there.
 check-clusters: $(SETUP)
 	CLUSTERS=1 $(BIN)/python -m pytest tests/pipeline/deploy/test_ray_jobs.py tests/pipeline/deploy/test_slurm.py
 

@@ -93,6 +93,11 @@ def _follow(client: Any, name: str, signals: StopSignals, show: Callable[[str], 
                 info = client.get_job_info(name)
                 text = client.get_job_logs(name)
             except (OSError, RuntimeError) as error:
+                if "does not exist" in str(error):
+                    raise ResumableError(
+                        f"the cluster knows nothing of Ray job {name} any more, as after a start "
+                        "of its head; submit it again"
+                    ) from None
                 if time.monotonic() - seen > LOST_SECONDS:
                     raise ResumableError(
                         f"the cluster of Ray job {name} has not answered for {LOST_SECONDS:g} s "

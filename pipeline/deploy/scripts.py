@@ -16,6 +16,7 @@ SLURM = r"""#!/bin/bash
 #SBATCH --ntasks-per-node=1
 #SBATCH --cpus-per-task=@CPUS@
 #SBATCH --time=@HOURS@:00:00
+#SBATCH --signal=B:TERM@60
 #SBATCH --output=%x-%j.log
 #SBATCH --dependency=singleton
 @GPUS@set -euo pipefail

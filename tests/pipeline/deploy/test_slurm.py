@@ -15,10 +15,18 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from job_cases import tiny_bundle, write_config, write_shards
+from running_job import Case, wait_for
+from weed_server import free_ports
 
 from jobs.cli import root
 from pipeline.publishing.verify import verify_output
 
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif("CLUSTERS" not in os.environ, reason="make check-clusters runs it"),
+]
+
+LIVES = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING")
 TOOLS = ("munged", "slurmctld", "slurmd", "sbatch")
 PATHS = os.pathsep.join([os.environ["PATH"], "/usr/sbin"])
 SLURM = """
@@ -46,12 +54,6 @@ PartitionName=main Nodes=ALL Default=YES State=UP
 """
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.fixture
 def slurm(tmp_path: Path) -> Iterator[dict[str, str]]:
     """A Slurm of this test's own; the environment that finds it."""
@@ -65,7 +67,7 @@ def slurm(tmp_path: Path) -> Iterator[dict[str, str]]:
     key.chmod(0o400)
     conf = folder / "slurm.conf"
     settings = {"host": socket.gethostname(), "folder": folder, "cpus": os.cpu_count()}
-    ports = {"controller": free_port(), "node": free_port()}
+    ports = dict(zip(("controller", "node"), free_ports(2), strict=True))
     conf.write_text(SLURM.format(**settings, **ports))
     munge = ["munged", "--foreground", "--force", f"--socket={folder}/munge.socket"]
     munge += [f"--{name}-file={folder}/munge.{name}" for name in ("key", "log", "pid", "seed")]
@@ -89,28 +91,58 @@ def state(environment: dict[str, str], job: str) -> dict[str, str]:
     return dict(word.split("=", 1) for word in shown.split() if "=" in word)
 
 
-@pytest.mark.slow
-@pytest.mark.skipif("CLUSTERS" not in os.environ, reason="make check-clusters runs it")
-def test_the_script_scores_under_slurm(tmp_path: Path, slurm: dict[str, str]) -> None:
-    tiny_bundle(tmp_path / "bundle")
-    write_shards(tmp_path / "input", 2, 111, 19)
-    config = write_config(tmp_path, unit_rows=40)
+def sbatch(environment: dict[str, str], config: Path) -> str:
+    """Queue the script of the job; its number."""
     options = ["--cpus", "2", "--hours", "1", "--name", "ctr"]
     script = CliRunner().invoke(root, ["deploy", "slurm", str(config), *options]).output
     done = subprocess.run(
         ["sbatch", "--parsable"],
         input=script,
-        env=slurm,
-        cwd=tmp_path,
+        env=environment,
+        cwd=config.parent,
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    job = done.stdout.strip()
+    return done.stdout.strip()
+
+
+def ended(environment: dict[str, str], job: str, folder: Path) -> tuple[str, str]:
+    """State and exit code, once it has ended, and its log."""
     until = time.monotonic() + 280
-    while (found := state(slurm, job))["JobState"] in ("PENDING", "CONFIGURING", "RUNNING"):
+    while (found := state(environment, job))["JobState"] in LIVES:
         assert time.monotonic() < until, found
         time.sleep(0.5)
-    log = "".join(path.read_text() for path in tmp_path.glob("ctr-*.log"))
-    assert (found["JobState"], found["ExitCode"]) == ("COMPLETED", "0:0"), log
+    return f"{found['JobState']} {found['ExitCode']}", (folder / f"ctr-{job}.log").read_text()
+
+
+def test_the_script_scores_under_slurm(tmp_path: Path, slurm: dict[str, str]) -> None:
+    tiny_bundle(tmp_path / "bundle")
+    write_shards(tmp_path / "input", 2, 111, 19)
+    config = write_config(tmp_path, unit_rows=40)
+    found, log = ended(slurm, sbatch(slurm, config), tmp_path)
+    assert found == "COMPLETED 0:0", log
     assert verify_output(tmp_path / "output").problems == []
+
+
+@pytest.mark.parametrize(
+    ("words", "end"),
+    [(["--signal=TERM", "--batch"], "FAILED 4:0"), ([], "CANCELLED 0:")],
+    ids=["signal", "plain"],
+)
+def test_a_job_that_scancel_stops_goes_on(
+    tmp_path: Path, slurm: dict[str, str], words: list[str], end: str
+) -> None:
+    case = Case(tmp_path, "local", shards=2, rows=10_000, unit_rows=10)
+    job = sbatch(slurm, case.config)
+    wait_for(lambda: len(case.published()) >= 5, "units", poll=0.1)
+    subprocess.run(["scancel", *words, job], env=slurm, check=True)
+    found, log = ended(slurm, job, tmp_path)
+    assert found.startswith(end), log
+    untouched = case.published()
+    assert len(untouched) < 100
+
+    found, log = ended(slurm, sbatch(slurm, case.config), tmp_path)
+
+    assert found == "COMPLETED 0:0", log
+    case.check_finished(untouched)
