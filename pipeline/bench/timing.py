@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from pydantic import BaseModel, ConfigDict
 
+from pipeline.errors import DpiframeError
+
 ROTATED_INPUTS = 8
 GRAPH_LAUNCHES = 20  # kernel launches in a graph that is timed as a whole
 GRAPH_INPUTS = 20  # rotated inside it, so that no launch finds the previous one's rows in a cache
@@ -37,17 +39,27 @@ def time_interleaved(
     """Time the runs interleaved, so that all see the same disturbances of the machine.
 
     A turn of a run is every input once as warm-up and once timed, so that its caches hold its own
-    data, as where a user calls it many times in a row.
+    data, as where a user calls it many times in a row. DpiframeError names the run that failed.
     """
     taken: dict[str, list[float]] = {name: [] for name in runs}
     while taken and min(map(len, taken.values())) < repeats:
         for name, run in runs.items():
-            for call in range(-ROTATED_INPUTS, ROTATED_INPUTS):
-                began = time.perf_counter()
-                run(call % ROTATED_INPUTS)
-                if call >= 0:
-                    taken[name].append(1e3 * (time.perf_counter() - began))
+            try:
+                taken[name] += _turn(run)
+            except Exception as error:
+                raise DpiframeError(f"{name} failed while it was timed: {error}") from error
     return {name: Timing.of(samples) for name, samples in taken.items()}
+
+
+def _turn(run: Callable[[int], object]) -> list[float]:
+    """Milliseconds of a turn's timed calls."""
+    taken = []
+    for call in range(-ROTATED_INPUTS, ROTATED_INPUTS):
+        began = time.perf_counter()
+        run(call % ROTATED_INPUTS)
+        if call >= 0:
+            taken.append(1e3 * (time.perf_counter() - began))
+    return taken
 
 
 def capture(

@@ -76,7 +76,7 @@ def run_suite(output: Path, limits: Limits, say: Callable[[str], None]) -> bool:
     """Measure the parts in `only` (comma-separated; None: all); True if nothing failed.
 
     ConfigError where a part has no case that matches. Files are written after each case, so that an
-    interrupted run leaves what it has.
+    interrupted run leaves what it has. Stops where the GPU answers no call any more.
     """
     only = limits.only
     chosen = [name.strip() for name in only.split(",")] if only else list(PARTS)
@@ -103,6 +103,7 @@ def run_suite(output: Path, limits: Limits, say: Callable[[str], None]) -> bool:
             part.results, part.failed, part.seconds = before.results, before.failed, before.seconds
         results.parts[name] = part
         left = [m for m in planned[name] if not part.has(m.title)]
+        left.sort(key=lambda m: m.title in part.failed)  # one may have lost the GPU
         for number, measurement in enumerate(left):
             if not clock.has_time():
                 say(f"{name}: the time is over, {len(left) - number} of {len(left)} cases are left")
@@ -115,6 +116,9 @@ def run_suite(output: Path, limits: Limits, say: Callable[[str], None]) -> bool:
             results.write(path)
             path.with_suffix(".md").write_text(page(results))
             say(f"{measurement.title}: {clock.passed() - began:.1f} s, {clock.passed():.0f} in all")
+            if measurement.title in part.failed and not gpu_answers():
+                say("the GPU answers no call of this process any more: go on with --resume")
+                return False
         failed |= part.failed
         say(f"{name}: {part.seconds:.0f} s")
     say(f"written: {path} and {path.with_suffix('.md')}")
@@ -150,12 +154,23 @@ def _measure(measurement: Measurement, part: Part, say: Callable[[str], None]) -
     except Exception as error:
         part.failed[measurement.title] = reason(error)
         say(f"{measurement.title} failed: {reason(error)}")
+        if not gpu_answers():
+            return
     if "torch._dynamo" in sys.modules:
         torch._dynamo.reset()  # the compile cache would keep the peers' tables
     if measurement.own_tables:
         forget()
     gc.collect()
     torch.cuda.empty_cache()
+
+
+def gpu_answers() -> bool:
+    """Whether the GPU can be used by this process: after some errors of CUDA it cannot."""
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _derived(report: Report) -> dict[str, float | None]:

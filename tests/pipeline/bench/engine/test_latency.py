@@ -45,6 +45,11 @@ def test_a_turn_is_every_input_uncounted_and_then_counted():
     assert calls == [(name, i) for name in "abab" for i in turn]
 
 
+def test_a_run_that_fails_is_named():
+    with pytest.raises(DpiframeError, match="b failed while it was timed: .*by zero"):
+        time_interleaved({"a": lambda i: i, "b": lambda i: 1 // i}, 1)
+
+
 def test_a_bundle_of_ones_own(tmp_path):
     case = EngineCase(model="dcn", fields=5, dense=2, **SMALL)
     save_bundle(tmp_path / "mine", *case.load())

@@ -153,6 +153,7 @@ class Suite:
 
     def __init__(self, monkeypatch, folder: Path) -> None:
         self.folder, self.ran, self.commit, self.time = folder, [], "abc", 0.0
+        self.loses_gpu = ""  # the case that does
         for name, value in {
             "PARTS": {"zoo": self.cases},
             "require_gpu": lambda: None,
@@ -160,6 +161,7 @@ class Suite:
             "ceilings": lambda: (RATES, {}),
             "commit": lambda: self.commit,
             "Clock": partial(suite.Clock, now=lambda: self.time),
+            "gpu_answers": lambda: self.ran[-1] != self.loses_gpu,
         }.items():
             monkeypatch.setattr(suite, name, value)
 
@@ -170,6 +172,8 @@ class Suite:
     def measure(self, model: str):
         self.ran.append(model)
         self.time += 1
+        if model == self.loses_gpu:
+            raise RuntimeError("unspecified launch failure")
         return [_engine(model=model, precision="fp16")]
 
     def run(self, **limits: object) -> list[str]:
@@ -196,6 +200,15 @@ def test_a_part_is_resumed_case_by_case(monkeypatch, tmp_path):
     assert "Cases were measured at abc, def." in text
     assert cases.run() == ["gdcn", "din", "dlrm"]
     assert cases.models() == dict.fromkeys(("gdcn", "din", "dlrm"), "def")
+
+
+def test_after_a_case_that_loses_the_gpu_a_new_run_goes_on(monkeypatch, tmp_path):
+    cases = Suite(monkeypatch, tmp_path)
+    cases.loses_gpu = "din"
+    assert cases.run() == ["gdcn", "din"]
+    assert cases.run(resume=True) == ["dlrm", "din"]
+    part = Results.read(tmp_path / "nvidia_h200.json").parts["zoo"]
+    assert part.failed == {"din": "RuntimeError: unspecified launch failure"}
 
 
 def test_a_file_read_again_gives_the_same_page(tmp_path):
