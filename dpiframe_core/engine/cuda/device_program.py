@@ -13,7 +13,8 @@ from dpiframe_core.engine.cuda.device_layout import DeviceLayout
 from dpiframe_core.engine.cuda.fused import cross_model, fused_form, mlp_model, steps_up_to
 from dpiframe_core.engine.cuda.mapped_linear import column_constants, compiled_products
 from dpiframe_core.engine.cuda.tile.grouping import TileGroup
-from dpiframe_core.engine.cuda.tile.source import THREADS, TileKernel
+from dpiframe_core.engine.cuda.tile.loops import THREADS
+from dpiframe_core.engine.cuda.tile.source import TileKernel
 from dpiframe_core.engine.native_ops import native_op, native_operand
 from dpiframe_core.program.program import CrossForm, MlpForm
 from dpiframe_core.program.steps import (

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from dpiframe_core.engine.cuda.tile.source import TileKernel, UnsuitableError, tile_kernel
+from dpiframe_core.engine.cuda.tile.shared_memory import UnsuitableError
+from dpiframe_core.engine.cuda.tile.source import TileKernel, tile_kernel
 from dpiframe_core.engine.translation import TRANSLATE, Operation, Translation
 from dpiframe_core.program import steps as p
 from dpiframe_core.program.program import Program

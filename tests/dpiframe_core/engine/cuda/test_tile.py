@@ -14,11 +14,13 @@ from torch import nn
 from dpiframe_core import from_torch
 from dpiframe_core.engine.cuda.tile.grouping import TileGroup, group_steps, without_own
 from dpiframe_core.engine.cuda.tile.index import Scope, VaryingError, variable
-from dpiframe_core.engine.cuda.tile.source import packed
+from dpiframe_core.engine.cuda.tile.product import packed
+from dpiframe_core.engine.cuda.tile.source import tile_kernel
+from dpiframe_core.engine.translation import Operation
 from dpiframe_core.lowering import DEVICE_PASSES, lower
 from dpiframe_core.program.program import Program
 from dpiframe_core.program.steps import TensorStep
-from dpiframe_core.program.tensor_ops import Join, Operand, Reduce, Softmax
+from dpiframe_core.program.tensor_ops import Join, Map, MatMul, Operand, Reduce, Softmax, Take
 from dpiframe_core.program.views import View
 
 BOUNDS = {"fp32": 1e-5, "fp16": 6e-3, "bf16": 6e-2}
@@ -108,6 +110,39 @@ def test_random_programs(seed, tmp_path):
         folder = tmp_path / str(i)
         folder.mkdir()
         assert largest_error(grouped, group, precision, 35, folder) < BOUNDS[precision]
+
+
+def test_weights_are_in_the_order_of_their_use_in_every_process():
+    numbers = [np.full(3, i, np.float32) for i in range(9)]
+    total = "x0"
+    for i in range(1, 10):
+        total = ("add", total, f"x{i}")
+    read = (Operand.whole(3),) * 10
+    step = Operation(Map(total), (View("x", 0, 3), *numbers), read, View("out", 0, 3))
+    kernel = tile_kernel([step], frozenset(), frozenset(), "fp32")
+    assert [w[0] for w in kernel.weights] == list(range(9))
+
+
+def test_a_constant_is_packed_for_each_way_of_reading_it():
+    matrix = np.arange(256, dtype=np.float32)
+    steps = [
+        Operation(
+            MatMul(0, 1, 1), (View("x", 0, 256), matrix), (Operand.whole(16, 16), read),
+            View(f"out{i}", 0, 256),
+        )
+        for i, read in enumerate((Operand.whole(16, 16), Operand((16, 16), (1, 16))))
+    ]  # fmt: skip
+    kernel = tile_kernel(steps, frozenset(), frozenset(), "fp32")
+    assert len(kernel.weights) == 2
+
+
+def test_indices_of_a_wide_row_fit_their_table(tmp_path):
+    op = Take((40_000, 3), 0)
+    view, out = View("x", 0, 40_001), View("out", 0, 2)
+    step = TensorStep("take", op, (view,), (), (Operand.whole(40_001),), out)
+    program = Program((), (), (), 0, {"x": 40_001, "out": 2}, (step,), {}, out)
+    group = TileGroup("take", (step,), frozenset())
+    assert largest_error(program, group, "fp32", 3, tmp_path) == 0
 
 
 def test_an_index_is_taken_apart_without_division_where_that_is_exact():

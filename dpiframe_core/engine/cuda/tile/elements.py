@@ -1,0 +1,209 @@
+"""How a kernel's code reads elements of operands and stores those of results."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from dpiframe_core.engine.cuda.tile.index import Index, Scope
+from dpiframe_core.engine.cuda.tile.product import Product, packed
+from dpiframe_core.engine.cuda.tile.shared_memory import SharedMemory
+from dpiframe_core.engine.cuda.tile.stages import Stage
+from dpiframe_core.engine.translation import Operation, Source
+from dpiframe_core.program.expression import Expression, operands
+from dpiframe_core.program.tensor_ops import Map, Operand, Take
+from dpiframe_core.program.views import View
+
+RENAMED = {"not": "not_", "and": "and_", "or": "or_"}
+
+
+class Elements:
+    """Expressions and statements of C++, and what they need of a kernel: `buffers` and `weights` in
+    the order of its parameters, and `tables` of indices.
+    """
+
+    def __init__(self, memory: SharedMemory) -> None:
+        self.memory, self.stages, self.samples = memory, memory.stages, memory.samples
+        self.type, self.own = memory.type, memory.stages.own
+        self.buffers: list[str] = []
+        self.weights: list[np.ndarray] = []
+        self.tables: list[tuple[int, ...]] = []
+        self._weight_numbers: dict[tuple[object, ...], int] = {}
+        self._kept: list[np.ndarray] = []  # so that ids of arrays stay theirs
+
+    def buffer(self, buffer: str) -> int:
+        """A buffer's number among the parameters."""
+        if buffer not in self.buffers:
+            self.buffers.append(buffer)
+        return self.buffers.index(buffer)
+
+    def numbers(self, numbers: np.ndarray) -> int:
+        """The number among the parameters of a constant's numbers."""
+        return self._weight((id(numbers),), numbers, lambda: numbers)
+
+    def packed(self, product: Product) -> int:
+        """The same of a product's constant operand, packed."""
+        assert product.constant is not None
+        key = (id(product.constant), product.b, product.outer, product.inner)
+        return self._weight(key, product.constant, lambda: packed(product.matrices(), self.type))
+
+    def _weight(
+        self, key: tuple[object, ...], source: np.ndarray, made: Callable[[], np.ndarray]
+    ) -> int:
+        if key not in self._weight_numbers:
+            self._weight_numbers[key] = len(self.weights)
+            self.weights.append(made())
+            self._kept.append(source)
+        return self._weight_numbers[key]
+
+    def address(self, scope: Scope, buffer: str, column: Index, sample: Index) -> tuple[str, Index]:
+        """A pointer's name with its type's elements, and the index behind it."""
+        region = self.memory.regions.get(buffer)
+        if region is None:
+            return f"g{self.buffer(buffer)}(at({sample}))", column
+        place = column.plus(-region.first)
+        if region.row:
+            row, place = scope.divided(place, region.row)
+            place = row.times(region.row + region.padding).plus(place)
+        return f"s_{name_of(buffer)}", sample.times(region.pitch).plus(place)
+
+    def of(
+        self,
+        scope: Scope,
+        operation: Operation,
+        k: int,
+        places: Sequence[Index],
+        sample: Index,
+    ) -> str:
+        """An expression for an element of an operation's operand."""
+        return self.element(scope, operation.sources[k], operation.operands[k], places, sample)
+
+    def element(
+        self, scope: Scope, source: Source, operand: Operand, places: Sequence[Index], sample: Index
+    ) -> str:
+        """An expression for an element of an operand."""
+        column = Index(operand.offset)
+        for place, stride in zip(places, operand.strides, strict=True):
+            column = column.plus(place.times(stride))
+        if isinstance(source, np.ndarray):
+            if source.size == 1:
+                return literal(float(source.reshape(-1)[0]))
+            return self.leaf(scope, f"w{self.numbers(source)}", column)
+        column = column.plus(source.start)
+        made = self.stages.inlined_writer(source.buffer, column.constant, scope.largest(column) + 1)
+        if made is None:
+            found = self.stages.inlined_writer(
+                source.buffer, source.start + operand.offset, source.start + operand.end
+            )
+            made = found
+        if made is not None:
+            local = column.plus(-made.out.start)
+            shape = tuple(made.op.shape(made.operands))
+            return self.value(scope, made, scope.split(local, shape), sample)
+        pointer, place = self.address(scope, source.buffer, column, sample)
+        return self.leaf(scope, pointer, place)
+
+    def leaf(self, scope: Scope, pointer: str, place: Index) -> str:
+        """A load; in a block over neighbours `u` one load for all of them where that can be."""
+        if "u" not in scope.varying:
+            return f"load({pointer} + {place})"
+        width = scope.extents["u"]
+        factor = place.factors.get("u", 0)
+        base = Index(place.constant, {n: f for n, f in place.factors.items() if n != "u"})
+        name = f"a{len(scope.lines)}"
+        if factor == 0:
+            scope.lines.append(f"const float {name} = load({pointer} + {base});")
+            return name
+        aligned = base.constant % width == 0 and all(f % width == 0 for f in base.factors.values())
+        if factor == 1 and aligned and not pointer.startswith("w"):
+            scope.lines.append(
+                f"float {name}[{width}]; load_pack<{width}>({pointer} + {base}, {name});"
+            )
+            return f"{name}[u]"
+        return f"load({pointer} + {place})"
+
+    def value(
+        self, scope: Scope, operation: Operation, places: Sequence[Index], sample: Index
+    ) -> str:
+        """An expression for an element of a result that is computed where it is read."""
+        op = operation.op
+        if isinstance(op, Take):
+            axis = len(places) - 1 - op.behind
+            if op.index not in self.tables:
+                self.tables.append(op.index)
+            table = self.tables.index(op.index)
+            taken = scope.let(f"t{table}[{places[axis]}]", max(op.index) + 1, places[axis])
+            moved = [*places[:axis], taken, *places[axis + 1 :]]
+            return self.of(scope, operation, 0, moved, sample)
+        assert isinstance(op, Map)
+        return self.expression(scope, operation, places, sample, {})
+
+    def expression(
+        self,
+        scope: Scope,
+        operation: Operation,
+        places: Sequence[Index],
+        sample: Index,
+        known: Mapping[int, str],
+    ) -> str:
+        """A Map's expression; `known`: operands that are there already."""
+        assert isinstance(operation.op, Map)
+        made = dict(known)
+        for name in operands(operation.op.expression):
+            number = int(name[1:])
+            if number not in made:
+                made[number] = self.element(
+                    scope, operation.sources[number], operation.operands[number], places, sample
+                )
+
+        def text(part: Expression) -> str:
+            if isinstance(part, float):
+                return literal(part)
+            if isinstance(part, str):
+                return made[int(part[1:])]
+            function, *parts = part
+            inside = ", ".join(text(p) for p in parts)
+            return f"fn::{RENAMED.get(function, function)}({inside})"
+
+        return text(operation.op.expression)
+
+    def stored(self, scope: Scope, out: View, place: Index, sample: Index, value: str) -> str:
+        """Statements that store an element of a result."""
+        column = place.plus(out.start)
+        lines = []
+        if self.memory.holds(out):
+            pointer, at = self.address(scope, out.buffer, column, sample)
+            lines.append(f"store({pointer} + {at}, value);")
+        if out.buffer not in self.own:
+            number = self.buffer(out.buffer)
+            lines.append(
+                f"if (first + {sample} < p.rows) store(g{number}(first + {sample}) + {column}, "
+                "value);"
+            )
+        return f"const float value = {value}; {' '.join(lines)}"
+
+    def finished(self, scope: Scope, stage: Stage, place: Index, sample: Index, value: str) -> str:
+        """The same for a stage's result, with its post."""
+        if stage.post is not None:
+            shape = tuple(stage.post.op.shape(stage.post.operands))
+            scope.lines.append(f"const float made = {value};")
+            value = self.expression(
+                scope, stage.post, scope.split(place, shape), sample, {stage.replaced: "made"}
+            )
+        return self.stored(scope, stage.out, place, sample, value)
+
+
+def name_of(buffer: str) -> str:
+    """A buffer's name in C++."""
+    return "".join(c if c.isalnum() else "_" for c in buffer)
+
+
+def literal(value: float) -> str:
+    """A number in C++, as float32."""
+    if math.isinf(value) or math.isnan(value):
+        bits = int(np.float32(value).view(np.uint32))
+        return f"bits_to_float({bits}u)"
+    text = repr(float(np.float32(value)))
+    return text + ("f" if "." in text or "e" in text else ".0f")

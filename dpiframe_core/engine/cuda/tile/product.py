@@ -1,0 +1,156 @@
+"""A product of a kernel: its sizes, the order of its constant operand, its ring, its tiles."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpiframe_core.engine.cuda.tile.index import Index, Scope, size_of, variable
+from dpiframe_core.engine.translation import Operation
+from dpiframe_core.program.tensor_ops import MatMul, Operand
+
+WARPS = 8  # of a CTA
+STAGES = 4  # chunks of a ring
+MOST_REGISTERS = 96  # of a thread, for sums and operands
+
+
+@dataclass(frozen=True)
+class Product:
+    """A MatMul as products [rows, outer x inner] x [outer x inner, columns] of a tile.
+
+    Where b is constant, rows are those of all samples and products those of the batch axes; else a
+    product is one of a sample.
+    """
+
+    op: MatMul
+    a: Operand
+    b: Operand
+    constant: np.ndarray | None
+    samples: int
+    batches: int
+    rows_a_sample: int
+    columns: int
+    outer: int
+    inner: int
+
+    @classmethod
+    def of(cls, operation: Operation, op: MatMul, samples: int) -> Product:
+        a, b = operation.operands
+        source = operation.sources[1]
+        shape = b.shape[op.batch : op.batch + op.inner]
+        inner = shape[-1] if shape else 1
+        outer = size_of(shape) // inner
+        if outer > 1 and -(-inner // 16) * 16 > 1.5 * inner:
+            inner, outer = inner * outer, 1
+        if outer == 1 and inner >= 512 and inner % 64 == 0:
+            inner, outer = 64, inner // 64  # chunks
+        return cls(
+            op,
+            a,
+            b,
+            source if isinstance(source, np.ndarray) else None,
+            samples,
+            size_of(a.shape[: op.batch]),
+            size_of(a.shape[op.batch : op.batch + op.rows]),
+            size_of(b.shape[op.batch + op.inner :]),
+            outer,
+            inner,
+        )
+
+    @property
+    def products(self) -> int:
+        return self.batches if self.constant is not None else self.batches * self.samples
+
+    @property
+    def rows(self) -> int:
+        return self.rows_a_sample * (self.samples if self.constant is not None else 1)
+
+    def places(self, scope: Scope) -> tuple[Index, Index, Index]:
+        """Sample, place in the batch axes, and row of (q, r)."""
+        if self.constant is not None:
+            sample, row = scope.divided(variable("r"), self.rows_a_sample)
+            return sample, variable("q"), row
+        sample, batch = scope.divided(variable("q"), self.batches)
+        return sample, batch, variable("r") if "r" in scope.extents else Index()
+
+    def operand_places(self, scope: Scope, k: int) -> tuple[list[Index], Index]:
+        """Places along the axes of a or b, and the sample."""
+        op = self.op
+        sample, batch, row = self.places(scope)
+        batches = scope.split(batch, self.a.shape[: op.batch])
+        shape = self.b.shape[op.batch : op.batch + op.inner]
+        if shape and shape[-1] == self.inner:
+            inner = [*scope.split(variable("o"), shape[:-1]), variable("i")]
+        else:
+            place = variable("o").times(self.inner).plus(variable("i"))
+            inner = scope.split(place if self.outer > 1 else variable("i"), shape)
+        if k == 0:
+            rows = scope.split(row, self.a.shape[op.batch : op.batch + op.rows])
+            return [*batches, *rows, *inner], sample
+        columns = scope.split(variable("c"), self.b.shape[op.batch + op.inner :])
+        return [*batches, *inner, *columns], sample
+
+    def matrices(self) -> np.ndarray:
+        """The constant operand [products, outer, inner, columns]."""
+        assert self.constant is not None
+        flat = self.constant.reshape(-1)[self.b.offset :]
+        strides = [s * flat.itemsize for s in self.b.strides]
+        read = np.lib.stride_tricks.as_strided(flat, self.b.shape, strides, writeable=False)
+        return np.ascontiguousarray(read).reshape(
+            self.batches, self.outer, self.inner, self.columns
+        )
+
+    def ring_bytes(self, element: str) -> int:
+        """Bytes of the ring through which the constant operand goes; 0: lanes read it directly,
+        since it is small or no more than one block of rows needs it.
+        """
+        if self.constant is None or self.outer < 2 * STAGES:
+            return 0
+        if min(self.rows, self.columns, self.outer * self.inner) < 16:
+            return 0
+        steps, tiles = -(-self.inner // 16), -(-self.columns // 16)
+        chunk = steps * tiles * (512 if element != "float" else 1024)
+        return STAGES * chunk if chunk <= 16 * 1024 else 0
+
+    def tiles(self, pairs: bool, is_separable: bool, is_staged: bool) -> tuple[int, int]:
+        """Row and column tiles of 16 that a warp owns: the least time by a model of it, in cycles
+        of a multiprocessor a step of 16. `pairs`: two elements of a are read at once.
+        """
+        rows, columns = -(-self.rows // 16), -(-self.columns // 16)
+        best = (math.inf, 1, 1)
+        of_a = 1.0 if is_separable else 4.0 if pairs else 16.0
+        of_b = 4.0 if self.constant is not None else 16.0
+        for i, j in itertools.product((1, 2, 4), (1, 2, 4, 8)):
+            fixed = 4 * i * -(-self.inner // 16) if is_separable else 0
+            if 8 * i * j + 4 * i + fixed > MOST_REGISTERS or i > rows or j > columns:
+                continue
+            blocks = self.products * -(-rows // i) * -(-columns // j)
+            if is_staged:
+                blocks = -(-rows // i) * -(-columns // j)
+            rounds = -(-blocks // WARPS)
+            busy = min(1.0, blocks / WARPS)
+            step = max(1.6 * i * j, of_a * i + of_b * j) + 0.2 * (of_a * i + of_b * j)
+            best = min(best, (rounds * (step + 6) * WARPS * (0.3 + 0.7 * busy), i, j))
+        return best[1], best[2]
+
+
+def packed(matrices: np.ndarray, element: str) -> np.ndarray:
+    """Matrices [products, outer, inner, columns] in the order in which lanes read them: bytes."""
+    products, outer, inner, columns = matrices.shape
+    k, n = -(-inner // 16) * 16, -(-columns // 16) * 16
+    full = np.zeros((products, outer, k, n), np.float32)
+    full[:, :, :inner, :columns] = matrices
+    if element == "float":
+        parts = full.reshape(products, outer, k // 16, 2, 2, 4, n // 16, 2, 8)
+        ordered = parts.transpose(0, 1, 2, 3, 6, 8, 5, 7, 4)
+        return np.ascontiguousarray(ordered).view(np.uint8).reshape(-1)
+    parts = full.reshape(products, outer, k // 16, 2, 4, 2, n // 16, 2, 8)
+    ordered = np.ascontiguousarray(parts.transpose(0, 1, 2, 6, 8, 4, 7, 3, 5))
+    if element == "Half":
+        return ordered.astype(np.float16).view(np.uint8).reshape(-1)
+    bits = ordered.view(np.uint32)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    return rounded.astype(np.uint16).view(np.uint8).reshape(-1)

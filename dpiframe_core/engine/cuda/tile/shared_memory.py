@@ -1,0 +1,232 @@
+"""Shared memory of a kernel: what lies there, from which stage to which, and where."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpiframe_core.engine.cuda.tile.product import Product
+from dpiframe_core.engine.cuda.tile.stages import Stage, Stages, times_read
+from dpiframe_core.engine.translation import Operation
+from dpiframe_core.program.tensor_ops import MatMul
+from dpiframe_core.program.views import View
+
+
+class UnsuitableError(Exception):
+    """A group that has no such kernel; the message says why."""
+
+
+@dataclass
+class Region:
+    """A buffer's columns first .. end in shared memory."""
+
+    first: int
+    end: int
+    element: str
+    row: int = 0  # columns of a row that is padded; 0: none is
+    begin: int = 0  # first stage that writes it
+    last: int = 0  # last stage that reads it
+    offset: int = 0
+
+    @property
+    def padding(self) -> int:
+        return 8 if self.row else 0
+
+    @property
+    def pitch(self) -> int:
+        """Elements from one sample to the next."""
+        width = self.end - self.first
+        if self.row:
+            width = -(-width // self.row) * (self.row + self.padding)
+        return -(-width // 8) * 8 + (8 if width > 8 else 0)
+
+    def bytes(self, samples: int) -> int:
+        size = 4 if self.element == "float" else 2
+        return -(-samples * self.pitch * size // 16) * 16
+
+
+@dataclass
+class Ring:
+    """Chunks of a product's constant operand in shared memory, in one stage."""
+
+    size: int
+    begin: int
+    last: int
+    offset: int = 0
+
+    def bytes(self, samples: int) -> int:
+        del samples
+        return self.size
+
+
+class SharedMemory:
+    """`regions` by buffer, of which `staged` are inputs; `rings` by the ids of their stages;
+    `bytes` of all. `element`: the activation type.
+    """
+
+    def __init__(self, stages: Stages, floats: frozenset[str], element: str) -> None:
+        self.stages, self.samples, self.type = stages, stages.samples, element
+        self.floats = floats
+        self.regions: dict[str, Region] = {}
+        self.staged: dict[str, Region] = {}
+        self.rings: dict[int, Ring] = {}
+        self._make_regions()
+        self._place_regions()
+
+    def _make_regions(self) -> None:
+        """Regions of what stages read, and of inputs that are read more than once."""
+        self.reads_of: dict[int, set[str]] = {i: set() for i in range(len(self.stages.all))}
+        reads: dict[str, list[tuple[int, int, int, float, bool]]] = {}
+        widths: dict[str, list[int]] = {}
+
+        def add(stage: int, operation: Operation, k: int, times: float, product: bool) -> None:
+            source, operand = operation.sources[k], operation.operands[k]
+            if not isinstance(source, View):
+                return
+            first, end = source.start + operand.offset, source.start + operand.end
+            inner = self.stages.inlined_writer(source.buffer, first, end)
+            if inner is not None:
+                share = times * operand.size / inner.out.width
+                for j in range(len(inner.sources)):
+                    add(stage, inner, j, share, product)
+                return
+            self.reads_of[stage].add(source.buffer)
+            reads.setdefault(source.buffer, []).append(
+                (stage, first, end, times * operand.size, product)
+            )
+            if operand.shape:
+                widths.setdefault(source.buffer, []).append(
+                    operand.shape[-1] if operand.strides[-1] == 1 else 0
+                )
+
+        for number, stage in enumerate(self.stages.all):
+            operation = stage.operation
+            product = isinstance(operation.op, MatMul)
+            for k in range(len(operation.operands)):
+                add(number, operation, k, times_read(operation, k), product)
+            if stage.post is not None:
+                for k in range(len(stage.post.operands)):
+                    if k != stage.replaced:
+                        add(number, stage.post, k, 1, False)
+        for buffer, found in reads.items():
+            first, end = min(f for _, f, _, _, _ in found), max(e for _, _, e, _, _ in found)
+            begins = [
+                i
+                for i, s in enumerate(self.stages.all)
+                if s.out.overlaps(View(buffer, first, end - first))
+            ]
+            made = sum(self.stages.all[i].out.width for i in begins)
+            total = sum(size for _, _, _, size, _ in found)
+            element = self.element(buffer)
+            if not begins:
+                several = len({stage for stage, _, _, _, _ in found}) > 1
+                costly = total > 1.5 * (end - first) or any(p for _, _, _, _, p in found)
+                costly = costly or several
+                if not costly or end - first == 1:
+                    continue
+            elif made < end - first or not all(
+                first <= self.stages.all[i].out.start
+                and self.stages.all[i].out.start + self.stages.all[i].out.width <= end
+                for i in begins
+            ):
+                begun = {self.stages.all[i].out for i in begins}
+                first = min([first, *(v.start for v in begun)])
+                end = max([end, *(v.start + v.width for v in begun)])
+                if made < end - first:  # partly an input: it is read from device memory
+                    continue
+            region = Region(first, end, element)
+            region.begin = min(begins, default=-1)
+            # Columns between those that are read may be written later, by stages of their own.
+            region.last = max([*begins, *(stage for stage, _, _, _, _ in found)])
+            made_rows = [self._made_row(self.stages.all[i]) for i in begins]
+            rows = [row for row in made_rows if row] or widths.get(buffer, [])
+            self._pad_rows(region, rows)
+            self.regions[buffer] = region
+            if not begins:
+                self.staged[buffer] = region
+        for stage in self.stages.all:
+            if stage.out.buffer not in self.regions and stage.out.buffer in self.stages.own:
+                raise UnsuitableError(f"{stage.out} would be partly in shared memory")
+
+    def _made_row(self, stage: Stage) -> int:
+        """Columns that a product writes side by side."""
+        op = stage.operation.op
+        if not isinstance(op, MatMul) or stage.post is not None:
+            return 0
+        return Product.of(stage.operation, op, self.samples).columns
+
+    def _pad_rows(self, region: Region, rows: list[int]) -> None:
+        """Rows a multiple of 64 bytes long would lie in the same banks: they get 16 bytes more."""
+        if region.element == "float" and self.type != "float":
+            return
+        row = max(rows, default=0)
+        size = 4 if region.element == "float" else 2
+        width = region.end - region.first
+        if row and row * size % 64 == 0 and width % row == region.first % row == 0 and width > row:
+            region.row = row
+
+    def element(self, buffer: str) -> str:
+        """The type of a buffer's elements."""
+        if buffer in self.floats and buffer not in self.stages.own:
+            return "float"
+        return self.type
+
+    def _place_regions(self) -> None:
+        """First fit by the stages in which a region is needed."""
+        for number, stage in enumerate(self.stages.all):
+            op = stage.operation.op
+            if isinstance(op, MatMul):
+                size = Product.of(stage.operation, op, self.samples).ring_bytes(self.type)
+                if size:
+                    self.rings[id(stage)] = Ring(size, number, number)
+        placed: list[Region | Ring] = []
+        total = 0
+        regions: list[Region | Ring] = [*self.regions.values(), *self.rings.values()]
+        for region in sorted(regions, key=lambda r: -r.bytes(self.samples)):
+            size = region.bytes(self.samples)
+            busy = sorted(
+                (r.offset, r.offset + r.bytes(self.samples))
+                for r in placed
+                if r.begin <= region.last and region.begin <= r.last
+            )
+            offset = 0
+            for begin, end in busy:
+                if offset + size <= begin:
+                    break
+                offset = max(offset, end)
+            region.offset = offset
+            placed.append(region)
+            total = max(total, offset + size)
+        self.bytes = total
+
+    def holds(self, out: View) -> bool:
+        """Whether a result lies in a region."""
+        region = self.regions.get(out.buffer)
+        return (
+            region is not None
+            and region.first <= out.start
+            and (out.start + out.width <= region.end)
+        )
+
+    def touched(self, number: int, stage: Stage) -> tuple[list[Region | Ring], set[str]]:
+        """Shared memory that a stage reads or writes; buffers in device memory that it writes and
+        others read, or the other way round.
+        """
+        found: list[Region | Ring] = [
+            r for b, r in self.regions.items() if b in self.reads_of[number]
+        ]
+        out = stage.out.buffer
+        if out in self.regions:
+            found.append(self.regions[out])
+        if id(stage) in self.rings:
+            found.append(self.rings[id(stage)])
+        written = {s.out.buffer for s in self.stages.all}
+        outside = {b for b in self.reads_of[number] if b not in self.regions and b in written}
+        if out not in self.regions:
+            read = set().union(*self.reads_of.values())
+            outside |= {out} & read
+        return found, outside
+
+
+def overlap(a: Region | Ring, b: Region | Ring, samples: int) -> bool:
+    """Whether two parts of a kernel's shared memory have bytes in common."""
+    return a.offset < b.offset + b.bytes(samples) and b.offset < a.offset + a.bytes(samples)

@@ -1,0 +1,242 @@
+"""What a kernel computes in stages, and what is computed where it is read.
+
+Operations that only change how an element is found or are cheap (`Map`, `Take`) are computed where
+they are read, unless that would repeat costly work; a `Map` that alone reads a result is applied as
+the result is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from dpiframe_core.engine.cuda.tile.index import size_of
+from dpiframe_core.engine.translation import Operation
+from dpiframe_core.program.expression import Expression
+from dpiframe_core.program.tensor_ops import (
+    LayerNorm,
+    Map,
+    MatMul,
+    Operand,
+    Reduce,
+    Softmax,
+    Take,
+    row_major,
+)
+from dpiframe_core.program.views import View
+
+GOOD_SHARED = 112 * 1024  # bytes of a CTA, of which two fit a multiprocessor
+COSTLY = {"div", "pow", "exp", "expm1", "log", "log1p", "sigmoid", "tanh", "erf", "sin", "cos",
+          "tan", "asin", "acos", "atan", "sinh", "cosh", "atan2", "mod", "rsqrt", "sqrt",
+          "reciprocal"}  # fmt: skip
+
+
+@dataclass
+class Stage:
+    """An operation that writes its result, with the Map that is applied as it is written."""
+
+    operation: Operation
+    shape: tuple[int, ...]  # of the operation's own result
+    post: Operation | None = None
+    replaced: int = 0  # the post's operand that is the result
+
+    @property
+    def out(self) -> View:
+        return self.post.out if self.post else self.operation.out
+
+
+class Stages:
+    """The operations of a group, of which those in `inlined` (numbers) are computed where they are
+    read and the others, in order, are `all`.
+    """
+
+    def __init__(self, operations: Sequence[Operation], own: frozenset[str], samples: int) -> None:
+        self.operations, self.own, self.samples = list(operations), own, samples
+        self.all: list[Stage] = []
+        self.inlined: set[int] = set()
+        self._choose_inlined()
+        self.operations = [self._finer(o) for o in self.operations]
+        self._make_stages()
+
+    def _writers(self, buffer: str, first: int, end: int) -> list[int]:
+        """Numbers of the operations that write any of the columns."""
+        view = View(buffer, first, end - first)
+        return [i for i, o in enumerate(self.operations) if o.out.overlaps(view)]
+
+    def _reads(self) -> Iterable[tuple[int, int, View, Operand, float]]:
+        """Every read of a view: reader, operand's number, view, operand, times each element is
+        read.
+        """
+        for i, operation in enumerate(self.operations):
+            for k, (source, operand) in enumerate(
+                zip(operation.sources, operation.operands, strict=True)
+            ):
+                if isinstance(source, View):
+                    yield i, k, source, operand, times_read(operation, k)
+
+    def _choose_inlined(self) -> None:
+        readers: dict[int, list[tuple[int, int, float]]] = {}
+        apart: set[int] = set()
+        for i, k, source, operand, times in self._reads():
+            first = source.start + operand.offset
+            end = source.start + operand.end
+            found = self._writers(source.buffer, first, end)
+            for number in found:
+                out = self.operations[number].out
+                readers.setdefault(number, []).append((i, k, times))
+                if len(found) > 1 or first < out.start or end > out.start + out.width:
+                    apart.add(number)
+        for number, operation in enumerate(self.operations):
+            if not isinstance(operation.op, (Map, Take)):
+                continue
+            used = readers.get(number, [])
+            if operation.out.buffer not in self.own or not used or number in apart:
+                continue
+            size = operation.out.width
+            total = 0.0
+            for i, k, times in used:
+                total += times * self.operations[i].operands[k].size / size
+            cost = 1 if isinstance(operation.op, Take) else _cost(operation.op.expression)
+            products = sum(isinstance(self.operations[i].op, MatMul) for i, _, _ in used)
+            if products > 1 and size * self.samples * 2 <= GOOD_SHARED // 4:
+                continue  # pairs of elements are read at once where they are stored
+            # It is computed anew at each read, where else it is computed, written and read once.
+            if cost * total <= cost + 6 or size * self.samples * 2 > GOOD_SHARED:
+                self.inlined.add(number)
+
+    def _finer(self, operation: Operation) -> Operation:
+        """A product whose one inner axis is several of what makes its operand where it is read:
+        with these, so that places along them are known without division.
+        """
+        op = operation.op
+        if not isinstance(op, MatMul) or op.inner != 1:
+            return operation
+        a, b = operation.operands
+        for k, (operand, axis) in enumerate(((a, len(a.shape) - 1), (b, op.batch))):
+            source = operation.sources[k]
+            if not isinstance(source, View):
+                continue
+            first, end = source.start + operand.offset, source.start + operand.end
+            made = self.inlined_writer(source.buffer, first, end)
+            if made is None:
+                continue
+            sizes = _inner_axes(
+                made.op.shape(made.operands), operand.shape[axis], operand.strides[axis]
+            )
+            if sizes is None:
+                continue
+            finer = MatMul(op.batch, op.rows, len(sizes))
+            parts = _with_axes(a, len(a.shape) - 1, sizes), _with_axes(b, op.batch, sizes)
+            return Operation(finer, operation.sources, parts, operation.out)
+        return operation
+
+    def _make_stages(self) -> None:
+        """Operations that are not inlined, each with the Map that alone reads its result."""
+        taken: set[int] = set()
+        for number, operation in enumerate(self.operations):
+            if number in self.inlined or number in taken:
+                continue
+            shape = tuple(operation.op.shape(operation.operands))
+            stage = Stage(operation, shape)
+            if isinstance(operation.op, (MatMul, Reduce, Softmax, LayerNorm)):
+                post = self._post(operation)
+                if post is not None:
+                    stage.post, stage.replaced = self.operations[post[0]], post[1]
+                    taken.add(post[0])
+                    self.inlined.discard(post[0])
+            self.all.append(stage)
+
+    def _post(self, operation: Operation) -> tuple[int, int] | None:
+        """The Map that alone reads the result, and its operand that does. It runs where the
+        operation ran: what else it reads must be there by then.
+        """
+        if operation.out.buffer not in self.own:
+            return None
+        users = {i for i, _, source, _, _ in self._reads() if source.overlaps(operation.out)}
+        if len(users) != 1:
+            return None
+        (user,) = users
+        reader = self.operations[user]
+        number = next(i for i, o in enumerate(self.operations) if o is operation)
+        if not isinstance(reader.op, Map) or reader.out.width != operation.out.width:
+            return None
+        if user in self.inlined and _cost(reader.op.expression) == 0:
+            return None
+        found = [
+            k
+            for k, (s, o) in enumerate(zip(reader.sources, reader.operands, strict=True))
+            if isinstance(s, View) and s.overlaps(operation.out)
+        ]
+        if len(found) != 1:
+            return None
+        source, operand = reader.sources[found[0]], reader.operands[found[0]]
+        assert isinstance(source, View)
+        if not operand.is_whole or source.start + operand.offset != operation.out.start:
+            return None
+        for k, (s, o) in enumerate(zip(reader.sources, reader.operands, strict=True)):
+            if k == found[0] or not isinstance(s, View):
+                continue
+            first, end = s.start + o.offset, s.start + o.end
+            if any(w >= number for w in self._all_sources(s.buffer, first, end)):
+                return None
+        return user, found[0]
+
+    def _all_sources(self, buffer: str, first: int, end: int) -> list[int]:
+        """Numbers of the operations that the columns are made of, those inlined followed."""
+        found: list[int] = []
+        for number in self._writers(buffer, first, end):
+            found.append(number)
+            if number in self.inlined:
+                operation = self.operations[number]
+                for s, o in zip(operation.sources, operation.operands, strict=True):
+                    if isinstance(s, View):
+                        found += self._all_sources(s.buffer, s.start + o.offset, s.start + o.end)
+        return found
+
+    def inlined_writer(self, buffer: str, first: int, end: int) -> Operation | None:
+        """The operation that makes the columns, where it is computed where it is read."""
+        found = self._writers(buffer, first, end)
+        if len(found) == 1 and found[0] in self.inlined:
+            return self.operations[found[0]]
+        return None
+
+
+def _inner_axes(shape: Sequence[int], size: int, stride: int) -> tuple[int, ...] | None:
+    """The axes of a row-major shape that an axis of this size and stride walks through."""
+    steps = row_major(shape)
+    for last in range(len(shape)):
+        if steps[last] != stride or shape[last] == 1:
+            continue
+        for first in range(last - 1, -1, -1):
+            if size_of(shape[first : last + 1]) == size:
+                return tuple(shape[first : last + 1])
+    return None
+
+
+def _with_axes(operand: Operand, axis: int, sizes: Sequence[int]) -> Operand:
+    """The operand with one axis taken apart."""
+    strides = [operand.strides[axis] * step for step in row_major(sizes)]
+    return Operand(
+        (*operand.shape[:axis], *sizes, *operand.shape[axis + 1 :]),
+        (*operand.strides[:axis], *strides, *operand.strides[axis + 1 :]),
+        operand.offset,
+    )
+
+
+def times_read(operation: Operation, k: int) -> float:
+    """How often each element of an operand is read."""
+    op = operation.op
+    if isinstance(op, MatMul):
+        other = operation.operands[1 - k]
+        begin = op.batch + (op.inner if k == 0 else 0)
+        sides = other.shape[begin:] if k == 0 else other.shape[op.batch : op.batch + op.rows]
+        return max(1.0, size_of(sides) / 128)
+    return 1.0
+
+
+def _cost(expression: Expression) -> int:
+    """What computing an expression takes, beside one operation."""
+    if not isinstance(expression, tuple):
+        return 0
+    own = 8 if expression[0] in COSTLY else 1
+    return own + sum(_cost(part) for part in expression[1:])
