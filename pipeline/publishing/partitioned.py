@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 from pipeline.planning.inputs import Quarantined
 from pipeline.planning.job_plan import JobPlan
@@ -18,8 +20,12 @@ from pipeline.publishing.key_check import keys_are_checked
 from pipeline.publishing.last_error import forget_error
 from pipeline.publishing.output import Claim, Lock, Output, open_output
 from pipeline.publishing.publish import Publisher
-from pipeline.publishing.records import Manifest, UnitRecord
+from pipeline.publishing.records import Manifest
 from pipeline.storage.address import is_remote, join
+
+ASKED_AT_ONCE = 16  # partitions
+
+Answer = TypeVar("Answer")
 
 
 class Publishers:
@@ -103,8 +109,8 @@ class PartitionedOutput:
 
     def completed(self, identity: str) -> Manifest | None:
         """One manifest of all partitions, if all are finished and whole."""
-        for part in self._parts:
-            part.manifest = part.finished()
+        for part, manifest in self._asked(_Part.finished, self._parts):
+            part.manifest = manifest
         return None if any(part.manifest is None for part in self._parts) else self._combined()
 
     def is_whole(self, manifest: Manifest, units: object) -> bool:
@@ -128,17 +134,16 @@ class PartitionedOutput:
 
     def check_claim(self, plan: JobPlan) -> bool:
         """As `Output.check_claim`, of the partitions that are not finished."""
-        answers = [part.output.check_claim(part.plan) for part in self._open()]
-        return all(answers)
+        asked = self._asked(lambda part: part.output.check_claim(part.plan), self._open())
+        return all(answer for _, answer in asked)
 
     def claim(self, plan: JobPlan) -> Claim:
         """Claim the partitions that are not finished; the records are those of all."""
-        records: dict[str, UnitRecord] = {}
-        for part in self._parts:
-            if part.manifest is not None:
-                records |= {record.unit: record for record in part.manifest.units}
-                continue
-            part.attempt, found = part.output.claim(part.plan)
+        finished = self.manifests()
+        records = {record.unit: record for _, manifest in finished for record in manifest.units}
+        claims = self._asked(lambda part: part.output.claim(part.plan), self._open())
+        for part, claim in claims:
+            part.attempt, found = claim
             records |= found
             part.pending = {unit.name for unit in part.plan.units} - found.keys()
         attempts = {part.plan.units[0].folder: part.attempt for part in self._parts}
@@ -146,10 +151,8 @@ class PartitionedOutput:
 
     def published_names(self, plan: JobPlan) -> set[str]:
         """As `Output.published_names`."""
-        names: set[str] = set()
-        for part in self._parts:
-            names |= part.output.published_names(part.plan)
-        return names
+        asked = self._asked(lambda part: part.output.published_names(part.plan), self._parts)
+        return set().union(*(names for _, names in asked))
 
     def left_out(self, entry: Quarantined) -> None:
         """Note a unit that is quarantined; finishes its partition if it was the last."""
@@ -178,16 +181,22 @@ class PartitionedOutput:
 
     def settle(self) -> None:
         """As `Output.settle`, of all."""
-        for part in self._parts:
-            part.output.settle()
+        self._asked(lambda part: part.output.settle(), self._parts)
 
     def tidy(self) -> None:
         """Each partition was tidied at its end."""
 
     def tidy_finished(self, wait: bool) -> None:
         """As `Output.tidy_finished`, of all."""
-        for part in self._parts:
-            part.output.tidy_finished(wait)
+        self._asked(lambda part: part.output.tidy_finished(wait), self._parts)
+
+    @staticmethod
+    def _asked(
+        ask: Callable[[_Part], Answer], parts: Sequence[_Part]
+    ) -> list[tuple[_Part, Answer]]:
+        """What each says, in their order; side by side, as most of it is waiting for a store."""
+        with ThreadPoolExecutor(ASKED_AT_ONCE) as threads:
+            return list(zip(parts, threads.map(ask, parts), strict=True))
 
     def _open(self) -> list[_Part]:
         return [part for part in self._parts if part.manifest is None]
