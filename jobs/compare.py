@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from pipeline.evaluation.gates import Gates
 
 
 @click.command()
@@ -28,6 +31,8 @@ def command(
 ) -> None:
     """Compare runs: each is an output folder, an MLflow run id, or the name of an MLflow run.
 
+    Or two JSON files of `dpiframe bench engine`, for --max-slowdown of the engine alone.
+
     Exit codes: 0 done and every gate kept, 2 no such run, 3 a gate is broken or cannot be told.
     """
     import json
@@ -41,6 +46,9 @@ def command(
     gates = Gates(max_psi, min_auc_ratio, max_slowdown)
     if len(runs) > 2 and (rows or any(limit is not None for limit in gates)):
         raise click.UsageError("--rows and gates take two runs: BASE CANDIDATE")
+    if all(run.endswith(".json") for run in runs):
+        _compare_engines(runs, gates, as_json)
+        return
     views = load_runs(list(runs), mlflow_uri)
     found: dict[str, Any] = compare(views)
     text = format_comparison(found)
@@ -62,3 +70,19 @@ def command(
     click.echo(json.dumps(found, indent=1, default=str) if as_json else text)
     if found.get("broken_gates"):
         raise ContractError("; ".join(found["broken_gates"]))
+
+
+def _compare_engines(reports: tuple[str, ...], gates: Gates, as_json: bool) -> None:
+    from pathlib import Path
+
+    from pipeline.bench.engine.comparing import compare_engines, read_engine_report, show
+    from pipeline.errors import ContractError
+    from pipeline.evaluation.gates import too_slow
+
+    if len(reports) != 2 or gates.max_psi is not None or gates.min_auc_ratio is not None:
+        raise click.UsageError("measurements of the engine: two of them, with --max-slowdown alone")
+    base, candidate = (read_engine_report(Path(path)) for path in reports)
+    found = compare_engines(base, candidate)
+    click.echo(found.model_dump_json(indent=1) if as_json else show(found, candidate.title))
+    if gates.max_slowdown is not None and (broken := too_slow(gates.max_slowdown, found.verdict)):
+        raise ContractError("; ".join(broken))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -33,10 +34,43 @@ class Timing(BaseModel):
         return cls(median=statistics.median(samples), p10=cuts[0], p90=cuts[-1])
 
 
-def time_interleaved(
+class TimeRatio(BaseModel):
+    """How many times as long one run takes as another in the same turns, and the standard error.
+
+    Of each turn the quickest calls are compared, of the turns the median is taken: what disturbs
+    the machine for a turn or for a few calls changes neither.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    ratio: float
+    error: float
+    turns: int
+
+    @classmethod
+    def of(cls, samples: Sequence[float], base: Sequence[float]) -> TimeRatio:
+        """The ratio of samples that `interleaved` gave."""
+        whole = [
+            min(some) / min(others)
+            for some, others in zip(_turns(samples), _turns(base), strict=True)
+        ]
+        if len(whole) < 2:
+            return cls(ratio=whole[0], error=math.inf, turns=len(whole))
+        # Of the quartiles, which outliers do not move: sigma of a normal distribution is their
+        # distance over 1.349, the standard error of a median 1.2533 sigma / sqrt(n).
+        low, _, high = statistics.quantiles(whole, n=4, method="inclusive")
+        error = 1.2533 * (high - low) / 1.349 / math.sqrt(len(whole))
+        return cls(ratio=statistics.median(whole), error=error, turns=len(whole))
+
+
+def _turns(samples: Sequence[float]) -> list[Sequence[float]]:
+    return [samples[i : i + ROTATED_INPUTS] for i in range(0, len(samples), ROTATED_INPUTS)]
+
+
+def interleaved(
     runs: Mapping[str, Callable[[int], object]], repeats: int
-) -> dict[str, Timing]:
-    """Time the runs interleaved, so that all see the same disturbances of the machine.
+) -> dict[str, list[float]]:
+    """Milliseconds of calls of runs in turns, so that all see the same disturbances of the machine.
 
     A turn of a run is every input once as warm-up and once timed, so that its caches hold its own
     data, as where a user calls it many times in a row. DpiframeError names the run that failed.
@@ -48,7 +82,14 @@ def time_interleaved(
                 taken[name] += _turn(run)
             except Exception as error:
                 raise DpiframeError(f"{name} failed while it was timed: {error}") from error
-    return {name: Timing.of(samples) for name, samples in taken.items()}
+    return taken
+
+
+def time_interleaved(
+    runs: Mapping[str, Callable[[int], object]], repeats: int
+) -> dict[str, Timing]:
+    """The timings of runs in turns."""
+    return {name: Timing.of(samples) for name, samples in interleaved(runs, repeats).items()}
 
 
 def _turn(run: Callable[[int], object]) -> list[float]:

@@ -40,7 +40,7 @@ def throughput_verdict(base: RunView, candidate: RunView) -> Verdict:
     (slow, fast), (slow_error, fast_error) = map(_floats, (rates, errors))
     relative = fast / slow - 1
     noise = SIGNIFICANT * (fast / slow) * math.hypot(slow_error / slow, fast_error / fast)
-    return Verdict("throughput", relative, noise, _words(relative, noise, "faster", "slower"))
+    return Verdict("throughput", relative, noise, in_words(relative, noise, "faster", "slower"))
 
 
 def auc_verdict(base: RunView, candidate: RunView) -> Verdict:
@@ -53,7 +53,7 @@ def auc_verdict(base: RunView, candidate: RunView) -> Verdict:
     errors = [auc_standard_error(view) for view in (base, candidate)]
     relative = high / low - 1
     noise = SIGNIFICANT * math.hypot(*errors) / low
-    return Verdict("AUC", relative, noise, _words(relative, noise, "better", "worse"))
+    return Verdict("AUC", relative, noise, in_words(relative, noise, "better", "worse"))
 
 
 def auc_standard_error(view: RunView) -> float:
@@ -88,22 +88,26 @@ def broken(gates: Gates, base: RunView, candidate: RunView, psi: float | None) -
                 f"below --min-auc-ratio {gates.min_auc_ratio:g}"
             )
     if gates.max_slowdown is not None:
-        found += _slowdown(gates.max_slowdown, throughput_verdict(base, candidate))
+        found += too_slow(gates.max_slowdown, throughput_verdict(base, candidate))
     return found
 
 
-def _slowdown(limit: float, verdict: Verdict) -> list[str]:
+def too_slow(limit: float, verdict: Verdict) -> list[str]:
+    """What breaks a limit of how much slower the candidate may be, as of `broken`."""
     if verdict.relative is None or verdict.noise is None:
-        return [f"throughput: {verdict.text}"]
+        return [f"{verdict.figure}: {verdict.text}"]
     slowdown = -verdict.relative
     if slowdown > limit:
-        return [f"throughput: {verdict.text}, more than --max-slowdown {limit:g} allows"]
+        return [f"{verdict.figure}: {verdict.text}, more than --max-slowdown {limit:g} allows"]
     if verdict.noise > limit and slowdown + verdict.noise > limit:
-        return [f"throughput: cannot tell: the noise, {verdict.noise:.1%}, exceeds {limit:.1%}"]
+        return [
+            f"{verdict.figure}: cannot tell: the noise, {verdict.noise:.1%}, exceeds {limit:.1%}"
+        ]
     return []
 
 
-def _words(relative: float, noise: float, better: str, worse: str) -> str:
+def in_words(relative: float, noise: float, better: str, worse: str) -> str:
+    """A change against the noise, as text."""
     if abs(relative) <= noise:
         return f"no difference beyond noise ({relative:+.2%}, noise {noise:.2%})"
     return f"{better if relative > 0 else worse} by {abs(relative):.2%} (noise {noise:.2%})"

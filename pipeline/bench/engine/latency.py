@@ -19,8 +19,8 @@ from pipeline.bench.engine.implementations import (
     reason,
 )
 from pipeline.bench.engine.reference import exact_logits
-from pipeline.bench.machine import machine
-from pipeline.bench.timing import Timing, time_interleaved
+from pipeline.bench.machine import commit, machine
+from pipeline.bench.timing import TimeRatio, Timing, interleaved
 from pipeline.errors import ConfigError, DpiframeError
 
 # Largest tolerated difference of two implementations' logits, scaled by max(1, |logit|).
@@ -36,6 +36,8 @@ class EngineReport(BaseModel):
     title: str
     rows: int  # of all tables
     milliseconds: dict[str, Timing]
+    over_ours: dict[str, TimeRatio] = {}  # time of each peer over ours, turn by turn
+    commit: str = ""
     failed: dict[str, str] = Field(
         default_factory=dict
     )  # implementations that were not timed, and why
@@ -74,7 +76,7 @@ def bench_engine(case: EngineCase) -> EngineReport:
     try:
         away = _error(made[OURS].logits(0), exact_logits(spec, weights, case.draw(spec)[0]), case)
         difference = _agree(made, failed, case)
-        milliseconds = time_interleaved({n: c.run for n, c in made.items()}, case.repeats)
+        taken = interleaved({n: c.run for n, c in made.items()}, case.repeats)
     finally:
         close_all(made)
     least = None
@@ -89,7 +91,9 @@ def bench_engine(case: EngineCase) -> EngineReport:
         largest_difference=difference,
         largest_error=away,
         floor=least,
-        milliseconds=milliseconds,
+        milliseconds={n: Timing.of(samples) for n, samples in taken.items()},
+        over_ours={n: TimeRatio.of(s, taken[OURS]) for n, s in taken.items() if n != OURS},
+        commit=commit(),
         failed=failed,
         machine=machine(case.device),
     )

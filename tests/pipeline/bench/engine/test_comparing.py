@@ -1,0 +1,93 @@
+"""A gate on the engine's own speed: what two measurements beside the same peer say."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from dpiframe_core.engine.cpu import CpuBackend
+from jobs.bench import engine as bench_command
+from jobs.compare import command as compare
+from pipeline.bench.engine.cases import EngineCase
+from pipeline.bench.engine.comparing import compare_engines
+from pipeline.bench.engine.latency import EngineReport
+from pipeline.bench.timing import TimeRatio, Timing
+from pipeline.errors import ConfigError, ContractError
+
+# Calls of some 0.1 ms, so that the quickest of 8 is seldom disturbed; 100 turns.
+WORK = "--model dcnv2 --fields 8 --dim 8 --hidden 128,64 --scale 0.001 --batch 256 --threads 1"
+MEASURED = [*WORK.split(), "--peers", "plain", "--repeats", "800"]
+
+
+def report(ratio: float, error: float = 0.01, turns: int = 30, **case: Any) -> EngineReport:
+    return EngineReport(
+        case=EngineCase.model_validate(case),
+        title="",
+        rows=1,
+        milliseconds={"dpiframe": Timing(median=1, p10=1, p90=1)},
+        over_ours={"eager": TimeRatio(ratio=ratio, error=error, turns=turns)},
+        largest_difference=0.0,
+        machine={"cpu": "x"},
+    )
+
+
+def test_a_ratio_is_of_the_quickest_calls_of_each_turn():
+    ours = [1.0, *[9.0] * 7] * 16
+    peer = [*[9.0] * 7, 3.0] * 15 + [50.0] * 8  # one turn is disturbed
+    found = TimeRatio.of(peer, ours)
+    assert (found.ratio, found.error, found.turns) == (3.0, 0.0, 16)
+
+
+def test_a_verdict_knows_the_noise():
+    assert compare_engines(report(5), report(4.5)).verdict.text.startswith("slower by 10.00%")
+    found = compare_engines(report(5, 0.5), report(4.5, 0.5, fusion=False))
+    assert found.verdict.text.startswith("no difference beyond noise")
+    assert found.differs == {"fusion": ("True", "False")}
+    assert "cannot tell: 7 turns" in compare_engines(report(5), report(5, turns=7)).verdict.text
+
+
+def test_other_work_is_refused():
+    with pytest.raises(ConfigError, match="batch: 4096, 19"):
+        compare_engines(report(5), report(5, batch=19))
+    with pytest.raises(ConfigError, match="--peers plain"):
+        compare_engines(report(5), report(5).model_copy(update={"over_ours": {}}))
+
+
+@pytest.mark.slow
+def test_an_engine_that_is_made_slower_by_a_tenth_breaks_the_gate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Neither the benchmark nor the comparison knows of the time that every call wastes."""
+
+    def measure(name: str) -> str:
+        path = str(tmp_path / f"{name}.json")
+        done = CliRunner().invoke(bench_command, [*MEASURED, "--json", path])
+        assert done.exit_code == 0, done.output
+        return path
+
+    def gate(*paths: str) -> None:
+        done = CliRunner().invoke(
+            compare, [*paths, "--max-slowdown", "0.05"], catch_exceptions=False
+        )
+        print(done.output)
+
+    base, same = measure("base"), measure("same")
+    run = CpuBackend.run
+
+    def slower(self: CpuBackend, *args: Any) -> None:
+        began = time.perf_counter()
+        run(self, *args)
+        until = began + 1.1 * (time.perf_counter() - began)
+        while time.perf_counter() < until:
+            pass
+
+    monkeypatch.setattr(CpuBackend, "run", slower)
+    slowed = measure("slowed")
+    gate(base, same)
+    gate(slowed, same)  # faster is no reason to stop
+    with pytest.raises(ContractError, match=r"slower by .* more than --max-slowdown 0.05"):
+        gate(base, slowed)
