@@ -60,6 +60,9 @@ def curve_expression(curve: Curve) -> Expression:
     if not 1 <= len(knots) <= MOST_KNOTS:
         raise SpecError(f"a calibration needs 1 to {MOST_KNOTS} knots, got {len(knots)}")
     (first_x, first_y), (last_x, _) = knots[0], knots[-1]
+    if len(knots) == 1 and curve.slope_below == curve.slope_above:
+        scale = curve.slope_below  # as lowering recognises it (fuse_head)
+        return ("add", ("mul", "x0", scale), first_y - scale * first_x)
     # Added up from the left, each part for the logits between its two knots.
     below: Expression = ("sub", ("min", "x0", first_x), first_x)
     total: Expression = ("add", ("mul", below, curve.slope_below), first_y)

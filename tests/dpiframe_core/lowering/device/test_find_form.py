@@ -8,13 +8,16 @@ from functools import lru_cache
 import model_zoo
 import numpy as np
 import pytest
+import torch
 
 from dpiframe_core import ModelSpec
 from dpiframe_core.lowering import DEVICE_FORM, DEVICE_PASSES, FUSIONS, lower
 from dpiframe_core.lowering.device.find_form import find_form
 from dpiframe_core.model.builtin import MODELS, Deep, Features
+from dpiframe_core.model.calibrated import Curve, calibrated, straight
 from dpiframe_core.model.modules import MLP, Add, Concat, Embedding, Linear, Wide
 from dpiframe_core.model.torch_module import CTRModel
+from dpiframe_core.program.interpreter import run_program
 from dpiframe_core.program.program import CrossForm, Layer, MlpForm, Program
 from dpiframe_core.program.steps import Head, Lookup
 
@@ -80,6 +83,27 @@ def test_forms_of_the_built_in_models(name, hidden):
     ids, dense = model_zoo.random_inputs(model.spec, 19)
     expected = model_zoo.reference_logits(model, ids, dense)
     np.testing.assert_allclose(logits(program, form, ids), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_forms_of_calibrated_models(name):
+    """A scale and a shift go into the weights, but for an FM term, which has none of its own."""
+    model, _ = made(name)
+    scaled, shifted = straight(0.8, -0.3), straight(1.0, 0.7)
+    curve = Curve(((-1.0, -2.0), (1.0, 0.5)))
+    ids, dense = model_zoo.random_inputs(model.spec, 19)
+    plain = model_zoo.reference_logits(model, ids, dense)
+    for fitted, expected in ((scaled, 0.8 * plain - 0.3), (shifted, plain + 0.7)):
+        program = lower(calibrated(model.spec, fitted), model.state_dict(), DEVICE_PASSES)
+        got = run_program(program, torch.from_numpy(ids), torch.from_numpy(dense))
+        np.testing.assert_allclose(got.numpy(), expected, rtol=1e-5, atol=1e-5)
+        if name == "deepfm" and fitted is scaled:
+            assert program.form is None
+            continue
+        assert program.form is not None
+        found = logits(program, program.form, ids)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    assert lower(calibrated(model.spec, curve), model.state_dict(), DEVICE_PASSES).form is None
 
 
 @pytest.mark.parametrize(("hidden", "layers"), [((8,), 1), ((40, 24), 1), ((7,), 4), ((512,), 2)])
