@@ -1,19 +1,25 @@
-"""Generated kernels of groups of steps, compiled for the host and run there."""
+"""Generated kernels of groups of steps, compiled for the host and run there: by one thread, or with
+emulated instructions by as many as on a GPU.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from dpiframe_core.engine.cuda.tile.grouping import TileGroup
+from dpiframe_core.engine.cuda.tile.source import TileKernel
 from dpiframe_core.program.program import Program
 from dpiframe_core.program.views import State
 
 CSRC = Path(__file__).parents[2] / "csrc"
+EMULATOR = Path(__file__).parent / "tile_emulator"
+COMPILE = ("g++", "-std=c++20", "-O1", "-w", "-shared", "-fPIC")
 TYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
 
 
@@ -30,20 +36,19 @@ class _Params(ctypes.Structure):
 
 
 def largest_error(
-    program: Program, group: TileGroup, precision: str, batch: int, folder: Path
+    program: Program,
+    group: TileGroup,
+    precision: str,
+    batch: int,
+    folder: Path,
+    emulated: bool = False,
 ) -> float:
     """Of what a group writes, over the largest number of each result, at least 1: the kernel's
     numbers against the steps' in float64, of random inputs.
     """
     floats = program.float_buffers()
-    kernel = group.generate(program, floats, precision, host=True)
-    source, library = folder / "kernel.cpp", folder / "kernel.so"
-    source.write_text(kernel.source)
-    subprocess.run(
-        ["g++", "-std=c++20", "-O1", "-w", f"-I{CSRC}", "-shared", "-fPIC", "-o", library, source],
-        check=True,
-    )
-    entry = ctypes.CDLL(str(library))[kernel.name]
+    kernel = group.generate(program, floats, precision, host=not emulated)
+    entry = _compiled(kernel, folder, emulated)
     generator = torch.Generator().manual_seed(batch)
     read = {view.buffer for view in group.reads()}
     full, rows = {}, {}
@@ -74,3 +79,24 @@ def largest_error(
         if worst != worst:
             return worst
     return worst
+
+
+def _compiled(kernel: TileKernel, folder: Path, emulated: bool) -> Callable[..., None]:
+    """The function of parameters and a block's number."""
+    source, library = folder / "kernel.cpp", folder / "kernel.so"
+    text, name = kernel.source, kernel.name
+    if emulated:
+        text += f"""
+alignas(16) unsigned char shared[{max(kernel.shared_bytes, 16)}];
+static const Params* given;
+extern "C" void run_block(const Params* params, long long block) {{
+  given = params;
+  run_cta(block, [] {{ {name}(*given); }});
+}}
+"""
+        name = "run_block"
+    source.write_text(text)
+    folders = [f"-I{EMULATOR}"] * emulated + [f"-I{CSRC}"]
+    subprocess.run([*COMPILE, *folders, "-o", library, source], check=True)
+    entry: Callable[..., None] = ctypes.CDLL(str(library))[name]
+    return entry

@@ -4,103 +4,21 @@
 // here; between stages all threads of the CTA meet. What stages hand to one another lies in shared
 // memory. Sizes are compile-time constants, and every element access is a function that the
 // generator wrote. Self-contained: no header of a toolkit is needed. Compiled for the host
-// (DPIF_TILE_HOST), one thread runs the same stages with plain loops, so that generated code is
-// tested without a GPU.
+// (DPIF_TILE_HOST), one thread runs the same stages with plain loops; with the instructions of
+// tests/helpers/tile_emulator in the place of a GPU's, all threads run as they would there.
 #pragma once
 
-#ifdef DPIF_TILE_HOST
-#include <cmath>
-#include <cstring>
-#define DPIF_DEVICE inline
-#else
-#define DPIF_DEVICE __device__ __forceinline__
-#endif
-
 #include "jit/compiled_params.h"
+#ifdef DPIF_TILE_HOST
+#include "kernels/tile/host.h"
+#else
+#include "kernels/tile/instructions.cuh"
+#endif
 
 namespace tile {
 
-using u32 = unsigned int;
-using u16 = unsigned short;
-
-#ifdef DPIF_TILE_HOST
-constexpr int kThreads = 1;
-DPIF_DEVICE void begin() {}
-DPIF_DEVICE int thread() {
-  return 0;
-}
-DPIF_DEVICE void meet() {}
-DPIF_DEVICE float bits_to_float(u32 bits) {
-  float value;
-  std::memcpy(&value, &bits, 4);
-  return value;
-}
-DPIF_DEVICE u32 float_to_bits(float value) {
-  u32 bits;
-  std::memcpy(&bits, &value, 4);
-  return bits;
-}
-#else
-constexpr int kThreads = DPIF_TILE_THREADS;
-// Launched early: the next kernel may set itself up, this one waits for those before it.
-DPIF_DEVICE void begin() {
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-}
-DPIF_DEVICE int thread() {
-  return threadIdx.x;
-}
-DPIF_DEVICE void meet() {
-  __syncthreads();
-}
-DPIF_DEVICE float bits_to_float(u32 bits) {
-  return __uint_as_float(bits);
-}
-DPIF_DEVICE u32 float_to_bits(float value) {
-  return __float_as_uint(value);
-}
-#endif
-
 using Params = dpiframe::CompiledParams;
 
-// Types of elements in memory.
-struct Half {
-  u16 bits;
-};
-struct Bf16 {
-  u16 bits;
-};
-
-#ifdef DPIF_TILE_HOST
-DPIF_DEVICE float widen(Half x) {
-  _Float16 value;
-  std::memcpy(&value, &x.bits, 2);
-  return value;
-}
-DPIF_DEVICE void narrow(float x, Half& out) {
-  const _Float16 value = static_cast<_Float16>(x);
-  std::memcpy(&out.bits, &value, 2);
-}
-DPIF_DEVICE void narrow(float x, Bf16& out) {
-  const u32 bits = float_to_bits(x);
-  out.bits = static_cast<u16>(x != x ? 0x7fffu : (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
-}
-#else
-DPIF_DEVICE float widen(Half x) {
-  float value;
-  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(x.bits));
-  return value;
-}
-DPIF_DEVICE void narrow(float x, Half& out) {
-  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(out.bits) : "f"(x));
-}
-DPIF_DEVICE void narrow(float x, Bf16& out) {
-  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(out.bits) : "f"(x));
-}
-#endif
-DPIF_DEVICE float widen(Bf16 x) {
-  return bits_to_float(static_cast<u32>(x.bits) << 16);
-}
 DPIF_DEVICE float widen(float x) {
   return x;
 }
@@ -122,8 +40,11 @@ template <int kWords>
 struct alignas(kWords * 4 <= 16 ? kWords * 4 : 16) Words {
   u32 of[kWords];
 };
+// Two neighbours as a register of a product's operand.
 template <class T>
-DPIF_DEVICE u32 pair(float low, float high);
+DPIF_DEVICE u32 pair(float low, float high) {
+  return narrow_pair(low, high, T{});
+}
 
 template <int V, class T>
 DPIF_DEVICE void load_pack(const T* from, float (&to)[V]) {
@@ -156,28 +77,6 @@ DPIF_DEVICE void store_pack(T* to, const float (&from)[V]) {
   }
 }
 
-// Two neighbours as a register of a product's operand.
-template <class T>
-DPIF_DEVICE u32 pair(float low, float high) {
-  T parts[2];
-  narrow(low, parts[0]);
-  narrow(high, parts[1]);
-  return static_cast<u32>(parts[0].bits) | static_cast<u32>(parts[1].bits) << 16;
-}
-#ifndef DPIF_TILE_HOST
-template <>
-DPIF_DEVICE u32 pair<Half>(float low, float high) {
-  u32 found;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(found) : "f"(high), "f"(low));
-  return found;
-}
-template <>
-DPIF_DEVICE u32 pair<Bf16>(float low, float high) {
-  u32 found;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(found) : "f"(high), "f"(low));
-  return found;
-}
-#endif
 template <class T>
 DPIF_DEVICE u32 load_pair(const T* from) {
   return *reinterpret_cast<const u32*>(from);
@@ -192,32 +91,10 @@ DPIF_DEVICE u32 twice(const T* from) {
   return static_cast<u32>(from->bits) * 0x10001u;
 }
 // The product of two pairs, rounded once.
-#ifdef DPIF_TILE_HOST
 template <class T>
 DPIF_DEVICE u32 times(u32 a, u32 b) {
-  const auto part = [](u32 x, int i) {
-    T half;
-    half.bits = static_cast<u16>(x >> (16 * i));
-    return widen(half);
-  };
-  return pair<T>(part(a, 0) * part(b, 0), part(a, 1) * part(b, 1));
+  return multiply_pair(a, b, T{});
 }
-#else
-template <class T>
-DPIF_DEVICE u32 times(u32 a, u32 b);
-template <>
-DPIF_DEVICE u32 times<Half>(u32 a, u32 b) {
-  u32 found;
-  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(found) : "r"(a), "r"(b));
-  return found;
-}
-template <>
-DPIF_DEVICE u32 times<Bf16>(u32 a, u32 b) {
-  u32 found;
-  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(found) : "r"(a), "r"(b));
-  return found;
-}
-#endif
 
 // Functions of dpiframe_core/program/expression.py; NaN, infinities and halves as torch has them.
 namespace fn {
@@ -391,8 +268,7 @@ template <int kLanes, class F>
 DPIF_DEVICE float over_lanes(float value) {
 #ifndef DPIF_TILE_HOST
 #pragma unroll
-  for (int lane = kLanes / 2; lane > 0; lane /= 2)
-    value = F::join(value, __shfl_xor_sync(0xffffffffu, value, lane));
+  for (int lane = kLanes / 2; lane > 0; lane /= 2) value = F::join(value, shuffled(value, lane));
 #endif
   return value;
 }
@@ -601,33 +477,6 @@ struct Packed {
 
 #else
 
-DPIF_DEVICE void mma(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1, Half) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-      "{%0,%1,%2,%3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-DPIF_DEVICE void mma(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1, Bf16) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
-      "{%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-DPIF_DEVICE void mma_tf32(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
-      "{%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-DPIF_DEVICE u32 to_tf32(float x) {
-  u32 found;
-  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(found) : "f"(x));
-  return found;
-}
-
 // A step of 16 along the inner axis of one row tile of a.
 template <class T>
 struct Fragment {
@@ -729,17 +578,6 @@ struct Columns<float> {
     }
   }
 };
-
-struct Four {
-  u32 x, y, z, w;
-};
-DPIF_DEVICE Four load_constant(const void* from) {
-  Four f;
-  asm("ld.global.nc.v4.b32 {%0,%1,%2,%3}, [%4];"
-      : "=r"(f.x), "=r"(f.y), "=r"(f.z), "=r"(f.w)
-      : "l"(from));
-  return f;
-}
 
 // A constant matrix in device memory in the order in which lanes read it.
 template <class T, int kOuter, int kInner, int kColumns>
@@ -935,27 +773,6 @@ DPIF_DEVICE void multiply(const A& a, const B& b, const Write& write) {
 // The same with b through shared memory: a ring of kStages chunks, each of kChunk steps of 16 and
 // all columns, which all threads fill ahead by asynchronous copies. Each warp keeps its sums while
 // all of b goes by, once for each round of blocks.
-DPIF_DEVICE void copy_async(unsigned to, const void* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from));
-}
-DPIF_DEVICE void commit_copies() {
-  asm volatile("cp.async.commit_group;");
-}
-template <int kPending>
-DPIF_DEVICE void wait_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending));
-}
-DPIF_DEVICE unsigned shared_address(const void* pointer) {
-  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
-}
-DPIF_DEVICE Four load_shared(unsigned from) {
-  Four f;
-  asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
-               : "=r"(f.x), "=r"(f.y), "=r"(f.z), "=r"(f.w)
-               : "r"(from));
-  return f;
-}
-
 template <class T, int kProducts, int kRows, int kOuter, int kInner, int kColumns, int kRowTiles,
           int kColumnTiles, int kStages, class A, class B, class Write>
 DPIF_DEVICE void multiply_staged(unsigned char* ring, const A& a, const B& b, const Write& write) {

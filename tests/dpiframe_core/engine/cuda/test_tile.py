@@ -80,6 +80,16 @@ def test_interactions_are_one_kernel_with_the_steps_numbers(interactions, precis
     assert largest_error(grouped, group, precision, 37, tmp_path) < BOUNDS[precision]
 
 
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+def test_all_threads_with_tensor_cores_emulated_have_the_steps_numbers(
+    interactions, precision, tmp_path
+):
+    grouped = group_steps(interactions, precision)
+    (group,) = groups(grouped)
+    error = largest_error(grouped, group, precision, 5, tmp_path, emulated=True)
+    assert error < BOUNDS[precision]
+
+
 def test_what_lies_inside_groups_takes_no_device_memory(interactions):
     grouped = group_steps(interactions, "fp16")
     kept = without_own(grouped)

@@ -1,0 +1,65 @@
+// Conversions on the host, and, for DPIF_TILE_HOST, the one thread that runs a kernel there.
+#pragma once
+
+#include <cmath>
+#include <cstring>
+
+#include "kernels/tile/types.cuh"
+
+#define DPIF_DEVICE inline
+
+namespace tile {
+
+#ifdef DPIF_TILE_HOST
+constexpr int kThreads = 1;
+DPIF_DEVICE void begin() {}
+DPIF_DEVICE int thread() {
+  return 0;
+}
+DPIF_DEVICE void meet() {}
+#endif
+
+DPIF_DEVICE float bits_to_float(u32 bits) {
+  float value;
+  std::memcpy(&value, &bits, 4);
+  return value;
+}
+DPIF_DEVICE u32 float_to_bits(float value) {
+  u32 bits;
+  std::memcpy(&bits, &value, 4);
+  return bits;
+}
+DPIF_DEVICE float widen(Half x) {
+  _Float16 value;
+  std::memcpy(&value, &x.bits, 2);
+  return value;
+}
+DPIF_DEVICE void narrow(float x, Half& out) {
+  const _Float16 value = static_cast<_Float16>(x);
+  std::memcpy(&out.bits, &value, 2);
+}
+DPIF_DEVICE float widen(Bf16 x) {
+  return bits_to_float(static_cast<u32>(x.bits) << 16);
+}
+DPIF_DEVICE void narrow(float x, Bf16& out) {
+  const u32 bits = float_to_bits(x);
+  out.bits = static_cast<u16>(x != x ? 0x7fffu : (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+template <class T>
+DPIF_DEVICE u32 narrow_pair(float low, float high, T) {
+  T parts[2];
+  narrow(low, parts[0]);
+  narrow(high, parts[1]);
+  return static_cast<u32>(parts[0].bits) | static_cast<u32>(parts[1].bits) << 16;
+}
+template <class T>
+DPIF_DEVICE float widen_part(u32 pair, int i, T) {
+  return widen(T{static_cast<u16>(pair >> (16 * i))});
+}
+template <class T>
+DPIF_DEVICE u32 multiply_pair(u32 a, u32 b, T type) {
+  return narrow_pair(widen_part(a, 0, type) * widen_part(b, 0, type),
+                     widen_part(a, 1, type) * widen_part(b, 1, type), type);
+}
+
+}  // namespace tile

@@ -1,0 +1,130 @@
+// What a GPU's threads do in the kernels of tile.cuh: where they are and meet, conversions, tensor
+// cores, copies. Tests have the same for the host (tests/helpers/tile_emulator).
+#pragma once
+
+#include "kernels/tile/types.cuh"
+
+#define DPIF_DEVICE __device__ __forceinline__
+
+namespace tile {
+
+constexpr int kThreads = DPIF_TILE_THREADS;
+// Launched early: the next kernel may set itself up, this one waits for those before it.
+DPIF_DEVICE void begin() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+DPIF_DEVICE int thread() {
+  return threadIdx.x;
+}
+DPIF_DEVICE void meet() {
+  __syncthreads();
+}
+// Of the lane whose number differs in these bits; all lanes of the warp call it.
+DPIF_DEVICE float shuffled(float value, int bits) {
+  return __shfl_xor_sync(0xffffffffu, value, bits);
+}
+
+DPIF_DEVICE float bits_to_float(u32 bits) {
+  return __uint_as_float(bits);
+}
+DPIF_DEVICE u32 float_to_bits(float value) {
+  return __float_as_uint(value);
+}
+DPIF_DEVICE float widen(Half x) {
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(x.bits));
+  return value;
+}
+DPIF_DEVICE float widen(Bf16 x) {
+  return bits_to_float(static_cast<u32>(x.bits) << 16);
+}
+DPIF_DEVICE void narrow(float x, Half& out) {
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(out.bits) : "f"(x));
+}
+DPIF_DEVICE void narrow(float x, Bf16& out) {
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(out.bits) : "f"(x));
+}
+DPIF_DEVICE u32 narrow_pair(float low, float high, Half) {
+  u32 found;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(found) : "f"(high), "f"(low));
+  return found;
+}
+DPIF_DEVICE u32 narrow_pair(float low, float high, Bf16) {
+  u32 found;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(found) : "f"(high), "f"(low));
+  return found;
+}
+DPIF_DEVICE u32 multiply_pair(u32 a, u32 b, Half) {
+  u32 found;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(found) : "r"(a), "r"(b));
+  return found;
+}
+DPIF_DEVICE u32 multiply_pair(u32 a, u32 b, Bf16) {
+  u32 found;
+  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(found) : "r"(a), "r"(b));
+  return found;
+}
+DPIF_DEVICE u32 to_tf32(float x) {
+  u32 found;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(found) : "f"(x));
+  return found;
+}
+
+// d += a b, [16, 16] x [16, 8]; the layout of registers is that of mma.m16n8k16 in PTX.
+DPIF_DEVICE void mma(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1, Half) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+DPIF_DEVICE void mma(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1, Bf16) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+      "{%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+DPIF_DEVICE void mma_tf32(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+      "{%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+struct Four {
+  u32 x, y, z, w;
+};
+DPIF_DEVICE Four load_constant(const void* from) {
+  Four f;
+  asm("ld.global.nc.v4.b32 {%0,%1,%2,%3}, [%4];"
+      : "=r"(f.x), "=r"(f.y), "=r"(f.z), "=r"(f.w)
+      : "l"(from));
+  return f;
+}
+
+// Asynchronous copies of 16 bytes to shared memory, in groups.
+DPIF_DEVICE void copy_async(unsigned to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from));
+}
+DPIF_DEVICE void commit_copies() {
+  asm volatile("cp.async.commit_group;");
+}
+template <int kPending>
+DPIF_DEVICE void wait_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending));
+}
+DPIF_DEVICE unsigned shared_address(const void* pointer) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
+}
+DPIF_DEVICE Four load_shared(unsigned from) {
+  Four f;
+  asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(f.x), "=r"(f.y), "=r"(f.z), "=r"(f.w)
+               : "r"(from));
+  return f;
+}
+
+}  // namespace tile

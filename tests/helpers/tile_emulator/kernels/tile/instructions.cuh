@@ -1,0 +1,199 @@
+// The instructions of csrc/kernels/tile/instructions.cuh on the host: the threads of a CTA are
+// fibers, of which one runs until it waits for others. Asynchronous copies are made when they are
+// waited for, the latest that a GPU may.
+#pragma once
+
+#include <ucontext.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "kernels/tile/host.h"
+
+#define __global__
+#define __device__ static
+#define __shared__
+#define __grid_constant__
+#define __launch_bounds__(...)
+#define __align__(bytes)
+
+inline struct {
+  long long x;
+} blockIdx;
+extern unsigned char shared[];
+
+namespace tile {
+
+constexpr int kThreads = DPIF_TILE_THREADS;
+
+struct Group {  // of threads that meet
+  int size = 0;
+  int waiting = 0;
+  unsigned turn = 0;
+};
+struct Copy {
+  unsigned to;
+  const void* from;
+};
+struct Cta {
+  ucontext_t back;
+  ucontext_t contexts[kThreads];
+  std::unique_ptr<char[]> stacks[kThreads];
+  bool done[kThreads];
+  int running = 0;
+  Group all;
+  Group warps[kThreads / 32];
+  u32 exchanged[kThreads][6];
+  std::deque<std::vector<Copy>> copies[kThreads];
+  long idle = 0;
+};
+inline Cta cta;
+
+inline void next_thread() {
+  const int from = cta.running;
+  for (int i = 1; i <= kThreads; ++i) {
+    const int to = (from + i) % kThreads;
+    if (cta.done[to]) continue;
+    cta.running = to;
+    if (to != from) swapcontext(&cta.contexts[from], &cta.contexts[to]);
+    return;
+  }
+  setcontext(&cta.back);
+}
+inline void wait_for(Group& group) {
+  const unsigned turn = group.turn;
+  if (++group.waiting == group.size) {
+    group.waiting = 0;
+    ++group.turn;
+    cta.idle = 0;
+    return;
+  }
+  while (group.turn == turn) {
+    if (++cta.idle > 100L * kThreads) {
+      std::fputs("threads wait for one another\n", stderr);
+      std::abort();
+    }
+    next_thread();
+  }
+}
+
+inline void begin() {}
+inline int thread() {
+  return cta.running;
+}
+inline void meet() {
+  wait_for(cta.all);
+}
+// Each lane gives registers; `use` reads those of its warp, by lane.
+template <int kCount, class Use>
+void exchange(const u32 (&own)[kCount], const Use& use) {
+  Group& warp = cta.warps[thread() / 32];
+  for (int i = 0; i < kCount; ++i) cta.exchanged[thread()][i] = own[i];
+  wait_for(warp);
+  use(&cta.exchanged[thread() / 32 * 32]);
+  wait_for(warp);
+}
+inline float shuffled(float value, int bits) {
+  float found = 0.0f;
+  exchange<1>({float_to_bits(value)},
+              [&](auto* of) { found = bits_to_float(of[(thread() % 32) ^ bits][0]); });
+  return found;
+}
+
+inline u32 to_tf32(float x) {
+  return (float_to_bits(x) + 0x1000u) & ~0x1fffu;
+}
+
+template <class T>
+void mma(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1, T type) {
+  exchange<6>({a[0], a[1], a[2], a[3], b0, b1}, [&](auto* of) {
+    const int lane = thread() % 32;
+    for (int i = 0; i < 4; ++i) {
+      const int row = i / 2;  // 8 apart
+      const int column = lane % 4 * 2 + i % 2;
+      for (int k = 0; k < 16; ++k) {
+        const int holder = k % 8 / 2;
+        const auto part = [&](int other, int number) {
+          return widen_part(of[other][number], k % 2, type);
+        };
+        d[i] += part(lane / 4 * 4 + holder, k / 8 * 2 + row) * part(column * 4 + holder, 4 + k / 8);
+      }
+    }
+  });
+}
+inline void mma_tf32(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  exchange<6>({a[0], a[1], a[2], a[3], b0, b1}, [&](auto* of) {
+    const int lane = thread() % 32;
+    for (int i = 0; i < 4; ++i) {
+      const int column = lane % 4 * 2 + i % 2;
+      for (int k = 0; k < 8; ++k)
+        d[i] += bits_to_float(of[lane / 4 * 4 + k % 4][k / 4 * 2 + i / 2]) *
+                bits_to_float(of[column * 4 + k % 4][4 + k / 4]);
+    }
+  });
+}
+
+struct Four {
+  u32 x, y, z, w;
+};
+inline Four load_constant(const void* from) {
+  return *static_cast<const Four*>(from);
+}
+
+inline void copy_async(unsigned to, const void* from) {
+  auto& groups = cta.copies[thread()];
+  if (groups.empty()) groups.emplace_back();
+  groups.back().push_back({to, from});
+}
+inline void commit_copies() {
+  auto& groups = cta.copies[thread()];
+  if (groups.empty()) groups.emplace_back();
+  groups.emplace_back();  // what is not committed yet
+}
+template <int kPending>
+void wait_copies() {
+  auto& groups = cta.copies[thread()];
+  while (groups.size() > kPending + 1) {
+    for (const Copy& copy : groups.front()) std::memcpy(shared + copy.to, copy.from, 16);
+    groups.pop_front();
+  }
+}
+inline unsigned shared_address(const void* pointer) {
+  return static_cast<unsigned>(static_cast<const unsigned char*>(pointer) - shared);
+}
+inline Four load_shared(unsigned from) {
+  return *reinterpret_cast<const Four*>(shared + from);
+}
+
+// Runs a CTA: `body` by each thread.
+inline void (*body)();
+inline void thread_main() {
+  body();
+  cta.done[cta.running] = true;
+  next_thread();
+}
+inline void run_cta(long long block, void (*kernel)()) {
+  constexpr std::size_t kStack = 128 * 1024;
+  blockIdx.x = block;
+  body = kernel;
+  cta.all = {kThreads};
+  for (Group& warp : cta.warps) warp = {32};
+  for (int t = 0; t < kThreads; ++t) {
+    if (cta.stacks[t] == nullptr) cta.stacks[t] = std::make_unique<char[]>(kStack);
+    cta.done[t] = false;
+    cta.copies[t].clear();
+    getcontext(&cta.contexts[t]);
+    cta.contexts[t].uc_stack.ss_sp = cta.stacks[t].get();
+    cta.contexts[t].uc_stack.ss_size = kStack;
+    cta.contexts[t].uc_link = nullptr;
+    makecontext(&cta.contexts[t], thread_main, 0);
+  }
+  cta.running = 0;
+  cta.idle = 0;
+  swapcontext(&cta.back, &cta.contexts[0]);
+}
+
+}  // namespace tile
