@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal, get_args
 
 from dpiframe_core import _core
 from dpiframe_core.bundle.reading import Bundle, open_bundle
-from dpiframe_core.engine.cuda.backend import CudaBackend, CudaOptions
-from dpiframe_core.engine.cuda.kernel_compiler import CompileError
-from dpiframe_core.engine.cuda.mapped_linear import device_passes
 from dpiframe_core.engine.engine import Backend, Engine
-from dpiframe_core.engine.precision import PRECISIONS, Precision, computed_precision
-from dpiframe_core.errors import DeviceMemoryError
-from dpiframe_core.lowering import DEVICE_PASSES, MODULE_PASSES, Pass, lower
+from dpiframe_core.engine.precision import PRECISIONS, Precision
+from dpiframe_core.lowering import MODULE_PASSES, lower
 from dpiframe_core.program.program import Program
 from dpiframe_core.program.schedule import Policy
 
@@ -71,8 +66,12 @@ def load_engine(  # noqa: PLR0913 - the one call that users make: keywords read 
     if gpu is None:
         cpu = _on_cpu(lower(opened.spec, opened.arrays()), max_batch, threads, light)
         return Engine(opened, cpu, precision, on_bad_id)
+    # A tenth of a second of imports, which a small job on the CPU does without.
+    from dpiframe_core.engine.cuda.backend import CudaOptions
+    from dpiframe_core.engine.cuda.loading import load_backend
+
     options = CudaOptions(precision, max_batch, streams, graphs, policy, gpu, threads)
-    return Engine(opened, _on_gpu(opened, options), precision, on_bad_id)
+    return Engine(opened, load_backend(opened, options), precision, on_bad_id)
 
 
 def _on_cpu(program: Program, max_batch: int, threads: int | None, light: bool) -> Backend:
@@ -84,24 +83,6 @@ def _on_cpu(program: Program, max_batch: int, threads: int | None, light: bool) 
     from dpiframe_core.engine.cpu import CpuBackend  # brings torch, which a GPU does without
 
     return CpuBackend(program, max_batch, threads)
-
-
-def _on_gpu(opened: Bundle, options: CudaOptions) -> CudaBackend:
-    try:
-        return _with_passes(opened, options, device_passes(options.device))
-    except CompileError as error:  # the kernels compiled ahead give the same numbers
-        warnings.warn(f"epilogues run as steps of their own, more slowly: {error}", stacklevel=3)
-    return _with_passes(opened, options, DEVICE_PASSES)
-
-
-def _with_passes(opened: Bundle, options: CudaOptions, passes: tuple[Pass, ...]) -> CudaBackend:
-    program = lower(opened.spec, opened.arrays(), passes)
-    precision = computed_precision(options.precision, program, opened.schema)
-    try:
-        return CudaBackend(program, replace(options, precision=precision))
-    except DeviceMemoryError as error:
-        # Without the frames, which would hold what was taken while the caller handles the error.
-        raise error.with_traceback(None) from None
 
 
 def _opened(bundle: str | Path | Bundle, on_bad_id: str) -> Bundle:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from dpiframe_core import BadIdError, FieldSpec, load_engine, save_bundle
-from dpiframe_core.engine import loading
+from dpiframe_core.engine.cuda import loading
 from dpiframe_core.engine.cuda.backend import CudaOptions
 from dpiframe_core.engine.cuda.kernel_compiler import CompileError
 from dpiframe_core.lowering import COMPILED_PASSES
@@ -252,5 +252,5 @@ def test_a_gpu_runs_kernels_compiled_ahead_where_compiling_at_load_fails(
     model = model_zoo.random_model(spec)
     opened = save_bundle(tmp_path / "bundle", spec, model.state_dict())
     with pytest.warns(UserWarning, match="no such register"):
-        made = loading._on_gpu(opened, CudaOptions())
+        made = loading.load_backend(opened, CudaOptions())
     assert made is tried[1]

@@ -164,7 +164,8 @@ def test_the_command_imports_neither_ray_nor_torch_nor_mlflow(tmp_path: Path) ->
     config = write_config(tmp_path, runner="local", tracking=True, unit_rows="auto")
     arguments = ["score", str(config), f"mlflow_uri=sqlite:///{tmp_path}/mlflow.db"]
     code = COMMAND.format(arguments) + (
-        "; print([m for m in ('ray', 'torch', 'mlflow', 'matplotlib') if m in sys.modules])"
+        "; print([m for m in ('ray', 'torch', 'mlflow', 'matplotlib',"
+        " 'dpiframe_core.engine.cuda.backend') if m in sys.modules])"
     )
     before = os.times()
     done = subprocess.run(
