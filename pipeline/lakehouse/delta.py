@@ -24,6 +24,7 @@ from pipeline.errors import ConfigError, ContractError
 from pipeline.lakehouse.table import (
     Commit,
     DataFile,
+    check_columns,
     columns_of,
     one_line,
     overtaken,
@@ -64,6 +65,12 @@ class DeltaTable:
             folder = str(Path(folder).expanduser().absolute())
         return cls(folder, int(version) if version else None)
 
+    def check(self, schema: pa.Schema, output: str) -> None:
+        """See `Table`."""
+        check_columns(schema)
+        _delta_schema(schema)
+        self._relative(output)
+
     def pinned(self) -> DeltaTable:
         """See `Table`."""
         return replace(self, version=self._load().version())
@@ -97,9 +104,7 @@ class DeltaTable:
         partition_by: Sequence[str],
     ) -> Commit:
         """See `Table`. ConfigError: parts lie outside the table's folder."""
-        from deltalake.exceptions import CommitFailedError, DeltaProtocolError
-        from deltalake.transaction import CommitProperties, RemoveAction
-
+        delta = _deltalake()
         ours = {self._relative(part): part for part in parts}
         below = tuple(self._relative(folder).rstrip("/") + "/" for folder in replaces)
         table = self._load_or_make(columns_of(parts[0]), partition_by)
@@ -112,7 +117,7 @@ class DeltaTable:
         self._check_columns(table, columns_of(parts[0]))
         now, columns = int(time.time() * 1000), table.metadata().partition_columns
         actions: list[Any] = [
-            RemoveAction(
+            delta.transaction.RemoveAction(
                 file["path"],
                 data_change=True,
                 deletion_timestamp=now,
@@ -130,17 +135,19 @@ class DeltaTable:
                     schema=table.schema(),
                     partition_by=columns,
                     # deltalake would commit the same actions to what the table has by then
-                    commit_properties=CommitProperties(dict(properties), max_commit_retries=0),
+                    commit_properties=delta.CommitProperties(
+                        dict(properties), max_commit_retries=0
+                    ),
                 )
-            except CommitFailedError as error:
+            except delta.exceptions.CommitFailedError as error:
                 raise overtaken(self, error) from None
-            except DeltaProtocolError as error:
+            except delta.exceptions.DeltaProtocolError as error:
                 raise ConfigError(f"cannot write to {self}: {one_line(error)}") from None
         return Commit(self._load().version(), new=True)
 
     def _relative(self, path: str) -> str:
         path = path if "://" in path else str(Path(path).absolute())
-        if not path.startswith(f"{self.folder}/"):
+        if not f"{path}/".startswith(f"{self.folder}/"):
             raise ConfigError(
                 f"the output {path} does not lie in the folder of the table {self}, and the files "
                 "of a Delta table must; choose an output below it"
@@ -167,13 +174,17 @@ class DeltaTable:
             try:
                 return delta.DeltaTable(self.folder, storage_options=_options())
             except delta.exceptions.TableNotFoundError:
+                pass
+            try:
                 return delta.DeltaTable.create(
                     self.folder,
                     _delta_schema(schema),
-                    mode="ignore",  # another job may make it meanwhile
                     partition_by=[name for name in partition_by if name in schema.names],
                     storage_options=_options(),
+                    commit_properties=delta.CommitProperties(max_commit_retries=0),
                 )
+            except delta.exceptions.DeltaError as error:  # another job has made it meanwhile
+                raise overtaken(self, error) from None
 
     def _check_columns(self, table: Any, schema: pa.Schema) -> None:
         """ConfigError: parts of this schema are no files of the table."""
@@ -271,6 +282,8 @@ def _delta_schema(schema: pa.Schema) -> Any:
 def _deltalake() -> Any:
     try:
         import deltalake
+        import deltalake.exceptions
+        import deltalake.transaction
     except ImportError:
         raise ConfigError("Delta tables need deltalake: pip install 'dpiframe[delta]'") from None
     return deltalake

@@ -6,6 +6,7 @@ A table is `iceberg://CATALOG/NAMESPACE.TABLE`. Its catalog is configured as pyi
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -20,6 +21,7 @@ from pipeline.errors import ConfigError, ContractError
 from pipeline.lakehouse.table import (
     Commit,
     DataFile,
+    check_columns,
     columns_of,
     one_line,
     overtaken,
@@ -52,6 +54,11 @@ class IcebergTable:
                 f"snapshots (...table@1234), got {address!r}"
             )
         return cls(found["catalog"], found["table"], int(found["id"]) if found["id"] else None)
+
+    def check(self, schema: pa.Schema, output: str) -> None:
+        """See `Table`."""
+        check_columns(schema)
+        _check_installed()
 
     def pinned(self) -> IcebergTable:
         """See `Table`."""
@@ -177,18 +184,15 @@ class IcebergTable:
             return catalog.load_table(self.name)
 
     def _catalog(self) -> Any:
-        try:
-            from pyiceberg.catalog import load_catalog
-            from pyiceberg.exceptions import (
-                BadRequestError,
-                ForbiddenError,
-                OAuthError,
-                UnauthorizedError,
-            )
-        except ImportError:
-            raise ConfigError(
-                "Iceberg tables need pyiceberg: pip install 'dpiframe[iceberg]'"
-            ) from None
+        _check_installed()
+        from pyiceberg.catalog import load_catalog
+        from pyiceberg.exceptions import (
+            BadRequestError,
+            ForbiddenError,
+            OAuthError,
+            UnauthorizedError,
+        )
+
         refused = (BadRequestError, ForbiddenError, OAuthError, UnauthorizedError)
         try:
             with _reaching(f"open the catalog {self.catalog}"):
@@ -198,6 +202,11 @@ class IcebergTable:
                 f"the catalog {self.catalog} cannot be opened: {one_line(error)}; configure it in "
                 f"~/.pyiceberg.yaml or by PYICEBERG_CATALOG__{self.catalog.upper()}__URI"
             ) from None
+
+
+def _check_installed() -> None:
+    if importlib.util.find_spec("pyiceberg") is None:
+        raise ConfigError("Iceberg tables need pyiceberg: pip install 'dpiframe[iceberg]'")
 
 
 def _forbid_blind_retries(table: Any) -> None:

@@ -43,6 +43,11 @@ class Table(Protocol):
     def version(self) -> int | None:
         """The version that the address names; None: the one that the table has when it is read."""
 
+    def check(self, schema: pa.Schema, output: str) -> None:
+        """ConfigError: parts with these columns below this place can never be files of the table,
+        or the package that reaches it is missing. Nothing is asked of the table itself.
+        """
+
     def pinned(self) -> Table:
         """The version that the table has now, or the named one.
 

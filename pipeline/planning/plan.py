@@ -11,7 +11,6 @@ import pyarrow as pa
 from pipeline.config.job import JobConfig
 from pipeline.errors import ConfigError, ContractError
 from pipeline.lakehouse.addresses import is_table, parse_table
-from pipeline.lakehouse.table import check_columns
 from pipeline.planning.entries import entries
 from pipeline.planning.inputs import InputFile, scan_inputs
 from pipeline.planning.job_plan import JobPlan
@@ -45,7 +44,8 @@ def make_plan(config: JobConfig) -> JobPlan:
     columns = joined.columns.with_partitions(scan.partitions)
     if config.table is not None and scan.files:
         schema = scan.files[0].arrow_schema
-        check_columns(pa.schema([schema.field(name) for name in columns.published]))
+        published = pa.schema([schema.field(name) for name in columns.published])
+        parse_table(config.table).check(published, config.output)
     bytes_a_row = row_bytes(scan.files, columns, joined.ids, joined.dense)
     settled = {"form": columns.form, "key_columns": list(columns.key_columns)}
     config = config.model_copy(update=settled)

@@ -14,10 +14,12 @@ from job_cases import encoded_table, job_keys, tiny_bundle
 from s3_server import BUCKET, s3_server
 
 import pipeline
+from pipeline.config.job import load_config
 from pipeline.errors import ConfigError, ContractError
 from pipeline.lakehouse import delta
 from pipeline.lakehouse.addresses import parse_table
 from pipeline.lakehouse.table import commit_parts
+from pipeline.planning.plan import make_plan
 from pipeline.publishing.scores import open_scores
 
 deltalake = pytest.importorskip("deltalake")
@@ -89,6 +91,7 @@ def test_writers_at_one_time_lose_nothing(tmp_path: Path):
     for thread in threads:
         thread.join()
     assert not failures and rows_of(tmp_path) == list(range(40))
+    assert deltalake.DeltaTable(str(tmp_path)).version() == 4  # it was made once
 
 
 @pytest.mark.parametrize("same", [False, True])
@@ -139,6 +142,15 @@ def test_a_job_from_a_version_into_a_table_in_a_store(tmp_path: Path):
         # What is written beside its partition's folder is read as another table's files are.
         copy = job_keys(tmp_path, input=f"delta:{table}", output=f"s3://{BUCKET}/x", runner="local")
         assert parse_table(copy["input"]).pinned().files()[0].partition == {"day": "2026-11-01"}
+
+
+def test_an_output_outside_the_table_is_refused_before_anything_is_scored(tmp_path: Path):
+    tiny_bundle(tmp_path / "bundle")
+    pq.write_table(encoded_table(19), tmp_path / "x.parquet")
+    job = job_keys(tmp_path, input=str(tmp_path / "x.parquet"), table=f"delta:{tmp_path}/t")
+    with pytest.raises(ConfigError, match="does not lie in the folder of the table"):
+        make_plan(load_config(job))
+    assert make_plan(load_config(job, [f"output={tmp_path}/t"])).total_rows == 19
 
 
 def test_what_cannot_be_read_or_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

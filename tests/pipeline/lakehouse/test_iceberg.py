@@ -12,11 +12,13 @@ import pytest
 from job_cases import encoded_table, job_keys, tiny_bundle, write_shards
 
 import pipeline
+from pipeline.config.job import load_config
 from pipeline.errors import ConfigError, ContractError, ResumableError
 from pipeline.lakehouse import table as tables
 from pipeline.lakehouse.addresses import parse_table
 from pipeline.lakehouse.iceberg import IcebergTable
 from pipeline.lakehouse.table import commit_parts
+from pipeline.planning.plan import make_plan
 from pipeline.publishing.scores import open_scores
 
 catalogs = pytest.importorskip("pyiceberg.catalog")
@@ -196,6 +198,16 @@ def test_partitions_of_a_job_are_committed_in_one_snapshot(catalog: Any, tmp_pat
     assert len(files & {task.file.file_path for task in table.scan().plan_files()}) == 2
     with pytest.raises(ConfigError, match="hour=6 holds the scores of 2 jobs"):
         open_scores(result.output)
+
+
+def test_unsigned_keys_are_refused_before_anything_is_scored(tmp_path: Path):
+    tiny_bundle(tmp_path / "bundle")
+    rows = encoded_table(19)
+    rows = rows.set_column(0, "row_id", rows["row_id"].cast(pa.uint64()))
+    pq.write_table(rows, tmp_path / "x.parquet")
+    job = job_keys(tmp_path, input=str(tmp_path / "x.parquet"), table=TABLE)
+    with pytest.raises(ConfigError, match="row_id is uint64, and tables have no unsigned"):
+        make_plan(load_config(job))
 
 
 def test_files_of_a_snapshot(catalog: Any, tmp_path: Path):
