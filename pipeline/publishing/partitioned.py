@@ -82,6 +82,11 @@ class _Part:
         forget_error(self.output)
         self.held.close()
 
+    def settle(self) -> None:
+        """Write again, and remove, what a crash right after the end left."""
+        self.output.settle()
+        self.output.tidy_finished(wait=False)
+
 
 class PartitionedOutput:
     """The outputs of a job as one: what a job asks of an `Output`, asked of those not finished."""
@@ -174,9 +179,13 @@ class PartitionedOutput:
         quarantined: Sequence[Quarantined],
         check: Callable[[], None] = lambda: None,
     ) -> Manifest:
-        """Finish what is not finished yet; one manifest of all, which is written nowhere."""
+        """Finish what is not finished yet, and what a crash left of the rest; one manifest of all,
+        which is written nowhere.
+        """
+        finished_before = [part for part in self._parts if part.lock is None]
         for part in self._open():
             part.finish()
+        self._asked(_Part.settle, finished_before)
         return self._combined()
 
     def settle(self) -> None:

@@ -26,6 +26,7 @@ from pipeline.planning.plan import make_plan
 from pipeline.publishing.committed import is_committed
 from pipeline.publishing.output import open_output
 from pipeline.publishing.partitioned import PartitionedOutput
+from pipeline.publishing.verify import success_problems
 
 LOOK_SECONDS = 0.2
 MOST_DATES = 100_000
@@ -151,13 +152,15 @@ def _finished(config: JobConfig, date: str, in_table: bool = False) -> DateResul
         manifest = output.completed(plan.identity)
         if manifest is None or not output.is_whole(manifest, (unit.name for unit in plan.units)):
             return None
-        if in_table:
-            if isinstance(output, PartitionedOutput):
-                outputs = output.manifests()
-            else:
-                outputs = [(output, manifest)]
-            if not is_committed(outputs, plan.config):
+        if isinstance(output, PartitionedOutput):
+            outputs = output.manifests()
+        else:
+            outputs = [(output, manifest)]
+        for each, of in outputs:  # a crash right after the end may have left it unwritten
+            if any(success_problems(of, each.success())):
                 return None
+        if in_table and not is_committed(outputs, plan.config):
+            return None
     except (DpiframeError, OSError):
         return None
     return DateResult(

@@ -138,13 +138,15 @@ def problems_of(rows: int) -> dict[str, int]:
     lake = load_catalog("lake")
     found, right = (rows_of(lake.load_table(f"ads.{name}")) for name in ("scores", "reference"))
     keys = Counter(found["id"].to_pylist())
+    verified = verify_output(f"s3://{BUCKET}/scores")
+    print("".join(f"{problem}\n" for problem in verified.problems), end="", flush=True)
     outputs = open_scores(f"s3://{BUCKET}/scores").to_table().sort_by("id")
     return {
         "lost": rows - len(keys),
         "doubled": len(found) - len(keys),
         "other": int(len(right) != rows or not found.equals(right)),
         "other_in_outputs": int(not outputs["score"].equals(right["score"])),
-        "problems": len(verify_output(f"s3://{BUCKET}/scores").problems),
+        "problems": len(verified.problems),
     }
 
 

@@ -11,6 +11,7 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
 from job_cases import encoded_table, job_keys, reference_scores, stamps, tiny_bundle
+from s3_server import BUCKET, s3_server
 
 from dpiframe_core import CTRModel
 from pipeline.config.job import JobConfig
@@ -23,6 +24,7 @@ from pipeline.publishing.verify import verify_output
 from pipeline.schedule.status import status_of
 from pipeline.scoring.dry_run import output_state
 from pipeline.scoring.job import JobResult, run_job
+from pipeline.storage.object_store import ObjectStore
 
 pytestmark = pytest.mark.slow
 HOURS, ROWS = 3, 38
@@ -105,6 +107,18 @@ def test_partitions_may_be_scored_apart_and_added_later(case: Any) -> None:
     run(folder)
     assert stamps(output(folder, 1)) == first
     check_scores(folder, model, tables)
+
+
+def test_what_a_crash_after_the_end_of_a_partition_left_is_written_later(case: Any) -> None:
+    folder, _, _ = case
+    with s3_server():
+        place = f"s3://{BUCKET}/output"
+        run(folder, output=place, where="hour in (0, 1)")
+        store = ObjectStore(f"{place}/date=2026-11-19/hour=1")
+        store.delete(["_SUCCESS", "_manifest.json"])
+        assert verify_output(place).problems
+        run(folder, output=place)
+        assert (verify_output(place).problems, verify_output(place).rows) == ([], HOURS * ROWS)
 
 
 def test_scores_are_evaluated_over_all_finished_partitions(case: Any) -> None:
