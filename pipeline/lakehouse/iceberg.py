@@ -170,10 +170,12 @@ class IcebergTable:
                 pass
             try:
                 change = catalog.create_table_transaction(self.name, schema=schema)
-                with change, change.update_spec() as spec:
-                    for name in partition_by:
-                        if name in schema.names:
-                            spec.add_identity(name)
+                if change.table_metadata.spec().is_unpartitioned():
+                    with change, change.update_spec() as spec:
+                        for name in partition_by:
+                            if name in schema.names:
+                                spec.add_identity(name)
+                # else a catalog that gives the table that another job has made meanwhile
             except NoSuchNamespaceError:
                 namespace = self.name.rpartition(".")[0]
                 raise ConfigError(
