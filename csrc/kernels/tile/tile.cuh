@@ -568,13 +568,20 @@ struct Columns<float> {
       }
     }
   }
+  // Tensor cores ignore the lower 13 bits, so small, of 12 bits at most, goes there as it is. NaN,
+  // which the addition may spoil, remains in small. A conversion instruction would take as long as
+  // several.
   template <int kCount>
   static DPIF_DEVICE void split(const float (&x)[kCount], u32 (&large)[kCount],
                                 u32 (&small)[kCount]) {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
+#ifdef DPIF_TILE_TF32
       large[i] = to_tf32(x[i]);
-      small[i] = to_tf32(x[i] - bits_to_float(large[i]));
+#else
+      large[i] = (float_to_bits(x[i]) + 0x1000u) & 0xffffe000u;
+      small[i] = float_to_bits(x[i] - bits_to_float(large[i]));
+#endif
     }
   }
 };

@@ -126,12 +126,14 @@ void mma(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1, T type) {
 }
 inline void mma_tf32(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
   exchange<6>({a[0], a[1], a[2], a[3], b0, b1}, [&](auto* of) {
+    const auto part = [&](int lane, int number) {
+      return bits_to_float(of[lane][number] & 0xffffe000u);  // the rest is ignored
+    };
     const int lane = thread() % 32;
     for (int i = 0; i < 4; ++i) {
       const int column = lane % 4 * 2 + i % 2;
       for (int k = 0; k < 8; ++k)
-        d[i] += bits_to_float(of[lane / 4 * 4 + k % 4][k / 4 * 2 + i / 2]) *
-                bits_to_float(of[column * 4 + k % 4][4 + k / 4]);
+        d[i] += part(lane / 4 * 4 + k % 4, k / 4 * 2 + i / 2) * part(column * 4 + k % 4, 4 + k / 4);
     }
   });
 }
