@@ -311,3 +311,18 @@ def page(reports: tuple[Path, ...], output: Path) -> None:
     from pipeline.bench.job.report import page as markdown
 
     output.write_text(markdown([JobReport.model_validate_json(p.read_text()) for p in reports]))
+
+
+@command.command("pages")
+@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option("--readme", type=click.Path(path_type=Path, exists=True), help="Its table, too.")
+def pages(folder: Path, readme: Path | None) -> None:
+    """Make every page of FOLDER anew from the JSON that lies there, without measuring."""
+    from pipeline.bench.pages import job_reports, made_pages, with_headline
+
+    for path, text in made_pages(folder).items():
+        path.write_text(text)
+        click.echo(path)
+    for reports in job_reports(folder).values():
+        if readme is not None:
+            readme.write_text(with_headline(readme.read_text(), reports))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from statistics import geometric_mean
 from typing import NamedTuple
 
+from pipeline.bench.engine.ablation import AblationRow
 from pipeline.bench.engine.implementations import EAGER
 from pipeline.bench.engine.latency import EngineReport
 from pipeline.bench.engine.lookup import PER_FIELD, LookupReport
@@ -79,8 +80,37 @@ CLAIMS = (
 )
 
 
+class Idea(NamedTuple):
+    """One of the paper's ideas, and the two engines of the ablation that differ by it alone."""
+
+    what: str
+    without: str
+    within: str
+
+
+IDEAS = (
+    Idea(
+        "output-first lookup of all tables, over a lookup a table; a kernel an operation",
+        "a kernel an operation, a lookup a table",
+        "+ one lookup for all tables",
+    ),
+    Idea("fusion of operations (within a module)", "+ one lookup for all tables", "+ fusion"),
+    Idea(
+        "streams, breadth first, over one stream (between modules)",
+        "+ graphs",
+        "+ streams, breadth first",
+    ),
+    Idea("breadth first over depth first", "depth first", "+ streams, breadth first"),
+    Idea(
+        "breadth first over depth first, without graphs",
+        "depth first, no graphs",
+        "breadth first, no graphs",
+    ),
+)
+
+
 def paper_page(results: Results) -> str:
-    """The table."""
+    """The claims, and what each of the paper's ideas is worth alone."""
     gpu = next((part.machine["gpu"] for part in results.parts.values()), "GPU")
     lines = [
         "# The paper's claims, and ours",
@@ -97,6 +127,7 @@ def paper_page(results: Results) -> str:
         "|---|---|---|---|---|",
     ]
     lines += _rows(results)
+    lines += _ideas(results)
     return "\n".join(lines) + "\n"
 
 
@@ -106,6 +137,40 @@ def _rows(results: Results) -> Iterator[str]:
         command = f"`{claim.command}`" if claim.command else ""
         cells = (claim.what, claim.peer, f"{claim.paper:g}x", ours or "not measured", command)
         yield "| " + " | ".join(cells) + " |"
+
+
+def _ideas(results: Results) -> Iterator[str]:
+    """What each idea is worth: time without over time with it, a synchronised call and the GPU's
+    own time.
+    """
+    rows = results.reports("ablation", AblationRow)
+    if not rows:
+        return
+    made = {(row.case.model, row.case.batch, row.label): row for row in rows}
+    cases = sorted({(row.case.model, row.case.batch) for row in rows}, key=lambda c: (c[1], c[0]))
+    precisions = ", ".join(sorted({row.case.precision for row in rows}))
+    yield from (
+        "",
+        "## Each idea alone",
+        "",
+        "The paper does not part what its ideas are worth. Times faster by one of them, all else",
+        f"equal ({precisions}): a synchronised call; in brackets batches back to back, the GPU's",
+        "own time. `dpiframe bench gpu --only ablation`.",
+        "",
+        "| idea | " + " | ".join(f"{model}, {batch:,}" for model, batch in cases) + " |",
+        "|---|" + "---|" * len(cases),
+    )
+    for idea in IDEAS:
+        cells = []
+        for case in cases:
+            without, within = (made.get((*case, label)) for label in idea[1:])
+            cells.append("" if without is None or within is None else _faster(without, within))
+        yield f"| {idea.what} | " + " | ".join(cells) + " |"
+
+
+def _faster(without: AblationRow, within: AblationRow) -> str:
+    call = without.call.median / within.call.median
+    return f"{call:.2f} ({without.back_to_back.median / within.back_to_back.median:.2f})"
 
 
 def _of_batch(batch: int, ratios: Sequence[float]) -> str:

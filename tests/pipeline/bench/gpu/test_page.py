@@ -9,6 +9,8 @@ import pytest
 from pipeline.bench.gpu.page import page
 from pipeline.bench.gpu.paper import paper_page
 from pipeline.bench.gpu.results import Results
+from pipeline.bench.pages import job_reports, made_pages, with_headline
+from pipeline.errors import ConfigError
 
 RECORDS = sorted((Path(__file__).parents[4] / "docs" / "gpu").glob("nvidia_*.json"))
 
@@ -23,4 +25,18 @@ def test_the_page_of_the_papers_claims_is_its_record() -> None:
     text = paper_page(Results.read(record))
     assert text == record.with_name("paper.md").read_text()
     assert "| embedding | PyTorch" in text
+    assert "## Each idea alone" in text
     assert "not measured" in paper_page(Results())
+
+
+def test_every_page_and_the_readme_s_table_are_made_of_the_json() -> None:
+    folder = RECORDS[0].parent
+    pages = made_pages(folder)
+    assert {path.name for path in pages} == {p.name for p in folder.glob("*.md")} - {"README.md"}
+    for path, text in pages.items():
+        assert text == path.read_text(), f"run `dpiframe bench pages {folder}`"
+    readme = (folder.parents[1] / "README.md").read_text()
+    (reports,) = job_reports(folder).values()
+    assert with_headline(readme, reports) == readme
+    with pytest.raises(ConfigError, match="no place for the table"):
+        with_headline("", reports)

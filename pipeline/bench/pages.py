@@ -1,0 +1,69 @@
+"""The pages of a folder of measurements, and the README's table, from their JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipeline.bench.gpu.page import page as gpu_page
+from pipeline.bench.gpu.paper import paper_page
+from pipeline.bench.gpu.results import Results
+from pipeline.bench.job.report import JobReport
+from pipeline.bench.job.report import page as job_page
+from pipeline.errors import ConfigError
+
+BEGIN, END = "<!-- made by dpiframe bench pages -->", "<!-- end -->"
+
+
+def made_pages(folder: Path) -> dict[Path, str]:
+    """Every page by its path: of `bench gpu` (GPU.json, and paper.md of the first), and of `bench
+    job` (job_MACHINE_CASE.json, together as job_MACHINE.md).
+    """
+    pages: dict[Path, str] = {}
+    jobs = job_reports(folder)
+    for path in sorted(folder.glob("*.json")):
+        results = Results() if path.name.startswith("job_") else Results.read(path)
+        if results.parts:
+            pages[path.with_suffix(".md")] = gpu_page(results)
+            pages.setdefault(folder / "paper.md", paper_page(results))
+    return pages | {folder / f"{name}.md": job_page(found) for name, found in jobs.items()}
+
+
+def job_reports(folder: Path) -> dict[str, list[JobReport]]:
+    """The reports of `bench job` by machine, those of fewer GPUs first."""
+    found: dict[str, list[JobReport]] = {}
+    for path in sorted(folder.glob("job_*_*.json")):
+        report = JobReport.model_validate_json(path.read_text())
+        found.setdefault(path.stem.rpartition("_")[0], []).append(report)
+    for reports in found.values():
+        reports.sort(key=lambda report: max(run.gpus for run in report.runs))
+    return found
+
+
+def headline(reports: Sequence[JobReport]) -> str:
+    """A table of the runs, a line each."""
+    lines = [
+        "| rows | GPUs | cores | s from the command to `_SUCCESS` | M rows/s, steady |",
+        "|---|---|---|---|---|",
+    ]
+    for report in reports:
+        for run in report.runs:
+            steady = run.rates.steady_rows_per_s
+            cells = (
+                f"{run.rows:,} {report.case.form}",
+                str(run.gpus),
+                str(run.cores),
+                f"{run.rates.seconds:.0f}",
+                "-" if steady is None else f"{steady / 1e6:.0f}",
+            )
+            lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def with_headline(text: str, reports: Sequence[JobReport]) -> str:
+    """A page with the table between its two marks. ConfigError: it has no marks."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ConfigError(f"there is no place for the table: put {BEGIN} and {END} around it")
+    return f"{before}{BEGIN}\n{headline(reports)}\n{END}{after}"
