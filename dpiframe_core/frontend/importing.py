@@ -32,6 +32,7 @@ from dpiframe_core.frontend.drafting import (
 from dpiframe_core.frontend.fuxictr import FuxiSchema
 from dpiframe_core.frontend.schemas import Encoding, by_schema, columns_of_schema
 from dpiframe_core.frontend.source import Source, of_archive, of_module
+from dpiframe_core.frontend.tasks import Converted, joined
 from dpiframe_core.frontend.weights import check_weights, weights_report
 from dpiframe_core.model.modules import Tensor as TensorModule
 from dpiframe_core.model.spec import ModelSpec
@@ -87,6 +88,7 @@ def from_torch(  # type: ignore[misc]  # noqa: PLR0913 - the one call that users
     path: str | Path | None = None,
     name: str = "",
     output: str | int = "auto",
+    tasks: Mapping[str, str | int] | None = None,
     encoding: Encoding | FuxiSchema | None = None,
     samples: Mapping[str, Tensor] | None = None,
     recorded: Expected | None = None,
@@ -105,6 +107,10 @@ def from_torch(  # type: ignore[misc]  # noqa: PLR0913 - the one call that users
     `output`: auto takes a final sigmoid off, and takes what lies in 0..1 for a probability;
     probability or logit says which it is; a name or number chooses one of several.
 
+    `tasks`: more outputs by the names that they get, such as {"cvr": "conversion"}: each is a
+    module of the bundle, which a job scores beside the first one (its key `outputs`), compared like
+    it. They must read the same features.
+
     `encoding`: a fitted schema of the same columns, by which a job gets ids and dense features of
     raw rows (FuxiCTR's: `fuxictr.schema_of_feature_map`); the features have its names and order.
 
@@ -116,6 +122,7 @@ def from_torch(  # type: ignore[misc]  # noqa: PLR0913 - the one call that users
     ModelImportError names the operation, weight, input or column that stands in the way, and what
     to do.
     """
+    whole = encoding
     if isinstance(module, nn.Module):
         source = of_module(module, example_inputs)
         if columns is None:
@@ -149,7 +156,7 @@ def from_torch(  # type: ignore[misc]  # noqa: PLR0913 - the one call that users
     expected = reference.expected(is_probability)
     if wanted.kind == "probability" and not is_sigmoid:
         expected = replace(expected, is_rounded=True)
-    report = {
+    report: dict[str, Any] = {
         "model": source.name,
         "torch": torch.__version__,
         "output": _output_in_words(source, wanted, is_sigmoid),
@@ -166,6 +173,24 @@ def from_torch(  # type: ignore[misc]  # noqa: PLR0913 - the one call that users
         report["recorded"] = check.compare(found, recorded, tolerance)
     if labels is not None:
         report["quality"] = check.quality(labels, found[check.CPU], expected)
+    if tasks:
+        others = {
+            task: from_torch(
+                module, example_inputs, columns, name=name, output=wanted_too, encoding=whole,
+                samples=samples, tolerance=tolerance, precisions=precisions,
+            )
+            for task, wanted_too in tasks.items()
+        }  # fmt: skip
+        made = {task: Converted(one.spec, one.weights) for task, one in others.items()}
+        whole_model = joined(Converted(spec, weights), made)
+        spec, weights = whole_model.spec, dict(whole_model.weights)
+        said = ("output", "differences")
+        report["tasks"] = {t: {key: one.report[key] for key in said} for t, one in others.items()}
+        report["modules"] = _modules(spec)
+        unused = [one.report["unused_weights"] for one in others.values()]
+        report["unused_weights"] = [
+            name for name in report["unused_weights"] if all(name in names for names in unused)
+        ]
     if path is None:
         return Imported(spec, weights, report, source, wanted, chosen, is_probability)
     schema, words = (encoding.schema, encoding.vocabularies) if encoding else (None, None)

@@ -88,6 +88,46 @@ def test_the_report_says_what_was_done_and_how_far_logits_are(tmp_path):
     json.dumps(report)
 
 
+class TwoTasks(TwoTables):
+    """A click and a conversion, of shared tables and a shared layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.shared = nn.Linear(2 * DIM, 8)
+        self.tower = nn.Linear(8, 1)
+
+    def forward(self, C1, C2, I1):  # noqa: N803
+        shared = self.shared(torch.cat([self.tables[0](C1), self.tables[1](C2)], 1)).relu()
+        click = super().forward(C1, C2, I1) + shared.sum(1)
+        return click.sigmoid(), (self.tower(shared).squeeze(1) * 2 + I1.tanh()).sigmoid()
+
+
+def test_several_outputs_become_one_bundle_of_tasks(tmp_path):
+    module, given = TwoTasks().eval(), inputs()
+    bundle = dpi.from_torch(module, given, output=0, tasks={"cvr": 1}, path=tmp_path / "bundle")
+    own = [m.name for m in bundle.spec.modules if m.name.startswith("cvr")]
+    assert own == ["cvr_linear", "cvr"] and bundle.spec.ending_in("cvr").width == 1
+    ids, dense = torch.stack([given["C1"], given["C2"]]).numpy(), given["I1"][None].numpy()
+    with torch.no_grad():
+        expected = [torch.logit(p.double()).numpy() for p in module(**given)]
+    for output, logits in zip((None, "cvr"), expected, strict=True):
+        engine = dpi.load_engine(bundle, device="cpu", output=output)
+        assert np.allclose(engine.logits(ids, dense), logits, atol=1e-5)
+    report = bundle.report()
+    assert report["tasks"]["cvr"]["differences"]["CPU, fp32"]["largest"] < 1e-5
+    assert not [name for name in report["unused_weights"] if name.startswith("tower")]
+
+
+class OneFeatureLess(TwoTables):
+    def forward(self, C1, C2, I1):  # noqa: N803
+        return super().forward(C1, C2, I1), self.tables[0](C1).sum(1)
+
+
+def test_a_task_of_other_features_is_refused():
+    with pytest.raises(ModelImportError, match="'cvr' reads other features than the score"):
+        dpi.from_torch(OneFeatureLess(), inputs(), output=0, tasks={"cvr": 1})
+
+
 @pytest.mark.parametrize(
     ("made", "output", "told", "sign"),
     [
