@@ -33,8 +33,12 @@ __global__ void __launch_bounds__(kGroupThreads)
   const int column = column_at(p.outer, p.outer_x, at.place);
   const int out_column = column_at(p.outer, p.outer_out, at.place);
   const int lane = threadIdx.x % kGroup;
+  // What is below a half's least number is -inf in it: a row of that alone, of which a mask leaves
+  // nothing, has the same number everywhere then, as in float32.
+  const float least = p.x.type == DataType::kHalf ? -65504.0f : -INFINITY;
   const auto x = [&](int i) {
-    return load(p.x, at.row, column + column_at(p.inner, p.inner_x, i));
+    const float value = load(p.x, at.row, column + column_at(p.inner, p.inner_x, i));
+    return value < least ? least : value;
   };
   float largest = -INFINITY;  // a NaN makes the sum NaN below
   for (int i = lane; i < p.inner.elements; i += kGroup) largest = fmaxf(largest, x(i));

@@ -340,10 +340,20 @@ DPIF_DEVICE void reduce(const Read& read, const Write& write) {
   });
 }
 
-template <int kLanes, int kRows, int kSize, class Read, class Write>
+// The least number of a half in the place of those below, which are -inf in a half: a row of these
+// alone, of which a mask leaves nothing, has the same number everywhere then, as in float32.
+DPIF_DEVICE float held(float x, Half) {
+  return x < -65504.0f ? -65504.0f : x;
+}
+template <class Element>
+DPIF_DEVICE float held(float x, Element) {
+  return x;
+}
+
+template <class Element, int kLanes, int kRows, int kSize, class Read, class Write>
 DPIF_DEVICE void softmax(const Read& read, const Write& write) {
   each_row<kLanes, kRows>([&](int r, bool valid) {
-    Row<kLanes, kSize> row([&](int i) { return read(r, i); });
+    Row<kLanes, kSize> row([&](int i) { return held(read(r, i), Element{}); });
     const float largest = row.template reduced<Max>([](float x) { return x; });
 #pragma unroll
     for (auto& x : row.of) x = fn::exp(x - largest);

@@ -19,6 +19,7 @@ from dpiframe_core.program.tensor_ops import MatMul, Operand
 from dpiframe_core.program.views import Bounds, State, View, Weight
 
 MOST_WEIGHT = 32 * 1024  # elements of a Linear's weight that a group takes in
+EXPANDED = 4  # times what it is made of: a buffer that is better not made
 MOST_VIEWS = 16  # buffers of a kernel's parameters
 MOST_WEIGHTS = 128
 
@@ -163,10 +164,20 @@ def _fits(program: Program, step: p.Step) -> bool:
     if isinstance(step, p.Linear):
         return program.weights[step.weight].size <= MOST_WEIGHT and step.out.width <= 128
     if isinstance(step, p.LinearRows):
-        return program.weights[step.weight].size <= MOST_WEIGHT
+        return program.weights[step.weight].size <= MOST_WEIGHT or _is_expanded(program, step.x)
     if isinstance(step, p.Head):
         return False
     return type(step) in TRANSLATE
+
+
+def _is_expanded(program: Program, view: View) -> bool:
+    """Whether a step makes this of far less, as outer products are: a product that makes it as it
+    reads it spares the memory.
+    """
+    maker = program.producers().get(view)
+    return isinstance(maker, p.TensorStep) and view.width >= EXPANDED * sum(
+        read.width for read in maker.reads()
+    )
 
 
 def _split_head(program: Program) -> Program:

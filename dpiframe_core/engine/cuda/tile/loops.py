@@ -208,7 +208,8 @@ class Loops:
             raise UnsuitableError(f"a softmax over {size} elements")
         read = self._reader(stage, self._row_scope(stage, kept, gone, rows, size))
         write = self._writer(stage, kept, gone, rows, size, "x")
-        return f"softmax<{lanes}, {rows}, {size}>({read},\n    {write});"
+        shape = f"{self.elements.type}, {lanes}, {rows}, {size}"
+        return f"softmax<{shape}>({read},\n    {write});"
 
     def _writer(
         self,

@@ -104,6 +104,55 @@ def test_an_outer_product_is_an_operand_made_in_registers(interactions):
     assert source.count("separable(") == 2
 
 
+class OuterThenLinear(nn.Module):
+    """An outer product of the fields, under a Linear too large for a group but for that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables = nn.ModuleList(nn.Embedding(9, 16) for _ in range(24))
+        self.mix, self.out = nn.Linear(24 * 24, 100), nn.Linear(100, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        e = torch.stack([table(x[:, i]) for i, table in enumerate(self.tables)], 1)
+        outer = torch.einsum("bhd,bmd->bdhm", e, e).flatten(2)
+        return self.out(self.mix(outer).relu().sum(1))
+
+
+def test_an_outer_product_is_never_made_for_a_large_linear(tmp_path):
+    model = OuterThenLinear().eval()
+    imported = from_torch(model, (torch.zeros(2, 24, dtype=torch.long),))
+    program = lower(imported.spec, imported.weights, DEVICE_PASSES)
+    grouped = group_steps(program, "fp16")
+    (group,) = groups(grouped)
+    source = group.generate(grouped, grouped.float_buffers(), "fp16").source
+    assert source.count("separable(") == 1
+    assert max(v.width for v in (*group.reads(), *group.writes())) <= 24 * 16
+    assert largest_error(grouped, group, "fp16", 19, tmp_path) < BOUNDS["fp16"]
+
+
+class MaskedHistory(nn.Module):
+    """Attention over a history of which a sample's mask may leave nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.history, self.score, self.out = nn.Embedding(9, 16), nn.Linear(16, 1), nn.Linear(16, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        e = self.history(x)
+        weights = self.score(e).squeeze(-1).masked_fill(x == 0, -1e9).softmax(-1)
+        return self.out((weights.unsqueeze(-1) * e).sum(1).relu())
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+def test_a_mask_that_leaves_nothing(precision, tmp_path):
+    model = MaskedHistory().eval()
+    imported = from_torch(model, (torch.zeros(2, 20, dtype=torch.long),))
+    program = lower(imported.spec, imported.weights, DEVICE_PASSES)
+    grouped = group_steps(program, precision)
+    (group,) = groups(grouped)  # its random numbers are no zeros: all is masked
+    assert largest_error(grouped, group, precision, 19, tmp_path) < BOUNDS[precision]
+
+
 def test_products_of_one_operand_are_one(interactions):
     (group,) = groups(group_steps(interactions, "fp16"))
     source = group.generate(interactions, interactions.float_buffers(), "fp16").source
