@@ -112,16 +112,12 @@ class RayHeads:
                     found.append(process)
         return found
 
-    def workers(self, node: psutil.Process) -> set[int]:
-        """Pids of the workers of a node that runs."""
-        return {process.pid for process in node.children(recursive=True)}
-
-    def counted(self, **labels: str) -> Counter[str]:
-        """Sums of our metrics over all nodes and processes, by name, as Prometheus scrapes them;
-        of those with these labels.
+    def counted(self, node: psutil.Process | None = None, **labels: str) -> Counter[str]:
+        """Sums of our metrics over all nodes and processes, or those of a node, by name, as
+        Prometheus scrapes them; of those with these labels.
         """
         found: Counter[str] = Counter()
-        for port in self.metrics.values():
+        for port in [self.metrics[node.pid]] if node else self.metrics.values():
             with contextlib.suppress(OSError):
                 address = f"http://127.0.0.1:{port}/metrics"
                 with urllib.request.urlopen(address, timeout=10) as answer:

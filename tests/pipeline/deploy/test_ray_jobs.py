@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import boto3
 import numpy as np
-import psutil
 import pyarrow.parquet as pq
 import pytest
 from job_cases import encoded_table, tiny_bundle, with_value, write_config
@@ -25,10 +24,8 @@ from s3_server import BUCKET
 from weed_server import weed_server
 
 from pipeline.publishing.output import open_output
-from pipeline.publishing.records import UnitRecord
 from pipeline.publishing.scores import finished_manifest, open_scores
 from pipeline.publishing.store import StoreOutput
-from pipeline.publishing.store_head import read_record
 from pipeline.publishing.verify import verify_output
 from pipeline.scoring.ray_metrics import STAGES
 
@@ -41,7 +38,7 @@ pytestmark = [
 
 FIRST = datetime.date(2026, 11, 1)
 DAYS, ROWS, UNIT_ROWS, BAD_ROWS = 8, 4000, 20, (7, 1111)
-LONG_DAY = 4  # five times as long: a node starts meanwhile
+LONG_DAY = 4  # eight times as long: a node starts meanwhile
 
 
 class Case(NamedTuple):
@@ -78,12 +75,6 @@ class Day:
     def units(self) -> int:
         """How many are published."""
         return sum(key.startswith("_units/u") for key in self.place.sizes())
-
-    def scorers(self) -> set[int]:
-        """Processes that published units so far."""
-        keys = [key for key in self.place.sizes() if key.startswith("_units/u")]
-        found = [read_record(self.place.store, key, UnitRecord) for key in keys]
-        return {int(record.scorer.rpartition(":")[2]) for record in found if record}
 
     def check(self) -> None:
         """Its rows are those of the job on this machine, each once, and no driver is left."""
@@ -122,7 +113,7 @@ def upload_rows() -> None:
     """A file a day, with some rows whose ids are in no table."""
     client = boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL"])
     for number in range(DAYS):
-        rows = encoded_table(ROWS * (5 if number == LONG_DAY else 1), seed=number)
+        rows = encoded_table(ROWS * (8 if number == LONG_DAY else 1), seed=number)
         for row in BAD_ROWS:
             rows = with_value(rows, "C2", row, 99)
         data = io.BytesIO()
@@ -214,12 +205,14 @@ def test_a_killed_worker_and_a_node_that_joins(case: Case) -> None:
     day.wait_units(5, job)
     case.cluster.kill(case.cluster.nodes[0])
     day.wait_units(5, job)
-    added = psutil.Process(case.cluster.add().pid)
-    wait_for(
-        lambda: job.poll() is not None or bool(day.scorers() & case.cluster.workers(added)),
-        "a unit of the new node",
-    )
-    assert job.poll() is None, job.communicate()
+    added = case.cluster.add()
+
+    def taken() -> bool:
+        found = case.cluster.counted(added, output=day.output)
+        return found["ray_dpiframe_rows_scored_total"] > 0
+
+    wait_for(lambda: taken() or job.poll() is not None, "a unit of the new node", poll=0.5)
+    assert taken(), ended(job)
     code, text = ended(job)
     assert code == 0, text
     day.check()
