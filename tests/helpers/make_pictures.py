@@ -16,6 +16,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 from PIL import Image
 
@@ -24,11 +25,13 @@ from pipeline.data.synth import SynthOptions, synth
 from pipeline.models.training import TrainOptions, train
 from pipeline.report.page import write_report
 from pipeline.scoring.job import run_job
+from pipeline.tracking.mlflow_store.register import register
 from pipeline.tracking.mlflow_store.store import RUNS_VIEW
 
 ROOT = Path(__file__).resolve().parents[2]
 PICTURES = ROOT / "docs/pictures"
 COLOURS = 128  # keeps each file below 200 KB
+MODEL = "ctr"  # in the registry
 MODELS = {"deepfm_champion": "deepfm", "dcn_challenger": "dcn"}
 SECONDS_A_PAGE = 90
 
@@ -50,6 +53,7 @@ def score(folder: Path) -> None:
             date="2026-11-19",
             time_zone="UTC",
             label_column="label",
+            slice_columns=["C9", "C20"],
             unit_rows=10_000,
             runner="local",
             price_per_hour=2.5,
@@ -59,6 +63,7 @@ def score(folder: Path) -> None:
             baseline_run=baseline,
         )
         run_job(config)
+        register(str(bundle), MODEL, (name.partition("_")[2],), store(folder), "nightly")
 
 
 def store(folder: Path) -> str:
@@ -86,26 +91,44 @@ def mlflow_ui(folder: Path) -> Iterator[str]:
             server.terminate()
 
 
-def picture(chromium: str, page: str, name: str, size: tuple[int, int], dark: bool = False) -> None:
-    """Save what the browser shows of a page, with few colours."""
+def picture(
+    chromium: str,
+    page: str,
+    name: str,
+    size: tuple[int, int],
+    dark: bool = False,
+    shown: int | None = None,
+) -> None:
+    """Save what the browser shows of a page, with few colours; `shown`: so many columns of it."""
     path = PICTURES / f"{name}.png"
     command = [chromium, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
     command += [f"--window-size={size[0]},{size[1]}", "--virtual-time-budget=15000"]
     command += [f"--blink-settings=preferredColorScheme={0 if dark else 1}"]
     command += [f"--screenshot={path}", page]
     subprocess.run(command, check=True, capture_output=True, timeout=SECONDS_A_PAGE)
-    Image.open(path).convert("RGB").quantize(COLOURS).save(path, optimize=True)
+    image = Image.open(path).convert("RGB").crop((0, 0, shown or size[0], size[1]))
+    image.quantize(COLOURS).save(path, optimize=True)
     print(f"{path.relative_to(ROOT)}: {path.stat().st_size:,} bytes")
 
 
-def run_page(folder: Path) -> str:
-    """The part of the address that names the challenger's run."""
+def mlflow_pages(folder: Path) -> dict[str, tuple[str, int]]:
+    """The addresses of MLflow's pages, by the name of the picture, and how high each is."""
     from mlflow import MlflowClient
 
     client = MlflowClient(store(folder))
     experiment = client.get_experiment_by_name("nightly").experiment_id
-    run = client.search_runs([experiment], "attributes.run_name LIKE 'dcn%'")[0]
-    return f"#/experiments/{experiment}/runs/{run.info.run_id}?{RUNS_VIEW}"
+    found = client.search_runs([experiment], order_by=["attributes.start_time DESC"])
+    run, before = [each.info.run_id for each in found if each.info.run_name.startswith("d")][:2]
+    runs = f"#/experiments/{experiment}/runs"
+    both = quote(f'["{run}","{before}"]')
+    where = quote(f'["{experiment}"]')
+    compared = f"#/compare-runs?runs={both}&experiments={where}&{RUNS_VIEW}"
+    return {
+        "mlflow_runs": (f"{runs}?{RUNS_VIEW}", 480),
+        "mlflow_run": (f"{runs}/{run}?{RUNS_VIEW}", 1000),
+        "mlflow_compare": (compared, 1000),
+        "mlflow_model": (f"#/models/{MODEL}?{RUNS_VIEW}", 480),
+    }
 
 
 def main() -> None:
@@ -122,11 +145,10 @@ def main() -> None:
     write_report(scores / "dcn_challenger", scores / "deepfm_champion", page)
     picture(arguments.chromium, page.as_uri(), "report", (1100, 1750))
     picture(arguments.chromium, page.as_uri(), "report_dark", (1100, 1150), dark=True)
+    picture(arguments.chromium, page.as_uri(), "report_phone", (500, 1500))
     with mlflow_ui(folder) as address:
-        run = run_page(folder)
-        runs = f"{run.rpartition('/')[0]}?{RUNS_VIEW}"
-        picture(arguments.chromium, f"{address}/{runs}", "mlflow_runs", (1700, 480))
-        picture(arguments.chromium, f"{address}/{run}", "mlflow_run", (1700, 1000))
+        for name, (place, height) in mlflow_pages(folder).items():
+            picture(arguments.chromium, f"{address}/{place}", name, (1700, height), shown=1260)
 
 
 if __name__ == "__main__":
