@@ -204,8 +204,10 @@ def test_a_schema_that_nests_deeper_than_arrow_can_follow_is_corrupt(tmp_path: P
         FooterReader().read(str(path))
 
 
+# What a shell starts in the background ignores SIGINT, and so do the processes that it starts.
 READ_FOR_EVER = (
-    "import sys; from pipeline.planning.footers import read_footers as r; r(sys.argv[1:], {})"
+    "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"
+    "from pipeline.planning.footers import read_footers as r; r(sys.argv[1:], {})"
 )
 
 
