@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import combinations
+import math
+from collections.abc import Callable, Sequence
+from itertools import combinations, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -14,11 +15,11 @@ import pyarrow.compute as pc
 from pipeline.errors import ConfigError
 from pipeline.evaluation.ranking import Packed
 from pipeline.evaluation.score_counts import COARSE, ScoreCounts
-from pipeline.evaluation.sums import RowFigures, Sums, sums_by_number
+from pipeline.evaluation.sums import Sums, figures_of, sums_of_runs
 
 MAX_SLICES = 1000  # of one slicing
 NULL = "null"
-MOST_COUNTED = 1 << 22  # values of a pair that a table of numbers may have
+MOST_NUMBERS = 1 << 32
 
 Values = tuple[str, ...]
 
@@ -51,20 +52,20 @@ class Slicing:
         self.columns = tuple(columns)
         self.slices: dict[Values, Slice] = {}
 
-    def look(self, codes: dict[str, Codes], rows: Packed, figures: RowFigures) -> list[SlicedRows]:
+    def look(self, codes: dict[str, Codes], rows: Packed) -> list[SlicedRows]:
         """Part packed rows [B] by the codes [B] of the columns; changes nothing."""
-        number, values = combine([codes[name] for name in self.columns])
-        # Sorted by slice and score at once: plain numbers are sorted and counted fastest.
+        number, texts = combine([codes[name] for name in self.columns])
+        # Sorted by slice and score at once: plain numbers are sorted fastest, and runs of a slice
+        # are summed without holding up other threads.
         keyed = (number.astype(np.uint64) << np.uint64(32)) | rows
         keyed.sort()
-        parted = keyed.astype(np.uint32)
-        sums = sums_by_number(figures, number, len(values))
-        starts = np.cumsum([0, *(one.rows for one in sums)]).tolist()
-        ranges = zip(values, starts[:-1], starts[1:], sums, strict=True)
+        parted, of = keyed.astype(np.uint32), (keyed >> np.uint64(32)).astype(np.uint32)
+        starts = np.flatnonzero(np.r_[True, of[1:] != of[:-1]])[: len(of)]
+        sums = sums_of_runs(figures_of(parted), starts)
+        runs = pairwise([*starts.tolist(), len(of)])
         return [
-            SlicedRows(value, parted[first:stop].copy(), one)
-            for value, first, stop, one in ranges
-            if first < stop
+            SlicedRows(texts(one), parted[first:stop].copy(), summed)
+            for one, (first, stop), summed in zip(of[starts].tolist(), runs, sums, strict=True)
         ]
 
     def add(self, found: list[SlicedRows]) -> None:
@@ -122,29 +123,22 @@ def encode(column: pa.ChunkedArray) -> Codes:
     return Codes(number, [NULL if text is None else text for text in texts])
 
 
-def combine(codes: Sequence[Codes]) -> tuple[npt.NDArray[np.int64], list[Values]]:
-    """One number a row for the values of all columns, and the values of each number."""
-    number = codes[0].number
-    values: list[Values] = [(text,) for text in codes[0].text]
-    for code in codes[1:]:
-        distinct, number = _numbered(
-            number * len(code.text) + code.number, len(values) * len(code.text)
-        )
-        values = [
-            (*values[one // len(code.text)], code.text[one % len(code.text)])
-            for one in distinct.tolist()
-        ]
-    return number, values
+def combine(
+    codes: Sequence[Codes],
+) -> tuple[npt.NDArray[np.int64], Callable[[int], Values]]:
+    """A number below 2^32 for each row's values of all columns, and the texts of a number."""
+    number, sizes = codes[0].number, [len(code.text) for code in codes]
+    for code, size in zip(codes[1:], sizes[1:], strict=True):
+        number = number * size + code.number
+    distinct = None
+    if math.prod(sizes) > MOST_NUMBERS:
+        distinct, number = np.unique(number, return_inverse=True)
 
+    def texts(one: int) -> Values:
+        left, found = one if distinct is None else int(distinct[one]), []
+        for code, size in zip(reversed(codes), reversed(sizes), strict=True):
+            left, place = divmod(left, size)
+            found.append(code.text[place])
+        return tuple(reversed(found))
 
-def _numbered(
-    wide: npt.NDArray[np.int64], most: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The distinct numbers below `most`, and the place of each row's among them."""
-    if most > MOST_COUNTED:
-        distinct, number = np.unique(wide, return_inverse=True)
-        return distinct, number
-    distinct = np.flatnonzero(np.bincount(wide, minlength=most))
-    place = np.empty(most, np.int64)
-    place[distinct] = np.arange(len(distinct))
-    return distinct, place[wide]
+    return number, texts

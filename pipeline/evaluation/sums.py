@@ -59,11 +59,13 @@ def sums_of(figures: RowFigures) -> Sums:
     return Sums(len(figures.score), len(figures.clicked), *map(_whole, floats))
 
 
-def sums_by_number(figures: RowFigures, number: npt.NDArray[np.integer], count: int) -> list[Sums]:
-    """The sums of the rows of each number 0 to `count` - 1; `number` [B]."""
-    rows = np.bincount(number, minlength=count).tolist()
-    clicks = np.bincount(number[figures.clicked], minlength=count).tolist()
-    floats = [np.bincount(number, one, minlength=count).tolist() for one in figures[1:]]
+def sums_of_runs(figures: RowFigures, starts: npt.NDArray[np.integer]) -> list[Sums]:
+    """The sums of runs of rows, each of which ends where the next one starts."""
+    if not len(starts):
+        return []
+    rows = np.diff(np.r_[starts, len(figures.score)]).tolist()
+    clicks = np.diff(np.searchsorted(figures.clicked, np.r_[starts, len(figures.score)])).tolist()
+    floats = [np.add.reduceat(one, starts).tolist() for one in figures[1:]]
     return [
         Sums(n, c, *map(_whole, some)) for n, c, *some in zip(rows, clicks, *floats, strict=True)
     ]

@@ -67,7 +67,7 @@ class Tally:
     def look(self, found: LabelledRows, codes: dict[str, Codes]) -> TalliedRows:
         """What rows come to, with the codes of the slice columns; changes nothing."""
         figures = figures_of(found.rows)
-        sliced = [slicing.look(codes, found.rows, figures) for slicing in self._slicings]
+        sliced = [slicing.look(codes, found.rows) for slicing in self._slicings]
         without = found.without_score, found.without_label
         return TalliedRows(np.sort(found.rows), *without, sums_of(figures), sliced)
 
