@@ -8,6 +8,16 @@
 #include "parquet/rle_bit_packed.h"
 
 namespace dpiframe::parquet {
+namespace {
+
+// Few bytes of differences may stand for any number of values, and of bytes of texts: as PLAIN
+// values a page is no larger than others may be.
+void check_plain_bytes(std::int64_t bytes, std::int64_t count) {
+  DPIF_CHECK(bytes <= kMaxPageSize, "a page of ", count, " values has ", bytes,
+             " bytes as PLAIN ones; at most are ", kMaxPageSize);
+}
+
+}  // namespace
 
 // DELTA_LENGTH_BYTE_ARRAY: the lengths of all texts, then their bytes. DELTA_BYTE_ARRAY: how many
 // bytes of the text before each begins with, then the rest of each as above.
@@ -16,6 +26,8 @@ Bytes PlainValues::texts(const PageContents& page, std::int64_t count, std::int6
   DPIF_CHECK(encoding == Encoding::kDeltaLengthByteArray || encoding == Encoding::kDeltaByteArray,
              "texts of encoding ", static_cast<int>(encoding));
   if (count == 0) return {};
+  constexpr std::int64_t kLengthBytes = sizeof(std::int32_t);
+  check_plain_bytes(kLengthBytes * count, count);
   Bytes values = page.values;
   prefixes_.assign(count, 0);
   if (encoding == Encoding::kDeltaByteArray) take_lengths(values, count, prefixes_);
@@ -28,7 +40,7 @@ Bytes PlainValues::texts(const PageContents& page, std::int64_t count, std::int6
   DPIF_CHECK(stored <= std::ssize(values), "a page is cut off in its texts");
   DPIF_CHECK(bytes <= most_of_text * count + kMostBeside, "a page of ", count, " texts has ", bytes,
              " bytes");
-  constexpr std::int64_t kLengthBytes = sizeof(std::int32_t);
+  check_plain_bytes(bytes + kLengthBytes * count, count);
   const auto plain = plain_.take(bytes + kLengthBytes * count + kPagePadding);
   std::uint8_t* out = plain.data();
   std::int32_t before = 0;  // bytes of the text before, which ends at `out`
@@ -50,6 +62,7 @@ Bytes PlainValues::numbers(const PageContents& page, std::int64_t count) {
   const Encoding encoding = page.header.encoding;
   DPIF_CHECK(encoding == Encoding::kDeltaBinaryPacked || encoding == Encoding::kByteStreamSplit,
              "values of encoding ", static_cast<int>(encoding));
+  check_plain_bytes(sizeof(Number) * count, count);
   const auto plain = plain_.take(sizeof(Number) * count + kPagePadding);
   const std::span out(reinterpret_cast<Number*>(plain.data()), static_cast<std::size_t>(count));
   NumberDecoder<Number>().decode(page, out);

@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from parquet_by_hand import v1, varint, zigzag
+from parquet_by_hand import write as write_by_hand
 
 from dpiframe_core import _core
 from dpiframe_core.features import CategoricalFeature, DenseFeature, Encoder, FeatureSchema
@@ -150,6 +152,32 @@ def test_texts_that_are_mostly_those_before_are_bounded(tmp_path: Path) -> None:
         _core.ParquetFile(str(path)).read_encoded(
             "raw", 0, 1, [_core.hash_encoder(0, 9)], [np.empty(100, np.int32)]
         )
+
+
+def deltas(count: int, first: int) -> bytes:
+    """DELTA_BINARY_PACKED: one number again and again."""
+    return b"".join([varint(1 << 20), varint(4), varint(count), zigzag(first), zigzag(0), bytes(4)])
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body"),
+    [
+        (7, deltas(1 << 20, 100) + deltas(1 << 20, 0)),  # each begins with 100 bytes of the last
+        (6, deltas((1 << 24) + 1, 0)),
+    ],
+)
+def test_few_bytes_that_stand_for_many_take_no_memory(
+    tmp_path: Path, encoding: int, body: bytes
+) -> None:
+    rows = (1 << 20) if encoding == 7 else (1 << 24) + 1
+    path = tmp_path / "raw.parquet"
+    text = {1: 6, 6: 0}
+    chunk = {1: 6, 2: [encoding]}
+    write_by_hand(path, [v1(body, rows, encoding)], rows, element=text, chunk=chunk)
+    file = _core.ParquetFile(str(path))
+
+    with pytest.raises(ValueError, match="bytes as PLAIN ones; at most are 67108864"):
+        file.read_encoded("x", 0, 1, [_core.hash_encoder(0, 9)], [np.empty(rows, np.int32)])
 
 
 @pytest.mark.parametrize(
