@@ -293,15 +293,15 @@ class ParquetFile:
 
         OSError; ValueError: pages are corrupt, or what is not known here.
         """
-    def feature_type(self, name: str, first: int, stop: int) -> str | None:
-        """numpy's name of the type in which the numbers of a column fit: "<i4", "<i8" or "<u8" of
-        integers of any width and sign, "<f4" or "<f8"; there may be nulls. None: not for
+    def feature_types(self, names: Sequence[str], first: int, stop: int) -> list[str | None]:
+        """numpy's name of the type in which the numbers of each column fit: "<i4", "<i8" or "<u8"
+        of integers of any width and sign, "<f4" or "<f8"; there may be nulls. None: not for
         `read_features`.
         """
     def read_features(
         self, names: Sequence[str], first: int, stop: int, outs: Sequence[NDArray[Any]]
     ) -> list[NDArray[np.int64]]:
-        """Fill one contiguous array [rows of those groups] for each column, of its `feature_type`;
+        """Fill one contiguous array [rows of those groups] for each column, of its `feature_types`;
         float32 takes any number. The rows of each column's nulls, which become 0, ascending.
 
         OSError; ValueError: pages are corrupt, or hold what is not known here.
@@ -336,6 +336,12 @@ class ColumnPages:
         """The room that all compressed pages need."""
     @property
     def num_pages(self) -> int: ...
+    def append(self, file: ColumnPages, at: int) -> None:
+        """Append the same columns of another file, whose rows follow; its bytes lie at `at` of the
+        memory.
+
+        ValueError: numbers of another size, or more memory than pages may take.
+        """
     def decode(self, memory: NDArray[np.uint8], out: NDArray[np.int32] | NDArray[np.int64]) -> None:
         """For tests: fill out [columns, rows] on this thread, page by page as a GPU does.
 

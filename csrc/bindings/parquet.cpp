@@ -34,10 +34,7 @@ std::optional<std::string> number_type(const File& file, const std::string& name
   return {};
 }
 
-// The type in which a column's numbers fit as a feature: integers of 4 or 8 bytes, or floats.
-std::optional<std::string> feature_type(const File& file, const std::string& name,
-                                        std::size_t first, std::size_t stop) {
-  const parquet::Column* column = file.feature(name, first, stop);
+std::optional<std::string> feature_type(const parquet::Column* column) {
   if (column == nullptr) return {};
   switch (column->type) {
     case PhysicalType::kInt32:
@@ -52,6 +49,16 @@ std::optional<std::string> feature_type(const File& file, const std::string& nam
       break;
   }
   return {};
+}
+
+// The type in which each column's numbers fit as a feature: integers of 4 or 8 bytes, or floats.
+std::vector<std::optional<std::string>> feature_types(const File& file,
+                                                      const std::vector<std::string>& names,
+                                                      std::size_t first, std::size_t stop) {
+  std::vector<std::optional<std::string>> found;
+  for (const std::string& name : names)
+    found.push_back(feature_type(file.feature(name, first, stop)));
+  return found;
 }
 
 void* memory_of(const std::string& name, const std::string& type, const py::array& out,
@@ -263,6 +270,8 @@ void bind_parquet(py::module_& module) {
       .def_readonly("uncompressed_bytes", &ColumnPages::uncompressed_bytes)
       .def_property_readonly("num_pages",
                              [](const ColumnPages& pages) { return pages.pages.size(); })
+      .def("append", &ColumnPages::append, py::arg("file"), py::arg("at"),
+           py::call_guard<py::gil_scoped_release>())
       .def("decode", &decode_pages, py::arg("memory"), py::arg("out"));
   py::class_<File>(module, "ParquetFile")
       .def(py::init<const std::string&>(), py::arg("path"),
@@ -286,7 +295,7 @@ void bind_parquet(py::module_& module) {
            py::arg("stop"))
       .def("read_encoded", &read_encoded, py::arg("name"), py::arg("first"), py::arg("stop"),
            py::arg("encoders"), py::arg("outs"))
-      .def("feature_type", &feature_type, py::arg("name"), py::arg("first"), py::arg("stop"))
+      .def("feature_types", &feature_types, py::arg("names"), py::arg("first"), py::arg("stop"))
       .def("read_features", &read_features, py::arg("names"), py::arg("first"), py::arg("stop"),
            py::arg("outs"))
       .def("pages_bytes", &parquet::pages_bytes, py::arg("names"), py::arg("first"),

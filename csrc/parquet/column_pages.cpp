@@ -215,20 +215,6 @@ class PageLister {
                " numbers has only ", page.uncompressed_bytes, " bytes");
   }
 
-  // What pages unpack to, and their list, may take a few times what their numbers and their bytes
-  // take: a damaged file may hold many pages that each claim a little more.
-  void check_memory() const {
-    constexpr std::int64_t kFewPages = 1 << 16, kPageBytes = 64;
-    DPIF_CHECK(std::ssize(found_.pages) <= kFewPages + found_.compressed_bytes / kPageBytes,
-               "more than ", found_.pages.size() - 1, " pages in ", found_.compressed_bytes,
-               " bytes");
-    constexpr std::int64_t kFewBytes = 32 << 20, kTimes = 4;
-    const std::int64_t row_bytes = std::int64_t{found_.columns} * found_.number_bytes;
-    DPIF_CHECK((found_.uncompressed_bytes - kFewBytes) / (kTimes * row_bytes) <= found_.rows,
-               "pages that unpack to ", found_.uncompressed_bytes, " bytes for ", found_.rows,
-               " rows of ", row_bytes);
-  }
-
   void take(Page& page, bool compressed) {
     // An empty page of version 2 may be found as nothing at all.
     if (compressed && (page.compressed_bytes > 0 || page.uncompressed_bytes > 0))
@@ -243,7 +229,7 @@ class PageLister {
       found_.uncompressed_bytes += (room + kAlignment - 1) / kAlignment * kAlignment;
     }
     found_.pages.push_back(page);
-    check_memory();
+    found_.check_memory();
   }
 
   ColumnPages& found_;
@@ -253,6 +239,37 @@ class PageLister {
 };
 
 }  // namespace
+
+void ColumnPages::check_memory() const {
+  constexpr std::int64_t kFewPages = 1 << 16, kPageBytes = 64;
+  DPIF_CHECK(std::ssize(pages) <= kFewPages + compressed_bytes / kPageBytes, "more than ",
+             pages.size() - 1, " pages in ", compressed_bytes, " bytes");
+  constexpr std::int64_t kFewBytes = 32 << 20, kTimes = 4;
+  const std::int64_t row_bytes = std::int64_t{columns} * number_bytes;
+  DPIF_CHECK((uncompressed_bytes - kFewBytes) / (kTimes * row_bytes) <= rows,
+             "pages that unpack to ", uncompressed_bytes, " bytes for ", rows, " rows of ",
+             row_bytes);
+}
+
+void ColumnPages::append(const ColumnPages& file, std::int64_t at) {
+  DPIF_CHECK(file.columns == columns && file.number_bytes == number_bytes, "pages of ",
+             file.columns, " columns of ", file.number_bytes, " bytes behind those of ", columns,
+             " of ", number_bytes);
+  DPIF_CHECK(at >= compressed_bytes, "pages at ", at, " among the ", compressed_bytes,
+             " bytes of those before");
+  const auto before = static_cast<std::int32_t>(pages.size());
+  for (Page page : file.pages) {
+    page.compressed_at += at;
+    page.uncompressed_at += uncompressed_bytes;
+    page.row += rows;
+    if (page.dictionary >= 0) page.dictionary += before;
+    pages.push_back(page);
+  }
+  rows += file.rows;
+  compressed_bytes = at + file.compressed_bytes;
+  uncompressed_bytes += file.uncompressed_bytes;
+  check_memory();
+}
 
 std::int64_t pages_bytes(const File& file, const std::vector<std::string>& names, std::size_t first,
                          std::size_t stop) {

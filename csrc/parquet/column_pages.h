@@ -19,6 +19,14 @@ struct ColumnPages {
   int number_bytes = 0;                 // 4 or 8
   std::int64_t compressed_bytes = 0;    // what was read
   std::int64_t uncompressed_bytes = 0;  // the room of all compressed pages
+
+  // Appends the same columns of another file, whose bytes lie at `at` of the memory, behind those
+  // of the pages before: its rows follow theirs. std::invalid_argument: numbers of another size, or
+  // more memory than `read_pages` gives one file of so many rows.
+  void append(const ColumnPages& file, std::int64_t at);
+  // What pages unpack to, and their list, may take a few times what their numbers and their bytes
+  // take: a damaged file may hold many pages that each claim a little more.
+  void check_memory() const;
 };
 
 // Bytes that `read_pages` needs: those of the chunks of these columns in row groups [first, stop),

@@ -167,8 +167,8 @@ class JobConfig(BaseModel):
     )
     unit_rows: AutoRows = Field(
         default="auto",
-        description="rows scored and published as one file, cut at row groups; auto: by the input "
-        "alone, so that any machine goes on where another stopped",
+        description="rows scored and published as one file, cut at row groups, joined of small "
+        "files; auto: by the input alone, so that any machine goes on where another stopped",
     )
     on_bad_row: Literal["fail", "reject"] = Field(
         default="fail",

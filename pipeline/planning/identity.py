@@ -51,10 +51,11 @@ def job_identity(
     config: JobConfig,
     partitions: Mapping[str, str] | None = None,
     bundles: Mapping[str, str] | None = None,
+    joined: bool = False,
 ) -> str:
     """Hex sha256 over the input files, the bundle and the keys of `config` that count.
 
-    `bundles`: the digests of the bundles beside it, by name.
+    `bundles`: the digests of the bundles beside it, by name. `joined`: units hold several files.
     `partitions`: the partition columns that the job uses, and their types; they count, and so do
     the files' values.
 
@@ -76,6 +77,8 @@ def job_identity(
         head["bundles"] = dict(bundles)
     if config.outputs:
         head["outputs"] = config.outputs
+    if joined:
+        head["joined"] = True
     if partitions:
         head["partitions"] = dict(partitions)
     hasher.update(_canonical(head))

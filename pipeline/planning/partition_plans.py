@@ -11,27 +11,30 @@ from pipeline.planning.identity import job_identity
 from pipeline.planning.inputs import InputFile
 from pipeline.planning.job_plan import JobPlan
 from pipeline.planning.partitions import partition_folder
-from pipeline.planning.units import auto_unit_rows, cut_units, empty_unit
+from pipeline.planning.units import auto_unit_rows, cut_units, empty_unit, joins_files
 from pipeline.storage.address import is_remote, join
 
 
 def cut_plan(plan: JobPlan, folder: str = "") -> JobPlan:
     """The plan with its identity, its unit size and its units, which follow from its files."""
     unit_rows = plan.config.unit_rows
+    # A file that turns out to be corrupt is left out alone.
+    join = plan.config.on_corrupt_file == "fail"
     if unit_rows == "auto":
-        unit_rows = auto_unit_rows(plan.files, plan.row_bytes)
+        unit_rows = auto_unit_rows(plan.files, plan.row_bytes, join)
+    join = join and joins_files(plan.files, unit_rows)
     config = plan.config.model_copy(update={"unit_rows": unit_rows})
     # Which other partitions are scored beside one does not count in its identity.
     counted = config.model_copy(update={"where": None}) if folder else config
     identity = job_identity(
-        plan.files, plan.bundle_digest, counted, plan.columns.partitions, plan.bundles
+        plan.files, plan.bundle_digest, counted, plan.columns.partitions, plan.bundles, join
     )
     if config.table is not None:
         # A folder of its own: what the table has of an earlier job stays until the table is told.
         own = identity[:16]
         config = config.model_copy(update={"output": _below(config.output, own)})
         folder = folder and f"{folder}/{own}"
-    units = cut_units(plan.files, unit_rows, identity, folder)
+    units = cut_units(plan.files, unit_rows, identity, folder, join)
     units = units or empty_unit(plan.files, identity, folder)
     return plan.model_copy(update={"identity": identity, "config": config, "units": units})
 

@@ -69,8 +69,7 @@ def make_plan(config: JobConfig) -> JobPlan:
         unit_rows = plan.config.unit_rows
         raise ConfigError(
             f"the input makes {len(plan.units):,} units of up to {unit_rows} rows, at most "
-            f"{MAX_UNITS:,} can be scored; set unit_rows higher, or write larger files, as a unit "
-            "never spans files"
+            f"{MAX_UNITS:,} can be scored; set unit_rows higher, or write larger files"
         )
     return plan
 

@@ -140,7 +140,7 @@ def check_complete(
         record = records.get(unit.name)
         if record is None:
             raise ResumableError(
-                f"unit {unit.name} ({unit.path}) has no record or its part is gone: something "
+                f"unit {unit.name} ({unit.where}) has no record or its part is gone: something "
                 "removed it while the job ran; run the command again to score it"
             )
         if not unit.rows == record.rows == record.scored + record.rejected:

@@ -182,7 +182,7 @@ def _examples(
             first = key_hashes(batch)[:, 0]
             for row in np.flatnonzero(np.isin(first, np.array(wanted, np.uint64)))[:SHOWN].tolist():
                 key = ", ".join(f"{name} {batch.column(name)[row]}" for name in columns)
-                found[int(first[row])].append(f"{key} in {record.path}")
+                found[int(first[row])].append(f"{key} in {record.where}")
         if all(len(places) > 1 for places in found.values()):
             break
     return [" and ".join(dict.fromkeys(places[:2])) for places in found.values()]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -36,6 +36,7 @@ REJECTED_SCHEMA = pa.schema(
         ("column", pa.string()),
         ("value", pa.string()),
         ("reason", pa.string()),
+        ("path", pa.string()),  # of the input file; outputs of before lack it
     ]
 )
 # What decoded a unit's rows: a GPU, the project's own reader, pyarrow.
@@ -54,8 +55,19 @@ class ScoreSummary(BaseModel):
     score_histogram: list[int]
 
 
+class FileRows(NamedTuple):
+    """A whole input file of a unit."""
+
+    path: str
+    row_groups: int
+    rows: int
+
+
 class UnitRecord(BaseModel):
-    """One published unit: where its rows came from, its files, its statistics, its times."""
+    """One published unit: where its rows came from, its files, its statistics, its times.
+
+    `rows` are those of `path` and, behind them, of the files of `more`.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -64,6 +76,7 @@ class UnitRecord(BaseModel):
     path: str
     first_row_group: int
     stop_row_group: int
+    more: list[FileRows] = []
     rows: int
     scored: int
     rejected: int
@@ -92,6 +105,18 @@ class UnitRecord(BaseModel):
     device: str = ""
     reduced_batch: int | None = None  # rows a call, where GPU memory was too short for max_batch
     unpack_error: str = ""  # why a GPU that was to unpack the unit did not, where it is to blame
+
+    @property
+    def where(self) -> str:
+        """Its files, for people."""
+        return f"{self.path} and {len(self.more)} more" if self.more else self.path
+
+    @property
+    def files(self) -> list[tuple[str, int, int, int]]:
+        """Path, first and stop row group, and rows, of each of its files."""
+        rows = self.rows - sum(file.rows for file in self.more)
+        first = (self.path, self.first_row_group, self.stop_row_group, rows)
+        return [first, *((file.path, 0, file.row_groups, file.rows) for file in self.more)]
 
 
 class UnitError(BaseModel):

@@ -61,8 +61,9 @@ def feature_types(
     """numpy's type of each id [F]; None if our reader does not take one, or a dense feature."""
     scalars = columns.scalar_places
     names = columns.id_columns
-    kinds = {place: file.feature_type(names[place], first, stop) for place in scalars.ids}
-    dense = [file.feature_type(columns.dense_columns[n], first, stop) for n in scalars.dense]
+    ids = file.feature_types([names[place] for place in scalars.ids], first, stop)
+    dense = file.feature_types([columns.dense_columns[n] for n in scalars.dense], first, stop)
+    kinds = dict(zip(scalars.ids, ids, strict=True))
     for each in columns.lists:
         kind = list_type(file, each, first, stop)
         dense += [kind] if each.dense else []

@@ -48,7 +48,7 @@ def read_native(opened: UnitFile, plan: WorkerPlan, buffer: UnitBuffer) -> UnitC
     not_finite = list(dense_findings(dense_names, dense))
     scalar = {columns.dense_columns[n] for n in columns.scalar_places.dense}
     for name in scalar & {finding.column for finding in not_finite}:
-        if found.file.feature_type(name, *groups) != DENSE_TYPE:
+        if found.file.feature_types([name], *groups) != [DENSE_TYPE]:
             return None  # its text is that of the file's own type
     findings = [*null_findings(published, columns.key_columns, "key"), *nulls, *not_finite]
     return UnitColumns(

@@ -25,6 +25,7 @@ class UnitBuffer:
     def __init__(self, lock: bool = False) -> None:
         self.lock = lock
         self._decoded, self._stored = _Region(), _Region()
+        self._files: list[UnitBuffer] = []
 
     def matrices(self, *shapes: Shape) -> list[np.ndarray]:
         """Uninitialised matrices of (rows, columns, type) each, one after another in memory."""
@@ -41,6 +42,12 @@ class UnitBuffer:
     def stored(self, size: int) -> np.ndarray:
         """Uninitialised bytes [size], for what is fetched of the unit's file."""
         return np.ndarray((size,), "<u1", self._stored.reserve(size, self.lock))
+
+    def of_file(self, place: int) -> UnitBuffer:
+        """Memory for one of the files of a joined unit: no GPU copies from it."""
+        while len(self._files) <= place:
+            self._files.append(UnitBuffer())
+        return self._files[place]
 
 
 class _Region:

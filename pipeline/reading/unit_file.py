@@ -72,7 +72,7 @@ class LocalFile(UnitFile):
 
     def plain_columns(self) -> dict[str, str]:
         """As the file's schema says."""
-        return _plain_columns(self.unit.path, self.unit.size, self.unit.mtime_ns)
+        return _plain_columns(self.native().empty())
 
 
 @functools.lru_cache(maxsize=32)
@@ -81,9 +81,10 @@ def open_native(path: str, size: int, mtime_ns: int) -> _core.ParquetFile:
     return _core.ParquetFile(path)
 
 
-@functools.lru_cache(maxsize=256)
-def _plain_columns(path: str, size: int, mtime_ns: int) -> dict[str, str]:
-    return plain_types(pq.read_schema(path))
+@functools.lru_cache(maxsize=32)
+def _plain_columns(empty: bytes) -> dict[str, str]:
+    """Of a file by its schema alone, as a file of no rows: most files share it."""
+    return plain_types(pq.read_metadata(pa.BufferReader(empty)).schema.to_arrow_schema())
 
 
 def plain_types(schema: pa.Schema) -> dict[str, str]:

@@ -267,7 +267,7 @@ def _first_and_last(units: list[Unit]) -> list[str]:
     ends = units if len(units) <= 2 else [units[0], units[-1]]
     return [
         f"           {unit.name}: {counted(unit.rows, 'row')}, row groups "
-        f"{unit.first_row_group} to {unit.stop_row_group - 1} of {unit.path}"
+        f"{unit.first_row_group} to {unit.stop_row_group - 1} of {unit.where}"
         for unit in ends
     ]
 

@@ -371,7 +371,7 @@ class Job:
                 record.scorer,
                 record.first_row_group,
                 record.stop_row_group - 1,
-                record.path,
+                record.where,
                 record.unpack_error,
             )
 

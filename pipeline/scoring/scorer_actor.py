@@ -27,14 +27,14 @@ from pipeline.planning.job_plan import WorkerPlan
 from pipeline.planning.units import Unit
 from pipeline.publishing.partitioned import Publishers
 from pipeline.publishing.publish import SupersededError
-from pipeline.publishing.records import Outcome, ScoreSummary, UnitError, UnitRecord
+from pipeline.publishing.records import FileRows, Outcome, ScoreSummary, UnitError, UnitRecord
 from pipeline.reading.reader import read_unit
 from pipeline.reading.unit_buffers import UnitBufferPool
 from pipeline.reading.unit_data import UnitColumns, UnitPages
 from pipeline.scoring.engine_thread import EngineThread, PagesRefusedError
 from pipeline.scoring.machine_watch import MachineSample, MachineWatch
 from pipeline.scoring.ray_metrics import scorer_metrics
-from pipeline.scoring.rejected_rows import first_bad_row, rejected_table
+from pipeline.scoring.rejected_rows import file_of_row, first_bad_row, rejected_table
 from pipeline.scoring.score_stats import score_stats
 from pipeline.scoring.transport import (
     columns_from_table,
@@ -156,10 +156,9 @@ class ScorerActor:
         """Score a unit, write its parts, then its record."""
         started = time.time()
         scored = self.engine.score(data)
-        rejected = rejected_table(unit.name, unit.first_row, scored.findings)
+        rejected = rejected_table(unit, scored.findings)
         if rejected.num_rows and self.config.on_bad_row == "fail":
-            groups = data.facts.group_rows
-            where = first_bad_row(rejected, unit.path, unit.first_row_group, groups)
+            where = first_bad_row(rejected, unit, data.facts.group_rows)
             raise UnitFailedError("bad_row", where)
         for name, scores in scored.scores.items():
             check_finite(scores, unit, name)
@@ -181,6 +180,7 @@ class ScorerActor:
             path=unit.path,
             first_row_group=unit.first_row_group,
             stop_row_group=unit.stop_row_group,
+            more=[FileRows(file.path, file.row_groups, file.rows) for file in unit.more],
             rows=unit.rows,
             scored=unit.rows - len(bad_rows),
             rejected=len(bad_rows),
@@ -237,8 +237,9 @@ def check_finite(values: np.ndarray, unit: Unit, name: str = SCORE_COLUMN) -> No
     """Refuse what is not a number: the model's weights overflow or are not numbers."""
     if not np.isfinite(values.sum(dtype=np.float64)):
         row = int(np.argwhere(~np.isfinite(values))[0][0])
+        _, path, source_row = file_of_row(unit, row)
         raise UnitFailedError(
             "bundle",
-            f"the model's {name} of row {unit.first_row + row} of {unit.path} is {values[row]}; "
+            f"the model's {name} of row {source_row} of {path} is {values[row]}; "
             "look at its weights, and at the dense features of that row",
         )

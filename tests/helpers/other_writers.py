@@ -143,7 +143,7 @@ def check(path: Path, table: pa.Table) -> int:
     numbers = [name for name in table.column_names if name[:2] in {*INTEGERS, "f4", "f8"}]
     pages = 0
     for name in numbers:
-        kind = file.feature_type(name, *groups)
+        (kind,) = file.feature_types([name], *groups)
         assert kind, f"{path.name}: {name} is not for our reader"
         kind = "<f4" if name[0] == "f" else kind
         found = np.empty(rows, kind)

@@ -207,7 +207,8 @@ def sample_scores(output: OutputLayout, files: Sequence[str]) -> pa.Table:
     """Keys and scores of a few published units, spread over the units of these files."""
     manifest = read_json(output.manifest, Manifest)
     assert manifest is not None
-    units = [unit for unit in manifest.units if unit.path in set(files)]
+    known = set(files)
+    units = [unit for unit in manifest.units if all(path in known for path, *_ in unit.files)]
     chosen = units[:: max(1, len(units) // SAMPLED_UNITS)][:SAMPLED_UNITS]
     columns = [manifest.key_columns[0], SCORE_COLUMN]
     return pa.concat_tables(pq.read_table(output.root / u.part, columns=columns) for u in chosen)

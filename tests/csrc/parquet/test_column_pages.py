@@ -249,3 +249,26 @@ def test_wrong_arguments(tmp_path):
     for shape, kind in (((2, 99), "i4"), ((1, 100), "i4"), ((200,), "i4"), ((2, 100), "i8")):
         with pytest.raises(ValueError, match="out"):
             stored.decode(memory, np.zeros(shape, kind))
+
+
+def test_pages_of_other_files_follow(tmp_path):
+    values = [np.arange(19) % 5, np.arange(111) % 7, np.arange(3)]
+    tables = [pa.table({"x": numbers.astype(np.int32)}) for numbers in values]
+    files = [stored_pages(tmp_path / str(i), table) for i, table in enumerate(tables)]
+    (pages, memory), (second, more), (third, most) = files
+
+    pages.append(second, memory.size)
+    pages.append(third, memory.size + more.size)
+
+    found = decode(pages, np.concatenate([memory, more, most]))
+    np.testing.assert_array_equal(found[0], np.concatenate(values))
+    with pytest.raises(ValueError, match="pages at 0 among the"):
+        pages.append(second, 0)
+    wide, _ = stored_pages(tmp_path / "wide", pa.table({"x": [1]}))
+    with pytest.raises(ValueError, match="pages of 1 columns of 8 bytes behind those of 1 of 4"):
+        pages.append(wide, 10**6)
+
+
+def stored_pages(path, table):
+    file = _core.ParquetFile(str(write_table(path, table, compression="snappy")))
+    return read_pages(file, ["x"])

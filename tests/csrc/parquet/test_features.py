@@ -87,7 +87,7 @@ def test_types_encodings_and_nulls(tmp_path, kind, encoding, version):
         ]
         path = write(tmp_path / codec, groups, compression=codec, **options)
         file = _core.ParquetFile(str(path))
-        assert file.feature_type("x", 0, 6) == TYPES[kind]
+        assert file.feature_types(["x"], 0, 6) == [TYPES[kind]]
         check(path, TYPES[kind])
         check(path, TYPES[kind], 2, 5)
 
@@ -186,8 +186,7 @@ def test_levels_that_lie(tmp_path):
 def test_wrong_arrays(tmp_path):
     path = write(tmp_path / "f", pa.table({"x": pa.array([1, 2, 3], pa.uint32()), "y": ["a"] * 3}))
     file = _core.ParquetFile(str(path))
-    assert file.feature_type("y", 0, 1) is None
-    assert file.feature_type("z", 0, 1) is None
+    assert file.feature_types(["y", "z"], 0, 1) == [None, None]
     for name, out in (("x", np.zeros(3, "i4")), ("y", np.zeros(3, "i8")), ("z", np.zeros(3, "i8"))):
         with pytest.raises(ValueError, match=f"column {name} cannot be read"):
             file.read_features([name], 0, 1, [out])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from pipeline.planning.inputs import InputFile
-from pipeline.planning.units import Unit, cut_units
+from pipeline.planning.units import FEW_UNITS, Unit, auto_unit_rows, cut_units, joins_files
 from pipeline.publishing.records import UNIT_NAME
 
 
@@ -75,3 +75,45 @@ def test_another_job_gives_other_names() -> None:
 def test_a_unit_goes_through_json_unchanged() -> None:
     [unit] = cut_units([file([5])], 5, "i")
     assert Unit.model_validate_json(unit.model_dump_json()) == unit
+
+
+def small(rows: Sequence[int]) -> list[InputFile]:
+    return [file([count] * (count > 0), f"/data/{i}.parquet") for i, count in enumerate(rows)]
+
+
+def test_small_files_that_follow_one_another_are_joined() -> None:
+    rows = [3, 0, 4, 3, 4, 10, 19, 2]
+    files = small(rows)
+    files[6] = file([10, 9], "/data/6.parquet")
+
+    units = cut_units(files, 10, "i", join=True)
+
+    shape = [(unit.path[6], unit.rows, [each.path[6] for each in unit.more]) for unit in units]
+    assert shape == [
+        ("0", 10, ["2", "3"]),
+        ("4", 4, []),
+        ("5", 10, []),
+        ("6", 10, []),
+        ("6", 9, []),
+        ("7", 2, []),
+    ]
+    assert [each.rows for each in units[0].of_each_file()] == [3, 4, 3]
+    assert Unit.model_validate_json(units[0].model_dump_json()) == units[0]
+    names = {unit.name for unit in cut_units(small([3, 0, 4, 3]), 7, "i", join=True)}
+    assert units[0].name not in names
+
+
+def test_files_are_joined_where_there_are_many_of_one_schema() -> None:
+    many = small([5] * (FEW_UNITS + 1))
+    assert joins_files(many, 10)
+    assert not joins_files(many, 9)
+    assert not joins_files(many[1:], 10)
+    assert not joins_files([*many[1:], many[0].model_copy(update={"etag": "e"})], 10)
+    kinds = [each.model_copy(update={"arrow_schema": str(i)}) for i, each in enumerate(many)]
+    assert not joins_files(kinds, 10)
+
+
+def test_auto_units_of_small_files_hold_several() -> None:
+    many = small([10_000] * 10_000)
+    assert auto_unit_rows(many, 160) == 10_000
+    assert auto_unit_rows(many, 160, join=True) == 10**8 // 64

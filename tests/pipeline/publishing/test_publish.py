@@ -50,7 +50,8 @@ def test_a_part_has_the_rows_in_order_and_the_recorded_hash(tmp_path: Path, rows
 
 def test_rejected_rows_have_a_part_of_their_own(tmp_path: Path) -> None:
     layout = claim(tmp_path, "a")
-    row = {"unit": UNIT, "row": 3, "source_row": 22, "column": "C1", "value": "9", "reason": "r"}
+    row: dict[str, str | int] = {"unit": UNIT, "row": 3, "source_row": 22, "column": "C1"}
+    row |= {"value": "9", "reason": "r", "path": "/rows/a.parquet"}
     rejected = pa.Table.from_pylist([row], schema=REJECTED_SCHEMA)
 
     published = FolderPublisher(str(tmp_path), "a").write_parts(UNIT, scores(19), rejected)
