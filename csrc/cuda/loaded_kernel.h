@@ -7,6 +7,7 @@
 #include <string>
 
 #include "cuda/cuda_check.h"
+#include "cuda/programmatic_launch.cuh"
 
 namespace dpiframe {
 
@@ -28,22 +29,14 @@ class LoadedKernel {
                                          static_cast<int>(shared_bytes)));
   }
 
-  // Programmatic dependent launch (cuda/programmatic_launch.cuh): the kernel begins with
-  // await_predecessor. May be captured in a graph.
+  // Programmatic dependent launch (cuda/programmatic_launch.cuh) of clusters of `cluster` CTAs: the
+  // kernel begins with await_predecessor. May be captured in a graph.
   template <class... Params>
-  void launch_early(unsigned blocks, cudaStream_t stream, const Params&... params) const {
-    cudaLaunchAttribute early{};
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t config{};
-    config.gridDim = blocks;
-    config.blockDim = threads_;
-    config.dynamicSmemBytes = shared_bytes_;
-    config.stream = stream;
-    config.attrs = &early;
-    config.numAttrs = 1;
+  void launch_early(unsigned blocks, unsigned cluster, cudaStream_t stream,
+                    const Params&... params) const {
+    const EarlyLaunch launch(blocks, threads_, shared_bytes_, stream, cluster);
     void* values[] = {const_cast<void*>(static_cast<const void*>(&params))...};
-    DPIF_CUDA_CHECK(cudaLaunchKernelExC(&config, kernel_, values));
+    DPIF_CUDA_CHECK(cudaLaunchKernelExC(launch.config(), kernel_, values));
   }
 
  private:

@@ -26,21 +26,40 @@ __device__ inline void await_predecessor() {
 
 #ifndef __CUDACC_RTC__
 
+// The configuration of a launch of clusters of `cluster` CTAs (1: none) of a kernel that begins
+// with await_predecessor.
+class EarlyLaunch {
+ public:
+  EarlyLaunch(unsigned blocks, unsigned threads, std::size_t shared, cudaStream_t stream,
+              unsigned cluster = 1) {
+    attributes_[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes_[0].val.programmaticStreamSerializationAllowed = 1;
+    attributes_[1].id = cudaLaunchAttributeClusterDimension;
+    attributes_[1].val.clusterDim.x = cluster;
+    attributes_[1].val.clusterDim.y = attributes_[1].val.clusterDim.z = 1;
+    config_.gridDim = blocks;
+    config_.blockDim = threads;
+    config_.dynamicSmemBytes = shared;
+    config_.stream = stream;
+    config_.attrs = attributes_;
+    config_.numAttrs = cluster == 1 ? 1 : 2;
+  }
+  EarlyLaunch(const EarlyLaunch&) = delete;
+  EarlyLaunch& operator=(const EarlyLaunch&) = delete;
+
+  const cudaLaunchConfig_t* config() const { return &config_; }
+
+ private:
+  cudaLaunchAttribute attributes_[2]{};
+  cudaLaunchConfig_t config_{};
+};
+
 // Launches a kernel that begins with await_predecessor.
 template <class... Args>
 void launch_early(void (*kernel)(Args...), unsigned blocks, unsigned threads, std::size_t shared,
                   cudaStream_t stream, const Args&... args) {
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = blocks;
-  config.blockDim = threads;
-  config.dynamicSmemBytes = shared;
-  config.stream = stream;
-  config.attrs = &early;
-  config.numAttrs = 1;
-  DPIF_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, args...));
+  const EarlyLaunch launch(blocks, threads, shared, stream);
+  DPIF_CUDA_CHECK(cudaLaunchKernelEx(launch.config(), kernel, args...));
 }
 
 #endif

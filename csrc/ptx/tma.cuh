@@ -17,6 +17,10 @@ __device__ inline void tma_bulk_load(std::uint32_t target, const void* source, i
       "l"(source), "r"(bytes), "r"(barrier)
       : "memory");
 }
+// Global memory to L2; nothing tells when it is there.
+__device__ inline void tma_bulk_prefetch(const void* source, int bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(source), "r"(bytes));
+}
 // Shared memory to a CTA of the cluster (DSMEM); target and barrier are mapped there (mapa).
 __device__ inline void tma_bulk_copy_to_cta(std::uint32_t cluster_target, std::uint32_t source,
                                             int bytes, std::uint32_t cluster_barrier) {
@@ -37,6 +41,17 @@ __device__ inline void tma_load_2d(std::uint32_t target, const CUtensorMap* map,
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
       "[%0], [%1, {%2, %3}], [%4];" ::"r"(target),
       "l"(map), "r"(column), "r"(row), "r"(barrier)
+      : "memory");
+}
+// Likewise to each CTA of the cluster whose bit is set in `ctas`; target and barrier are at the
+// same addresses in all of them, and each one's barrier counts the bytes.
+__device__ inline void tma_load_2d_multicast(std::uint32_t target, const CUtensorMap* map,
+                                             int column, int row, std::uint32_t barrier,
+                                             std::uint16_t ctas) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(target),
+      "l"(map), "r"(column), "r"(row), "r"(barrier), "h"(ctas)
       : "memory");
 }
 // A bulk group of its own.

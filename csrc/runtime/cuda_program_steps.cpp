@@ -110,7 +110,7 @@ void CudaProgram::add_compiled(const CompiledStep& step) {
   add_step([kernel, params, samples = step.samples_a_block](std::int64_t rows, const BatchMemory&,
                                                             cudaStream_t stream) mutable {
     params.rows = rows;
-    kernel.launch_early(static_cast<unsigned>((rows + samples - 1) / samples), stream, params);
+    kernel.launch_early(static_cast<unsigned>((rows + samples - 1) / samples), 1, stream, params);
   });
 }
 

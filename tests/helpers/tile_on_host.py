@@ -62,7 +62,7 @@ def largest_error(
     params = _Params(rows=batch)
     for i, name in enumerate(kernel.buffers):
         params.views[i] = _View(rows[name].data_ptr(), rows[name].stride(0))
-    weights = [np.ascontiguousarray(w) for w in kernel.weights]
+    weights = [np.array(w, order="C") for w in kernel.weights]  # aligned, as on a GPU
     for i, weight in enumerate(weights):
         params.weights[i] = weight.ctypes.data
     for block in range(-(-batch // kernel.samples)):

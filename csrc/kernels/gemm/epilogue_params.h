@@ -14,7 +14,7 @@ namespace dpiframe {
 struct EpilogueParams {
   LinearParams linear;
   const float* column_scale;  // [n] or null: multiplies the sums, before the bias
-  bool vectors;               // four columns at a time have one alignment and one treatment
+  bool vectors;               // columns can be moved several at a time
   int boxes_end;              // TMA boxes of 16 rows x 128 bytes are used before this column
   bool xl_is_x0;              // the first cross layer: read once
 };

@@ -1,14 +1,16 @@
 // The epilogue of a product that is compiled at load: an expression of its sums and of further
 // operands, element by element. It may stand in for TileEpilogue.
 //
-// Threads own rows and columns as in sm90_epilogue.cuh. Results leave in TMA boxes, operands come
-// straight from device memory: several groups of columns ahead of their use, as many as registers
-// hold, since nothing else hides their latency.
+// A warp owns 16 rows of each block of 64 rows. Its sums go through its part of shared memory, 64
+// columns at a time, so that a thread then has eight neighbouring columns of a row: operands and
+// results move 16 bytes at a time, whole lines a warp. And so the expression, which may be long, is
+// a loop: unrolled for all of a tile's columns it would come from L2, over and over, as
+// instructions. The operands' rows are fetched into L2 while the tile is multiplied.
 //
 // `Map` is the expression:
 //   static constexpr int kOperands;
 //   static constexpr MapOperandKind kind(int operand);
-//   static constexpr bool aligned(int operand);   rows start at multiples of four elements
+//   static constexpr bool aligned(int operand);   rows start at multiples of 16 bytes
 //   static float of(const float (&x)[1 + kOperands]);   of the product's element and the operands'
 #pragma once
 
@@ -18,160 +20,214 @@
 
 namespace dpiframe {
 
-// The first `count` of four elements, one by one; not inlined, to keep the fast path short.
-template <class T>
-__device__ __noinline__ float4 load_each(const T* place, int count) {
-  return make_float4(count > 0 ? to_float(place[0]) : 0.0f, count > 1 ? to_float(place[1]) : 0.0f,
-                     count > 2 ? to_float(place[2]) : 0.0f, count > 3 ? to_float(place[3]) : 0.0f);
-}
-template <class T>
-__device__ __noinline__ void store_each(T* place, int count, float4 values) {
-  for (int i = 0; i < 4 && i < count; ++i) place[i] = from_float<T>(at(values, i));
-}
-
 template <class T, int kTileN, bool kScaled, class Map>
 class MapEpilogue {
  public:
   using Params = MapEpilogueParams;
 
-  // `columns` starts at the tile's first, `first_column`.
-  __device__ MapEpilogue(const Params& e, const ColumnVectors& columns, WarpBoxes& boxes,
+  // Of a warp's rows from `first_row` on, and of those 64 below for each further block. `columns`
+  // starts at the tile's first, `first_column`.
+  __device__ MapEpilogue(const Params& e, const ColumnVectors& columns, const WarpBoxes& boxes,
                          std::int64_t first_row, int first_column)
       : e_(e),
         columns_(columns),
-        boxes_(boxes),
+        staged_(static_cast<float4*>(boxes.memory())),
         first_row_(first_row),
-        row_(first_row + threadIdx.x % 32 / 4),
-        own_(threadIdx.x % 4 * 4),
         first_column_(first_column),
-        num_boxes_(
-            min(kBoxes, max(0, min(e.boxes_end, e.linear.n) - first_column) / (kBoxGroups * 16))) {}
+        limit_(min(e.linear.n, first_column + kTileN)) {}
 
-  __device__ void start() {}
+  // Asks for the operands' rows: a lane has one.
+  template <int kBlocks>
+  __device__ __forceinline__ void start() const {
+    const int lane = threadIdx.x % 32;
+    const std::int64_t row = first_row_ + lane / 16 * 64 + lane % 16;
+    if (lane >= 16 * kBlocks || row >= e_.linear.rows) return;
+#pragma unroll
+    for (int o = 0; o < Map::kOperands; ++o) {
+      if (!Map::aligned(o)) continue;
+      if (Map::kind(o) == MapOperandKind::kRows) prefetch<T>(o, row);
+      if (Map::kind(o) == MapOperandKind::kFloatRows) prefetch<float>(o, row);
+    }
+  }
 
-  __device__ __forceinline__ void finish(const float (&sums)[kTileN / 2], int) {
-    Operands ahead[kAhead];
+  template <int kBlocks>
+  __device__ __forceinline__ void finish(const float (&sums)[kBlocks][kTileN / 2], int) const {
+#pragma unroll 1
+    for (int i = 0; i < kBlocks * kChunks; ++i) {
+      const int chunk = i % kChunks;
+      if (first_column_ + chunk * kChunk >= limit_) continue;
+      __syncwarp();
 #pragma unroll
-    for (int g = 0; g < kAhead; ++g) fetch(g, ahead[g]);
+      for (int b = 0; b < kBlocks; ++b)
 #pragma unroll
-    for (int g = 0; g < kGroups; ++g) {
-      const int box = g / kBoxGroups;
-      const bool boxed = box < kBoxes && box < num_boxes_;
-      if (boxed && g % kBoxGroups == 0) boxes_.wait_free(box == 0);
-      const float four[2][4] = {
-          {sums[8 * g], sums[8 * g + 1], sums[8 * g + 4], sums[8 * g + 5]},
-          {sums[8 * g + 2], sums[8 * g + 3], sums[8 * g + 6], sums[8 * g + 7]}};
-      float values[2][4];
-      compute(g, four, ahead[g % kAhead], values);
-      if (g + kAhead < kGroups) fetch(g + kAhead, ahead[g % kAhead]);
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        if (boxed)
-          *reinterpret_cast<Quad<T>*>(boxes_.place(
-              box % 2, (g % kBoxGroups * 16 + own_) * static_cast<int>(sizeof(T)), r)) =
-              to_quad<T>(values[r]);
-        else
-          store(row_ + r * 8, first_column_ + g * 16 + own_, values[r]);
-      }
-      if (boxed && g % kBoxGroups == kBoxGroups - 1)
-        boxes_.store(box % 2, first_column_ + box * kBoxGroups * 16, first_row_);
+        for (int c = 0; c < kChunks; ++c)
+          if (i == b * kChunks + c) stage(sums[b], c);
+      __syncwarp();
+      compute(first_row_ + i / kChunks * 64, chunk);
     }
   }
 
  private:
-  static constexpr int kGroups = kTileN / 16;
-  static constexpr int kBoxGroups = 8 / sizeof(T);
-  static constexpr int kBoxes = kGroups / kBoxGroups;
-  static constexpr int kRegisters = 16;  // for operands that are loaded ahead
-  static constexpr int kOfGroup = 2 * static_cast<int>(sizeof(T)) * (Map::kOperands + 1) - 2;
-  static constexpr int kWanted = kRegisters / kOfGroup;
-  static constexpr int kAhead = kWanted < 1 ? 1 : kWanted < kGroups ? kWanted : kGroups;
+  static constexpr int kEach = 8;    // columns a thread
+  static constexpr int kChunk = 64;  // columns in shared memory
+  static constexpr int kChunks = (kTileN + kChunk - 1) / kChunk;
+  static constexpr int kTail = kTileN - (kChunks - 1) * kChunk;
+  // Threads that share a row, as a power of two: fewer where the last chunk is narrow.
+  static constexpr int kTailShift = kTail <= 16 ? 1 : kTail <= 32 ? 2 : 3;
 
-  // Four elements of each operand in a thread's two rows, as they lie in memory.
+  static constexpr int words(MapOperandKind kind) {
+    if (kind == MapOperandKind::kScalar || kind == MapOperandKind::kFloatScalar) return 1;
+    return kind == MapOperandKind::kRows ? 2 * static_cast<int>(sizeof(T)) : kEach;
+  }
+  static constexpr int all_words() {
+    int sum = 0;
+    for (int o = 0; o < Map::kOperands; ++o) sum += words(Map::kind(o));
+    return sum;
+  }
+  static constexpr int kAtOnce = all_words() <= 16 ? 2 : 1;  // rows whose operands are in flight
+
+  // A thread's elements of an operand, as they lie in memory.
   struct Raw {
-    std::uint32_t words[4];
+    std::uint32_t words[kEach];
   };
   struct Operands {
-    Raw of[2][Map::kOperands + 1];
+    Raw of[Map::kOperands + 1];
   };
 
-  __device__ __forceinline__ void fetch(int group, Operands& to) const {
-    const int column = first_column_ + group * 16 + own_;
-#pragma unroll
-    for (int r = 0; r < 2; ++r)
-#pragma unroll
-      for (int o = 0; o < Map::kOperands; ++o) to.of[r][o] = load(o, row_ + r * 8, column);
+  template <class U>
+  __device__ __forceinline__ void prefetch(int o, std::int64_t row) const {
+    const MapOperand& operand = e_.operands[o];
+    const int bytes = (limit_ - first_column_) * static_cast<int>(sizeof(U)) / 16 * 16;
+    if (bytes > 0)
+      tma_bulk_prefetch(static_cast<const U*>(operand.data) + row * operand.stride + first_column_,
+                        bytes);
   }
 
-  __device__ __forceinline__ void compute(int group, const float (&sums)[2][4],
-                                          const Operands& operands, float (&values)[2][4]) const {
-    const int four = group * 4 + own_ / 4;
-    const float4 bias = columns_.bias[four];
-    const float4 scale = kScaled ? columns_.scale[four] : float4{};
-    float x[2][4][1 + Map::kOperands];
+  // The place of four columns of one of 16 rows: odd rows are swizzled, so that the eight threads
+  // that write two rows at once meet no bank twice.
+  __device__ __forceinline__ float4* place(int row, int four) const {
+    return staged_ + row * (kChunk / 4) + (four ^ (row % 2 * 4));
+  }
+
+  // A thread's sums of a chunk: its columns of group g are 16 g + 4 (lane % 4) + {0..3}, in rows
+  // lane / 4 and 8 below (sm90_epilogue.cuh).
+  __device__ __forceinline__ void stage(const float (&sums)[kTileN / 2], int chunk) const {
+    const int lane = threadIdx.x % 32;
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
+    for (int i = 0; i < kChunk / 16; ++i) {
+      const int g = chunk * (kChunk / 16) + i;
+      if (g >= kTileN / 16) break;
 #pragma unroll
-      for (int i = 0; i < 4; ++i)
-        x[r][i][0] =
-            kScaled ? fmaf(sums[r][i], at(scale, i), at(bias, i)) : sums[r][i] + at(bias, i);
+      for (int r = 0; r < 2; ++r)
+        *place(lane / 4 + r * 8, i * 4 + lane % 4) =
+            make_float4(sums[8 * g + 2 * r], sums[8 * g + 2 * r + 1], sums[8 * g + 2 * r + 4],
+                        sums[8 * g + 2 * r + 5]);
+    }
+  }
+
+  __device__ __forceinline__ void compute(std::int64_t first_row, int chunk) const {
+    const int lane = threadIdx.x % 32;
+    const int shift = chunk == kChunks - 1 ? kTailShift : 3;
+    const int step = 32 >> shift;
+    const int own = lane % (1 << shift) * kEach;
+    const int column = first_column_ + chunk * kChunk + own;
+    const int count = min(kEach, limit_ - column);
+    if (count <= 0) return;
+    const int four = (chunk * kChunk + own) / 4;
+#pragma unroll 1
+    for (int r = lane >> shift; r < 16; r += step * kAtOnce) {
+      Operands operands[kAtOnce];
+      bool inside[kAtOnce];
 #pragma unroll
-      for (int o = 0; o < Map::kOperands; ++o) {
+      for (int u = 0; u < kAtOnce; ++u) {
+        const int own_row = r + u * step;
+        const std::int64_t row = first_row + own_row;
+        inside[u] = own_row < 16 && row < e_.linear.rows;
+        if (inside[u]) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) x[r][i][1 + o] = element(o, operands.of[r][o], i);
+          for (int o = 0; o < Map::kOperands; ++o) operands[u].of[o] = load(o, row, column, count);
+        }
+      }
+#pragma unroll
+      for (int u = 0; u < kAtOnce; ++u) {
+        if (!inside[u]) continue;
+        const int own_row = r + u * step;
+        float values[kEach];
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const float4 sum = *place(own_row, own / 4 + half);
+          const float4 bias = columns_.bias[four + half];
+          const float4 scale = kScaled ? columns_.scale[four + half] : float4{};
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            float x[1 + Map::kOperands];
+            x[0] = kScaled ? fmaf(at(sum, i), at(scale, i), at(bias, i)) : at(sum, i) + at(bias, i);
+#pragma unroll
+            for (int o = 0; o < Map::kOperands; ++o)
+              x[1 + o] = element(o, operands[u].of[o], half * 4 + i);
+            values[half * 4 + i] = Map::of(x);
+          }
+        }
+        store(first_row + own_row, column, count, values);
       }
     }
-#pragma unroll
-    for (int r = 0; r < 2; ++r)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) values[r][i] = Map::of(x[r][i]);
   }
 
-  // Zeros outside.
-  __device__ __forceinline__ Raw load(int o, std::int64_t row, int column) const {
+  // `count` elements from `column` on; of a scalar its one element.
+  __device__ __forceinline__ Raw load(int o, std::int64_t row, int column, int count) const {
     const MapOperand& operand = e_.operands[o];
-    const bool inside = row < e_.linear.rows;
+    const std::int64_t first = row * operand.stride;
     switch (Map::kind(o)) {
       case MapOperandKind::kRows:
-        return load_row(static_cast<const T*>(operand.data) + row * operand.stride + column, inside,
-                        column, Map::aligned(o));
+        return load_row(static_cast<const T*>(operand.data) + first + column, count,
+                        Map::aligned(o));
       case MapOperandKind::kFloatRows:
-        return load_row(static_cast<const float*>(operand.data) + row * operand.stride + column,
-                        inside, column, Map::aligned(o));
+        return load_row(static_cast<const float*>(operand.data) + first + column, count,
+                        Map::aligned(o));
       case MapOperandKind::kColumns:
-        return load_row(static_cast<const float*>(operand.data) + column, true, column, true);
+        return load_row(static_cast<const float*>(operand.data) + column, count, true);
       case MapOperandKind::kScalar:
-        return load_scalar(static_cast<const T*>(operand.data) + row * operand.stride, inside);
+        return Raw{{__float_as_uint(to_float(static_cast<const T*>(operand.data)[first]))}};
       case MapOperandKind::kFloatScalar:
-        return load_scalar(static_cast<const float*>(operand.data) + row * operand.stride, inside);
+        return Raw{{__float_as_uint(static_cast<const float*>(operand.data)[first])}};
     }
     return Raw{};
   }
   template <class U>
-  __device__ __forceinline__ Raw load_row(const U* place, bool inside, int column,
-                                          bool aligned) const {
-    Quad<U> quad;
-    if (aligned && inside && column + 4 <= e_.linear.n) {
-      quad = *reinterpret_cast<const Quad<U>*>(place);
-    } else {
-      const float4 each = load_each(place, inside ? e_.linear.n - column : 0);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) quad.values[i] = from_float<U>(at(each, i));
-    }
+  __device__ __forceinline__ Raw load_row(const U* elements, int count, bool aligned) const {
     Raw raw{};
-    const auto* words = reinterpret_cast<const std::uint32_t*>(&quad);
+    if (aligned && count == kEach) {
+      const auto* vectors = reinterpret_cast<const uint4*>(elements);
 #pragma unroll
-    for (int i = 0; i < static_cast<int>(sizeof(quad) / 4); ++i) raw.words[i] = words[i];
+      for (int i = 0; i < static_cast<int>(sizeof(U)) / 2; ++i) {
+        const uint4 words = vectors[i];
+        raw.words[4 * i] = words.x;
+        raw.words[4 * i + 1] = words.y;
+        raw.words[4 * i + 2] = words.z;
+        raw.words[4 * i + 3] = words.w;
+      }
+      return raw;
+    }
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      if (i >= count) continue;
+      if constexpr (sizeof(U) == 4)
+        raw.words[i] = __float_as_uint(elements[i]);
+      else
+        raw.words[i / 2] |= std::uint32_t{reinterpret_cast<const unsigned short*>(elements)[i]}
+                            << (16 * (i % 2));
+    }
     return raw;
-  }
-  template <class U>
-  __device__ __forceinline__ Raw load_scalar(const U* place, bool inside) const {
-    return Raw{{__float_as_uint(inside ? to_float(*place) : 0.0f), 0u, 0u, 0u}};
   }
   __device__ __forceinline__ static float element(int o, const Raw& raw, int i) {
     switch (Map::kind(o)) {
       case MapOperandKind::kRows:
-        return of_row<T>(raw, i);
+        if constexpr (sizeof(T) == 4) {
+          return __uint_as_float(raw.words[i]);
+        } else {
+          const auto bits = static_cast<unsigned short>(raw.words[i / 2] >> (16 * (i % 2)));
+          return to_float(*reinterpret_cast<const T*>(&bits));
+        }
       case MapOperandKind::kFloatRows:
       case MapOperandKind::kColumns:
         return __uint_as_float(raw.words[i]);
@@ -179,36 +235,35 @@ class MapEpilogue {
         return __uint_as_float(raw.words[0]);
     }
   }
-  template <class U>
-  __device__ __forceinline__ static float of_row(const Raw& raw, int i) {
-    if constexpr (sizeof(U) == 4) {
-      return __uint_as_float(raw.words[i]);
-    } else {
-      const auto bits = static_cast<unsigned short>(raw.words[i / 2] >> (16 * (i % 2)));
-      return to_float(*reinterpret_cast<const U*>(&bits));
-    }
-  }
 
-  __device__ __forceinline__ void store(std::int64_t row, int column,
-                                        const float (&values)[4]) const {
+  __device__ __forceinline__ void store(std::int64_t row, int column, int count,
+                                        const float (&values)[kEach]) const {
     const LinearParams& p = e_.linear;
-    if (row >= p.rows) return;
-    T* place = static_cast<T*>(p.out) + row * p.ldo + column;
-    if (e_.vectors && column + 4 <= p.n) {
-      *reinterpret_cast<Quad<T>*>(place) = to_quad<T>(values);
+    T* target = static_cast<T*>(p.out) + row * p.ldo + column;
+    if (e_.vectors && count == kEach) {
+      alignas(16) T packed[kEach];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float four[4] = {values[4 * half], values[4 * half + 1], values[4 * half + 2],
+                               values[4 * half + 3]};
+        *reinterpret_cast<Quad<T>*>(packed + 4 * half) = to_quad<T>(four);
+      }
+#pragma unroll
+      for (int i = 0; i < static_cast<int>(sizeof(packed)) / 16; ++i)
+        reinterpret_cast<uint4*>(target)[i] = reinterpret_cast<const uint4*>(packed)[i];
       return;
     }
-    store_each(place, p.n - column, make_float4(values[0], values[1], values[2], values[3]));
+#pragma unroll
+    for (int i = 0; i < kEach; ++i)
+      if (i < count) target[i] = from_float<T>(values[i]);
   }
 
   const Params& e_;
   const ColumnVectors& columns_;
-  WarpBoxes& boxes_;
+  float4* staged_;  // 16 rows of a chunk
   std::int64_t first_row_;
-  std::int64_t row_;
-  int own_;  // the thread's first column in each group of 16
   int first_column_;
-  int num_boxes_;
+  int limit_;  // the first column that is not the tile's
 };
 
 }  // namespace dpiframe

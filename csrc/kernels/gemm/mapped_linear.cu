@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <limits>
 
 #include "common/check.h"
 #include "kernels/gemm/mapped_linear.h"
@@ -18,12 +17,11 @@ void launch(const LoadedKernel& kernel, Precision precision, const MapEpiloguePa
   const bool fp16x3 = precision == Precision::kFp32;
   const CUtensorMap x_map = tensor_map(type, p.x, p.rows, p.k, p.ldx, kTileRows);
   const std::int64_t width = std::int64_t{fp16x3 ? 64 : layout.k_tile} * layout.num_k_tiles;
-  const CUtensorMap w_map =
-      tensor_map(fp16x3 ? DataType::kHalf : type, p.w, layout.rows, width, width, kTileN);
   const TileScheduler scheduler = tile_scheduler<kTileN>(e, layout.num_k_tiles);
-  const auto blocks =
-      static_cast<unsigned>(std::min<std::int64_t>(scheduler.num_tiles, num_multiprocessors()));
-  kernel.launch_early(blocks, stream, x_map, w_map, epilogue_maps(type, e), e, scheduler);
+  const CUtensorMap w_map = tensor_map(fp16x3 ? DataType::kHalf : type, p.w, layout.rows, width,
+                                       width, kTileN / scheduler.cluster);
+  kernel.launch_early(persistent_blocks(scheduler), static_cast<unsigned>(scheduler.cluster),
+                      stream, x_map, w_map, epilogue_maps(type, e), e, scheduler);
 }
 
 bool is_same(const LinearConfig& a, const LinearConfig& b) {
@@ -61,10 +59,8 @@ void MappedLinear::run(std::int64_t rows, cudaStream_t stream) const {
   if (precision_ == Precision::kFp32)
     e.column_scale =
         reinterpret_cast<const float*>(static_cast<const char*>(params_.w) + layout.scale_offset);
-  e.vectors = are_quads(params_.out, params_.ldo, element);
-  // A TMA store clips a box at 16 bytes, not at an element.
-  if (reinterpret_cast<std::uintptr_t>(params_.out) % 16 == 0 && params_.ldo * element % 16 == 0)
-    e.boxes_end = params_.n * element % 16 == 0 ? std::numeric_limits<int>::max() : params_.n;
+  e.vectors =
+      reinterpret_cast<std::uintptr_t>(params_.out) % 16 == 0 && params_.ldo * element % 16 == 0;
   std::copy(operands_.begin(), operands_.end(), e.operands);
   switch (config.tile_n) {
     case 64:

@@ -1,6 +1,10 @@
 // Hopper: the pipeline of a product. A producer thread fills stages of shared memory by TMA, two
 // consumer warpgroups empty them. A stage holds one k tile (128 bytes of each row) of a tile's rows
 // of x and of w, with a full and an empty barrier.
+//
+// The two CTAs of a cluster have tiles of the same columns, one below the other: each loads half of
+// w's rows for both, so w is read from L2 once for 256 rows. A stage is then empty when the
+// consumers of both CTAs have released it, and full when both halves are there.
 #pragma once
 
 #include <cuda.h>
@@ -17,6 +21,7 @@
 #include "kernels/gemm/sm90_linear.h"
 #include "kernels/gemm/tile_config.h"
 #include "kernels/gemm/tma_boxes.cuh"
+#include "ptx/cluster.cuh"
 #include "ptx/fence.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/named_barrier.cuh"
@@ -47,23 +52,26 @@ struct StageLayout {
 };
 
 // The order of a persistent kernel's tiles: by rows, so that tiles that share rows of x run side by
-// side.
+// side. A cluster takes as many tiles at once as it has CTAs; one of them may lie below all rows.
 struct TileScheduler {
-  std::int64_t num_tiles;
+  std::int64_t num_turns;  // of all clusters
   int tiles_n;
   int num_k_tiles;
   int num_stages;
   int box_bytes;  // a warp
-};
+  int cluster;    // CTAs
 
-template <int kTileN>
-TileScheduler tile_scheduler(const EpilogueParams& e, int num_k_tiles) {
-  const LinearParams& p = e.linear;
-  const int tiles_n = (p.n + kTileN - 1) / kTileN;
-  const int box_bytes = p.cross_begin < p.cross_end ? 2 * kSlotBytes : 2 * kBoxBytes;
-  return {(p.rows + kTileRows - 1) / kTileRows * tiles_n, tiles_n, num_k_tiles,
-          StageLayout<kTileN>::count(box_bytes), box_bytes};
-}
+#ifdef __CUDACC__
+  // The turns of this CTA are first_turn(), and so on in steps of turn_step().
+  __device__ std::int64_t first_turn() const { return blockIdx.x / cluster; }
+  __device__ std::int64_t turn_step() const { return gridDim.x / cluster; }
+  // Of this CTA's tile in a turn: its first row, and its place among the tiles of these rows.
+  __device__ std::int64_t row(std::int64_t turn) const {
+    return (turn / tiles_n * cluster + blockIdx.x % cluster) * kTileRows;
+  }
+  __device__ int part(std::int64_t turn) const { return static_cast<int>(turn % tiles_n); }
+#endif
+};
 
 // A warp's view of the pipeline: the next stage and its phase.
 template <int kTileN>
@@ -75,15 +83,25 @@ class Pipeline {
       : base_((smem_address(shared) + 1023) & ~1023u),
         num_stages_(scheduler.num_stages),
         box_bytes_(scheduler.box_bytes),
+        cluster_(scheduler.cluster),
         barriers_(boxes_base() + kConsumerThreads / 32 * box_bytes_) {}
 
-  // Once, by one thread. A stage is empty when `consumer_warps` have released it.
+  // Once, by one thread. A stage is empty when `consumer_warps` of each CTA have released it.
   __device__ void init(int consumer_warps) const {
     for (int i = 0; i < num_stages_; ++i) {
       mbarrier_init(full(i), 1);
-      mbarrier_init(empty(i), consumer_warps);
+      mbarrier_init(empty(i), consumer_warps * cluster_);
     }
     fence_mbarrier_init();
+  }
+  // By all threads, at the start (no CTA is sent anything before its barriers are there) and at the
+  // end (none leaves while another one still sends to it).
+  __device__ void sync_ctas() const {
+    __syncwarp();
+    if (cluster_ > 1)
+      cluster_sync();
+    else
+      __syncthreads();
   }
   // The warp's TMA boxes for the epilogue, after the stages; their barriers follow the stages'.
   __device__ WarpBoxes boxes(const EpilogueMaps& maps, unsigned char* shared) const {
@@ -101,8 +119,15 @@ class Pipeline {
   __device__ std::uint32_t w() const { return x() + kXBytes; }
   __device__ int stage() const { return stage_; }
   __device__ void wait_full() const { mbarrier_wait(full(stage_), phase_); }
+  // What the other CTA loads for both is read by wgmma alone, which has ended: its arrival needs to
+  // order nothing, and to order memory among CTAs in each step would double the time of all.
   __device__ void release(int stage) const {
-    if (threadIdx.x % 32 == 0) mbarrier_arrive(empty(stage));
+    const int lane = threadIdx.x % 32;
+    if (lane == 0) mbarrier_arrive(empty(stage));
+    if (lane > 0 && lane < cluster_) {
+      const std::uint32_t other = (cluster_cta_rank() + lane) % cluster_;
+      mbarrier_arrive_remote(mapa(empty(stage), other));
+    }
   }
   __device__ void advance() {
     if (++stage_ == num_stages_) {
@@ -118,14 +143,24 @@ class Pipeline {
   // columns of the two maps a k tile.
   __device__ void produce(const CUtensorMap* x_map, const CUtensorMap* w_map,
                           const TileScheduler& scheduler, int x_step, int w_step) {
-    for (std::int64_t tile = blockIdx.x; tile < scheduler.num_tiles; tile += gridDim.x) {
-      const int row = static_cast<int>(tile / scheduler.tiles_n) * kTileRows;
-      const int column = static_cast<int>(tile % scheduler.tiles_n) * kTileN;
+    // In a cluster the map's boxes are as many rows of w as a CTA loads for all.
+    const int own_rows = kTileN / cluster_;
+    const int first = cluster_ > 1 ? static_cast<int>(cluster_cta_rank()) * own_rows : 0;
+    const auto ctas = static_cast<std::uint16_t>((1 << cluster_) - 1);
+    for (std::int64_t turn = scheduler.first_turn(); turn < scheduler.num_turns;
+         turn += scheduler.turn_step()) {
+      const int row = static_cast<int>(scheduler.row(turn));
+      const int column = scheduler.part(turn) * kTileN + first;
+#pragma unroll 1
       for (int k_tile = 0; k_tile < scheduler.num_k_tiles; ++k_tile, advance()) {
         mbarrier_wait(empty(stage_), phase_ ^ 1);
         mbarrier_arrive_expect_tx(full(stage_), Layout::kBytes);
         tma_load_2d(x(), x_map, k_tile * x_step, row, full(stage_));
-        tma_load_2d(w(), w_map, k_tile * w_step, column, full(stage_));
+        if (cluster_ == 1)
+          tma_load_2d(w(), w_map, k_tile * w_step, column, full(stage_));
+        else
+          tma_load_2d_multicast(w() + first * kKTileBytes, w_map, k_tile * w_step, column,
+                                full(stage_), ctas);
       }
     }
   }
@@ -138,6 +173,7 @@ class Pipeline {
   std::uint32_t base_;
   int num_stages_;
   int box_bytes_;
+  int cluster_;
   std::uint32_t barriers_;
   int stage_ = 0;
   int phase_ = 0;
@@ -150,15 +186,32 @@ __device__ inline void warpgroup_barrier() {
 
 #ifndef __CUDACC_RTC__
 
-// Launches a persistent CTA on each multiprocessor, or fewer where there are fewer tiles.
+template <int kTileN>
+TileScheduler tile_scheduler(const EpilogueParams& e, int num_k_tiles) {
+  const LinearParams& p = e.linear;
+  const int tiles_n = (p.n + kTileN - 1) / kTileN;
+  const int box_bytes = p.cross_begin < p.cross_end ? 2 * kSlotBytes : 2 * kBoxBytes;
+  const std::int64_t row_tiles = (p.rows + kTileRows - 1) / kTileRows;
+  const int cluster = ctas_a_cluster(row_tiles, tiles_n);
+  return {(row_tiles + cluster - 1) / cluster * tiles_n, tiles_n,   num_k_tiles,
+          StageLayout<kTileN>::count(box_bytes),         box_bytes, cluster};
+}
+
+// A persistent CTA for each multiprocessor, or fewer where there are fewer tiles.
+inline unsigned persistent_blocks(const TileScheduler& scheduler) {
+  const int at_once = num_multiprocessors() / scheduler.cluster;
+  return static_cast<unsigned>(std::min<std::int64_t>(scheduler.num_turns, at_once) *
+                               scheduler.cluster);
+}
+
 template <int kTileN, class... Args>
 void launch_persistent(void (*kernel)(Args...), const TileScheduler& scheduler, cudaStream_t stream,
                        const Args&... args) {
   DPIF_CUDA_CHECK(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedLimit));
-  const auto blocks =
-      static_cast<unsigned>(std::min<std::int64_t>(scheduler.num_tiles, num_multiprocessors()));
-  launch_early(kernel, blocks, kThreads, kSharedLimit, stream, args...);
+  const EarlyLaunch launch(persistent_blocks(scheduler), kThreads, kSharedLimit, stream,
+                           static_cast<unsigned>(scheduler.cluster));
+  DPIF_CUDA_CHECK(cudaLaunchKernelEx(launch.config(), kernel, args...));
 }
 
 #endif

@@ -31,14 +31,35 @@ class TileEpilogue {
         num_boxes_(min(kBoxes, max(0, e.boxes_end - first_column) / (kBoxGroups * 16))) {}
 
   // Starts the loads of the first two boxes of x0 and xl.
+  template <int kBlocks>
   __device__ void start() {
+    start_reads();
+  }
+
+  // sums: wgmma's accumulators of each block of 64 rows; `part`: the index of this tile's partial
+  // head sum.
+  template <int kBlocks>
+  __device__ __forceinline__ void finish(const float (&sums)[kBlocks][kTileN / 2], int part) {
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) {
+      if (b > 0) {
+        first_row_ += 64;
+        row_ += 64;
+        start_reads();
+      }
+      finish_block(sums[b], part);
+    }
+  }
+
+ private:
+  __device__ void start_reads() {
     if (!crosses()) return;
     for (int box = 0; box < 2 && box < num_boxes_; ++box) start_read(box);
   }
 
-  // sums: wgmma's accumulators; `part`: the index of this tile's partial head sum.
-  __device__ __forceinline__ void finish(const float (&sums)[kTileN / 2], int part) {
+  __device__ __forceinline__ void finish_block(const float (&sums)[kTileN / 2], int part) {
     const LinearParams& p = e_.linear;
+    dots_[0] = dots_[1] = 0.0f;
     const bool head = p.head_partial != nullptr;
     if (!e_.vectors)
       finish_singly(sums);
@@ -57,7 +78,6 @@ class TileEpilogue {
     }
   }
 
- private:
   static constexpr int kGroups = kTileN / 16;
   static constexpr int kBoxGroups = 8 / sizeof(T);
   static constexpr int kBoxes = kGroups / kBoxGroups;
@@ -203,7 +223,7 @@ class TileEpilogue {
   int own_;  // the thread's first column in each group of 16
   int first_column_;
   int num_boxes_;
-  float dots_[2] = {};
+  float dots_[2];
 };
 
 }  // namespace dpiframe

@@ -25,9 +25,10 @@ void launch(Precision precision, const LinearParams& p, cudaStream_t stream) {
   const DataType type = activation_type(precision);
   const CUtensorMap x_map = tensor_map(type, p.x, p.rows, p.k, p.ldx, kTileRows);
   const std::int64_t width = std::int64_t{layout.k_tile} * layout.num_k_tiles;
-  const CUtensorMap w_map = tensor_map(type, p.w, layout.rows, width, width, kTileN);
   const EpilogueParams e = epilogue_params(p, sizeof(T));
   const TileScheduler scheduler = tile_scheduler<kTileN>(e, layout.num_k_tiles);
+  const CUtensorMap w_map =
+      tensor_map(type, p.w, layout.rows, width, width, kTileN / scheduler.cluster);
   launch_persistent<kTileN>(linear_kernel<T, kTileN, kBlocks>, scheduler, stream, x_map, w_map,
                             epilogue_maps(type, e), e, scheduler);
 }

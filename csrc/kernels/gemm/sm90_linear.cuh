@@ -9,9 +9,9 @@
 // (pingpong): they take tiles in turn, 128 rows each, so that one runs its epilogue while the other
 // multiplies.
 //
-// Bytes: x once from memory (its other reads, one for each tile of columns, hit L2), w from L2, out
-// once. Rows beyond `rows`, and columns beyond n and k, are zeros in shared memory and never
-// stored.
+// Bytes: x once from memory (its other reads, one for each tile of columns, hit L2), w from L2 once
+// for the tiles of a cluster (pipeline.cuh), out once. Rows beyond `rows`, and columns beyond n and
+// k, are zeros in shared memory and never stored.
 //
 // `Epilogue` is TileEpilogue, or the MapEpilogue of a kernel that is compiled at load.
 #pragma once
@@ -78,7 +78,7 @@ __device__ __forceinline__ void linear_tiles(const CUtensorMap& x_map, const CUt
     tma_prefetch_map(&x_map);
     tma_prefetch_map(&w_map);
   }
-  __syncthreads();
+  pipeline.sync_ctas();
   await_predecessor();
   launch_dependents();
   if (group == 2) {
@@ -89,34 +89,32 @@ __device__ __forceinline__ void linear_tiles(const CUtensorMap& x_map, const CUt
     warpgroup_reg_alloc<240>();
     const ColumnVectors columns = pipeline.columns(shared);
     const int warp = threadIdx.x / 32 % 4;
-    int turn = 0;
+    int whose = 0;
     if (kBlocks == 2 && group == 1) pass_turn(0);
-    for (std::int64_t tile = blockIdx.x; tile < scheduler.num_tiles; tile += gridDim.x, turn ^= 1) {
-      if (kBlocks == 2 && turn != group) {
+    for (std::int64_t turn = scheduler.first_turn(); turn < scheduler.num_turns;
+         turn += scheduler.turn_step(), whose ^= 1) {
+      if (kBlocks == 2 && whose != group) {
         pipeline.skip(scheduler.num_k_tiles);
         continue;
       }
-      const int part = static_cast<int>(tile % scheduler.tiles_n);
+      const int part = scheduler.part(turn);
       const int first = kBlocks == 1 ? group * 64 : 0;
-      const std::int64_t row = tile / scheduler.tiles_n * kTileRows + first + warp * 16;
+      const std::int64_t row = scheduler.row(turn) + first + warp * 16;
       columns.start_copies(e, part * kTileN, kTileN, threadIdx.x % 128, 128);
-      Epilogue(e, columns, boxes, row, part * kTileN).start();
+      Epilogue epilogue(e, columns, boxes, row, part * kTileN);
+      epilogue.template start<kBlocks>();
       if (kBlocks == 2) await_turn(group);
       float sums[kBlocks][kTileN / 2];
       multiply<T, kTileN, kBlocks>(pipeline, scheduler.num_k_tiles, first, sums);
       if (kBlocks == 2) pass_turn(1 - group);
       ColumnVectors::wait_copies();
       warpgroup_barrier();
-#pragma unroll
-      for (int b = 0; b < kBlocks; ++b) {
-        Epilogue epilogue(e, columns, boxes, row + b * 64, part * kTileN);
-        if (b > 0) epilogue.start();
-        epilogue.finish(sums[b], part);
-      }
+      epilogue.finish(sums, part);
       warpgroup_barrier();
     }
     WarpBoxes::finish_stores();
   }
+  pipeline.sync_ctas();
 }
 
 }  // namespace dpiframe

@@ -23,9 +23,10 @@ void launch(const LinearParams& p, cudaStream_t stream) {
   const WeightLayout layout(Precision::kFp32, p.n, p.k);
   const CUtensorMap x_map = tensor_map(DataType::kFloat, p.x, p.rows, p.k, p.ldx, kTileRows);
   const std::int64_t width = std::int64_t{64} * layout.num_k_tiles;
-  const CUtensorMap w_map = tensor_map(DataType::kHalf, p.w, layout.rows, width, width, kTileN);
   EpilogueParams e = epilogue_params(p, sizeof(float));
   const TileScheduler scheduler = tile_scheduler<kTileN>(e, layout.num_k_tiles);
+  const CUtensorMap w_map =
+      tensor_map(DataType::kHalf, p.w, layout.rows, width, width, kTileN / scheduler.cluster);
   e.column_scale =
       reinterpret_cast<const float*>(static_cast<const char*>(p.w) + layout.scale_offset);
   launch_persistent<kTileN>(fp16x3_kernel<kTileN>, scheduler, stream, x_map, w_map,

@@ -133,7 +133,7 @@ __device__ __forceinline__ void fp16x3_tiles(const CUtensorMap& x_map, const CUt
     tma_prefetch_map(&x_map);
     tma_prefetch_map(&w_map);
   }
-  __syncthreads();
+  pipeline.sync_ctas();
   await_predecessor();
   launch_dependents();
   if (group == 2) {
@@ -143,14 +143,15 @@ __device__ __forceinline__ void fp16x3_tiles(const CUtensorMap& x_map, const CUt
     warpgroup_reg_alloc<240>();
     const ColumnVectors columns = pipeline.columns(shared);
     const int first = threadIdx.x / 32 * 16;
-    for (std::int64_t tile = blockIdx.x; tile < scheduler.num_tiles; tile += gridDim.x) {
-      const int part = static_cast<int>(tile % scheduler.tiles_n);
-      const std::int64_t row = tile / scheduler.tiles_n * kTileRows + first;
+    for (std::int64_t turn = scheduler.first_turn(); turn < scheduler.num_turns;
+         turn += scheduler.turn_step()) {
+      const int part = scheduler.part(turn);
+      const std::int64_t row = scheduler.row(turn) + first;
       columns.start_copies(e, part * kTileN, kTileN, threadIdx.x % 128, 128);
       Epilogue epilogue(e, columns, boxes, row, part * kTileN);
-      epilogue.start();
-      float totals[kTileN / 2];
-      Fp16x3Mainloop<kTileN>(pipeline, shared, first, totals).run(scheduler.num_k_tiles);
+      epilogue.template start<1>();
+      float totals[1][kTileN / 2];
+      Fp16x3Mainloop<kTileN>(pipeline, shared, first, totals[0]).run(scheduler.num_k_tiles);
       ColumnVectors::wait_copies();
       warpgroup_barrier();
       epilogue.finish(totals, part);
@@ -158,6 +159,7 @@ __device__ __forceinline__ void fp16x3_tiles(const CUtensorMap& x_map, const CUt
     }
     WarpBoxes::finish_stores();
   }
+  pipeline.sync_ctas();
 }
 
 }  // namespace dpiframe

@@ -43,6 +43,15 @@ LinearConfig linear_config(Precision precision, std::int64_t rows, int n) {
   return best;
 }
 
+int ctas_a_cluster(std::int64_t row_tiles, int tiles_n) {
+  const auto rounds = [&](int cluster) {
+    const std::int64_t turns = (row_tiles + cluster - 1) / cluster * tiles_n;
+    const int at_once = kMultiprocessors / cluster;
+    return (turns + at_once - 1) / at_once;
+  };
+  return row_tiles > 1 && rounds(2) <= rounds(1) ? 2 : 1;
+}
+
 WeightLayout::WeightLayout(Precision precision, int n, int k)
     : k_tile(activation_type(precision) == DataType::kFloat ? 32 : 64),
       num_k_tiles((k + k_tile - 1) / k_tile),

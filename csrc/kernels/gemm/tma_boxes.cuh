@@ -72,6 +72,8 @@ class WarpBoxes {
     if (threadIdx.x % 32 == 0) tma_store_wait<0>();
   }
 
+  // The warp's slots as plain memory, for what uses no boxes: 2 x slot_bytes.
+  __device__ void* memory() const { return memory_; }
   // Where `bytes` into the row lane / 4 + 8 below lies, under the 128-byte swizzle.
   __device__ unsigned char* place(int slot, int bytes, int below) const {
     const int row = threadIdx.x % 32 / 4;

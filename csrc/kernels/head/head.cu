@@ -1,11 +1,11 @@
 // Logits and scores; head.h has the formulas.
 //
-// Two mappings: with dots, a warp owns a sample and its lanes share each dot; with narrow terms
-// alone (where the products' epilogues made the dots) a thread owns a sample, neighbouring threads
-// read neighbouring samples, and a thread has kInFlight loads in flight. Either way the order of
-// the sums is fixed. By the plan all other steps come before the head. So its first CTA copies the
-// lookups' counters to the caller if there were bad ids, which saves a copy of their own, and its
-// last CTA to finish sets the batch's completion flag.
+// Two mappings: with dots, a warp owns kWarpRows samples and its lanes share each dot; with narrow
+// terms alone (where the products' epilogues made the dots) a thread owns a sample, neighbouring
+// threads read neighbouring samples, and a thread has kInFlight loads in flight. Either way the
+// order of the sums is fixed. By the plan all other steps come before the head. So its first CTA
+// copies the lookups' counters to the caller if there were bad ids, which saves a copy of their
+// own, and its last CTA to finish sets the batch's completion flag.
 #include <algorithm>
 
 #include "cuda/completion_flag.cuh"
@@ -17,6 +17,7 @@ namespace dpiframe {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int kWarpRows = 4;  // their loads are in flight at once, and share the weights'
 constexpr int kMaxTerms = 16;
 constexpr int kMaxAddends = 32;
 constexpr int kInFlight = 8;
@@ -68,24 +69,98 @@ __device__ void finish(const BatchMemory& inputs, const Ends& ends, std::int64_t
   if (inputs.scores != nullptr) inputs.scores[row] = 1.0f / (1.0f + expf(-sum));
 }
 
-__device__ float sum_of_term(const HeadTerm& term, std::int64_t row, int lane) {
-  float sum = 0.0f;
-  for (int c = lane; c < term.a.width; c += 32) {
-    float value = load(term.a, row, c);
-    if (term.b.data != nullptr) value *= load(term.b, row, c);
-    sum = term.w == nullptr ? sum + value : fmaf(value, term.w[c], sum);
+// Whether 16 bytes of a row may be read at once.
+__device__ bool is_vectors(const Matrix& m) {
+  return m.column_stride == 1 && reinterpret_cast<std::uintptr_t>(m.data) % 16 == 0 &&
+         m.row_stride * (m.type == DataType::kFloat ? 4 : 2) % 16 == 0;
+}
+
+// 16 bytes of elements in float32.
+template <class T>
+struct Elements {
+  static constexpr int kCount = 16 / sizeof(T);
+  float of[kCount];
+
+  __device__ Elements(const Matrix& m, std::int64_t row, int first) {
+    const uint4 words =
+        *reinterpret_cast<const uint4*>(static_cast<const T*>(m.data) + row * m.row_stride + first);
+    const auto* values = reinterpret_cast<const T*>(&words);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) of[i] = to_float(values[i]);
   }
-  return sum;
+};
+
+// Adds the columns of a term that are whole vectors to the sums of kWarpRows rows from `row` on
+// (those beyond the last one are it); returns the first column behind them.
+template <class T>
+__device__ int add_vectors(const HeadTerm& term, std::int64_t row, std::int64_t last, int lane,
+                           float (&sums)[kWarpRows]) {
+  constexpr int kCount = Elements<T>::kCount;
+  const int whole = term.a.width / kCount * kCount;
+  const bool aligned = reinterpret_cast<std::uintptr_t>(term.w) % 16 == 0;
+  for (int c = lane * kCount; c < whole; c += 32 * kCount) {
+    float w[kCount];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) w[i] = 1.0f;
+    if (term.w != nullptr && aligned) {
+#pragma unroll
+      for (int i = 0; i < kCount; i += 4)
+        *reinterpret_cast<float4*>(w + i) = *reinterpret_cast<const float4*>(term.w + c + i);
+    } else if (term.w != nullptr) {
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) w[i] = term.w[c + i];
+    }
+#pragma unroll
+    for (int r = 0; r < kWarpRows; ++r) {
+      const std::int64_t own = min(row + r, last);
+      Elements<T> values(term.a, own, c);
+      if (term.b.data != nullptr) {
+        const Elements<T> others(term.b, own, c);
+#pragma unroll
+        for (int i = 0; i < kCount; ++i) values.of[i] *= others.of[i];
+      }
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) sums[r] = fmaf(values.of[i], w[i], sums[r]);
+    }
+  }
+  return whole;
+}
+
+__device__ void add_term(const HeadTerm& term, std::int64_t row, std::int64_t last, int lane,
+                         float (&sums)[kWarpRows]) {
+  int first = 0;
+  if (is_vectors(term.a) &&
+      (term.b.data == nullptr || (is_vectors(term.b) && term.b.type == term.a.type))) {
+    if (term.a.type == DataType::kHalf) first = add_vectors<__half>(term, row, last, lane, sums);
+    if (term.a.type == DataType::kBfloat16)
+      first = add_vectors<__nv_bfloat16>(term, row, last, lane, sums);
+    if (term.a.type == DataType::kFloat) first = add_vectors<float>(term, row, last, lane, sums);
+  }
+  for (int c = first + lane; c < term.a.width; c += 32) {
+    const float w = term.w == nullptr ? 1.0f : term.w[c];
+#pragma unroll
+    for (int r = 0; r < kWarpRows; ++r) {
+      const std::int64_t own = min(row + r, last);
+      float value = load(term.a, own, c);
+      if (term.b.data != nullptr) value *= load(term.b, own, c);
+      sums[r] = fmaf(value, w, sums[r]);
+    }
+  }
 }
 
 __device__ void wide_head(const BatchMemory& inputs, const WideParams& p) {
-  const std::int64_t row = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) / 32;
+  const std::int64_t warp = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) / 32;
+  const std::int64_t row = warp * kWarpRows;
   const int lane = threadIdx.x % 32;
   if (row >= p.ends.rows) return;
-  float sum = 0.0f;
-  for (int i = 0; i < p.num_terms; ++i) sum += sum_of_term(p.terms[i], row, lane);
-  for (int width = 16; width > 0; width /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, width);
-  if (lane == 0) finish(inputs, p.ends, row, sum);
+  float sums[kWarpRows] = {};
+  for (int i = 0; i < p.num_terms; ++i) add_term(p.terms[i], row, p.ends.rows - 1, lane, sums);
+#pragma unroll
+  for (int r = 0; r < kWarpRows; ++r) {
+    for (int width = 16; width > 0; width /= 2)
+      sums[r] += __shfl_xor_sync(0xffffffffu, sums[r], width);
+    if (lane == r && row + r < p.ends.rows) finish(inputs, p.ends, row + r, sums[r]);
+  }
 }
 
 __device__ void narrow_head(const BatchMemory& inputs, const NarrowParams& p) {
@@ -171,8 +246,9 @@ void head(std::int64_t rows, const HeadStep& step, const BatchMemory& inputs, cu
                 [&](int begin, int end, const Ends& range) {
                   WideParams params{{}, end - begin, range};
                   std::copy(step.terms.begin() + begin, step.terms.begin() + end, params.terms);
-                  launch_early(wide_head_kernel, blocks_for(rows * 32), kThreads, 0, stream, inputs,
-                               params);
+                  launch_early(wide_head_kernel,
+                               blocks_for((rows + kWarpRows - 1) / kWarpRows * 32), kThreads, 0,
+                               stream, inputs, params);
                 });
     return;
   }

@@ -273,8 +273,9 @@ DPIF_DEVICE float over_lanes(float value) {
   return value;
 }
 
-// A row of kSize elements, a part of which each of the lanes holds.
-template <int kLanes, int kSize>
+// A row of kSize elements, a part of which each of the lanes holds: blocks of kWidth neighbours, in
+// turn. read(block, x) and write(block, x) take a block's elements.
+template <int kLanes, int kSize, int kWidth>
 struct Row {
 #ifdef DPIF_TILE_HOST
   static constexpr int kStep = 1;
@@ -283,60 +284,80 @@ struct Row {
   static constexpr int kStep = kLanes;
   static DPIF_DEVICE int lane() { return thread() % kLanes; }
 #endif
-  static constexpr int kEach = (kSize + kStep - 1) / kStep;
-  float of[kEach];
+  static constexpr int kBlocks = kSize / kWidth;
+  static constexpr int kEach = (kBlocks + kStep - 1) / kStep;
+  float of[kEach][kWidth];
 
   template <class Read>
   DPIF_DEVICE explicit Row(const Read& read) {
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      const int place = lane() + i * kStep;
-      of[i] = place < kSize ? read(place) : 0.0f;
+#pragma unroll
+      for (auto& x : of[i]) x = 0.0f;
+      if (lane() + i * kStep < kBlocks) read(lane() + i * kStep, of[i]);
     }
+  }
+  // change(x) for each element.
+  template <class Change>
+  DPIF_DEVICE void each(const Change& change) {
+#pragma unroll
+    for (auto& block : of)
+#pragma unroll
+      for (auto& x : block) x = change(x);
   }
   template <class F, class Change>
   DPIF_DEVICE float reduced(const Change& change) const {
     float total = F::start();
 #pragma unroll
-    for (int i = 0; i < kEach; ++i)
-      if (lane() + i * kStep < kSize) total = F::join(total, change(of[i]));
+    for (int i = 0; i < kEach; ++i) {
+      if (lane() + i * kStep >= kBlocks) continue;
+#pragma unroll
+      for (const float x : of[i]) total = F::join(total, change(x));
+    }
     return over_lanes<kLanes, F>(total);
   }
   template <class Write>
   DPIF_DEVICE void write(const Write& write) const {
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      const int place = lane() + i * kStep;
-      if (place < kSize) write(place, of[i]);
-    }
+    for (int i = 0; i < kEach; ++i)
+      if (lane() + i * kStep < kBlocks) write(lane() + i * kStep, of[i]);
   }
 };
 
 // body(row, valid) for each row, by kLanes threads; whole warps go through it, so that lanes meet.
-template <int kLanes, int kRows, class Body>
+// The first row is that of thread kStart, a multiple of 32.
+template <int kLanes, int kRows, int kStart, class Body>
 DPIF_DEVICE void each_row(const Body& body) {
 #ifdef DPIF_TILE_HOST
   for (int row = 0; row < kRows; ++row) body(row, true);
 #else
   constexpr int kAtOnce = kThreads / kLanes;
+  const int own = (thread() + kThreads - kStart) % kThreads;
   for (int first = 0; first < kRows; first += kAtOnce) {
-    const int row = first + thread() / kLanes;
+    if (first + own / 32 * 32 / kLanes >= kRows) break;
+    const int row = first + own / kLanes;
     const bool valid = row < kRows;
     body(valid ? row : kRows - 1, valid);
   }
 #endif
 }
 
-// write(row, F over read(row, i) for i below kSize).
-template <class F, int kLanes, int kRows, int kSize, class Read, class Write>
+// write(row, F over all elements of the row); read(row, block, x).
+template <class F, int kLanes, int kRows, int kSize, int kWidth, int kStart, class Read,
+          class Write>
 DPIF_DEVICE void reduce(const Read& read, const Write& write) {
-  each_row<kLanes, kRows>([&](int row, bool valid) {
+  using Lanes = Row<kLanes, kWidth, kWidth>;
+  each_row<kLanes, kRows, kStart>([&](int row, bool valid) {
     float total = F::start();
-#pragma unroll 8
-    for (int i = Row<kLanes, 1>::lane(); i < kSize; i += Row<kLanes, 1>::kStep)
-      total = F::join(total, read(row, i));
+#pragma unroll(kWidth == 1 ? 8 : 2)
+    for (int i = Lanes::lane(); i < kSize / kWidth; i += Lanes::kStep) {
+      float block[kWidth];
+      read(row, i, block);
+#pragma unroll
+      for (const float x : block) total = F::join(total, x);
+    }
     total = over_lanes<kLanes, F>(total);
-    if (valid && Row<kLanes, 1>::lane() == 0) write(row, total);
+    if (valid && Lanes::lane() == 0) write(row, total);
   });
 }
 
@@ -350,29 +371,33 @@ DPIF_DEVICE float held(float x, Element) {
   return x;
 }
 
-template <class Element, int kLanes, int kRows, int kSize, class Read, class Write>
+// read(row, block, x), write(row, block, x).
+template <class Element, int kLanes, int kRows, int kSize, int kWidth, int kStart, class Read,
+          class Write>
 DPIF_DEVICE void softmax(const Read& read, const Write& write) {
-  each_row<kLanes, kRows>([&](int r, bool valid) {
-    Row<kLanes, kSize> row([&](int i) { return held(read(r, i), Element{}); });
+  each_row<kLanes, kRows, kStart>([&](int r, bool valid) {
+    Row<kLanes, kSize, kWidth> row([&](int i, auto& x) { read(r, i, x); });
+    row.each([](float x) { return held(x, Element{}); });
     const float largest = row.template reduced<Max>([](float x) { return x; });
-#pragma unroll
-    for (auto& x : row.of) x = fn::exp(x - largest);
+    row.each([&](float x) { return fn::exp(x - largest); });
     const float scale = 1.0f / row.template reduced<Sum>([](float x) { return x; });
-    if (valid) row.write([&](int i, float x) { write(r, i, x * scale); });
+    row.each([&](float x) { return x * scale; });
+    if (valid) row.write([&](int i, const auto& x) { write(r, i, x); });
   });
 }
 
-// write(row, i, normalised): weight and bias are the writer's.
-template <int kLanes, int kRows, int kSize, class Read, class Write>
+// write(row, block, normalised): weight and bias are the writer's.
+template <int kLanes, int kRows, int kSize, int kWidth, int kStart, class Read, class Write>
 DPIF_DEVICE void layer_norm(float eps, const Read& read, const Write& write) {
-  each_row<kLanes, kRows>([&](int r, bool valid) {
-    Row<kLanes, kSize> row([&](int i) { return read(r, i); });
+  each_row<kLanes, kRows, kStart>([&](int r, bool valid) {
+    Row<kLanes, kSize, kWidth> row([&](int i, auto& x) { read(r, i, x); });
     const float mean = row.template reduced<Sum>([](float x) { return x; }) * (1.0f / kSize);
     const float variance = row.template reduced<Sum>([&](float x) {
       return (x - mean) * (x - mean);
     }) * (1.0f / kSize);
     const float scale = 1.0f / sqrtf(variance + eps);
-    if (valid) row.write([&](int i, float x) { write(r, i, (x - mean) * scale); });
+    row.each([&](float x) { return (x - mean) * scale; });
+    if (valid) row.write([&](int i, const auto& x) { write(r, i, x); });
   });
 }
 

@@ -74,7 +74,8 @@ def _grouped(program: Program, options: CudaOptions) -> tuple[Program, Compiled,
     kernels = [group.generate(program, floats, options.precision) for group in groups]
     sources = [KernelSource(g.name, k.source) for g, k in zip(groups, kernels, strict=True)]
     try:
-        cubins = compiler.compile_all(sources, _core.gpu_arch(options.device))
+        arch = _core.gpu_arch(options.device)
+        cubins = compiler.compile_all(sources, arch, options.precision)
     except CompileError as error:  # the kernels compiled ahead give the same numbers
         warnings.warn(f"steps run one by one, more slowly: {error}", stacklevel=2)
         return program, {}, "steps one by one: compiling groups of them failed"

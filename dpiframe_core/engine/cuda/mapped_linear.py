@@ -49,7 +49,7 @@ def compiled_products(layout: DeviceLayout) -> dict[str, list[tuple[int, bool, b
     compiler = find_compiler()
     if compiler is None:
         raise RuntimeError("there is no NVRTC to compile the products' epilogues")
-    cubins = compiler.compile_all(list(wanted.values()), ARCH)
+    cubins = compiler.compile_all(list(wanted.values()), ARCH, layout.precision)
     found: dict[str, list[tuple[int, bool, bytes]]] = {}
     for (name, config), cubin in zip(wanted, cubins, strict=True):
         found.setdefault(name, []).append((*config, cubin))
@@ -135,7 +135,7 @@ def _kind(view: View, width: int, layout: DeviceLayout) -> str:
 
 
 def _aligned(view: View, layout: DeviceLayout) -> bool:
-    """Whether each four columns of a row begin at a multiple of their bytes."""
+    """Whether rows begin at multiples of 16 bytes."""
     element = element_bytes(layout.precision, view.buffer in layout.floats)
     offset = layout.schedule.offsets[view.buffer] + view.start * element
-    return offset % (4 * element) == 0 and row_stride(layout.program.buffers[view.buffer]) % 4 == 0
+    return offset % 16 == 0 and row_stride(layout.program.buffers[view.buffer]) * element % 16 == 0

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from dpiframe_core.engine.cuda.tile.index import Index, Scope
+from dpiframe_core.engine.cuda.tile.index import Index, Scope, VaryingError
 from dpiframe_core.engine.cuda.tile.product import Product, packed
 from dpiframe_core.engine.cuda.tile.shared_memory import SharedMemory
 from dpiframe_core.engine.cuda.tile.stages import Stage
@@ -117,7 +117,7 @@ class Elements:
             scope.lines.append(f"const float {name} = load({pointer} + {base});")
             return name
         aligned = base.constant % width == 0 and all(f % width == 0 for f in base.factors.values())
-        if factor == 1 and aligned and not pointer.startswith("w"):
+        if factor == 1 and aligned:
             scope.lines.append(
                 f"float {name}[{width}]; load_pack<{width}>({pointer} + {base}, {name});"
             )
@@ -183,6 +183,50 @@ class Elements:
                 "value);"
             )
         return f"const float value = {value}; {' '.join(lines)}"
+
+    def stored_pack(
+        self, scope: Scope, out: View, place: Index, sample: Index, width: int
+    ) -> list[str]:
+        """Statements that store the array `values`, neighbours of a result from `place` on; `place`
+        may depend on u, the place among them, as its last summand. VaryingError: they cannot be
+        stored at once.
+        """
+        first = Index(place.constant, {n: f for n, f in place.factors.items() if n != "u"})
+        if place.factors.get("u", 1) != 1:
+            raise VaryingError
+        column, lines = first.plus(out.start), list[str]()
+        fixed = scope.behind()
+        if self.memory.holds(out):
+            pointer, at = self.address(fixed, out.buffer, column, sample)
+            if any(f % width for f in at.factors.values()) or at.constant % width:
+                raise VaryingError
+            lines.append(f"store_pack<{width}>({pointer} + {at}, values);")
+        if out.buffer not in self.own:
+            number = self.buffer(out.buffer)
+            if any(f % width for f in column.factors.values()) or column.constant % width:
+                raise VaryingError
+            lines.append(
+                f"if (first + {sample} < p.rows) "
+                f"store_pack<{width}>(g{number}(first + {sample}) + {column}, values);"
+            )
+        return [*fixed.lines, *lines]
+
+    def finished_pack(
+        self, scope: Scope, stage: Stage, place: Index, sample: Index, value: str, width: int
+    ) -> str:
+        """The same for neighbours of a stage's result, with its post; `value` may depend on u."""
+        made = value
+        if stage.post is not None:
+            shape = tuple(stage.post.op.shape(stage.post.operands))
+            made = self.expression(
+                scope, stage.post, scope.split(place, shape), sample, {stage.replaced: "made"}
+            )
+        stores = self.stored_pack(scope, stage.out, place, sample, width)
+        return (
+            f"float values[{width}]; DPIF_UNROLL for (int u = 0; u < {width}; ++u) "
+            f"{{ const float made = {value}; values[u] = {made if stage.post else 'made'}; }} "
+            f"{' '.join(stores)}"
+        )
 
     def finished(self, scope: Scope, stage: Stage, place: Index, sample: Index, value: str) -> str:
         """The same for a stage's result, with its post."""

@@ -55,6 +55,12 @@ class Scope:
         self._known: dict[str, str] = {}
         self._made_of: dict[str, frozenset[str]] = {}
 
+    def behind(self) -> Scope:
+        """A scope behind this one's statements: it knows their variables, and none varies."""
+        scope = Scope(self.extents)
+        scope._known, scope._made_of = dict(self._known), dict(self._made_of)
+        return scope
+
     def largest(self, index: Index) -> int:
         """The largest value of an index."""
         return index.constant + sum(f * (self.extents[n] - 1) for n, f in index.factors.items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from dpiframe_core.engine.cuda.tile.elements import Elements, literal
 from dpiframe_core.engine.cuda.tile.index import Index, Scope, VaryingError, size_of, variable
@@ -21,6 +22,7 @@ class Loops:
 
     def __init__(self, elements: Elements) -> None:
         self.elements, self._samples = elements, elements.samples
+        self._next_thread = 0
 
     def each(self, operation: Operation, out: View, shape: tuple[int, ...]) -> str:
         return self._over(
@@ -76,26 +78,9 @@ class Loops:
         if width == 1:
             body = self.elements.stored(scope, out, place, sample, text)
             return f"each<{count}>([&](int i) {{ {' '.join(scope.lines)} {body} }});"
-        column = place.plus(out.start)
-        stores = []
-        fixed = Scope(scope.extents)
-        fixed._known, fixed.lines = dict(scope._known), []
-        if self.elements.memory.holds(out):
-            pointer, at = self.elements.address(fixed, out.buffer, column, sample)
-            if any(f % width for f in at.factors.values()) or at.constant % width:
-                raise VaryingError
-            stores.append(f"store_pack<{width}>({pointer} + {at}, values);")
-        if out.buffer not in self.elements.own:
-            number = self.elements.buffer(out.buffer)
-            if any(f % width for f in column.factors.values()) or column.constant % width:
-                raise VaryingError
-            stores.append(
-                f"if (first + {sample} < p.rows) "
-                f"store_pack<{width}>(g{number}(first + {sample}) + {column}, values);"
-            )
         lines = [*scope.lines, f"float values[{width}];"]
         lines.append(f"DPIF_UNROLL for (int u = 0; u < {width}; ++u) values[u] = {text};")
-        lines += fixed.lines + stores
+        lines += self.elements.stored_pack(scope, out, place, sample, width)
         return f"each<{count}>([&](int i) {{ {' '.join(lines)} }});"
 
     def join(self, stage: Stage) -> str:
@@ -156,60 +141,95 @@ class Loops:
         finally:
             self.elements.own = mine
 
-    def _rows(
-        self, stage: Stage, axes: Sequence[int]
-    ) -> tuple[int, int, list[int], list[int], int]:
-        """Of a reduction: rows and elements of one, kept and reduced axes, lanes."""
+    def _rows(self, stage: Stage, axes: Sequence[int]) -> tuple[int, int, list[int], list[int]]:
+        """Of a reduction: rows and elements of one, kept and reduced axes."""
         shape = stage.operation.operands[0].shape
         kept = [i for i in range(len(shape)) if i not in axes]
         gone = sorted(axes)
         size = size_of([shape[i] for i in gone])
         rows = self._samples * size_of([shape[i] for i in kept])
-        return rows, size, kept, gone, lanes_of(rows, size)
+        return rows, size, kept, gone
+
+    def row_arguments(self, rows: int, size: int, width: int) -> str:
+        """The template arguments of what goes through rows: lanes, rows, elements, neighbours at a
+        time, the first thread: where few threads have rows, the next stage's are others.
+        """
+        lanes = lanes_of(rows, size, width)
+        start = self._next_thread
+        self._next_thread = (start + _rounded_up(rows * lanes)) % THREADS
+        return f"{lanes}, {rows}, {size}, {width}, {start}"
+
+    def _by_widths(self, stage: Stage, gone: Sequence[int], code: Callable[[int], str]) -> str:
+        """The code of a stage over rows, the more neighbours at a time the better."""
+        shape = stage.operation.operands[0].shape
+        for width in (8, 4, 2):
+            if gone[-1] == len(shape) - 1 and shape[-1] % width == 0:
+                with suppress(VaryingError):
+                    return code(width)
+        return code(1)
 
     def _row_scope(
-        self, stage: Stage, kept: Sequence[int], gone: Sequence[int], rows: int, size: int
+        self, stage: Stage, kept: Sequence[int], gone: Sequence[int], rows: int, width: int
     ) -> tuple[Scope, Index, list[Index], Index]:
-        """Scope over (r, i), the sample, the places, and the row within the sample."""
+        """Scope over (r, i, u), the sample, the places, and the row within the sample; i and u: the
+        blocks of `width` neighbours in a row, and the place in one.
+        """
         shape = stage.operation.operands[0].shape
-        scope = Scope({"r": rows, "i": size})
+        blocks = [shape[a] for a in gone]
+        blocks[-1] //= width
+        extents = {"r": rows, "i": size_of(blocks), "u": width}
+        scope = Scope(extents, frozenset({"u"}) if width > 1 else frozenset())
         sample, row = scope.divided(variable("r"), rows // self._samples)
         places = [Index()] * len(shape)
         for axis, place in zip(kept, scope.split(row, [shape[a] for a in kept]), strict=True):
             places[axis] = place
-        for axis, place in zip(
-            gone, scope.split(variable("i"), [shape[a] for a in gone]), strict=True
-        ):
+        for axis, place in zip(gone, scope.split(variable("i"), blocks), strict=True):
             places[axis] = place
+        if width > 1:
+            places[gone[-1]] = places[gone[-1]].times(width).plus(variable("u"))
         return scope, sample, places, row
 
-    def _reader(self, stage: Stage, parts: tuple[Scope, Index, list[Index], Index]) -> str:
-        scope, sample, places, _ = parts
+    def _reader(
+        self, stage: Stage, kept: Sequence[int], gone: Sequence[int], rows: int, width: int
+    ) -> str:
+        scope, sample, places, _ = self._row_scope(stage, kept, gone, rows, width)
         operation = stage.operation
         text = self.elements.element(
             scope, operation.sources[0], operation.operands[0], places, sample
         )
-        return f"[&](int r, int i) {{ {' '.join(scope.lines)} return {text}; }}"
+        return (
+            f"[&](int r, int i, float (&x)[{width}]) {{ {' '.join(scope.lines)} "
+            f"DPIF_UNROLL for (int u = 0; u < {width}; ++u) x[u] = {text}; }}"
+        )
 
     def reduce(self, stage: Stage, op: Reduce) -> str:
-        rows, size, kept, gone, lanes = self._rows(stage, op.axes)
-        read = self._reader(stage, self._row_scope(stage, kept, gone, rows, size))
+        rows, size, kept, gone = self._rows(stage, op.axes)
         function = {"sum": "Sum", "mean": "Sum", "prod": "Prod", "max": "Max", "min": "Min"}
         scope = Scope({"r": rows})
         sample, row = scope.divided(variable("r"), rows // self._samples)
         value = f"x * {literal(1.0 / size)}" if op.function == "mean" else "x"
         body = self.elements.finished(scope, stage, row, sample, value)
         write = f"[&](int r, float x) {{ {' '.join(scope.lines)} {body} }}"
-        return f"reduce<{function[op.function]}, {lanes}, {rows}, {size}>({read},\n    {write});"
+
+        def code(width: int) -> str:
+            read = self._reader(stage, kept, gone, rows, width)
+            shape = self.row_arguments(rows, size, width)
+            return f"reduce<{function[op.function]}, {shape}>({read},\n    {write});"
+
+        return self._by_widths(stage, gone, code)
 
     def softmax(self, stage: Stage, op: Softmax) -> str:
-        rows, size, kept, gone, lanes = self._rows(stage, op.axes)
+        rows, size, kept, gone = self._rows(stage, op.axes)
         if size > MOST_ROW:
             raise UnsuitableError(f"a softmax over {size} elements")
-        read = self._reader(stage, self._row_scope(stage, kept, gone, rows, size))
-        write = self._writer(stage, kept, gone, rows, size, "x")
-        shape = f"{self.elements.type}, {lanes}, {rows}, {size}"
-        return f"softmax<{shape}>({read},\n    {write});"
+
+        def code(width: int) -> str:
+            read = self._reader(stage, kept, gone, rows, width)
+            write = self._writer(stage, kept, gone, rows, width)
+            shape = self.row_arguments(rows, size, width)
+            return f"softmax<{self.elements.type}, {shape}>({read},\n    {write});"
+
+        return self._by_widths(stage, gone, code)
 
     def _writer(
         self,
@@ -217,13 +237,12 @@ class Loops:
         kept: Sequence[int],
         gone: Sequence[int],
         rows: int,
-        size: int,
-        value: str,
+        width: int,
         affine: bool = False,
     ) -> str:
-        scope, sample, places, _ = self._row_scope(stage, kept, gone, rows, size)
+        scope, sample, places, _ = self._row_scope(stage, kept, gone, rows, width)
         shape = stage.operation.operands[0].shape
-        operation = stage.operation
+        operation, value = stage.operation, "x[u]"
         if affine:
             parts = []
             for source, operand in zip(operation.sources[1:], operation.operands[1:], strict=True):
@@ -236,23 +255,37 @@ class Loops:
         place = Index()
         for axis, step in enumerate(row_major(shape)):
             place = place.plus(places[axis].times(step))
-        body = self.elements.finished(scope, stage, place, sample, value)
-        return f"[&](int r, int i, float x) {{ {' '.join(scope.lines)} {body} }}"
+        if width == 1:
+            body = self.elements.finished(scope, stage, place, sample, value.replace("[u]", "[0]"))
+        else:
+            body = self.elements.finished_pack(scope, stage, place, sample, value, width)
+        return f"[&](int r, int i, const float (&x)[{width}]) {{ {' '.join(scope.lines)} {body} }}"
 
     def layer_norm(self, stage: Stage, op: LayerNorm) -> str:
         count = len(stage.operation.operands[0].shape)
-        rows, size, kept, gone, lanes = self._rows(stage, range(count - op.axes, count))
+        rows, size, kept, gone = self._rows(stage, range(count - op.axes, count))
         if size > MOST_ROW:
             raise UnsuitableError(f"a norm over {size} elements")
-        read = self._reader(stage, self._row_scope(stage, kept, gone, rows, size))
-        write = self._writer(stage, kept, gone, rows, size, "x", affine=True)
-        eps = literal(op.eps)
-        return f"layer_norm<{lanes}, {rows}, {size}>({eps}, {read},\n    {write});"
+
+        def code(width: int) -> str:
+            read = self._reader(stage, kept, gone, rows, width)
+            write = self._writer(stage, kept, gone, rows, width, affine=True)
+            shape = self.row_arguments(rows, size, width)
+            return f"layer_norm<{shape}>({literal(op.eps)}, {read},\n    {write});"
+
+        return self._by_widths(stage, gone, code)
 
 
-def lanes_of(rows: int, size: int) -> int:
-    """Threads that share a row."""
+def _rounded_up(threads: int) -> int:
+    """To whole warps."""
+    return -(-threads // 32) * 32
+
+
+def lanes_of(rows: int, size: int, width: int) -> int:
+    """Threads that share a row, of which each takes blocks of `width` neighbours."""
     lanes = 1
-    while lanes < 32 and lanes * 4 < size and (rows * lanes < THREADS or size > lanes * 8):
+    while (
+        lanes < 32 and lanes * max(width, 4) < size and (rows * lanes < THREADS or size > lanes * 8)
+    ):
         lanes *= 2
     return lanes

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 
 from dpiframe_core.engine.cuda.tile.elements import Elements
-from dpiframe_core.engine.cuda.tile.index import Index, Scope, variable
-from dpiframe_core.engine.cuda.tile.loops import lanes_of
+from dpiframe_core.engine.cuda.tile.index import Index, Scope, VaryingError, variable
+from dpiframe_core.engine.cuda.tile.loops import Loops
 from dpiframe_core.engine.cuda.tile.product import STAGES, Product
 from dpiframe_core.engine.cuda.tile.stages import Stage
 from dpiframe_core.program.tensor_ops import Map, MatMul
@@ -18,8 +19,8 @@ MOST_FIXED = 32  # inner places that lanes hold in registers
 class Multiplications:
     """Writes it."""
 
-    def __init__(self, elements: Elements) -> None:
-        self.elements, self._samples = elements, elements.samples
+    def __init__(self, elements: Elements, loops: Loops) -> None:
+        self.elements, self._samples, self._loops = elements, elements.samples, loops
 
     def multiply(self, stage: Stage, op: MatMul) -> str:
         product = Product.of(stage.operation, op, self._samples)
@@ -217,22 +218,34 @@ class Multiplications:
 
     def _dots(self, stage: Stage, op: MatMul) -> str:
         """A small product: a few lanes a number."""
+        last = stage.operation.operands[1].shape[op.batch + op.inner - 1]
+        for width in (8, 4, 2):
+            if last % width == 0:
+                with suppress(VaryingError):
+                    return self._dots_by(width, stage, op)
+        return self._dots_by(1, stage, op)
+
+    def _dots_by(self, width: int, stage: Stage, op: MatMul) -> str:
         operation = stage.operation
         product = Product.of(operation, op, self._samples)
         size = product.outer * product.inner
         count = self._samples * product.batches * product.rows_a_sample * product.columns
         per_sample = count // self._samples
-        lanes = lanes_of(count, size)
+        a, b = operation.operands
+        blocks = list(b.shape[op.batch : op.batch + op.inner])
+        blocks[-1] //= width
 
         def scoped() -> tuple[Scope, Index, Index, list[Index]]:
-            scope = Scope({"r": count, "i": size})
+            extents = {"r": count, "i": size // width, "u": width}
+            scope = Scope(extents, frozenset({"u"}) if width > 1 else frozenset())
             sample, place = scope.divided(variable("r"), per_sample)
             parts = scope.split(place, (product.batches, product.rows_a_sample, product.columns))
             return scope, sample, place, parts
 
         scope, sample, _, (batch, row, column) = scoped()
-        a, b = operation.operands
-        inner = scope.split(variable("i"), b.shape[op.batch : op.batch + op.inner])
+        inner = scope.split(variable("i"), blocks)
+        if width > 1:
+            inner[-1] = inner[-1].times(width).plus(variable("u"))
         batches = scope.split(batch, a.shape[: op.batch])
         rows = scope.split(row, a.shape[op.batch : op.batch + op.rows])
         columns = scope.split(column, b.shape[op.batch + op.inner :])
@@ -242,11 +255,15 @@ class Multiplications:
         right = self.elements.element(
             scope, operation.sources[1], b, [*batches, *inner, *columns], sample
         )
-        read = f"[&](int r, int i) {{ {' '.join(scope.lines)} return {left} * {right}; }}"
+        read = (
+            f"[&](int r, int i, float (&x)[{width}]) {{ {' '.join(scope.lines)} "
+            f"DPIF_UNROLL for (int u = 0; u < {width}; ++u) x[u] = {left} * {right}; }}"
+        )
         scope, sample, place, _ = scoped()
         body = self.elements.finished(scope, stage, place, sample, "x")
         write = f"[&](int r, float x) {{ {' '.join(scope.lines)} {body} }}"
-        return f"reduce<Sum, {lanes}, {count}, {size}>({read},\n    {write});"
+        shape = self._loops.row_arguments(count, size, width)
+        return f"reduce<Sum, {shape}>({read},\n    {write});"
 
 
 def _names(text: str) -> set[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dpiframe_core.engine.cuda.tile.product import Product
 from dpiframe_core.engine.cuda.tile.stages import Stage, Stages, times_read
@@ -207,24 +207,48 @@ class SharedMemory:
             and (out.start + out.width <= region.end)
         )
 
-    def touched(self, number: int, stage: Stage) -> tuple[list[Region | Ring], set[str]]:
-        """Shared memory that a stage reads or writes; buffers in device memory that it writes and
-        others read, or the other way round.
-        """
-        found: list[Region | Ring] = [
-            r for b, r in self.regions.items() if b in self.reads_of[number]
-        ]
+    def touched(self, number: int, stage: Stage) -> Touched:
+        """What a stage reads and writes that others may touch."""
         out = stage.out.buffer
-        if out in self.regions:
-            found.append(self.regions[out])
-        if id(stage) in self.rings:
-            found.append(self.rings[id(stage)])
-        written = {s.out.buffer for s in self.stages.all}
-        outside = {b for b in self.reads_of[number] if b not in self.regions and b in written}
-        if out not in self.regions:
-            read = set().union(*self.reads_of.values())
-            outside |= {out} & read
-        return found, outside
+        rings = [self.rings[id(stage)]] if id(stage) in self.rings else []
+        return Touched(
+            [r for b, r in self.regions.items() if b in self.reads_of[number]],
+            [*rings, *([self.regions[out]] if out in self.regions else [])],
+            {b for b in self.reads_of[number] if b not in self.regions},
+            {out} if out not in self.regions else set(),
+        )
+
+
+@dataclass
+class Touched:
+    """Parts of shared memory and buffers in device memory that stages read and write."""
+
+    read: list[Region | Ring] = field(default_factory=list)
+    written: list[Region | Ring] = field(default_factory=list)
+    read_outside: set[str] = field(default_factory=set)
+    written_outside: set[str] = field(default_factory=set)
+
+    def meets(self, later: Touched, samples: int) -> bool:
+        """Whether one writes what the other reads or writes; buffers in device memory are written
+        by several stages in different columns.
+        """
+        pairs = [
+            (self.written, later.read),
+            (self.read, later.written),
+            (self.written, later.written),
+        ]
+        return (
+            any(overlap(a, b, samples) for some, others in pairs for a in some for b in others)
+            or bool(self.written_outside & later.read_outside)
+            or bool(self.read_outside & later.written_outside)
+        )
+
+    def add(self, later: Touched) -> None:
+        """Adds what a later stage touches."""
+        self.read += later.read
+        self.written += later.written
+        self.read_outside |= later.read_outside
+        self.written_outside |= later.written_outside
 
 
 def overlap(a: Region | Ring, b: Region | Ring, samples: int) -> bool:

@@ -16,11 +16,9 @@ from dpiframe_core.engine.cuda.tile.loops import THREADS, Loops
 from dpiframe_core.engine.cuda.tile.merge import merge_products
 from dpiframe_core.engine.cuda.tile.multiply import Multiplications
 from dpiframe_core.engine.cuda.tile.shared_memory import (
-    Region,
-    Ring,
     SharedMemory,
+    Touched,
     UnsuitableError,
-    overlap,
 )
 from dpiframe_core.engine.cuda.tile.stages import GOOD_SHARED, Stage, Stages
 from dpiframe_core.engine.translation import Operation
@@ -70,7 +68,8 @@ class _Source:
         self.memory, self.stages, self.samples = memory, memory.stages, memory.samples
         self.tf32 = precision == "tf32"
         self.elements = Elements(memory)
-        self.loops, self.products = Loops(self.elements), Multiplications(self.elements)
+        self.loops = Loops(self.elements)
+        self.products = Multiplications(self.elements, self.loops)
 
     def stage(self, stage: Stage) -> str:
         """A stage's code."""
@@ -93,17 +92,13 @@ class _Source:
         """The whole source."""
         body = [self.loops.load(buffer, region) for buffer, region in self.memory.staged.items()]
         # What was touched since all threads met.
-        since: list[Region | Ring] = [*self.memory.staged.values()]
-        outside: set[str] = set()
+        since = Touched(written=[*self.memory.staged.values()])
         for number, stage in enumerate(self.stages.all):
-            touched, others = self.memory.touched(number, stage)
-            if any(overlap(a, b, self.samples) for a in touched for b in since) or (
-                others & outside
-            ):
+            touched = self.memory.touched(number, stage)
+            if since.meets(touched, self.samples):
                 body.append("meet();")
-                since, outside = [], set()
-            since += touched
-            outside |= others
+                since = Touched()
+            since.add(touched)
             body += [f"// {stage.operation.op} -> {stage.out}", self.stage(stage)]
         lines = [
             *(["#define DPIF_TILE_HOST"] if host else [f"#define DPIF_TILE_THREADS {THREADS}"]),
