@@ -315,14 +315,13 @@ def page(reports: tuple[Path, ...], output: Path) -> None:
 
 @command.command("pages")
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
-@click.option("--readme", type=click.Path(path_type=Path, exists=True), help="Its table, too.")
+@click.option("--readme", type=click.Path(path_type=Path, exists=True), help="Its tables, too.")
 def pages(folder: Path, readme: Path | None) -> None:
     """Make every page of FOLDER anew from the JSON that lies there, without measuring."""
-    from pipeline.bench.pages import job_reports, made_pages, with_headline
+    from pipeline.bench.pages import job_reports, made_pages, with_headlines
 
     for path, text in made_pages(folder).items():
         path.write_text(text)
         click.echo(path)
-    for reports in job_reports(folder).values():
-        if readme is not None:
-            readme.write_text(with_headline(readme.read_text(), reports))
+    if readme is not None:
+        readme.write_text(with_headlines(readme.read_text(), job_reports(folder)))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pipeline.bench.gpu.page import page as gpu_page
@@ -12,7 +13,9 @@ from pipeline.bench.job.report import JobReport
 from pipeline.bench.job.report import page as job_page
 from pipeline.errors import ConfigError
 
-BEGIN, END = "<!-- made by dpiframe bench pages -->", "<!-- end -->"
+_TABLE = re.compile(
+    r"(<!-- made by dpiframe bench pages of (\S+) -->\n).*?(<!-- end -->)", re.DOTALL
+)
 
 
 def made_pages(folder: Path) -> dict[Path, str]:
@@ -60,10 +63,24 @@ def headline(reports: Sequence[JobReport]) -> str:
     return "\n".join(lines)
 
 
-def with_headline(text: str, reports: Sequence[JobReport]) -> str:
-    """A page with the table between its two marks. ConfigError: it has no marks."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ConfigError(f"there is no place for the table: put {BEGIN} and {END} around it")
-    return f"{before}{BEGIN}\n{headline(reports)}\n{END}{after}"
+def with_headlines(text: str, reports: Mapping[str, Sequence[JobReport]]) -> str:
+    """A page with a table between each two marks, of the machine that they name (`job_h200`).
+
+    ConfigError: it has no marks, or they name a machine that has no reports.
+    """
+
+    def made(found: re.Match[str]) -> str:
+        begin, machine, end = found.groups()
+        if machine not in reports:
+            raise ConfigError(
+                f"no reports of {machine}; there are of {', '.join(reports) or 'none'}"
+            )
+        return f"{begin}{headline(reports[machine])}\n{end}"
+
+    new, tables = _TABLE.subn(made, text)
+    if not tables:
+        raise ConfigError(
+            "there is no place for the table: put <!-- made by dpiframe bench pages of MACHINE --> "
+            f"and <!-- end --> around it, where MACHINE is one of {', '.join(reports) or 'none'}"
+        )
+    return new

@@ -9,7 +9,7 @@ import pytest
 from pipeline.bench.gpu.page import page
 from pipeline.bench.gpu.paper import paper_page
 from pipeline.bench.gpu.results import Results
-from pipeline.bench.pages import job_reports, made_pages, with_headline
+from pipeline.bench.pages import job_reports, made_pages, with_headlines
 from pipeline.errors import ConfigError
 
 RECORDS = sorted((Path(__file__).parents[4] / "docs" / "gpu").glob("nvidia_*.json"))
@@ -36,7 +36,13 @@ def test_every_page_and_the_readme_s_table_are_made_of_the_json() -> None:
     for path, text in pages.items():
         assert text == path.read_text(), f"run `dpiframe bench pages {folder}`"
     readme = (folder.parents[1] / "README.md").read_text()
-    (reports,) = job_reports(folder).values()
-    assert with_headline(readme, reports) == readme
-    with pytest.raises(ConfigError, match="no place for the table"):
-        with_headline("", reports)
+    reports = job_reports(folder)
+    assert with_headlines(readme, reports) == readme
+    (of_h200,) = reports.values()
+    page = readme + readme.replace("of job_h200", "of job_other")
+    made = with_headlines(page, {"job_h200": of_h200, "job_other": of_h200[:1]})
+    assert made.startswith(readme) and len(made) < len(page)
+    with pytest.raises(ConfigError, match="no reports of job_other; there are of job_h200"):
+        with_headlines(page, reports)
+    with pytest.raises(ConfigError, match=r"no place for the table.* one of job_h200"):
+        with_headlines("", reports)
