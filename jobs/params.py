@@ -23,3 +23,19 @@ class Numbers(click.ParamType[tuple[int, ...]]):
 
 WIDTHS = Numbers("H1,H2,...", 65536)
 COUNTS = Numbers("N1,N2,...", 65536)
+
+
+class Pair(click.ParamType[tuple[str, str]]):
+    """Two words with an equals sign between them, called such as NAME=COLUMN."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        """Both words."""
+        name, _, other = value.partition("=")
+        if not (name and other):
+            self.fail(f"{value!r} is not {self.name}", param, ctx)
+        return name, other

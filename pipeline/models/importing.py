@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ class ImportOptions:
 
     columns: Path | None = None
     output: str = "auto"
+    tasks: dict[str, str] = field(default_factory=dict)
     name: str = ""
     feature_map: Path | None = None
     feature_vocab: Path | None = None
@@ -46,6 +47,7 @@ def import_model(model: Path, bundle: Path, options: ImportOptions) -> Bundle:
             path=bundle,
             name=options.name or model.stem,
             output=options.output,
+            tasks=options.tasks,
             encoding=encoding,
             tolerance=options.tolerance,
             **samples,
@@ -104,12 +106,14 @@ def in_words(bundle: Bundle) -> Iterator[str]:
         f"logits of {samples['count']} {samples['are']} samples against {report['reference']} "
         "(differences over max(1, |logit|)):"
     )
-    for part in ("differences", "recorded"):
-        for name, found in report.get(part, {}).items():
+    compared = {"": report["differences"], " against those recorded": report.get("recorded", {})}
+    for task, of_task in report.get("tasks", {}).items():
+        compared[f" of {task}, output {of_task['output']}"] = of_task["differences"]
+    for what, differences in compared.items():
+        for name, found in differences.items():
             yield (
-                f"  {name}{' against those recorded' if part == 'recorded' else ''}: largest "
-                f"{found['largest']:.2g}, mean {found['mean']:.2g}, 99.9% within "
-                f"{found['within_99_9_percent']:.2g}"
+                f"  {name}{what}: largest {found['largest']:.2g}, mean {found['mean']:.2g}, 99.9% "
+                f"within {found['within_99_9_percent']:.2g}"
             )
     for name, found in report.get("quality", {}).items():
         yield f"  {name}: AUC {found['auc']:.6f}, logloss {found['logloss']:.6f}"

@@ -274,3 +274,28 @@ def test_a_feature_map_of_another_training_is_refused(exported, feature_map):
     )
     with pytest.raises(ConfigError, match="field item has 24 rows, the model's table 23"):
         import_model(exported / "clicks.pt2", feature_map / "bundle", options)
+
+
+class TwoTasks(Clicks):
+    """A click, and a conversion of the same features."""
+
+    def forward(self, inputs):
+        sums = self.items(inputs["item"]).sum(1) - self.items(inputs["clicks"]).sum((1, 2))
+        return {**super().forward(inputs), "bought": (sums + inputs["price"]).sigmoid()}
+
+
+def test_a_module_of_two_outputs_is_imported_as_two_tasks(exported, tmp_path):
+    module, given = TwoTasks().eval(), samples(19)
+    batch = {name: {0: torch.export.Dim("batch", min=1, max=2**20)} for name in given}
+    program = torch.export.export(module, (given,), dynamic_shapes=(batch,))
+    torch.export.save(program, tmp_path / "clicks.pt2")
+    done = imported(
+        tmp_path, "-o", str(tmp_path / "bundle"), "--columns", str(exported / "columns.yaml"),
+        "--output", "y_pred", "--task", "cvr=bought",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert "CPU, fp32 of cvr, output bought: a probability" in done.output
+    report = dpi.open_bundle(tmp_path / "bundle").report()
+    assert report["tasks"]["cvr"]["differences"]["CPU, fp32"]["largest"] < 1e-5
+    wrong = imported(tmp_path, "-o", str(tmp_path / "wrong"), "--task", "cvr")
+    assert wrong.exit_code == 2 and "'cvr' is not NAME=OUTPUT" in wrong.output
