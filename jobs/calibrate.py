@@ -29,7 +29,7 @@ def command(
     from typing import cast
 
     from pipeline.evaluation.calibrating import Method, calibrate_bundle
-    from pipeline.evaluation.evaluate import Question
+    from pipeline.evaluation.question import Question
     from pipeline.publishing.scores import key_columns
 
     keys = key_columns(output) if labels is not None else ()

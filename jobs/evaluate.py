@@ -6,6 +6,8 @@ from typing import Any
 
 import click
 
+from jobs.params import Pair
+
 
 @click.command("evaluate")
 @click.argument("output", type=click.Path())
@@ -18,13 +20,17 @@ import click
     "--output-label",
     "output_labels",
     multiple=True,
-    metavar="NAME=COLUMN",
+    type=Pair("NAME=COLUMN"),
     help="Evaluate score_NAME, of another task, against this column.",
 )
-@click.option("--threads", default=0, help="Threads; 0: as many as the process may use.")
+@click.option("--workers", default=0, help="Processes; 0: as many as the rows are worth.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
-    output: str, output_labels: tuple[str, ...], threads: int, as_json: bool, **asked: Any
+    output: str,
+    output_labels: tuple[tuple[str, str], ...],
+    workers: int,
+    as_json: bool,
+    **asked: Any,
 ) -> None:
     """Evaluate the scores of OUTPUT: AUC, logloss, normalised entropy, calibration.
 
@@ -32,7 +38,8 @@ def command(
     is written to OUTPUT/_evaluation.json, too. Exit codes: 0 done, 2 no such output or column, 3 a
     label that is neither 0 nor 1. Run it again to go on with one that was stopped.
     """
-    from pipeline.evaluation.evaluate import Question, evaluate_output
+    from pipeline.evaluation.evaluate import evaluate_output
+    from pipeline.evaluation.question import Question
     from pipeline.evaluation.report import as_text, write_evaluation
     from pipeline.publishing.scores import bundle_names, key_columns
 
@@ -40,15 +47,8 @@ def command(
         **asked,
         keys=key_columns(output) if asked["labels"] is not None else (),
         bundles=bundle_names(output),
-        outputs=dict(_named(pair) for pair in output_labels),
+        outputs=dict(output_labels),
     )
-    found = evaluate_output(output, question, threads)
+    found = evaluate_output(output, question, workers)
     write_evaluation(output, found)
     click.echo(found.model_dump_json(indent=1) if as_json else as_text(found, output))
-
-
-def _named(pair: str) -> tuple[str, str]:
-    name, equals, column = pair.partition("=")
-    if not (name and equals and column):
-        raise click.UsageError(f"--output-label {pair!r} is not NAME=COLUMN")
-    return name, column

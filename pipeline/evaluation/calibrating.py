@@ -21,7 +21,8 @@ from dpiframe_core.model.calibrated import (
 )
 from dpiframe_core.program.expression import evaluate
 from pipeline.errors import ConfigError, ContractError
-from pipeline.evaluation.evaluate import Question, evaluated
+from pipeline.evaluation.evaluate import evaluated
+from pipeline.evaluation.question import Question
 from pipeline.evaluation.score_counts import ScoreCounts
 from pipeline.publishing.scores import finished_manifest
 
@@ -62,9 +63,9 @@ def calibrate_bundle(
     not of this bundle, or the bundle has a calibration. ContractError as of `fit`.
     """
     base = _uncalibrated_bundle(bundle, output)
-    with evaluated(output, question) as evaluator:
-        curve = fit(method, evaluator.tally.scores)
-        scores, clicks, rows = evaluator.tally.scores.by_score()
+    counts = evaluated(output, question).tally.scores
+    curve = fit(method, counts)
+    scores, clicks, rows = counts.by_score()
     x = logit(scores)
     try:
         save_bundle(

@@ -1,19 +1,16 @@
 """evaluate_output: the scores of a finished output against labels.
 
-Parts are read by several threads, each row once, in memory that is bounded whatever the number of
-rows. The result does not depend on the order in which parts come. What each output comes to is kept
+Parts are read by several processes, each row once, in memory that is bounded whatever the number of
+rows. The result does not depend on who reads which part, or when. What each output comes to is kept
 beside it: an evaluation that is stopped goes on, and one of a root of outputs adds theirs up.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from functools import partial
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -23,47 +20,24 @@ from pydantic import BaseModel, ConfigDict, computed_field
 
 from pipeline.config.job import SCORE_COLUMN, score_column
 from pipeline.errors import ConfigError
-from pipeline.evaluation.grouped_rows import GroupedRows, PartedRows, parted
+from pipeline.evaluation.grouped_rows import GroupSummary
 from pipeline.evaluation.kept_tally import KeptTally
-from pipeline.evaluation.labels import LabelFiles, LabelsInOrder
-from pipeline.evaluation.rows import LabelledRows, group_numbers, labelled_rows
+from pipeline.evaluation.labels import LabelFiles, LabelsInOrder, OtherOrderError
+from pipeline.evaluation.part_counter import OutputRows, Part, columns_read
+from pipeline.evaluation.question import Question
 from pipeline.evaluation.score_counts import (
     ReliabilityBin,
     ScoreCounts,
     expected_calibration_error,
 )
-from pipeline.evaluation.slices import encode
 from pipeline.evaluation.sums import Sums, brier, calibration, logloss, normalised_entropy
-from pipeline.evaluation.tally import TalliedRows, Tally
+from pipeline.evaluation.tally import Tally
+from pipeline.evaluation.workers import Workers, one_worker, start_workers
 from pipeline.publishing.scores import FinishedOutput, finished_outputs, open_scores
 
 SLICES_SHOWN = 100  # of each slicing, those of the most rows
-
-
-class Question(BaseModel):
-    """What to evaluate: the label's column, where it is, and by what rows are parted.
-
-    `labels`: parquet files that hold the label, joined by `keys`; without it the output carries it.
-    `bundles`: names of bundles beside the job's own whose scores are evaluated, too; `outputs`:
-    names of these or of other tasks, each with a label column of its own.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    label: str
-    labels: str | None = None
-    keys: tuple[str, ...] = ()
-    slices: tuple[str, ...] = ()
-    pairs: bool = False
-    group: str | None = None
-    bundles: tuple[str, ...] = ()
-    outputs: dict[str, str] = {}
-
-    def others(self) -> dict[str, Question]:
-        """The same question of the scores by `bundles` and `outputs`, by name."""
-        labels = dict.fromkeys(self.bundles, self.label) | self.outputs
-        none: dict[str, Any] = {"bundles": (), "outputs": {}}
-        return {n: self.model_copy(update={"label": one, **none}) for n, one in labels.items()}
+MOST_WORKERS = 16  # that are started unasked
+ROWS_A_WORKER = 1 << 23  # for fewer ones it is not started
 
 
 class Quality(BaseModel):
@@ -129,98 +103,83 @@ class Evaluation(BaseModel):
         return found
 
 
-def evaluate_output(output: str | Path, question: Question, threads: int = 0) -> Evaluation:
-    """Evaluate a finished output; `threads` 0: as many as the process may use.
+def evaluate_output(output: str | Path, question: Question, workers: int = 0) -> Evaluation:
+    """Evaluate a finished output; `workers` 0: as many processes as the rows are worth, at most
+    one a core and MOST_WORKERS.
 
     ConfigError: no finished output, or a column that is not there. ContractError: a label that is
-    neither 0 nor 1, a key with two labels.
+    neither 0 nor 1, a key with two labels. ResumableError: a worker was killed.
     """
     began = time.perf_counter()
-    with evaluated(output, question, threads) as evaluator:
-        found = evaluator.result(time.perf_counter() - began)
+    found = evaluated(output, question, workers).result(time.perf_counter() - began)
     others = {}
     for name, other in question.others().items():
         began = time.perf_counter()
-        with evaluated(output, other, threads, score_column(name)) as evaluator:
-            others[name] = evaluator.result(time.perf_counter() - began)
+        evaluator = evaluated(output, other, workers, score_column(name))
+        others[name] = evaluator.result(time.perf_counter() - began)
     return found.model_copy(update={"others": others})
 
 
-@contextlib.contextmanager
 def evaluated(
-    output: str | Path, question: Question, threads: int = 0, score: str = SCORE_COLUMN
-) -> Iterator[Evaluator]:
+    output: str | Path, question: Question, workers: int = 0, score: str = SCORE_COLUMN
+) -> Evaluator:
     """An evaluator with all rows of a finished output; errors as of `evaluate_output`."""
     outputs = finished_outputs(output)
     _check_columns(outputs[0].rows.schema, question, output, score)
-    evaluator = Evaluator(question, threads or len(os.sched_getaffinity(0)), score)
-    with contextlib.closing(evaluator):
-        if question.labels is None:
-            evaluator.add_outputs(outputs)
-        else:
-            _add_joined(open_scores(output), question, evaluator)
-        yield evaluator
+    number = workers or _useful_workers(sum(one.manifest.rows for one in outputs))
+    evaluator = Evaluator(question, score)
+    if question.labels is None:
+        evaluator.add_outputs(outputs, number)
+        return evaluator
+    labels = LabelFiles(question.labels, question.keys, question.label)
+    try:
+        evaluator.add_in_order(outputs, labels, number)
+    except OtherOrderError:
+        evaluator = Evaluator(question, score)
+        evaluator.add_joined(open_scores(output), labels)
+    return evaluator
+
+
+def _useful_workers(rows: int) -> int:
+    cores = len(os.sched_getaffinity(0))
+    return max(1, min(cores, MOST_WORKERS, rows // ROWS_A_WORKER))
 
 
 class Evaluator:
-    """Takes tables of scores and labels, in any order; `tally` counts all of them.
+    """Counts the rows of outputs: `tally`. `score`: the column of the scores."""
 
-    `score`: the column of the scores.
-    """
+    def __init__(self, question: Question, score: str) -> None:
+        self.question, self.score = question, score
+        self.tally = Tally(question.slices, question.pairs)
+        self._groups: GroupSummary | None = None
 
-    def __init__(self, question: Question, threads: int = 1, score: str = SCORE_COLUMN) -> None:
-        self.question, self.threads, self.score = question, threads, score
-        self.columns = [score, *question.slices, *self._grouped_by()]
-        self.columns += [question.label] if question.labels is None else []
-        self.columns = list(dict.fromkeys(self.columns))
-        self._start()
-
-    def _start(self) -> None:
-        self.tally = self._new_tally()
-        self._groups = GroupedRows() if self.question.group is not None else None
-
-    def _new_tally(self) -> Tally:
-        return Tally(self.question.slices, self.question.pairs)
-
-    def _grouped_by(self) -> list[str]:
-        return [self.question.group] if self.question.group is not None else []
-
-    def restart(self) -> None:
-        """Forget what was added."""
-        self.close()
-        self._start()
-
-    def add(self, table: pa.Table, where: str) -> None:
-        """Count the rows of a table; `where` it is from."""
-        found, table = self._labelled(table, where)
-        self.tally.add(self._look(found, table))
-        self._add_groups(self._parted(found, table))
-
-    def add_outputs(self, outputs: Sequence[FinishedOutput]) -> None:
+    def add_outputs(self, outputs: Sequence[FinishedOutput], workers: int) -> None:
         """Count all rows of outputs, but of those that have been tallied add up the tallies."""
-        kept: deque[KeptTally] = deque()
+        kept: dict[int, KeptTally] = {}
         try:
-            _side_by_side(self._work(outputs, kept), self.threads)
-            while kept:
-                self._finish(kept.popleft(), alone=len(outputs) == 1)
+            with start_workers(workers, self.question, self.score) as started:
+                rows = [OutputRows.of(one) for one in outputs]
+                for output, found in started.count(self._untallied(outputs, kept), rows):
+                    kept[output].merge(found)
+                self._add_groups(started)
+            for output in list(kept):
+                self._finish(kept.pop(output), alone=len(outputs) == 1)
         finally:
-            for one in kept:
+            for one in kept.values():
                 one.save()
 
-    def _work(
-        self, outputs: Sequence[FinishedOutput], kept: deque[KeptTally]
-    ) -> Iterator[Callable[[], Callable[[], None]]]:
-        """What there is to read; each gives what counts it."""
-        for output in outputs:
-            own = KeptTally(output, self.question, self.score)
-            kept.append(own)
-            for name, fragment in own.parts.items():
-                if name not in own.tally.parts:
-                    yield partial(self._read, own, name, fragment, output.rows.schema)
-                elif self._groups is not None:
-                    yield partial(self._read_groups, fragment, output.rows.schema)
-            while len(kept) > 1 and kept[0].is_whole:
-                self._finish(kept.popleft())
+    def _untallied(
+        self, outputs: Sequence[FinishedOutput], kept: dict[int, KeptTally]
+    ) -> Iterator[Part]:
+        """What there is to read; `kept`: tallies that lack a part of it."""
+        for number, output in enumerate(outputs):
+            own = kept[number] = KeptTally(output, self.question, self.score)
+            for place, name in enumerate(own.parts):
+                tallied = name in own.tally.parts
+                if not tallied or self.question.group is not None:
+                    yield Part(number, place, name, groups_alone=tallied)
+            for earlier in [n for n, one in kept.items() if n < number and one.is_whole]:
+                self._finish(kept.pop(earlier))
 
     def _finish(self, own: KeptTally, alone: bool = False) -> None:
         own.save()
@@ -229,48 +188,43 @@ class Evaluator:
         else:
             self.tally.merge(own.tally)
 
-    def _read(
-        self, own: KeptTally, name: str, fragment: pads.Fragment, schema: pa.Schema
-    ) -> Callable[[], None]:
-        table = fragment.to_table(columns=self.columns, schema=schema, use_threads=False)
-        found, table = self._labelled(table, fragment.path)
-        part, groups = self._look(found, table), self._parted(found, table)
+    def add_in_order(
+        self, outputs: Sequence[FinishedOutput], files: LabelFiles, workers: int
+    ) -> None:
+        """Count all rows. OtherOrderError: the labels are not of these rows in this order."""
+        labels = LabelsInOrder(files)
+        units = [(n, *of) for n, one in enumerate(outputs) for of in enumerate(one.units)]
+        ends = list(accumulate(unit.rows for *_, unit in units))
+        if labels.rows != (ends[-1] if ends else 0):
+            raise OtherOrderError
+        parts = (
+            Part(number, place, unit.part, first_row=end - unit.rows)
+            for (number, place, unit), end in zip(units, ends, strict=True)
+        )
+        with start_workers(workers, self.question, self.score, labels) as started:
+            for _, found in started.count(parts, [OutputRows.of(one) for one in outputs]):
+                self.tally.merge(found)
+            self._add_groups(started)
 
-        def count() -> None:
-            own.add(part, name)
-            self._add_groups(groups)
+    def add_joined(self, rows: pads.Dataset, files: LabelFiles) -> None:
+        """Count all rows; they and the labels are in any order."""
+        with one_worker(self.question, self.score) as started:
+            columns = list(dict.fromkeys([*files.keys, *columns_read(self.question, self.score)]))
+            tables = (fragment.to_table(columns=columns) for fragment in rows.get_fragments())
+            schema = pa.schema([rows.schema.field(name) for name in columns])
+            for _, found in started.count_tables(files.joined(tables, schema), files.source):
+                self.tally.merge(found)
+            self._add_groups(started)
 
-        return count
-
-    def _read_groups(self, fragment: pads.Fragment, schema: pa.Schema) -> Callable[[], None]:
-        columns = [self.score, self.question.label, *self._grouped_by()]
-        table = fragment.to_table(columns=columns, schema=schema, use_threads=False)
-        return partial(self._add_groups, self._parted(*self._labelled(table, fragment.path)))
-
-    def _labelled(self, table: pa.Table, where: str) -> tuple[LabelledRows, pa.Table]:
-        """The rows with score and label, packed and as a table."""
-        label = self.question.label
-        found = labelled_rows(table.column(self.score), table.column(label), label, where)
-        return found, table if found.kept is None else table.filter(pa.array(found.kept))
-
-    def _look(self, found: LabelledRows, table: pa.Table) -> TalliedRows:
-        codes = {name: encode(table.column(name)) for name in self.question.slices}
-        return self.tally.look(found, codes)
-
-    def _parted(self, found: LabelledRows, table: pa.Table) -> PartedRows | None:
-        if self.question.group is None:
-            return None
-        return parted(group_numbers(table.column(self.question.group)), found.rows)
-
-    def _add_groups(self, found: PartedRows | None) -> None:
-        if self._groups is not None and found is not None:
-            self._groups.add(found)
+    def _add_groups(self, started: Workers) -> None:
+        if self.question.group is not None:
+            self._groups = started.groups()
 
     def result(self, seconds: float) -> Evaluation:
         """The evaluation of all that was added."""
         tally = self.tally
         curve = tally.scores.reliability()
-        groups = self._groups.summary(self.threads) if self._groups is not None else None
+        groups = self._groups
         slices = {", ".join(s.columns): s.largest_first() for s in tally.slicings()}
         return Evaluation(
             question=self.question,
@@ -294,11 +248,6 @@ class Evaluator:
             seconds=seconds,
         )
 
-    def close(self) -> None:
-        """Remove temporary files."""
-        if self._groups is not None:
-            self._groups.close()
-
 
 def _figures(sums: Sums, scores: ScoreCounts) -> dict[str, Any]:
     auc = scores.auc()
@@ -312,50 +261,6 @@ def _figures(sums: Sums, scores: ScoreCounts) -> dict[str, Any]:
         "calibration": calibration(sums),
         "brier": brier(sums),
     }
-
-
-def _side_by_side(work: Iterator[Callable[[], Callable[[], None]]], threads: int) -> None:
-    """Do the work in so many threads; count, which what each gives does, in this one."""
-    with ThreadPoolExecutor(threads) as pool:
-        running: set[Future[Callable[[], None]]] = set()
-        try:
-            for one in work:
-                running.add(pool.submit(one))
-                if len(running) > threads:
-                    done, running = wait(running, return_when=FIRST_COMPLETED)
-                    for each in done:
-                        each.result()()
-            for each in running:
-                each.result()()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-
-
-def _add_joined(parts: pads.Dataset, question: Question, evaluator: Evaluator) -> None:
-    assert question.labels is not None
-    labels = LabelFiles(question.labels, question.keys, question.label)
-    if _add_in_order(parts, labels, evaluator):
-        return
-    evaluator.restart()
-    columns = list(dict.fromkeys([*question.keys, *evaluator.columns]))
-    tables = (fragment.to_table(columns=columns) for fragment in parts.get_fragments())
-    schema = pa.schema([parts.schema.field(name) for name in columns])
-    for table in labels.joined(tables, schema):
-        evaluator.add(table, question.labels)
-
-
-def _add_in_order(parts: pads.Dataset, labels: LabelFiles, evaluator: Evaluator) -> bool:
-    """Add all rows if the labels have the same ones in the same order; False: they have not."""
-    columns = list(dict.fromkeys([*labels.keys, *evaluator.columns]))
-    in_order = LabelsInOrder(labels)
-    for fragment in parts.get_fragments():
-        table = fragment.to_table(columns=columns)
-        found = in_order.take(table.select(labels.keys))
-        if found is None:
-            return False
-        evaluator.add(table.append_column(labels.label, found), labels.source)
-    return in_order.at_end()
 
 
 def _check_columns(schema: pa.Schema, question: Question, output: str | Path, score: str) -> None:

@@ -1,27 +1,26 @@
 """GroupedRows: AUC by group, exact for any number of rows and groups, in bounded memory.
 
-Rows are parted by a hash of their group; parts that outgrow memory go to temporary files and come
-back one at a time. A group is told from another one by 62 bits: of 10^8 groups of strings, two are
-taken for one with a probability of 0.1%; integers are never.
+Rows are parted by a hash of their group; those that outgrow memory go to a temporary file, sorted
+by part, and come back one part at a time. So several processes can each take rows, and then each
+sum some of the parts. A group is told from another one by 62 bits: of 10^8 groups of strings, two
+are taken for one with a probability of 0.1%; integers are never.
 """
 
 from __future__ import annotations
 
 import math
-import shutil
-import tempfile
-from concurrent.futures import ThreadPoolExecutor
+import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.evaluation.ranking import GroupAucs, Packed, group_aucs
+from pipeline.evaluation.ranking import Packed, group_aucs
 
-PARTS = 64
-_KINDS = ("groups", "rows")  # of temporary files
-ROWS_IN_MEMORY = 1 << 25
+PARTS = 256
+ROW_BYTES = 12  # group and packed row
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 GroupNumbers = npt.NDArray[np.uint64]
@@ -36,11 +35,13 @@ class GroupSummary(NamedTuple):
     rows_with_both: int
 
 
-class _PartSummary(NamedTuple):
+class PartSummary(NamedTuple):
+    """The groups of a part; `weighted`: AUCs times rows, of those with both classes."""
+
     groups: int
     with_both: int
     rows: int
-    weighted: float  # AUCs times rows
+    weighted: float
 
 
 class PartedRows(NamedTuple):
@@ -50,84 +51,89 @@ class PartedRows(NamedTuple):
     rows: Packed
     ends: list[int]
 
+    def part(self, number: int) -> tuple[GroupNumbers, Packed]:
+        """Groups and rows of a part."""
+        begin, end = self.ends[number - 1] if number else 0, self.ends[number]
+        return self.groups[begin:end], self.rows[begin:end]
+
+
+class SpilledRows(NamedTuple):
+    """The same in a file, from byte `offset` on: of each part the groups, then the rows."""
+
+    path: Path
+    offset: int
+    ends: list[int]
+
+    def part(self, number: int) -> tuple[GroupNumbers, Packed]:
+        """Groups and rows of a part."""
+        begin, end = self.ends[number - 1] if number else 0, self.ends[number]
+        rows = end - begin
+        with self.path.open("rb") as file:
+            found = os.pread(file.fileno(), rows * ROW_BYTES, self.offset + begin * ROW_BYTES)
+        return np.frombuffer(found, np.uint64, rows), np.frombuffer(
+            found, np.uint32, rows, rows * 8
+        )
+
+
+Piece = PartedRows | SpilledRows
+
 
 def parted(groups: GroupNumbers, rows: Packed) -> PartedRows:
     """Sort rows [B] of groups [B] by part."""
-    part = ((groups * _MIX) >> np.uint64(58)).astype(np.uint8)  # sorted by radix
+    part = ((groups * _MIX) >> np.uint64(56)).astype(np.uint8)  # sorted by radix
     order = np.argsort(part, kind="stable")
     ends = np.cumsum(np.bincount(part, minlength=PARTS)).tolist()
     return PartedRows(groups[order], rows[order], ends)
 
 
 class GroupedRows:
-    """Rows and the group of each, in any order. Close it when done."""
+    """Rows and the group of each, in any order; beyond `rows_in_memory` they go to `file`."""
 
-    def __init__(self, folder: Path | None = None, rows_in_memory: int = ROWS_IN_MEMORY) -> None:
-        """`folder`: where temporary files may lie; the system's place for them by default."""
-        self.rows_in_memory = rows_in_memory
-        self._above = folder
-        self._folder: Path | None = None
-        self._parts: list[list[tuple[GroupNumbers, Packed]]] = [[] for _ in range(PARTS)]
-        self._held = 0
+    def __init__(self, file: Path, rows_in_memory: int) -> None:
+        self._file, self._rows_in_memory = file, rows_in_memory
+        self._spilled: list[SpilledRows] = []
+        self._held: list[PartedRows] = []
 
     def add(self, found: PartedRows) -> None:
-        """Add rows; one caller at a time."""
-        begin = 0
-        for held, end in zip(self._parts, found.ends, strict=True):
-            if end > begin:
-                held.append((found.groups[begin:end], found.rows[begin:end]))
-            begin = end
-        self._held += len(found.rows)
-        if self._held > self.rows_in_memory:
-            self._spill()
+        """Add rows."""
+        self._held.append(found)
+        if sum(len(one.rows) for one in self._held) > self._rows_in_memory:
+            self.spill()
 
-    def part_aucs(self, number: int) -> GroupAucs | None:
-        """The groups of a part; None if it has none."""
-        pieces = [*self._spilled(number), *self._parts[number]]
-        if not pieces:
-            return None
-        groups, rows = zip(*pieces, strict=True)
-        return group_aucs(np.concatenate(groups), np.concatenate(rows))
+    def pieces(self) -> list[Piece]:
+        """All rows, of which each piece has some of every part."""
+        return [*self._spilled, *self._held]
 
-    def summary(self, threads: int = 1) -> GroupSummary:
-        """GAUC, and of how many groups and rows; a part in memory for each thread."""
-        with ThreadPoolExecutor(threads) as pool:
-            found = list(pool.map(self._part_summary, range(PARTS)))
-        weighted = math.fsum(one.weighted for one in found)
-        rows = sum(one.rows for one in found)
-        return GroupSummary(
-            gauc=weighted / rows if rows else None,
-            groups=sum(one.groups for one in found),
-            groups_with_both=sum(one.with_both for one in found),
-            rows_with_both=rows,
-        )
+    def spill(self) -> None:
+        """Leave nothing in memory."""
+        if not self._held:
+            return
+        ends = np.sum([one.ends for one in self._held], axis=0).tolist()
+        with self._file.open("ab") as file:
+            self._spilled.append(SpilledRows(self._file, file.tell(), ends))
+            for number in range(PARTS):
+                for column in zip(*(one.part(number) for one in self._held), strict=True):
+                    file.write(np.concatenate(column).data)
+        self._held = []
 
-    def _part_summary(self, number: int) -> _PartSummary:
-        found = self.part_aucs(number)
-        if found is None:
-            return _PartSummary(0, 0, 0, 0.0)
-        both = ~np.isnan(found.auc)
-        weights = (found.clicks + found.others)[both]
-        weighted = float(np.dot(weights, found.auc[both]))
-        return _PartSummary(len(both), int(both.sum()), int(weights.sum()), weighted)
 
-    def close(self) -> None:
-        """Remove temporary files."""
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+def part_summary(number: int, pieces: Iterable[Piece]) -> PartSummary:
+    """The groups of a part. The order of the pieces changes nothing."""
+    groups, rows = zip(*(piece.part(number) for piece in pieces), strict=True)
+    found = group_aucs(np.concatenate(groups), np.concatenate(rows))
+    both = ~np.isnan(found.auc)
+    weights = (found.clicks + found.others)[both]
+    weighted = np.sort(weights * found.auc[both]).sum()
+    return PartSummary(len(both), int(both.sum()), int(weights.sum()), float(weighted))
 
-    def _spill(self) -> None:
-        if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="dpiframe-groups-", dir=self._above))
-        for number, held in enumerate(self._parts):
-            for kind, pieces in zip(_KINDS, zip(*held, strict=True), strict=False):
-                with (self._folder / f"{number}.{kind}").open("ab") as file:
-                    file.write(np.concatenate(pieces).tobytes())
-            held.clear()
-        self._held = 0
 
-    def _spilled(self, number: int) -> list[tuple[GroupNumbers, Packed]]:
-        paths = [self._folder / f"{number}.{kind}" for kind in _KINDS] if self._folder else []
-        if not paths or not paths[0].exists():
-            return []
-        return [(np.fromfile(paths[0], np.uint64), np.fromfile(paths[1], np.uint32))]
+def summary(parts: Iterable[PartSummary]) -> GroupSummary:
+    """GAUC, and of how many groups and rows, from the summaries of all parts."""
+    found = list(parts)
+    rows = sum(one.rows for one in found)
+    return GroupSummary(
+        gauc=math.fsum(one.weighted for one in found) / rows if rows else None,
+        groups=sum(one.groups for one in found),
+        groups_with_both=sum(one.with_both for one in found),
+        rows_with_both=rows,
+    )

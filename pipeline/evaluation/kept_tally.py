@@ -6,18 +6,15 @@ import hashlib
 import json
 import logging
 import time
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from pipeline.errors import DpiframeError
-from pipeline.evaluation.tally import TalliedRows, Tally
+from pipeline.evaluation.question import Question
+from pipeline.evaluation.tally import Tally
 from pipeline.publishing.output import open_output
 from pipeline.publishing.records import tally_name
 from pipeline.publishing.scores import FinishedOutput
-
-if TYPE_CHECKING:
-    from pipeline.evaluation.evaluate import Question
 
 log = logging.getLogger("dpiframe.evaluation")
 
@@ -43,9 +40,9 @@ class KeptTally:
         """Whether all parts are counted."""
         return len(self.tally.parts) == len(self.parts)
 
-    def add(self, part: TalliedRows, name: str) -> None:
-        """Count a part; one caller at a time."""
-        self.tally.add(part, name)
+    def merge(self, found: Tally) -> None:
+        """Count more parts."""
+        self.tally.merge(found)
         self._changed = True
         if time.monotonic() - self._saved > self._pause:
             self.save()

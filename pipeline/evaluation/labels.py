@@ -6,7 +6,9 @@ joined through temporary files.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,8 +34,11 @@ class LabelFiles:
         if missing:
             raise ConfigError(f"labels {source} have no column {missing[0]!r}")
 
-    def tables(self) -> Iterator[pa.Table]:
-        """All rows, in order."""
+    def row_groups(self) -> list[pads.Fragment]:
+        """Each row group, in order."""
+        return [one for file in self._files.get_fragments() for one in file.split_by_row_group()]
+
+    def _tables(self) -> Iterator[pa.Table]:
         for batch in self._files.to_batches(columns=[*self.keys, self.label]):
             if batch.num_rows:
                 yield pa.Table.from_batches([batch])
@@ -44,40 +49,52 @@ class LabelFiles:
         ContractError when a key has two labels.
         """
         columns = [self._files.schema.field(name) for name in [*self.keys, self.label]]
-        labels = Side(f"labels {self.source}", pa.schema(columns), self.tables())
+        labels = Side(f"labels {self.source}", pa.schema(columns), self._tables())
         rows = int(self._files.count_rows())
         return joined(Side("the output", schema, scores), labels, self.keys, "left outer", rows)
 
 
+class OtherOrderError(Exception):
+    """Labels that are not of the rows in the order of the scores."""
+
+
 class LabelsInOrder:
-    """Gives out labels row after row, as long as the keys agree."""
+    """The labels of any run of rows, if their keys are those of the scores there.
+
+    It holds the row group that it read last. A worker gets one by pickling.
+    """
 
     def __init__(self, files: LabelFiles) -> None:
-        self._files = files
-        self._tables = files.tables()
-        self._left: list[pa.Table] = []
+        self.keys, self.label, self.source = files.keys, files.label, files.source
+        self._groups = files.row_groups()
+        self._ends = list(accumulate(one.row_groups[0].num_rows for one in self._groups))
+        self._held: tuple[int, pa.Table] | None = None
 
-    def take(self, keys: pa.Table) -> pa.ChunkedArray | None:
-        """The labels of the next rows; None if their keys are not `keys`."""
-        wanted = keys.num_rows
-        while (held := sum(table.num_rows for table in self._left)) < wanted:
-            table = next(self._tables, None)
-            if table is None:
-                return None
-            self._left.append(table)
-        if not self._left:
+    @property
+    def rows(self) -> int:
+        """All labels, nulls too."""
+        return self._ends[-1] if self._ends else 0
+
+    def take(self, first: int, keys: pa.Table) -> pa.ChunkedArray:
+        """The labels of rows from `first` on. OtherOrderError: their keys are not `keys`."""
+        end, found = first + keys.num_rows, []
+        group = bisect_right(self._ends, first)
+        while first < end and group < len(self._groups):
+            begin = self._ends[group - 1] if group else 0
+            found.append(self._group(group).slice(first - begin, end - first))
+            first, group = self._ends[group], group + 1
+        if not found:
             return pa.chunked_array([], pa.bool_())
-        rows = pa.concat_tables(self._left)
-        self._left = [rows.slice(wanted)] if held > wanted else []
-        rows = with_key_types(
-            rows.slice(0, wanted), self._files.keys, keys.schema, f"labels {self._files.source}"
-        )
-        for name in self._files.keys:
+        rows = pa.concat_tables(found)
+        rows = with_key_types(rows, self.keys, keys.schema, f"labels {self.source}")
+        for name in self.keys:
             equal = pc.equal(rows.column(name), keys.column(name))
             if equal.null_count or not pc.all(equal).as_py():
-                return None
-        return rows.column(self._files.label)
+                raise OtherOrderError
+        return rows.column(self.label)
 
-    def at_end(self) -> bool:
-        """Whether no label is left."""
-        return not self._left and next(self._tables, None) is None
+    def _group(self, number: int) -> pa.Table:
+        if self._held is None or self._held[0] != number:
+            columns = [*self.keys, self.label]
+            self._held = number, self._groups[number].to_table(columns=columns, use_threads=False)
+        return self._held[1]

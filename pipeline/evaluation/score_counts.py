@@ -61,11 +61,18 @@ class ScoreCounts:
         self._kept.append(rows)
         self._held += len(rows)
         if self._held > self.resolution.exact_rows:
-            self._count_kept()
+            self.count_kept()
 
     def merge(self, other: ScoreCounts) -> None:
         """Count the rows of another one, of the same resolution."""
-        self.add_counted(*other.counted())
+        if other._counts is not None:
+            self.count_kept()
+            counts = self._room(other._first, other._first + len(other._counts))
+            begin = other._first - self._first
+            counts[begin : begin + len(other._counts)] += other._counts
+            self.rows += other.rows - other._held
+        if other._held:
+            self.add(other._all())
 
     def add_counted(self, exact: bool, index: Packed, clicks: Counts, rows: Counts) -> None:
         """Count what `counted` of another one gave."""
@@ -75,8 +82,8 @@ class ScoreCounts:
             packed = np.stack([bits, bits | np.uint32(1)], axis=1).ravel()
             self.add(np.repeat(packed, both))
             return
-        self._count_kept()
-        counts = self._room(index)
+        self.count_kept()
+        counts = self._room_for(index)
         counts[index - self._first, 0] += rows - clicks
         counts[index - self._first, 1] += clicks
         self.rows += int(rows.sum())
@@ -93,7 +100,7 @@ class ScoreCounts:
                 return True, bits, np.empty(0, np.int64), np.empty(0, np.int64)
             clicks = np.add.reduceat((rows & np.uint32(1)).astype(np.int64), starts)
             return True, bits[starts], clicks, np.diff(np.r_[starts, len(bits)])
-        self._count_kept()
+        self.count_kept()
         all_rows = self._counts[:, 0] + self._counts[:, 1]
         some = np.flatnonzero(all_rows)
         index = (some + self._first).astype(np.uint32)
@@ -135,28 +142,40 @@ class ScoreCounts:
     def _all(self) -> Packed:
         return np.concatenate(self._kept) if self._kept else np.empty(0, np.uint32)
 
-    def _count_kept(self) -> None:
+    def shrink(self) -> None:
+        """Leave no rows beside bins."""
+        if self._counts is not None:
+            self.count_kept()
+
+    def count_kept(self) -> None:
         """Count what is kept in the bins: many rows at once, as each call reads all bins."""
+        if self._counts is not None and not self._held:
+            return
         rows = self._all()
         self._kept, self._held = [], 0
         index = rows >> np.uint32(self.resolution.shift + 1)
-        counts = self._room(index)
+        counts = self._room_for(index)
         place = ((index - np.uint32(self._first)) << np.uint32(1)) | (rows & np.uint32(1))
         counts += np.bincount(place, minlength=counts.size).reshape(counts.shape)
 
-    def _room(self, index: Packed) -> Counts:
-        """The counts, with the octaves of these bins."""
-        octave = self.resolution.octave
-        if self._counts is None:
-            self._first = int(index[0]) // octave * octave if len(index) else 0
-            self._counts = np.zeros((0, 2), np.int64)
+    def _room_for(self, index: Packed) -> Counts:
+        """The counts, with these bins."""
         if len(index):
-            first = min(int(index.min()) // octave * octave, self._first)
-            last = self._first + len(self._counts)
-            end = max((int(index.max()) // octave + 1) * octave, last)
-            more = ((self._first - first, end - last), (0, 0))
-            self._counts = np.pad(self._counts, more) if any(more[0]) else self._counts
+            return self._room(int(index.min()), int(index.max()) + 1)
+        return self._room(self._first, self._first)
+
+    def _room(self, first: int, stop: int) -> Counts:
+        """The counts, with the octaves of the bins from `first` to `stop`."""
+        octave = self.resolution.octave
+        first, stop = first // octave * octave, -(-stop // octave) * octave
+        if self._counts is None:
             self._first = first
+            self._counts = np.zeros((0, 2), np.int64)
+        last = self._first + len(self._counts)
+        more = max(self._first - first, 0), max(stop - last, 0)
+        if any(more):
+            self._counts = np.pad(self._counts, (more, (0, 0)))
+            self._first = min(first, self._first)
         return self._counts
 
 

@@ -92,6 +92,14 @@ class Tally:
         self.without_label += other.without_label
         self.parts |= other.parts
 
+    def shrink(self, rows: int) -> None:
+        """Make it small, as part of one that has at least so many rows."""
+        if rows > self.scores.resolution.exact_rows:
+            self.scores.count_kept()
+        for slicing in self._slicings:
+            for one in slicing.slices.values():
+                one.scores.shrink()
+
     def slicings(self) -> list[Slicing]:
         """Slices by each column, then by each pair."""
         found = []

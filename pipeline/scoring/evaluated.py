@@ -26,7 +26,8 @@ def evaluate_job(output: Output | PartitionedOutput, config: JobConfig) -> Evalu
     """
     if config.label_column is None:
         return None
-    from pipeline.evaluation.evaluate import Question, evaluate_output
+    from pipeline.evaluation.evaluate import evaluate_output
+    from pipeline.evaluation.question import Question
     from pipeline.evaluation.report import read_evaluation, write_evaluation
 
     question = Question(

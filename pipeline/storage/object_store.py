@@ -71,6 +71,10 @@ class ObjectStore:
         bucket, self._prefix = split(self.address)
         self._bucket = _open_bucket(bucket, _s3_endpoint())
 
+    def __reduce__(self) -> tuple[type[ObjectStore], tuple[str]]:
+        """Another process opens it by its own settings."""
+        return type(self), (self.address,)
+
     def __repr__(self) -> str:
         return f"ObjectStore({self.address!r})"
 

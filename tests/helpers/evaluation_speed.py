@@ -1,9 +1,11 @@
 """How fast a finished output is evaluated on this machine, and in how much memory.
 
-    python tests/helpers/evaluation_speed.py [--parts 40] [--rows 1000000]
+    python tests/helpers/evaluation_speed.py [--workers 1,2,16] [--parts 40] [--rows 1000000]
 
-Each question is put by a process of its own: the label alone, slices and their pairs, AUC by group.
-Its peak is less what it held before.
+Each question is put by a process of its own, with each number of workers: the label alone, slices
+and their pairs, AUC by group. The figures must be the same to the last bit. `parent`: seconds of a
+core in the process that is asked, which no number of workers makes shorter; its memory and the
+largest worker's, less what they hold before. Needs `TMPDIR` with 12 bytes a row for groups.
 """
 
 from __future__ import annotations
@@ -12,18 +14,19 @@ import argparse
 import json
 import multiprocessing
 import os
-import re
+import resource
 import tempfile
 import time
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from finished_outputs import write_output
+from finished_outputs import finish_output, write_part
 
-from pipeline.evaluation.evaluate import Question, evaluate_output
-from pipeline.publishing.records import TALLIES
+from pipeline.evaluation.evaluate import evaluate_output
+from pipeline.evaluation.question import Question
+from pipeline.publishing.records import TALLIES, UnitRecord
 
 QUESTIONS = {
     "label": Question(label="label"),
@@ -32,59 +35,86 @@ QUESTIONS = {
 }
 
 
-def parts(number: int, rows: int) -> Iterator[pa.Table]:
-    """Scores with labels drawn by them, 20 sites, 24 hours, and a user for each 100 rows."""
-    for seed in range(number):
-        rng = np.random.default_rng(seed)
-        scores = rng.beta(2, 60, rows).astype(np.float32)
-        yield pa.table(
-            {
-                "score": scores,
-                "label": (rng.random(rows, np.float32) < scores).astype(np.int8),
-                "site": rng.integers(0, 20, rows, np.int32),
-                "hour": rng.integers(0, 24, rows, np.int32),
-                "user": rng.integers(0, number * rows // 100 + 1, rows),
-            }
-        )
+def part(number: int, rows: int, seed: int) -> pa.Table:
+    """Scores with labels drawn by them, 20 sites, 24 hours, and a user for each 100 rows of all."""
+    rng = np.random.default_rng(seed)
+    scores = (1 / (1 + np.exp(3.7 - 0.8 * rng.standard_normal(rows, np.float32)))).astype("f4")
+    return pa.table(
+        {
+            "score": scores,
+            "label": (rng.random(rows, np.float32) < scores).astype(np.int8),
+            "site": rng.integers(0, 20, rows, np.int32),
+            "hour": rng.integers(0, 24, rows, np.int32),
+            "user": rng.integers(0, number * rows // 100 + 1, rows),
+        }
+    )
 
 
-def memory(line: str) -> float:
-    """MB of this process: VmRSS now, VmHWM at most."""
-    found = re.search(rf"{line}:\s+(\d+)", Path("/proc/self/status").read_text())
-    assert found is not None
-    return int(found[1]) / 1024
+def make_part(folder: Path, number: int, rows: int, seed: int) -> UnitRecord:
+    """Write one of so many parts of so many rows."""
+    return write_part(folder, seed, part(number, rows, seed))
 
 
-def ask(output: str, name: str) -> dict[str, float]:
-    """Rows a second, by the clock and by the time of a core; the peak of memory; the AUC."""
-    for kept in Path(output).glob(TALLIES):
+def ask(output: Path, name: str, workers: int) -> tuple[dict[str, float], str]:
+    """Rates, times and memory; and the figures."""
+    import pipeline.evaluation.worker  # noqa: F401  # as in a worker, to know its memory
+
+    for kept in output.glob(TALLIES):
         kept.unlink()
-    held, began, used = memory("VmRSS"), time.perf_counter(), time.process_time()
-    found = evaluate_output(output, QUESTIONS[name])
+    held = peak(resource.RUSAGE_SELF)
+    began, used = time.perf_counter(), time.process_time()
+    found = evaluate_output(output, QUESTIONS[name], workers)
     seconds, used = time.perf_counter() - began, time.process_time() - used
-    return {
-        "M rows/s": round(found.quality.rows / seconds / 1e6, 2),
-        "M rows/s of a core": round(found.quality.rows / used / 1e6, 2),
-        "peak MB": round(memory("VmHWM") - held),
-        "auc": round(found.quality.auc or 0, 6),
+    of_workers = resource.getrusage(resource.RUSAGE_CHILDREN)
+    report = {
+        "M rows/s": found.quality.rows / seconds / 1e6,
+        "s": seconds,
+        "parent s": used,
+        "workers s": of_workers.ru_utime + of_workers.ru_stime,
+        "parent MB": peak(resource.RUSAGE_SELF) - held,
+        "worker MB": max(peak(resource.RUSAGE_CHILDREN) - held, 0),
     }
+    return report, found.model_dump_json(exclude={"seconds"})
+
+
+def peak(who: int) -> float:
+    """MB of this process, or of the largest that it waited for, at most."""
+    return resource.getrusage(who).ru_maxrss / 1024
 
 
 def main() -> None:
-    """Print one line of JSON."""
+    """Print a table, and the same as a line of JSON."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--workers", default=f"1,{len(os.sched_getaffinity(0))}")
     parser.add_argument("--parts", type=int, default=40)
     parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--only", choices=QUESTIONS, action="append")
     wanted = parser.parse_args()
-    report: dict[str, object] = {"cores": len(os.sched_getaffinity(0))}
-    report |= {"parts": wanted.parts, "rows of a part": wanted.rows}
+    numbers = [int(text) for text in wanted.workers.split(",")]
+    cores = len(os.sched_getaffinity(0))
+    context = multiprocessing.get_context("spawn")
+    rows = []
     with tempfile.TemporaryDirectory() as folder:
-        output = str(write_output(Path(folder) / "out", parts(wanted.parts, wanted.rows)))
-        for name in QUESTIONS:
-            context = multiprocessing.get_context("spawn")
-            with context.Pool(1) as pool:
-                report[name] = pool.apply(ask, (output, name))
-    print(json.dumps(report))
+        began, output = time.perf_counter(), Path(folder) / "out"
+        with context.Pool(cores) as pool:
+            make = partial(make_part, output, wanted.parts, wanted.rows)
+            finish_output(output, pool.map(make, range(wanted.parts), chunksize=1))
+        print(
+            f"{wanted.parts} parts of {wanted.rows:,} rows, made in "
+            f"{time.perf_counter() - began:.0f} s; {cores} cores"
+        )
+        for name in wanted.only or QUESTIONS:
+            figures = set()
+            for number in numbers:
+                with context.Pool(1) as pool:
+                    found, text = pool.apply(ask, (output, name, number))
+                figures.add(text)
+                if not rows:
+                    print(f"{'':18}{'workers':>8}" + "".join(f"{key:>11}" for key in found))
+                rows.append({"question": name, "workers": number, **found})
+                print(f"{name:18}{number:>8}" + "".join(f"{x:11.1f}" for x in found.values()))
+            assert len(figures) == 1, f"{name}: the figures depend on the workers"
+    print(json.dumps({"cores": cores, "parts": wanted.parts, "rows": wanted.rows, "asked": rows}))
 
 
 if __name__ == "__main__":

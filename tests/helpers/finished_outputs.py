@@ -10,24 +10,35 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from unit_records import record
 
-from pipeline.publishing.records import Manifest, OutputLayout, Success, part_name, write_json
+from pipeline.publishing.records import (
+    Manifest,
+    OutputLayout,
+    Success,
+    UnitRecord,
+    part_name,
+    write_json,
+)
 
 
 def write_output(folder: Path, tables: Iterable[pa.Table], keys: Sequence[str] = ("key",)) -> Path:
     """An output whose units are these tables, in this order."""
-    layout = OutputLayout(folder)
+    return finish_output(folder, [write_part(folder, *one) for one in enumerate(tables)], keys)
+
+
+def write_part(folder: Path, index: int, table: pa.Table) -> UnitRecord:
+    """A unit whose rows are a table."""
     folder.mkdir(parents=True, exist_ok=True)
-    units = []
-    for index, table in enumerate(tables):
-        unit = f"u{index:06d}-{index:08x}"
-        path = folder / part_name(unit)
-        pq.write_table(table, path)
-        rows, size = table.num_rows, path.stat().st_size
-        digest = sha256(path.read_bytes()).hexdigest()
-        found = record(
-            unit, size, index=index, rows=rows, scored=rows, part=path.name, sha256=digest
-        )
-        units.append(found)
+    unit = f"u{index:06d}-{index:08x}"
+    path = folder / part_name(unit)
+    pq.write_table(table, path)
+    rows, size = table.num_rows, path.stat().st_size
+    digest = sha256(path.read_bytes()).hexdigest()
+    return record(unit, size, index=index, rows=rows, scored=rows, part=path.name, sha256=digest)
+
+
+def finish_output(folder: Path, units: list[UnitRecord], keys: Sequence[str] = ("key",)) -> Path:
+    """An output of units that have been written."""
+    layout = OutputLayout(folder)
     rows = sum(unit.rows for unit in units)
     manifest = Manifest(
         identity="1" * 64,

@@ -16,7 +16,8 @@ from dpiframe_core.bundle.reading import open_bundle
 from jobs.calibrate import command
 from pipeline.errors import ConfigError, ContractError
 from pipeline.evaluation.calibrating import fit, logit
-from pipeline.evaluation.evaluate import Question, evaluate_output
+from pipeline.evaluation.evaluate import evaluate_output
+from pipeline.evaluation.question import Question
 from pipeline.evaluation.ranking import pack
 from pipeline.evaluation.score_counts import ScoreCounts
 

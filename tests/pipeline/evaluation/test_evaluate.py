@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,11 @@ import pytest
 from finished_outputs import write_output
 from sklearn import metrics
 
-from pipeline.errors import ConfigError, ContractError
-from pipeline.evaluation import evaluate, grouped_rows, kept_tally, score_counts, tally
-from pipeline.evaluation.evaluate import Evaluation, Question, evaluate_output
+from pipeline.errors import ConfigError, ContractError, ResumableError
+from pipeline.evaluation import kept_tally, part_counter, score_counts, tally, workers
+from pipeline.evaluation.evaluate import Evaluation, evaluate_output
+from pipeline.evaluation.part_counter import Part
+from pipeline.evaluation.question import Question
 from pipeline.evaluation.score_counts import Resolution
 
 
@@ -102,16 +105,21 @@ def test_the_reliability_curve_has_all_rows_in_even_bins(table: pa.Table, output
 @pytest.mark.parametrize("group", ["user", "hour", "site"])
 @pytest.mark.parametrize("in_memory", [1 << 25, 1_000])
 def test_auc_by_group(
-    table: pa.Table, output: Path, group: str, in_memory: int, monkeypatch: pytest.MonkeyPatch
+    table: pa.Table,
+    output: Path,
+    tmp_path: Path,
+    group: str,
+    in_memory: int,
+    monkeypatch: pytest.MonkeyPatch,
 ):
-    made = grouped_rows.GroupedRows
-    monkeypatch.setattr(evaluate, "GroupedRows", lambda: made(output, in_memory))
+    monkeypatch.setattr(workers, "ROWS_IN_MEMORY", in_memory)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     found = evaluate_output(output, Question(label="click", group=group))
     expected, both = gauc_of_all(group)
     assert found.gauc == pytest.approx(expected, rel=1e-12)
     assert found.groups_with_both == both
     assert found.groups == len(set(table[group].to_pylist()))
-    assert not list(output.glob("dpiframe-groups-*"))
+    assert not list(tmp_path.iterdir())
 
 
 def test_slices_and_pairs(table: pa.Table, output: Path):
@@ -231,13 +239,14 @@ def figures(found: Evaluation) -> dict[str, Any]:
 def read_parts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The parts whose rows are read, but for those of which the groups alone are."""
     read: list[str] = []
-    take = evaluate.Evaluator._read
+    take = part_counter.PartCounter.read
 
-    def record(self: Any, own: Any, name: str, *others: Any) -> Any:
-        read.append(name.split()[0])
-        return take(self, own, name, *others)
+    def record(self: Any, part: Part) -> Any:
+        if not part.groups_alone:
+            read.append(part.name.split()[0])
+        return take(self, part)
 
-    monkeypatch.setattr(evaluate.Evaluator, "_read", record)
+    monkeypatch.setattr(part_counter.PartCounter, "read", record)
     return read
 
 
@@ -252,28 +261,55 @@ def test_a_stopped_evaluation_goes_on(
     made, fine = score_counts.ScoreCounts, Resolution(in_memory, 8)
     monkeypatch.setattr(tally, "ScoreCounts", lambda resolution=fine: made(resolution))
     parts = in_parts(table, 1, 7_000, 7_001, 16_000)
-    whole = evaluate_output(write_output(tmp_path / "whole", parts), EVERYTHING, threads=1)
+    whole = evaluate_output(write_output(tmp_path / "whole", parts), EVERYTHING, workers=1)
     output = write_output(tmp_path / "out", parts)
-    add = kept_tally.KeptTally.add
+    merge = kept_tally.KeptTally.merge
     read_parts.clear()
 
-    def stop_at_the_fourth(self: Any, part: Any, name: str) -> None:
+    def stop_at_the_fourth(self: Any, found: Any) -> None:
         if len(self.tally.parts) == 3:
             raise KeyboardInterrupt
-        add(self, part, name)
+        merge(self, found)
 
     with monkeypatch.context() as patched:
-        patched.setattr(kept_tally.KeptTally, "add", stop_at_the_fourth)
+        patched.setattr(part_counter, "HAND_OVER_SECONDS", -1)
+        patched.setattr(kept_tally.KeptTally, "merge", stop_at_the_fourth)
         with pytest.raises(KeyboardInterrupt):
-            evaluate_output(output, EVERYTHING, threads=1)
+            evaluate_output(output, EVERYTHING, workers=1)
     read_parts.clear()
-    assert figures(evaluate_output(output, EVERYTHING, threads=1)) == figures(whole)
+    assert figures(evaluate_output(output, EVERYTHING, workers=1)) == figures(whole)
     assert len(read_parts) == 2
     assert figures(evaluate_output(output, EVERYTHING)) == figures(whole)
     assert len(read_parts) == 2
     other = EVERYTHING.model_copy(update={"group": None, "pairs": False})
     assert evaluate_output(output, other).quality == whole.quality
     assert len(read_parts) == 7
+
+
+def test_processes_find_what_one_finds(table: pa.Table, tmp_path: Path):
+    output = write_output(tmp_path / "out", in_parts(table, 1, 7_000, 7_001, 16_000))
+    alone = evaluate_output(output, EVERYTHING, workers=1)
+    for kept in output.glob("*.tally"):
+        kept.unlink()
+    assert figures(evaluate_output(output, EVERYTHING, workers=3)) == figures(alone)
+
+
+def test_processes_read_labels_in_order(table: pa.Table, tmp_path: Path):
+    rows = in_parts(table.drop("click"), 1, 7_000, 7_001, 16_000)
+    output, labels = write_output(tmp_path / "out", rows), tmp_path / "labels.parquet"
+    pq.write_table(table.select(["key", "click"]), labels, row_group_size=3_000)
+    question = Question(label="click", labels=str(labels), keys=("key",), group="user")
+    alone = evaluate_output(output, question, workers=1)
+    assert figures(evaluate_output(output, question, workers=2)) == figures(alone)
+    assert alone.gauc == pytest.approx(gauc_of_all("user")[0], rel=1e-12)
+
+
+def test_what_a_process_raises(output: Path, monkeypatch: pytest.MonkeyPatch):
+    with pytest.raises(ContractError, match="in row 0; labels are 0 and 1"):
+        evaluate_output(output, Question(label="hour"), workers=2)
+    monkeypatch.setattr(workers.Process, "ask", lambda self, *_: self._process.kill())
+    with pytest.raises(ResumableError, match="has ended with code -9"):
+        evaluate_output(output, Question(label="click"), workers=2)
 
 
 def test_the_tallies_of_dates_add_up_to_those_of_the_month(

@@ -14,7 +14,8 @@ from finished_outputs import write_output
 from tracking_records import make_record
 
 from jobs.report import command
-from pipeline.evaluation.evaluate import Question, evaluate_output
+from pipeline.evaluation.evaluate import evaluate_output
+from pipeline.evaluation.question import Question
 from pipeline.evaluation.report import write_evaluation
 from pipeline.publishing.records import (
     REJECTED_SCHEMA,
@@ -87,7 +88,7 @@ def output(folder: Path, shift: float = 0.0) -> Path:
     changes = {"units": units, "rejected": 6, "config": config}
     write_json(layout.manifest, manifest.model_copy(update=changes))
     question = Question(label="label", slices=("site",))
-    write_evaluation(folder, evaluate_output(folder, question, threads=1))
+    write_evaluation(folder, evaluate_output(folder, question, workers=1))
     return folder
 
 

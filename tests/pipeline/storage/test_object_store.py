@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import pickle
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
+import pyarrow as pa
+import pyarrow.dataset as pads
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
 import pytest
 from s3_server import BUCKET, s3_server
 
 from pipeline.storage.address import check_address, is_remote
+from pipeline.storage.arrow_files import StoreFiles
 from pipeline.storage.object_store import ObjectStore, ReplacedError
 
 
@@ -48,6 +56,21 @@ def test_ranges_and_versions(store: ObjectStore):
     with pytest.raises(FileNotFoundError, match="no such object or bucket"):
         store.read("missing")
     assert store.info("missing") is None
+
+
+def test_another_process_reads_a_file_that_it_was_given(store: ObjectStore):
+    sink = pa.BufferOutputStream()
+    pq.write_table(table := pa.table({"x": range(19)}), sink)
+    store.put("x.parquet", bytes(sink.getvalue()))
+    sizes = {"x.parquet": store.info("x.parquet").size}
+    files = pafs.PyFileSystem(StoreFiles(store, sizes))
+    dataset = pads.dataset(["x.parquet"], format="parquet", filesystem=files)
+    given = pickle.dumps(list(dataset.get_fragments()))
+    # Threads of pyarrow may still hold a file of Python's when the interpreter ends.
+    read = "import os, pickle, sys; file = pickle.load(sys.stdin.buffer)[0]; "
+    read += "print(file.to_table()['x'].to_pylist(), flush=True); os._exit(0)"
+    done = subprocess.run([sys.executable, "-c", read], input=given, stdout=-1, check=True)
+    assert done.stdout.decode().strip() == str(table["x"].to_pylist())
 
 
 def test_of_many_writers_one_wins(store: ObjectStore):
