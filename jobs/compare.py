@@ -29,7 +29,8 @@ def command(
     max_slowdown: float | None,
     as_json: bool,
 ) -> None:
-    """Compare runs: each is an output folder, an MLflow run id, or the name of an MLflow run.
+    """Compare runs: each is an output folder, an MLflow run id, the name of an MLflow run, or a
+    registered model (models:/NAME@ALIAS: the newest run that has finished with it).
 
     Or two JSON files of `dpiframe bench engine`, for --max-slowdown of the engine alone.
 

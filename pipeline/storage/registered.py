@@ -68,35 +68,50 @@ def resolve_registered(address: str, uri: str | None) -> Registered:
     `uri`: of the MLflow server, see `resolve_uri`. ConfigError: there is none, it is no bundle, or
     the server does not answer.
     """
+    with quiet_mlflow():
+        return _registered(*_version(address, uri))
+
+
+def registered_digest(address: str, uri: str | None) -> str:
+    """The bundle's digest alone, without a look at its files; errors as above."""
+    with quiet_mlflow():
+        return _bundle_of(_version(address, uri)[0])[0]
+
+
+def _version(address: str, uri: str | None) -> tuple[Any, str | None, MlflowClient]:
+    """The version, the alias that was asked for, and a client of the store."""
     store = resolve_uri(uri)
     database = sqlite_path(store)
     if database is not None and not database.exists():
         raise ConfigError(f"{address}: there is no MLflow store at {database}; set mlflow_uri")
     name, _, alias = address.removeprefix("models:/").partition("@")
-    with quiet_mlflow():
-        from mlflow import MlflowClient
-        from mlflow.exceptions import MlflowException
+    from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
 
-        try:
-            client = MlflowClient(tracking_uri=store, registry_uri=store)
-            if alias:
-                found = client.get_model_version_by_alias(name, alias)
-            else:
-                name, _, number = name.partition("/")
-                found = client.get_model_version(name, number)
-            return _registered(found, alias or None, client)
-        except MlflowException as error:
-            shown = without_credentials(store)
-            raise ConfigError(f"{address} cannot be found in {shown}: {error.message}") from None
+    try:
+        client = MlflowClient(tracking_uri=store, registry_uri=store)
+        if alias:
+            return client.get_model_version_by_alias(name, alias), alias, client
+        name, _, number = name.partition("/")
+        return client.get_model_version(name, number), None, client
+    except MlflowException as error:
+        shown = without_credentials(store)
+        raise ConfigError(f"{address} cannot be found in {shown}: {error.message}") from None
+
+
+def _bundle_of(version: Any) -> tuple[str, str]:
+    """Digest and path of the bundle of a version."""
+    digest, path = version.tags.get(DIGEST_TAG), version.tags.get(PATH_TAG)
+    if not digest or not path:
+        raise ConfigError(
+            f"models:/{version.name}/{version.version} is not a bundle: register one with "
+            "`dpiframe register BUNDLE NAME`"
+        )
+    return digest, path
 
 
 def _registered(found: Any, alias: str | None, client: MlflowClient) -> Registered:
-    digest, path = found.tags.get(DIGEST_TAG), found.tags.get(PATH_TAG)
-    if not digest or not path:
-        raise ConfigError(
-            f"models:/{found.name}/{found.version} is not a bundle: register one with "
-            "`dpiframe register BUNDLE NAME`"
-        )
+    digest, path = _bundle_of(found)
     root = str(client.get_model_version_download_uri(found.name, found.version))
     location = _direct(root, path) or _copied(root, path, digest)
     return Registered(

@@ -12,8 +12,9 @@ from pipeline.errors import ConfigError
 from pipeline.publishing.output import Output, open_output
 from pipeline.publishing.records import EVALUATION
 from pipeline.redaction import without_credentials
-from pipeline.storage.address import is_remote
+from pipeline.storage.address import is_registered, is_remote
 from pipeline.storage.mlflow_access import quiet_mlflow, resolve_uri, sqlite_path
+from pipeline.storage.registered import registered_digest
 from pipeline.tracking.drift import Counts, load_baseline, population_stability_index
 from pipeline.tracking.metrics import (
     METRICS,
@@ -61,7 +62,8 @@ class RunView:
 
 
 def load_runs(names: list[str], uri: str | None) -> list[RunView]:
-    """The runs by name: output folder, else MLflow run id, else MLflow run name.
+    """The runs by name: output folder, registered model (the newest run that has finished with its
+    bundle), MLflow run id, MLflow run name.
 
     Raises ConfigError naming the run that was not found and the store that was searched.
     """
@@ -181,21 +183,30 @@ def _run_of_store(name: str, client: MlflowClient) -> RunView:
 
 
 def _find_run(name: str, client: MlflowClient) -> Any:
-    """The run with this id, else the newest with this name, else None."""
+    """The run with this id, else the newest with this name, else None; of a registered model the
+    newest that has finished with its bundle.
+    """
     from mlflow.exceptions import MlflowException
 
+    if is_registered(name):
+        digest = registered_digest(name, client.tracking_uri)
+        finished = "attributes.status = 'FINISHED'"
+        found = _newest(client, f"tags.bundle_digest = '{digest}' and {finished}")
+        if found is None:
+            raise ConfigError(f"no finished run has scored by {name}, whose bundle is {digest}")
+        return found
     try:
         return client.get_run(name)
     except MlflowException:
-        experiments = [experiment.experiment_id for experiment in client.search_experiments()]
         quoted = name.replace("'", "")
-        found = client.search_runs(
-            experiments,
-            f"attributes.run_name = '{quoted}'",
-            max_results=1,
-            order_by=["attributes.start_time DESC"],
-        )
-        return found[0] if found else None
+        return _newest(client, f"attributes.run_name = '{quoted}'")
+
+
+def _newest(client: MlflowClient, wanted: str) -> Any:
+    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+    order = ["attributes.start_time DESC"]
+    found = client.search_runs(experiments, wanted, max_results=1, order_by=order)
+    return found[0] if found else None
 
 
 def compare(runs: Sequence[RunView]) -> dict[str, Any]:

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from mlflow import MlflowClient
 from tracking_records import make_record, track_job
 
 from jobs.compare import command
 from pipeline.errors import ConfigError
 from pipeline.publishing.records import Manifest, OutputLayout, write_json
+from pipeline.storage.registered import DIGEST_TAG, PATH_TAG
 from pipeline.tracking.compare import RunView, compare, format_comparison, load_runs, score_psi
 
 FIRST = RunView("a", "FINISHED", {"x": "1", "y": "1"}, {"rows": 100.0, "gpus": 0.0}, {"host": "h"})
@@ -65,6 +67,22 @@ def test_a_run_by_folder_id_and_name(tracked: tuple[Path, str, str]):
     assert {k: v for k, v in by_id.metrics.items() if k not in series} == by_folder.metrics
     assert score_psi(run_id, "nightly", store) == 0
     assert score_psi(run_id, str(output), store) is None  # no manifest: the job has not finished
+
+
+def test_a_run_by_an_alias(tracked: tuple[Path, str, str]):
+    output, store, run_id = tracked
+    digest = load_runs([str(output)], store)[0].tags["bundle_digest"]
+    registry = MlflowClient(store, store)
+    for name, scored in ("ctr", digest), ("never", "0" * 64):
+        registry.create_registered_model(name)
+        tags = {DIGEST_TAG: scored, PATH_TAG: "bundle"}
+        registry.create_model_version(name, str(output), tags=tags)
+        registry.set_registered_model_alias(name, "champion", "1")
+    (by_alias,) = load_runs(["models:/ctr@champion"], store)
+    assert by_alias.label == f"nightly ({run_id[:8]})"
+    assert score_psi("models:/ctr/1", run_id, store) == 0
+    with pytest.raises(ConfigError, match="no finished run has scored by models:/never@champion"):
+        load_runs(["models:/never@champion"], store)
 
 
 def test_the_command_prints_a_table_and_json(tracked: tuple[Path, str, str]):
