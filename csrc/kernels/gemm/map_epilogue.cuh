@@ -136,22 +136,17 @@ class MapEpilogue {
     const int four = (chunk * kChunk + own) / 4;
 #pragma unroll 1
     for (int r = lane >> shift; r < 16; r += step * kAtOnce) {
+      // Rows that are not there are read as the last one.
       Operands operands[kAtOnce];
-      bool inside[kAtOnce];
 #pragma unroll
       for (int u = 0; u < kAtOnce; ++u) {
-        const int own_row = r + u * step;
-        const std::int64_t row = first_row + own_row;
-        inside[u] = own_row < 16 && row < e_.linear.rows;
-        if (inside[u]) {
+        const std::int64_t row = min(first_row + min(r + u * step, 15), e_.linear.rows - 1);
 #pragma unroll
-          for (int o = 0; o < Map::kOperands; ++o) operands[u].of[o] = load(o, row, column, count);
-        }
+        for (int o = 0; o < Map::kOperands; ++o) operands[u].of[o] = load(o, row, column, count);
       }
 #pragma unroll
       for (int u = 0; u < kAtOnce; ++u) {
-        if (!inside[u]) continue;
-        const int own_row = r + u * step;
+        const int own_row = min(r + u * step, 15);
         float values[kEach];
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
@@ -168,7 +163,8 @@ class MapEpilogue {
             values[half * 4 + i] = Map::of(x);
           }
         }
-        store(first_row + own_row, column, count, values);
+        if (r + u * step < 16 && first_row + own_row < e_.linear.rows)
+          store(first_row + own_row, column, count, values);
       }
     }
   }
@@ -193,10 +189,11 @@ class MapEpilogue {
     }
     return Raw{};
   }
+  // Aligned rows are padded to whole vectors: what lies behind the last column may be read.
   template <class U>
   __device__ __forceinline__ Raw load_row(const U* elements, int count, bool aligned) const {
     Raw raw{};
-    if (aligned && count == kEach) {
+    if (aligned) {
       const auto* vectors = reinterpret_cast<const uint4*>(elements);
 #pragma unroll
       for (int i = 0; i < static_cast<int>(sizeof(U)) / 2; ++i) {

@@ -2,9 +2,10 @@
 // consumer warpgroups empty them. A stage holds one k tile (128 bytes of each row) of a tile's rows
 // of x and of w, with a full and an empty barrier.
 //
-// The two CTAs of a cluster have tiles of the same columns, one below the other: each loads half of
-// w's rows for both, so w is read from L2 once for 256 rows. A stage is then empty when the
-// consumers of both CTAs have released it, and full when both halves are there.
+// Where k is long (ctas_a_cluster), the two CTAs of a cluster have tiles of the same columns, one
+// below the other: each loads half of w's rows for both, so w is read from L2 once for 256 rows. A
+// stage is then empty when the consumers of both CTAs have released it, and full when both halves
+// are there.
 #pragma once
 
 #include <cuda.h>
@@ -192,7 +193,7 @@ TileScheduler tile_scheduler(const EpilogueParams& e, int num_k_tiles) {
   const int tiles_n = (p.n + kTileN - 1) / kTileN;
   const int box_bytes = p.cross_begin < p.cross_end ? 2 * kSlotBytes : 2 * kBoxBytes;
   const std::int64_t row_tiles = (p.rows + kTileRows - 1) / kTileRows;
-  const int cluster = ctas_a_cluster(row_tiles, tiles_n);
+  const int cluster = ctas_a_cluster(row_tiles, tiles_n, num_k_tiles);
   return {(row_tiles + cluster - 1) / cluster * tiles_n, tiles_n,   num_k_tiles,
           StageLayout<kTileN>::count(box_bytes),         box_bytes, cluster};
 }

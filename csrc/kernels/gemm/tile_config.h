@@ -22,7 +22,7 @@ struct LinearConfig {
 LinearConfig linear_config(Precision precision, std::int64_t rows, int n);
 
 // 2 where pairs of CTAs, each with tiles of its own rows, share what they read of w.
-int ctas_a_cluster(std::int64_t row_tiles, int tiles_n);
+int ctas_a_cluster(std::int64_t row_tiles, int tiles_n, int num_k_tiles);
 
 // A prepared weight: rows of `num_k_tiles` k tiles of 128 bytes, zero beyond k and n, in the order
 // of physical_row. For fp32 a k tile holds 32 columns as two float16, all large parts first, after

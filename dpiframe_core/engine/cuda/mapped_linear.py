@@ -104,7 +104,8 @@ def _map_struct(step: MappedLinear, layout: DeviceLayout) -> str:
     views = [step.xs[i] if i < len(step.xs) else None for i in kept]
     kinds = [_kind(view, step.out.width, layout) if view else "kColumns" for view in views]
     aligned = ["false" if view and not _aligned(view, layout) else "true" for view in views]
-    body = statements(expression, {"x0": "x[0]", **names})
+    short = layout.precision in ("fp16", "bf16")
+    body = statements(expression, {"x0": "x[0]", **names}, short)
     listed_kinds = ", ".join(f"MapOperandKind::{kind}" for kind in kinds or ["kRows"])
     return f"""struct Map {{
   static constexpr int kOperands = {len(kept)};
