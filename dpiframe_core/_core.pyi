@@ -32,6 +32,12 @@ def gpu_arch(device: int) -> str:
 def cuda_device_count() -> int:
     """CUDA devices that can be used; 0 without a driver or without the CUDA part. Never raises."""
 
+def begin_cuda(device: int) -> None:
+    """Make the process's context on a device, which takes tenths of a second, while other threads
+    go on. Never raises: what fails fails again when an engine is loaded. Without the CUDA part
+    nothing is done.
+    """
+
 def embedded_headers() -> list[tuple[str, str]]:
     """Name and text of each header that a kernel compiled at load may include."""
 

@@ -54,14 +54,18 @@ def command(
 
         log_as_json()
     with errors_as_json(as_json, log_format == "json"):
-        from pipeline.config.job import load_config
+        from pipeline.imports import no_collections
+
+        with no_collections():
+            from pipeline.config.job import load_config
 
         job = load_config(config, overrides, date)
         if dry_run:
             _dry_run(job, as_json)
             return
-        from pipeline.scoring.job import run_job
-        from pipeline.scoring.summary import summary
+        with no_collections():
+            from pipeline.scoring.job import run_job
+            from pipeline.scoring.summary import summary
 
         result = run_job(job, verbose, own_process=True, wait=wait)
         if as_json:

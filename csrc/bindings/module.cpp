@@ -50,6 +50,15 @@ int cuda_device_count() {
   return 0;
 }
 
+// Makes the process's context on a device, which takes tenths of a second. What fails here fails
+// again, and is told, when an engine is loaded there.
+void begin_cuda([[maybe_unused]] int device) {
+#ifdef DPIFRAME_WITH_CUDA
+  if (cudaSetDevice(device) != cudaSuccess || cudaFree(nullptr) != cudaSuccess)
+    (void)cudaGetLastError();
+#endif
+}
+
 }  // namespace
 }  // namespace dpiframe
 
@@ -59,7 +68,9 @@ PYBIND11_MODULE(_core, module) {
   py::register_exception<DeviceLostError>(module, "DeviceLostError", PyExc_RuntimeError);
   py::register_exception<DeviceMemoryError>(module, "DeviceMemoryError", PyExc_RuntimeError);
   module.def("build_info", &build_info);
-  module.def("cuda_device_count", &cuda_device_count);
+  module.def("cuda_device_count", &cuda_device_count, py::call_guard<py::gil_scoped_release>());
+  module.def("begin_cuda", &begin_cuda, py::arg("device"),
+             py::call_guard<py::gil_scoped_release>());
   module.def("gpu_arch", &gpu_arch, py::arg("device"));
   bind_cpu_kernels(module);
   bind_encode(module);

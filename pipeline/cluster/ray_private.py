@@ -23,7 +23,7 @@ SYSTEM_CONFIG: dict[str, Any] = {
     "raylet_client_num_connect_attempts": 500,
     # Workers start with the raylet, instead of with its first driver, and import this meanwhile.
     "enable_worker_prestart": True,
-    "preload_python_modules": ["pipeline.scoring.flow"],
+    "preload_python_modules": ["pipeline.scoring.worker_start"],
     # An agent's standard input ends with the raylet.
     "enable_pipe_based_agent_to_parent_health_check": True,
 }

@@ -13,8 +13,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from io import BufferedIOBase
 from pathlib import Path
-
-import pyarrow.dataset as pads
+from typing import TYPE_CHECKING
 
 from pipeline.config.job import resolved_yaml
 from pipeline.errors import ConfigError, DpiframeError, ResumableError
@@ -49,6 +48,9 @@ from pipeline.publishing.records import (
     read_json,
     write_json,
 )
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as pads
 
 log = logging.getLogger("dpiframe.job")
 
@@ -335,6 +337,8 @@ class FolderOutput(Output):
 
 def parts_dataset(layout: OutputLayout, parts: Sequence[UnitRecord]) -> pads.Dataset:
     """The rows of some units, in this order."""
+    import pyarrow.dataset as pads
+
     paths = [str(layout.root / record.part) for record in parts]
     return pads.dataset(paths, format="parquet")
 

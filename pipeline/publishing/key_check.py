@@ -12,12 +12,11 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as pads
 
 from dpiframe_core import _core
 from dpiframe_core.features.columns import string_bytes
@@ -25,13 +24,16 @@ from pipeline.config.job import JobConfig
 from pipeline.errors import ContractError
 from pipeline.publishing.records import Manifest, UnitRecord
 
+if TYPE_CHECKING:
+    import pyarrow.dataset as pads
+
 MEMORY_BYTES = 512 << 20
 SHOWN = 3
 _SEEDS = (19, 111, 2027, 60013)
 _MODULUS = 2**31 - 3
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
-Open = Callable[[UnitRecord], pads.Dataset]
+Open = Callable[[UnitRecord], "pads.Dataset"]
 
 
 class Duplicates(NamedTuple):

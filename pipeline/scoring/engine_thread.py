@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from dpiframe_core import _core
 from dpiframe_core.errors import BadIdError, BundleError, DeviceLostError
 from pipeline.config.job import SCORE_COLUMN
 from pipeline.errors import UnitFailedError
@@ -183,7 +184,9 @@ class EngineThread:
     def _load(self) -> list[Model]:
         plan = self._plan
         try:
-            with ThreadPoolExecutor(1, "import-engine") as importing:
+            with ThreadPoolExecutor(2, "import-engine") as importing:
+                if self._sizes.device == "cuda":
+                    importing.submit(_core.begin_cuda, 0)
                 imported = importing.submit(_import_load_engine, self._sizes)
                 bundle = opened_bundle(plan.bundle, plan.bundle_digest)
                 load_engine = imported.result()

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from job_cases import tiny_bundle, write_config, write_shards
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -13,17 +14,26 @@ PLAN = """
 import sys
 from pipeline.config.job import load_config
 from pipeline.planning.plan import make_plan
-import pipeline.scoring.flow, pipeline.scoring.job, pipeline.scoring.scorer_actor
+import pipeline.scoring.job, pipeline.scoring.scorer_actor, pipeline.scoring.{flow}
 make_plan(load_config(sys.argv[1]))
-print([name for name in ("torch", "mlflow", "matplotlib") if name in sys.modules])
+print([name for name in {modules} if name in sys.modules])
 """
+SLOW = ("torch", "mlflow", "matplotlib")
 
 
-def test_the_driver_needs_no_torch(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("flow", "modules"), [("flow", SLOW), ("local_flow", (*SLOW, "ray", "pandas"))]
+)
+def test_the_driver_plans_without_slow_modules(
+    tmp_path: Path, flow: str, modules: tuple[str, ...]
+) -> None:
     tiny_bundle(tmp_path / "bundle")
     write_shards(tmp_path / "input", 1, 19, 5)
-    config = write_config(tmp_path)
+    code = PLAN.format(flow=flow, modules=modules)
     done = subprocess.run(
-        [sys.executable, "-c", PLAN, str(config)], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-c", code, str(write_config(tmp_path))],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
     )
     assert done.stdout == "[]\n", done.stderr
