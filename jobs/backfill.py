@@ -29,6 +29,7 @@ def command(
     Finished dates are skipped, begun ones are resumed, a failing one stops no other. Ctrl-C stops
     all; the same command goes on. Exit code: the worst of the dates' own (1, 2, 3, 4, 5, then 0).
     """
+    from pipeline.own_module import own_module
     from pipeline.schedule.backfill import (
         Backfill,
         DateResult,
@@ -43,7 +44,7 @@ def command(
             click.echo(result.model_dump_json())
 
     dates = dates_between(config, overrides, first, last, hourly)
-    score = [sys.executable, "-m", "jobs.cli", "score", config, *overrides]
+    score = [*own_module("jobs.cli"), "score", config, *overrides]
     results = run_backfill(Backfill(config, overrides, dates, score, parallel), tell)
     if not as_json:
         click.echo(table(results))

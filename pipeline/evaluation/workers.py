@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -25,6 +24,7 @@ from pipeline.evaluation.grouped_rows import PARTS, GroupSummary, summary
 from pipeline.evaluation.labels import LabelsInOrder
 from pipeline.evaluation.part_counter import Handed, OutputRows, Part, PartCounter, Setup
 from pipeline.evaluation.question import Question
+from pipeline.own_module import own_module
 
 ROWS_IN_MEMORY = 1 << 25  # by group, 12 bytes each; of all workers
 STOP_SECONDS = 10.0
@@ -180,7 +180,7 @@ def _started(setup: Setup) -> Iterator[Process]:
     with ours:
         with theirs:
             process = subprocess.Popen(
-                [sys.executable, "-m", "pipeline.evaluation.worker", str(theirs.fileno())],
+                [*own_module("pipeline.evaluation.worker"), str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # Ctrl-C is for this process

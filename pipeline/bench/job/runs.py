@@ -22,6 +22,7 @@ from pipeline.bench.job.ray_data_peer import PeerSettings
 from pipeline.bench.job.throughput import Event, Rates, Stage, bottleneck, rates, stages
 from pipeline.config.job import SCORE_COLUMN
 from pipeline.errors import DpiframeError
+from pipeline.own_module import own_module
 from pipeline.publishing.records import Manifest, OutputLayout, read_json
 
 SAMPLED_UNITS = 4
@@ -54,7 +55,7 @@ def run_ours(case: JobCase, inputs: Inputs, folder: Path, rows: int, gpus: int) 
     cores = first_cores(gpus * case.cores_per_gpu)
     output = OutputLayout(folder / "scores")
     shutil.rmtree(output.root, ignore_errors=True)
-    command = [sys.executable, "-m", "jobs.cli", "score", str(config), *case.keys]
+    command = [*own_module("jobs.cli"), "score", str(config), *case.keys]
     log = folder / "job.log"
     watched = run_watched(command, gpu_environment(gpus), cores, log, output.root)
     manifest = read_json(output.manifest, Manifest)

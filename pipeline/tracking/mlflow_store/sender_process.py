@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import unquote, urlsplit
 
+from pipeline.own_module import own_module
 from pipeline.redaction import without_credentials, without_user
 from pipeline.storage.mlflow_access import MLFLOW_ENV
 from pipeline.tracking.spool import Event
@@ -44,7 +44,7 @@ class SenderProcess:
         self.sent: list[tuple[str, tuple[int, int]]] = []  # run folder, (attempt, seq)
         self.left: int | None = None  # unsent events, as the sender reported at its end
         self._live = None if live is None else live.name
-        command = [sys.executable, "-m", "pipeline.tracking.mlflow_store.sender", str(folder)]
+        command = [*own_module("pipeline.tracking.mlflow_store.sender"), str(folder)]
         command += [] if live is None else ["--live", str(live)]
         with _log_file(folder) as log:
             self._process = subprocess.Popen(
