@@ -3,9 +3,10 @@
     python tests/helpers/evaluation_speed.py [--workers 1,2,16] [--parts 40] [--rows 1000000]
 
 Each question is put by a process of its own, with each number of workers: the label alone, slices
-and their pairs, AUC by group. The figures must be the same to the last bit. `parent`: seconds of a
-core in the process that is asked, which no number of workers makes shorter; its memory and the
-largest worker's, less what they hold before. Needs `TMPDIR` with 12 bytes a row for groups.
+and their pairs, AUC by group, labels in files of their own in the order of the scores. The figures
+must be the same to the last bit. `parent`: seconds of a core in the process that is asked, which no
+number of workers makes shorter; its memory and the largest worker's, less what they hold before.
+Needs 30 bytes a row in `TMPDIR`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from finished_outputs import finish_output, write_part
 
 from pipeline.evaluation.evaluate import evaluate_output
@@ -32,6 +34,7 @@ QUESTIONS = {
     "label": Question(label="label"),
     "slices and pairs": Question(label="label", slices=("site", "hour"), pairs=True),
     "groups": Question(label="label", group="user"),
+    "labels apart": Question(label="click", labels="labels", keys=("key",)),
 }
 
 
@@ -41,6 +44,7 @@ def part(number: int, rows: int, seed: int) -> pa.Table:
     scores = (1 / (1 + np.exp(3.7 - 0.8 * rng.standard_normal(rows, np.float32)))).astype("f4")
     return pa.table(
         {
+            "key": np.arange(seed * rows, (seed + 1) * rows),
             "score": scores,
             "label": (rng.random(rows, np.float32) < scores).astype(np.int8),
             "site": rng.integers(0, 20, rows, np.int32),
@@ -51,8 +55,13 @@ def part(number: int, rows: int, seed: int) -> pa.Table:
 
 
 def make_part(folder: Path, number: int, rows: int, seed: int) -> UnitRecord:
-    """Write one of so many parts of so many rows."""
-    return write_part(folder, seed, part(number, rows, seed))
+    """Write one of so many parts of so many rows, and its labels beside the folder."""
+    table = part(number, rows, seed)
+    labels = folder.with_name("labels")
+    labels.mkdir(parents=True, exist_ok=True)
+    clicks = table.select(["key", "label"]).rename_columns(["key", "click"])
+    pq.write_table(clicks, labels / f"{seed:06d}.parquet")
+    return write_part(folder, seed, table)
 
 
 def ask(output: Path, name: str, workers: int) -> tuple[dict[str, float], str]:
@@ -61,9 +70,12 @@ def ask(output: Path, name: str, workers: int) -> tuple[dict[str, float], str]:
 
     for kept in output.glob(TALLIES):
         kept.unlink()
+    question = QUESTIONS[name]
+    if question.labels is not None:
+        question = question.model_copy(update={"labels": str(output.with_name(question.labels))})
     held = peak(resource.RUSAGE_SELF)
     began, used = time.perf_counter(), time.process_time()
-    found = evaluate_output(output, QUESTIONS[name], workers)
+    found = evaluate_output(output, question, workers)
     seconds, used = time.perf_counter() - began, time.process_time() - used
     of_workers = resource.getrusage(resource.RUSAGE_CHILDREN)
     report = {
