@@ -24,6 +24,7 @@ class WholeFile(NamedTuple):
     path: str
     size: int
     mtime_ns: int
+    etag: str
     row_groups: int
     rows: int
     partitions: dict[str, Value]
@@ -65,6 +66,7 @@ class Unit(BaseModel):
                     "path": file.path,
                     "size": file.size,
                     "mtime_ns": file.mtime_ns,
+                    "etag": file.etag,
                     "stop_row_group": file.row_groups,
                     "rows": file.rows,
                     "partitions": file.partitions,
@@ -96,10 +98,9 @@ _ALL_FIELDS = set(Unit.model_fields)
 def joins_files(files: Sequence[InputFile], unit_rows: int) -> bool:
     """Whether units of up to `unit_rows` rows hold several of these files.
 
-    Only of many files, as few cost little and are spread over all scorers; never of objects, which
-    are fetched a unit at a time.
+    Only of many files, as few cost little and are spread over all scorers.
     """
-    if len(files) <= FEW_UNITS or any(file.etag for file in files):
+    if len(files) <= FEW_UNITS:
         return False
     pairs = itertools.pairwise(file for file in files if file.rows)
     return any(_fit(one, other, one.rows, unit_rows) for one, other in pairs)
@@ -172,7 +173,13 @@ def _joined(files: Sequence[InputFile], unit_rows: int) -> Iterator[list[InputFi
 
 def _whole(file: InputFile) -> WholeFile:
     return WholeFile(
-        file.path, file.size, file.mtime_ns, file.row_groups, file.rows, file.partitions
+        file.path,
+        file.size,
+        file.mtime_ns,
+        file.etag,
+        file.row_groups,
+        file.rows,
+        file.partitions,
     )
 
 

@@ -13,8 +13,10 @@ joined unit each file is read so, and what was read is copied together.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from functools import partial
 from typing import Literal, overload
 
 import pyarrow as pa
@@ -33,6 +35,7 @@ from pipeline.reading.unit_buffers import UnitBuffer
 from pipeline.reading.unit_data import UnitColumns, UnitPages
 from pipeline.reading.unit_file import LocalFile, UnitFile
 
+OBJECTS_AT_ONCE = 16  # of a joined unit
 FASTER = (read_pages, read_native, read_raw)
 
 
@@ -52,30 +55,37 @@ def read_unit(
     UnitFailedError: a file was removed, changed or is corrupt, or its rows cannot be encoded.
     """
     if not unit.more:
-        return _read_file(unit, plan, buffer, pages)
-    each = unit.of_each_file()
-    if pages and (found := _pages_of(each, plan, buffer)) is not None:
-        with suppress(ValueError):
-            return join_pages(found, buffer)
-    decoded = [read_unit(file, plan, buffer.of_file(i)) for i, file in enumerate(each)]
-    return join_columns(decoded, buffer)
+        return _read_file(unit, buffer, plan, pages)
+    if pages:
+        stored = []
+        with closing(_read_each(unit, plan, buffer, True)) as each:
+            for found in each:
+                if not isinstance(found, UnitPages):
+                    break
+                stored.append(found)
+            else:
+                with suppress(ValueError):
+                    return join_pages(stored, buffer)
+    with closing(_read_each(unit, plan, buffer, False)) as each:
+        return join_columns([read for read in each if isinstance(read, UnitColumns)], buffer)
 
 
-def _pages_of(
-    files: Sequence[Unit], plan: WorkerPlan, buffer: UnitBuffer
-) -> list[UnitPages] | None:
-    """The pages of each file; None where the CPU has to decode one."""
-    found = []
-    for i, file in enumerate(files):
-        read = _read_file(file, plan, buffer.of_file(i), True)
-        if not isinstance(read, UnitPages):
-            return None
-        found.append(read)
-    return found
+def _read_each(
+    unit: Unit, plan: WorkerPlan, buffer: UnitBuffer, pages: bool
+) -> Generator[UnitPages | UnitColumns, None, None]:
+    """What is read of each file; of objects of several at a time, as most of it is waiting."""
+    files = unit.of_each_file()
+    memory = [buffer.of_file(place) for place in range(len(files))]
+    read = partial(_read_file, plan=plan, pages=pages)
+    if not any(file.etag for file in files):
+        yield from map(read, files, memory)
+        return
+    with ThreadPoolExecutor(OBJECTS_AT_ONCE) as threads:
+        yield from threads.map(read, files, memory)
 
 
 def _read_file(
-    unit: Unit, plan: WorkerPlan, buffer: UnitBuffer, pages: bool
+    unit: Unit, buffer: UnitBuffer, plan: WorkerPlan, pages: bool
 ) -> UnitPages | UnitColumns:
     opened = open_unit(unit, plan.columns, buffer)
     for read in FASTER if pages else FASTER[1:]:

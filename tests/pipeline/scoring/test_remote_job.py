@@ -25,10 +25,14 @@ from faulty_proxy import Faults, faulty_proxy
 from s3_server import BUCKET, s3_server
 
 from pipeline.config.job import JobConfig
-from pipeline.errors import ConfigError
+from pipeline.errors import ConfigError, UnitFailedError
+from pipeline.planning import units
 from pipeline.planning.plan import make_plan
 from pipeline.publishing.records import UnitError
 from pipeline.publishing.verify import verify_output
+from pipeline.reading.reader import read_unit
+from pipeline.reading.unit_buffers import UnitBuffer
+from pipeline.reading.unit_data import UnitPages
 from pipeline.scoring.dry_run import dry_run
 from pipeline.scoring.job import job_error
 from pipeline.storage import objects
@@ -68,6 +72,27 @@ def test_scores_are_those_of_local_files(store: ObjectStore, tmp_path: Path, fau
     assert verify_output(tmp_path / "remote").problems == []
     store.delete([info.key for info in store.list("input")])
     assert verify_output(tmp_path / "remote").problems == []  # the input may be gone by now
+
+
+def test_small_objects_are_joined_and_read_side_by_side(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(units, "FEW_UNITS", 2)
+    keys = keys_of(store, str(tmp_path / "remote")) | {"unit_rows": 333}
+    plan = make_plan(JobConfig.model_validate(job_keys(tmp_path, **keys)))
+    pages = read_unit(plan.units[0], plan.for_workers, UnitBuffer(), pages=True)
+
+    manifest = score_here(tmp_path, **keys)
+
+    assert isinstance(pages, UnitPages) and pages.ids.rows == 333
+    assert [len(unit.more) for unit in manifest.units] == [2]
+    score_here(tmp_path, unit_rows=40)
+    assert read_scores(tmp_path / "remote").equals(read_scores(tmp_path / "output"))
+    assert verify_output(tmp_path / "remote").problems == []
+    *_, last = [info.key for info in store.list("input")]
+    store.put(last, (tmp_path / "input/shard-000.parquet").read_bytes())
+    with pytest.raises(UnitFailedError, match=f"{last} was replaced after planning"):
+        read_unit(plan.units[0], plan.for_workers, UnitBuffer())
 
 
 def test_verify_reads_the_input_again(store: ObjectStore, tmp_path: Path):
