@@ -10,6 +10,7 @@ on the CPU.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import sys
 import tempfile
 import time
@@ -19,19 +20,24 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "helpers"))
 
 import cuda_cases
 import model_zoo
 from cuda_cases import PRECISIONS, Batch, check, cuda_engine, even_model, logits
+from mapped_programs import gate, gelu, program_of
 from odd_models import MIXED, Shape
 from random_specs import error_bound, random_spec, random_weights
 from random_tensors import random_tensor_model
 
 from dpiframe_core import _core
-from dpiframe_core.engine.cuda.backend import CudaBackend
-from dpiframe_core.lowering import DEVICE_FORM
+from dpiframe_core.engine.cuda.backend import CudaBackend, CudaOptions
+from dpiframe_core.engine.cuda.mapped_linear import device_passes
+from dpiframe_core.engine.precision import LOGIT_BOUNDS
+from dpiframe_core.lowering import DEVICE_FORM, DEVICE_PASSES
+from dpiframe_core.program.interpreter import run_program
 
 SHAPES = (
     Shape("deepfm", 3, (10,), (50, 30), "raw", 1, "parallel"),
@@ -52,6 +58,7 @@ FP16X3_SIZES = (2100, 4300)  # buckets beyond those of steps: fewer tiles than c
 SIZES = (1, 19, 129, 200)
 FEW_FIELDS = Shape("wdl", 3, (8,), (520,), None, 1, "parallel")
 MANY_ROWS = 4300  # with 520 columns: several tiles a block
+LONG = Shape("wdl", 3, (8,), (4200, 40), None, 1, "parallel")  # of k 4,200: CTAs in pairs
 
 
 class OnDevice:
@@ -186,7 +193,26 @@ def tensor() -> None:
             for batch in batches:
                 check(engine, batch, batches[0])
             engine.close()
+    epilogues()
     long_axes()
+
+
+def epilogues() -> None:
+    """Products with a compiled epilogue; columns that fill no vector, rows that fill no tile."""
+    if device_passes(0) is DEVICE_PASSES:
+        return  # no Hopper GPU or no NVRTC
+    for make, precision in itertools.product((gelu, gate), ("fp32", "fp16")):
+        program = program_of(72, 429, make)
+        engine = CudaBackend(program, CudaOptions(precision=precision, max_batch=300))
+        for size in (1, 300):
+            dense = np.random.default_rng(size).normal(size=(72, size)).astype(np.float32)
+            found = np.empty(size, np.float32)
+            engine.run(np.zeros((0, size), np.int32), dense, False, found)
+            ids = torch.zeros(0, size, dtype=torch.int64)
+            wanted = run_program(program, ids, torch.from_numpy(dense).double()).numpy().ravel()
+            error = np.abs(found - wanted) / np.maximum(1, np.abs(wanted))
+            assert error.max() <= LOGIT_BOUNDS[precision]
+        engine.close()
 
 
 def long_axes() -> None:
@@ -230,6 +256,7 @@ def all_others() -> None:
     for shape in FUSED:
         case(shape, (19, 70), ("fp16",), fused=True)
     case(FEW_FIELDS, (19, 129, MANY_ROWS), ("fp16", "fp32"))
+    case(LONG, (1, 300), PRECISIONS)
     stored_case(SHAPES[1], 9000, compression="zstd", row_group_size=5000)
     stored_case(SHAPES[1], 3000, compression="zstd", use_dictionary=False, compression_level=19)
     stored_case(SHAPES[1], 3000, compression="none", data_page_version="2.0")

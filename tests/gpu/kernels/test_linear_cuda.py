@@ -16,7 +16,8 @@ TYPES = {
 # Largest error over |x| |w| + |b| of its row and column: 24, 11, 11 and 8 bits, of which the last
 # two also round the result.
 BOUNDS = {"fp32": 1e-6, "tf32": 1e-3, "fp16": 2e-3, "bf16": 1.6e-2}
-# Also one, two and three chunks of k: fp32's loop takes two at a time.
+# Also one, two and three chunks of k: fp32's loop takes two at a time; and long k, for which CTAs
+# work in pairs, with a tile of rows that are not there.
 SHAPES = (
     (1, 1, 1),
     (19, 13, 7),
@@ -25,6 +26,8 @@ SHAPES = (
     (300, 404, 624),
     (1111, 1024, 624),
     (64, 400, 400),
+    (300, 200, 4200),
+    (1000, 520, 4104),
 )
 
 

@@ -1,0 +1,51 @@
+"""Programs of one product whose epilogue is an expression."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from dpiframe_core.program.program import Program
+from dpiframe_core.program.steps import Head, Linear, LoadDense, MappedLinear, Step
+from dpiframe_core.program.views import DENSE, View, Weight
+
+GELU = ("mul", ("mul", 0.5, "x0"), ("add", 1.0, ("erf", ("mul", "x0", 2**-0.5))))
+GATE = ("add", ("mul", ("mul", "x1", "x0"), ("sigmoid", "x2")), ("mul", "x3", "x4"))
+
+
+def gelu(x: View, n: int) -> list[Step]:
+    return [MappedLinear("m", x, Weight("w"), Weight("b"), GELU, (), (), View("out", 0, n))]
+
+
+def gate(x: View, n: int) -> list[Step]:
+    """Operands of every kind: of the activation type, float32 of one column, constants."""
+    gate, scalar, out = View("gate", 0, n), View("scalar", 0, 1), View("out", 0, n)
+    constants = (Weight("column"), Weight("number"))
+    return [
+        Linear("gate", x, Weight("w2"), None, gate),
+        Linear("scalar", x, Weight("w1"), None, scalar),
+        MappedLinear("m", x, Weight("w"), None, GATE, (gate, scalar), constants, out),
+    ]
+
+
+def program_of(k: int, n: int, make: Callable[[View, int], list[Step]]) -> Program:
+    """Dense features [k], a product of n columns with its epilogue, the head."""
+    random = np.random.default_rng(3)
+    x, out, logit = View("rows", 0, k), View("out", 0, n), View("logit", 0, 1)
+    steps = (
+        LoadDense("load", View(DENSE, 0, k), x),
+        *make(x, n),
+        Head("head", ((out, Weight("head")),), (), (), None, logit),
+    )
+    weights = {
+        "w": random.normal(size=(n, k)) / k**0.5,
+        "w1": random.normal(size=(1, k)) / k**0.5,
+        "w2": random.normal(size=(n, k)) / k**0.5,
+        "b": random.normal(size=n),
+        "column": random.normal(size=n),
+        "number": np.array([0.7]),
+        "head": random.normal(size=n) / n**0.5,
+    }
+    buffers = {v.buffer: v.width for s in steps for v in (*s.reads(), *s.writes())}
+    return Program((), (), (), k, buffers, steps, weights, logit).changed()
