@@ -14,6 +14,7 @@ import numpy as np
 
 from dpiframe_core import _core
 from dpiframe_core.engine.batches import BadIds, DeviceSeconds, HostPart
+from dpiframe_core.engine.cuda.choices import products_in_words, whole_model_in_words
 from dpiframe_core.engine.cuda.device_layout import lay_out
 from dpiframe_core.engine.cuda.device_program import Compiled, DeviceProgram
 from dpiframe_core.engine.cuda.kernel_compiler import CompileError, KernelSource, find_compiler
@@ -318,7 +319,9 @@ class CudaBackend:
             f"{fused if self.fused_up_to else ''}"
             f"{self.device_bytes} bytes on the device, {self.arena_bytes} of them the arena\n"
             f"{bound_in_words(o.precision, self.program)}\n"
+            f"{whole_model_in_words(self.program, o.precision, o.fused, self.fused_up_to)}\n"
             f"{self._why}\n"
+            f"{products_in_words(self.program, o.precision, o.max_batch)}\n"
             f"{self.program}\n{self._layout.schedule.plan}"
         )
 

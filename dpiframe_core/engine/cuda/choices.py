@@ -1,0 +1,56 @@
+"""Which kernels a program gets on a GPU, and why, in words: for describe()."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from dpiframe_core import _core
+from dpiframe_core.engine.cuda.fused import fused_form
+from dpiframe_core.program.program import MlpForm, Program
+from dpiframe_core.program.steps import FusedLinear, Linear, MappedLinear
+
+
+def whole_model_in_words(program: Program, precision: str, fused: bool, most: int) -> str:
+    """Whether one kernel runs the whole model; `most`: samples that it takes, 0: it takes none."""
+    form = program.form
+    if form is None:
+        return (
+            "steps: no kernel runs the whole model; that takes lookups, then an MLP with FM, wide "
+            "terms or cross layers, and nothing else"
+        )
+    what = "an MLP" if isinstance(form, MlpForm) else "cross layers of a full matrix and an MLP"
+    if not fused:
+        return f"steps: a kernel for {what} as a whole was not wanted"
+    if isinstance(form, MlpForm) and precision not in ("fp16", "bf16"):
+        return f"steps: the kernel for {what} as a whole is for fp16 and bf16"
+    if fused_form(program, precision) is None:
+        return f"steps: the kernel for {what} as a whole does not take its sizes in {precision}"
+    if most == 0:
+        return f"steps: the kernel for {what} as a whole has too little memory to work in"
+    return f"a kernel for {what} as a whole takes batches of the sizes above"
+
+
+def products_in_words(program: Program, precision: str, rows: int) -> str:
+    """The tiles of the products of so many rows: those of the least rounds of all
+    multiprocessors, by a model of their time (csrc/kernels/gemm/tile_config.cpp).
+    """
+    counted: Counter[tuple[int, int, bool]] = Counter()
+    for step in program.steps:
+        if isinstance(step, (Linear, FusedLinear, MappedLinear)):
+            n, k = program.weights[step.weight].shape
+            counted[int(k), int(n), isinstance(step, MappedLinear)] += 1
+    lines = []
+    for (k, n, mapped), count in counted.items():
+        columns, in_turn = _core.linear_config(precision, rows, n)
+        row_tiles, column_tiles = -(-rows // 128), -(-n // columns)
+        how = "in turn by two warpgroups" if in_turn else "by two warpgroups together"
+        times = f", {count} times" if count > 1 else ""
+        epilogue = ", with an epilogue compiled for it" if mapped else ""
+        lines.append(
+            f"product {k} -> {n}{times}{epilogue}: {row_tiles * column_tiles} tiles of 128 x "
+            f"{columns} at {rows} rows, {how}"
+        )
+    return "\n".join(lines) or "no product on its own"
+
+
+__all__ = ["products_in_words", "whole_model_in_words"]
