@@ -15,6 +15,9 @@ import numpy as np
 from dpiframe_core import _core
 
 ALIGNMENT = 64  # bytes: each row of a matrix begins at a cache line
+# Units have about one size: an eighth more is enough for nearly all, so that the pages of a buffer
+# are faulted in and locked once.
+SPARE_OF = 8
 
 Shape = tuple[int, int, str]  # rows, columns, numpy's type
 
@@ -61,7 +64,8 @@ class _Region:
         """At least so many bytes, page-locked if asked for."""
         if self._memory is None or self._bytes < wanted:
             self._memory = None  # free the old memory before a larger one is allocated
-            self._memory, self._bytes = _core.HostMemory(wanted), wanted
+            self._bytes = wanted + wanted // SPARE_OF
+            self._memory = _core.HostMemory(self._bytes)
         if lock:
             self._memory.lock()
         return self._memory

@@ -41,7 +41,7 @@ from pipeline.scoring.progress import Progress
 from pipeline.scoring.ray_metrics import pending_metric
 from pipeline.scoring.tracked import start_tracker
 from pipeline.sizing.job_sizes import choose_sizes
-from pipeline.sizing.machine import local_machine
+from pipeline.sizing.machine import local_machine, look_for_gpus
 from pipeline.sizing.sizes import Sizes, work_of
 from pipeline.tracking.metrics import Attempt, rate_metrics
 
@@ -128,6 +128,8 @@ def _run(config: JobConfig, signals: StopSignals, verbose: bool, wait: bool) -> 
     try:
         if config.runner == "ray":
             import_meanwhile()
+        if config.device != "cpu":
+            look_for_gpus()
         with signals.waiting():
             wait_for_input(config)
         while True:

@@ -7,6 +7,7 @@ import ctypes
 import math
 import os
 import shutil
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,13 @@ class Machine:
     gpuless_cores: float = 0.0
     node_cores: float | None = None
     cores_a_gpu: float | None = None
+
+
+def look_for_gpus() -> None:
+    """Begin to look for GPUs, which takes CUDA some time once, while the caller goes on."""
+    from dpiframe_core import _core
+
+    threading.Thread(target=_core.cuda_device_count, name="look-for-gpus", daemon=True).start()
 
 
 def local_machine() -> Machine:
