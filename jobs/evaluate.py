@@ -23,7 +23,9 @@ from jobs.params import Pair
     type=Pair("NAME=COLUMN"),
     help="Evaluate score_NAME, of another task, against this column.",
 )
-@click.option("--workers", default=0, help="Processes; 0: as many as the rows are worth.")
+@click.option(
+    "--workers", type=click.IntRange(0), default=0, help="Processes; 0: as many as are worth it."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     output: str,

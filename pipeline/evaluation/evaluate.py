@@ -7,7 +7,6 @@ beside it: an evaluation that is stopped goes on, and one of a root of outputs a
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
@@ -34,10 +33,12 @@ from pipeline.evaluation.sums import Sums, brier, calibration, logloss, normalis
 from pipeline.evaluation.tally import Tally
 from pipeline.evaluation.workers import Workers, one_worker, start_workers
 from pipeline.publishing.scores import FinishedOutput, finished_outputs, open_scores
+from pipeline.sizing.machine import free_memory, usable_cores
 
 SLICES_SHOWN = 100  # of each slicing, those of the most rows
 MOST_WORKERS = 16  # that are started unasked
 ROWS_A_WORKER = 1 << 23  # for fewer ones it is not started
+WORKER_BYTES = 1 << 30  # of free memory, with parts of a few million rows
 
 
 class Quality(BaseModel):
@@ -105,7 +106,7 @@ class Evaluation(BaseModel):
 
 def evaluate_output(output: str | Path, question: Question, workers: int = 0) -> Evaluation:
     """Evaluate a finished output; `workers` 0: as many processes as the rows are worth, at most
-    one a core and MOST_WORKERS.
+    one a core, one a GiB of free memory, and MOST_WORKERS.
 
     ConfigError: no finished output, or a column that is not there. ContractError: a label that is
     neither 0 nor 1, a key with two labels. ResumableError: a worker was killed.
@@ -126,7 +127,8 @@ def evaluated(
     """An evaluator with all rows of a finished output; errors as of `evaluate_output`."""
     outputs = finished_outputs(output)
     _check_columns(outputs[0].rows.schema, question, output, score)
-    number = workers or _useful_workers(sum(one.manifest.rows for one in outputs))
+    rows = sum(one.manifest.rows for one in outputs)
+    number = workers if workers > 0 else _useful_workers(rows)
     evaluator = Evaluator(question, score)
     if question.labels is None:
         evaluator.add_outputs(outputs, number)
@@ -141,8 +143,10 @@ def evaluated(
 
 
 def _useful_workers(rows: int) -> int:
-    cores = len(os.sched_getaffinity(0))
-    return max(1, min(cores, MOST_WORKERS, rows // ROWS_A_WORKER))
+    if rows < 2 * ROWS_A_WORKER:
+        return 1
+    room = free_memory() // WORKER_BYTES
+    return max(1, min(usable_cores(), MOST_WORKERS, rows // ROWS_A_WORKER, room))
 
 
 class Evaluator:

@@ -47,14 +47,12 @@ def look_for_gpus() -> None:
 
 def local_machine() -> Machine:
     """This machine, as far as this process may use it."""
-    import psutil
-
     from dpiframe_core import _core
 
     return Machine(
         cores=usable_cores(),
         gpus=_core.cuda_device_count(),
-        memory_bytes=min(psutil.virtual_memory().available, container_memory()),
+        memory_bytes=free_memory(),
         shared_bytes=shutil.disk_usage(SHARED_MEMORY).free if Path(SHARED_MEMORY).exists() else 0,
         has_cuda=_core.build_info()["cuda"],
         gpu_bytes=gpu_free_bytes(),
@@ -94,6 +92,13 @@ def usable_cores() -> int:
             quota, period = map(int, text.split())
             cores = min(cores, math.ceil(quota / period)) if quota > 0 else cores
     return max(1, cores)
+
+
+def free_memory() -> int:
+    """Bytes that this process may still allocate, here and in its container."""
+    import psutil
+
+    return int(min(psutil.virtual_memory().available, container_memory()))
 
 
 def container_memory() -> int:

@@ -16,7 +16,7 @@ from finished_outputs import write_output
 from sklearn import metrics
 
 from pipeline.errors import ConfigError, ContractError, ResumableError
-from pipeline.evaluation import kept_tally, part_counter, score_counts, tally, workers
+from pipeline.evaluation import evaluate, kept_tally, part_counter, score_counts, tally, workers
 from pipeline.evaluation.evaluate import Evaluation, evaluate_output
 from pipeline.evaluation.part_counter import Part
 from pipeline.evaluation.question import Question
@@ -302,6 +302,17 @@ def test_processes_read_labels_in_order(table: pa.Table, tmp_path: Path):
     alone = evaluate_output(output, question, workers=1)
     assert figures(evaluate_output(output, question, workers=2)) == figures(alone)
     assert alone.gauc == pytest.approx(gauc_of_all("user")[0], rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("rows", "free", "started"), [(10**9, 64, 8), (40_000_000, 64, 4), (10**9, 3, 3), (10**6, 0, 1)]
+)
+def test_so_many_processes_as_rows_cores_and_memory_allow(
+    rows: int, free: int, started: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(evaluate, "usable_cores", lambda: 8)
+    monkeypatch.setattr(evaluate, "free_memory", lambda: free << 30)
+    assert evaluate._useful_workers(rows) == started
 
 
 def test_what_a_process_raises(output: Path, monkeypatch: pytest.MonkeyPatch):
