@@ -18,7 +18,7 @@
 #include "kernels/embedding/multi_table_lookup_cuda.h"
 #include "kernels/fused/cross/fused_cross.h"
 #include "kernels/fused/mlp/fused_mlp.h"
-#include "kernels/gemm/mapped_linear.h"
+#include "kernels/gemm/mapped/mapped_linear.h"
 #include "kernels/head/head.h"
 #include "kernels/tensor/tensor_op.h"
 #include "runtime/executor.h"

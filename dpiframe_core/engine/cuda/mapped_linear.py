@@ -1,5 +1,5 @@
 """Products with compiled epilogues: the sources of their kernels, one for each tile configuration
-that the batches' sizes need (csrc/kernels/gemm/map_epilogue.cuh).
+that the batches' sizes need (csrc/kernels/gemm/mapped/map_epilogue.cuh).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _source(map_struct: str, precision: str, config: Config) -> str:
     else:
         header = "sm90_linear.cuh"
         tiles = f"linear_tiles<{TYPES[precision]}, {tile_n}, {2 if pingpong else 1}, Epilogue>"
-    return f"""#include "kernels/gemm/map_epilogue.cuh"
+    return f"""#include "kernels/gemm/mapped/map_epilogue.cuh"
 #include "kernels/gemm/{header}"
 #include "kernels/tensor/functions.h"
 

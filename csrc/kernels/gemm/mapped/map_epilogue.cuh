@@ -15,7 +15,7 @@
 #pragma once
 
 #include "kernels/gemm/epilogue.cuh"
-#include "kernels/gemm/map_epilogue_params.h"
+#include "kernels/gemm/mapped/map_epilogue_params.h"
 #include "kernels/gemm/tma_boxes.cuh"
 
 namespace dpiframe {

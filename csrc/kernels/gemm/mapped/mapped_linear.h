@@ -11,7 +11,7 @@
 
 #include "cuda/loaded_kernel.h"
 #include "kernels/gemm/linear.h"
-#include "kernels/gemm/map_epilogue_params.h"
+#include "kernels/gemm/mapped/map_epilogue_params.h"
 #include "kernels/gemm/tile_config.h"
 
 namespace dpiframe {

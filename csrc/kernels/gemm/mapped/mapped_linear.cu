@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "common/check.h"
-#include "kernels/gemm/mapped_linear.h"
+#include "kernels/gemm/mapped/mapped_linear.h"
 #include "kernels/gemm/pipeline.cuh"
 #include "kernels/gemm/sm90_linear.h"
 
