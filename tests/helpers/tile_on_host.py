@@ -8,6 +8,7 @@ import ctypes
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from dpiframe_core.program.views import State
 CSRC = Path(__file__).parents[2] / "csrc"
 EMULATOR = Path(__file__).parent / "tile_emulator"
 COMPILE = ("g++", "-std=c++20", "-O1", "-w", "-shared", "-fPIC")
+Order = Literal["ascending", "descending"]
 TYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
 
 
@@ -41,10 +43,11 @@ def largest_error(
     precision: str,
     batch: int,
     folder: Path,
-    emulated: bool = False,
+    emulated: Order | None = None,
 ) -> float:
     """Of what a group writes, over the largest number of each result, at least 1: the kernel's
-    numbers against the steps' in float64, of random inputs.
+    numbers against the steps' in float64, of random inputs. `emulated`: all threads of a GPU, in
+    this order.
     """
     floats = program.float_buffers()
     kernel = group.generate(program, floats, precision, host=not emulated)
@@ -81,10 +84,12 @@ def largest_error(
     return worst
 
 
-def _compiled(kernel: TileKernel, folder: Path, emulated: bool) -> Callable[..., None]:
+def _compiled(kernel: TileKernel, folder: Path, emulated: Order | None) -> Callable[..., None]:
     """The function of parameters and a block's number."""
     source, library = folder / "kernel.cpp", folder / "kernel.so"
     text, name = kernel.source, kernel.name
+    if emulated == "descending":
+        text = f"#define DPIF_TILE_DESCENDING\n{text}"
     if emulated:
         text += f"""
 alignas(16) unsigned char shared[{max(kernel.shared_bytes, 16)}];
@@ -96,7 +101,7 @@ extern "C" void run_block(const Params* params, long long block) {{
 """
         name = "run_block"
     source.write_text(text)
-    folders = [f"-I{EMULATOR}"] * emulated + [f"-I{CSRC}"]
+    folders = [f"-I{EMULATOR}"] * bool(emulated) + [f"-I{CSRC}"]
     subprocess.run([*COMPILE, *folders, "-o", library, source], check=True)
     entry: Callable[..., None] = ctypes.CDLL(str(library))[name]
     return entry

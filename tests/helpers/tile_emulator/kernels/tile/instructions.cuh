@@ -1,6 +1,7 @@
 // The instructions of csrc/kernels/tile/instructions.cuh on the host: the threads of a CTA are
-// fibers, of which one runs until it waits for others. Asynchronous copies are made when they are
-// waited for, the latest that a GPU may.
+// fibers, of which one runs until it waits for others: the next one after it, or with
+// DPIF_TILE_DESCENDING the one before it, so that what is not waited for shows in one of both.
+// Asynchronous copies are made when they are waited for, the latest that a GPU may.
 #pragma once
 
 #include <ucontext.h>
@@ -52,10 +53,18 @@ struct Cta {
 };
 inline Cta cta;
 
+#ifdef DPIF_TILE_DESCENDING
+constexpr int kStep = kThreads - 1;
+constexpr int kFirst = kThreads - 1;
+#else
+constexpr int kStep = 1;
+constexpr int kFirst = 0;
+#endif
+
 inline void next_thread() {
   const int from = cta.running;
   for (int i = 1; i <= kThreads; ++i) {
-    const int to = (from + i) % kThreads;
+    const int to = (from + i * kStep) % kThreads;
     if (cta.done[to]) continue;
     cta.running = to;
     if (to != from) swapcontext(&cta.contexts[from], &cta.contexts[to]);
@@ -193,9 +202,9 @@ inline void run_cta(long long block, void (*kernel)()) {
     cta.contexts[t].uc_link = nullptr;
     makecontext(&cta.contexts[t], thread_main, 0);
   }
-  cta.running = 0;
+  cta.running = kFirst;
   cta.idle = 0;
-  swapcontext(&cta.back, &cta.contexts[0]);
+  swapcontext(&cta.back, &cta.contexts[kFirst]);
 }
 
 }  // namespace tile
