@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
@@ -161,11 +161,13 @@ class Evaluator:
         """Count all rows of outputs, but of those that have been tallied add up the tallies."""
         kept: dict[int, KeptTally] = {}
         try:
-            with start_workers(workers, self.question, self.score) as started:
-                rows = [OutputRows.of(one) for one in outputs]
-                for output, found in started.count(self._untallied(outputs, kept), rows):
-                    kept[output].merge(found)
-                self._add_groups(started)
+            parts = self._untallied(outputs, kept)
+            if first := next(parts, None):
+                with start_workers(workers, self.question, self.score) as started:
+                    rows = [OutputRows.of(one) for one in outputs]
+                    for output, found in started.count(chain([first], parts), rows):
+                        kept[output].merge(found)
+                    self._add_groups(started)
             for output in list(kept):
                 self._finish(kept.pop(output), alone=len(outputs) == 1)
         finally:

@@ -39,7 +39,7 @@ def start_workers(
         with one_worker(question, score, labels) as worker:
             yield worker
         return
-    with _folder() as folder, contextlib.ExitStack() as closing:
+    with _folder(question) as folder, contextlib.ExitStack() as closing:
         memory = ROWS_IN_MEMORY // number
         setups = [Setup(question, score, labels, folder / str(n), memory) for n in range(number)]
         yield Processes([closing.enter_context(_started(setup)) for setup in setups])
@@ -50,12 +50,16 @@ def one_worker(
     question: Question, score: str, labels: LabelsInOrder | None = None
 ) -> Iterator[ThisProcess]:
     """This process as a worker."""
-    with _folder() as folder:
+    with _folder(question) as folder:
         yield ThisProcess(Setup(question, score, labels, folder / "0", ROWS_IN_MEMORY))
 
 
 @contextlib.contextmanager
-def _folder() -> Iterator[Path]:
+def _folder(question: Question) -> Iterator[Path]:
+    """Where rows by group may lie, if they are asked for."""
+    if question.group is None:
+        yield Path()
+        return
     folder = Path(tempfile.mkdtemp(prefix="dpiframe-groups-"))
     try:
         yield folder

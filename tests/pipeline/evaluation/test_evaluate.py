@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -286,12 +287,17 @@ def test_a_stopped_evaluation_goes_on(
     assert len(read_parts) == 7
 
 
-def test_processes_find_what_one_finds(table: pa.Table, tmp_path: Path):
+def test_processes_find_what_one_finds(
+    table: pa.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     output = write_output(tmp_path / "out", in_parts(table, 1, 7_000, 7_001, 16_000))
     alone = evaluate_output(output, EVERYTHING, workers=1)
     for kept in output.glob("*.tally"):
         kept.unlink()
     assert figures(evaluate_output(output, EVERYTHING, workers=3)) == figures(alone)
+    monkeypatch.setattr(subprocess, "Popen", None)  # none is started where all is tallied
+    without_groups = EVERYTHING.model_copy(update={"group": None})
+    assert evaluate_output(output, without_groups, workers=3).quality == alone.quality
 
 
 def test_processes_read_labels_in_order(table: pa.Table, tmp_path: Path):
@@ -320,7 +326,7 @@ def test_what_a_process_raises(output: Path, monkeypatch: pytest.MonkeyPatch):
         evaluate_output(output, Question(label="hour"), workers=2)
     monkeypatch.setattr(workers.Process, "ask", lambda self, *_: self._process.kill())
     with pytest.raises(ResumableError, match="has ended with code -9"):
-        evaluate_output(output, Question(label="click"), workers=2)
+        evaluate_output(output, Question(label="click", group="hour"), workers=2)
 
 
 def test_the_tallies_of_dates_add_up_to_those_of_the_month(
