@@ -37,7 +37,7 @@ from pipeline.sizing.machine import free_memory, usable_cores
 
 SLICES_SHOWN = 100  # of each slicing, those of the most rows
 MOST_WORKERS = 16  # that are started unasked
-ROWS_A_WORKER = 1 << 23  # for fewer ones it is not started
+FEW_ROWS = 1 << 25  # are counted sooner than processes are started
 WORKER_BYTES = 1 << 30  # of free memory, with parts of a few million rows
 
 
@@ -105,8 +105,8 @@ class Evaluation(BaseModel):
 
 
 def evaluate_output(output: str | Path, question: Question, workers: int = 0) -> Evaluation:
-    """Evaluate a finished output; `workers` 0: as many processes as the rows are worth, at most
-    one a core, one a GiB of free memory, and MOST_WORKERS.
+    """Evaluate a finished output; `workers` 0: this process alone for FEW_ROWS, else one a
+    core, at most one a GiB of free memory and MOST_WORKERS.
 
     ConfigError: no finished output, or a column that is not there. ContractError: a label that is
     neither 0 nor 1, a key with two labels. ResumableError: a worker was killed.
@@ -143,10 +143,10 @@ def evaluated(
 
 
 def _useful_workers(rows: int) -> int:
-    if rows < 2 * ROWS_A_WORKER:
+    if rows < FEW_ROWS:
         return 1
     room = free_memory() // WORKER_BYTES
-    return max(1, min(usable_cores(), MOST_WORKERS, rows // ROWS_A_WORKER, room))
+    return max(1, min(usable_cores(), MOST_WORKERS, room))
 
 
 class Evaluator:

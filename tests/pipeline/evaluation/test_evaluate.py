@@ -311,7 +311,7 @@ def test_processes_read_labels_in_order(table: pa.Table, tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("rows", "free", "started"), [(10**9, 64, 8), (40_000_000, 64, 4), (10**9, 3, 3), (10**6, 0, 1)]
+    ("rows", "free", "started"), [(10**9, 64, 8), (10**9, 3, 3), (10**9, 0, 1), (10**7, 64, 1)]
 )
 def test_so_many_processes_as_rows_cores_and_memory_allow(
     rows: int, free: int, started: int, monkeypatch: pytest.MonkeyPatch
