@@ -18,6 +18,14 @@ GRAPH_LAUNCHES = 20  # kernel launches in a graph that is timed as a whole
 GRAPH_INPUTS = 20  # rotated inside it, so that no launch finds the previous one's rows in a cache
 
 
+class TimedError(DpiframeError):
+    """A run failed while it was timed; `name`: which one."""
+
+    def __init__(self, name: str, error: Exception) -> None:
+        super().__init__(f"{name} failed while it was timed: {error}")
+        self.name = name
+
+
 class Timing(BaseModel):
     """Milliseconds: the median, and the 10th and 90th percentile over the repeats."""
 
@@ -73,7 +81,7 @@ def interleaved(
     """Milliseconds of calls of runs in turns, so that all see the same disturbances of the machine.
 
     A turn of a run is every input once as warm-up and once timed, so that its caches hold its own
-    data, as where a user calls it many times in a row. DpiframeError names the run that failed.
+    data, as where a user calls it many times in a row. TimedError names the run that failed.
     """
     taken: dict[str, list[float]] = {name: [] for name in runs}
     while taken and min(map(len, taken.values())) < repeats:
@@ -81,7 +89,7 @@ def interleaved(
             try:
                 taken[name] += _turn(run)
             except Exception as error:
-                raise DpiframeError(f"{name} failed while it was timed: {error}") from error
+                raise TimedError(name, error) from error
     return taken
 
 

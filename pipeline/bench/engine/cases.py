@@ -105,6 +105,7 @@ class EngineCase(BaseModel):
     lookup: Literal["fused", "by_table"] = "fused"
     fusion: bool = True
     peers: Literal["all", "plain", "none"] = "all"
+    without: tuple[str, ...] = ()  # peers that lost the GPU in an earlier turn
     threads: int | None = Field(default=None, ge=1)
     repeats: int = Field(default=24, ge=3)
     seed: int = 0

@@ -37,7 +37,9 @@ CEILINGS = "ceilings"
 
 
 class Part(BaseModel):
-    """The results of one part of the suite. `failed`: what could not be measured, and why."""
+    """The results of one part of the suite. `failed`: what could not be measured, and why; `lost`:
+    the peers of a case after which the GPU answered no call any more.
+    """
 
     commit: str
     time: str
@@ -46,6 +48,7 @@ class Part(BaseModel):
     seconds: float = 0.0
     results: list[dict[str, Any]] = Field(default_factory=list)
     failed: dict[str, str] = Field(default_factory=dict)
+    lost: dict[str, list[str]] = Field(default_factory=dict)
 
     def add(self, report: Report, title: str = "", **derived: float | None) -> None:
         """Add a report of a case, with figures derived from it for readers of the JSON."""

@@ -42,6 +42,7 @@ from pipeline.bench.gpu.results import CEILINGS, Part, Report, Results, now
 from pipeline.bench.gpu.shapes import shape_cases, shape_title, zoo_cases
 from pipeline.bench.gpu.targets import BATCHES, PRECISIONS
 from pipeline.bench.machine import commit, machine
+from pipeline.bench.timing import TimedError
 from pipeline.errors import ConfigError
 
 MODELS = ("dcnv2", "deepfm", "dcn", "wdl")
@@ -56,6 +57,19 @@ class Measurement(NamedTuple):
     title: str
     reports: Callable[[], Iterable[Report]]
     own_tables: bool = False  # no other case has the same
+    case: EngineCase | None = None  # of ours beside its peers
+
+    @classmethod
+    def of(cls, title: str, case: EngineCase, own_tables: bool = False) -> Measurement:
+        """Ours beside its peers."""
+        return cls(title, partial(_one, bench_engine, case), own_tables, case)
+
+    def without(self, peers: Iterable[str]) -> Measurement:
+        """The same without these peers."""
+        if not (self.case and (lost := tuple(peers))):
+            return self
+        case = self.case.model_copy(update={"without": lost})
+        return self.of(self.title, case, self.own_tables)
 
 
 class Limits(NamedTuple):
@@ -100,7 +114,8 @@ def run_suite(output: Path, limits: Limits, say: Callable[[str], None]) -> bool:
         part = Part(commit=at, time=now(), machine=facts, ceilings=rates)
         if limits.resume and name in results.parts:
             before = results.parts[name]
-            part.results, part.failed, part.seconds = before.results, before.failed, before.seconds
+            kept = ("results", "failed", "lost", "seconds")
+            part = part.model_copy(update={name: getattr(before, name) for name in kept})
         results.parts[name] = part
         left = [m for m in planned[name] if not part.has(m.title)]
         left.sort(key=lambda m: m.title in part.failed)  # one may have lost the GPU
@@ -148,13 +163,15 @@ class Clock:
 def _measure(measurement: Measurement, part: Part, say: Callable[[str], None]) -> None:
     """Run one measurement; a failure is recorded in the part, and the suite goes on."""
     try:
-        for report in measurement.reports():
+        for report in measurement.without(part.lost.get(measurement.title, ())).reports():
             part.add(report, measurement.title, **_derived(report))
             say(_text(report))
     except Exception as error:
         part.failed[measurement.title] = reason(error)
         say(f"{measurement.title} failed: {reason(error)}")
         if not gpu_answers():
+            if isinstance(error, TimedError) and error.name != OURS:
+                part.lost.setdefault(measurement.title, []).append(error.name)
             return
     if "torch._dynamo" in sys.modules:
         torch._dynamo.reset()  # the compile cache would keep the peers' tables
@@ -222,7 +239,7 @@ def _models(limits: Limits) -> Iterator[Measurement]:
             if limits.quick and (batch != BATCHES[0] or peers != "all"):
                 continue
             case = _case(model=model, batch=batch, precision=precision, peers=peers, repeats=64)
-            yield Measurement(f"{model} {batch} {precision}", partial(_one, bench_engine, case))
+            yield Measurement.of(f"{model} {batch} {precision}", case)
 
 
 def _stream(limits: Limits) -> Iterator[Measurement]:
@@ -263,13 +280,13 @@ def _zoo(limits: Limits) -> Iterator[Measurement]:
     for case in zoo_cases():
         if not limits.quick or (case.batch == BATCHES[0] and case.precision == "fp16"):
             title = f"{case.model} {case.batch} {case.precision}"
-            yield Measurement(title, partial(_one, bench_engine, case))
+            yield Measurement.of(title, case)
 
 
 def _shapes(limits: Limits) -> Iterator[Measurement]:
     cases = shape_cases(limits.seed)
     for case in cases[: 4 if limits.quick else None]:
-        yield Measurement(shape_title(case), partial(_one, bench_engine, case), own_tables=True)
+        yield Measurement.of(shape_title(case), case, own_tables=True)
 
 
 def _streams(limits: Limits) -> Iterator[Measurement]:

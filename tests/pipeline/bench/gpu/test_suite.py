@@ -26,7 +26,7 @@ from pipeline.bench.gpu.page import page
 from pipeline.bench.gpu.results import Part, Results
 from pipeline.bench.gpu.suite import run_suite
 from pipeline.bench.gpu.targets import fast_targets, geometric_mean_target, targets
-from pipeline.bench.timing import Timing
+from pipeline.bench.timing import TimedError, Timing
 from pipeline.errors import ConfigError
 
 MACHINE = {"gpu": "NVIDIA H200", "driver": "1", "cuda": "13", "torch": "2", "cores": "16"}
@@ -209,6 +209,28 @@ def test_after_a_case_that_loses_the_gpu_a_new_run_goes_on(monkeypatch, tmp_path
     assert cases.run(resume=True) == ["dlrm", "din"]
     part = Results.read(tmp_path / "nvidia_h200.json").parts["zoo"]
     assert part.failed == {"din": "RuntimeError: unspecified launch failure"}
+
+
+def test_a_peer_that_lost_the_gpu_is_left_out_of_its_case(monkeypatch, tmp_path):
+    ran: list[tuple[str, ...]] = []
+
+    def bench(case: EngineCase) -> EngineReport:
+        ran.append(case.without)
+        if not case.without:
+            raise TimedError("compile", RuntimeError("unspecified launch failure"))
+        return _engine(model="gdcn", precision="fp16")
+
+    cases = Suite(monkeypatch, tmp_path)
+    monkeypatch.setattr(suite, "bench_engine", bench)
+    monkeypatch.setattr(suite, "gpu_answers", lambda: ran[-1] != ())
+    monkeypatch.setattr(
+        suite, "PARTS", {"zoo": lambda _: [suite.Measurement.of("gdcn", EngineCase(model="gdcn"))]}
+    )
+    cases.run()
+    cases.run(resume=True)
+    assert ran == [(), ("compile",)]
+    part = Results.read(tmp_path / "nvidia_h200.json").parts["zoo"]
+    assert part.lost == {"gdcn": ["compile"]} and part.failed == {} and len(part.results) == 1
 
 
 def test_a_file_read_again_gives_the_same_page(tmp_path):
