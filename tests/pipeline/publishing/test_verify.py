@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
@@ -49,6 +50,20 @@ def test_a_whole_output_has_no_problem(output: Path) -> None:
 
     assert found.problems == []
     assert (found.rows, found.scored, found.rejected) == (333, 331, 2)
+
+
+def test_an_output_of_before_names_no_files_of_rejected_rows_nor_of_units(output: Path) -> None:
+    def as_before(manifest: dict[str, Any]) -> None:
+        for unit in manifest["units"]:
+            assert unit.pop("more") == []
+            if unit["rejected_part"]:
+                path = output / unit["rejected_part"]
+                pq.write_table(pq.read_table(path).drop_columns("path"), path)
+                unit["rejected_sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
+
+    change_manifest(output, as_before)
+
+    assert verify_output(output).problems == []
 
 
 def flip_byte(output: Path) -> None:
