@@ -325,6 +325,23 @@ class ParquetFile:
         not unpack. Whether pages are corrupt inside shows when they are unpacked.
         """
 
+def read_whole_files(
+    files: Sequence[tuple[str, int, int, int]],
+    plain: Sequence[tuple[str, str, NDArray[Any]]],
+    dense: Sequence[tuple[str, NDArray[np.float32]]],
+    ids: Sequence[str],
+    memory: NDArray[np.uint8],
+) -> tuple[ColumnPages, list[int], bool]:
+    """Read small files of the same columns as one: the rows of all, one file behind the other.
+
+    `files`: path, bytes, time of modification in ns and rows of each, as planned. `plain`: columns
+    that are read as they are, their numpy types and where they go, as by `ParquetFile.read`;
+    `dense` as by `read_features`; the pages of `ids` go to `memory`, as by `read_pages`. Returns
+    these, the rows of all row groups, and whether a dense value is null.
+    OSError; ValueError: as these, and where a file is not the planned one, before or after it was
+    read, or `memory` is too small.
+    """
+
 class ColumnPages:
     """Pages of columns of numbers, whose bytes lie in memory that the caller keeps."""
 

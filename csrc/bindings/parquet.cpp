@@ -7,6 +7,7 @@
 #include "parquet/lists/read_list.h"
 #include "parquet/metadata/statistics.h"
 #include "parquet/raw/read_encoded.h"
+#include "parquet/whole_files.h"
 
 namespace dpiframe {
 namespace {
@@ -233,6 +234,45 @@ ColumnPages read_pages(const File& file, const std::vector<std::string>& names, 
   return parquet::read_pages(file, names, first, stop, {bytes, size});
 }
 
+PhysicalType physical_type(const std::string& type) {
+  if (type == "<i4") return PhysicalType::kInt32;
+  if (type == "<i8") return PhysicalType::kInt64;
+  if (type == "<f4") return PhysicalType::kFloat;
+  DPIF_CHECK(type == "<f8", "a plain column is <i4, <i8, <f4 or <f8, got ", type);
+  return PhysicalType::kDouble;
+}
+
+using Planned = std::tuple<std::string, std::int64_t, std::int64_t, std::int64_t>;
+using PlainOut = std::tuple<std::string, std::string, py::array>;
+using DenseOut = std::pair<std::string, py::array>;
+
+std::tuple<ColumnPages, std::vector<std::int64_t>, bool> read_whole_files(
+    const std::vector<Planned>& files, const std::vector<PlainOut>& plain,
+    const std::vector<DenseOut>& dense, const std::vector<std::string>& ids,
+    const py::array& memory) {
+  std::vector<parquet::PlannedFile> planned;
+  py::ssize_t rows = 0;
+  for (const auto& [path, size, mtime_ns, file_rows] : files) {
+    DPIF_CHECK(file_rows >= 0, path, ": ", file_rows, " rows");
+    planned.push_back({path, size, mtime_ns, file_rows});
+    rows += file_rows;
+  }
+  std::vector<std::int64_t> nulls;
+  std::vector<parquet::PlainColumn> columns;
+  std::vector<parquet::Target> features;
+  for (const auto& [name, type, out] : plain) {
+    const PhysicalType stored = physical_type(type);
+    columns.push_back({{name, type.back() - '0', memory_of(name, type, out, rows)}, stored});
+  }
+  for (const auto& [name, out] : dense) features.push_back(feature_target(name, out, rows, nulls));
+  auto* bytes = writable_argument<std::uint8_t>(memory, "memory", -1);
+  const auto size = static_cast<std::size_t>(memory.size());
+  const py::gil_scoped_release release;
+  parquet::WholeFiles found = parquet::read_whole_files(planned, std::move(columns),
+                                                        std::move(features), ids, {bytes, size});
+  return {std::move(found.pages), std::move(found.group_rows), !nulls.empty()};
+}
+
 template <class Number>
 void* matrix(const ColumnPages& pages, const py::array& out) {
   Array<Number> array = contiguous_argument<Number>(out, "out", 2, pages.columns);
@@ -302,6 +342,8 @@ void bind_parquet(py::module_& module) {
            py::arg("stop"), py::call_guard<py::gil_scoped_release>())
       .def("read_pages", &read_pages, py::arg("names"), py::arg("first"), py::arg("stop"),
            py::arg("memory"));
+  module.def("read_whole_files", &read_whole_files, py::arg("files"), py::arg("plain"),
+             py::arg("dense"), py::arg("ids"), py::arg("memory"));
 }
 
 }  // namespace dpiframe

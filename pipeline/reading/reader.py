@@ -8,7 +8,8 @@
 
 Of a file in an object store they see what was fetched for the unit, and no more.
 The others never fail a unit: pyarrow reads what they do not, or says what is wrong with it. Of a
-joined unit each file is read so, and what was read is copied together.
+joined unit the pages of all files are read at once (read_joined_pages), else each file is read so,
+and what was read is copied together.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from pipeline.planning.job_plan import WorkerPlan
 from pipeline.planning.units import Unit
 from pipeline.reading.joined import join_columns, join_pages
 from pipeline.reading.read_arrow import read_arrow
+from pipeline.reading.read_joined_pages import read_joined_pages
 from pipeline.reading.read_native import read_native
 from pipeline.reading.read_pages import read_pages
 from pipeline.reading.read_raw import read_raw
@@ -37,6 +39,7 @@ from pipeline.reading.unit_file import LocalFile, UnitFile
 
 OBJECTS_AT_ONCE = 16  # of a joined unit
 FASTER = (read_pages, read_native, read_raw)
+NOT_TAKEN = (OSError, ValueError, MemoryError, pa.ArrowException, UnitFailedError)
 
 
 @overload
@@ -57,6 +60,9 @@ def read_unit(
     if not unit.more:
         return _read_file(unit, buffer, plan, pages)
     if pages:
+        with suppress(*NOT_TAKEN):
+            if (joined := read_joined_pages(unit.of_each_file(), plan, buffer)) is not None:
+                return joined
         stored = []
         with closing(_read_each(unit, plan, buffer, True)) as each:
             for found in each:
@@ -91,7 +97,7 @@ def _read_file(
     for read in FASTER if pages else FASTER[1:]:
         try:
             found = read(opened, plan, buffer)
-        except (OSError, ValueError, MemoryError, pa.ArrowException, UnitFailedError):
+        except NOT_TAKEN:
             continue
         if found is not None:
             return found

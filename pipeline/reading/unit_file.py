@@ -72,7 +72,7 @@ class LocalFile(UnitFile):
 
     def plain_columns(self) -> dict[str, str]:
         """As the file's schema says."""
-        return _plain_columns(self.native().empty())
+        return plain_columns(self.native().empty())
 
 
 @functools.lru_cache(maxsize=32)
@@ -82,7 +82,7 @@ def open_native(path: str, size: int, mtime_ns: int) -> _core.ParquetFile:
 
 
 @functools.lru_cache(maxsize=32)
-def _plain_columns(empty: bytes) -> dict[str, str]:
+def plain_columns(empty: bytes) -> dict[str, str]:
     """Of a file by its schema alone, as a file of no rows: most files share it."""
     return plain_types(pq.read_metadata(pa.BufferReader(empty)).schema.to_arrow_schema())
 

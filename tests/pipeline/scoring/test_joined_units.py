@@ -24,11 +24,13 @@ from job_cases import (
 )
 
 from pipeline.config.job import JobConfig
+from pipeline.errors import UnitFailedError
 from pipeline.planning.columns import Columns
 from pipeline.planning.plan import make_plan
 from pipeline.planning.units import FEW_UNITS, Unit
 from pipeline.publishing.records import UnitError
 from pipeline.publishing.verify import verify_output
+from pipeline.reading.read_joined_pages import read_joined_pages
 from pipeline.reading.reader import read_unit
 from pipeline.reading.unit_buffers import UnitBuffer
 from pipeline.reading.unit_data import UnitColumns, UnitPages
@@ -125,11 +127,17 @@ def test_a_corrupt_file_is_named_alone_and_left_out_alone(tmp_path: Path) -> Non
     assert len(units) == FILES and not any(unit.more for unit in units)
 
 
+@pytest.mark.parametrize("carried", ["label", "row_id"])  # int8: pyarrow reads it, file by file
 @pytest.mark.parametrize("compression", ["zstd", "none"])
-def test_pages_of_many_files_are_those_of_one(tmp_path: Path, compression: str) -> None:
+def test_pages_of_many_files_are_those_of_one(
+    tmp_path: Path, compression: str, carried: str
+) -> None:
     tiny_bundle(tmp_path / "bundle")
     write(tmp_path, compression=compression)
-    unit, plan = first_unit(tmp_path), worker_plan(columns())
+    unit = first_unit(tmp_path)
+    plan = worker_plan(columns(carried))
+    at_once = read_joined_pages(unit.of_each_file(), plan, UnitBuffer())
+    assert (at_once is None) == (carried == "label")
 
     pages = read_unit(unit, plan, UnitBuffer(), pages=True)
     decoded = read_unit(unit, plan, UnitBuffer())
@@ -155,12 +163,34 @@ def test_one_file_that_a_gpu_does_not_take_has_the_unit_decoded(tmp_path: Path) 
     assert found.published.column("row_id").to_pylist() == list(range(5 * ROWS))
 
 
-def columns() -> Columns:
+def test_a_null_that_must_not_be_scored_has_the_unit_decoded(tmp_path: Path) -> None:
+    tiny_bundle(tmp_path / "bundle")
+    write(tmp_path, {1: ("I1", 3, None)})
+
+    found = read_unit(first_unit(tmp_path), worker_plan(columns()), UnitBuffer(), pages=True)
+
+    assert isinstance(found, UnitColumns)
+    assert [(each.column, each.rows.tolist()) for each in found.findings] == [("I1", [ROWS + 3])]
+
+
+def test_a_file_that_changed_or_is_gone_is_named(tmp_path: Path) -> None:
+    tiny_bundle(tmp_path / "bundle")
+    write(tmp_path)
+    unit, path = first_unit(tmp_path), tmp_path / "input/003.parquet"
+    path.touch()
+    with pytest.raises(UnitFailedError, match=r"003.parquet changed after planning"):
+        read_unit(unit, worker_plan(columns("row_id")), UnitBuffer(), pages=True)
+    path.unlink()
+    with pytest.raises(UnitFailedError, match=r"003.parquet was removed after planning"):
+        read_unit(unit, worker_plan(columns("row_id")), UnitBuffer(), pages=True)
+
+
+def columns(carried: str = "label") -> Columns:
     spec = tiny_spec()
     return Columns(
         form="encoded",
         key_columns=("row_id",),
-        carry_columns=("label",),
+        carry_columns=(carried,) if carried != "row_id" else (),
         id_columns=tuple(field.name for field in spec.fields),
         dense_columns=tuple(spec.dense),
     )

@@ -23,6 +23,7 @@ from job_cases import (
     unit_of,
     with_value,
     worker_plan,
+    write_shards,
 )
 from unit_records import record
 
@@ -32,6 +33,7 @@ from dpiframe_core.errors import DeviceMemoryError
 from pipeline.cluster.signals import StopSignals
 from pipeline.config.job import JobConfig
 from pipeline.errors import UnitFailedError
+from pipeline.planning import units
 from pipeline.planning.columns import Columns
 from pipeline.planning.plan import make_plan
 from pipeline.publishing.folder import claim
@@ -140,6 +142,20 @@ def test_both_ways_publish_the_same(tmp_path: Path) -> None:
     write(tmp_path, encoded_table(4321), "gzip")
     assert readers(score(tmp_path, output=str(tmp_path / "again"))) == ["cpu"] * 5
 
+    assert read_scores(tmp_path / "output").equals(read_scores(tmp_path / "again"))
+
+
+@pytest.mark.usefixtures("beside_gpu")
+@pytest.mark.parametrize("carried", [[], ["label"]])
+def test_a_joined_unit_is_as_its_files_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, carried: list[str]
+) -> None:
+    tiny_bundle(tmp_path / "bundle")
+    write_shards(tmp_path / "input", 4, 250, 100)
+    alone = score(tmp_path, carry_columns=carried)
+    monkeypatch.setattr(units, "FEW_UNITS", 3)
+    joined = score(tmp_path, carry_columns=carried, output=str(tmp_path / "again"))
+    assert (readers(alone), readers(joined)) == (["gpu"] * 4, ["gpu"])
     assert read_scores(tmp_path / "output").equals(read_scores(tmp_path / "again"))
 
 
