@@ -1,0 +1,103 @@
+"""Compiled epilogues, run by 32 threads on the host: tiles, operands of every kind, edges."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from epilogue_on_host import HostEpilogue, cuda_headers
+
+pytestmark = pytest.mark.skipif(cuda_headers() is None, reason="needs the headers of CUDA")
+MAP = """
+struct Map {
+  static constexpr int kOperands = 5;
+  static constexpr MapOperandKind kind(int operand) {
+    constexpr MapOperandKind kinds[] = {MapOperandKind::kRows, MapOperandKind::kFloatRows,
+                                        MapOperandKind::kColumns, MapOperandKind::kScalar,
+                                        MapOperandKind::kFloatScalar};
+    return kinds[operand];
+  }
+  static constexpr bool aligned(int) { return ALIGNED; }
+  static float of(const float (&x)[6]) {
+    return x[0] * x[1] + x[2] * x[3] + x[4] * x[5];
+  }
+};
+"""
+NONE = """
+struct Map {
+  static constexpr int kOperands = 0;
+  static constexpr MapOperandKind kind(int) { return MapOperandKind::kRows; }
+  static constexpr bool aligned(int) { return true; }
+  static float of(const float (&x)[1]) { return x[0] < 0.0f ? 0.0f : x[0]; }
+};
+"""
+TORCH = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
+BOUNDS = {"fp16": 2e-3, "bf16": 2e-2, "fp32": 1e-6}
+
+
+def strided(values: torch.Tensor, stride: int) -> torch.Tensor:
+    """A matrix whose rows are so far apart, in NaN."""
+    memory = torch.full((len(values) * stride + 64,), torch.nan, dtype=values.dtype)
+    view = memory.as_strided(values.shape, (stride, 1))
+    view.copy_(values)
+    return view
+
+
+@pytest.mark.parametrize(
+    ("precision", "tile_n", "blocks", "aligned"),
+    [
+        ("fp16", 144, 2, True),
+        ("fp16", 144, 2, False),
+        ("bf16", 112, 1, True),
+        ("fp16", 256, 1, True),
+        ("fp32", 160, 1, True),
+        ("fp32", 64, 1, False),
+    ],
+)
+def test_an_epilogue_is_its_formula(precision, tile_n, blocks, aligned, tmp_path):
+    generator = torch.Generator().manual_seed(tile_n)
+    dtype, bound = TORCH[precision], BOUNDS[precision]
+    epilogue = HostEpilogue(
+        MAP.replace("ALIGNED", str(aligned).lower()), precision, tile_n, blocks, tmp_path
+    )
+    for n, rows in ((tile_n * 2, 300), (tile_n * 2 - 3, 128 + 70), (tile_n + 5, 128 + 9)):
+        stride = -(-n // 8) * 8 + (0 if aligned else 3)
+        named = [torch.randn(rows, n, generator=generator).to(dtype) for _ in range(2)]
+        full = strided(named[0], stride)
+        floats = strided(torch.randn(rows, n, generator=generator), stride)
+        columns = torch.cat([torch.randn(n, generator=generator), torch.full((8,), torch.nan)])
+        scalar = torch.randn(rows, 1, generator=generator).to(dtype)
+        single = torch.randn(rows, 1, generator=generator)
+        sums = torch.randn(blocks * 16, tile_n, generator=generator)
+        bias, scale = torch.randn(tile_n, generator=generator), torch.rand(tile_n)
+        out = strided(torch.full((rows, n), torch.nan).to(dtype), stride)
+        operands = [(full, stride), (floats, stride), (columns, 0), (scalar, 1), (single, 1)]
+        for row, first in ((0, 0), (128, tile_n)):
+            out.fill_(torch.nan)
+            arrays = [x.numpy() for x in (sums, bias, scale)]
+            epilogue.run(*arrays, operands, out, (row, first), (rows, n), aligned)
+            here = [row + b * 64 + i for b in range(blocks) for i in range(16)]
+            own = [i for i, r in enumerate(here) if r < rows]
+            there, end = [here[i] for i in own], min(n, first + tile_n)
+            width = end - first
+            product = sums[own, :width].double()
+            product = product * scale[:width] if precision == "fp32" else product
+            product = product + bias[:width]
+            wanted = product * full[there, first:end].double()
+            wanted += floats[there, first:end].double() * columns[first:end].double()
+            wanted += scalar[there].double() * single[there].double()
+            found = out[there, first:end].double()
+            error = (found - wanted).abs() / wanted.abs().clamp_min(1)
+            assert error.max() < bound, (n, rows, row)
+            out[there, first:end] = torch.nan
+            assert out.isnan().all(), "written outside the tile"
+
+
+def test_an_epilogue_without_operands(tmp_path):
+    epilogue = HostEpilogue(NONE, "fp16", 144, 2, tmp_path)
+    sums = np.random.default_rng(0).normal(size=(32, 144)).astype(np.float32)
+    out = torch.zeros(128, 144, dtype=torch.float16)
+    zeros = np.zeros(144, np.float32)
+    epilogue.run(sums, zeros, zeros, [], out, (0, 0), (128, 144), True)
+    found = torch.cat([out[:16], out[64:80]]).double().numpy()
+    assert np.abs(found - np.maximum(sums, 0)).max() < 2e-3

@@ -1,0 +1,128 @@
+"""Compiled epilogues (csrc/kernels/gemm/mapped) on the host: a warp's part of a tile."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+CSRC = Path(__file__).parents[2] / "csrc"
+EMULATOR = Path(__file__).parent / "epilogue_emulator"
+TYPES = {"fp16": "__half", "bf16": "__nv_bfloat16", "fp32": "float"}
+MAIN = """
+using namespace dpiframe;
+using T = {type};
+constexpr int kTileN = {tile_n}, kBlocks = {blocks};
+using Epilogue = MapEpilogue<T, kTileN, {scaled}, Map>;
+
+// sums: [kBlocks * 16, kTileN], of the rows from first_row on, and from 64 below each further block.
+extern "C" void run(const MapEpilogueParams* e, const float* sums, const float* bias,
+                    const float* scale, long long first_row, int first_column) {{
+  alignas(16) float vectors[ColumnVectors::kVectors * kTileN];
+  std::copy(bias, bias + kTileN, vectors);
+  std::copy(scale, scale + kTileN, vectors + kTileN);
+  alignas(1024) unsigned char memory[2 * kBoxBytes];
+  std::memset(memory, 0xff, sizeof(memory));
+  const EpilogueMaps maps{{}};
+  std::vector<std::thread> lanes;
+  for (unsigned lane = 0; lane < 32; ++lane)
+    lanes.emplace_back([&, lane] {{
+      threadIdx.x = lane;
+      float own[kBlocks][kTileN / 2];
+      for (int b = 0; b < kBlocks; ++b)
+        for (int i = 0; i < kTileN / 2; ++i) {{
+          const int row = b * 16 + lane / 4 + i / 2 % 2 * 8;
+          const int column = i / 8 * 16 + lane % 4 * 4 + i / 4 % 2 * 2 + i % 2;
+          own[b][i] = sums[row * kTileN + column];
+        }}
+      const ColumnVectors columns(vectors, kTileN);
+      const WarpBoxes boxes(maps, memory, kBoxBytes, 0);
+      Epilogue(*e, columns, boxes, first_row, first_column).finish(own, 0);
+    }});
+  for (auto& lane : lanes) lane.join();
+}}
+extern "C" void fill(MapEpilogueParams* e, long long rows, int n, void* out, long long ldo,
+                     int vectors, int count, const void* const* data, const long long* strides) {{
+  *e = {{}};
+  e->linear.rows = rows;
+  e->linear.n = n;
+  e->linear.out = out;
+  e->linear.ldo = ldo;
+  e->vectors = vectors;
+  for (int i = 0; i < count; ++i) e->operands[i] = {{data[i], strides[i]}};
+}}
+extern "C" long long params_bytes() {{ return sizeof(MapEpilogueParams); }}
+"""
+
+
+def cuda_headers() -> Path | None:
+    """The folder of CUDA's headers; None where there is no toolkit."""
+    nvcc = shutil.which("nvcc")
+    if nvcc is None:
+        return None
+    text = subprocess.run(
+        [nvcc, "--dryrun", "-x", "cu", "-"], input="", capture_output=True, text=True
+    )
+    found = [part for part in text.stderr.split() if part.startswith('"-I')]
+    folders = [Path(part.strip('"').removeprefix("-I")) for part in found]
+    return next((folder for folder in folders if (folder / "cuda_fp16.h").exists()), None)
+
+
+class HostEpilogue:
+    """An epilogue for tiles of `tile_n` columns, of 16 rows in each of `blocks` blocks."""
+
+    def __init__(
+        self, map_struct: str, precision: str, tile_n: int, blocks: int, folder: Path
+    ) -> None:
+        self.tile_n, self.blocks = tile_n, blocks
+        headers = cuda_headers()
+        assert headers is not None
+        scaled = "true" if precision == "fp32" else "false"
+        source, library = folder / "epilogue.cpp", folder / "epilogue.so"
+        source.write_text(
+            '#include "warp.h"\n#include "kernels/gemm/mapped/map_epilogue.cuh"\n'
+            f"using namespace dpiframe;\n{map_struct}\n"
+            + MAIN.format(type=TYPES[precision], tile_n=tile_n, blocks=blocks, scaled=scaled)
+        )
+        folders = (f"-I{EMULATOR}", f"-I{CSRC}", f"-isystem{headers}")
+        command = ("g++", "-std=c++20", "-O1", "-w", "-shared", "-fPIC", "-pthread", *folders)
+        subprocess.run([*command, "-o", library, source], check=True)
+        self._library = ctypes.CDLL(str(library))
+
+    def run(
+        self,
+        sums: np.ndarray,
+        bias: np.ndarray,
+        scale: np.ndarray,
+        operands: Sequence[tuple[torch.Tensor, int]],
+        out: torch.Tensor,
+        place: tuple[int, int],
+        shape: tuple[int, int],
+        vectors: bool,
+    ) -> None:
+        """sums [blocks * 16, tile_n]; bias, scale [tile_n]; operands and their strides; `place`:
+        first row and column of the tile; `shape`: rows and columns of all. Writes `out`.
+        """
+        size = self._library.params_bytes
+        size.restype = ctypes.c_longlong
+        params = ctypes.create_string_buffer(int(size()))
+        data = (ctypes.c_void_p * len(operands))(*(x.data_ptr() for x, _ in operands))
+        strides = (ctypes.c_longlong * len(operands))(*(stride for _, stride in operands))
+        self._library.fill(
+            params,
+            ctypes.c_longlong(shape[0]),
+            shape[1],
+            ctypes.c_void_p(out.data_ptr()),
+            ctypes.c_longlong(out.stride(0)),
+            int(vectors),
+            len(operands),
+            data,
+            strides,
+        )
+        pointers = [ctypes.c_void_p(x.ctypes.data) for x in (sums, bias, scale)]
+        self._library.run(params, *pointers, ctypes.c_longlong(place[0]), place[1])
