@@ -20,7 +20,7 @@ using T = {type};
 constexpr int kTileN = {tile_n}, kBlocks = {blocks};
 using Epilogue = MapEpilogue<T, kTileN, {scaled}, Map>;
 
-// sums: [kBlocks * 16, kTileN], of the rows from first_row on, and from 64 below each further block.
+// sums: [kBlocks * 16, kTileN], of the rows from first_row on, and of those 64 below.
 extern "C" void run(const MapEpilogueParams* e, const float* sums, const float* bias,
                     const float* scale, long long first_row, int first_column) {{
   alignas(16) float vectors[ColumnVectors::kVectors * kTileN];

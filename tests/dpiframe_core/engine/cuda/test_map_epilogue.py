@@ -93,6 +93,23 @@ def test_an_epilogue_is_its_formula(precision, tile_n, blocks, aligned, tmp_path
             assert out.isnan().all(), "written outside the tile"
 
 
+def test_operands_that_are_loaded_ahead(tmp_path):
+    generator = torch.Generator().manual_seed(1)
+    few = MAP.replace("kOperands = 5", "kOperands = 1").replace("x)[6]", "x)[2]")
+    few = few.replace("x[0] * x[1] + x[2] * x[3] + x[4] * x[5]", "x[0] * x[1]")
+    epilogue = HostEpilogue(few.replace("ALIGNED", "true"), "fp16", 144, 2, tmp_path)
+    for n, rows in ((288, 128), (150, 100)):
+        operand = strided(torch.randn(rows, n, generator=generator).half(), -(-n // 8) * 8)
+        sums = torch.randn(32, 144, generator=generator)
+        out = strided(torch.full((rows, n), torch.nan).half(), operand.stride(0))
+        zeros = np.zeros(144, np.float32)
+        given = [(operand, operand.stride(0))]
+        epilogue.run(sums.numpy(), zeros, zeros, given, out, (0, 144), (rows, n), True)
+        here = [i for i in (*range(16), *range(64, 80)) if i < rows]
+        wanted = sums[: len(here), : n - 144].double() * operand[here, 144:288].double()
+        assert (out[here, 144:288].double() - wanted).abs().max() < 1e-2
+
+
 def test_an_epilogue_without_operands(tmp_path):
     epilogue = HostEpilogue(NONE, "fp16", 144, 2, tmp_path)
     sums = np.random.default_rng(0).normal(size=(32, 144)).astype(np.float32)
