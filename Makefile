@@ -15,7 +15,7 @@ FORMATTED := $(filter-out %.cmake,$(NATIVE)) $(wildcard tests/fuzz/*.cpp tests/f
 SETUP := $(VENV)/.dependencies $(VENV)/.installed
 BUILDER := cmake ninja pybind11 scikit-build-core
 
-.PHONY: setup demo pictures test lint format hooks faults soak-stores backfills check-airflow check-clusters bench fuzz fuzz-guided fuzzers gpu-check gpu-sanitize sanitize clean FORCE
+.PHONY: setup demo pictures test lint format hooks faults soak-stores backfills check-airflow check-clusters bench fuzz fuzz-guided fuzzers gpu-check gpu-jobs gpu-sanitize sanitize clean FORCE
 
 setup: $(SETUP)
 
@@ -89,6 +89,12 @@ bench: $(SETUP)
 gpu-check: $(SETUP)
 	$(BIN)/python -m pytest tests/gpu
 	$(BIN)/dpiframe bench gpu --output docs/gpu $(if $(ONLY),--only $(ONLY))
+
+# The job on one GPU, on files of every kind: writers, codecs, types, sizes. ONLY=zstd,gzip: these.
+# MACHINE names it in docs/gpu.
+gpu-jobs: $(SETUP)
+	$(BIN)/python tests/gpu/jobs.py -o docs/gpu --machine $(MACHINE) $(if $(ONLY),--only $(ONLY))
+	$(BIN)/dpiframe bench pages docs/gpu --readme README.md
 
 # compute-sanitizer comes with the CUDA toolkit. racecheck follows the fp16x3 kernel only in a form
 # of its own, which no other build has.

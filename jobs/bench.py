@@ -268,6 +268,19 @@ def paper(results: Path, output: Path | None) -> None:
 @click.option("--rows-per-file", type=ROWS, default=1_000_000)
 @click.option("--row-group-rows", type=ROWS, default=100_000)
 @click.option("--form", type=click.Choice(["encoded", "raw"]), default="encoded")
+@click.option(
+    "--writer",
+    type=click.Choice(["synth", "pyarrow"]),
+    default="synth",
+    help="Of the files; the next three are of pyarrow.",
+)
+@click.option(
+    "--compression",
+    type=click.Choice(["zstd", "snappy", "gzip", "lz4", "none"]),
+    default="zstd",
+)
+@click.option("--id-type", type=click.Choice(["int32", "int64"]), default="int32")
+@click.option("--data-page-version", type=click.Choice(["1.0", "2.0"]), default="1.0")
 @click.option("--model", type=MODELS, default="dcnv2")
 @click.option("--dim", type=ROWS, default=16, help="Embedding width D.")
 @_options([HIDDEN, SCALE, DEVICE])

@@ -53,7 +53,7 @@ def headline(reports: Sequence[JobReport]) -> str:
         for run in report.runs:
             steady = run.rates.steady_rows_per_s
             cells = (
-                f"{run.rows:,} {report.case.form}",
+                f"{run.rows:,} {report.case.form}{report.case.written}",
                 str(run.gpus),
                 str(run.cores),
                 f"{run.rates.seconds:.0f}",

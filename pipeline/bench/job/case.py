@@ -21,6 +21,7 @@ from dpiframe_core.features.datasets import CRITEO_CATEGORICALS, criteo_schema
 from dpiframe_core.features.schema import FIRST_VALUE_ROW
 from dpiframe_core.model.builtin import MODELS, Deep, Features
 from pipeline.bench.engine.random_data import random_weights
+from pipeline.bench.job.rewriting import Writing, rewrite
 from pipeline.config.job import known_keys
 from pipeline.data.parquet_layouts import Form
 from pipeline.data.synth import SynthOptions, field_rows, synth
@@ -50,6 +51,10 @@ class JobCase(BaseModel):
     rows_per_file: int = Field(default=1_000_000, ge=1)
     row_group_rows: int = Field(default=100_000, ge=1)
     form: Form = "encoded"
+    writer: Literal["synth", "pyarrow"] = "synth"
+    compression: Literal["zstd", "snappy", "gzip", "lz4", "none"] = "zstd"
+    id_type: Literal["int32", "int64"] = "int32"
+    data_page_version: Literal["1.0", "2.0"] = "1.0"
     model: Literal["wdl", "deepfm", "dcn", "dcnv2"] = "dcnv2"
     dim: int = Field(default=16, ge=1)
     hidden: tuple[int, ...] = (400, 400, 400)
@@ -76,6 +81,37 @@ class JobCase(BaseModel):
                     f"benchmark leaves free; it sets {', '.join(sorted(OWN_KEYS))} itself"
                 )
         return self
+
+    @model_validator(mode="after")
+    def _synth_writes_one_kind_of_file(self) -> Self:
+        written = (self.compression, self.id_type, self.data_page_version)
+        if self.writer == "synth" and written != ("zstd", "int32", "1.0"):
+            raise ConfigError(
+                "the benchmark's own rows are zstd, int32, data pages 1.0; other files are "
+                "pyarrow's: --writer pyarrow"
+            )
+        return self
+
+    @property
+    def written(self) -> str:
+        """How the files of others are written, in words."""
+        if self.writer == "synth":
+            return ""
+        return (
+            f" by pyarrow ({self.compression}, row groups of {self.row_group_rows:,}, "
+            f"{self.id_type}, data pages {self.data_page_version})"
+        )
+
+    def writing(self) -> Writing | None:
+        """How pyarrow writes the rows again."""
+        if self.writer == "synth":
+            return None
+        return Writing(
+            compression=self.compression,
+            row_group_rows=self.row_group_rows,
+            id_type=self.id_type,
+            data_page_version=self.data_page_version,
+        )
 
     @property
     def has_peer(self) -> bool:
@@ -176,14 +212,17 @@ def make_inputs(case: JobCase, folder: Path) -> Inputs:
 def make_here(case: JobCase, folder: Path) -> Inputs:
     """The same in this process; torch may keep the memory of large tables."""
     data = synth(case.data(folder / "rows"))
+    paths = sorted((folder / "rows").glob("*.parquet"))
+    if (writing := case.writing()) is not None:
+        rewrite(paths, writing)
     began = time.perf_counter()
     spec = case.spec()
     save_bundle(folder / "bundle", spec, random_weights(spec, case.seed), case.features())
     return Inputs(
-        files=[str(path) for path in sorted((folder / "rows").glob("*.parquet"))],
+        files=[str(path) for path in paths],
         rows=data.rows,
         rows_per_file=data.rows // data.shards,
-        data_bytes=data.bytes,
+        data_bytes=sum(path.stat().st_size for path in paths),
         data_s=data.seconds,
         bundle=str(folder / "bundle"),
         table_rows=sum(field.rows for field in spec.fields),

@@ -37,7 +37,8 @@ class JobReport(BaseModel):
         hidden = "-".join(map(str, c.hidden))
         return (
             f"{c.model}, {self.inputs.table_rows:,} table rows x {c.dim}, MLP {hidden}, "
-            f"{c.precision}; {c.form} rows, {self.inputs.rows:,} distinct, {self.storage}; {where}"
+            f"{c.precision}; {c.form} rows{c.written}, {self.inputs.rows:,} distinct, "
+            f"{self.storage}; {where}"
         )
 
     def speed_ups(self) -> dict[int, float]:

@@ -200,3 +200,20 @@ def test_files_are_listed_again_and_data_is_no_more_than_is_read(tmp_path):
     assert (options.rows, options.rows_per_shard) == (4000, 1000)
     small = JobCase(rows=10, distinct_rows=3500, rows_per_file=1000).data(tmp_path)
     assert (small.rows, small.rows_per_shard) == (10, 10)
+
+
+def test_rows_as_other_writers_leave_them(tmp_path):
+    shape = {"rows": 3000, "rows_per_file": 1500, "scale": 0.001, "dim": 4, "hidden": (4,)}
+    shape |= {"row_group_rows": 700}
+    own = make_here(JobCase(**shape), tmp_path / "own")
+    kind = {"compression": "gzip", "id_type": "int64", "data_page_version": "2.0"}
+    case = JobCase(**shape, writer="pyarrow", **kind)
+    made = make_here(case, tmp_path / "other")
+    assert "by pyarrow (gzip, row groups of 700, int64, data pages 2.0)" in case.written
+    for mine, other in zip(own.files, made.files, strict=True):
+        file = pq.ParquetFile(other)
+        assert file.num_row_groups == 3 and file.schema_arrow.field("C1").type == pa.int64()
+        assert file.metadata.row_group(0).column(5).compression == "GZIP"
+        assert file.read().cast(pq.read_schema(mine)).equals(pq.read_table(mine))
+    with pytest.raises(ConfigError, match="--writer pyarrow"):
+        JobCase(compression="snappy")
