@@ -1,0 +1,76 @@
+"""Where the time of a batch goes on a GPU: the kernels of our engine, by torch's profiler.
+
+    python tests/gpu/kernel_times.py gdcn,dcnv2 --precision fp16,fp32 --batch 65536
+
+Tables are small (`--scale`), so that a case opens in seconds; times of lookups are those of caches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections import Counter
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from pipeline.bench.engine.cases import EngineCase
+from pipeline.bench.engine.implementations import OURS, implementations
+
+CALLS = 4  # that are profiled
+
+
+def show(case: EngineCase) -> None:
+    """One case: a call's time, then its kernels, the longest first."""
+    spec, weights = case.load()
+    began = time.perf_counter()
+    ours = implementations(spec, weights, case)[OURS]()
+    opened = time.perf_counter() - began
+    taken = []
+    for i in range(32):
+        began = time.perf_counter()
+        ours.run(i % 8)
+        taken.append(1e3 * (time.perf_counter() - began))
+    with profile(activities=[ProfilerActivity.CUDA]) as profiled:
+        for i in range(CALLS):
+            ours.run(i)
+        torch.cuda.synchronize()
+    ours.close()
+    times: Counter[str] = Counter()
+    calls: Counter[str] = Counter()
+    for event in profiled.events():
+        times[event.name] += event.device_time / CALLS
+        calls[event.name] += 1
+    title = f"{case.model} {case.precision} {case.batch:,}"
+    print(f"{title}: {statistics.median(taken[8:]):.3f} ms, opened in {opened:.1f} s")
+    for name, microseconds in times.most_common(12):
+        if microseconds >= 1:
+            print(f"  {microseconds:9.1f} us in {calls[name] / CALLS:g}: {name[:100]}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("models")
+    parser.add_argument("--precision", default="fp16")
+    parser.add_argument("--batch", default="65536")
+    parser.add_argument("--fields", type=int, default=26)
+    parser.add_argument("--dense", type=int, default=13)
+    parser.add_argument("--dim", type=int, default=16)
+    parser.add_argument("--hidden", default="400,400")
+    parser.add_argument("--scale", type=float, default=0.02)
+    options = vars(parser.parse_args())
+    models, precisions, batches = (
+        options.pop(name).split(",") for name in ("models", "precision", "batch")
+    )
+    options["hidden"] = tuple(map(int, options["hidden"].split(",")))
+    for model in models:
+        for precision in precisions:
+            for batch in batches:
+                named = {"model": model, "precision": precision, "batch": int(batch)}
+                case = {"device": "cuda", "peers": "none", **options, **named}
+                show(EngineCase.model_validate(case))
+
+
+if __name__ == "__main__":
+    main()
