@@ -15,7 +15,7 @@ FORMATTED := $(filter-out %.cmake,$(NATIVE)) $(wildcard tests/fuzz/*.cpp tests/f
 SETUP := $(VENV)/.dependencies $(VENV)/.installed
 BUILDER := cmake ninja pybind11 scikit-build-core
 
-.PHONY: setup demo pictures test lint format hooks faults soak-stores backfills check-airflow check-clusters bench fuzz fuzz-guided fuzzers gpu-check gpu-jobs gpu-sanitize sanitize clean FORCE
+.PHONY: setup demo pictures test lint format hooks faults soak-stores backfills check-airflow check-clusters bench fuzz fuzz-guided fuzzers gpu-check gpu-jobs gpu-sweep gpu-sanitize sanitize clean FORCE
 
 setup: $(SETUP)
 
@@ -95,6 +95,10 @@ gpu-check: $(SETUP)
 gpu-jobs: $(SETUP)
 	$(BIN)/python tests/gpu/jobs.py -o docs/gpu --machine $(MACHINE) $(if $(ONLY),--only $(ONLY))
 	$(BIN)/dpiframe bench pages docs/gpu --readme README.md
+
+# The tiles that products choose beside all others, over shapes that SEED draws.
+gpu-sweep: $(SETUP)
+	$(BIN)/python tests/gpu/tile_sweep.py --seed $(SEED)
 
 # compute-sanitizer comes with the CUDA toolkit. racecheck follows the fp16x3 kernel only in a form
 # of its own, which no other build has.

@@ -1170,5 +1170,15 @@ def head_partials(precision: str, rows: int, n: int) -> int:
 def linear_config(precision: str, rows: int, n: int) -> tuple[int, bool]:
     """Columns of a tile, and whether two warpgroups take tiles in turn."""
 
-def linear(precision: str, params: LinearParams, stream: int = 0) -> None:
-    """Enqueue the product; never synchronises, never allocates."""
+def all_linear_configs(precision: str) -> list[tuple[int, bool]]:
+    """All that `linear_config` chooses from."""
+
+def linear(
+    precision: str,
+    params: LinearParams,
+    stream: int = 0,
+    tiles: tuple[int, bool, int] | None = None,
+) -> None:
+    """Enqueue the product; never synchronises, never allocates. `tiles`, to compare them: one of
+    `all_linear_configs` and the CTAs that share the weight (1 or 2), on a GPU that has them.
+    """

@@ -5,7 +5,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -183,8 +185,19 @@ void prepare_weight(const std::string& precision, std::uintptr_t w, int n, int k
                         reinterpret_cast<void*>(prepared), reinterpret_cast<cudaStream_t>(stream));
 }
 
-void run_linear(const std::string& precision, const LinearParams& params, std::uintptr_t stream) {
-  linear(parse_precision(precision), params, reinterpret_cast<cudaStream_t>(stream));
+void run_linear(const std::string& precision, const LinearParams& params, std::uintptr_t stream,
+                const std::optional<std::tuple<int, bool, int>>& tiles) {
+  const auto on = reinterpret_cast<cudaStream_t>(stream);
+  if (!tiles) return linear(parse_precision(precision), params, on);
+  const auto [tile_n, pingpong, cluster] = *tiles;
+  linear(parse_precision(precision), params, LinearConfig{tile_n, pingpong, cluster}, on);
+}
+
+std::vector<std::pair<int, bool>> all_linear_configs(const std::string& precision) {
+  std::vector<std::pair<int, bool>> found;
+  for (const LinearConfig& config : linear_configs(parse_precision(precision)))
+    found.emplace_back(config.tile_n, config.pingpong);
+  return found;
 }
 
 py::tuple tile_config(const std::string& precision, std::int64_t rows, int n) {
@@ -260,7 +273,9 @@ void bind_products(py::module_& module) {
       },
       py::arg("precision"), py::arg("rows"), py::arg("n"));
   module.def("linear_config", &tile_config, py::arg("precision"), py::arg("rows"), py::arg("n"));
-  module.def("linear", &run_linear, py::arg("precision"), py::arg("params"), py::arg("stream") = 0);
+  module.def("all_linear_configs", &all_linear_configs, py::arg("precision"));
+  module.def("linear", &run_linear, py::arg("precision"), py::arg("params"), py::arg("stream") = 0,
+             py::arg("tiles") = py::none());
 }
 
 }  // namespace

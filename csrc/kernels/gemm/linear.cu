@@ -114,7 +114,11 @@ void linear(Precision precision, const LinearParams& params, cudaStream_t stream
              "a product needs rows >= 0, n >= 1 and k >= 1, got ", params.rows, ", ", params.n,
              " and ", params.k);
   if (params.rows == 0) return;
-  const LinearConfig config = linear_config(precision, params.rows, params.n);
+  linear(precision, params, linear_config(precision, params.rows, params.n), stream);
+}
+
+void linear(Precision precision, const LinearParams& params, const LinearConfig& config,
+            cudaStream_t stream) {
   if (!sm90_supports(precision, params))
     linear_general(precision, params, config, stream);
   else if (precision == Precision::kFp32)

@@ -188,12 +188,13 @@ __device__ inline void warpgroup_barrier() {
 #ifndef __CUDACC_RTC__
 
 template <int kTileN>
-TileScheduler tile_scheduler(const EpilogueParams& e, int num_k_tiles) {
+TileScheduler tile_scheduler(const EpilogueParams& e, int num_k_tiles, int wanted_cluster) {
   const LinearParams& p = e.linear;
   const int tiles_n = (p.n + kTileN - 1) / kTileN;
   const int box_bytes = p.cross_begin < p.cross_end ? 2 * kSlotBytes : 2 * kBoxBytes;
   const std::int64_t row_tiles = (p.rows + kTileRows - 1) / kTileRows;
-  const int cluster = ctas_a_cluster(row_tiles, tiles_n, num_k_tiles);
+  const int cluster =
+      wanted_cluster > 0 ? wanted_cluster : ctas_a_cluster(row_tiles, tiles_n, num_k_tiles);
   return {(row_tiles + cluster - 1) / cluster * tiles_n, tiles_n,   num_k_tiles,
           StageLayout<kTileN>::count(box_bytes),         box_bytes, cluster};
 }

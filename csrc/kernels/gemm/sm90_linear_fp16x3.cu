@@ -19,12 +19,12 @@ __global__ void __launch_bounds__(kThreads, 1)
 }
 
 template <int kTileN>
-void launch(const LinearParams& p, cudaStream_t stream) {
+void launch(const LinearParams& p, int cluster, cudaStream_t stream) {
   const WeightLayout layout(Precision::kFp32, p.n, p.k);
   const CUtensorMap x_map = tensor_map(DataType::kFloat, p.x, p.rows, p.k, p.ldx, kTileRows);
   const std::int64_t width = std::int64_t{64} * layout.num_k_tiles;
   EpilogueParams e = epilogue_params(p, sizeof(float));
-  const TileScheduler scheduler = tile_scheduler<kTileN>(e, layout.num_k_tiles);
+  const TileScheduler scheduler = tile_scheduler<kTileN>(e, layout.num_k_tiles, cluster);
   const CUtensorMap w_map =
       tensor_map(DataType::kHalf, p.w, layout.rows, width, width, kTileN / scheduler.cluster);
   e.column_scale =
@@ -39,15 +39,15 @@ void sm90_linear_fp16x3(const LinearParams& params, const LinearConfig& config,
                         cudaStream_t stream) {
   switch (config.tile_n) {
     case 64:
-      return launch<64>(params, stream);
+      return launch<64>(params, config.cluster, stream);
     case 112:
-      return launch<112>(params, stream);
+      return launch<112>(params, config.cluster, stream);
     case 128:
-      return launch<128>(params, stream);
+      return launch<128>(params, config.cluster, stream);
     case 144:
-      return launch<144>(params, stream);
+      return launch<144>(params, config.cluster, stream);
     case 160:
-      return launch<160>(params, stream);
+      return launch<160>(params, config.cluster, stream);
     default:
       DPIF_CHECK(false, "no kernel has tiles of ", config.tile_n, " columns");
   }

@@ -1,5 +1,6 @@
 #include "kernels/gemm/tile_config.h"
 
+#include <iterator>
 #include <limits>
 
 #include "kernels/gemm/linear.h"
@@ -29,18 +30,19 @@ LinearConfig linear_config(Precision precision, std::int64_t rows, int n) {
   const std::int64_t row_tiles = (rows + kTileRows - 1) / kTileRows;
   LinearConfig best{};
   auto least = std::numeric_limits<std::int64_t>::max();
-  const auto consider = [&](const LinearConfig& config) {
+  for (const LinearConfig& config : linear_configs(precision)) {
     const std::int64_t tiles = row_tiles * ((n + config.tile_n - 1) / config.tile_n);
     const std::int64_t time = cost(config, tiles, fp16x3);
-    if (time >= least) return;
+    if (time >= least) continue;
     least = time;
     best = config;
-  };
-  for (const LinearConfig& config : kConfigs)
-    if (!fp16x3) consider(config);
-  for (const LinearConfig& config : kFp16x3Configs)
-    if (fp16x3) consider(config);
+  }
   return best;
+}
+
+std::vector<LinearConfig> linear_configs(Precision precision) {
+  if (precision == Precision::kFp32) return {std::begin(kFp16x3Configs), std::end(kFp16x3Configs)};
+  return {std::begin(kConfigs), std::end(kConfigs)};
 }
 
 // A pair must wait for one another in each step, which pays where the loop is long: then CTAs drift

@@ -4,6 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#ifndef __CUDACC_RTC__
+#include <vector>
+#endif
 
 #include "common/host_device.h"
 #include "common/precision.h"
@@ -13,13 +16,20 @@ namespace dpiframe {
 constexpr int kTileRows = 128;
 
 // A tile is kTileRows x tile_n of the output. Two warpgroups share it (cooperative), or each has
-// its own and runs the epilogue while the other multiplies (pingpong).
+// its own and runs the epilogue while the other multiplies (pingpong). `cluster`: CTAs that share
+// w, 0: ctas_a_cluster says how many.
 struct LinearConfig {
   int tile_n;
   bool pingpong;
+  int cluster = 0;
 };
 
 LinearConfig linear_config(Precision precision, std::int64_t rows, int n);
+
+#ifndef __CUDACC_RTC__
+// All that there are for a precision.
+std::vector<LinearConfig> linear_configs(Precision precision);
+#endif
 
 // 2 where pairs of CTAs, each with tiles of its own rows, share what they read of w.
 int ctas_a_cluster(std::int64_t row_tiles, int tiles_n, int num_k_tiles);

@@ -1,0 +1,141 @@
+"""Every tile of the product beside the one that its model chooses, and beside torch, on a GPU.
+
+    python tests/gpu/tile_sweep.py --precision fp16,fp32 --json sweep.json
+
+Shapes are drawn by --seed: rows to 65,536, n and k of hidden layers and wide inputs. All results
+are compared with float64 first. The last lines say how far the choices are from the best.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from dpiframe_core import _core
+from pipeline.bench.timing import capture, time_graphs
+
+TYPES = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16}
+BOUNDS = {"fp32": 1e-6, "tf32": 1e-3, "fp16": 2e-3}
+ROWS = (1024, 4096, 16_384, 65_536)
+WIDTHS = (64, 128, 200, 256, 400, 416, 429, 512, 624, 829, 1000, 1024)
+DEPTHS = (*WIDTHS, 2048, 4096, 10_413)
+INPUTS, LAUNCHES, REPEATS = 3, 6, 5  # rotated, in a graph, of a graph
+TORCH, CHOSEN = "torch", "chosen"
+
+
+class Product:
+    """x [rows, k] by a weight [n, k], ReLU, in one precision; several x, rows at 16 bytes."""
+
+    def __init__(self, precision: str, rows: int, n: int, k: int) -> None:
+        dtype, stride = TYPES[precision], -(-k // 8) * 8
+        self.precision, self.rows, self.n, self.k = precision, rows, n, k
+        self.x = [torch.randn(rows, stride, device="cuda").to(dtype)[:, :k] for _ in range(INPUTS)]
+        self.w = (torch.randn(n, k, device="cuda") / k**0.5).to(dtype).float()
+        self.bias = torch.randn(n, device="cuda")
+        self.out = torch.empty(rows, -(-n // 8) * 8, device="cuda", dtype=dtype)
+        size = _core.prepared_weight_bytes(precision, n, k)
+        self.prepared = torch.empty(size, dtype=torch.uint8, device="cuda")
+        weight = (self.w.data_ptr(), n, k, self.prepared.data_ptr())
+        _core.prepare_linear_weight(precision, *weight, torch.cuda.current_stream().cuda_stream)
+        self.own = self.w.to(dtype), self.bias.to(dtype)
+
+    def params(self, i: int) -> _core.LinearParams:
+        params, x = _core.LinearParams(), self.x[i]
+        params.rows, params.n, params.k = self.rows, self.n, self.k
+        params.w, params.bias = self.prepared.data_ptr(), self.bias.data_ptr()
+        params.x, params.ldx = x.data_ptr(), x.stride(0)
+        params.out, params.ldo = self.out.data_ptr(), self.out.stride(0)
+        params.relu_end = self.n
+        return params
+
+    def launches(self, tiles: tuple[int, bool, int] | None) -> Callable[[], None]:
+        """A few products in these tiles; None: torch's."""
+        given = [self.params(i) for i in range(INPUTS)]
+
+        def launch() -> None:
+            stream = torch.cuda.current_stream().cuda_stream
+            for i in range(LAUNCHES):
+                if tiles is None:
+                    torch._addmm_activation(self.own[1], self.x[i % INPUTS], self.own[0].t())
+                else:
+                    _core.linear(self.precision, given[i % INPUTS], stream, tiles)
+
+        return launch
+
+    def check(self) -> None:
+        """The output against the last input's product in float64, of some rows."""
+        some = torch.randint(self.rows, (64,), device="cuda")
+        x, w = self.x[(LAUNCHES - 1) % INPUTS][some].double(), self.w.double()
+        wanted = (x @ w.t() + self.bias).clamp(min=0)
+        size = x.norm(dim=1)[:, None] * w.norm(dim=1) + self.bias.abs()
+        error = ((self.out[some, : self.n] - wanted).abs() / size).max().item()
+        assert error < BOUNDS[self.precision], error
+
+
+def sweep(precision: str, rows: int, n: int, k: int) -> dict[str, float]:
+    """Microseconds of each tile by its name, of the chosen one and of torch."""
+    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+    product = Product(precision, rows, n, k)
+    chosen = (*_core.linear_config(precision, rows, n), 0)
+    graphs = {TORCH: capture(product.launches(None))[0]}
+    graphs[CHOSEN] = capture(product.launches(chosen))[0]
+    for tile_n, in_turn in _core.all_linear_configs(precision):
+        for cluster in (1, 2) if rows > 128 else (1,):
+            launches = product.launches((tile_n, in_turn, cluster))
+            product.out.fill_(math.nan)
+            launches()
+            product.check()
+            graphs[name_of(tile_n, in_turn, cluster)] = capture(launches)[0]
+    timings = time_graphs(graphs, LAUNCHES, REPEATS)
+    return {name: 1e3 * timing.median for name, timing in timings.items()}
+
+
+def name_of(tile_n: int, in_turn: bool, cluster: int) -> str:
+    """Such as 144t2: 144 columns, in turn, two CTAs (0: as many as the model says)."""
+    return f"{tile_n}{'t' if in_turn else ''}{cluster}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--precision", default="fp16,fp32")
+    parser.add_argument("--shapes", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    drawn = random.Random(options.seed)
+    shapes = [
+        (drawn.choice(ROWS), drawn.choice(WIDTHS), drawn.choice(DEPTHS))
+        for _ in range(options.shapes)
+    ]
+    found = []
+    for precision in options.precision.split(","):
+        away, over = [], []
+        for rows, n, k in shapes:
+            taken = sweep(precision, rows, n, k)
+            best = min(taken.keys() - {TORCH}, key=taken.__getitem__)
+            away.append(taken[CHOSEN] / taken[best])
+            over.append(taken[TORCH] / taken[CHOSEN])
+            config = name_of(*_core.linear_config(precision, rows, n), 0)
+            found.append({"precision": precision, "rows": rows, "n": n, "k": k, "us": taken})
+            print(
+                f"{precision} {rows:>6} x {k:>6} -> {n:>4}: {config} {taken[CHOSEN]:.1f} us, best "
+                f"{best} {taken[best]:.1f}, torch {taken[TORCH]:.1f}",
+                flush=True,
+            )
+        print(
+            f"{precision}: chosen over best {statistics.geometric_mean(away):.3f} (most "
+            f"{max(away):.2f}), torch over chosen {statistics.geometric_mean(over):.2f}"
+        )
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
