@@ -46,7 +46,7 @@ def test_every_key_of_a_job_is_documented():
 def test_the_keys_of_the_identity_are_documented():
     text = " ".join(JOB.split("## Identity")[1].split("A rerun")[0].split())
     named = set(re.findall(r"`(\w+)`", text))
-    assert named == {*IDENTITY_KEYS, "field_columns", "outputs", "where"}
+    assert named == {*IDENTITY_KEYS, "field_columns", "outputs", "segments", "where"}
 
 
 def _first_cells(text: str) -> set[str]:

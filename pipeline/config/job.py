@@ -5,7 +5,7 @@ A key that does not exist, a value out of range or a key given twice is an error
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import ErrorDetails
 
 from pipeline.config.dates import DATED_KEYS, asks_for, with_dates
+from pipeline.config.segments import Segments
 from pipeline.config.strict_yaml import load_yaml
 from pipeline.config.types import (
     AutoBatch,
@@ -60,6 +61,11 @@ def embedding_column(name: str) -> str:
     return f"embedding_{name}"
 
 
+def beside(bundles: Iterable[str], segments: Mapping[str, str]) -> list[str]:
+    """The names of `bundles` that are none of a segment, by value, and so have a column."""
+    return [name for name in bundles if name not in segments.values()]
+
+
 class JobConfig(BaseModel):
     """One scoring job. Paths are relative to the directory in which the command runs, not to the
     configuration's; `~` is the home folder; `s3://bucket/key` is an address in an object store.
@@ -75,6 +81,12 @@ class JobConfig(BaseModel):
         default={},
         description="more bundles that score the same rows, in the same read: name -> where it is, "
         "as for `bundle`; the scores of each are a column `score_NAME` beside `score`",
+    )
+    segments: Segments | None = Field(
+        default=None,
+        description="a bundle for each segment: `{column: C, bundles: {VALUE: NAME}}`; `score` of "
+        "rows with that value in C is that of NAME among `bundles`, which has no column of its own "
+        "then, of other rows that of `bundle`; C is carried, too",
     )
     outputs: dict[ModelName, Annotated[str, Field(min_length=1)]] = Field(
         default={},
@@ -279,7 +291,9 @@ class JobConfig(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _carry_what_is_evaluated(cls, data: Any) -> Any:
-        """The label, slices and group are carried columns, whether or not they are named there."""
+        """The label, slices, group and the column of segments are carried columns, whether or not
+        they are named there.
+        """
         if not isinstance(data, dict):
             return data
         slices = data.get("slice_columns", [])
@@ -287,6 +301,8 @@ class JobConfig(BaseModel):
         wanted.append(data.get("group_column"))
         labels = data.get("output_labels", {})
         wanted += labels.values() if isinstance(labels, dict) else []
+        segments = data.get("segments")
+        wanted.append(segments.get("column") if isinstance(segments, dict) else None)
         keys, carried = data.get("key_columns", []), data.get("carry_columns", [])
         if not isinstance(keys, list) or not isinstance(carried, list):
             return data  # refused below
@@ -301,8 +317,22 @@ class JobConfig(BaseModel):
         ):
             raise ValueError("slice_columns, group_column and output_labels need a label_column")
         for name in self.output_labels:
-            if name not in self.outputs and name not in self.bundles:
-                raise ValueError(f"output_labels names {name!r}, which is none of outputs, bundles")
+            if name not in self.outputs and name not in self.beside:
+                raise ValueError(
+                    f"output_labels names {name!r}, which is none of outputs, bundles (of those, "
+                    "none that segments name)"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _segments_name_bundles(self) -> Self:
+        for value, name in self.bundle_of.items():
+            if name not in self.bundles:
+                known = ", ".join(self.bundles) or "none"
+                raise ValueError(
+                    f"segments gives {value!r} to {name!r}, which is none of bundles ({known}); "
+                    "add it there: NAME -> where it is"
+                )
         return self
 
     @model_validator(mode="after")
@@ -316,7 +346,7 @@ class JobConfig(BaseModel):
         if both := [name for name in self.outputs if name in self.bundles]:
             raise ValueError(f"bundles and outputs both name {both[0]!r}")
         made = [*map(score_column, self.outputs), *map(embedding_column, self.outputs)]
-        made += [SCORE_COLUMN, *map(score_column, self.bundles)]
+        made += [SCORE_COLUMN, *map(score_column, self.beside)]
         clash = [name for name in made if name in copied]
         if clash:
             raise ValueError(
@@ -324,6 +354,16 @@ class JobConfig(BaseModel):
                 "the output has a column of that name; rename the input's column"
             )
         return self
+
+    @property
+    def bundle_of(self) -> dict[str, str]:
+        """The name of the bundle of each value of the column of `segments`."""
+        return {} if self.segments is None else self.segments.bundles
+
+    @property
+    def beside(self) -> list[str]:
+        """The names of the `bundles` that have a column of their own: no segment's."""
+        return beside(self.bundles, self.bundle_of)
 
     def public(self) -> dict[str, Any]:
         """All keys and values without secrets, fit to be stored and shown."""

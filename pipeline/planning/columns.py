@@ -212,7 +212,7 @@ def _key_columns(schema: FeatureSchema | None, config: JobConfig) -> tuple[str, 
             "key_columns is empty and the bundle's schema names none: name at least one column "
             "that tells which row a score belongs to"
         )
-    scores = [SCORE_COLUMN, *map(score_column, (*config.bundles, *config.outputs))]
+    scores = [SCORE_COLUMN, *map(score_column, (*config.beside, *config.outputs))]
     taken = (*scores, *map(embedding_column, config.outputs), *config.carry_columns)
     clash = [name for name in keys if name in taken]
     if clash:

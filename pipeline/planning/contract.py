@@ -228,6 +228,8 @@ def _explain(
     if column in columns.id_columns:
         if config.on_bad_id == "oov" or 0 <= value < rows[column]:  # of a table of another bundle
             return None
+        if config.segments is not None:  # its row may be another bundle's, which scoring tells
+            return None
         valid = f"outside its table of {rows[column]} rows (valid: 0 to {rows[column] - 1})"
         return f"{where} holds id {value}, {valid}; {id_advice}"
     if column in columns.dense_columns and not abs(value) <= _FLOAT32:

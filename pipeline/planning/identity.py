@@ -19,7 +19,8 @@ _FORMAT = 2
 #     number here, as `auto` follows from the input alone
 #   on_bad_row, on_bad_id, on_corrupt_file: which rows are scored, and with which row of a table
 #   precision: the arithmetic
-#   outputs, where: what else is made of a row; which files are read; they count where they are set
+#   outputs, segments, where: what else is made of a row; which bundle scores it; which files are
+#     read; they count where they are set
 # Left out, because published units stay right when these change:
 #   bundle, bundles, input, partition_base, output: their contents count (digest, files, values of
 #     partition columns), not where they lie
@@ -77,6 +78,8 @@ def job_identity(
         head["bundles"] = dict(bundles)
     if config.outputs:
         head["outputs"] = config.outputs
+    if config.segments is not None:
+        head["segments"] = config.segments.model_dump()
     if joined:
         head["joined"] = True
     if partitions:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
-from pipeline.config.job import JobConfig, embedding_column, score_column
+from pipeline.config.job import JobConfig, beside, embedding_column, score_column
 from pipeline.planning.columns import Columns
 from pipeline.planning.inputs import InputFile, Quarantined
 from pipeline.planning.row_cost import ModelCost
@@ -62,6 +62,12 @@ class WorkerPlan(BaseModel):
     def bundles(self) -> dict[str, str]:
         """The digests of the bundles beside `bundle`, by name."""
         return {model.name: model.digest for model in self.others if model.output is None}
+
+    @property
+    def beside(self) -> list[PlannedModel]:
+        """Those of `others` that have a column of their own."""
+        names = beside((model.name for model in self.others), self.config.bundle_of)
+        return [model for model in self.others if model.name in names]
 
     @property
     def outputs(self) -> dict[str, int]:

@@ -177,11 +177,16 @@ def join_encoded(
     return joined, id_places, tuple(dense.index(element) for element in more_dense)
 
 
-def joined_cost(opened: Sequence[Opened], outputs: int) -> ModelCost:
-    """What all models together hold, and cost for a row; each of `outputs` as much as `bundle`."""
-    specs = [opened[0].bundle.spec] * outputs + [model.bundle.spec for model in opened]
-    costs = [model_cost(spec).model_dump() for spec in specs]
-    return ModelCost(**{name: sum(cost[name] for cost in costs) for name in costs[0]})
+def joined_cost(opened: Sequence[Opened], config: JobConfig) -> ModelCost:
+    """What all models together hold, and cost for a row; each of `outputs` as much as `bundle`. Of
+    `bundle` and those of segments, one of which scores a row, the operations of the costliest.
+    """
+    costs = {model.name: model_cost(model.bundle.spec).model_dump() for model in opened}
+    each = [*costs.values(), *[costs[""]] * len(config.outputs)]
+    total = {name: sum(cost[name] for cost in each) for name in costs[""]}
+    of_segments = [costs[name]["operations"] for name in {"", *config.bundle_of.values()}]
+    total["operations"] += max(of_segments) - sum(of_segments)
+    return ModelCost(**total)
 
 
 class _Element(NamedTuple):

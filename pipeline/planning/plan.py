@@ -23,6 +23,7 @@ from pipeline.planning.models import (
 )
 from pipeline.planning.partition_plans import cut_plan, partitioned_plan
 from pipeline.planning.row_cost import row_bytes
+from pipeline.planning.segments import check_segments
 from pipeline.planning.units import MAX_UNITS
 from pipeline.storage.address import is_remote
 
@@ -40,6 +41,7 @@ def make_plan(config: JobConfig) -> JobPlan:
     scan = scan_inputs(config, joined_limits(opened, config))
     _refuse_input_in_output(scan.files, config.output)
     check_min_rows(scan.files, config)
+    check_segments(scan.files, config.segments)
     joined = check_and_join(scan.files, opened, config)
     columns = joined.columns.with_partitions(scan.partitions)
     if config.table is not None and scan.files:
@@ -62,7 +64,7 @@ def make_plan(config: JobConfig) -> JobPlan:
         total_rows=sum(file.rows for file in scan.files),
         total_bytes=sum(file.size for file in scan.files),
         row_bytes=bytes_a_row,
-        model=joined_cost(opened, len(config.outputs)),
+        model=joined_cost(opened, config),
     )
     plan = partitioned_plan(whole, scan.partitions) if config.partition_by else cut_plan(whole)
     if len(plan.units) > MAX_UNITS:

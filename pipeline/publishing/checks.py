@@ -73,7 +73,7 @@ def difference(owner: IdentityFile, plan: JobPlan) -> str:
         return f"its bundles beside that are {theirs}, this one's {ours}"
     mine: dict[str, Any] = plan.config.public()
     keys = ["form", "key_columns", "carry_columns", "field_columns", "unit_rows", "on_bad_row"]
-    keys += ["outputs", "on_bad_id", "on_corrupt_file", "precision", "where", "input"]
+    keys += ["outputs", "segments", "on_bad_id", "on_corrupt_file", "precision", "where", "input"]
     changed = [k for k in keys if owner.config.get(k) != mine.get(k)]
     if changed:
         key = changed[0]

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from pipeline.config.job import SCORE_COLUMN, embedding_column, score_column
+from pipeline.config.job import SCORE_COLUMN, beside, embedding_column, score_column
 from pipeline.errors import ConfigError, ErrorKind
 from pipeline.planning.inputs import Quarantined
 from pipeline.publishing.atomic import write_atomic
@@ -91,6 +91,7 @@ class UnitRecord(BaseModel):
     score_sum: float = 0.0
     score_histogram: list[int] = []
     others: dict[str, ScoreSummary] = {}  # of the scores by `bundles`, by name
+    segments: dict[str, int] = {}  # rows with each value of `segments`
     started: float = 0.0
     read_by: Reader = ""
     read_s: float = 0.0
@@ -188,10 +189,29 @@ class Manifest(BaseModel):
     attempt: str = ""  # in a store: of the job that published it
 
     @property
+    def bundle_of(self) -> dict[str, str]:
+        """The name of the bundle of each value of the column of `segments`."""
+        return dict((self.config.get("segments") or {}).get("bundles", {}))
+
+    @property
+    def segment_rows(self) -> dict[str, int]:
+        """The rows with each value of `segments`, rejected ones too; others are the bundle's."""
+        counts = dict.fromkeys(self.bundle_of, 0)
+        for unit in self.units:
+            for value, rows in unit.segments.items():
+                counts[value] += rows
+        return counts
+
+    @property
+    def beside(self) -> list[str]:
+        """The names of the `bundles` that have a column of their own."""
+        return beside(self.bundles, self.bundle_of)
+
+    @property
     def score_columns(self) -> list[str]:
-        """The columns of scores: of `bundle`, of each of `bundles`, of other tasks."""
+        """The columns of scores: of `bundle`, of those beside it, of other tasks."""
         tasks = [name for name, width in self.outputs.items() if width == 1]
-        return [SCORE_COLUMN, *map(score_column, (*self.bundles, *tasks))]
+        return [SCORE_COLUMN, *map(score_column, (*self.beside, *tasks))]
 
     @property
     def made_columns(self) -> list[str]:
@@ -199,7 +219,7 @@ class Manifest(BaseModel):
         named = [
             score_column(n) if w == 1 else embedding_column(n) for n, w in self.outputs.items()
         ]
-        return [SCORE_COLUMN, *map(score_column, self.bundles), *named]
+        return [SCORE_COLUMN, *map(score_column, self.beside), *named]
 
 
 class Success(BaseModel):

@@ -134,8 +134,8 @@ def key_columns(output: str | Path) -> tuple[str, ...]:
 
 
 def bundle_names(output: str | Path) -> tuple[str, ...]:
-    """The names of the bundles beside the job's own that scored a finished output or root."""
-    return tuple(finished_manifest([*_finished_below(output), output][0]).bundles)
+    """The names of the bundles that have a column beside `score`, of a finished output or root."""
+    return tuple(finished_manifest([*_finished_below(output), output][0]).beside)
 
 
 def finished_manifest(output: str | Path) -> Manifest:

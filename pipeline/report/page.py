@@ -225,6 +225,10 @@ def what_came_out(facts: Facts, base: Facts | None) -> str:
 
 def _counts(facts: Facts) -> str:
     manifest, sizes = facts.manifest, (unit.bytes for unit in facts.manifest.units)
+    by = manifest.bundle_of
+    segments = [
+        f"{value} by {by[value]}: {rows:,}" for value, rows in manifest.segment_rows.items()
+    ]
     return facts_table(
         {
             "rows": f"{manifest.rows:,}",
@@ -232,6 +236,7 @@ def _counts(facts: Facts) -> str:
             "rejected": f"{manifest.rejected:,}",
             "parts": f"{len(manifest.units):,} ({size(sum(sizes))})",
             "columns beside the score": ", ".join([*manifest.key_columns, *manifest.carry_columns]),
+            "rows of segments": "; ".join(segments),
         }
     )
 
@@ -275,7 +280,7 @@ def beside(facts: Facts) -> str:
     manifest, metrics = facts.manifest, facts.run.metrics
     config = manifest.config
     rows = []
-    for name in (*manifest.bundles, *manifest.outputs):
+    for name in (*manifest.beside, *manifest.outputs):
         width = manifest.outputs.get(name, 1)
         of = config.get("bundles", {}).get(name) or config.get("outputs", {}).get(name) or ""
         figures = [f"{f}_{name}" for f in ("score_mean", "score_psi", "auc", "logloss")]

@@ -61,6 +61,7 @@ def dry_run_data(plan: JobPlan) -> dict[str, Any]:
         "bundle": config.bundle,
         "bundle_digest": plan.bundle_digest,
         "bundles": plan.bundles,
+        "segments": None if config.segments is None else config.segments.model_dump(),
         "outputs": plan.outputs,
         "files": len(plan.files),
         "quarantined": len(plan.quarantined),
@@ -209,6 +210,7 @@ def describe_plan(plan: JobPlan, state: OutputState) -> str:
             f"           {name}: {config.bundles[name]} (digest {digest})"
             for name, digest in plan.bundles.items()
         ),
+        *_segment_lines(plan),
         f"input      {counted(len(plan.files), 'file')}, {plan.total_rows:,} rows, "
         f"{size(plan.total_bytes)}",
         *_file_lines(plan),
@@ -226,7 +228,7 @@ def describe_plan(plan: JobPlan, state: OutputState) -> str:
 
 def _other_identity(plan: JobPlan, found: IdentityFile) -> OutputState:
     mine = plan.config.public()
-    keys = (*IDENTITY_KEYS, "field_columns", "input")
+    keys = (*IDENTITY_KEYS, "field_columns", "segments", "input")
     changed = [key for key in keys if found.config.get(key) != mine[key]]
     if found.bundle_digest != plan.bundle_digest:
         changed.append("contents of the bundle")
@@ -240,6 +242,14 @@ def _replaced(plan: JobPlan, what: str) -> OutputState:
     if plan.config.overwrite:
         return OutputState(0, f"{what}; its scores would be replaced")
     return OutputState(0, f"{what}; would be refused, unless overwrite is true")
+
+
+def _segment_lines(plan: JobPlan) -> list[str]:
+    segments = plan.config.segments
+    if segments is None:
+        return []
+    named = _names([f"{value}: {name}" for value, name in segments.bundles.items()])
+    return [f"segments   by {segments.column}: {named}; other rows by the bundle"]
 
 
 def _file_lines(plan: JobPlan) -> list[str]:

@@ -17,7 +17,7 @@ def publish_empty(plan: JobPlan, unit: Unit, publisher: Publisher) -> UnitRecord
     """Publish a part that has the columns of the output and no row; its record."""
     schema = next(file.arrow_schema for file in plan.files if file.path == unit.path)
     fields = [pa.field(name, plain(schema.field(name).type)) for name in plan.columns.published]
-    made = [(SCORE_COLUMN, pa.float32()), *((m.column, m.type) for m in plan.others)]
+    made = [(SCORE_COLUMN, pa.float32()), *((m.column, m.type) for m in plan.beside)]
     scores = pa.schema([*fields, *made]).empty_table()
     parts = publisher.write_parts(unit.name, scores, REJECTED_SCHEMA.empty_table())
     nothing = score_stats(np.empty(0, np.float32))._asdict()
@@ -32,7 +32,7 @@ def publish_empty(plan: JobPlan, unit: Unit, publisher: Publisher) -> UnitRecord
         rejected=0,
         **parts._asdict(),
         **nothing,
-        others={m.name: ScoreSummary(**nothing) for m in plan.others if m.width == 1},
+        others={m.name: ScoreSummary(**nothing) for m in plan.beside if m.width == 1},
     )
     return publisher.write_record(record)
 

@@ -1,6 +1,7 @@
 """The engines of a scorer, in a thread of their own: they load while the first units are read.
 
-There is one for each bundle of the job. A row that is bad for one of them is bad for all.
+There is one for each bundle of the job. A row that is bad for one of them is bad for all; with
+segments only the bundle of its segment sees it, beside those that score all rows.
 
 Units whose pages the GPU decodes are scored in the threads that read them, several at a time.
 """
@@ -11,6 +12,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -22,7 +24,8 @@ from dpiframe_core.errors import BadIdError, BundleError, DeviceLostError
 from pipeline.config.job import SCORE_COLUMN
 from pipeline.errors import UnitFailedError
 from pipeline.planning.job_plan import PlannedModel, WorkerPlan
-from pipeline.reading.bad_rows import Finding, as_signed, id_findings, zeroed
+from pipeline.planning.segments import Rows, SegmentRows, segment_rows
+from pipeline.reading.bad_rows import Column, Finding, as_signed, id_findings, zeroed
 from pipeline.reading.unit_data import UnitColumns, UnitPages, as_matrix
 from pipeline.scoring.resizing_engine import ResizingEngine
 from pipeline.sizing.sizes import Sizes
@@ -151,22 +154,24 @@ class EngineThread:
 
     def _score_columns(self, models: Sequence[Model], unit: UnitColumns) -> Scored:
         started = time.perf_counter()
-        ids = [as_signed(column) for column in unit.ids]
         findings = list(unit.findings)
         scores: dict[str, np.ndarray] = {}
         engines = []
         outside: dict[str, int] = {}
+        segments = SegmentRows({}, {})
+        if self._plan.config.segments is not None:
+            column = unit.published.column(self._plan.config.segments.column)
+            segments = segment_rows(column, self._plan.config.segments)
+            scores[SCORE_COLUMN] = np.empty(len(column), np.float32)
         for model in models:
-            own_ids, own_dense = chosen(ids, model.ids), chosen(unit.dense, model.dense)
-            dense = as_matrix(own_dense) if own_dense else None
-            try:
-                scores[model.column] = model.engine.score(as_matrix(own_ids), dense)
-            except BadIdError:  # only now are the rows of bad ids looked for, as they are rare
-                names = chosen(unit.id_names, model.ids)
-                bad = list(id_findings(names, chosen(unit.ids, model.ids), model.table_rows))
-                clean = zeroed(own_ids, names, bad)
-                scores[model.column] = model.engine.score(clean, dense)
-                findings = [*bad, *findings]
+            rows = segments.by_bundle.get(model.name)
+            if rows is None:
+                scores[model.column], bad = score_rows(model, unit)
+            elif len(rows):
+                scores[SCORE_COLUMN][rows], bad = score_rows(model, unit, rows)
+            else:
+                continue
+            findings = [*bad, *findings]
             engines.append(model.engine.engine)
             outside |= bad_ids(model, engines[-1].bad_ids)
         reduced = [model.engine.reduced_batch for model in models]
@@ -178,6 +183,7 @@ class EngineThread:
             "batch_s": [float(seconds) for engine in engines for seconds in engine.batch_seconds],
             "device": models[0].engine.device,
             "reduced_batch": min((rows for rows in reduced if rows is not None), default=None),
+            "segments": segments.by_value,
         }
         return Scored(scores, findings, fields)
 
@@ -226,6 +232,28 @@ class EngineThread:
         if other is None:
             return Model("", SCORE_COLUMN, engine, names, rows)
         return Model(other.name, other.column, engine, names, rows, other.ids, other.dense)
+
+
+def score_rows(
+    model: Model, unit: UnitColumns, rows: Rows | None = None
+) -> tuple[np.ndarray, list[Finding]]:
+    """Scores [B], or [R] of some rows, and findings about the ids of these."""
+    ids = in_rows(chosen(unit.ids, model.ids), rows)
+    own_ids = [as_signed(column) for column in ids]
+    own_dense = in_rows(chosen(unit.dense, model.dense), rows)
+    dense = as_matrix(own_dense) if own_dense else None
+    try:
+        return model.engine.score(as_matrix(own_ids), dense), []
+    except BadIdError:  # only now are the rows of bad ids looked for, as they are rare
+        names = chosen(unit.id_names, model.ids)
+        bad = list(id_findings(names, ids, model.table_rows))
+        scores = model.engine.score(zeroed(own_ids, names, bad), dense)
+        return scores, bad if rows is None else [replace(f, rows=rows[f.rows]) for f in bad]
+
+
+def in_rows(columns: list[Column], rows: Rows | None) -> list[Column]:
+    """The values of columns [B] in some rows [R]; all without rows."""
+    return columns if rows is None else [column[rows] for column in columns]
 
 
 def chosen(columns: Sequence[T], places: Sequence[int] | None) -> list[T]:

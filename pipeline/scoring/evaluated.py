@@ -35,7 +35,7 @@ def evaluate_job(output: Output | PartitionedOutput, config: JobConfig) -> Evalu
         slices=tuple(config.slice_columns),
         pairs=len(config.slice_columns) > 1,
         group=config.group_column,
-        bundles=tuple(config.bundles),
+        bundles=tuple(config.beside),
         outputs=config.output_labels,
     )
     try:

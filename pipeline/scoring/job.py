@@ -75,6 +75,7 @@ class JobResult(BaseModel):
     identity: str
     bundles: dict[str, str] = {}  # digests of the bundles beside `bundle`, by name
     outputs: dict[str, int] = {}  # of `outputs`, the numbers a row by name
+    segments: dict[str, int] = {}  # rows with each value of `segments`
     status: Literal["scored", "complete before"]
     rows: int
     scored: int
@@ -456,6 +457,7 @@ class Job:
             identity=manifest.identity,
             bundles=manifest.bundles,
             outputs=manifest.outputs,
+            segments=manifest.segment_rows,
             status=status,
             rows=manifest.rows,
             scored=manifest.scored,

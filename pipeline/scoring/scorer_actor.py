@@ -173,7 +173,7 @@ class ScorerActor:
             for scores in scored.scores.values()
             if scores.ndim == 1
         )
-        tasks = [model.name for model in self.plan.others if model.width == 1]
+        tasks = [model.name for model in self.plan.beside if model.width == 1]
         record = UnitRecord(
             unit=unit.name,
             index=unit.index,

@@ -12,6 +12,7 @@ def summary(result: JobResult) -> str:
         "rows": f"{result.rows:,}",
         "scored": f"{result.scored:,}",
         "rejected": f"{result.rejected:,}",
+        "segments": segments(result),
         "quarantined": f"{result.quarantined:,}" if result.quarantined else "",
         "units": f"{result.units:,}" + resumed(result),
         "duplicate keys": "" if result.duplicate_keys is None else f"{result.duplicate_keys:,}",
@@ -36,6 +37,14 @@ def other_aucs(result: JobResult) -> dict[str, str]:
     """The AUC of each bundle or task beside the job's own scores."""
     found = {name.removeprefix("auc_"): value for name, value in result.evaluation.items()}
     return {f"AUC {name}": _number(found.get(name)) for name in (*result.bundles, *result.outputs)}
+
+
+def segments(result: JobResult) -> str:
+    """Rows of each segment, and those of `bundle`."""
+    if not result.segments:
+        return ""
+    rows = {**result.segments, "others": result.rows - sum(result.segments.values())}
+    return ", ".join(f"{value} {count:,}" for value, count in rows.items())
 
 
 def _number(value: float | None) -> str:

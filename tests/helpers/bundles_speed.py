@@ -1,4 +1,5 @@
-"""How long one job of four bundles takes on this machine, beside four jobs of one.
+"""How long one job of four bundles takes on this machine, beside four jobs of one; and one of four
+segments, each row scored by one of the bundles.
 
     python tests/helpers/bundles_speed.py [--rows 2000000] [--hidden 64,32] [--rounds 3]
 
@@ -76,20 +77,25 @@ def main() -> None:
             save_bundle(folder / model, spec, CTRModel(spec).state_dict(), schema)
             bundles[model] = str(folder / model)
         first, *others = bundles
-        apart, together = [], []
+        segments = {"column": "I1", "bundles": dict(enumerate(others))}
+        apart, together, by_segment = [], [], []
         for _ in range(wanted.rounds):
             each = [seconds_of(folder, f"of-{m}", bundle=bundles[m]) for m in MODELS]
             apart.append(Seconds(*map(sum, zip(*each, strict=True))))
             more = {m: bundles[m] for m in others}
-            together.append(seconds_of(folder, "all", bundle=bundles[first], bundles=more))
+            keys = {"bundle": bundles[first], "bundles": more}
+            together.append(seconds_of(folder, "all", **keys))
+            by_segment.append(seconds_of(folder, "segments", segments=segments, **keys))
     report = {
         "cores": len(os.sched_getaffinity(0)),
         "rows": wanted.rows,
         "hidden": hidden,
         "four jobs, s": [round(s.wall, 1) for s in apart],
         "one job, s": [round(s.wall, 1) for s in together],
+        "one job of segments, s": [round(s.wall, 1) for s in by_segment],
         "share": share([s.wall for s in apart], [s.wall for s in together]),
         "share of the cores' time": share([s.cores for s in apart], [s.cores for s in together]),
+        "the same of segments": share([s.cores for s in apart], [s.cores for s in by_segment]),
     }
     print(json.dumps(report))
 

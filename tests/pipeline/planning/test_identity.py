@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from pipeline.config.job import JobConfig
+from pipeline.config.segments import Segments
 from pipeline.planning.identity import IDENTITY_KEYS, job_identity
 from pipeline.planning.inputs import InputFile
 
@@ -25,6 +26,8 @@ CONFIG = JobConfig(
     key_columns=["row_id"],
     unit_rows=1_000_000,
 )
+# Keys that count by a rule of their own.
+OWN_RULES = ("field_columns", "outputs", "segments", "where")
 # One other value for every key that must count, and for every key that must not.
 COUNTS: dict[str, Any] = {
     "form": "raw",
@@ -33,6 +36,7 @@ COUNTS: dict[str, Any] = {
     "field_columns": {"C1": "c1"},
     "unit_rows": 19,
     "outputs": {"user": "tower"},
+    "segments": Segments(column="country", bundles={"DE": "de"}),
     "where": "hour < 6",
     "on_bad_row": "reject",
     "on_bad_id": "oov",
@@ -97,7 +101,7 @@ def test_a_key_that_changes_no_row_does_not(key: str) -> None:
 
 
 def test_every_key_is_decided_about() -> None:
-    assert set(IDENTITY_KEYS) | {"field_columns", "outputs", "where"} == {*COUNTS, "precision"}
+    assert set(IDENTITY_KEYS) | {*OWN_RULES} == {*COUNTS, "precision"}
     assert {*COUNTS, *COUNTS_NOT, "precision"} == set(JobConfig.model_fields)
 
 
