@@ -193,9 +193,9 @@ void run_linear(const std::string& precision, const LinearParams& params, std::u
   linear(parse_precision(precision), params, LinearConfig{tile_n, pingpong, cluster}, on);
 }
 
-std::vector<std::pair<int, bool>> all_linear_configs(const std::string& precision) {
+std::vector<std::pair<int, bool>> every_linear_config(const std::string& precision) {
   std::vector<std::pair<int, bool>> found;
-  for (const LinearConfig& config : linear_configs(parse_precision(precision)))
+  for (const LinearConfig& config : dpiframe::all_linear_configs(parse_precision(precision)))
     found.emplace_back(config.tile_n, config.pingpong);
   return found;
 }
@@ -273,7 +273,7 @@ void bind_products(py::module_& module) {
       },
       py::arg("precision"), py::arg("rows"), py::arg("n"));
   module.def("linear_config", &tile_config, py::arg("precision"), py::arg("rows"), py::arg("n"));
-  module.def("all_linear_configs", &all_linear_configs, py::arg("precision"));
+  module.def("all_linear_configs", &every_linear_config, py::arg("precision"));
   module.def("linear", &run_linear, py::arg("precision"), py::arg("params"), py::arg("stream") = 0,
              py::arg("tiles") = py::none());
 }

@@ -58,7 +58,8 @@ int head_partials(Precision precision, std::int64_t rows, int n);
 void linear(Precision precision, const LinearParams& params, cudaStream_t stream);
 
 struct LinearConfig;
-// The same in tiles that are given, to compare them: one of linear_configs, on a GPU that has them.
+// The same in tiles that are given, to compare them: one of all_linear_configs, on a GPU that has
+// them.
 void linear(Precision precision, const LinearParams& params, const LinearConfig& config,
             cudaStream_t stream);
 

@@ -30,7 +30,7 @@ LinearConfig linear_config(Precision precision, std::int64_t rows, int n) {
   const std::int64_t row_tiles = (rows + kTileRows - 1) / kTileRows;
   LinearConfig best{};
   auto least = std::numeric_limits<std::int64_t>::max();
-  for (const LinearConfig& config : linear_configs(precision)) {
+  for (const LinearConfig& config : all_linear_configs(precision)) {
     const std::int64_t tiles = row_tiles * ((n + config.tile_n - 1) / config.tile_n);
     const std::int64_t time = cost(config, tiles, fp16x3);
     if (time >= least) continue;
@@ -40,7 +40,7 @@ LinearConfig linear_config(Precision precision, std::int64_t rows, int n) {
   return best;
 }
 
-std::vector<LinearConfig> linear_configs(Precision precision) {
+std::vector<LinearConfig> all_linear_configs(Precision precision) {
   if (precision == Precision::kFp32) return {std::begin(kFp16x3Configs), std::end(kFp16x3Configs)};
   return {std::begin(kConfigs), std::end(kConfigs)};
 }

@@ -28,7 +28,7 @@ LinearConfig linear_config(Precision precision, std::int64_t rows, int n);
 
 #ifndef __CUDACC_RTC__
 // All that there are for a precision.
-std::vector<LinearConfig> linear_configs(Precision precision);
+std::vector<LinearConfig> all_linear_configs(Precision precision);
 #endif
 
 // 2 where pairs of CTAs, each with tiles of its own rows, share what they read of w.
