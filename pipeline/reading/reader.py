@@ -73,7 +73,11 @@ def read_unit(
                 with suppress(ValueError):
                     return join_pages(stored, buffer)
     with closing(_read_each(unit, plan, buffer, False)) as each:
-        return join_columns([read for read in each if isinstance(read, UnitColumns)], buffer)
+        columns = []
+        for read in each:
+            assert isinstance(read, UnitColumns)  # no pages were asked for
+            columns.append(read)
+    return join_columns(columns, buffer)
 
 
 def _read_each(

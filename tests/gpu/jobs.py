@@ -2,7 +2,8 @@
 
     python tests/gpu/jobs.py -o docs/gpu --machine h200 [--only zstd,snappy] [--rows 300000000]
 
-Writes job_MACHINE_CASE.json for `dpiframe bench pages`, and prints a table at the end.
+Writes job_MACHINE_CASE.json for `dpiframe bench pages`, and prints a table at the end; exit code 1
+where a case failed.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def main() -> None:
         ended = subprocess.run(command, capture_output=True, text=True)
         if ended.returncode == 0:
             found[name] = JobReport.model_validate_json(path.read_text())
-        said = "" if ended.returncode == 0 else ended.stderr[-500:]
+        said = "" if ended.returncode == 0 else f"failed: {ended.stderr[-500:]}"
         print(f"{name}: {time.monotonic() - began:.0f} s {said}", flush=True)
     for name, report in found.items():
         run = report.runs[0]
@@ -62,6 +63,8 @@ def main() -> None:
             f"{name:<12} {run.rows:>13,} rows  {rate:>6} M rows/s steady  "
             f"{run.rates.seconds:6.1f} s  first scores {run.rates.first_s:.1f} s  {run.limit}"
         )
+    if len(found) < len(options.only.split(",")):
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from collections import Counter
 
 from dpiframe_core import _core
 from dpiframe_core.engine.cuda.fused import fused_form
+from dpiframe_core.engine.precision import HALF_PRECISIONS
 from dpiframe_core.program.program import MlpForm, Program
 from dpiframe_core.program.steps import FusedLinear, Linear, MappedLinear
 
@@ -21,7 +22,7 @@ def whole_model_in_words(program: Program, precision: str, fused: bool, most: in
     what = "an MLP" if isinstance(form, MlpForm) else "cross layers of a full matrix and an MLP"
     if not fused:
         return f"steps: a kernel for {what} as a whole was not wanted"
-    if isinstance(form, MlpForm) and precision not in ("fp16", "bf16"):
+    if isinstance(form, MlpForm) and precision not in HALF_PRECISIONS:
         return f"steps: the kernel for {what} as a whole is for fp16 and bf16"
     if fused_form(program, precision) is None:
         return f"steps: the kernel for {what} as a whole does not take its sizes in {precision}"

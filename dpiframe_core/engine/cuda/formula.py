@@ -63,7 +63,8 @@ FUNCTIONS = {
 }
 
 
-# The same in a few instructions, within 1e-5 of the value: results of 16 bits show no difference.
+# The same in a few instructions, within some 1e-5 of the value, which results of 16 bits do not
+# show.
 SHORT_FUNCTIONS = {
     "exp": "__expf({0})",
     "sigmoid": "__fdividef(1.0f, 1.0f + __expf(-{0}))",

@@ -12,6 +12,7 @@ from dpiframe_core import _core
 from dpiframe_core.engine.cuda.device_layout import DeviceLayout, element_bytes, row_stride
 from dpiframe_core.engine.cuda.formula import statements
 from dpiframe_core.engine.cuda.kernel_compiler import KernelSource, find_compiler
+from dpiframe_core.engine.precision import HALF_PRECISIONS
 from dpiframe_core.lowering import COMPILED_PASSES, DEVICE_PASSES, Pass
 from dpiframe_core.program.expression import replaced
 from dpiframe_core.program.steps import MappedLinear
@@ -104,7 +105,7 @@ def _map_struct(step: MappedLinear, layout: DeviceLayout) -> str:
     views = [step.xs[i] if i < len(step.xs) else None for i in kept]
     kinds = [_kind(view, step.out.width, layout) if view else "kColumns" for view in views]
     aligned = ["false" if view and not _aligned(view, layout) else "true" for view in views]
-    short = layout.precision in ("fp16", "bf16")
+    short = layout.precision in HALF_PRECISIONS
     body = statements(expression, {"x0": "x[0]", **names}, short)
     listed_kinds = ", ".join(f"MapOperandKind::{kind}" for kind in kinds or ["kRows"])
     return f"""struct Map {{
