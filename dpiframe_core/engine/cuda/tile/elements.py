@@ -215,7 +215,7 @@ class Elements:
         self, scope: Scope, stage: Stage, place: Index, sample: Index, value: str, width: int
     ) -> str:
         """The same for neighbours of a stage's result, with its post; `value` may depend on u."""
-        made = value
+        made = "made"
         if stage.post is not None:
             shape = tuple(stage.post.op.shape(stage.post.operands))
             made = self.expression(
@@ -224,7 +224,7 @@ class Elements:
         stores = self.stored_pack(scope, stage.out, place, sample, width)
         return (
             f"float values[{width}]; DPIF_UNROLL for (int u = 0; u < {width}; ++u) "
-            f"{{ const float made = {value}; values[u] = {made if stage.post else 'made'}; }} "
+            f"{{ const float made = {value}; values[u] = {made}; }} "
             f"{' '.join(stores)}"
         )
 

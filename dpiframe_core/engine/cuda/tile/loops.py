@@ -163,7 +163,7 @@ class Loops:
         """The code of a stage over rows, the more neighbours at a time the better."""
         shape = stage.operation.operands[0].shape
         for width in (8, 4, 2):
-            if gone[-1] == len(shape) - 1 and shape[-1] % width == 0:
+            if gone and gone[-1] == len(shape) - 1 and shape[-1] % width == 0:
                 with suppress(VaryingError):
                     return code(width)
         return code(1)
@@ -176,7 +176,8 @@ class Loops:
         """
         shape = stage.operation.operands[0].shape
         blocks = [shape[a] for a in gone]
-        blocks[-1] //= width
+        if width > 1:
+            blocks[-1] //= width
         extents = {"r": rows, "i": size_of(blocks), "u": width}
         scope = Scope(extents, frozenset({"u"}) if width > 1 else frozenset())
         sample, row = scope.divided(variable("r"), rows // self._samples)
@@ -242,7 +243,7 @@ class Loops:
     ) -> str:
         scope, sample, places, _ = self._row_scope(stage, kept, gone, rows, width)
         shape = stage.operation.operands[0].shape
-        operation, value = stage.operation, "x[u]"
+        operation, value = stage.operation, "x[u]" if width > 1 else "x[0]"
         if affine:
             parts = []
             for source, operand in zip(operation.sources[1:], operation.operands[1:], strict=True):
@@ -256,7 +257,7 @@ class Loops:
         for axis, step in enumerate(row_major(shape)):
             place = place.plus(places[axis].times(step))
         if width == 1:
-            body = self.elements.finished(scope, stage, place, sample, value.replace("[u]", "[0]"))
+            body = self.elements.finished(scope, stage, place, sample, value)
         else:
             body = self.elements.finished_pack(scope, stage, place, sample, value, width)
         return f"[&](int r, int i, const float (&x)[{width}]) {{ {' '.join(scope.lines)} {body} }}"

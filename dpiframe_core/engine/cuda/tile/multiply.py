@@ -218,9 +218,9 @@ class Multiplications:
 
     def _dots(self, stage: Stage, op: MatMul) -> str:
         """A small product: a few lanes a number."""
-        last = stage.operation.operands[1].shape[op.batch + op.inner - 1]
+        inner = stage.operation.operands[1].shape[op.batch : op.batch + op.inner]
         for width in (8, 4, 2):
-            if last % width == 0:
+            if inner and inner[-1] % width == 0:
                 with suppress(VaryingError):
                     return self._dots_by(width, stage, op)
         return self._dots_by(1, stage, op)
@@ -233,7 +233,8 @@ class Multiplications:
         per_sample = count // self._samples
         a, b = operation.operands
         blocks = list(b.shape[op.batch : op.batch + op.inner])
-        blocks[-1] //= width
+        if width > 1:
+            blocks[-1] //= width
 
         def scoped() -> tuple[Scope, Index, Index, list[Index]]:
             extents = {"r": count, "i": size // width, "u": width}

@@ -161,6 +161,16 @@ def test_products_of_one_operand_are_one(interactions):
     assert ", 1, 16, 128, " in source  # queries, keys, values and residuals: 4 x 32 columns
 
 
+def test_a_product_without_an_inner_axis(tmp_path):
+    outer = TensorStep(
+        "outer", MatMul(0, 1, 0), (View("x", 0, 3), View("y", 0, 40)), (),
+        (Operand.whole(3), Operand.whole(40)), View("out", 0, 120),
+    )  # fmt: skip
+    program = Program((), (), (), 0, {"x": 3, "y": 40, "out": 120}, (outer,), {}, outer.out)
+    group = TileGroup("all", (outer,), frozenset())
+    assert largest_error(program, group, "fp32", 35, tmp_path) < BOUNDS["fp32"]
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_random_programs(seed, tmp_path):
     model = random_tensor_model(seed)
