@@ -64,7 +64,9 @@ def shared_exports(tmp_path_factory: pytest.TempPathFactory) -> Path:
     archive = _shared("exports") / "exports.tar.xz"
     folder = tmp_path_factory.mktemp("exports")
     with tarfile.open(archive) as packed:
-        packed.extractall(folder, filter="data")
+        if hasattr(tarfile, "data_filter"):  # Python 3.11.4 and later
+            packed.extraction_filter = tarfile.data_filter
+        packed.extractall(folder)
     return folder
 
 
