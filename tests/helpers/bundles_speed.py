@@ -1,7 +1,7 @@
 """How long one job of four bundles takes on this machine, beside four jobs of one; and one of four
 segments, each row scored by one of the bundles.
 
-    python tests/helpers/bundles_speed.py [--rows 2000000] [--hidden 64,32] [--rounds 3]
+    python tests/helpers/bundles_speed.py [--rows 2000000] [--hidden 64,32] [--rounds 3] [--device cpu]
 
 Raw Criteo-shaped rows, hashed; each job is a process of its own, its start-up included.
 """
@@ -42,7 +42,7 @@ def seconds_of(folder: Path, name: str, **keys: object) -> Seconds:
     config = folder / f"{name}.yaml"
     output = folder / name
     job = {"input": str(folder / "rows"), "output": str(output), "form": "raw", **keys}
-    job |= {"runner": "local", "tracking": False, "device": "cpu", "overwrite": True}
+    job |= {"runner": "local", "tracking": False, "overwrite": True}
     config.write_text(yaml.safe_dump(job))
     subprocess.run(["rm", "-rf", str(output)], check=True)
     command = "import sys; sys.argv[1:] = ['score', {!r}]; from jobs.cli import main; main()"
@@ -64,6 +64,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--hidden", default="64,32")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--device", default="cpu")
     wanted = parser.parse_args()
     hidden = tuple(map(int, wanted.hidden.split(",")))
     with tempfile.TemporaryDirectory() as name:
@@ -78,16 +79,18 @@ def main() -> None:
             bundles[model] = str(folder / model)
         first, *others = bundles
         segments = {"column": "I1", "bundles": dict(enumerate(others))}
+        on = {"device": wanted.device}
         apart, together, by_segment = [], [], []
         for _ in range(wanted.rounds):
-            each = [seconds_of(folder, f"of-{m}", bundle=bundles[m]) for m in MODELS]
+            each = [seconds_of(folder, f"of-{m}", bundle=bundles[m], **on) for m in MODELS]
             apart.append(Seconds(*map(sum, zip(*each, strict=True))))
             more = {m: bundles[m] for m in others}
-            keys = {"bundle": bundles[first], "bundles": more}
+            keys = {"bundle": bundles[first], "bundles": more, **on}
             together.append(seconds_of(folder, "all", **keys))
             by_segment.append(seconds_of(folder, "segments", segments=segments, **keys))
     report = {
         "cores": len(os.sched_getaffinity(0)),
+        "device": wanted.device,
         "rows": wanted.rows,
         "hidden": hidden,
         "four jobs, s": [round(s.wall, 1) for s in apart],
