@@ -278,7 +278,7 @@ def paper(results: Path, output: Path | None) -> None:
     "--writer",
     type=click.Choice(["synth", "pyarrow"]),
     default="synth",
-    help="Of the files; the next three are of pyarrow.",
+    help="Of the files; the next four are of pyarrow.",
 )
 @click.option(
     "--compression",
@@ -287,6 +287,12 @@ def paper(results: Path, output: Path | None) -> None:
 )
 @click.option("--id-type", type=click.Choice(["int32", "int64"]), default="int32")
 @click.option("--data-page-version", type=click.Choice(["1.0", "2.0"]), default="1.0")
+@click.option(
+    "--list-length",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Of lists of ids beside the 26 categorical fields; 0: none.",
+)
 @click.option("--model", type=MODELS, default="dcnv2")
 @click.option("--dim", type=ROWS, default=16, help="Embedding width D.")
 @_options([HIDDEN, SCALE, DEVICE])

@@ -21,6 +21,7 @@ from dpiframe_core.features.datasets import CRITEO_CATEGORICALS, criteo_schema
 from dpiframe_core.features.schema import FIRST_VALUE_ROW
 from dpiframe_core.model.builtin import MODELS, Deep, Features
 from pipeline.bench.engine.random_data import random_weights
+from pipeline.bench.job.histories import with_history
 from pipeline.bench.job.rewriting import Writing, rewrite
 from pipeline.config.job import known_keys
 from pipeline.data.parquet_layouts import Form
@@ -34,6 +35,7 @@ MOST_PEER_ROWS = 20_000_000
 INPUT_BYTES, OUTPUT_BYTES = 70, 8
 # Keys of the job that the benchmark sets itself.
 OWN_KEYS = {"bundle", "input", "output", "form", "device", "precision", "num_scorers"}
+LISTS_LIKE = "C16"  # the field, of 5.5 million values at scale 1, whose number of ids lists have
 
 
 class JobCase(BaseModel):
@@ -55,6 +57,7 @@ class JobCase(BaseModel):
     compression: Literal["zstd", "snappy", "gzip", "lz4", "none"] = "zstd"
     id_type: Literal["int32", "int64"] = "int32"
     data_page_version: Literal["1.0", "2.0"] = "1.0"
+    list_length: int = Field(default=0, ge=0)
     model: Literal["wdl", "deepfm", "dcn", "dcnv2"] = "dcnv2"
     dim: int = Field(default=16, ge=1)
     hidden: tuple[int, ...] = (400, 400, 400)
@@ -90,6 +93,8 @@ class JobCase(BaseModel):
                 "the benchmark's own rows are zstd, int32, data pages 1.0; other files are "
                 "pyarrow's: --writer pyarrow"
             )
+        if self.list_length and (self.writer == "synth" or self.form == "raw"):
+            raise ConfigError("lists are beside encoded rows that pyarrow writes: --writer pyarrow")
         return self
 
     @property
@@ -97,9 +102,10 @@ class JobCase(BaseModel):
         """How the files of others are written, in words."""
         if self.writer == "synth":
             return ""
+        lists = f", lists of up to {self.list_length} ids" if self.list_length else ""
         return (
             f" by pyarrow ({self.compression}, row groups of {self.row_group_rows:,}, "
-            f"{self.id_type}, data pages {self.data_page_version})"
+            f"{self.id_type}, data pages {self.data_page_version}{lists})"
         )
 
     def writing(self) -> Writing | None:
@@ -111,12 +117,20 @@ class JobCase(BaseModel):
             row_group_rows=self.row_group_rows,
             id_type=self.id_type,
             data_page_version=self.data_page_version,
+            list_length=self.list_length,
+            list_table_rows=self.list_table_rows,
+            seed=self.seed,
         )
 
     @property
+    def list_table_rows(self) -> int:
+        """Rows of the lists' table: as many as those of a large field."""
+        return field_rows(self.data(Path()))[LISTS_LIKE]
+
+    @property
     def has_peer(self) -> bool:
-        """Whether the peer runs: it has no encoder, so raw rows are ours alone."""
-        return self.peer and self.form == "encoded"
+        """Whether the peer runs: it takes neither raw rows nor lists."""
+        return self.peer and self.form == "encoded" and not self.list_length
 
     def data(self, output: Path) -> SynthOptions:
         """The distinct rows: at most as many as one run reads, all files of equal size."""
@@ -134,22 +148,39 @@ class JobCase(BaseModel):
             cardinality_scale=self.scale,
         )
 
-    def features(self) -> FeatureSchema:
-        """The feature schema, with tables of the sizes that the synthetic ids are drawn for."""
+    def features(self) -> FeatureSchema | None:
+        """The feature schema, with tables of the sizes that the synthetic ids are drawn for; None
+        with lists, which have no raw form here.
+        """
+        return None if self.list_length else self._schema()
+
+    def _schema(self) -> FeatureSchema:
         rows = field_rows(self.data(Path()))
         modulus = {name: rows[name] - FIRST_VALUE_ROW for name in CRITEO_CATEGORICALS}
         return criteo_schema(modulus=modulus)
 
     def spec(self) -> ModelSpec:
-        """The model: 39 one-hot fields, 33.8 million rows at scale 1."""
-        features = Features.of_schema(self.features(), self.dim)
-        return MODELS[self.model](features, Deep(self.hidden))
+        """The model: 39 one-hot fields, 33.8 million rows at scale 1; or the 26 categorical ones
+        beside a list.
+        """
+        features = Features.of_schema(self._schema(), self.dim)
+        if not self.list_length:
+            return MODELS[self.model](features, Deep(self.hidden))
+        fields = [field for field in features.fields if field.name in CRITEO_CATEGORICALS]
+        spec = MODELS[self.model](Features(fields), Deep(self.hidden))
+        return with_history(spec, self.list_length, self.list_table_rows)
 
     def disk_bytes(self) -> int:
         """About how many bytes the folder will hold."""
-        tables = sum(field.rows for field in self.spec().fields) * self.dim * 4
         most = max(self.rows, self.repeat_at or 0)
-        return tables + self.data(Path()).rows * INPUT_BYTES + most * OUTPUT_BYTES
+        row_bytes = INPUT_BYTES + 4 * self.list_length
+        tables = 4 * self.dim * table_rows(self.spec())
+        return tables + self.data(Path()).rows * row_bytes + most * OUTPUT_BYTES
+
+
+def table_rows(spec: ModelSpec) -> int:
+    """Rows of all tables, once each."""
+    return sum({field.table: field.rows for field in spec.fields}.values())
 
 
 @contextlib.contextmanager
@@ -225,6 +256,6 @@ def make_here(case: JobCase, folder: Path) -> Inputs:
         data_bytes=sum(path.stat().st_size for path in paths),
         data_s=data.seconds,
         bundle=str(folder / "bundle"),
-        table_rows=sum(field.rows for field in spec.fields),
+        table_rows=table_rows(spec),
         bundle_s=time.perf_counter() - began,
     )

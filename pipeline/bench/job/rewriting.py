@@ -14,6 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict
 
+from pipeline.bench.job.histories import HISTORY, history_column
+
 MOST_PROCESSES = 16
 
 
@@ -26,24 +28,34 @@ class Writing(BaseModel):
     row_group_rows: int
     id_type: Literal["int32", "int64"]
     data_page_version: Literal["1.0", "2.0"]
+    list_length: int = 0  # of a column of lists that is added, if any
+    list_table_rows: int = 0  # its ids are below
+    seed: int = 0  # of the lists
 
 
 def rewrite(paths: Sequence[Path], writing: Writing) -> None:
-    """Replace the files by others of the same rows in the same order."""
+    """Replace the files by others of the same rows in the same order, `list_length` with lists."""
     processes = min(len(paths), os.cpu_count() or 1, MOST_PROCESSES)
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        list(pool.map(partial(_rewrite, writing), paths))
+        list(pool.map(partial(_rewrite, writing), range(len(paths)), paths))
 
 
-def _rewrite(writing: Writing, path: Path) -> None:
+def _rewrite(writing: Writing, number: int, path: Path) -> None:
     table = pq.read_table(path)
     fields = [
         field.with_type(pa.int64()) if writing.id_type == "int64" and _is_id(field) else field
         for field in table.schema
     ]
+    table = table.cast(pa.schema(fields))
+    if writing.list_length:
+        lists = history_column(
+            len(table), writing.list_length, writing.list_table_rows, [writing.seed, number]
+        )
+        kind = pa.large_list(pa.int64() if writing.id_type == "int64" else pa.int32())
+        table = table.append_column(HISTORY, lists.cast(kind))
     scratch = path.with_suffix(".rewritten")
     pq.write_table(
-        table.cast(pa.schema(fields)),
+        table,
         scratch,
         compression=writing.compression,
         row_group_size=writing.row_group_rows,

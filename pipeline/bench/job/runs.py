@@ -21,6 +21,7 @@ from pipeline.bench.job.monitor import Usage, Watched, environment, run_watched,
 from pipeline.bench.job.ray_data_peer import PeerSettings
 from pipeline.bench.job.throughput import Event, Rates, Stage, bottleneck, rates, stages
 from pipeline.config.job import SCORE_COLUMN
+from pipeline.data.parquet_layouts import KEY_COLUMNS
 from pipeline.errors import DpiframeError
 from pipeline.own_module import own_module
 from pipeline.publishing.records import Manifest, OutputLayout, read_json
@@ -98,6 +99,7 @@ def job_keys(
         "input": list(files),
         "output": str(folder / "scores"),
         "form": case.form,
+        "key_columns": [KEY_COLUMNS["criteo"].name],
         "device": case.device,
         "precision": case.precision,
         "ray_address": "local",
@@ -190,7 +192,7 @@ def peer_settings(
         output=str(output),
         bundle=inputs.bundle,
         spec=case.spec(),
-        key=case.features().key_columns[0],
+        key=KEY_COLUMNS["criteo"].name,
         device=case.device,
         precision=case.precision,
         actors=max(size[0], 1),

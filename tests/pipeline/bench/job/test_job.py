@@ -14,6 +14,7 @@ from unit_records import record
 
 from dpiframe_core import load_engine
 from jobs.bench import command
+from pipeline import score
 from pipeline.bench.job.case import JobCase, bench_folder, make_here
 from pipeline.bench.job.measure import sizes
 from pipeline.bench.job.monitor import kind_of, parse_samples
@@ -22,6 +23,7 @@ from pipeline.bench.job.report import JobReport, page
 from pipeline.bench.job.runs import agreement, first_cores, gpu_environment, peer_settings
 from pipeline.bench.job.throughput import Event, Stage, bottleneck, rates, stages
 from pipeline.errors import ConfigError, DpiframeError
+from pipeline.publishing.scores import open_scores
 from pipeline.tracking.compare import load_runs
 
 TINY = ["--scale", "1e-4", "--hidden", "8", "--rows-per-file", "1000", "--row-group-rows", "500"]
@@ -217,3 +219,24 @@ def test_rows_as_other_writers_leave_them(tmp_path):
         assert file.read().cast(pq.read_schema(mine)).equals(pq.read_table(mine))
     with pytest.raises(ConfigError, match="--writer pyarrow"):
         JobCase(compression="snappy")
+
+
+def test_lists_beside_the_fields(tmp_path):
+    shape = {"rows": 700, "rows_per_file": 350, "scale": 1e-4, "dim": 4, "hidden": (4,)}
+    case = JobCase(**shape, writer="pyarrow", id_type="int64", list_length=5, model="deepfm")
+    made = make_here(case, tmp_path)
+    job = {"bundle": made.bundle, "input": made.files, "output": str(tmp_path / "scores")}
+    job |= {"key_columns": ["row_id"], "runner": "local", "device": "cpu", "tracking": False}
+    assert score(job).rows == 700
+    table = pq.read_table(made.files)
+    lists = table.column("history").to_pylist()
+    assert {len(ids) for ids in lists} == set(range(6)) and not case.has_peer
+    padded = np.array([(ids + [0] * 5)[:5] for ids in lists])
+    ids = [table.column(f"C{field}").to_numpy() for field in range(1, 27)]
+    expected = load_engine(made.bundle, device="cpu").score(np.stack([*ids, *padded.T]))
+    found = open_scores(tmp_path / "scores").to_table().column("score")
+    np.testing.assert_allclose(found.to_numpy(), expected, atol=1e-6)
+    for model in ("wdl", "dcn", "dcnv2"):
+        assert len(case.model_copy(update={"model": model}).spec().fields) == 31
+    with pytest.raises(ConfigError, match="lists are beside encoded rows"):
+        JobCase(list_length=5)
