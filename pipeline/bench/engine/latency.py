@@ -61,71 +61,45 @@ class EngineReport(BaseModel):
         return min(self.ratios().items(), key=lambda item: item[1], default=None)
 
 
-class Prepared:
-    """The implementations of a case, compared with each other, ready to be timed."""
-
-    def __init__(self, case: EngineCase) -> None:
-        """Build the engine and its peers on the same weights and compare their logits.
-
-        Ours are also compared with the model in float64. A peer that fails, or whose logits differ,
-        is not timed; the report says why. DpiframeError where ours is wrong.
-        """
-        if case.device == "cuda":
-            require_gpu()
-        try:
-            self._spec, self._weights = case.load()
-        except RuntimeError as error:
-            raise ConfigError(f"the tables do not fit into memory: {error}; use --scale") from None
-        self._case = case
-        factories = implementations(self._spec, self._weights, case)
-        wanted = {n: make for n, make in factories.items() if n not in case.without}
-        self._made, self._failed = build_all(wanted)
-        self._failed |= {name: LOST for name in factories if name in case.without}
-        try:
-            exact = exact_logits(self._spec, self._weights, case.draw(self._spec)[0])
-            self._error = _error(self._made[OURS].logits(0), exact, case)
-            self._difference = _agree(self._made, self._failed, case)
-        except BaseException:
-            self.close()
-            raise
-
-    def time(self) -> EngineReport:
-        """Time them in turns. TimedError names the one that fails."""
-        case, spec, failed = self._case, self._spec, dict(self._failed)
-        taken = interleaved({n: c.run for n, c in self._made.items()}, case.repeats)
-        self.close()
-        least = None
-        try:
-            least = floor(spec, self._weights, case)
-        except Exception as error:  # the times stand without it
-            failed["floor"] = reason(error)
-        return EngineReport(
-            case=case,
-            title=case.describe(spec),
-            rows=sum(field.rows for field in spec.fields),
-            largest_difference=self._difference,
-            largest_error=self._error,
-            floor=least,
-            milliseconds={n: Timing.of(samples) for n, samples in taken.items()},
-            over_ours={n: TimeRatio.of(s, taken[OURS]) for n, s in taken.items() if n != OURS},
-            commit=commit(),
-            failed=failed,
-            machine=machine(case.device),
-        )
-
-    def close(self) -> None:
-        """Free what the implementations hold."""
-        close_all(self._made)
-        self._made = {}
-
-
 def bench_engine(case: EngineCase) -> EngineReport:
-    """Prepare a case and time it. DpiframeError names the implementation that fails."""
-    prepared = Prepared(case)
+    """Build the engine and its peers on the same weights, compare their logits, time them.
+
+    Ours are also compared with the model in float64. A peer that fails, or whose logits differ, is
+    not timed; the report says why. DpiframeError names the one that fails later.
+    """
+    if case.device == "cuda":
+        require_gpu()
     try:
-        return prepared.time()
+        spec, weights = case.load()
+    except RuntimeError as error:
+        raise ConfigError(f"the tables do not fit into memory: {error}; use --scale") from None
+    factories = implementations(spec, weights, case)
+    made, failed = build_all({n: make for n, make in factories.items() if n not in case.without})
+    failed |= {name: LOST for name in factories if name in case.without}
+    try:
+        away = _error(made[OURS].logits(0), exact_logits(spec, weights, case.draw(spec)[0]), case)
+        difference = _agree(made, failed, case)
+        taken = interleaved({n: c.run for n, c in made.items()}, case.repeats)
     finally:
-        prepared.close()
+        close_all(made)
+    least = None
+    try:
+        least = floor(spec, weights, case)
+    except Exception as error:  # the times stand without it
+        failed["floor"] = reason(error)
+    return EngineReport(
+        case=case,
+        title=case.describe(spec),
+        rows=sum(field.rows for field in spec.fields),
+        largest_difference=difference,
+        largest_error=away,
+        floor=least,
+        milliseconds={n: Timing.of(samples) for n, samples in taken.items()},
+        over_ours={n: TimeRatio.of(s, taken[OURS]) for n, s in taken.items() if n != OURS},
+        commit=commit(),
+        failed=failed,
+        machine=machine(case.device),
+    )
 
 
 def show(report: EngineReport) -> str:

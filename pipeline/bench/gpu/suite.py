@@ -8,7 +8,7 @@ import math
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -28,7 +28,7 @@ from pipeline.bench.engine.ceilings import ceilings
 from pipeline.bench.engine.cuda_engine import require_gpu
 from pipeline.bench.engine.endurance import EnduranceReport, endure
 from pipeline.bench.engine.endurance import show as show_endurance
-from pipeline.bench.engine.implementations import OURS
+from pipeline.bench.engine.implementations import OURS, reason
 from pipeline.bench.engine.latency import EngineReport, bench_engine, show
 from pipeline.bench.engine.lookup import LookupCase, LookupReport, bench_lookup
 from pipeline.bench.engine.lookup import show as show_lookup
@@ -40,9 +40,9 @@ from pipeline.bench.engine.zoo import ZOO
 from pipeline.bench.gpu.page import page
 from pipeline.bench.gpu.results import CEILINGS, Part, Report, Results, now
 from pipeline.bench.gpu.shapes import shape_cases, shape_title, zoo_cases
-from pipeline.bench.gpu.side_by_side import Failure, gpu_answers, time_in_turn
 from pipeline.bench.gpu.targets import BATCHES, PRECISIONS
 from pipeline.bench.machine import commit, machine
+from pipeline.bench.timing import TimedError
 from pipeline.errors import ConfigError
 
 MODELS = ("dcnv2", "deepfm", "dcn", "wdl")
@@ -75,8 +75,7 @@ class Measurement(NamedTuple):
 class Limits(NamedTuple):
     """How much of the suite a run does. `match`: only cases whose title holds this text. `minutes`:
     no case is begun that would end later, as long as the longest before it. `resume`: cases that
-    were measured at this commit are not measured again. `seed`: draws the shapes. `processes`: so
-    many cases beside peers are prepared at one time.
+    were measured at this commit are not measured again. `seed`: draws the shapes.
     """
 
     only: str | None = None
@@ -85,7 +84,6 @@ class Limits(NamedTuple):
     minutes: float = math.inf
     resume: bool = False
     seed: int = 0
-    processes: int = 1
 
 
 def run_suite(output: Path, limits: Limits, say: Callable[[str], None]) -> bool:
@@ -121,28 +119,19 @@ def run_suite(output: Path, limits: Limits, say: Callable[[str], None]) -> bool:
         results.parts[name] = part
         left = [m for m in planned[name] if not part.has(m.title)]
         left.sort(key=lambda m: m.title in part.failed)  # one may have lost the GPU
-        again: list[Measurement] = []
-        while left or again:
-            if not left:
-                left, again = again, []
+        for number, measurement in enumerate(left):
             if not clock.has_time():
-                say(f"{name}: the time is over, {len(left) + len(again)} cases are left")
+                say(f"{name}: the time is over, {len(left) - number} of {len(left)} cases are left")
                 break
-            turn, left = _turn(left, limits.processes)
             began = clock.passed()
-            for measurement in turn:
-                part.drop(measurement.title)
-            if limits.processes > 1 and turn[0].case:
-                again += _measure_side_by_side(turn, part, say)
-            else:
-                _measure(turn[0], part, say)
+            part.drop(measurement.title)
+            _measure(measurement, part, say)
             clock.ended(began)
             part.seconds += clock.passed() - began
             results.write(path)
             path.with_suffix(".md").write_text(page(results))
-            titles = ", ".join(measurement.title for measurement in turn)
-            say(f"{titles}: {clock.passed() - began:.1f} s, {clock.passed():.0f} in all")
-            if not gpu_answers():
+            say(f"{measurement.title}: {clock.passed() - began:.1f} s, {clock.passed():.0f} in all")
+            if measurement.title in part.failed and not gpu_answers():
                 say("the GPU answers no call of this process any more: go on with --resume")
                 return False
         failed |= part.failed
@@ -171,22 +160,18 @@ class Clock:
         return self.passed() + self._longest <= self._seconds
 
 
-def _turn(left: list[Measurement], processes: int) -> tuple[list[Measurement], list[Measurement]]:
-    """What is measured next, and what is left then."""
-    together = list(itertools.takewhile(lambda m: m.case, left[:processes]))
-    count = max(1, len(together))
-    return left[:count], left[count:]
-
-
 def _measure(measurement: Measurement, part: Part, say: Callable[[str], None]) -> None:
     """Run one measurement; a failure is recorded in the part, and the suite goes on."""
     try:
         for report in measurement.without(part.lost.get(measurement.title, ())).reports():
-            _add(report, measurement, part, say)
+            part.add(report, measurement.title, **_derived(report))
+            say(_text(report))
     except Exception as error:
-        found = Failure.of(error)
-        _fail(found, measurement, part, say)
-        if found.gpu_lost:
+        part.failed[measurement.title] = reason(error)
+        say(f"{measurement.title} failed: {reason(error)}")
+        if not gpu_answers():
+            if isinstance(error, TimedError) and error.name != OURS:
+                part.lost.setdefault(measurement.title, []).append(error.name)
             return
     if "torch._dynamo" in sys.modules:
         torch._dynamo.reset()  # the compile cache would keep the peers' tables
@@ -196,33 +181,13 @@ def _measure(measurement: Measurement, part: Part, say: Callable[[str], None]) -
     torch.cuda.empty_cache()
 
 
-def _measure_side_by_side(
-    turn: Sequence[Measurement], part: Part, say: Callable[[str], None]
-) -> list[Measurement]:
-    """Run measurements prepared at one time; those that shall be run again, without a peer."""
-    again = []
-    reduced = [m.without(part.lost.get(m.title, ())) for m in turn]
-    reports = time_in_turn([m.case for m in reduced if m.case])
-    for measurement, report in zip(turn, reports, strict=True):
-        if isinstance(report, EngineReport):
-            _add(report, measurement, part, say)
-            continue
-        _fail(report, measurement, part, say)
-        if report.peer:
-            again.append(measurement)
-    return again
-
-
-def _add(report: Report, measurement: Measurement, part: Part, say: Callable[[str], None]) -> None:
-    part.add(report, measurement.title, **_derived(report))
-    say(_text(report))
-
-
-def _fail(found: Failure, measurement: Measurement, part: Part, say: Callable[[str], None]) -> None:
-    part.failed[measurement.title] = found.why
-    say(f"{measurement.title} failed: {found.why}")
-    if found.peer:
-        part.lost.setdefault(measurement.title, []).append(found.peer)
+def gpu_answers() -> bool:
+    """Whether the GPU can be used by this process: after some errors of CUDA it cannot."""
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _derived(report: Report) -> dict[str, float | None]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
@@ -22,10 +21,9 @@ from pipeline.bench.engine.lookup import GATHER, PER_FIELD, LookupCase, LookupRe
 from pipeline.bench.engine.memory import MemoryReport, table_bytes
 from pipeline.bench.engine.stream import StreamCase, StreamReport, copied_bytes
 from pipeline.bench.engine.zoo import ZOO
-from pipeline.bench.gpu import side_by_side, suite
+from pipeline.bench.gpu import suite
 from pipeline.bench.gpu.page import page
 from pipeline.bench.gpu.results import Part, Results
-from pipeline.bench.gpu.side_by_side import Failure
 from pipeline.bench.gpu.suite import run_suite
 from pipeline.bench.gpu.targets import fast_targets, geometric_mean_target, targets
 from pipeline.bench.timing import TimedError, Timing
@@ -163,13 +161,9 @@ class Suite:
             "ceilings": lambda: (RATES, {}),
             "commit": lambda: self.commit,
             "Clock": partial(suite.Clock, now=lambda: self.time),
+            "gpu_answers": lambda: self.ran[-1] != self.loses_gpu,
         }.items():
             monkeypatch.setattr(suite, name, value)
-        self.answers(monkeypatch, lambda: self.ran[-1] != self.loses_gpu)
-
-    def answers(self, monkeypatch, gpu_answers: Callable[[], bool]) -> None:
-        for module in (suite, side_by_side):
-            monkeypatch.setattr(module, "gpu_answers", gpu_answers)
 
     def cases(self, limits):
         for model in ("gdcn", "din", "dlrm"):
@@ -228,7 +222,7 @@ def test_a_peer_that_lost_the_gpu_is_left_out_of_its_case(monkeypatch, tmp_path)
 
     cases = Suite(monkeypatch, tmp_path)
     monkeypatch.setattr(suite, "bench_engine", bench)
-    cases.answers(monkeypatch, lambda: ran[-1] != ())
+    monkeypatch.setattr(suite, "gpu_answers", lambda: ran[-1] != ())
     monkeypatch.setattr(
         suite, "PARTS", {"zoo": lambda _: [suite.Measurement.of("gdcn", EngineCase(model="gdcn"))]}
     )
@@ -237,32 +231,6 @@ def test_a_peer_that_lost_the_gpu_is_left_out_of_its_case(monkeypatch, tmp_path)
     assert ran == [(), ("compile",)]
     part = Results.read(tmp_path / "nvidia_h200.json").parts["zoo"]
     assert part.lost == {"gdcn": ["compile"]} and part.failed == {} and len(part.results) == 1
-
-
-def test_cases_side_by_side_and_a_peer_that_lost_the_gpu(monkeypatch, tmp_path):
-    turns: list[list[tuple[str, tuple[str, ...]]]] = []
-
-    def time_in_turn(together: Sequence[EngineCase]) -> Iterator[EngineReport | Failure]:
-        turns.append([(case.model, case.without) for case in together])
-        for case in together:
-            if case.model == "din" and not case.without:
-                yield Failure("unspecified launch failure", True, "compile")
-            else:
-                yield _engine(model=case.model, precision="fp16")
-
-    def planned(_: suite.Limits) -> Iterator[suite.Measurement]:
-        for model in ("gdcn", "din", "dlrm"):
-            yield suite.Measurement.of(model, EngineCase(model=model))
-        yield suite.Measurement("alone", lambda: [_engine(model="wdl", precision="fp16")])
-
-    cases = Suite(monkeypatch, tmp_path)
-    cases.answers(monkeypatch, lambda: True)
-    monkeypatch.setattr(suite, "time_in_turn", time_in_turn)
-    monkeypatch.setattr(suite, "PARTS", {"zoo": planned})
-    cases.run(processes=2)
-    assert turns == [[("gdcn", ()), ("din", ())], [("dlrm", ())], [("din", ("compile",))]]
-    part = Results.read(tmp_path / "nvidia_h200.json").parts["zoo"]
-    assert part.lost == {"din": ["compile"]} and part.failed == {} and len(part.results) == 4
 
 
 def test_a_file_read_again_gives_the_same_page(tmp_path):
