@@ -13,7 +13,7 @@ import torch
 
 CSRC = Path(__file__).parents[2] / "csrc"
 EMULATOR = Path(__file__).parent / "epilogue_emulator"
-TYPES = {"fp16": "__half", "bf16": "__nv_bfloat16", "fp32": "float"}
+TYPES = {"fp16": "__half", "bf16": "__nv_bfloat16", "tf32": "float", "fp32": "float"}
 MAIN = """
 using namespace dpiframe;
 using T = {type};
@@ -42,7 +42,9 @@ extern "C" void run(const MapEpilogueParams* e, const float* sums, const float* 
         }}
       const ColumnVectors columns(vectors, kTileN);
       const WarpBoxes boxes(maps, memory, kBoxBytes, 0);
-      Epilogue(*e, columns, boxes, first_row, first_column).finish(own, 0);
+      Epilogue epilogue(*e, columns, boxes, first_row, first_column);
+      epilogue.start<kBlocks>();
+      epilogue.finish(own, 0);
     }});
   for (auto& lane : lanes) lane.join();
 }}

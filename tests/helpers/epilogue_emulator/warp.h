@@ -52,3 +52,10 @@ template <class A, class B>
 inline std::common_type_t<A, B> min(A a, B b) {
   return a < b ? a : b;
 }
+// A prefetch has no effect that a program sees.
+#define tma_bulk_prefetch prefetch_of_the_gpu
+#include "ptx/tma.cuh"
+#undef tma_bulk_prefetch
+namespace dpiframe {
+inline void tma_bulk_prefetch(const void*, int) {}
+}  // namespace dpiframe

@@ -1,11 +1,16 @@
 // The epilogue of a product that is compiled at load: an expression of its sums and of further
 // operands, element by element. It may stand in for TileEpilogue.
 //
-// A warp owns 16 rows of each block of 64 rows. Its sums go through its part of shared memory, 64
-// columns at a time, so that a thread then has eight neighbouring columns of a row: operands and
-// results move 16 bytes at a time, whole lines a warp. And so the expression, which may be long, is
-// a loop: unrolled for all of a tile's columns it would come from L2, over and over, as
-// instructions. The operands' rows are fetched into L2 while the tile is multiplied.
+// A warp owns 16 rows of each block of 64 rows. Its sums go through its part of shared memory, a
+// chunk of 64 columns at a time, so that a thread then has eight neighbouring columns of a row:
+// operands and results move 16 bytes at a time, whole lines a warp. And so the expression, which
+// may be long, is a loop: unrolled for all of a tile's columns it would come from L2, over and
+// over, as instructions.
+//
+// A step is what a warp computes at once: 32 threads' columns, four rows of a chunk. In pingpong a
+// scheduler has one warp in the epilogue, so nothing hides a load but the steps before it: operands
+// are loaded kAhead steps ahead, those of the first steps before the tile is multiplied, and their
+// rows are fetched into L2 by then.
 //
 // `Map` is the expression:
 //   static constexpr int kOperands;
@@ -33,37 +38,56 @@ class MapEpilogue {
         columns_(columns),
         staged_(static_cast<float4*>(boxes.memory())),
         first_row_(first_row),
+        num_rows_(static_cast<int>(min(e.linear.rows - first_row, std::int64_t{kTileRows}))),
         first_column_(first_column),
         limit_(min(e.linear.n, first_column + kTileN)) {}
 
-  // Asks for the operands' rows: a lane has one.
+  // Asks for the operands' rows, of which a lane has one, and loads those of the first steps; in
+  // FP16x3 only finish() does, for its mainloop needs the registers.
   template <int kBlocks>
-  __device__ __forceinline__ void start() const {
+  __device__ __forceinline__ void start() {
     const int lane = threadIdx.x % 32;
     const std::int64_t row = first_row_ + lane / 16 * 64 + lane % 16;
-    if (lane >= 16 * kBlocks || row >= e_.linear.rows) return;
+    if (lane < 16 * kBlocks && row < e_.linear.rows) {
 #pragma unroll
-    for (int o = 0; o < Map::kOperands; ++o) {
-      if (!Map::aligned(o)) continue;
-      if (Map::kind(o) == MapOperandKind::kRows) prefetch<T>(o, row);
-      if (Map::kind(o) == MapOperandKind::kFloatRows) prefetch<float>(o, row);
+      for (int o = 0; o < Map::kOperands; ++o) {
+        if (!Map::aligned(o)) continue;
+        if (Map::kind(o) == MapOperandKind::kRows) prefetch<T>(o, row);
+        if (Map::kind(o) == MapOperandKind::kFloatRows) prefetch<float>(o, row);
+      }
     }
+    if (!kScaled) load_first();
   }
 
   template <int kBlocks>
-  __device__ __forceinline__ void finish(const float (&sums)[kBlocks][kTileN / 2], int) const {
+  __device__ __forceinline__ void finish(const float (&sums)[kBlocks][kTileN / 2], int) {
+    if (kScaled) load_first();
+    const int chunks = (limit_ - first_column_ + kChunk - 1) / kChunk;
+    int block = 0;
+    int chunk = 0;
+    Part part = part_of(0, 0);
 #pragma unroll 1
-    for (int i = 0; i < kBlocks * kChunks; ++i) {
-      const int chunk = i % kChunks;
-      if (first_column_ + chunk * kChunk >= limit_) continue;
+    while (block < kBlocks) {
+      const Constants constants = load_constants(part);
       __syncwarp();
 #pragma unroll
       for (int b = 0; b < kBlocks; ++b)
 #pragma unroll
         for (int c = 0; c < kChunks; ++c)
-          if (i == b * kChunks + c) stage(sums[b], c);
+          if (block == b && chunk == c) stage(sums[b], c);
       __syncwarp();
-      compute(first_row_ + i / kChunks * 64, chunk);
+      const bool tail = chunk == kChunks - 1;
+      if (++chunk == chunks) {
+        chunk = 0;
+        ++block;
+      }
+      Part next = part_of(block, chunk);
+      if (block == kBlocks) next.rows = 0;
+      if (tail)
+        compute_chunk<kTailShift>(part, next, constants);
+      else
+        compute_chunk<3>(part, next, constants);
+      part = next;
     }
   }
 
@@ -71,11 +95,16 @@ class MapEpilogue {
   static constexpr int kEach = 8;    // columns a thread
   static constexpr int kChunk = 64;  // columns in shared memory
   static constexpr int kChunks = (kTileN + kChunk - 1) / kChunk;
+  static constexpr int kSteps = 4;  // of a chunk
   static constexpr int kTail = kTileN - (kChunks - 1) * kChunk;
-  // Threads that share a row, as a power of two: fewer where the last chunk is narrow.
+  // Threads that share a row, as a power of two: fewer where the last chunk is narrow, which then
+  // has fewer steps.
   static constexpr int kTailShift = kTail <= 16 ? 1 : kTail <= 32 ? 2 : 3;
+  static constexpr int shift_of(int chunk) { return chunk == kChunks - 1 ? kTailShift : 3; }
 
+  // Registers that hold a thread's part of an operand.
   static constexpr int words(MapOperandKind kind) {
+    if (kind == MapOperandKind::kColumns) return 0;
     if (kind == MapOperandKind::kScalar || kind == MapOperandKind::kFloatScalar) return 1;
     return kind == MapOperandKind::kRows ? 2 * static_cast<int>(sizeof(T)) : kEach;
   }
@@ -84,7 +113,8 @@ class MapEpilogue {
     for (int o = 0; o < Map::kOperands; ++o) sum += words(Map::kind(o));
     return sum;
   }
-  static constexpr int kAtOnce = all_words() <= 16 ? 2 : 1;  // rows whose operands are in flight
+  // Steps whose operands are in flight: as many as 32 registers hold.
+  static constexpr int kAhead = all_words() <= 8 ? 4 : all_words() <= 16 ? 2 : 1;
 
   // A thread's elements of an operand, as they lie in memory.
   struct Raw {
@@ -92,6 +122,22 @@ class MapEpilogue {
   };
   struct Operands {
     Raw of[Map::kOperands + 1];
+  };
+  // What is the same in all rows of a chunk.
+  struct Constants {
+    float bias[kEach];
+    float scale[kEach];
+    Operands columns;
+  };
+
+  // A thread's part of a chunk: kEach columns of a row in each step.
+  struct Part {
+    int top;     // the chunk's first row, from the warp's on
+    int row;     // of the first step, from the chunk's on
+    int step;    // rows from one step to the next
+    int rows;    // of the chunk that are there
+    int column;  // from the tile's first on
+    int count;   // columns that are there, at most kEach
   };
 
   template <class U>
@@ -103,10 +149,10 @@ class MapEpilogue {
                         bytes);
   }
 
-  // The place of four columns of one of 16 rows: odd rows are swizzled, so that the eight threads
-  // that write two rows at once meet no bank twice.
+  // The place of four columns of one of 16 rows, swizzled so that neither the eight threads that
+  // write two rows at once nor the eight that read one row meet a bank twice.
   __device__ __forceinline__ float4* place(int row, int four) const {
-    return staged_ + row * (kChunk / 4) + (four ^ (row % 2 * 4));
+    return staged_ + row * (kChunk / 4) + (four ^ (four >> 3) ^ (row % 2 * 4));
   }
 
   // A thread's sums of a chunk: its columns of group g are 16 g + 4 (lane % 4) + {0..3}, in rows
@@ -125,69 +171,140 @@ class MapEpilogue {
     }
   }
 
-  __device__ __forceinline__ void compute(std::int64_t first_row, int chunk) const {
+  __device__ __forceinline__ Part part_of(int block, int chunk) const {
     const int lane = threadIdx.x % 32;
-    const int shift = chunk == kChunks - 1 ? kTailShift : 3;
-    const int step = 32 >> shift;
-    const int own = lane % (1 << shift) * kEach;
-    const int column = first_column_ + chunk * kChunk + own;
-    const int count = min(kEach, limit_ - column);
-    if (count <= 0) return;
-    const int four = (chunk * kChunk + own) / 4;
-#pragma unroll 1
-    for (int r = lane >> shift; r < 16; r += step * kAtOnce) {
-      // Rows that are not there are read as the last one.
-      Operands operands[kAtOnce];
+    const int shift = shift_of(chunk);
+    Part part;
+    part.top = block * 64;
+    part.row = lane >> shift;
+    part.step = 32 >> shift;
+    part.column = chunk * kChunk + lane % (1 << shift) * kEach;
+    part.count = min(kEach, limit_ - first_column_ - part.column);
+    part.rows = part.count > 0 ? min(16, num_rows_ - part.top) : 0;
+    return part;
+  }
+  // Where the operands' elements of a part's first step are.
+  __device__ __forceinline__ void seek(const Part& part) {
 #pragma unroll
-      for (int u = 0; u < kAtOnce; ++u) {
-        const std::int64_t row = min(first_row + min(r + u * step, 15), e_.linear.rows - 1);
-#pragma unroll
-        for (int o = 0; o < Map::kOperands; ++o) operands[u].of[o] = load(o, row, column, count);
+    for (int o = 0; o < Map::kOperands; ++o) {
+      const MapOperand& operand = e_.operands[o];
+      const bool is_scalar =
+          Map::kind(o) == MapOperandKind::kScalar || Map::kind(o) == MapOperandKind::kFloatScalar;
+      from_[o] = address(static_cast<const char*>(operand.data), element_bytes(o), operand.stride,
+                         part.top + part.row, is_scalar ? 0 : first_column_ + part.column);
+    }
+  }
+  static constexpr int element_bytes(int o) {
+    const MapOperandKind kind = Map::kind(o);
+    return kind == MapOperandKind::kRows || kind == MapOperandKind::kScalar ? sizeof(T) : 4;
+  }
+  // Of a row: 32 bits are enough.
+  __device__ __forceinline__ static int row_bytes(std::int64_t stride, int element) {
+    return static_cast<int>(stride) * element;
+  }
+  template <class Bytes>
+  __device__ __forceinline__ Bytes* address(Bytes* data, int element, std::int64_t stride, int row,
+                                            int column) const {
+    return data + first_row_ * stride * element + std::int64_t{row} * row_bytes(stride, element) +
+           std::int64_t{column} * element;
+  }
+
+  // The part's steps; meanwhile the operands of later ones are loaded, into the registers of those
+  // that are used up.
+  template <int kShift>
+  __device__ __forceinline__ void compute_chunk(const Part& part, const Part& next,
+                                                const Constants& constants) {
+    constexpr int kOwnSteps = (16 << kShift) / 32;
+    // Steps are whole pairs of rows apart: their places differ by so many float4.
+    constexpr int kApart = (32 >> kShift) * (kChunk / 4);
+    const int four = part.column % kChunk / 4;
+    const float4* places[2] = {place(part.row, four), place(part.row, four + 1)};
+    float4 sums[2] = {*places[0], *places[1]};
+    char* out = address(static_cast<char*>(e_.linear.out), sizeof(T), e_.linear.ldo,
+                        part.top + part.row, first_column_ + part.column);
+#pragma unroll kAhead
+    for (int step = 0; step < kSteps; ++step) {
+      Operands& operands = ahead_[step % kAhead];
+      if (step < kOwnSteps) {
+        const float4 own[2] = {sums[0], sums[1]};
+        const int later = min(step + 1, kOwnSteps - 1) * kApart;
+        sums[0] = places[0][later];
+        sums[1] = places[1][later];
+        compute(part, step, constants, operands, own, out);
       }
-#pragma unroll
-      for (int u = 0; u < kAtOnce; ++u) {
-        const int own_row = min(r + u * step, 15);
-        float values[kEach];
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const float4 sum = *place(own_row, own / 4 + half);
-          const float4 bias = columns_.bias[four + half];
-          const float4 scale = kScaled ? columns_.scale[four + half] : float4{};
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            float x[1 + Map::kOperands];
-            x[0] = kScaled ? fmaf(at(sum, i), at(scale, i), at(bias, i)) : at(sum, i) + at(bias, i);
-#pragma unroll
-            for (int o = 0; o < Map::kOperands; ++o)
-              x[1 + o] = element(o, operands[u].of[o], half * 4 + i);
-            values[half * 4 + i] = Map::of(x);
-          }
-        }
-        if (r + u * step < 16 && first_row + own_row < e_.linear.rows)
-          store(first_row + own_row, column, count, values);
-      }
+      if (step + kAhead == kSteps) seek(next);
+      if (step + kAhead < kSteps)
+        load(part, step + kAhead, operands);
+      else
+        load(next, step + kAhead - kSteps, operands);
     }
   }
 
-  // `count` elements from `column` on; of a scalar its one element.
-  __device__ __forceinline__ Raw load(int o, std::int64_t row, int column, int count) const {
-    const MapOperand& operand = e_.operands[o];
-    const std::int64_t first = row * operand.stride;
-    switch (Map::kind(o)) {
-      case MapOperandKind::kRows:
-        return load_row(static_cast<const T*>(operand.data) + first + column, count,
-                        Map::aligned(o));
-      case MapOperandKind::kFloatRows:
-        return load_row(static_cast<const float*>(operand.data) + first + column, count,
-                        Map::aligned(o));
-      case MapOperandKind::kColumns:
-        return load_row(static_cast<const float*>(operand.data) + column, count, true);
-      case MapOperandKind::kScalar:
-        return Raw{{__float_as_uint(to_float(static_cast<const T*>(operand.data)[first]))}};
-      case MapOperandKind::kFloatScalar:
-        return Raw{{__float_as_uint(static_cast<const float*>(operand.data)[first])}};
+  __device__ __forceinline__ void compute(const Part& part, int step, const Constants& constants,
+                                          const Operands& operands, const float4 (&sums)[2],
+                                          char* out) const {
+    float values[kEach];
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const float sum = at(sums[i / 4], i % 4);
+      float x[1 + Map::kOperands];
+      x[0] = kScaled ? fmaf(sum, constants.scale[i], constants.bias[i]) : sum + constants.bias[i];
+#pragma unroll
+      for (int o = 0; o < Map::kOperands; ++o) {
+        const bool column = Map::kind(o) == MapOperandKind::kColumns;
+        x[1 + o] = element(o, column ? constants.columns.of[o] : operands.of[o], i);
+      }
+      values[i] = Map::of(x);
     }
-    return Raw{};
+    const int rows = step * part.step;
+    if (part.row + rows < part.rows)
+      store(reinterpret_cast<T*>(out + std::int64_t{rows} * row_bytes(e_.linear.ldo, sizeof(T))),
+            part.count, values);
+  }
+
+  __device__ __forceinline__ Constants load_constants(const Part& part) const {
+    Constants constants{};
+    if (part.count <= 0) return constants;
+#pragma unroll
+    for (int o = 0; o < Map::kOperands; ++o) {
+      if (Map::kind(o) == MapOperandKind::kColumns)
+        constants.columns.of[o] =
+            load_row(static_cast<const float*>(e_.operands[o].data) + first_column_ + part.column,
+                     part.count, true);
+    }
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int four = part.column / 4 + i / 4;
+      constants.bias[i] = at(columns_.bias[four], i % 4);
+      if (kScaled) constants.scale[i] = at(columns_.scale[four], i % 4);
+    }
+    return constants;
+  }
+
+  __device__ __forceinline__ void load_first() {
+    const Part part = part_of(0, 0);
+    seek(part);
+#pragma unroll
+    for (int u = 0; u < kAhead; ++u) load(part, u, ahead_[u]);
+  }
+  // The operands of a step of the part that was sought, where its row is there.
+  __device__ __forceinline__ void load(const Part& part, int step, Operands& operands) const {
+    const int rows = step * part.step;
+    if (part.row + rows >= part.rows) return;
+#pragma unroll
+    for (int o = 0; o < Map::kOperands; ++o) {
+      const char* from =
+          from_[o] + std::int64_t{rows} * row_bytes(e_.operands[o].stride, element_bytes(o));
+      if (Map::kind(o) == MapOperandKind::kRows)
+        operands.of[o] = load_row(reinterpret_cast<const T*>(from), part.count, Map::aligned(o));
+      if (Map::kind(o) == MapOperandKind::kFloatRows)
+        operands.of[o] =
+            load_row(reinterpret_cast<const float*>(from), part.count, Map::aligned(o));
+      if (Map::kind(o) == MapOperandKind::kScalar)
+        operands.of[o].words[0] = __float_as_uint(to_float(*reinterpret_cast<const T*>(from)));
+      if (Map::kind(o) == MapOperandKind::kFloatScalar)
+        operands.of[o].words[0] = __float_as_uint(*reinterpret_cast<const float*>(from));
+    }
   }
   // Aligned rows are padded to whole vectors: what lies behind the last column may be read.
   template <class U>
@@ -233,10 +350,7 @@ class MapEpilogue {
     }
   }
 
-  __device__ __forceinline__ void store(std::int64_t row, int column, int count,
-                                        const float (&values)[kEach]) const {
-    const LinearParams& p = e_.linear;
-    T* target = static_cast<T*>(p.out) + row * p.ldo + column;
+  __device__ __forceinline__ void store(T* target, int count, const float (&values)[kEach]) const {
     if (e_.vectors && count == kEach) {
       alignas(16) T packed[kEach];
 #pragma unroll
@@ -259,8 +373,11 @@ class MapEpilogue {
   const ColumnVectors& columns_;
   float4* staged_;  // 16 rows of a chunk
   std::int64_t first_row_;
+  int num_rows_;  // from first_row_ on; 0 or less where the tile lies below all rows
   int first_column_;
-  int limit_;  // the first column that is not the tile's
+  int limit_;                               // the first column that is not the tile's
+  Operands ahead_[kAhead]{};                // of the next steps
+  const char* from_[Map::kOperands + 1]{};  // where those of a part's first step are
 };
 
 }  // namespace dpiframe

