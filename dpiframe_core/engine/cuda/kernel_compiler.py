@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from dpiframe_core import _core
+from dpiframe_core.engine.precision import HALF_PRECISIONS
 
 OPTIONS = ("--std=c++20", "-DNDEBUG", "--device-as-default-execution-space")
 DIGEST_BYTES = 32
@@ -58,12 +59,14 @@ class KernelCompiler:
         self, sources: Sequence[KernelSource], arch: str, precision: str = "fp32"
     ) -> list[bytes]:
         """The cubin of each source for a GPU such as "sm_90a"; different ones in parallel threads.
-        Kernels of other precisions than fp32 divide within 2 ulp, in a few instructions.
+        Kernels of other precisions than fp32 divide within 2 ulp, in a few instructions; those of
+        16 bits take subnormal numbers of float32 as 0, so that an exponential is one.
 
         CompileError: a source does not compile.
         """
         division = () if precision == "fp32" else ("--prec-div=false",)
-        options = (*OPTIONS, *division, f"--gpu-architecture={arch}")
+        subnormals = ("--ftz=true",) if precision in HALF_PRECISIONS else ()
+        options = (*OPTIONS, *division, *subnormals, f"--gpu-architecture={arch}")
         different = {source.text: source for source in sources}
         threads = max(1, min(len(different), os.cpu_count() or 1))
         with ThreadPoolExecutor(threads) as pool:

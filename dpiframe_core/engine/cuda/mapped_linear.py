@@ -74,6 +74,7 @@ def _source(map_struct: str, precision: str, config: Config) -> str:
     return f"""#include "kernels/gemm/mapped/map_epilogue.cuh"
 #include "kernels/gemm/{header}"
 #include "kernels/tensor/functions.h"
+#include "kernels/tensor/short_functions.h"
 
 using namespace dpiframe;
 

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from dpiframe_core import _core
-from dpiframe_core.engine.cuda.formula import FUNCTIONS, number, statements
+from dpiframe_core.engine.cuda.formula import FUNCTIONS, SHORT_FUNCTIONS, number, statements
 from dpiframe_core.program.expression import ARITY, as_expression, postfix
 
 CSRC = Path(__file__).resolve().parents[4] / "csrc"
@@ -52,6 +53,31 @@ def test_a_function_is_that_of_the_kernels(compiled, name):
     columns = np.ascontiguousarray(TRIPLES.T)
     expected, _ = _core.evaluate_expression(list(postfix(as_expression(CASES[name]))), columns)
     np.testing.assert_array_equal(np.array(got, np.float32), expected)
+
+
+def test_short_functions_are_within_their_bounds(tmp_path):
+    if shutil.which("g++") is None:
+        pytest.skip("no g++")
+    text = '#include "kernels/tensor/short_functions.h"\nusing namespace std;\n'
+    text += "#define __expf expf\n"
+    for name in SHORT_FUNCTIONS:
+        body = statements((name, "x0"), {"x0": "x[i]"}, short=True)
+        text += f'extern "C" void f_{name}(const float* x, float* y, int n) {{\n'
+        text += f"for (int i = 0; i < n; ++i) y[i] = [&] {{\n{body}\n}}();\n}}\n"
+    (tmp_path / "f.cpp").write_text(text)
+    options = ["-std=c++20", "-O1", "-ffp-contract=off", "-shared", "-fPIC", f"-I{CSRC}"]
+    subprocess.run(["g++", *options, tmp_path / "f.cpp", "-o", tmp_path / "f.so"], check=True)
+    library = ctypes.CDLL(str(tmp_path / "f.so"))
+    x = np.arange(2**16, dtype=np.uint16).view(np.float16).astype(np.float32)
+    for name in SHORT_FUNCTIONS:
+        y = np.empty_like(x)
+        getattr(library, f"f_{name}")(*(a.ctypes.data_as(ctypes.c_void_p) for a in (x, y)), len(x))
+        wanted = getattr(torch, name)(torch.from_numpy(x).double()).numpy()
+        assert (np.isnan(y) == np.isnan(x)).all(), name
+        numbers = np.abs(wanted) < 3e38
+        scale = np.maximum(1, np.abs(wanted[numbers]))
+        error = np.abs(y[numbers] - wanted[numbers]) / scale
+        assert error.max() < 1e-6, (name, error.max())
 
 
 def test_every_function_has_a_text():

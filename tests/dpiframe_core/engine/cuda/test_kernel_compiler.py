@@ -61,6 +61,15 @@ def test_version_gpu_and_source_are_in_the_key(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("precision", "division", "subnormals"),
+    [("fp32", False, False), ("tf32", True, False), ("bf16", True, True)],
+)
+def test_short_arithmetic_is_for_short_types(tmp_path, precision, division, subnormals):
+    (made,) = KernelCompiler(Echo(), tmp_path).compile_all([HALVE], ARCH, precision)
+    assert (b"--prec-div=false" in made, b"--ftz=true" in made) == (division, subnormals)
+
+
+@pytest.mark.parametrize(
     "damage", [lambda data: data[:-1], lambda data: data + b"x", lambda _: b""]
 )
 def test_a_damaged_file_is_compiled_anew(tmp_path, damage):
