@@ -3,33 +3,35 @@
 #include <algorithm>
 #include <bit>
 
+#include "parquet/lists/transpose.h"
 #include "parquet/rle_bit_packed.h"
 
 namespace dpiframe::parquet {
 namespace {
 
-// Lists are put together in a cache of the first level, in groups of so many rows at least that
-// each place gets whole cache lines.
-constexpr std::int64_t kGroupBytes = 16 << 10, kFewestRows = 16, kMostRows = 256;
-// Side of the blocks in which a group is transposed.
-constexpr std::int64_t kBlock = 8;
+// Lists are put together in a cache of the second level, in groups of so many rows that the many
+// places do not take turns at the translation of addresses all the time.
+constexpr std::int64_t kGroupBytes = 64 << 10, kFewestRows = 16, kMostRows = 256;
 
 }  // namespace
 
 template <class Number>
 void PaddedRows<Number>::open(const ListTarget<Number>& target, std::int64_t row) {
   target_ = &target, length_ = std::ssize(target.places);
-  row_ = row, filled_ = 0;
+  row_ = row;
   constexpr auto kNumberBytes = static_cast<std::int64_t>(sizeof(Number));
   most_ = std::clamp(kGroupBytes / (length_ * kNumberBytes), kFewestRows, kMostRows);
-  lists_.resize(most_ * length_);
+  lists_.clear(), lists_.reserve(most_);
+  padded_.resize(most_ * length_);
 }
 
 template <class Number>
 template <class Stored, class Word>
 void PaddedRows<Number>::append(std::span<const Word> elements) {
-  if (filled_ == most_) flush();
-  Number* list = lists_.data() + filled_++ * length_;
+  const auto filled = std::ssize(lists_);
+  if (filled == most_) return flush(), append<Stored>(elements);
+  Number* list = padded_.data() + filled * length_;
+  lists_.push_back(list);
   const auto pads = static_cast<std::size_t>(length_) - elements.size();
   if (target_->pads_before) list = std::fill_n(list, pads, target_->pad);
   for (std::size_t i = 0; i < elements.size(); ++i)
@@ -38,18 +40,16 @@ void PaddedRows<Number>::append(std::span<const Word> elements) {
 }
 
 template <class Number>
+void PaddedRows<Number>::append_whole(const Number* list) {
+  if (std::ssize(lists_) == most_) flush();
+  lists_.push_back(list);
+}
+
+template <class Number>
 void PaddedRows<Number>::flush() {
-  for (std::int64_t first = 0; first < length_; first += kBlock) {
-    const std::int64_t stop = std::min(first + kBlock, length_);
-    for (std::int64_t r = 0; r < filled_; r += kBlock) {
-      const std::int64_t end = std::min(r + kBlock, filled_);
-      for (std::int64_t p = first; p < stop; ++p) {
-        Number* out = target_->places[p] + row_;
-        for (std::int64_t i = r; i < end; ++i) out[i] = lists_[i * length_ + p];
-      }
-    }
-  }
-  row_ += filled_, filled_ = 0;
+  transpose<Number>(lists_, target_->places, row_);
+  row_ = next_row();
+  lists_.clear();
 }
 
 template <class Stored, class Number>
@@ -109,6 +109,7 @@ void ListChunkReader<Stored, Number>::read_page(const PageContents& page,
     if (!is_first) append_row(begin, end);
     begin = end, is_first = false;
   }
+  padded_.flush();  // before the slots are others
   keep_open(begin, open_slots_ + slots);
 }
 
@@ -143,6 +144,10 @@ void ListChunkReader<Stored, Number>::append_row(std::int64_t begin, std::int64_
     if (next_null_ < nulls_.size() && nulls_[next_null_] < stop)
       bad_->push_back(padded_.next_row());
     while (next_null_ < nulls_.size() && nulls_[next_null_] < end) ++next_null_;
+  }
+  if constexpr (std::is_same_v<Stored, Number>) {
+    if constexpr (std::is_same_v<Word, Number>)
+      if (elements.size() == target_->places.size()) return padded_.append_whole(elements.data());
   }
   padded_.template append<Stored>(elements);
 }

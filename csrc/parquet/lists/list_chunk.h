@@ -12,7 +12,7 @@
 
 namespace dpiframe::parquet {
 
-// Collects padded lists of a few rows and writes them place by place.
+// Collects the padded lists of a few rows and writes them place by place.
 template <class Number>
 class PaddedRows {
  public:
@@ -21,16 +21,18 @@ class PaddedRows {
   // Appends a list by its elements that count, at most as many as the target has places.
   template <class Stored, class Word>
   void append(std::span<const Word> elements);
+  // Appends a list of as many elements as the target has places, which is read until `flush`.
+  void append_whole(const Number* list);
   void flush();
-  std::int64_t next_row() const { return row_ + filled_; }
+  std::int64_t next_row() const { return row_ + std::ssize(lists_); }
 
  private:
   const ListTarget<Number>* target_ = nullptr;
   std::int64_t length_ = 0;
-  std::int64_t row_ = 0;       // of the first list that is not written yet
-  std::int64_t filled_ = 0;    // lists that are not written yet
-  std::int64_t most_ = 0;      // of them
-  std::vector<Number> lists_;  // [most, length]
+  std::int64_t row_ = 0;              // of the first list that is not written yet
+  std::int64_t most_ = 0;             // lists that are not written yet
+  std::vector<const Number*> lists_;  // these
+  std::vector<Number> padded_;        // [most, length]: those that were padded or converted
 };
 
 // How many elements of a page, and distinct ones of a chunk, are read for so many rows of padded

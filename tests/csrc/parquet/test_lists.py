@@ -102,7 +102,7 @@ def test_random_files(tmp_path: Path, seed: int) -> None:
     )
     groups = pq.ParquetFile(path).metadata.num_row_groups
     before, last = bool(random.integers(0, 2)), bool(random.integers(0, 2))
-    length = int(random.choice([1, 5, 7, 50, 300]))
+    length = int(random.choice([1, 5, 7, 8, 13, 50, 300]))
 
     out, bad = read(path, length, -1, before, last, (0, groups))
 
