@@ -238,6 +238,38 @@ class PageLister {
   std::int32_t dictionary_ = -1;  // that of the chunk
 };
 
+// The pages that a GPU would still decompress when it is done with all others, the longest first.
+std::vector<Page*> long_pages(ColumnPages& found) {
+  constexpr std::int64_t kLeast = 128 << 10, kTimesMean = 4;
+  const std::int64_t mean =
+      found.uncompressed_bytes / std::max<std::int64_t>(1, std::ssize(found.pages));
+  std::vector<Page*> pages;
+  for (Page& page : found.pages)
+    if (page.codec != Codec::kNone && page.uncompressed_bytes > std::max(kLeast, kTimesMean * mean))
+      pages.push_back(&page);
+  std::ranges::stable_sort(pages, std::ranges::greater{}, &Page::uncompressed_bytes);
+  return pages;
+}
+
+// Decompresses long pages into what room there is behind the chunks. A corrupt one stays as it is,
+// for the GPU to find.
+void unpack_long_pages(ColumnPages& found, std::span<std::uint8_t> bytes) {
+  for (Page* page : long_pages(found)) {
+    const std::int64_t at = (found.compressed_bytes + kAlignment - 1) / kAlignment * kAlignment;
+    if (at + page->uncompressed_bytes > std::ssize(bytes)) continue;
+    try {
+      decompress(page->codec, bytes.subspan(page->compressed_at, page->compressed_bytes),
+                 bytes.subspan(at, page->uncompressed_bytes));
+    } catch (const std::invalid_argument&) {
+      continue;
+    }
+    page->codec = Codec::kNone;
+    page->compressed_at = at;
+    page->compressed_bytes = page->uncompressed_bytes;
+    found.compressed_bytes = at + page->uncompressed_bytes;
+  }
+}
+
 }  // namespace
 
 void ColumnPages::check_memory() const {
@@ -297,6 +329,7 @@ ColumnPages read_pages(const File& file, const std::vector<std::string>& names, 
       DPIF_CHECK(false, place_of(unit_chunk, names), error.what());
     }
   }
+  unpack_long_pages(found, bytes.first(room));
   return found;
 }
 

@@ -17,7 +17,7 @@ struct ColumnPages {
   std::int64_t rows = 0;
   int columns = 0;
   int number_bytes = 0;                 // 4 or 8
-  std::int64_t compressed_bytes = 0;    // what was read
+  std::int64_t compressed_bytes = 0;    // what was read, and pages that were unpacked behind it
   std::int64_t uncompressed_bytes = 0;  // the room of all compressed pages
 
   // Appends the same columns of another file, whose bytes lie at `at` of the memory, behind those
@@ -40,6 +40,9 @@ std::int64_t pages_bytes(const File& file, const std::vector<std::string>& names
 // than 64 MiB or 2^26 values, or of more bytes than their values can take. Only page headers,
 // checksums and levels that are never compressed are checked here; whether the rest of a page is
 // corrupt shows when it is decoded.
+//
+// A GPU gives each page one warp, and ends with the longest page. Where `bytes` has more room than
+// `pages_bytes`, pages far longer than most, such as large dictionaries, are decompressed into it.
 ColumnPages read_pages(const File& file, const std::vector<std::string>& names, std::size_t first,
                        std::size_t stop, std::span<std::uint8_t> bytes);
 

@@ -12,6 +12,8 @@ from pipeline.reading.unit_buffers import UnitBuffer
 from pipeline.reading.unit_data import ReadFacts, UnitPages
 from pipeline.reading.unit_file import UnitFile
 
+LONG_PAGES = 0.5  # room for long pages, unpacked, of that for all pages as they are stored
+
 
 def read_pages(opened: UnitFile, plan: WorkerPlan, buffer: UnitBuffer) -> UnitPages | None:
     """A unit in `buffer`; None for other files, for lists, and for a null key or a dense value that
@@ -26,7 +28,7 @@ def read_pages(opened: UnitFile, plan: WorkerPlan, buffer: UnitBuffer) -> UnitPa
     size = found.file.pages_bytes(id_columns, *groups)
     stored = opened.stored_pages(id_columns, size)
     (memory,), dense, *vectors = buffer.matrices(
-        (1, size if stored is None else 0, "<u1"),
+        (1, size + int(LONG_PAGES * size) if stored is None else 0, "<u1"),
         (len(columns.dense_columns), unit.rows, DENSE_TYPE),
         *((1, unit.rows, kind) for kind in found.published.values()),
     )

@@ -1,7 +1,8 @@
 """How long one job of four bundles takes on this machine, beside four jobs of one; and one of four
 segments, each row scored by one of the bundles.
 
-    python tests/helpers/bundles_speed.py [--rows 2000000] [--hidden 64,32] [--rounds 3] [--device cpu]
+    python tests/helpers/bundles_speed.py [--rows 2000000] [--hidden 64,32] [--rounds 3]
+        [--device cpu]
 
 Raw Criteo-shaped rows, hashed; each job is a process of its own, its start-up included.
 """

@@ -272,3 +272,45 @@ def test_pages_of_other_files_follow(tmp_path):
 def stored_pages(path, table):
     file = _core.ParquetFile(str(write_table(path, table, compression="snappy")))
     return read_pages(file, ["x"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("codec", ["zstd", "snappy"])
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_long_pages_are_unpacked_into_room_behind_the_chunks(tmp_path, kind, codec, version):
+    """Two dictionaries of `long` bytes among short pages; room for none, one, both."""
+    random, rows = np.random.default_rng(3), 60_000
+    columns = {name: random.permutation(rows).astype(kind) for name in ("a", "b")}
+    columns |= {f"few{i}": random.integers(0, 50, rows).astype(kind) for i in range(8)}
+    path = tmp_path / "f"
+    options = {"dictionary_pagesize_limit": 1 << 20, "data_page_version": version}
+    write_table(path, pa.table(columns), compression=codec, **options)
+    file, names = _core.ParquetFile(str(path)), list(columns)
+    wanted = np.stack(list(columns.values()))
+    long = rows * np.dtype(kind).itemsize
+    stored, memory = read_pages(file, names)
+    before = stored.compressed_bytes
+    np.testing.assert_array_equal(decode(stored, memory), wanted)
+    for spare, unpacked in ((long - 1, 0), (long + 15, 1), (2 * long + 30, 2), (3 * long, 2)):
+        stored, memory = read_pages(file, names, spare=spare)
+        grown = stored.compressed_bytes - before
+        assert unpacked * long <= grown < unpacked * (long + 16) + 1
+        np.testing.assert_array_equal(decode(stored, memory), wanted)
+
+
+def test_a_long_page_that_is_corrupt_is_left_for_the_gpu_to_find(tmp_path):
+    numbers = np.random.default_rng(3).permutation(100_000).astype("<i4")
+    path = tmp_path / "f"
+    names = ["x", *(f"few{i}" for i in range(8))]
+    table = pa.table(dict.fromkeys(names, np.zeros(100_000, "<i4")) | {"x": numbers})
+    write_table(path, table, compression="zstd", dictionary_pagesize_limit=1 << 20)
+    whole = bytearray(path.read_bytes())
+    at = whole.index(b"\x28\xb5\x2f\xfd")  # the first frame: the dictionary of x
+    whole[at + 20_000 : at + 20_100] = bytes(100)
+    path.write_bytes(whole)
+    for spare in (0, 1 << 20):
+        stored, memory = read_pages(_core.ParquetFile(str(path)), names, spare=spare)
+        try:
+            assert not np.array_equal(decode(stored, memory)[0], numbers)
+        except ValueError as error:
+            assert "column 0 is corrupt" in str(error)

@@ -46,7 +46,7 @@ def stored(path: Path, table: pa.Table, group: int = 1 << 30, **options: Any) ->
     stop = len(file.group_rows)
     buffer = UnitBuffer(lock=True)
     (memory,), dense = buffer.matrices(
-        (1, file.pages_bytes(NAMES, 0, stop), "<u1"), (len(DENSE), table.num_rows, "<f4")
+        (1, 2 * file.pages_bytes(NAMES, 0, stop), "<u1"), (len(DENSE), table.num_rows, "<f4")
     )
     columns = file.read_pages(NAMES, 0, stop, memory)
     dense[:] = columns_of(table, DENSE)
