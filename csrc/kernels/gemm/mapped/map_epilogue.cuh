@@ -113,8 +113,10 @@ class MapEpilogue {
     for (int o = 0; o < Map::kOperands; ++o) sum += words(Map::kind(o));
     return sum;
   }
-  // Steps whose operands are in flight: as many as 32 registers hold.
-  static constexpr int kAhead = all_words() <= 8 ? 4 : all_words() <= 16 ? 2 : 1;
+  // Steps whose operands are in flight: as many as 32 registers hold. Beside few operands there are
+  // registers for the next step's sums, too.
+  static constexpr bool kFewOperands = all_words() <= 8;
+  static constexpr int kAhead = kFewOperands ? kSteps : all_words() <= 16 ? 2 : 1;
 
   // A thread's elements of an operand, as they lie in memory.
   struct Raw {
@@ -222,21 +224,26 @@ class MapEpilogue {
     float4 sums[2] = {*places[0], *places[1]};
     char* out = address(static_cast<char*>(e_.linear.out), sizeof(T), e_.linear.ldo,
                         part.top + part.row, first_column_ + part.column);
-#pragma unroll kAhead
+    Part loaded = part;
+#pragma unroll(kAhead > 1 ? kSteps : 1)
     for (int step = 0; step < kSteps; ++step) {
       Operands& operands = ahead_[step % kAhead];
       if (step < kOwnSteps) {
         const float4 own[2] = {sums[0], sums[1]};
         const int later = min(step + 1, kOwnSteps - 1) * kApart;
-        sums[0] = places[0][later];
-        sums[1] = places[1][later];
+        const auto read = [&] {
+          sums[0] = places[0][later];
+          sums[1] = places[1][later];
+        };
+        if (kFewOperands) read();
         compute(part, step, constants, operands, own, out);
+        if (!kFewOperands) read();
       }
-      if (step + kAhead == kSteps) seek(next);
-      if (step + kAhead < kSteps)
-        load(part, step + kAhead, operands);
-      else
-        load(next, step + kAhead - kSteps, operands);
+      if (step + kAhead == kSteps) {
+        loaded = next;
+        seek(next);
+      }
+      load(loaded, (step + kAhead) % kSteps, operands);
     }
   }
 
