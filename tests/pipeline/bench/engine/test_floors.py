@@ -55,6 +55,16 @@ def test_the_floor_is_bytes_and_products(monkeypatch):
     assert emulated.products_ms == 2 * 3  # three products of tf32 make one of fp32
 
 
+def test_a_product_of_odd_sides_may_be_padded_on_a_gpu(monkeypatch):
+    def mm_ms(device: str, kind: str, m: int, k: int, n: int) -> float:
+        return 1.0 if k % 8 == n % 8 == 0 else 10.0
+
+    monkeypatch.setattr(floors, "copy_rate", lambda device: 1e6)
+    monkeypatch.setattr(floors, "mm_ms", mm_ms)
+    case = EngineCase(model="wdl", batch=10, device="cuda", precision="fp16", **SMALL)
+    assert floor(*case.load(), case).products_ms == 2
+
+
 def test_rates_of_this_machine(monkeypatch):
     monkeypatch.setitem(floors.COPY_BYTES, "cpu", 2**20)
     assert floors.copy_rate.__wrapped__("cpu") > 1e6
