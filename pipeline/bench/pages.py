@@ -46,13 +46,14 @@ def job_reports(folder: Path) -> dict[str, list[JobReport]]:
 def headline(reports: Sequence[JobReport]) -> str:
     """A table of the runs, a line each."""
     lines = [
-        "| rows | GPUs | cores | s from the command to `_SUCCESS` | M rows/s, steady |",
-        "|---|---|---|---|---|",
+        "| model | rows | GPUs | cores | s from the command to `_SUCCESS` | M rows/s, steady |",
+        "|---|---|---|---|---|---|",
     ]
     for report in reports:
         for run in report.runs:
             steady = run.rates.steady_rows_per_s
             cells = (
+                report.case.model,
                 f"{run.rows:,} {report.case.form}{report.case.written}",
                 str(run.gpus),
                 str(run.cores),

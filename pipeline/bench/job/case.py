@@ -99,9 +99,10 @@ class JobCase(BaseModel):
 
     @property
     def written(self) -> str:
-        """How the files of others are written, in words."""
+        """How the files are written, in words; "" for the benchmark's own files of a million rows."""
         if self.writer == "synth":
-            return ""
+            million = self.rows_per_file == 1_000_000
+            return "" if million else f" in files of {self.rows_per_file:,} rows"
         lists = f", lists of up to {self.list_length} ids" if self.list_length else ""
         return (
             f" by pyarrow ({self.compression}, row groups of {self.row_group_rows:,}, "

@@ -212,6 +212,7 @@ def test_rows_as_other_writers_leave_them(tmp_path):
     case = JobCase(**shape, writer="pyarrow", **kind)
     made = make_here(case, tmp_path / "other")
     assert "by pyarrow (gzip, row groups of 700, int64, data pages 2.0)" in case.written
+    assert JobCase(rows_per_file=10_000).written == " in files of 10,000 rows"
     for mine, other in zip(own.files, made.files, strict=True):
         file = pq.ParquetFile(other)
         assert file.num_row_groups == 3 and file.schema_arrow.field("C1").type == pa.int64()
