@@ -289,13 +289,14 @@ class ParquetFile:
         """Whether a column holds strings or numbers that `read_encoded` takes."""
     def read_encoded(
         self,
-        name: str,
+        names: Sequence[str],
         first: int,
         stop: int,
         encoders: Sequence[ValueEncoder],
         outs: Sequence[NDArray[np.int32] | NDArray[np.float32]],
     ) -> None:
-        """Encode a raw column, for each encoder into one contiguous array [rows of those groups].
+        """Encode raw columns, for each encoder the column of that name into one contiguous array
+        [rows of those groups]; a column of several encoders is decoded once.
 
         OSError; ValueError: pages are corrupt, or what is not known here.
         """

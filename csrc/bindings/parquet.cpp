@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cerrno>
 
 #include "bindings/families.h"
@@ -142,23 +143,30 @@ py::array read_list_argument(const File& file, const std::string& name, std::siz
   return read_list<float>(file, name, first, stop, padding, outs);
 }
 
-void read_encoded(const File& file, const std::string& name, std::size_t first, std::size_t stop,
-                  const std::vector<const ValueEncoder*>& encoders,
+// All columns in one call: threads that take the interpreter's lock again for each column wait for
+// one another wherever there are more of them than cores.
+void read_encoded(const File& file, const std::vector<std::string>& names, std::size_t first,
+                  std::size_t stop, const std::vector<const ValueEncoder*>& encoders,
                   const std::vector<py::array>& outs) {
-  DPIF_CHECK(encoders.size() == outs.size(), encoders.size(), " encoders, but ", outs.size(),
-             " arrays");
+  DPIF_CHECK(names.size() == outs.size() && encoders.size() == outs.size(), names.size(),
+             " names and ", encoders.size(), " encoders, but ", outs.size(), " arrays");
   const py::ssize_t rows = file.rows(first, stop);
-  std::vector<parquet::EncodedTarget> targets;
+  using Column = std::pair<std::string, std::vector<parquet::EncodedTarget>>;
+  std::vector<Column> columns;
   for (std::size_t i = 0; i < outs.size(); ++i) {
+    const std::string& name = names[i];
     DPIF_CHECK(encoders[i] != nullptr, "an encoder is None");
     // Codes of dense features are floats.
     void* out = py::isinstance<Array<float>>(outs[i])
                     ? static_cast<void*>(writable_argument<float>(outs[i], name, rows))
                     : writable_argument<Code>(outs[i], name, rows);
-    targets.push_back({encoders[i], static_cast<Code*>(out)});
+    auto column = std::ranges::find(columns, name, &Column::first);
+    if (column == columns.end()) column = columns.insert(column, {name, {}});
+    column->second.push_back({encoders[i], static_cast<Code*>(out)});
   }
   const py::gil_scoped_release release;
-  parquet::read_encoded(file, name, first, stop, targets);
+  for (const auto& [name, targets] : columns)
+    parquet::read_encoded(file, name, first, stop, targets);
 }
 
 // The memory that a feature goes to: int32, int64, uint64 or float32.
@@ -333,7 +341,7 @@ void bind_parquet(py::module_& module) {
            py::arg("outs"), py::arg("pad"), py::arg("pads_before"), py::arg("keeps_last"))
       .def("is_encodable", &parquet::is_encodable, py::arg("name"), py::arg("first"),
            py::arg("stop"))
-      .def("read_encoded", &read_encoded, py::arg("name"), py::arg("first"), py::arg("stop"),
+      .def("read_encoded", &read_encoded, py::arg("names"), py::arg("first"), py::arg("stop"),
            py::arg("encoders"), py::arg("outs"))
       .def("feature_types", &feature_types, py::arg("names"), py::arg("first"), py::arg("stop"))
       .def("read_features", &read_features, py::arg("names"), py::arg("first"), py::arg("stop"),

@@ -7,21 +7,15 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
 from dpiframe_core import _core
 from pipeline.planning.job_plan import WorkerPlan
 from pipeline.reading.arrow_file import published_columns
-from pipeline.reading.bad_rows import Dense, dense_findings, null_findings
+from pipeline.reading.bad_rows import dense_findings, null_findings
 from pipeline.reading.native_file import DENSE_TYPE, plain_published
 from pipeline.reading.open_encoder import open_encoder
 from pipeline.reading.unit_buffers import UnitBuffer
 from pipeline.reading.unit_data import ReadFacts, UnitColumns
 from pipeline.reading.unit_file import UnitFile
-
-# The encoders of a column's features, and where the codes of each go.
-Targets = tuple[list[_core.ValueEncoder], list[npt.NDArray[np.int32] | Dense]]
 
 
 class Feature(NamedTuple):
@@ -62,16 +56,9 @@ def read_raw(opened: UnitFile, plan: WorkerPlan, buffer: UnitBuffer) -> UnitColu
         (len(features.dense), unit.rows, DENSE_TYPE),
         *((1, unit.rows, kind) for kind in plain.values()),
     )
-    by_column: dict[str, Targets] = {name: ([], []) for name in columns.source_columns}
-    for feature, codes in [
-        *zip(features.fields, ids, strict=True),
-        *zip(features.dense, dense, strict=True),
-    ]:
-        encoders, outs = by_column[feature.column]
-        encoders.append(feature.encoder)
-        outs.append(codes)
-    for name, (encoders, outs) in by_column.items():
-        file.read_encoded(name, *groups, encoders, outs)
+    wanted = [*features.fields, *features.dense]
+    names, encoders = [each.column for each in wanted], [each.encoder for each in wanted]
+    file.read_encoded(names, *groups, encoders, [*ids, *dense])
     copied = {name: row[0] for name, row in zip(plain, vectors, strict=True)}
     file.read(list(copied), *groups, list(copied.values()))
     published = published_columns(opened, columns, copied)

@@ -125,8 +125,9 @@ def _read_raw(file: _core.ParquetFile, name: str, stop: int) -> str:
         return "raw: no column"
     encoders = {"text": ENCODERS[:1], "f4": ENCODERS[1:], "f8": ENCODERS[1:]}.get(name, ENCODERS)
     found = [guarded("<i4", sum(file.group_rows)) for _ in encoders]
+    outs = [out for out, _ in found]
     try:
-        file.read_encoded(name, 0, stop, encoders, [out for out, _ in found])
+        file.read_encoded([name] * len(outs), 0, stop, encoders, outs)
     except (ValueError, OSError) as error:
         return f"raw: {type(error).__name__}"
     finally:

@@ -175,7 +175,7 @@ def check_raw(file: Any, groups: tuple[int, int], path: Path, table: pa.Table) -
         for feature, values, right in features:
             assert file.is_encodable(feature.column, *groups), f"{path.name}: {feature.column}"
             found = np.empty_like(right)
-            file.read_encoded(feature.column, *groups, [values], [found])
+            file.read_encoded([feature.column], *groups, [values], [found])
             np.testing.assert_array_equal(found.view("i4"), right.view("i4"), feature.column)
 
 

@@ -82,7 +82,7 @@ def compare(path: Path, schema: FeatureSchema, seconds: Counter[str]) -> int:
     codes += [np.full(table.num_rows, -7, np.float32) for _ in dense]
     for feature, values, found in zip(features, [*fields, *dense], codes, strict=True):
         assert file.is_encodable(feature.column, *groups), feature
-        file.read_encoded(feature.column, *groups, [values], [found])
+        file.read_encoded([feature.column], *groups, [values], [found])
     seconds["ours"] += time.perf_counter() - began
     for feature, found, right in zip(features, codes, [*wanted.ids, *wanted.dense], strict=True):
         same = np.array_equal(found.view(np.int32), right.view(np.int32))

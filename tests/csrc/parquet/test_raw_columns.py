@@ -85,8 +85,24 @@ def encoded(
     ids = [np.full(rows, -7, np.int32) for _ in fields]
     numbers = [np.full(rows, -7, np.float32) for _ in dense]
     assert file.is_encodable("raw", *groups)
-    file.read_encoded("raw", *groups, [*fields, *dense], [*ids, *numbers])
+    encoders, outs = [*fields, *dense], [*ids, *numbers]
+    file.read_encoded(["raw"] * len(outs), *groups, encoders, outs)
     return ids, numbers
+
+
+def test_several_columns_in_one_call(tmp_path: Path) -> None:
+    path = tmp_path / "raw.parquet"
+    pq.write_table(pa.table({"a": ["x", "y", None], "b": [3, 4, 5]}), path)
+    encoders = [_core.hash_encoder(0, 9), _core.modulo_encoder(9), _core.hash_encoder(5, 9)]
+    names, file = ["a", "b", "a"], _core.ParquetFile(str(path))
+    together = [np.empty(3, np.int32) for _ in names]
+    file.read_encoded(names, 0, 1, encoders, together)
+    for name, encoder, found in zip(names, encoders, together, strict=True):
+        alone = np.empty(3, np.int32)
+        file.read_encoded([name], 0, 1, [encoder], [alone])
+        np.testing.assert_array_equal(found, alone)
+    with pytest.raises(ValueError, match="2 names and 3 encoders, but 3 arrays"):
+        file.read_encoded(names[:2], 0, 1, encoders, together)
 
 
 def others(kind: pa.DataType) -> list[str]:
@@ -150,7 +166,7 @@ def test_texts_that_are_mostly_those_before_are_bounded(tmp_path: Path) -> None:
 
     with pytest.raises(ValueError, match="a page of 100 texts has 300190 bytes"):
         _core.ParquetFile(str(path)).read_encoded(
-            "raw", 0, 1, [_core.hash_encoder(0, 9)], [np.empty(100, np.int32)]
+            ["raw"], 0, 1, [_core.hash_encoder(0, 9)], [np.empty(100, np.int32)]
         )
 
 
@@ -177,7 +193,7 @@ def test_few_bytes_that_stand_for_many_take_no_memory(
     file = _core.ParquetFile(str(path))
 
     with pytest.raises(ValueError, match="bytes as PLAIN ones; at most are 67108864"):
-        file.read_encoded("x", 0, 1, [_core.hash_encoder(0, 9)], [np.empty(rows, np.int32)])
+        file.read_encoded(["x"], 0, 1, [_core.hash_encoder(0, 9)], [np.empty(rows, np.int32)])
 
 
 @pytest.mark.parametrize(
@@ -198,7 +214,7 @@ def test_other_columns_are_left_alone(tmp_path: Path, values: pa.Array) -> None:
     file = _core.ParquetFile(str(path))
     assert not file.is_encodable("raw", 0, 1)
     with pytest.raises(ValueError, match="column raw holds no raw values that can be read here"):
-        file.read_encoded("raw", 0, 1, [_core.hash_encoder(0, 9)], [np.empty(1, np.int32)])
+        file.read_encoded(["raw"], 0, 1, [_core.hash_encoder(0, 9)], [np.empty(1, np.int32)])
 
 
 def test_values_that_a_feature_has_no_code_for_are_refused(tmp_path: Path) -> None:
@@ -207,5 +223,5 @@ def test_values_that_a_feature_has_no_code_for_are_refused(tmp_path: Path) -> No
 
     with pytest.raises(ValueError, match="column raw: the feature takes no strings"):
         _core.ParquetFile(str(path)).read_encoded(
-            "raw", 0, 1, [_core.modulo_encoder(9)], [np.empty(1, np.int32)]
+            ["raw"], 0, 1, [_core.modulo_encoder(9)], [np.empty(1, np.int32)]
         )
