@@ -13,6 +13,8 @@ from dpiframe_core.program.views import DENSE, View, Weight
 GELU = ("mul", ("mul", 0.5, "x0"), ("add", 1.0, ("erf", ("mul", "x0", 2**-0.5))))
 GATE = ("add", ("mul", ("mul", "x1", "x0"), ("sigmoid", "x2")), ("mul", "x3", "x4"))
 
+CROSS = ("add", ("mul", ("mul", "x1", "x0"), ("sigmoid", "x2")), ("add", "x3", ("tanh", "x4")))
+
 
 def gelu(x: View, n: int) -> list[Step]:
     return [MappedLinear("m", x, Weight("w"), Weight("b"), GELU, (), (), View("out", 0, n))]
@@ -26,6 +28,15 @@ def gate(x: View, n: int) -> list[Step]:
         Linear("gate", x, Weight("w2"), None, gate),
         Linear("scalar", x, Weight("w1"), None, scalar),
         MappedLinear("m", x, Weight("w"), None, GATE, (gate, scalar), constants, out),
+    ]
+
+
+def cross(x: View, n: int) -> list[Step]:
+    """Operands of rows, more than are loaded far ahead."""
+    rows = tuple(View(f"rows{i}", 0, n) for i in range(4))
+    return [
+        *(Linear(row.buffer, x, Weight("w2"), None, row) for row in rows),
+        MappedLinear("m", x, Weight("w"), Weight("b"), CROSS, rows, (), View("out", 0, n)),
     ]
 
 
