@@ -99,7 +99,7 @@ class JobCase(BaseModel):
 
     @property
     def written(self) -> str:
-        """How the files are written, in words; "" for the benchmark's own files of a million rows."""
+        """How the files are written, in words; "" for our own of a million rows."""
         if self.writer == "synth":
             million = self.rows_per_file == 1_000_000
             return "" if million else f" in files of {self.rows_per_file:,} rows"
