@@ -21,6 +21,16 @@ void refuse(std::string_view what) {
 void ValueEncoder::strings(std::span<const std::string_view>, Code*) const {
   refuse("strings");
 }
+void ValueEncoder::words(std::span<const std::uint64_t> values, Code* out) const {
+  std::string_view texts[kRun];
+  while (!values.empty()) {
+    const auto run = values.first(std::min<std::size_t>(kRun, values.size()));
+    for (std::size_t i = 0; i < run.size(); ++i)
+      texts[i] = {reinterpret_cast<const char*>(&run[i]), sizeof(run[i])};
+    strings({texts, run.size()}, out);
+    values = values.subspan(run.size()), out += run.size();
+  }
+}
 void ValueEncoder::integers(std::span<const std::int64_t>, Code*) const {
   refuse("integers");
 }
@@ -30,6 +40,11 @@ void ValueEncoder::reals(std::span<const double>, Code*) const {
 
 void HashEncoder::strings(std::span<const std::string_view> values, Code* out) const {
   hashed_string_rows(StringViews{values}, {}, params_, out);
+}
+
+void HashEncoder::words(std::span<const std::uint64_t> values, Code* out) const {
+  hashed_int64_rows(reinterpret_cast<const std::int64_t*>(values.data()), std::ssize(values), {},
+                    params_, out);
 }
 
 void HashEncoder::integers(std::span<const std::int64_t> values, Code* out) const {

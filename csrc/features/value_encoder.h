@@ -24,6 +24,8 @@ class ValueEncoder {
   // Each writes as many codes as there are values. std::invalid_argument for values that the
   // feature has no code for.
   virtual void strings(std::span<const std::string_view> values, Code* out) const;
+  // Strings of eight bytes, little-endian: the most common ones, as `strings` does.
+  virtual void words(std::span<const std::uint64_t> values, Code* out) const;
   virtual void integers(std::span<const std::int64_t> values, Code* out) const;
   virtual void reals(std::span<const double> values, Code* out) const;
 
@@ -36,6 +38,7 @@ class HashEncoder : public ValueEncoder {
  public:
   explicit HashEncoder(HashParams params) : ValueEncoder(kMissingRow), params_(params) {}
   void strings(std::span<const std::string_view> values, Code* out) const override;
+  void words(std::span<const std::uint64_t> values, Code* out) const override;
   void integers(std::span<const std::int64_t> values, Code* out) const override;
 
  private:

@@ -22,6 +22,22 @@ std::string_view take_text(Bytes& values) {
   return {text, size};
 }
 
+// Takes texts that all have eight bytes; false where some have not, or are cut off.
+bool take_words(Bytes& values, std::span<std::uint64_t> out) {
+  constexpr std::size_t kStored = sizeof(std::uint32_t) + sizeof(std::uint64_t);
+  if (values.size() / kStored < out.size()) return false;
+  std::uint32_t others = 0;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    std::uint32_t size;
+    std::memcpy(&size, values.data() + i * kStored, sizeof(size));
+    std::memcpy(&out[i], values.data() + i * kStored + sizeof(size), sizeof(out[i]));
+    others |= size ^ sizeof(out[i]);
+  }
+  if (others != 0) return false;
+  values = values.subspan(out.size() * kStored);
+  return true;
+}
+
 // Takes numbers stored as Stored from PLAIN values, widened to Wide.
 template <class Stored, class Wide>
 void take_numbers(Bytes& values, std::span<Wide> out) {
@@ -38,13 +54,15 @@ void take_numbers(Bytes& values, std::span<Wide> out) {
 void encode_plain(Bytes values, RawKind kind, std::size_t count,
                   std::span<const EncodedTarget> targets, std::span<Code* const> codes) {
   std::string_view texts[kRun];
+  std::uint64_t words[kRun];
   std::int64_t integers[kRun];
   double reals[kRun];
   for (std::size_t first = 0; first < count; first += kRun) {
     const std::size_t size = std::min(kRun, count - first);
     const std::span<std::int64_t> whole(integers, size);
     const std::span<double> real(reals, size);
-    if (kind == RawKind::kText)
+    const bool is_words = kind == RawKind::kText && take_words(values, {words, size});
+    if (kind == RawKind::kText && !is_words)
       for (std::size_t i = 0; i < size; ++i) texts[i] = take_text(values);
     if (kind == RawKind::kInt32) take_numbers<std::int32_t>(values, whole);
     if (kind == RawKind::kUint32) take_numbers<std::uint32_t>(values, whole);
@@ -53,7 +71,9 @@ void encode_plain(Bytes values, RawKind kind, std::size_t count,
     if (kind == RawKind::kDouble) take_numbers<double>(values, real);
     for (std::size_t t = 0; t < targets.size(); ++t) {
       const ValueEncoder& encoder = *targets[t].encoder;
-      if (kind == RawKind::kText)
+      if (is_words)
+        encoder.words({words, size}, codes[t] + first);
+      else if (kind == RawKind::kText)
         encoder.strings({texts, size}, codes[t] + first);
       else if (kind == RawKind::kFloat || kind == RawKind::kDouble)
         encoder.reals(real, codes[t] + first);

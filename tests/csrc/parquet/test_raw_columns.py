@@ -13,7 +13,13 @@ from parquet_by_hand import v1, varint, zigzag
 from parquet_by_hand import write as write_by_hand
 
 from dpiframe_core import _core
-from dpiframe_core.features import CategoricalFeature, DenseFeature, Encoder, FeatureSchema
+from dpiframe_core.features import (
+    CategoricalFeature,
+    DenseFeature,
+    Encoder,
+    FeatureSchema,
+    fit_schema,
+)
 from dpiframe_core.features.schema import (
     Encoding,
     HashEncoding,
@@ -103,6 +109,28 @@ def test_several_columns_in_one_call(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found, alone)
     with pytest.raises(ValueError, match="2 names and 3 encoders, but 3 arrays"):
         file.read_encoded(names[:2], 0, 1, encoders, together)
+
+
+@pytest.mark.parametrize("categoricals", ["hash", "vocabulary"])
+@pytest.mark.parametrize("odd", [None, "", "1234567", "123456789"])
+def test_texts_of_eight_bytes_beside_others(
+    tmp_path: Path, odd: str | None, categoricals: str
+) -> None:
+    texts = [f"{n:08x}" for n in range(1111)]
+    texts[700] = odd
+    table = pa.table({"raw": texts})
+    path = tmp_path / "raw.parquet"
+    pq.write_table(table, path, use_dictionary=False)
+    encoding = {"kind": categoricals} | ({"modulus": 977} if categoricals == "hash" else {})
+    field = {"name": "f", "column": "raw", "values": "string", "encoding": encoding}
+    schema = FeatureSchema.model_validate(
+        {"dataset": "x", "key_columns": [], "fields": [field], "dense": []}
+    )
+    encoder = Encoder(*fit_schema(schema, [table]))
+
+    (found,), _ = encoded(path, encoder, (0, 1))
+
+    np.testing.assert_array_equal(found, encoder.encode(table).ids[0])
 
 
 def others(kind: pa.DataType) -> list[str]:
