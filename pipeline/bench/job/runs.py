@@ -40,7 +40,7 @@ class JobRun(BaseModel):
     gpus: int
     cores: int
     rates: Rates
-    planned_s: float  # imports, footers, contract, bundle checked; the output claimed
+    planned_s: float  # contract and bundle checked, Ray started, the output claimed
     first_unit_read_s: float  # Ray and a scorer are up, and the first unit is read
     exit_s: float
     stages: list[Stage]
