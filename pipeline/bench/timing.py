@@ -121,6 +121,9 @@ def capture(
     for _ in range(warm_ups):
         launches()
     torch.cuda.synchronize()
+    # A workspace of cuBLAS that an earlier graph's memory gave would go with that graph, or with
+    # torch.compile's graphs, which free all of them.
+    torch._C._cuda_clearCublasWorkspaces()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, pool=shared.pool() if shared else None):
         result = launches()

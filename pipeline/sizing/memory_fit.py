@@ -30,8 +30,8 @@ QUEUED = 2  # calls sent to a scorer for each that runs, so that the scorer neve
 # Units in flight a core: some wait for the GPU while others are read.
 GPU_READS = 1.25
 # Units in flight beside one GPU: more do not keep it busier. Where it decodes nearly all rows
-# itself, reading takes a quarter of the cores.
-MOST_READS, MOST_PAGE_READS, NEARLY_ALL = 32, 12, 0.95
+# itself, reading takes a quarter of the cores: PAGE_READS, of small units those of PAGE_ROWS.
+MOST_READS, PAGE_READS, PAGE_ROWS, NEARLY_ALL = 32, 12, 12_000_000, 0.95
 CPU_READS = 3  # of a scorer without a GPU: one unit is read, one scored, one written
 # Bytes on their way from an object store beside one scorer: 4 GB/s (0.5 without a GPU) for the
 # 0.1 s until a store answers. Units of so many bytes are read ahead, up to MOST_AHEAD.
@@ -71,7 +71,9 @@ def _reading_scorers(sizes: Sizes, machine: Machine, work: Work, config: JobConf
     """Units read in the scorers, as many as cores and memory allow; nothing is in the store."""
     _check_memory(machine, work)
     on_gpu = sizes.device == "cuda"
-    most = MOST_PAGE_READS if work.gpu_share >= NEARLY_ALL else MOST_READS
+    most = MOST_READS
+    if work.gpu_share >= NEARLY_ALL:
+        most = min(most, max(PAGE_READS, -(-PAGE_ROWS // work.largest_rows)))
     a_scorer = min(most, GPU_READS * machine.cores / sizes.scorers)
     wanted = int(a_scorer * sizes.scorers) if on_gpu else CPU_READS * sizes.scorers
     wanted += _ahead(work, on_gpu) * sizes.scorers

@@ -68,6 +68,8 @@ def test_units_that_the_gpu_does_not_unpack_take_their_threads() -> None:
     mixed = choose_sizes(machine(), work(gpu_share=0.5), config())
     assert mixed.read_tasks == sizes_of().read_tasks
     assert choose_sizes(machine(), work(gpu_share=0.96), config()).read_tasks == 12
+    small = work(gpu_share=1.0, largest_rows=800_000)
+    assert choose_sizes(machine(), small, config()).read_tasks == 15
     found = [estimate(mixed, machine(), work(gpu_share=s), "fp16").rates for s in (0.0, 0.5, 1.0)]
     for stage, order in (("reading and publishing", 1), ("the GPUs", -1)):
         rates = [order * rates[stage] for rates in found]
