@@ -8,6 +8,7 @@ Units whose pages the GPU decodes are scored in the threads that read them, seve
 
 from __future__ import annotations
 
+import itertools
 import socket
 import time
 from collections.abc import Callable, Sequence
@@ -70,6 +71,40 @@ class Model(NamedTuple):
     dense: Sequence[int] | None = None
 
 
+class Inputs(NamedTuple):
+    """What a model scores of a unit: ids [F, R] and dense features [N, R], of all its rows or of
+    these [R].
+    """
+
+    model: Model
+    ids: list[np.ndarray]
+    dense: list[np.ndarray]
+    rows: Rows | None = None
+
+    @classmethod
+    def of(cls, model: Model, unit: UnitColumns, rows: Rows | None = None) -> Inputs:
+        """Those of a unit; of some rows, they are copied."""
+        ids, dense = chosen(unit.ids, model.ids), chosen(unit.dense, model.dense)
+        if rows is not None:
+            ids, dense = in_rows(ids, rows), in_rows(dense, rows)
+        return cls(model, ids, dense, rows)
+
+    def score(self, unit: UnitColumns) -> tuple[np.ndarray, list[Finding]]:
+        """Scores [R], and findings about the unit's rows."""
+        engine = self.model.engine
+        ids = [as_signed(column) for column in self.ids]
+        dense = as_matrix(self.dense) if self.dense else None
+        try:
+            return engine.score(as_matrix(ids), dense), []
+        except BadIdError:  # only now are the rows of bad ids looked for, as they are rare
+            names = chosen(unit.id_names, self.model.ids)
+            bad = list(id_findings(names, self.ids, self.model.table_rows))
+            scores = engine.score(zeroed(ids, names, bad), dense)
+            if self.rows is None:
+                return scores, bad
+            return scores, [replace(found, rows=self.rows[found.rows]) for found in bad]
+
+
 class EngineThread:
     """The same engines for all threads of a scorer."""
 
@@ -124,7 +159,19 @@ class EngineThread:
         """
         if isinstance(unit, UnitPages):
             return self._score_pages(unit)
-        return self._thread.submit(self._score_columns, self._models.result(), unit).result()
+        models, segments = self._models.result(), None
+        by_bundle: dict[str, Rows] = {}
+        if self._plan.config.segments is not None:
+            column = unit.published.column(self._plan.config.segments.column)
+            segments = segment_rows(column, self._plan.config.segments)
+            by_bundle = segments.by_bundle
+        # Rows are copied in the caller's thread: that takes longer than a GPU takes to score them.
+        inputs = [
+            Inputs.of(model, unit, rows)
+            for model in models
+            if (rows := by_bundle.get(model.name)) is None or len(rows)
+        ]
+        return self._thread.submit(self._score_inputs, inputs, unit, segments).result()
 
     def _score_pages(self, unit: UnitPages) -> Scored:
         engine = self._only.engine
@@ -152,28 +199,26 @@ class EngineThread:
         }
         return Scored({SCORE_COLUMN: found.scores}, [], fields)
 
-    def _score_columns(self, models: Sequence[Model], unit: UnitColumns) -> Scored:
+    def _score_inputs(
+        self, inputs: Sequence[Inputs], unit: UnitColumns, segments: SegmentRows | None
+    ) -> Scored:
         started = time.perf_counter()
         findings = list(unit.findings)
         scores: dict[str, np.ndarray] = {}
-        engines = []
         outside: dict[str, int] = {}
-        segments = SegmentRows({}, {})
-        if self._plan.config.segments is not None:
-            column = unit.published.column(self._plan.config.segments.column)
-            segments = segment_rows(column, self._plan.config.segments)
-            scores[SCORE_COLUMN] = np.empty(len(column), np.float32)
-        for model in models:
-            rows = segments.by_bundle.get(model.name)
-            if rows is None:
-                scores[model.column], bad = score_rows(model, unit)
-            elif len(rows):
-                scores[SCORE_COLUMN][rows], bad = score_rows(model, unit, rows)
+        if segments is not None:
+            scores[SCORE_COLUMN] = np.empty(len(unit.published), np.float32)
+        for given in inputs:
+            model = given.model
+            found, bad = given.score(unit)
+            if given.rows is None:
+                scores[model.column] = found
             else:
-                continue
+                scores[SCORE_COLUMN][given.rows] = found
             findings = [*bad, *findings]
-            engines.append(model.engine.engine)
-            outside |= bad_ids(model, engines[-1].bad_ids)
+            outside |= bad_ids(model, model.engine.engine.bad_ids)
+        engines = [given.model.engine.engine for given in inputs]
+        models = self._models.result()
         reduced = [model.engine.reduced_batch for model in models]
         fields = {
             "bad_ids": outside,
@@ -183,7 +228,7 @@ class EngineThread:
             "batch_s": [float(seconds) for engine in engines for seconds in engine.batch_seconds],
             "device": models[0].engine.device,
             "reduced_batch": min((rows for rows in reduced if rows is not None), default=None),
-            "segments": segments.by_value,
+            "segments": {} if segments is None else segments.by_value,
         }
         return Scored(scores, findings, fields)
 
@@ -234,26 +279,16 @@ class EngineThread:
         return Model(other.name, other.column, engine, names, rows, other.ids, other.dense)
 
 
-def score_rows(
-    model: Model, unit: UnitColumns, rows: Rows | None = None
-) -> tuple[np.ndarray, list[Finding]]:
-    """Scores [B], or [R] of some rows, and findings about the ids of these."""
-    ids = in_rows(chosen(unit.ids, model.ids), rows)
-    own_ids = [as_signed(column) for column in ids]
-    own_dense = in_rows(chosen(unit.dense, model.dense), rows)
-    dense = as_matrix(own_dense) if own_dense else None
-    try:
-        return model.engine.score(as_matrix(own_ids), dense), []
-    except BadIdError:  # only now are the rows of bad ids looked for, as they are rare
-        names = chosen(unit.id_names, model.ids)
-        bad = list(id_findings(names, ids, model.table_rows))
-        scores = model.engine.score(zeroed(own_ids, names, bad), dense)
-        return scores, bad if rows is None else [replace(f, rows=rows[f.rows]) for f in bad]
-
-
-def in_rows(columns: list[Column], rows: Rows | None) -> list[Column]:
-    """The values of columns [B] in some rows [R]; all without rows."""
-    return columns if rows is None else [column[rows] for column in columns]
+def in_rows(columns: Sequence[Column], rows: Rows) -> list[Column]:
+    """The values of columns [B] in some rows [R], as the rows of one matrix for each type."""
+    taken: list[Column] = []
+    for _, run in itertools.groupby(columns, lambda column: column.dtype):
+        alike = list(run)
+        matrix = np.empty((len(alike), len(rows)), alike[0].dtype)
+        for column, row in zip(alike, matrix, strict=True):
+            np.take(column, rows, out=row, mode="clip")  # any other mode copies once more
+        taken.extend(matrix)
+    return taken
 
 
 def chosen(columns: Sequence[T], places: Sequence[int] | None) -> list[T]:

@@ -51,7 +51,7 @@ def test_a_scorer_says_what_the_gpu_said_and_ends_at_the_next_call(
 ) -> None:
     attempt, _ = claim(OutputLayout(plan.config.output), plan)
     scorer = scorer_of(plan, attempt)
-    monkeypatch.setattr(EngineThread, "_score_columns", fail)
+    monkeypatch.setattr(EngineThread, "_score_inputs", fail)
 
     found = list(outcomes_from_table(scorer(units_to_table(plan.units[:3]))))
 
