@@ -139,7 +139,7 @@ fuzzers: $(FUZZERS)
 $(FUZZERS): build/fuzzers/%: tests/fuzz/%.cpp $(FUZZED)
 	$(CLANG) $(FUZZ_FLAGS) -fsanitize=fuzzer $(filter %.cpp %.o,$^) -ldl -o $@
 
-build/fuzzers/csrc/parquet/rle_bit_packed_avx2.o build/fuzzers/csrc/parquet/raw/spread_avx2.o: FUZZ_FLAGS += $(if $(filter x86_64,$(shell uname -m)),-mavx2)
+$(filter %_avx2.o,$(FUZZED)): FUZZ_FLAGS += $(if $(filter x86_64,$(shell uname -m)),-mavx2)
 build/fuzzers/%.o: %.cpp build/fuzzers/.clang
 	@mkdir -p $(@D)
 	$(CLANG) $(FUZZ_FLAGS) -fsanitize=fuzzer-no-link -c $< -o $@
