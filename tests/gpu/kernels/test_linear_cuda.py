@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch_types import TORCH_TYPES
 
 from dpiframe_core import _core
 
-TYPES = {
-    "fp32": torch.float32,
-    "tf32": torch.float32,
-    "fp16": torch.float16,
-    "bf16": torch.bfloat16,
-}
 # Largest error over |x| |w| + |b| of its row and column: 24, 11, 11 and 8 bits, of which the last
 # two also round the result.
 BOUNDS = {"fp32": 1e-6, "tf32": 1e-3, "fp16": 2e-3, "bf16": 1.6e-2}
@@ -45,7 +40,7 @@ class Case:
 
     def __init__(self, precision, rows, n, k, *, pad=0, offset=0, cross=0, scale=0) -> None:
         generator = torch.Generator("cuda").manual_seed(rows + n + k)
-        dtype = TYPES[precision]
+        dtype = TORCH_TYPES[precision]
 
         def normal(*shape, spread=0):
             values = torch.randn(shape, generator=generator, device="cuda")
@@ -109,7 +104,7 @@ class Case:
         assert self.partial[:, self.rows :].isnan().all()
 
 
-@pytest.mark.parametrize("precision", TYPES)
+@pytest.mark.parametrize("precision", TORCH_TYPES)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_agrees_with_float64(precision, shape):
     case = Case(precision, *shape)
@@ -117,7 +112,7 @@ def test_agrees_with_float64(precision, shape):
     case.check()
 
 
-@pytest.mark.parametrize("precision", TYPES)
+@pytest.mark.parametrize("precision", TORCH_TYPES)
 @pytest.mark.parametrize(("pad", "offset", "cross"), [(8, 8, 128), (8, 0, 404), (1, 3, 131)])
 def test_views_and_cross(precision, pad, offset, cross):
     case = Case(precision, 333, 404, 624, pad=pad, offset=offset, cross=cross)
@@ -132,14 +127,14 @@ def test_rows_of_any_magnitude(precision):
     case.check()
 
 
-@pytest.mark.parametrize("precision", TYPES)
+@pytest.mark.parametrize("precision", TORCH_TYPES)
 def test_many_tiles_a_block(precision):
     case = Case(precision, 33001, 640, 400, cross=640)
     case.run()
     case.check()
 
 
-@pytest.mark.parametrize("precision", TYPES)
+@pytest.mark.parametrize("precision", TORCH_TYPES)
 def test_the_same_bits_every_time(precision):
     case = Case(precision, 5000, 400, 624)
     case.run()

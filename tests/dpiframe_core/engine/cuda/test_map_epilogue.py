@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from epilogue_on_host import HostEpilogue, cuda_headers
+from torch_types import TORCH_TYPES
 
 pytestmark = pytest.mark.skipif(cuda_headers() is None, reason="needs the headers of CUDA")
 MAP = """
@@ -31,12 +32,6 @@ struct Map {
   static float of(const float (&x)[1]) { return x[0] < 0.0f ? 0.0f : x[0]; }
 };
 """
-TORCH = {
-    "fp16": torch.float16,
-    "bf16": torch.bfloat16,
-    "tf32": torch.float32,
-    "fp32": torch.float32,
-}
 BOUNDS = {"fp16": 2e-3, "bf16": 2e-2, "tf32": 1e-6, "fp32": 1e-6}
 
 
@@ -62,7 +57,7 @@ def strided(values: torch.Tensor, stride: int) -> torch.Tensor:
 )
 def test_an_epilogue_is_its_formula(precision, tile_n, blocks, aligned, tmp_path):
     generator = torch.Generator().manual_seed(tile_n)
-    dtype, bound = TORCH[precision], BOUNDS[precision]
+    dtype, bound = TORCH_TYPES[precision], BOUNDS[precision]
     epilogue = HostEpilogue(
         MAP.replace("ALIGNED", str(aligned).lower()), precision, tile_n, blocks, tmp_path
     )
