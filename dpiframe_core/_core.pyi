@@ -300,6 +300,24 @@ class ParquetFile:
 
         OSError; ValueError: pages are corrupt, or what is not known here.
         """
+    def encoded_pages_bytes(self, names: Sequence[str], first: int, stop: int) -> int:
+        """Bytes of memory that `read_encoded_pages` needs for these columns. ValueError as there."""
+    def read_encoded_pages(
+        self,
+        names: Sequence[str],
+        first: int,
+        stop: int,
+        encoders: Sequence[ValueEncoder],
+        memory: NDArray[np.uint8],
+    ) -> ColumnPages:
+        """Fill `memory` with the pages of raw columns, and list them: they give int32 codes
+        [columns, rows of those groups], as by `read_encoded`, of each column by its encoder.
+
+        Values of dictionaries are encoded, once each, and chunks with pages that a GPU does not
+        encode; indices of dictionaries and PLAIN texts that are hashed stay as they are stored.
+        OSError; ValueError: as `read_encoded`, and pages that are compressed otherwise than by
+        zstd, snappy or LZ4. Whether pages are corrupt inside shows when they are unpacked.
+        """
     def feature_types(self, names: Sequence[str], first: int, stop: int) -> list[str | None]:
         """numpy's name of the type in which the numbers of each column fit: "<i4", "<i8" or "<u8"
         of integers of any width and sign, "<f4" or "<f8"; there may be nulls. None: not for

@@ -7,6 +7,7 @@
 #include "parquet/file.h"
 #include "parquet/lists/read_list.h"
 #include "parquet/metadata/statistics.h"
+#include "parquet/raw/encoded_pages.h"
 #include "parquet/raw/read_encoded.h"
 #include "parquet/whole_files.h"
 
@@ -242,6 +243,17 @@ ColumnPages read_pages(const File& file, const std::vector<std::string>& names, 
   return parquet::read_pages(file, names, first, stop, {bytes, size});
 }
 
+ColumnPages read_encoded_pages(const File& file, const std::vector<std::string>& names,
+                               std::size_t first, std::size_t stop,
+                               const std::vector<const ValueEncoder*>& encoders,
+                               const py::array& memory) {
+  DPIF_CHECK(std::ranges::count(encoders, nullptr) == 0, "an encoder is None");
+  auto* bytes = writable_argument<std::uint8_t>(memory, "memory", -1);
+  const auto size = static_cast<std::size_t>(memory.size());
+  const py::gil_scoped_release release;
+  return parquet::read_encoded_pages(file, names, encoders, first, stop, {bytes, size});
+}
+
 PhysicalType physical_type(const std::string& type) {
   if (type == "<i4") return PhysicalType::kInt32;
   if (type == "<i8") return PhysicalType::kInt64;
@@ -339,10 +351,18 @@ void bind_parquet(py::module_& module) {
       .def("list_type", &list_type, py::arg("name"), py::arg("first"), py::arg("stop"))
       .def("read_list", &read_list_argument, py::arg("name"), py::arg("first"), py::arg("stop"),
            py::arg("outs"), py::arg("pad"), py::arg("pads_before"), py::arg("keeps_last"))
-      .def("is_encodable", &parquet::is_encodable, py::arg("name"), py::arg("first"),
-           py::arg("stop"))
+      .def(
+          "is_encodable",
+          [](const File& file, const std::string& name, std::size_t first, std::size_t stop) {
+            return parquet::raw_kind(file, name, first, stop).has_value();
+          },
+          py::arg("name"), py::arg("first"), py::arg("stop"))
       .def("read_encoded", &read_encoded, py::arg("names"), py::arg("first"), py::arg("stop"),
            py::arg("encoders"), py::arg("outs"))
+      .def("encoded_pages_bytes", &parquet::encoded_pages_bytes, py::arg("names"), py::arg("first"),
+           py::arg("stop"), py::call_guard<py::gil_scoped_release>())
+      .def("read_encoded_pages", &read_encoded_pages, py::arg("names"), py::arg("first"),
+           py::arg("stop"), py::arg("encoders"), py::arg("memory"))
       .def("feature_types", &feature_types, py::arg("names"), py::arg("first"), py::arg("stop"))
       .def("read_features", &read_features, py::arg("names"), py::arg("first"), py::arg("stop"),
            py::arg("outs"))

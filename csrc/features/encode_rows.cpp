@@ -21,10 +21,6 @@ void encode(std::int64_t size, Validity validity, Code* out, CodeOf code_of) {
     for (std::int64_t i = 0; i < size; ++i) out[i] = code_of(i, validity[i]);
 }
 
-std::int32_t row_of_hash(std::uint64_t hash, const FastModulo& modulo) {
-  return static_cast<std::int32_t>(modulo(hash)) + kFirstValueRow;
-}
-
 // Rows of values that are there. The index is larger than the cache: values are looked up in
 // groups, all of whose memory is asked for before any of it is needed.
 template <class Known, class Values>

@@ -8,14 +8,11 @@
 #include <cstdint>
 #include <span>
 
+#include "features/hashed_row.h"
 #include "features/strings.h"
 #include "features/value_index.h"
 
 namespace dpiframe {
-
-inline constexpr std::int32_t kMissingRow = 0;
-inline constexpr std::int32_t kUnseenRow = 1;
-inline constexpr std::int32_t kFirstValueRow = 2;
 
 // Which of an Arrow array's values are there: bit `offset + i`; without bits, all.
 struct Validity {

@@ -28,6 +28,8 @@ class ValueEncoder {
   virtual void words(std::span<const std::uint64_t> values, Code* out) const;
   virtual void integers(std::span<const std::int64_t> values, Code* out) const;
   virtual void reals(std::span<const double> values, Code* out) const;
+  // How texts are hashed, where that is their code; an empty one then is missing.
+  virtual const HashParams* text_hash() const { return nullptr; }
 
  private:
   Code missing_;
@@ -40,6 +42,7 @@ class HashEncoder : public ValueEncoder {
   void strings(std::span<const std::string_view> values, Code* out) const override;
   void words(std::span<const std::uint64_t> values, Code* out) const override;
   void integers(std::span<const std::int64_t> values, Code* out) const override;
+  const HashParams* text_hash() const override { return &params_; }
 
  private:
   HashParams params_;

@@ -46,6 +46,10 @@ std::int64_t pages_bytes(const File& file, const std::vector<std::string>& names
 ColumnPages read_pages(const File& file, const std::vector<std::string>& names, std::size_t first,
                        std::size_t stop, std::span<std::uint8_t> bytes);
 
+// Decompresses pages of more than `least` bytes that are far longer than most into what room there
+// is in `bytes` behind the chunks. A corrupt one stays as it is, for the GPU to find.
+void unpack_long_pages(ColumnPages& found, std::span<std::uint8_t> bytes, std::int64_t least);
+
 // Does on this thread what the GPU does (gpu/decompress_pages.h, gpu/decode_pages.h): fills
 // out [columns, rows]. std::invalid_argument where a page is corrupt or holds nulls.
 void decode_pages_on_cpu(const ColumnPages& unit, std::span<const std::uint8_t> bytes, void* out);

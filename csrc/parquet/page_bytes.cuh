@@ -15,6 +15,11 @@ DPIF_HOST_DEVICE bool is_rare(parquet::PageKind kind) {
   return kind == parquet::PageKind::kDelta || kind == parquet::PageKind::kSplit;
 }
 
+// Whether a page is of a raw column.
+DPIF_HOST_DEVICE bool is_raw(parquet::PageKind kind) {
+  return kind == parquet::PageKind::kCodes || kind == parquet::PageKind::kTexts;
+}
+
 // Bytes that need not be aligned. Lanes load the aligned words of 4 bytes that hold any of them.
 struct PageBytes {
   const std::uint8_t* begin;
@@ -52,6 +57,14 @@ DPIF_HOST_DEVICE std::uint32_t ones(std::uint32_t width) {
   return __funnelshift_lc(0xffffffffu, 0, width);
 #else
   return static_cast<std::uint32_t>((std::uint64_t{0xffffffffu} << width) >> 32);
+#endif
+}
+
+DPIF_HOST_DEVICE int popcount(std::uint32_t bits) {
+#ifdef __CUDA_ARCH__
+  return __popc(bits);
+#else
+  return __builtin_popcount(bits);
 #endif
 }
 

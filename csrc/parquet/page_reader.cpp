@@ -59,7 +59,7 @@ void PageReader::take_dictionary(PageContents& page, Bytes stored) {
   DPIF_CHECK(!has_dictionary_, "a column has two dictionaries");
   DPIF_CHECK(header.encoding == Encoding::kPlain || header.encoding == Encoding::kPlainDictionary,
              "a dictionary of encoding ", static_cast<int>(header.encoding));
-  page.values = uncompressed(stored, header.uncompressed_bytes, true);
+  page.values = uncompressed_page(form_.codec, stored, header.uncompressed_bytes, page_);
   has_dictionary_ = true;
 }
 
@@ -69,25 +69,26 @@ void PageReader::take_data(PageContents& page, Bytes stored) {
     const Bytes levels = stored.first(header.level_bytes);
     page.repetition = levels.first(header.repetition_bytes);
     page.definition = levels.subspan(header.repetition_bytes);
-    page.values = uncompressed(stored.subspan(header.level_bytes),
-                               header.uncompressed_bytes - header.level_bytes, header.compressed);
+    page.values = uncompressed_page(header.compressed ? form_.codec : Codec::kNone,
+                                    stored.subspan(header.level_bytes),
+                                    header.uncompressed_bytes - header.level_bytes, page_);
     return;
   }
-  page.values = uncompressed(stored, header.uncompressed_bytes, true);
+  page.values = uncompressed_page(form_.codec, stored, header.uncompressed_bytes, page_);
   if (form_.repeated) page.repetition = take_levels(page.values, header.repetition_levels);
   if (form_.optional) page.definition = take_levels(page.values, header.levels);
 }
 
-Bytes PageReader::uncompressed(Bytes stored, std::int64_t size, bool compressed) {
-  if (!compressed || form_.codec == Codec::kNone) {
+Bytes uncompressed_page(Codec codec, Bytes stored, std::int64_t size, ScratchBytes& memory) {
+  if (codec == Codec::kNone) {
     DPIF_CHECK(static_cast<std::int64_t>(stored.size()) == size, "a page of ", stored.size(),
                " bytes that is not compressed should have ", size);
     return stored;
   }
-  check_ratio(form_.codec, static_cast<std::int64_t>(stored.size()), size);
-  const std::span<std::uint8_t> page = page_.take(size + kPagePadding).first(size);
+  check_ratio(codec, static_cast<std::int64_t>(stored.size()), size);
+  const std::span<std::uint8_t> page = memory.take(size + kPagePadding).first(size);
   // An empty page of version 2 may be stored as nothing at all.
-  if (size > 0 || !stored.empty()) decompress(form_.codec, stored, page);
+  if (size > 0 || !stored.empty()) decompress(codec, stored, page);
   return page;
 }
 

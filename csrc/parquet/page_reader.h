@@ -54,6 +54,10 @@ struct PageContents {
   bool is_dictionary() const { return header.type == PageType::kDictionary; }
 };
 
+// The bytes of a page that is compressed by the codec, or not; decompressed to `memory`, with
+// kPagePadding bytes behind them. std::invalid_argument.
+Bytes uncompressed_page(Codec codec, Bytes stored, std::int64_t size, ScratchBytes& memory);
+
 class PageReader {
  public:
   // kPagePadding bytes behind the chunk must be readable.
@@ -68,9 +72,6 @@ class PageReader {
  private:
   void take_dictionary(PageContents& page, Bytes stored);
   void take_data(PageContents& page, Bytes stored);
-  // The bytes of a page, decompressed to scratch memory where it is compressed.
-  Bytes uncompressed(Bytes stored, std::int64_t size, bool compressed);
-
   Bytes chunk_;
   ChunkForm form_;
   std::int64_t left_ = 0;

@@ -243,12 +243,14 @@ void PageScorer::unpack(const UnitPages& unit, Slot& slot) {
                      stream);
     order += num;
   }
-  const auto num_rare = std::ranges::count_if(
-      ids.pages, [](const parquet::Page& page) { return pages::is_rare(page.kind); });
-  decode_pages(
-      {pages, static_cast<std::int32_t>(ids.pages.size()), static_cast<std::int32_t>(num_rare),
-       compressed, uncompressed, out, ids.rows, ids.number_bytes, failed},
-      stream);
+  const auto count = [&](auto is_one) {
+    return static_cast<std::int32_t>(
+        std::ranges::count_if(ids.pages, is_one, &parquet::Page::kind));
+  };
+  const std::int32_t num_rare = count(pages::is_rare), num_raw = count(pages::is_raw);
+  decode_pages({pages, static_cast<std::int32_t>(ids.pages.size()), num_rare, num_raw, compressed,
+                uncompressed, out, ids.rows, ids.number_bytes, failed},
+               stream);
   DPIF_CUDA_CHECK(
       cudaMemcpyAsync(slot.failed.get(), failed, sizeof(unsigned), cudaMemcpyDeviceToHost, stream));
   slot.decompressed.record(slot.stream);

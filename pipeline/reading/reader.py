@@ -1,6 +1,8 @@
 """Reading a unit by the fastest reader that takes its file.
 
     read_pages    ids stay data pages, which a GPU decodes    encoded, zstd, snappy, LZ4, none
+    read_raw_pages  dictionaries are encoded, the rest      raw, strings and numbers, no lists;
+                  stays data pages for a GPU                  zstd, snappy, LZ4, none
     read_native   our own reader decodes the numbers          encoded, gzip as well, nulls,
                                                               and lists of numbers
     read_raw      our own reader encodes what it decodes      raw, strings and numbers, no lists
@@ -31,14 +33,15 @@ from pipeline.reading.read_arrow import read_arrow
 from pipeline.reading.read_joined_pages import read_joined_pages
 from pipeline.reading.read_native import read_native
 from pipeline.reading.read_pages import read_pages
-from pipeline.reading.read_raw import read_raw
+from pipeline.reading.read_raw import read_raw, read_raw_pages
 from pipeline.reading.remote_file import RemoteFile
 from pipeline.reading.unit_buffers import UnitBuffer
 from pipeline.reading.unit_data import UnitColumns, UnitPages
 from pipeline.reading.unit_file import LocalFile, UnitFile
 
 OBJECTS_AT_ONCE = 16  # of a joined unit
-FASTER = (read_pages, read_native, read_raw)
+BY_GPU = (read_pages, read_raw_pages)
+FASTER = (read_native, read_raw)
 NOT_TAKEN = (OSError, ValueError, MemoryError, pa.ArrowException, UnitFailedError)
 
 
@@ -98,7 +101,7 @@ def _read_file(
     unit: Unit, buffer: UnitBuffer, plan: WorkerPlan, pages: bool
 ) -> UnitPages | UnitColumns:
     opened = open_unit(unit, plan.columns, buffer)
-    for read in FASTER if pages else FASTER[1:]:
+    for read in (*BY_GPU, *FASTER) if pages else FASTER:
         try:
             found = read(opened, plan, buffer)
         except NOT_TAKEN:

@@ -23,7 +23,7 @@ MAY_INCLUDE = {
     "parquet/raw": ("common", "features", "parquet", "parquet/metadata"),
     "ptx": ("common",),
     "cuda": ("common", "ptx"),
-    "parquet/gpu": ("common", "codec", "parquet", "cuda", "ptx"),
+    "parquet/gpu": ("common", "codec", "features", "parquet", "cuda", "ptx"),
     "kernels": ("common", "cuda"),
     "kernels/elementwise": KERNELS,
     "kernels/embedding": KERNELS,

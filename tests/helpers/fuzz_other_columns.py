@@ -1,5 +1,5 @@
 """Damages small parquet files of lists and of raw columns, and reads them: each column reads or is
-refused in words.
+refused in words, raw ones also by way of the pages that a GPU takes.
 
     python tests/helpers/fuzz_other_columns.py --seed 1 --count 1000000 --folder /tmp/fuzz
 """
@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from column_pages import decode
+from fuzz_column_pages import MOST_ROOM
 from fuzz_parquet import MOST_ROWS, damaged, places
 from fuzzing import main
 from parquet_files import guarded, untouched
@@ -124,15 +126,42 @@ def _read_raw(file: _core.ParquetFile, name: str, stop: int) -> str:
     if not file.is_encodable(name, 0, stop):
         return "raw: no column"
     encoders = {"text": ENCODERS[:1], "f4": ENCODERS[1:], "f8": ENCODERS[1:]}.get(name, ENCODERS)
-    found = [guarded("<i4", sum(file.group_rows)) for _ in encoders]
+    rows = sum(file.group_rows)
+    found = [guarded("<i4", rows) for _ in encoders]
     outs = [out for out, _ in found]
+    names, wanted, outcome = [name] * len(outs), None, "read"
     try:
-        file.read_encoded([name] * len(outs), 0, stop, encoders, outs)
+        file.read_encoded(names, 0, stop, encoders, outs)
+        wanted = np.stack(outs)
     except (ValueError, OSError) as error:
-        return f"raw: {type(error).__name__}"
+        outcome = type(error).__name__
     finally:
         assert all(untouched(memory) for _, memory in found), "written outside an array"
-    return "raw: read"
+    _compare_pages(file, names, encoders, wanted)
+    return f"raw: {outcome}"
+
+
+def _compare_pages(
+    file: _core.ParquetFile,
+    names: list[str],
+    encoders: list[_core.ValueEncoder],
+    wanted: np.ndarray | None,
+) -> None:
+    """By way of pages a GPU gives the same codes, or refuses what the reader refuses."""
+    groups = (0, len(file.group_rows))
+    try:
+        memory = np.full(file.encoded_pages_bytes(names, *groups), 0xA5, np.uint8)
+        stored = file.read_encoded_pages(names, *groups, encoders, memory)
+        if stored.uncompressed_bytes > MOST_ROOM:
+            return
+        found = decode(stored, memory[: stored.compressed_bytes + 64].copy())
+    except (ValueError, OSError) as error:
+        told = str(error)
+        other = "codec 2 " in told or "shares bytes with" in told or "pages that unpack to" in told
+        assert wanted is None or other or "memory of" in told, f"refused, but it can be read: {told}"
+        return
+    assert wanted is not None, "read, but it cannot be"
+    np.testing.assert_array_equal(found, wanted)
 
 
 def cases(folder: Path) -> Callable[[Path, np.random.Generator], None]:

@@ -1,4 +1,5 @@
-"""Synthetic raw rows read by our own reader have the codes that the encoder gives to pyarrow's.
+"""Synthetic raw rows read by our own reader have the codes that the encoder gives to pyarrow's, also
+by way of the pages that a GPU takes.
 
 python tests/helpers/raw_equality.py --rows 100000000 --seed 7
 """
@@ -84,6 +85,15 @@ def compare(path: Path, schema: FeatureSchema, seconds: Counter[str]) -> int:
         assert file.is_encodable(feature.column, *groups), feature
         file.read_encoded([feature.column], *groups, [values], [found])
     seconds["ours"] += time.perf_counter() - began
+    began = time.perf_counter()
+    names = [field.column for field in schema.fields]
+    memory = np.empty(file.encoded_pages_bytes(names, *groups), np.uint8)
+    stored = file.read_encoded_pages(names, *groups, fields, memory)
+    seconds["pages for a GPU"] += time.perf_counter() - began
+    ids = np.full((len(fields), table.num_rows), -7, np.int32)
+    stored.decode(memory, ids)
+    for feature, found, right in zip(schema.fields, ids, wanted.ids, strict=True):
+        assert np.array_equal(found, right), f"{path}: {feature.name} differs by way of pages"
     for feature, found, right in zip(features, codes, [*wanted.ids, *wanted.dense], strict=True):
         same = np.array_equal(found.view(np.int32), right.view(np.int32))
         assert same, f"{path}: {feature.name} differs"

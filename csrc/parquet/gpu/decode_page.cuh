@@ -1,4 +1,5 @@
-// Decodes one data page: numbers in one of the encodings, or indices into a dictionary page.
+// Decodes one data page: numbers in one of the encodings, or indices into a dictionary page. Those
+// of raw columns have decode_codes.cuh.
 //
 // All lanes of a warp work on one page. Up to 32 runs are parsed at a time and then their values
 // are gathered, whichever run each belongs to: lanes own neighbouring values, so that stores are
@@ -74,8 +75,8 @@ DPIF_HOST_DEVICE void copy_numbers(const std::uint8_t* numbers, std::int32_t cou
   }
 }
 
-// Writes the values [first, last) of the page, which are those of `runs`; returns whether their
-// indices are inside the dictionary.
+// Writes the values [first, last) of the page, which are those of `runs`, from `out` on; returns
+// whether their indices are inside the dictionary.
 template <class Number, bool kAligned>
 DPIF_HOST_DEVICE bool gather(const Run* runs, const std::uint8_t* words, std::int32_t first,
                              std::int32_t last, const Dictionary& dictionary, Number* out) {
@@ -99,66 +100,108 @@ DPIF_HOST_DEVICE bool gather(const Run* runs, const std::uint8_t* words, std::in
       found[k] = number_at<Number, kAligned>(dictionary.numbers, good ? index[k] : 0);
     }
     for (int k = 0; k < kAtATime; ++k)
-      if (i + k * lanes::kCount < last) out[i + k * lanes::kCount] = found[k];
+      if (i + k * lanes::kCount < last) out[i - first + k * lanes::kCount] = found[k];
   }
   return inside;
 }
 
-// Values that are indices: the width of one in a byte, then runs.
+// Takes values that are indices: the width of one in a byte, then runs.
 template <class Number, bool kAligned>
-DPIF_HOST_DEVICE bool look_up(PageBytes bytes, std::int32_t count, const Dictionary& dictionary,
-                              Scratch& scratch, Number* out) {
-  if (count == 0) return true;
-  const std::uint32_t width = bytes.size > 0 ? bytes.begin[0] : 255;
-  if (width > 32 || dictionary.size == 0) return false;
-  RunReader reader({bytes.begin + 1, bytes.size - 1}, width, scratch.window);
-  bool inside = true;
-  for (std::int32_t first = 0; first < count;) {
+class IndexReader {
+ public:
+  // Of `count` values.
+  DPIF_HOST_DEVICE IndexReader(PageBytes bytes, std::int32_t count, const Dictionary& dictionary,
+                               Scratch& scratch)
+      : width_(bytes.size > 0 ? bytes.begin[0] : 255),
+        reader_({bytes.begin + 1, bytes.size - 1}, width_, scratch.window),
+        count_(count),
+        dictionary_(dictionary),
+        runs_(scratch.runs) {}
+
+  // Writes the next `count` of them; false where the bytes are none, or outside the dictionary.
+  DPIF_HOST_DEVICE bool take(std::int32_t count, Number* out) {
+    if (count == 0) return true;
+    if (width_ > 32 || dictionary_.size == 0) return false;
+    bool inside = true;
+    for (const std::int32_t stop = next_ + count; next_ < stop;) {
+      if (next_ == last_ && !find_runs()) return false;
+      const std::int32_t last = last_ < stop ? last_ : stop;
+      inside &= gather<Number, kAligned>(runs_, reader_.words(), next_, last, dictionary_, out);
+      out += last - next_;
+      next_ = last;
+    }
+    return lanes::all(inside);
+  }
+
+ private:
+  // Finds the runs of the next values.
+  DPIF_HOST_DEVICE bool find_runs() {
     lanes::sync();  // all are done with the runs before
-    std::int32_t last = first;
-    for (int r = 0; r < kMostRuns && last < count && last - first < kMostValues; ++r) {
+    for (int r = 0; r < kMostRuns && last_ < count_ && last_ - next_ < kMostValues; ++r) {
       Run run;
-      if (!reader.next(last, count, run)) return false;
-      if (lanes::index() == 0) scratch.runs[r] = run;
-      last = run.end;
+      if (!reader_.next(last_, count_, run)) return false;
+      if (lanes::index() == 0) runs_[r] = run;
+      last_ = run.end;
     }
     lanes::sync();
-    inside &= gather<Number, kAligned>(scratch.runs, reader.words(), first, last, dictionary, out);
-    first = last;
+    return true;
   }
-  return lanes::all(inside);
-}
 
-// Whether levels of one bit are 1 for `count` values: none is null.
-DPIF_HOST_DEVICE bool all_ones(PageBytes levels, std::int32_t count, Scratch& scratch) {
+  std::uint32_t width_;
+  RunReader reader_;
+  std::int32_t count_;
+  Dictionary dictionary_;
+  Run* runs_;
+  std::int32_t next_ = 0;
+  std::int32_t last_ = 0;  // of the runs that were found
+};
+
+// How many of `count` levels of one bit are 1: those of values that are no nulls. -1 where the
+// bytes are no such levels.
+DPIF_HOST_DEVICE std::int32_t count_present(PageBytes levels, std::int32_t count,
+                                            Scratch& scratch) {
   RunReader reader(levels, 1, scratch.window);
-  bool present = true;
+  std::int32_t present = 0;  // as far as this lane counts them
   for (std::int32_t first = 0; first < count;) {
     Run run;
-    if (!reader.next(first, count, run)) return false;
+    if (!reader.next(first, count, run)) return -1;
     if (run.stride == 0) {
-      present &= bits_at(reader.words(), run.bits, run.width) == 1;
+      const std::uint32_t level = bits_at(reader.words(), run.bits, run.width);
+      if (level > 1) return -1;
+      if (lanes::index() == 0 && level == 1) present += run.end - first;
     } else {
       for (int i = first + 32 * lanes::index(); i < run.end; i += 32 * lanes::kCount) {
         const std::uint32_t width = run.end - i < 32 ? run.end - i : 32;
-        present &= bits_at(reader.words(), run.bits + i, width) == ones(width);
+        present += popcount(bits_at(reader.words(), run.bits + i, width));
       }
     }
     first = run.end;
   }
-  return lanes::all(present);
+  return lanes::prefix_sum(present).all;
 }
 
-// Steps over the levels: their length in 4 bytes, then they themselves.
-DPIF_HOST_DEVICE bool pass_levels(PageBytes& bytes, std::int32_t count, Scratch& scratch) {
+// Takes the levels from the front of a page: their length in 4 bytes, then they themselves.
+DPIF_HOST_DEVICE bool split_levels(PageBytes& bytes, PageBytes& levels) {
   if (bytes.size < 4) return false;
   std::uint32_t size = 0;
   for (int b = 0; b < 4; ++b) size |= std::uint32_t{bytes.begin[b]} << (8 * b);
   if (size > static_cast<std::uint32_t>(bytes.size - 4)) return false;
   const auto taken = static_cast<std::int32_t>(size);
-  if (!all_ones({bytes.begin + 4, taken}, count, scratch)) return false;
+  levels = {bytes.begin + 4, taken};
   bytes = {bytes.begin + 4 + taken, bytes.size - 4 - taken};
   return true;
+}
+
+// Steps over levels that tell of no null.
+DPIF_HOST_DEVICE bool pass_levels(PageBytes& bytes, std::int32_t count, Scratch& scratch) {
+  PageBytes levels{nullptr, 0};
+  return split_levels(bytes, levels) && count_present(levels, count, scratch) == count;
+}
+
+DPIF_HOST_DEVICE Dictionary dictionary_of(const Unit& unit, const parquet::Page& page) {
+  if (page.dictionary < 0) return {nullptr, 0};
+  const parquet::Page& words = unit.pages[page.dictionary];
+  return {bytes_of(unit, words).begin, static_cast<std::uint32_t>(words.values)};
 }
 
 template <class Number>
@@ -179,14 +222,10 @@ DPIF_HOST_DEVICE bool decode_usual(const Unit& unit, const parquet::Page& page, 
       copy_numbers<Number, false>(bytes.begin, page.values, to);
     return true;
   }
-  Dictionary dictionary{nullptr, 0};
-  if (page.dictionary >= 0) {
-    const parquet::Page& words = unit.pages[page.dictionary];
-    dictionary = {bytes_of(unit, words).begin, static_cast<std::uint32_t>(words.values)};
-  }
-  return is_aligned<Number>(dictionary.numbers)
-             ? look_up<Number, true>(bytes, page.values, dictionary, scratch, to)
-             : look_up<Number, false>(bytes, page.values, dictionary, scratch, to);
+  const Dictionary dictionary = dictionary_of(unit, page);
+  if (is_aligned<Number>(dictionary.numbers))
+    return IndexReader<Number, true>(bytes, page.values, dictionary, scratch).take(page.values, to);
+  return IndexReader<Number, false>(bytes, page.values, dictionary, scratch).take(page.values, to);
 }
 
 // Writes a page of data, rare or not, to out [columns, rows]; false where it is not what it should

@@ -14,6 +14,7 @@ struct DecodeParams {
   const parquet::Page* pages;
   std::int32_t num_pages;
   std::int32_t num_rare;             // of them: pages::is_rare
+  std::int32_t num_raw;              // pages::is_raw; only of 4 bytes
   const std::uint8_t* compressed;    // the unit's column chunks
   const std::uint8_t* uncompressed;  // its decompressed pages
   void* out;                         // [columns, rows] of number_bytes each

@@ -4,7 +4,7 @@
 
 #include "codec/decompress.h"
 #include "parquet/column_pages.h"
-#include "parquet/gpu/decode_page.cuh"
+#include "parquet/gpu/decode_codes.cuh"
 #include "parquet/rle_bit_packed.h"
 
 namespace dpiframe::parquet {
@@ -17,14 +17,22 @@ void decompress_page(const Page& page, Bytes bytes, std::uint8_t* uncompressed) 
 }
 
 template <class Number>
+bool decode_one(const pages::Unit& views, const Page& page, std::int64_t rows,
+                pages::CodesScratch& scratch, Number* out) {
+  if constexpr (sizeof(Number) == sizeof(std::int32_t))
+    if (pages::is_raw(page.kind)) return pages::decode_codes(views, page, rows, scratch, out);
+  if (pages::is_rare(page.kind))
+    return pages::decode_page<true>(views, page, rows, scratch.values, out);
+  return pages::decode_page<false>(views, page, rows, scratch.values, out);
+}
+
+template <class Number>
 void decode(const ColumnPages& unit, const pages::Unit& views, Number* out) {
-  pages::Scratch scratch;
+  pages::CodesScratch scratch;
   for (const Page& page : unit.pages) {
     if (page.kind == PageKind::kDictionary) continue;
-    const bool good = pages::is_rare(page.kind)
-                          ? pages::decode_page<true>(views, page, unit.rows, scratch, out)
-                          : pages::decode_page<false>(views, page, unit.rows, scratch, out);
-    DPIF_CHECK(good, "a page of column ", page.column, " is corrupt or holds nulls");
+    DPIF_CHECK(decode_one(views, page, unit.rows, scratch, out), "a page of column ", page.column,
+               " is corrupt or holds nulls");
   }
 }
 

@@ -50,7 +50,29 @@ void take_numbers(Bytes& values, std::span<Wide> out) {
   values = values.subspan(out.size() * sizeof(Stored));
 }
 
-// Encodes `count` PLAIN values for each target: codes[t] + the position of the value.
+// How many of `count` levels are 1: those of values that are there.
+std::int64_t count_present(Bytes levels, std::int64_t count) {
+  std::int64_t present = 0;
+  for_each_run(
+      levels, 1, count,
+      [&](std::uint32_t level, std::int64_t size) {
+        DPIF_CHECK(level <= 1, "a definition level ", level, " above 1");
+        present += level * size;
+      },
+      [&](const PackedIndices& packed) {
+        std::int64_t i = 0;
+        for (; i + 64 <= packed.count; i += 64) {
+          std::uint64_t word;
+          std::memcpy(&word, packed.bits + i / 8, sizeof(word));
+          present += std::popcount(word);
+        }
+        for (; i < packed.count; ++i) present += packed.bits[i / 8] >> i % 8 & 1;
+      });
+  return present;
+}
+
+}  // namespace
+
 void encode_plain(Bytes values, RawKind kind, std::size_t count,
                   std::span<const EncodedTarget> targets, std::span<Code* const> codes) {
   std::string_view texts[kRun];
@@ -82,29 +104,6 @@ void encode_plain(Bytes values, RawKind kind, std::size_t count,
     }
   }
 }
-
-// How many of `count` levels are 1: those of values that are there.
-std::int64_t count_present(Bytes levels, std::int64_t count) {
-  std::int64_t present = 0;
-  for_each_run(
-      levels, 1, count,
-      [&](std::uint32_t level, std::int64_t size) {
-        DPIF_CHECK(level <= 1, "a definition level ", level, " above 1");
-        present += level * size;
-      },
-      [&](const PackedIndices& packed) {
-        std::int64_t i = 0;
-        for (; i + 64 <= packed.count; i += 64) {
-          std::uint64_t word;
-          std::memcpy(&word, packed.bits + i / 8, sizeof(word));
-          present += std::popcount(word);
-        }
-        for (; i < packed.count; ++i) present += packed.bits[i / 8] >> i % 8 & 1;
-      });
-  return present;
-}
-
-}  // namespace
 
 void EncodedChunkReader::read(Bytes chunk, const ChunkForm& form, RawKind kind,
                               std::span<const EncodedTarget> targets, std::int64_t row) {

@@ -12,8 +12,9 @@
 
 namespace dpiframe::parquet {
 
-// What the values of a raw column are, as they are stored.
-enum class RawKind : std::int8_t { kText, kInt32, kUint32, kInt64, kFloat, kDouble };
+// Encodes `count` PLAIN values for each target: codes[t] + the position of the value.
+void encode_plain(Bytes values, RawKind kind, std::size_t count,
+                  std::span<const EncodedTarget> targets, std::span<Code* const> codes);
 
 class EncodedChunkReader {
  public:

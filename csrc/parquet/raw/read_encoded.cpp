@@ -5,9 +5,6 @@
 namespace dpiframe::parquet {
 namespace {
 
-// Texts take more bytes than numbers; those of this many on average are left to others.
-constexpr std::int64_t kMostOfText = 256;
-
 std::optional<RawKind> kind_of(const Column& column) {
   if (column.text) return RawKind::kText;
   if (!column.number) return {};
@@ -42,8 +39,15 @@ const Column* encodable(const File& file, std::string_view name, std::size_t fir
 
 }  // namespace
 
-bool is_encodable(const File& file, std::string_view name, std::size_t first, std::size_t stop) {
-  return encodable(file, name, first, stop) != nullptr;
+std::optional<RawKind> raw_kind(const File& file, std::string_view name, std::size_t first,
+                                std::size_t stop) {
+  const Column* column = encodable(file, name, first, stop);
+  return column == nullptr ? std::nullopt : kind_of(*column);
+}
+
+std::int64_t most_of(RawKind kind) {
+  constexpr std::int64_t kMostOfText = 256;  // texts take more bytes than numbers
+  return kind == RawKind::kText ? kMostOfText : kMostOfNumber;
 }
 
 void read_encoded(const File& file, const std::string& name, std::size_t first, std::size_t stop,
@@ -64,7 +68,7 @@ void read_encoded(const File& file, const std::string& name, std::size_t first, 
     const ChunkForm form{.codec = chunk.codec,
                          .optional = column->optional,
                          .values = group.rows,
-                         .most_of_value = kind == RawKind::kText ? kMostOfText : kMostOfNumber};
+                         .most_of_value = most_of(kind)};
     try {
       reader.read(file.chunk_bytes(chunk, memory), form, kind, targets, row);
     } catch (const std::invalid_argument& error) {

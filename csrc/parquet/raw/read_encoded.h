@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -11,15 +12,22 @@
 
 namespace dpiframe::parquet {
 
+// What the values of a raw column are, as they are stored.
+enum class RawKind : std::int8_t { kText, kInt32, kUint32, kInt64, kFloat, kDouble };
+
+// That of a column of row groups [first, stop): strings, integers (of 64 bits with a sign), float
+// or double, with nulls or without; none of others.
+std::optional<RawKind> raw_kind(const File& file, std::string_view name, std::size_t first,
+                                std::size_t stop);
+
+// Bytes that a value with its levels may take on average; columns with more are left to others.
+std::int64_t most_of(RawKind kind);
+
 // A feature of a column, and where its codes go: [rows].
 struct EncodedTarget {
   const ValueEncoder* encoder;
   Code* out;
 };
-
-// Whether `read_encoded` takes a column of these row groups: strings, integers (of 64 bits with a
-// sign), float or double, with nulls or without.
-bool is_encodable(const File& file, std::string_view name, std::size_t first, std::size_t stop);
 
 // Fills the targets with the rows of row groups [first, stop). Throws as File::read, and where an
 // encoder has no code for values of the column's type.

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from column_pages import decode
 from parquet_by_hand import v1, varint, zigzag
 from parquet_by_hand import write as write_by_hand
 
@@ -96,6 +97,16 @@ def encoded(
     return ids, numbers
 
 
+def by_pages(
+    path: Path, encoders: list[_core.ValueEncoder], groups: tuple[int, int]
+) -> np.ndarray:
+    """The codes that a GPU gives, by the portable form of its kernels."""
+    file, names = _core.ParquetFile(str(path)), ["raw"] * len(encoders)
+    memory = np.empty(file.encoded_pages_bytes(names, *groups), np.uint8)
+    stored = file.read_encoded_pages(names, *groups, encoders, memory)
+    return decode(stored, memory[: stored.compressed_bytes + 64].copy())
+
+
 def test_several_columns_in_one_call(tmp_path: Path) -> None:
     path = tmp_path / "raw.parquet"
     pq.write_table(pa.table({"a": ["x", "y", None], "b": [3, 4, 5]}), path)
@@ -131,6 +142,7 @@ def test_texts_of_eight_bytes_beside_others(
     (found,), _ = encoded(path, encoder, (0, 1))
 
     np.testing.assert_array_equal(found, encoder.encode(table).ids[0])
+    np.testing.assert_array_equal(by_pages(path, encoder.value_encoders[0], (0, 1))[0], found)
 
 
 def others(kind: pa.DataType) -> list[str]:
@@ -178,9 +190,13 @@ def test_random_columns(tmp_path: Path, seed: int) -> None:
     with np.errstate(over="ignore"):
         wanted = encoder.encode(pq.read_table(path))
 
-    ids, dense = encoded(path, encoder, (0, pq.ParquetFile(path).metadata.num_row_groups))
+    groups = (0, pq.ParquetFile(path).metadata.num_row_groups)
+    ids, dense = encoded(path, encoder, groups)
 
     np.testing.assert_array_equal(ids, wanted.ids)
+    fields, _ = encoder.value_encoders
+    if fields:
+        np.testing.assert_array_equal(by_pages(path, fields, groups), wanted.ids)
     for found, right in zip(dense, wanted.dense, strict=True):
         np.testing.assert_array_equal(found.view(np.int32), right.view(np.int32))
 
