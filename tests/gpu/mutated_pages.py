@@ -4,7 +4,8 @@
     compute-sanitizer --tool memcheck --error-exitcode 9 \
         python tests/gpu/mutated_pages.py --count 1000 --processes 1 --apart
 
-Units come from damaged and made up files (tests/helpers/fuzz_parquet.py), as far as the host takes
+Units come from damaged and made up files (tests/helpers/fuzz_parquet.py, and fuzz_other_columns.py
+for raw columns), as far as the host takes
 their headers, and then from damage to their bytes in memory, which no header tells: to one page of
 them, or to up to four. `count` is of those. Prints a line of JSON: units that were decoded and
 their pages, what became of them, the longest unit (both forms and the comparison). Where the two
@@ -24,7 +25,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +36,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "helpers"))
 from column_pages import decode, read_pages
 from cuda_cases import cuda_engine, large_model
 from fuzz_column_pages import MOST_ROOM
+from fuzz_other_columns import RAW, encoders_of, raw_pages
+from fuzz_other_columns import cases as other_cases
 from fuzz_parquet import MOST_ROWS, parquet_cases
 from fuzzing import change
 
@@ -76,11 +80,9 @@ def units(path: Path, random: np.random.Generator) -> Iterator[Unit]:
     stop = len(file.group_rows)
     if not 0 < sum(file.group_rows) <= MOST_ROWS:
         return
-    for names in COLUMNS:
+    for read in readers(file, stop):
         try:
-            if any(file.number_type(name, 0, stop) is None for name in names):
-                continue
-            stored, memory = read_pages(file, names)
+            stored, memory = read()
         except (ValueError, OSError):
             continue
         if stored.uncompressed_bytes > MOST_ROOM or not stored.compressed_bytes:
@@ -92,6 +94,18 @@ def units(path: Path, random: np.random.Generator) -> Iterator[Unit]:
                 at = int(random.integers(0, stored.compressed_bytes))
                 change(bytes_, at, random, grow=False)
             yield stored, np.frombuffer(bytes_, np.uint8), True
+
+
+def readers(
+    file: _core.ParquetFile, stop: int
+) -> Iterator[Callable[[], tuple[_core.ColumnPages, np.ndarray]]]:
+    """What reads units of numbers, and of each raw column by some encoders."""
+    for names in COLUMNS:
+        if not any(file.number_type(name, 0, stop) is None for name in names):
+            yield partial(read_pages, file, names)
+    for name in RAW:
+        if file.is_encodable(name, 0, stop):
+            yield partial(raw_pages, file, name, encoders_of(name))
 
 
 def compare(stored: _core.ColumnPages, memory: np.ndarray, gpu: GpuDecoder) -> str:
@@ -120,12 +134,12 @@ def run(
     longest, stop = 0.0, time.monotonic() + seconds
     gpu = GpuDecoder(apart)
     with tempfile.TemporaryDirectory() as folder:
-        write = parquet_cases(Path(folder))
+        writers = [parquet_cases(Path(folder)), other_cases(Path(folder))]
         for number in itertools.count(first, step):
             if seen["mutated"] >= count or time.monotonic() > stop:
                 break
             random, path = np.random.default_rng([seed, number]), Path(folder, "unit")
-            write(path, random)
+            writers[number % 2](path, random)
             for unit, (stored, memory, mutated) in enumerate(units(path, random)):
                 faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
                 began = time.monotonic()

@@ -125,36 +125,49 @@ def _read_list(file: _core.ParquetFile, name: str, stop: int) -> str:
 def _read_raw(file: _core.ParquetFile, name: str, stop: int) -> str:
     if not file.is_encodable(name, 0, stop):
         return "raw: no column"
-    encoders = {"text": ENCODERS[:1], "f4": ENCODERS[1:], "f8": ENCODERS[1:]}.get(name, ENCODERS)
+    encoders = encoders_of(name)
     rows = sum(file.group_rows)
     found = [guarded("<i4", rows) for _ in encoders]
     outs = [out for out, _ in found]
-    names, wanted, outcome = [name] * len(outs), None, "read"
+    wanted, outcome = None, "read"
     try:
-        file.read_encoded(names, 0, stop, encoders, outs)
+        file.read_encoded([name] * len(outs), 0, stop, encoders, outs)
         wanted = np.stack(outs)
     except (ValueError, OSError) as error:
         outcome = type(error).__name__
     finally:
         assert all(untouched(memory) for _, memory in found), "written outside an array"
-    _compare_pages(file, names, encoders, wanted)
+    _compare_pages(file, name, encoders, wanted)
     return f"raw: {outcome}"
+
+
+def encoders_of(name: str) -> list[_core.ValueEncoder]:
+    """Those that have codes for the values of a raw column."""
+    return {"text": ENCODERS[:1], "f4": ENCODERS[1:], "f8": ENCODERS[1:]}.get(name, ENCODERS)
+
+
+def raw_pages(
+    file: _core.ParquetFile, name: str, encoders: list[_core.ValueEncoder]
+) -> tuple[_core.ColumnPages, np.ndarray]:
+    """A raw column's pages, once for each encoder, and just the memory that they take."""
+    names, groups = [name] * len(encoders), (0, len(file.group_rows))
+    memory = np.full(file.encoded_pages_bytes(names, *groups), 0xA5, np.uint8)
+    stored = file.read_encoded_pages(names, *groups, encoders, memory)
+    return stored, memory[: stored.compressed_bytes + 64].copy()
 
 
 def _compare_pages(
     file: _core.ParquetFile,
-    names: list[str],
+    name: str,
     encoders: list[_core.ValueEncoder],
     wanted: np.ndarray | None,
 ) -> None:
     """By way of pages a GPU gives the same codes, or refuses what the reader refuses."""
-    groups = (0, len(file.group_rows))
     try:
-        memory = np.full(file.encoded_pages_bytes(names, *groups), 0xA5, np.uint8)
-        stored = file.read_encoded_pages(names, *groups, encoders, memory)
+        stored, memory = raw_pages(file, name, encoders)
         if stored.uncompressed_bytes > MOST_ROOM:
             return
-        found = decode(stored, memory[: stored.compressed_bytes + 64].copy())
+        found = decode(stored, memory)
     except (ValueError, OSError) as error:
         told = str(error)
         other = "codec 2 " in told or "shares bytes with" in told or "pages that unpack to" in told

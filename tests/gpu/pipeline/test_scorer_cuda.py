@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from job_cases import (
     damage,
     encoded_table,
@@ -21,11 +22,15 @@ from job_cases import (
 )
 from model_zoo import random_model
 
-from dpiframe_core import save_bundle
+from dpiframe_core import FieldSpec, save_bundle
+from dpiframe_core.features.datasets import criteo_schema
+from dpiframe_core.model.builtin import Deep, Features, deepfm
 from pipeline.config.job import JobConfig
+from pipeline.data.synth import SynthOptions, synth
 from pipeline.planning.plan import make_plan
 from pipeline.publishing.folder import claim
 from pipeline.publishing.records import Outcome, OutputLayout, UnitRecord
+from pipeline.scoring.engine_thread import EngineThread
 from pipeline.scoring.transport import outcomes_from_table, units_to_table
 
 
@@ -88,6 +93,23 @@ def test_ids_that_score_as_others_are_counted(tmp_path: Path) -> None:
 
     assert isinstance(found, UnitRecord)
     assert (found.read_by, found.bad_ids) == ("gpu", {"C2": 1})
+
+
+def test_raw_units_score_as_those_that_the_cpu_encodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synth(SynthOptions(dataset="criteo", output=tmp_path / "input", rows=3000, row_group_rows=1000))
+    schema = criteo_schema("buckets", "hash", modulus=1000)
+    fields = [FieldSpec(name=each.name, rows=each.rows, dim=4) for each in schema.fields]
+    model = random_model(deepfm(Features(fields, [], "field"), Deep(hidden=(19, 5))))
+    save_bundle(tmp_path / "bundle", model.spec, model.state_dict(), schema)
+    keys = {"key_columns": ["row_id"], "carry_columns": []}
+
+    assert readers(score(tmp_path, **keys)) == ["gpu"] * 3
+    monkeypatch.setattr(EngineThread, "takes_pages", False)
+    assert readers(score(tmp_path, output=str(tmp_path / "again"), **keys)) == ["cpu"] * 3
+
+    assert read_scores(tmp_path / "output").equals(read_scores(tmp_path / "again"))
 
 
 def test_a_damaged_page_is_told_by_the_host(tmp_path: Path) -> None:
