@@ -22,7 +22,6 @@ from pipeline.reading.unit_buffers import UnitBuffer, aligned
 from pipeline.reading.unit_data import ReadFacts, UnitColumns, UnitPages
 from pipeline.reading.unit_file import UnitFile
 
-
 PADDING = 64  # bytes behind the pages of a unit
 
 
@@ -53,9 +52,7 @@ class RawFile(NamedTuple):
     plain: dict[str, str]
 
 
-def read_raw_pages(
-    opened: UnitFile, plan: WorkerPlan, buffer: UnitBuffer
-) -> UnitPages | None:
+def read_raw_pages(opened: UnitFile, plan: WorkerPlan, buffer: UnitBuffer) -> UnitPages | None:
     """A unit in `buffer` whose ids a GPU makes of its pages; None where `read_raw` gives None, and
     for a null key.
     """
@@ -76,7 +73,9 @@ def read_raw_pages(
     if published is None or any(null_findings(published, columns.key_columns, "key")):
         return None
     facts = ReadFacts(found.group_rows, time.perf_counter() - opened.began, 0.0, "gpu")
-    return UnitPages(facts, ids, memory[: aligned(ids.compressed_bytes + PADDING)], dense, published)
+    return UnitPages(
+        facts, ids, memory[: aligned(ids.compressed_bytes + PADDING)], dense, published
+    )
 
 
 def read_raw(opened: UnitFile, plan: WorkerPlan, buffer: UnitBuffer) -> UnitColumns | None:

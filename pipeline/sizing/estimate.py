@@ -20,7 +20,8 @@ LOCAL_START_S = {"cpu": 2.0, "cuda": 3.0}  # without Ray
 # 16 that do so at a time on the machine of docs/gpu, about the same on one of 2 of an AMD EPYC.
 READ_BYTES_S = {"encoded": 9.0e8, "raw": 2.7e8}  # raw: 26 of the columns are texts to be hashed
 # A core reads pages of so many decoded bytes a second for the GPU, which decodes at this rate.
-PAGE_BYTES_S, GPU_UNPACK_BYTES_S = 5.0e9, 6.0e10
+PAGE_BYTES_S = {"encoded": 5.0e9, "raw": 1.0e9}  # raw: dictionaries are encoded
+GPU_UNPACK_BYTES_S = 6.0e10
 # An H200 (docs/gpu/nvidia_h200.md): rows of tables fetched, operations in products.
 GPU_LOOKUPS_S = 2.5e10
 GPU_OPERATIONS_S = {"fp32": 1.5e14, "tf32": 2.8e14, "fp16": 4.6e14, "bf16": 4.6e14}
@@ -50,7 +51,7 @@ def estimate(
 ) -> Estimate:
     """The time that the job takes on an idle machine; `local`: without Ray."""
     gpu_share = work.gpu_share if sizes.device == "cuda" and sizes.read_in == "scorer" else 0.0
-    read_s = gpu_share * work.row_bytes / PAGE_BYTES_S
+    read_s = gpu_share * work.row_bytes / PAGE_BYTES_S[work.form]
     read_s += (1 - gpu_share) * work.row_bytes / READ_BYTES_S[work.form]
     rows_a_call = work.rows / work.units
     readers = min(machine.cores, sizes.read_tasks)

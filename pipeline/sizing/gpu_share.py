@@ -28,12 +28,12 @@ class GpuShare(NamedTuple):
 
 def gpu_share(units: Sequence[Unit], columns: Columns) -> GpuShare:
     """The share of the rows of units (at least one), by what their files are now."""
-    if columns.form != "encoded":
-        return GpuShare(0.0, "raw rows are encoded there")
     if columns.lists:
         return GpuShare(0.0, "lists are decoded there")
-    if not columns.id_columns:
+    if columns.form == "encoded" and not columns.id_columns:
         return GpuShare(0.0, "there are no ids")
+    if not columns.partitions.keys().isdisjoint(columns.source_columns):
+        return GpuShare(0.0, "the names of folders are features")
     seen = units[:: -(-len(units) // MAX_UNITS)]
     with ThreadPoolExecutor(THREADS) as pool:
         reasons = list(pool.map(partial(why_not_pages, columns=columns), seen))
@@ -43,10 +43,13 @@ def gpu_share(units: Sequence[Unit], columns: Columns) -> GpuShare:
 
 
 def why_not_pages(unit: Unit, columns: Columns) -> str:
-    """Why `read_pages` would not take a unit, as far as its footer tells; empty if it would."""
+    """Why a unit would not stay pages, as far as its footer tells; empty if it would."""
     groups = unit.first_row_group, unit.stop_row_group
     try:
         file = footer_of(unit)
+        if columns.form == "raw":
+            file.encoded_pages_bytes(list(columns.source_columns), *groups)
+            return ""
         if feature_types(file, columns, *groups) is None:
             return f"{unit.path}: ids must be integers and dense features numbers"
         file.pages_bytes(list(columns.id_columns), *groups)

@@ -30,7 +30,8 @@ QUEUED = 2  # calls sent to a scorer for each that runs, so that the scorer neve
 # Units in flight a core: some wait for the GPU while others are read.
 GPU_READS = 1.25
 # Units in flight beside one GPU: more do not keep it busier. Where it decodes nearly all rows
-# itself, reading takes a quarter of the cores: PAGE_READS, of small units those of PAGE_ROWS.
+# itself, reading encoded ones takes a quarter of the cores: PAGE_READS, of small units those of
+# PAGE_ROWS.
 MOST_READS, PAGE_READS, PAGE_ROWS, NEARLY_ALL = 32, 12, 12_000_000, 0.95
 CPU_READS = 3  # of a scorer without a GPU: one unit is read, one scored, one written
 # Bytes on their way from an object store beside one scorer: 4 GB/s (0.5 without a GPU) for the
@@ -72,7 +73,7 @@ def _reading_scorers(sizes: Sizes, machine: Machine, work: Work, config: JobConf
     _check_memory(machine, work)
     on_gpu = sizes.device == "cuda"
     most = MOST_READS
-    if work.gpu_share >= NEARLY_ALL:
+    if work.gpu_share >= NEARLY_ALL and work.form == "encoded":
         most = min(most, max(PAGE_READS, -(-PAGE_ROWS // work.largest_rows)))
     a_scorer = min(most, GPU_READS * machine.cores / sizes.scorers)
     wanted = int(a_scorer * sizes.scorers) if on_gpu else CPU_READS * sizes.scorers

@@ -1,5 +1,5 @@
-"""Synthetic raw rows read by our own reader have the codes that the encoder gives to pyarrow's, also
-by way of the pages that a GPU takes.
+"""Synthetic raw rows read by our own reader, also by way of the pages that a GPU takes, have the
+codes that the encoder gives to pyarrow's.
 
 python tests/helpers/raw_equality.py --rows 100000000 --seed 7
 """

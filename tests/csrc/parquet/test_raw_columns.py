@@ -97,9 +97,7 @@ def encoded(
     return ids, numbers
 
 
-def by_pages(
-    path: Path, encoders: list[_core.ValueEncoder], groups: tuple[int, int]
-) -> np.ndarray:
+def by_pages(path: Path, encoders: list[_core.ValueEncoder], groups: tuple[int, int]) -> np.ndarray:
     """The codes that a GPU gives, by the portable form of its kernels."""
     file, names = _core.ParquetFile(str(path)), ["raw"] * len(encoders)
     memory = np.empty(file.encoded_pages_bytes(names, *groups), np.uint8)

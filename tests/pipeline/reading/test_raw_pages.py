@@ -1,5 +1,5 @@
-"""Raw units whose columns stay pages for a GPU: the codes of the reader that encodes, or that reader
-takes the unit.
+"""Raw units whose columns stay pages for a GPU, by the portable form of its kernels: the codes of
+the reader that encodes, or that reader takes the unit.
 """
 
 from __future__ import annotations
@@ -131,9 +131,9 @@ def test_a_damaged_page_is_told_with_its_place(tmp_path: Path, plan: WorkerPlan)
 
     found = as_pages(unit, plan)  # whoever decodes it finds out
 
-    with pytest.raises(ValueError, match="corrupt|does not decompress"):
+    with pytest.raises(ValueError, match=r"corrupt|does not decompress"):
         decode(found.ids, found.memory)
-    with pytest.raises(UnitFailedError, match="corrupt parquet: .*a.parquet") as error:
+    with pytest.raises(UnitFailedError, match=r"corrupt parquet: .*a\.parquet") as error:
         read_unit(unit, plan, UnitBuffer())
     assert error.value.kind == "corrupt"
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from job_cases import encoded_table, job_keys, tiny_bundle, tiny_spec
+from job_cases import encoded_table, job_keys, tiny_bundle, tiny_spec, unit_of
 
 from pipeline.config.job import JobConfig
+from pipeline.planning.columns import Columns
 from pipeline.planning.job_plan import JobPlan
 from pipeline.planning.plan import make_plan
 from pipeline.scoring import dry_run
@@ -49,6 +50,22 @@ def test_of_many_units_some_are_looked_at(tmp_path: Path, monkeypatch: pytest.Mo
     plan = plan_of(tmp_path, "zstd", "gzip", "zstd", "gzip")
     monkeypatch.setattr(gpu_share, "MAX_UNITS", 4)
     assert work_of(plan, plan.units).gpu_share == 0.5
+
+
+def test_raw_rows(tmp_path: Path) -> None:
+    keys = {"form": "raw", "key_columns": ("key",), "carry_columns": ()}
+    columns = Columns(**keys, source_columns=("word", "count"))
+    table = pa.table({"word": ["a", None], "count": [1, 2], "other": [True, False]})
+    units = []
+    for codec in ("zstd", "gzip"):
+        write(tmp_path / codec, table, codec)
+        units.append(unit_of(tmp_path / codec, 0, 1, 0, 2))
+    assert gpu_share.gpu_share(units[:1], columns) == (1.0, "")
+    half = gpu_share.gpu_share(units, columns)
+    assert half.share == 0.5
+    assert half.excludes.endswith("column word: pages of codec 2 are not unpacked on a GPU")
+    others = Columns(**keys, source_columns=("other",))
+    assert "column other holds no raw values" in gpu_share.gpu_share(units, others).excludes
 
 
 def test_files_that_went_or_have_other_types(tmp_path: Path) -> None:
