@@ -33,6 +33,7 @@
 namespace dpiframe {
 
 constexpr int kKTileBytes = 128;
+constexpr int kStepBytes = 32;  // of k that a wgmma takes
 constexpr int kXBytes = kTileRows * kKTileBytes;
 constexpr int kConsumerThreads = 256;
 constexpr int kThreads = kConsumerThreads + 128;
@@ -58,6 +59,7 @@ struct TileScheduler {
   std::int64_t num_turns;  // of all clusters
   int tiles_n;
   int num_k_tiles;
+  int last_steps;  // wgmma steps of the last k tile
   int num_stages;
   int box_bytes;  // a warp
   int cluster;    // CTAs
@@ -187,16 +189,24 @@ __device__ inline void warpgroup_barrier() {
 
 #ifndef __CUDACC_RTC__
 
+// `k_bytes`: of a row of x.
 template <int kTileN>
-TileScheduler tile_scheduler(const EpilogueParams& e, int num_k_tiles, int wanted_cluster) {
+TileScheduler tile_scheduler(const EpilogueParams& e, int k_bytes, int wanted_cluster) {
   const LinearParams& p = e.linear;
+  const int num_k_tiles = (k_bytes + kKTileBytes - 1) / kKTileBytes;
+  const int last_bytes = k_bytes - (num_k_tiles - 1) * kKTileBytes;
   const int tiles_n = (p.n + kTileN - 1) / kTileN;
   const int box_bytes = p.cross_begin < p.cross_end ? 2 * kSlotBytes : 2 * kBoxBytes;
   const std::int64_t row_tiles = (p.rows + kTileRows - 1) / kTileRows;
   const int cluster =
       wanted_cluster > 0 ? wanted_cluster : ctas_a_cluster(row_tiles, tiles_n, num_k_tiles);
-  return {(row_tiles + cluster - 1) / cluster * tiles_n, tiles_n,   num_k_tiles,
-          StageLayout<kTileN>::count(box_bytes),         box_bytes, cluster};
+  return {(row_tiles + cluster - 1) / cluster * tiles_n,
+          tiles_n,
+          num_k_tiles,
+          (last_bytes + kStepBytes - 1) / kStepBytes,
+          StageLayout<kTileN>::count(box_bytes),
+          box_bytes,
+          cluster};
 }
 
 // A persistent CTA for each multiprocessor, or fewer where there are fewer tiles.

@@ -26,7 +26,8 @@ void launch(Precision precision, const LinearParams& p, int cluster, cudaStream_
   const CUtensorMap x_map = tensor_map(type, p.x, p.rows, p.k, p.ldx, kTileRows);
   const std::int64_t width = std::int64_t{layout.k_tile} * layout.num_k_tiles;
   const EpilogueParams e = epilogue_params(p, sizeof(T));
-  const TileScheduler scheduler = tile_scheduler<kTileN>(e, layout.num_k_tiles, cluster);
+  const TileScheduler scheduler =
+      tile_scheduler<kTileN>(e, p.k * static_cast<int>(bytes_of(type)), cluster);
   const CUtensorMap w_map =
       tensor_map(type, p.w, layout.rows, width, width, kTileN / scheduler.cluster);
   launch_persistent<kTileN>(linear_kernel<T, kTileN, kBlocks>, scheduler, stream, x_map, w_map,

@@ -20,36 +20,54 @@
 
 namespace dpiframe {
 
-// The mainloop over one tile: a k tile's four wgmma steps are issued while the one before still
-// runs.
+// One wgmma step of all blocks: 32 bytes of k.
 template <class T, int kTileN, int kBlocks>
-__device__ __forceinline__ void multiply(Pipeline<kTileN>& pipeline, int num_k_tiles, int first_row,
-                                         float (&sums)[kBlocks][kTileN / 2]) {
-  int last = 0;
-  for (int k_tile = 0; k_tile < num_k_tiles; ++k_tile) {
+__device__ __forceinline__ void multiply_step(std::uint64_t x, std::uint64_t w, int step, int adds,
+                                              float (&sums)[kBlocks][kTileN / 2]) {
+#pragma unroll
+  for (int b = 0; b < kBlocks; ++b)
+    Wgmma<kTileN>::template ss<T>(sums[b], x + b * 64 * kKTileBytes / 16 + step * 2, w + step * 2,
+                                  adds);
+}
+
+// The mainloop over one tile: a k tile's four wgmma steps are issued while the one before still
+// runs; the last k tile has as many as k fills.
+template <class T, int kTileN, int kBlocks>
+__device__ __forceinline__ void multiply(Pipeline<kTileN>& pipeline, const TileScheduler& scheduler,
+                                         int first_row, float (&sums)[kBlocks][kTileN / 2]) {
+  int before = -1;
+  const auto k_tile = [&](auto steps) {
     pipeline.wait_full();
     const std::uint64_t x = wgmma_descriptor_swizzle128(pipeline.x() + first_row * kKTileBytes);
     const std::uint64_t w = wgmma_descriptor_swizzle128(pipeline.w());
     wgmma_fence();
-#pragma unroll
-    for (int step = 0; step < 4; ++step) {
-#pragma unroll
-      for (int b = 0; b < kBlocks; ++b)
-        Wgmma<kTileN>::template ss<T>(sums[b], x + b * 64 * kKTileBytes / 16 + step * 2,
-                                      w + step * 2, k_tile + step);
-    }
+    steps(x, w, before + 1);
     wgmma_commit();
-    if (k_tile > 0) {
+    if (before >= 0) {
       wgmma_wait<1>();
-      pipeline.release(last);
+      pipeline.release(before);
     }
-    last = pipeline.stage();
+    before = pipeline.stage();
     pipeline.advance();
+  };
+#pragma unroll 1
+  for (int i = 1; i < scheduler.num_k_tiles; ++i) {
+    k_tile([&](std::uint64_t x, std::uint64_t w, int adds) {
+#pragma unroll
+      for (int step = 0; step < 4; ++step) multiply_step<T, kTileN>(x, w, step, adds + step, sums);
+    });
   }
+  k_tile([&](std::uint64_t x, std::uint64_t w, int adds) {
+#pragma unroll 1
+    for (int step = 0; step < scheduler.last_steps; ++step) {
+      wgmma_fence();
+      multiply_step<T, kTileN>(x, w, step, adds + step, sums);
+    }
+  });
   wgmma_wait<0>();
 #pragma unroll
   for (auto& block : sums) wgmma_fence_operands(block);
-  pipeline.release(last);
+  pipeline.release(before);
 }
 
 // The order of two pingpong warpgroups, by named barriers: a phase's parity tells a round of the
@@ -105,7 +123,7 @@ __device__ __forceinline__ void linear_tiles(const CUtensorMap& x_map, const CUt
       epilogue.template start<kBlocks>();
       if (kBlocks == 2) await_turn(group);
       float sums[kBlocks][kTileN / 2];
-      multiply<T, kTileN, kBlocks>(pipeline, scheduler.num_k_tiles, first, sums);
+      multiply<T>(pipeline, scheduler, first, sums);
       if (kBlocks == 2) pass_turn(1 - group);
       ColumnVectors::wait_copies();
       warpgroup_barrier();

@@ -24,7 +24,8 @@ void launch(const LinearParams& p, int cluster, cudaStream_t stream) {
   const CUtensorMap x_map = tensor_map(DataType::kFloat, p.x, p.rows, p.k, p.ldx, kTileRows);
   const std::int64_t width = std::int64_t{64} * layout.num_k_tiles;
   EpilogueParams e = epilogue_params(p, sizeof(float));
-  const TileScheduler scheduler = tile_scheduler<kTileN>(e, layout.num_k_tiles, cluster);
+  const TileScheduler scheduler =
+      tile_scheduler<kTileN>(e, p.k * static_cast<int>(sizeof(float)), cluster);
   const CUtensorMap w_map =
       tensor_map(DataType::kHalf, p.w, layout.rows, width, width, kTileN / scheduler.cluster);
   e.column_scale =

@@ -17,7 +17,8 @@ void launch(const LoadedKernel& kernel, Precision precision, const MapEpiloguePa
   const bool fp16x3 = precision == Precision::kFp32;
   const CUtensorMap x_map = tensor_map(type, p.x, p.rows, p.k, p.ldx, kTileRows);
   const std::int64_t width = std::int64_t{fp16x3 ? 64 : layout.k_tile} * layout.num_k_tiles;
-  const TileScheduler scheduler = tile_scheduler<kTileN>(e, layout.num_k_tiles, 0);
+  const TileScheduler scheduler =
+      tile_scheduler<kTileN>(e, p.k * static_cast<int>(bytes_of(type)), 0);
   const CUtensorMap w_map = tensor_map(fp16x3 ? DataType::kHalf : type, p.w, layout.rows, width,
                                        width, kTileN / scheduler.cluster);
   kernel.launch_early(persistent_blocks(scheduler), static_cast<unsigned>(scheduler.cluster),
