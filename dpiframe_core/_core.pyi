@@ -300,8 +300,10 @@ class ParquetFile:
 
         OSError; ValueError: pages are corrupt, or what is not known here.
         """
-    def encoded_pages_bytes(self, names: Sequence[str], first: int, stop: int) -> int:
-        """Bytes of memory that `read_encoded_pages` needs. ValueError as there."""
+    def encoded_pages_bytes(
+        self, names: Sequence[str], first: int, stop: int, encoders: Sequence[ValueEncoder]
+    ) -> int:
+        """Bytes of memory that `read_encoded_pages` needs, by the footer. ValueError as there."""
     def read_encoded_pages(
         self,
         names: Sequence[str],

@@ -243,6 +243,14 @@ ColumnPages read_pages(const File& file, const std::vector<std::string>& names, 
   return parquet::read_pages(file, names, first, stop, {bytes, size});
 }
 
+std::int64_t encoded_pages_bytes(const File& file, const std::vector<std::string>& names,
+                                 std::size_t first, std::size_t stop,
+                                 const std::vector<const ValueEncoder*>& encoders) {
+  DPIF_CHECK(std::ranges::count(encoders, nullptr) == 0, "an encoder is None");
+  const py::gil_scoped_release release;
+  return parquet::encoded_pages_bytes(file, names, encoders, first, stop);
+}
+
 ColumnPages read_encoded_pages(const File& file, const std::vector<std::string>& names,
                                std::size_t first, std::size_t stop,
                                const std::vector<const ValueEncoder*>& encoders,
@@ -359,8 +367,8 @@ void bind_parquet(py::module_& module) {
           py::arg("name"), py::arg("first"), py::arg("stop"))
       .def("read_encoded", &read_encoded, py::arg("names"), py::arg("first"), py::arg("stop"),
            py::arg("encoders"), py::arg("outs"))
-      .def("encoded_pages_bytes", &parquet::encoded_pages_bytes, py::arg("names"), py::arg("first"),
-           py::arg("stop"), py::call_guard<py::gil_scoped_release>())
+      .def("encoded_pages_bytes", &encoded_pages_bytes, py::arg("names"), py::arg("first"),
+           py::arg("stop"), py::arg("encoders"))
       .def("read_encoded_pages", &read_encoded_pages, py::arg("names"), py::arg("first"),
            py::arg("stop"), py::arg("encoders"), py::arg("memory"))
       .def("feature_types", &feature_types, py::arg("names"), py::arg("first"), py::arg("stop"))

@@ -61,13 +61,13 @@ def read_raw_pages(opened: UnitFile, plan: WorkerPlan, buffer: UnitBuffer) -> Un
         return None
     columns, features = plan.columns, found.features
     names = [feature.column for feature in features.fields]
-    size = found.file.encoded_pages_bytes(names, *found.groups)
+    encoders = [feature.encoder for feature in features.fields]
+    size = found.file.encoded_pages_bytes(names, *found.groups, encoders)
     (memory,), dense, *vectors = buffer.matrices(
         (1, size, "<u1"),
         (len(features.dense), opened.unit.rows, DENSE_TYPE),
         *((1, opened.unit.rows, kind) for kind in found.plain.values()),
     )
-    encoders = [feature.encoder for feature in features.fields]
     ids = found.file.read_encoded_pages(names, *found.groups, encoders, memory)
     published = read_rest(opened, plan, found, list(dense), vectors)
     if published is None or any(null_findings(published, columns.key_columns, "key")):

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
+from dpiframe_core import _core
 from pipeline.errors import ConfigError
 from pipeline.planning.columns import Columns
 from pipeline.planning.units import Unit
@@ -48,7 +49,8 @@ def why_not_pages(unit: Unit, columns: Columns) -> str:
     try:
         file = footer_of(unit)
         if columns.form == "raw":
-            file.encoded_pages_bytes(list(columns.source_columns), *groups)
+            names = list(columns.source_columns)
+            file.encoded_pages_bytes(names, *groups, [_core.hash_encoder(0, 1)] * len(names))
             return ""
         if feature_types(file, columns, *groups) is None:
             return f"{unit.path}: ids must be integers and dense features numbers"

@@ -151,7 +151,7 @@ def raw_pages(
 ) -> tuple[_core.ColumnPages, np.ndarray]:
     """A raw column's pages, once for each encoder, and just the memory that they take."""
     names, groups = [name] * len(encoders), (0, len(file.group_rows))
-    memory = np.full(file.encoded_pages_bytes(names, *groups), 0xA5, np.uint8)
+    memory = np.full(file.encoded_pages_bytes(names, *groups, encoders), 0xA5, np.uint8)
     stored = file.read_encoded_pages(names, *groups, encoders, memory)
     return stored, memory[: stored.compressed_bytes + 64].copy()
 

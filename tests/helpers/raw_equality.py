@@ -87,7 +87,7 @@ def compare(path: Path, schema: FeatureSchema, seconds: Counter[str]) -> int:
     seconds["ours"] += time.perf_counter() - began
     began = time.perf_counter()
     names = [field.column for field in schema.fields]
-    memory = np.empty(file.encoded_pages_bytes(names, *groups), np.uint8)
+    memory = np.empty(file.encoded_pages_bytes(names, *groups, fields), np.uint8)
     stored = file.read_encoded_pages(names, *groups, fields, memory)
     seconds["pages for a GPU"] += time.perf_counter() - began
     ids = np.full((len(fields), table.num_rows), -7, np.int32)

@@ -273,6 +273,11 @@ std::map<std::string_view, Column> top_level_columns(const std::vector<SchemaEle
   return columns;
 }
 
+bool is_index(std::int64_t encoding) {
+  return encoding == static_cast<int>(Encoding::kRleDictionary) ||
+         encoding == static_cast<int>(Encoding::kPlainDictionary);
+}
+
 bool known_encoding(std::int64_t encoding) {
   switch (static_cast<Encoding>(encoding)) {
     case Encoding::kPlain:
@@ -307,6 +312,27 @@ void read_size_statistics(CompactReader& reader, ColumnChunk& chunk) {
   });
 }
 
+// PageEncodingStats: how many pages of which type have which encoding.
+void read_page_encodings(CompactReader& reader, ColumnChunk& chunk) {
+  chunk.counts_only_indices = true;
+  reader.list([&](Type) {
+    std::int64_t page = 0, encoding = 0;
+    RequiredFields required({{1, Type::kI32}, {2, Type::kI32}, {3, Type::kI32}});
+    reader.fields([&](std::int64_t id, Type type) {
+      required.see(id, type);
+      if (id == 1 && type == Type::kI32)
+        page = reader.integer();
+      else if (id == 2 && type == Type::kI32)
+        encoding = reader.integer();
+      else
+        reader.skip(type);
+    });
+    required.check("page's encoding");
+    chunk.counts_only_indices &=
+        page == static_cast<int>(PageType::kDictionary) || is_index(encoding);
+  });
+}
+
 void read_column_metadata(CompactReader& reader, ColumnChunk& chunk) {
   std::int64_t data = kNotThere, dictionary = kNotThere;
   bool has_deltas = false;
@@ -327,6 +353,10 @@ void read_column_metadata(CompactReader& reader, ColumnChunk& chunk) {
       reader.list([&](Type) {
         const std::int64_t encoding = reader.integer();
         chunk.readable &= known_encoding(encoding);
+        chunk.lists_indices |= is_index(encoding);
+        chunk.lists_others |= !is_index(encoding) &&
+                              encoding != static_cast<int>(Encoding::kPlain) &&
+                              encoding != static_cast<int>(Encoding::kRle);
         has_deltas |= encoding == static_cast<int>(Encoding::kDeltaBinaryPacked);
       });
     } else if (id == 4 && type == Type::kI32) {
@@ -334,6 +364,8 @@ void read_column_metadata(CompactReader& reader, ColumnChunk& chunk) {
       chunk.readable &= can_decompress(chunk.codec);
     } else if (id == 5 && type == Type::kI64) {
       chunk.values = reader.integer();
+    } else if (id == 6 && type == Type::kI64) {
+      chunk.uncompressed_bytes = reader.integer();
     } else if (id == 7 && type == Type::kI64) {
       chunk.bytes = reader.integer();
     } else if (id == 9 && type == Type::kI64) {
@@ -347,8 +379,7 @@ void read_column_metadata(CompactReader& reader, ColumnChunk& chunk) {
     } else if (id == 8 && type == Type::kList) {
       skip_structs(reader, "key-value pair", RequiredFields({{1, Type::kBinary}}));
     } else if (id == 13 && type == Type::kList) {
-      skip_structs(reader, "page's encoding",
-                   RequiredFields({{1, Type::kI32}, {2, Type::kI32}, {3, Type::kI32}}));
+      read_page_encodings(reader, chunk);
     } else if (id == 16 && type == Type::kStruct) {
       read_size_statistics(reader, chunk);
     } else {

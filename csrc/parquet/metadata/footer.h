@@ -22,9 +22,13 @@ struct ColumnChunk {
   std::int64_t values = -1;
   PhysicalType type{};
   Codec codec{};
+  std::int64_t uncompressed_bytes = 0;
   bool readable = false;
-  bool has_nulls = false;  // as its statistics count them
-  Bytes statistics;        // a Thrift struct; empty where there is none
+  bool lists_indices = false;        // encodings: those of indices of a dictionary
+  bool lists_others = false;         // those that are neither these nor PLAIN
+  bool counts_only_indices = false;  // by the counts of pages; without them nothing is known
+  bool has_nulls = false;            // as its statistics count them
+  Bytes statistics;                  // a Thrift struct; empty where there is none
   // How many of the levels its statistics count values of; 0: none.
   std::int32_t definition_levels = 0;
   std::int32_t repetition_levels = 0;

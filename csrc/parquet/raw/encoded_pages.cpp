@@ -149,9 +149,26 @@ class CodePageLister final : public PageLister {
   const ValueEncoder* encoder_ = nullptr;
 };
 
+// Bytes of the codes of a chunk's dictionary, of which a value takes four bytes at least, or of its
+// rows where pages may be of another kind.
+std::int64_t most_codes_bytes(const UnitChunk& unit_chunk, RawKind kind,
+                              const ValueEncoder& encoder) {
+  constexpr std::int64_t kCodeBytes = sizeof(Code);
+  const ColumnChunk& chunk = *unit_chunk.chunk;
+  DPIF_CHECK(unit_chunk.rows <= INT64_MAX / 2 / kCodeBytes, "a row group of ", unit_chunk.rows,
+             " rows");
+  const std::int64_t of_rows = kCodeBytes * unit_chunk.rows;
+  const bool hashed = kind == RawKind::kText && encoder.text_hash() != nullptr;
+  if (chunk.lists_others || !(hashed || chunk.counts_only_indices)) return of_rows;
+  return chunk.lists_indices ? std::clamp<std::int64_t>(chunk.uncompressed_bytes, 0, of_rows) : 0;
+}
+
 std::vector<RawKind> kinds_of(const File& file, const std::vector<std::string>& names,
-                              std::size_t first, std::size_t stop) {
+                              std::span<const ValueEncoder* const> encoders, std::size_t first,
+                              std::size_t stop) {
   DPIF_CHECK(!names.empty(), "no columns");
+  DPIF_CHECK(encoders.size() == names.size(), names.size(), " names, but ", encoders.size(),
+             " encoders");
   std::vector<RawKind> kinds;
   for (const std::string& name : names) {
     const std::optional<RawKind> kind = raw_kind(file, name, first, stop);
@@ -164,15 +181,16 @@ std::vector<RawKind> kinds_of(const File& file, const std::vector<std::string>& 
 }  // namespace
 
 std::int64_t encoded_pages_bytes(const File& file, const std::vector<std::string>& names,
-                                 std::size_t first, std::size_t stop) {
-  (void)kinds_of(file, names, first, stop);
+                                 std::span<const ValueEncoder* const> encoders, std::size_t first,
+                                 std::size_t stop) {
+  const std::vector<RawKind> kinds = kinds_of(file, names, encoders, first, stop);
   const std::vector<UnitChunk> chunks = unit_chunks(file, names, first, stop);
   std::int64_t bytes = bytes_of(chunks) + kPadding;
   for (const UnitChunk& unit_chunk : chunks) {
-    constexpr std::int64_t kCodeBytes = sizeof(Code);
-    DPIF_CHECK(unit_chunk.rows <= (INT64_MAX / 2 - bytes) / kCodeBytes, place_of(unit_chunk, names),
-               "too many rows");
-    bytes += aligned_page(kCodeBytes * unit_chunk.rows) + aligned_page(1);
+    const std::int64_t codes =
+        most_codes_bytes(unit_chunk, kinds[unit_chunk.name], *encoders[unit_chunk.name]);
+    DPIF_CHECK(codes <= INT64_MAX / 2 - bytes, place_of(unit_chunk, names), "too many bytes");
+    bytes += aligned_page(codes) + aligned_page(1);
   }
   return bytes;
 }
@@ -180,9 +198,7 @@ std::int64_t encoded_pages_bytes(const File& file, const std::vector<std::string
 ColumnPages read_encoded_pages(const File& file, const std::vector<std::string>& names,
                                std::span<const ValueEncoder* const> encoders, std::size_t first,
                                std::size_t stop, std::span<std::uint8_t> bytes) {
-  DPIF_CHECK(encoders.size() == names.size(), names.size(), " names, but ", encoders.size(),
-             " encoders");
-  const std::vector<RawKind> kinds = kinds_of(file, names, first, stop);
+  const std::vector<RawKind> kinds = kinds_of(file, names, encoders, first, stop);
   ColumnPages found;
   found.rows = file.rows(first, stop);
   found.columns = static_cast<int>(names.size());

@@ -100,7 +100,7 @@ def encoded(
 def by_pages(path: Path, encoders: list[_core.ValueEncoder], groups: tuple[int, int]) -> np.ndarray:
     """The codes that a GPU gives, by the portable form of its kernels."""
     file, names = _core.ParquetFile(str(path)), ["raw"] * len(encoders)
-    memory = np.empty(file.encoded_pages_bytes(names, *groups), np.uint8)
+    memory = np.empty(file.encoded_pages_bytes(names, *groups, encoders), np.uint8)
     stored = file.read_encoded_pages(names, *groups, encoders, memory)
     return decode(stored, memory[: stored.compressed_bytes + 64].copy())
 

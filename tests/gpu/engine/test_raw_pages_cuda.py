@@ -52,7 +52,7 @@ def stored_pages(
     """The pages, the memory they are in, and the codes [columns, rows] that the CPU gives."""
     file = _core.ParquetFile(str(path))
     groups = (0, len(file.group_rows))
-    memory = np.zeros(file.encoded_pages_bytes(names, *groups), np.uint8)
+    memory = np.zeros(file.encoded_pages_bytes(names, *groups, encoders), np.uint8)
     stored = file.read_encoded_pages(names, *groups, encoders, memory)
     wanted = np.full((len(names), sum(file.group_rows)), -7, np.int32)
     file.read_encoded(names, *groups, encoders, list(wanted))

@@ -154,6 +154,7 @@ def test_real_rows(tmp_path: Path, shared_data: Path, dataset: str, categoricals
         names = [field.column for field in schema.fields]
         file = _core.ParquetFile(str(each))
         groups = (0, len(file.group_rows))
-        memory = np.empty(file.encoded_pages_bytes(names, *groups), np.uint8)
-        stored = file.read_encoded_pages(names, *groups, encoder.value_encoders[0], memory)
+        encoders, _ = encoder.value_encoders
+        memory = np.empty(file.encoded_pages_bytes(names, *groups, encoders), np.uint8)
+        stored = file.read_encoded_pages(names, *groups, encoders, memory)
         np.testing.assert_array_equal(decode(stored, memory), encoder.encode(table).ids)
