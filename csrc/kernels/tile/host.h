@@ -56,6 +56,16 @@ template <class T>
 DPIF_DEVICE float widen_part(u32 pair, int i, T) {
   return widen(T{static_cast<u16>(pair >> (16 * i))});
 }
+template <int V>
+DPIF_DEVICE void load_numbers(const float* from, float (&to)[V]) {
+  for (int i = 0; i < V; ++i) to[i] = from[i];
+}
+DPIF_DEVICE float smaller(float a, float b) {
+  return a != a || a < b ? a : b;
+}
+DPIF_DEVICE float larger(float a, float b) {
+  return a != a || a > b ? a : b;
+}
 template <class T>
 DPIF_DEVICE u32 multiply_pair(u32 a, u32 b, T type) {
   return narrow_pair(widen_part(a, 0, type) * widen_part(b, 0, type),

@@ -105,6 +105,34 @@ DPIF_DEVICE Four load_constant(const void* from) {
   return f;
 }
 
+// Of constants; from: a multiple of their size, 16 bytes at most.
+DPIF_DEVICE void load_numbers(const float* from, float (&to)[1]) {
+  asm("ld.global.nc.f32 %0, [%1];" : "=f"(to[0]) : "l"(from));
+}
+DPIF_DEVICE void load_numbers(const float* from, float (&to)[2]) {
+  asm("ld.global.nc.v2.f32 {%0,%1}, [%2];" : "=f"(to[0]), "=f"(to[1]) : "l"(from));
+}
+template <int V>
+DPIF_DEVICE void load_numbers(const float* from, float (&to)[V]) {
+#pragma unroll
+  for (int i = 0; i < V; i += 4)
+    asm("ld.global.nc.v4.f32 {%0,%1,%2,%3}, [%4];"
+        : "=f"(to[i]), "=f"(to[i + 1]), "=f"(to[i + 2]), "=f"(to[i + 3])
+        : "l"(from + i));
+}
+
+// NaN where one of both is.
+DPIF_DEVICE float smaller(float a, float b) {
+  float found;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(found) : "f"(a), "f"(b));
+  return found;
+}
+DPIF_DEVICE float larger(float a, float b) {
+  float found;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(found) : "f"(a), "f"(b));
+  return found;
+}
+
 // Asynchronous copies of 16 bytes to shared memory, in groups.
 DPIF_DEVICE void copy_async(unsigned to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from));

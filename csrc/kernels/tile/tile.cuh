@@ -9,6 +9,7 @@
 #pragma once
 
 #include "jit/compiled_params.h"
+#include "kernels/tensor/short_functions.h"
 #ifdef DPIF_TILE_HOST
 #include "kernels/tile/host.h"
 #else
@@ -18,6 +19,16 @@
 namespace tile {
 
 using Params = dpiframe::CompiledParams;
+
+// Of what is not negative, which a compiler does not know.
+template <unsigned kBy>
+DPIF_DEVICE int quotient(int value) {
+  return static_cast<int>(static_cast<unsigned>(value) / kBy);
+}
+template <unsigned kBy>
+DPIF_DEVICE int remainder(int value) {
+  return static_cast<int>(static_cast<unsigned>(value) % kBy);
+}
 
 DPIF_DEVICE float widen(float x) {
   return x;
@@ -77,6 +88,21 @@ DPIF_DEVICE void store_pack(T* to, const float (&from)[V]) {
   }
 }
 
+// Numbers that no kernel changes.
+struct Numbers {
+  const float* first;
+  DPIF_DEVICE Numbers operator+(int place) const { return {first + place}; }
+};
+DPIF_DEVICE float load(Numbers from) {
+  float to[1];
+  load_numbers(from.first, to);
+  return to[0];
+}
+template <int V>
+DPIF_DEVICE void load_pack(Numbers from, float (&to)[V]) {
+  load_numbers(from.first, to);
+}
+
 template <class T>
 DPIF_DEVICE u32 load_pair(const T* from) {
   return *reinterpret_cast<const u32*>(from);
@@ -119,8 +145,14 @@ DPIF_DEVICE float ceil(float x) {
 DPIF_DEVICE float round(float x) {
   return rintf(x);
 }
+// DPIF_TILE_SHORT: exp, sigmoid, tanh and erf in a few instructions, for results of 16 bits, with
+// the errors of SHORT_FUNCTIONS (dpiframe_core/engine/cuda/formula.py).
 DPIF_DEVICE float exp(float x) {
+#ifdef DPIF_TILE_SHORT
+  return exp2f(x * 1.44269504f);
+#else
   return expf(x);
+#endif
 }
 DPIF_DEVICE float expm1(float x) {
   return expm1f(x);
@@ -141,16 +173,24 @@ DPIF_DEVICE float reciprocal(float x) {
   return 1.0f / x;
 }
 DPIF_DEVICE float sigmoid(float x) {
-  return 1.0f / (1.0f + expf(-x));
+  return 1.0f / (1.0f + exp(-x));
 }
 DPIF_DEVICE float tanh(float x) {
+#ifdef DPIF_TILE_SHORT
+  return 1.0f - 2.0f / (1.0f + exp(x + x));
+#else
   return tanhf(x);
+#endif
 }
 DPIF_DEVICE float relu(float x) {
-  return x < 0.0f ? 0.0f : x;
+  return larger(x, 0.0f);
 }
 DPIF_DEVICE float erf(float x) {
+#ifdef DPIF_TILE_SHORT
+  return dpiframe::functions::short_erf(x);
+#else
   return erff(x);
+#endif
 }
 DPIF_DEVICE float sin(float x) {
   return sinf(x);
@@ -198,10 +238,10 @@ DPIF_DEVICE float pow(float a, float b) {
   return b == 2.0f ? a * a : powf(a, b);
 }
 DPIF_DEVICE float min(float a, float b) {
-  return a != a || a < b ? a : b;
+  return smaller(a, b);
 }
 DPIF_DEVICE float max(float a, float b) {
-  return a != a || a > b ? a : b;
+  return larger(a, b);
 }
 DPIF_DEVICE float atan2(float a, float b) {
   return atan2f(a, b);
@@ -256,11 +296,11 @@ struct Prod {
 };
 struct Max {
   static DPIF_DEVICE float start() { return bits_to_float(0xff800000u); }
-  static DPIF_DEVICE float join(float a, float b) { return a != a || a > b ? a : b; }
+  static DPIF_DEVICE float join(float a, float b) { return larger(a, b); }
 };
 struct Min {
   static DPIF_DEVICE float start() { return bits_to_float(0x7f800000u); }
-  static DPIF_DEVICE float join(float a, float b) { return a != a || a < b ? a : b; }
+  static DPIF_DEVICE float join(float a, float b) { return smaller(a, b); }
 };
 
 // Lanes side by side that share a row.

@@ -104,9 +104,17 @@ class Scope:
             return quotient, rest
         if not rest.factors:
             return quotient.plus(rest.constant // by), Index(rest.constant % by)
+        unit = math.gcd(by, *(f for n, f in rest.factors.items() if n not in self.varying))
+        within = Index(
+            rest.constant % unit, {n: f for n, f in rest.factors.items() if n in self.varying}
+        )
+        if 1 < unit < by and self.largest(within) < unit:
+            units = {n: f // unit for n, f in rest.factors.items() if n not in self.varying}
+            more, left = self.divided(Index(rest.constant // unit, units), by // unit)
+            return quotient.plus(more), left.times(unit).plus(within)
         value = self.let(str(rest), most + 1, rest)
-        more = self.let(f"{value} / {by}", most // by + 1, value)
-        left = self.let(f"{value} % {by}", by, value)
+        more = self.let(f"quotient<{by}>({value})", most // by + 1, value)
+        left = self.let(f"remainder<{by}>({value})", by, value)
         return quotient.plus(more), left
 
     def split(self, index: Index, shape: Sequence[int]) -> list[Index]:

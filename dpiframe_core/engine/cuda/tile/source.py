@@ -21,6 +21,7 @@ from dpiframe_core.engine.cuda.tile.shared_memory import (
     UnsuitableError,
 )
 from dpiframe_core.engine.cuda.tile.stages import GOOD_SHARED, Stage, Stages
+from dpiframe_core.engine.precision import HALF_PRECISIONS
 from dpiframe_core.engine.translation import Operation
 from dpiframe_core.program.tensor_ops import Join, LayerNorm, Map, MatMul, Reduce, Softmax, Take
 
@@ -66,7 +67,7 @@ def tile_kernel(
 class _Source:
     def __init__(self, memory: SharedMemory, precision: str) -> None:
         self.memory, self.stages, self.samples = memory, memory.stages, memory.samples
-        self.tf32 = precision == "tf32"
+        self.tf32, self.short = precision == "tf32", precision in HALF_PRECISIONS
         self.elements = Elements(memory)
         self.loops = Loops(self.elements)
         self.products = Multiplications(self.elements, self.loops)
@@ -103,6 +104,7 @@ class _Source:
         lines = [
             *(["#define DPIF_TILE_HOST"] if host else [f"#define DPIF_TILE_THREADS {THREADS}"]),
             *(["#define DPIF_TILE_TF32"] if self.tf32 else []),
+            *(["#define DPIF_TILE_SHORT"] if self.short else []),
             '#include "kernels/tile/tile.cuh"',
             "#define DPIF_UNROLL" + ("" if host else ' _Pragma("unroll")'),
             "using namespace tile;",
@@ -142,9 +144,10 @@ class _Source:
                 f"row * p.views[{number}].stride; }};"
             )
         for number, weight in enumerate(self.elements.weights):
-            kind = "void" if weight.dtype == np.uint8 else "float"
             lines.append(
-                f"  const auto* w{number} = static_cast<const {kind}*>(p.weights[{number}]);"
+                f"  const auto* w{number} = p.weights[{number}];"
+                if weight.dtype == np.uint8
+                else f"  const Numbers w{number}{{static_cast<const float*>(p.weights[{number}])}};"
             )
         for buffer, region in self.memory.regions.items():
             lines.append(

@@ -98,7 +98,7 @@ class Stages:
                 total += times * self.operations[i].operands[k].size / size
             cost = 1 if isinstance(operation.op, Take) else _cost(operation.op.expression)
             products = sum(isinstance(self.operations[i].op, MatMul) for i, _, _ in used)
-            if products > 1 and size * self.samples * 2 <= GOOD_SHARED // 4:
+            if products and size * self.samples * 2 <= GOOD_SHARED // 4:
                 continue  # pairs of elements are read at once where they are stored
             # It is computed anew at each read, where else it is computed, written and read once.
             if cost * total <= cost + 6 or size * self.samples * 2 > GOOD_SHARED:

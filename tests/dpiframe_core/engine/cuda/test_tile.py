@@ -222,7 +222,18 @@ def test_an_index_is_taken_apart_without_division_where_that_is_exact():
     quotient, rest = scope.divided(index, 16)
     assert (str(quotient), str(rest), scope.lines) == ("a", "b", [])
     scope.divided(index.plus(3), 16)
-    assert any("/ 16" in line for line in scope.lines)
+    assert any("quotient<16>" in line for line in scope.lines)
+
+
+def test_an_index_in_whole_units_stays_in_whole_units():
+    scope = Scope({"a": 50, "u": 8}, frozenset({"u"}))
+    index = variable("a").times(8).plus(variable("u"))
+    quotient, rest = scope.divided(index, 16)
+    assert (str(quotient), str(rest)) == ("v1", "v2 * 8 + u")
+    assert scope.lines[1:] == [
+        "const int v1 = quotient<2>(v0);",
+        "const int v2 = remainder<2>(v0);",
+    ]
 
 
 def test_nothing_is_computed_ahead_of_what_varies():
