@@ -170,7 +170,7 @@ void read_others(const File& file, std::size_t first, std::size_t stop) {
   for (const auto& [view, column] : file.footer().columns) {
     const std::string name(view);
     if (!parquet::list_elements(file, name, first, stop).has_value() &&
-        !parquet::is_encodable(file, name, first, stop))
+        !parquet::raw_kind(file, name, first, stop).has_value())
       continue;
     if (++tried > kMostColumns) return;
     const OtherColumn found = read_other(file, name, first, stop);
