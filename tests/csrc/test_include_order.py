@@ -29,7 +29,7 @@ MAY_INCLUDE = {
     "kernels/embedding": KERNELS,
     "kernels/gemm": KERNELS,
     "kernels/testing": KERNELS,
-    "kernels/tile": ("jit",),
+    "kernels/tile": ("common", "jit"),
     "kernels/tensor": (*KERNELS, "kernels/elementwise"),
     "kernels/tensor/host": ("common", "kernels", "kernels/tensor"),
     "kernels/head": (*KERNELS, "kernels/elementwise"),

@@ -8,8 +8,8 @@
 // tests/helpers/tile_emulator in the place of a GPU's, all threads run as they would there.
 #pragma once
 
+#include "common/short_functions.h"
 #include "jit/compiled_params.h"
-#include "kernels/tensor/short_functions.h"
 #ifdef DPIF_TILE_HOST
 #include "kernels/tile/host.h"
 #else

@@ -71,10 +71,10 @@ def _source(map_struct: str, precision: str, config: Config) -> str:
     else:
         header = "sm90_linear.cuh"
         tiles = f"linear_tiles<{TYPES[precision]}, {tile_n}, {2 if pingpong else 1}, Epilogue>"
-    return f"""#include "kernels/gemm/mapped/map_epilogue.cuh"
+    return f"""#include "common/short_functions.h"
+#include "kernels/gemm/mapped/map_epilogue.cuh"
 #include "kernels/gemm/{header}"
 #include "kernels/tensor/functions.h"
-#include "kernels/tensor/short_functions.h"
 
 using namespace dpiframe;
 

@@ -58,7 +58,7 @@ def test_a_function_is_that_of_the_kernels(compiled, name):
 def test_short_functions_are_within_their_bounds(tmp_path):
     if shutil.which("g++") is None:
         pytest.skip("no g++")
-    text = '#include "kernels/tensor/short_functions.h"\nusing namespace std;\n'
+    text = '#include "common/short_functions.h"\nusing namespace std;\n'
     text += "#define __expf expf\n"
     for name in SHORT_FUNCTIONS:
         body = statements((name, "x0"), {"x0": "x[i]"}, short=True)
