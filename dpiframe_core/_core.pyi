@@ -209,7 +209,10 @@ class HostMemory:
         """Lock the pages; whether they are. False without CUDA, or where the system refuses."""
     def __buffer__(self, flags: int) -> memoryview: ...
 
-ColumnLimits = tuple[str, tuple[float, float] | None]
+class StatisticsLimits:
+    """What the numbers of columns must lie in, both ends included; None: only nulls are told."""
+
+    def __init__(self, columns: Sequence[tuple[str, tuple[float, float] | None]]) -> None: ...
 
 class ParquetFile:
     """Reads columns of numbers of a parquet file straight into given arrays; many threads may.
@@ -219,6 +222,9 @@ class ParquetFile:
     """
 
     def __init__(self, path: str) -> None: ...
+    @staticmethod
+    def open_each(paths: Sequence[str]) -> list[ParquetFile | None]:
+        """Each file; None for one that cannot be opened: who opens it alone learns why."""
     @staticmethod
     def of_end(size: int, end: NDArray[np.uint8]) -> ParquetFile:
         """A file of `size` bytes by its last ones, which hold the footer; it reads no columns."""
@@ -250,7 +256,7 @@ class ParquetFile:
     def empty(self) -> bytes:
         """A parquet file without rows of the same schema."""
     def statistics_problems(
-        self, limits: Sequence[ColumnLimits]
+        self, limits: StatisticsLimits
     ) -> list[tuple[str, Literal["null", "range"], int, int | float, int]]:
         """What statistics show to be wrong with flat columns: nulls, numbers outside of limits.
 

@@ -37,6 +37,18 @@ std::optional<std::string> number_type(const File& file, const std::string& name
   return {};
 }
 
+// Each file by its footer; nothing for one that cannot be opened: who opens it alone learns why.
+std::vector<std::optional<File>> open_each(const std::vector<std::string>& paths) {
+  std::vector<std::optional<File>> files(paths.size());
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    try {
+      files[i].emplace(paths[i]);
+    } catch (const std::exception&) {
+    }
+  }
+  return files;
+}
+
 std::optional<std::string> feature_type(const parquet::Column* column) {
   if (column == nullptr) return {};
   switch (column->type) {
@@ -228,9 +240,14 @@ py::bytes bytes_of(const std::vector<std::uint8_t>& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-py::list statistics_problems(const File& file, const parquet::Limits& limits) {
+// Made once for many files.
+struct StatisticsLimits {
+  parquet::Limits columns;
+};
+
+py::list statistics_problems(const File& file, const StatisticsLimits& limits) {
   py::list found;
-  for (const parquet::StatisticsProblem& p : parquet::statistics_problems(file.footer(), limits))
+  for (const auto& p : parquet::statistics_problems(file.footer(), limits.columns))
     found.append(py::make_tuple(p.column, p.kind, p.row_group, p.value, p.row_groups));
   return found;
 }
@@ -341,9 +358,14 @@ void bind_parquet(py::module_& module) {
       .def("append", &ColumnPages::append, py::arg("file"), py::arg("at"),
            py::call_guard<py::gil_scoped_release>())
       .def("decode", &decode_pages, py::arg("memory"), py::arg("out"));
+  py::class_<StatisticsLimits>(module, "StatisticsLimits")
+      .def(py::init([](parquet::Limits columns) { return StatisticsLimits{std::move(columns)}; }),
+           py::arg("columns"));
   py::class_<File>(module, "ParquetFile")
       .def(py::init<const std::string&>(), py::arg("path"),
            py::call_guard<py::gil_scoped_release>())
+      .def_static("open_each", &open_each, py::arg("paths"),
+                  py::call_guard<py::gil_scoped_release>())
       .def_static("of_end", &file_of_end, py::arg("size"), py::arg("end"))
       .def("over", &file_over, py::arg("memory"), py::arg("ranges"), py::keep_alive<0, 2>())
       .def("chunk_ranges", &chunk_ranges, py::arg("names"), py::arg("first"), py::arg("stop"))

@@ -5,18 +5,18 @@ A key that does not exist, a value out of range or a key given twice is an error
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from pipeline.config.dates import DATED_KEYS, asks_for, with_dates
 from pipeline.config.segments import Segments
-from pipeline.config.strict_yaml import load_yaml
+from pipeline.config.strict_yaml import dump_yaml, load_yaml
 from pipeline.config.types import (
     AutoBatch,
     AutoBytes,
@@ -458,7 +458,7 @@ def _check_date_is_used(data: dict[str, Any]) -> None:
 def resolved_yaml(config: JobConfig) -> str:
     """The whole configuration as YAML, defaults included, paths absolute."""
     data = config.with_absolute_paths().public()
-    return yaml.safe_dump(data, sort_keys=False, default_flow_style=None, width=100)
+    return dump_yaml(data)
 
 
 def _absolute(path: str) -> str:
@@ -468,6 +468,8 @@ def _absolute(path: str) -> str:
     if is_remote(path):
         return check_address(path)
     if is_registered(path):
+        return path
+    if path.startswith("/") and os.path.normpath(path) == path:  # the quick way, of many files
         return path
     return str(Path(path).expanduser().absolute())
 

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from threading import Thread
+from threading import Lock, Thread
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -23,6 +23,7 @@ from pipeline.storage.address import is_remote
 from pipeline.storage.objects import read_footer
 
 THREADS, REMOTE_THREADS = 32, 64
+_AT_ONCE = 8  # files that a thread opens before it needs Python
 _WAIT_S = 1.0  # for threads to end
 
 # What a column's values must lie in (both ends included); None: only nulls are looked for.
@@ -72,20 +73,32 @@ class Footers(NamedTuple):
     bad: dict[str, Unreadable]
 
 
+class OpenFile(NamedTuple):
+    """A file by its footer, its modification time and its etag, empty for one of no store."""
+
+    file: _core.ParquetFile
+    mtime_ns: int
+    etag: str = ""
+
+
 class FooterReader:
-    """Reads footers, in any number of threads; keeps one copy of each schema that it meets.
+    """Reads footers; keeps one copy of each schema that it meets.
 
     `limits` names the columns whose statistics are looked at.
     """
 
     def __init__(self, limits: Limits | None = None) -> None:
         self._limits = dict(limits or {})
-        self._known: dict[bytes, tuple[pa.Schema, list[_core.ColumnLimits]]] = {}
+        self._known: dict[bytes, tuple[pa.Schema, _core.StatisticsLimits]] = {}
         self._schemas: dict[bytes, pa.Schema] = {}
 
     def read(self, path: str) -> Footer:
         """Read one footer. Raises CorruptFileError, or OSError when the file cannot be read."""
-        file, mtime_ns, etag = _open(path)
+        return self.facts(_open(path))
+
+    def facts(self, opened: OpenFile) -> Footer:
+        """The facts of an open file. CorruptFileError."""
+        file, mtime_ns, etag = opened
         try:
             schema, limits = self._schema(file.empty())
             problems = file.statistics_problems(limits)
@@ -101,7 +114,7 @@ class FooterReader:
             problems=tuple(StatisticsProblem(*problem) for problem in problems),
         )
 
-    def _schema(self, empty: bytes) -> tuple[pa.Schema, list[_core.ColumnLimits]]:
+    def _schema(self, empty: bytes) -> tuple[pa.Schema, _core.StatisticsLimits]:
         """The Arrow schema of a file without rows, and the limits of its columns.
 
         Arrow converts it, but never sees the rest of a footer: row groups and statistics can make
@@ -118,7 +131,7 @@ class FooterReader:
             for column, within in self._limits.items()
             if column in flat
         ]
-        return self._known.setdefault(empty, (schema, limits))
+        return self._known.setdefault(empty, (schema, _core.StatisticsLimits(limits)))
 
 
 def rows_of_version(path: str, size: int, mtime_ns: int, etag: str) -> int | None:
@@ -133,17 +146,25 @@ def rows_of_version(path: str, size: int, mtime_ns: int, etag: str) -> int | Non
     return sum(file.group_rows) if (file.size, now) == (size, etag) else None
 
 
-def _open(path: str) -> tuple[_core.ParquetFile, int, str]:
-    """A file by its footer, its modification time and etag. CorruptFileError, OSError."""
+def _open(path: str) -> OpenFile:
+    """CorruptFileError, OSError."""
     try:
         if not is_remote(path):
             file = _core.ParquetFile(path)
-            return file, file.mtime_ns, ""
+            return OpenFile(file, file.mtime_ns)
         info, end = read_footer(path)
         file = _core.ParquetFile.of_end(info.size, np.frombuffer(end, np.uint8))
     except ValueError as error:
         raise CorruptFileError(str(error)) from None
-    return file, info.modified_ns, info.etag
+    return OpenFile(file, info.modified_ns, info.etag)
+
+
+def _open_each(paths: Sequence[str]) -> list[OpenFile | None]:
+    """Those that can be opened, without Python's lock; None: `_open` opens it, or says why not."""
+    if any(map(is_remote, paths)):
+        return [None] * len(paths)
+    found = _core.ParquetFile.open_each(paths)
+    return [None if file is None else OpenFile(file, file.mtime_ns) for file in found]
 
 
 def read_footers(paths: Sequence[str], limits: Limits) -> Footers:
@@ -152,23 +173,30 @@ def read_footers(paths: Sequence[str], limits: Limits) -> Footers:
     Most threads wait for the storage. One that a dead file system keeps waiting for ever does not
     keep the process: Ctrl-C ends it.
     """
-    reader, waiting, footers = FooterReader(limits), deque(paths), Footers({}, {})
+    most = REMOTE_THREADS if any(map(is_remote, paths)) else THREADS
+    at_once = max(1, min(_AT_ONCE, len(paths) // most))
+    starts = range(0, len(paths), at_once)
+    reader, waiting, footers = FooterReader(limits), deque(starts), Footers({}, {})
+    # One thread at a time, or they would hand Python's own lock to each other at each step.
+    facts = Lock()
     faults: list[Exception] = []
 
     def work() -> None:
         while True:
             try:
-                path = waiting.popleft()
+                start = waiting.popleft()
             except IndexError:
                 return  # none is left
+            some = paths[start : start + at_once]
             try:
-                _read_into(footers, reader, path)
+                opened = _open_each(some)
+                for path, file in zip(some, opened, strict=True):
+                    _read_into(footers, reader, path, file, facts)
             except Exception as fault:
                 faults.append(fault)
                 waiting.clear()
 
-    most = REMOTE_THREADS if any(map(is_remote, paths)) else THREADS
-    threads = [Thread(target=work, daemon=True) for _ in range(min(most, len(paths)))]
+    threads = [Thread(target=work, daemon=True) for _ in range(min(most, len(starts)))]
     for thread in threads:
         thread.start()
     try:
@@ -184,9 +212,13 @@ def read_footers(paths: Sequence[str], limits: Limits) -> Footers:
     return footers
 
 
-def _read_into(footers: Footers, reader: FooterReader, path: str) -> None:
+def _read_into(
+    footers: Footers, reader: FooterReader, path: str, opened: OpenFile | None, facts: Lock
+) -> None:
     try:
-        footers.good[path] = reader.read(path)
+        opened = opened or _open(path)
+        with facts:
+            footers.good[path] = reader.facts(opened)
     except CorruptFileError as error:
         footers.bad[path] = Unreadable(str(error), corrupt=True)
     except OSError as error:

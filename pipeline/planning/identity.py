@@ -10,6 +10,7 @@ from typing import Any
 from pipeline.config.job import JobConfig
 from pipeline.planning.inputs import InputFile
 
+_JSON = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 # Goes up when the same input and configuration would be cut or scored in another way.
 _FORMAT = 2
 
@@ -95,4 +96,4 @@ def job_identity(
 
 def _canonical(value: Any) -> bytes:
     """The one JSON text of a value, ended by a line break (which JSON text never holds)."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode() + b"\n"
+    return _JSON.encode(value).encode() + b"\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -130,12 +131,17 @@ def find_inputs(config: JobConfig) -> tuple[list[FoundFile], dict[str, Kind]]:
     An entry of the list gives a file once; a file that two entries give comes twice.
     """
     found: list[FoundFile] = []
+    folders: dict[str, str] = {}
     for pattern in entries(config.input):
         try:
             if is_table(pattern):
                 found += map(_of_table, parse_table(pattern).files())
-                continue
-            found += _remote(pattern, config) if is_remote(pattern) else _expand(pattern, config)
+            elif is_remote(pattern):
+                found += _remote(pattern, config)
+            elif (path := _plain_file(pattern, folders)) is not None:
+                found.append(_named_file(path, pattern, config))
+            else:
+                found += _expand(pattern, config)
         except OSError as error:
             raise ContractError(f"cannot look for input {pattern}: {error.strerror}") from None
         except ValueError as error:  # of a glob
@@ -214,6 +220,29 @@ def _unreachable(refused: dict[str, Unreadable]) -> str:
     for path, file in refused.items():
         problems.add(f"{path}: {file.reason}")
     return f"{len(refused)} input file(s) are out of reach; run the command again:{problems}"
+
+
+def _plain_file(entry: str, folders: dict[str, str]) -> str | None:
+    """What an entry that is the path of a file itself leads to; None of any other entry, which
+    `_expand` looks at. One look at a file, as there may be many; `folders`: resolved before.
+    """
+    folder, name = os.path.split(entry)
+    try:
+        if not S_ISREG(os.lstat(entry).st_mode):
+            return None
+    except (OSError, ValueError):
+        return None
+    if folder not in folders:
+        folders[folder] = os.path.realpath(folder)
+    return os.path.join(folders[folder], name)  # noqa: PTH118
+
+
+def _named_file(path: str, entry: str, config: JobConfig) -> FoundFile:
+    """The file that an entry names."""
+    name = entry.rpartition("/")[2]
+    if config.partition_base is None:
+        return FoundFile(path, name)
+    return FoundFile(path, lead_of(str(Path(entry).parent), config.partition_base) + name)
 
 
 def _expand(pattern: str, config: JobConfig) -> list[FoundFile]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -118,7 +119,7 @@ def _refuse_output_in_input(config: JobConfig) -> None:
         inside = [item for item in given if f"{output}/".startswith(f"{item}/")]
     else:
         output = str(Path(config.output).resolve())
-        given = [item for item in entries(config.input) if Path(item).is_dir()]
+        given = [item for item in entries(config.input) if os.path.isdir(item)]  # noqa: PTH112 - many
         inside = [item for item in given if Path(output).is_relative_to(Path(item).resolve())]
     if inside:
         raise ConfigError(

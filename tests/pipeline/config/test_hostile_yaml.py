@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.config import strict_yaml
 from pipeline.config.job import load_config
+from pipeline.config.strict_yaml import LONG, dump_yaml, load_yaml
 from pipeline.errors import ConfigError
 
 BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]\n" for i in range(1, 30))
@@ -38,9 +40,13 @@ HOSTILE = {
 }
 
 
+@pytest.mark.parametrize("long", [LONG, 0])  # 0: by libyaml
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_file_is_refused_in_one_line(tmp_path: Path, name: str) -> None:
+def test_a_hostile_file_is_refused_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, long: int
+) -> None:
     text, told = HOSTILE[name]
+    monkeypatch.setattr(strict_yaml, "LONG", long)
     (tmp_path / "job.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
     began = time.process_time()
     with pytest.raises(ConfigError) as caught:
@@ -73,3 +79,11 @@ def test_paths_of_the_command_line_are_texts(tmp_path: Path, override: str, valu
     (tmp_path / "job.yaml").write_text("{bundle: b, input: i, output: o}")
     config = load_config(tmp_path / "job.yaml", [override])
     assert getattr(config, override.partition("=")[0]) == value
+
+
+def test_a_long_file_means_what_a_short_one_does() -> None:
+    text = "a: [1e6, 0o7, 0x1f, 1_000, 2026-11-20, yes, ~, 'it''s', \"\\u00e9\", a:b, x#y]\n"
+    text += "b: &b {c: 1, d: 'é'}\ne:\n  <<: *b\n  f: |\n    two\n    lines\n"
+    assert load_yaml(f"{text}#{'x' * LONG}") == load_yaml(text)
+    data = {"input": [f"/rows/é {i}.parquet" for i in range(99)], "a": None, "b": {"c": "x: y"}}
+    assert load_yaml(dump_yaml(data)) == data

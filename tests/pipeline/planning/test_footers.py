@@ -107,10 +107,10 @@ def test_a_path_that_holds_a_zero_is_no_corrupt_file() -> None:
 
 
 def test_a_fault_of_the_reader_itself_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(self: FooterReader, path: str) -> None:
+    def fail(path: str) -> None:
         raise RuntimeError(path)
 
-    monkeypatch.setattr(FooterReader, "read", fail)
+    monkeypatch.setattr(footers, "_open", fail)
     with pytest.raises(RuntimeError, match="a"):
         read_footers(["a", "aa"], {})
 
@@ -118,19 +118,19 @@ def test_a_fault_of_the_reader_itself_is_raised(monkeypatch: pytest.MonkeyPatch)
 def test_a_file_that_needs_too_much_memory_is_not_called_corrupt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fail(self: FooterReader, path: str) -> None:
+    def fail(path: str) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(FooterReader, "read", fail)
+    monkeypatch.setattr(footers, "_open", fail)
     assert not read_footers(["a"], {}).bad["a"].corrupt
 
 
 def test_files_are_waited_for_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def slow(self: FooterReader, path: str) -> None:
+    def slow(path: str) -> None:
         time.sleep(0.5)
         raise CorruptFileError(path)
 
-    monkeypatch.setattr(FooterReader, "read", slow)
+    monkeypatch.setattr(footers, "_open", slow)
     start = time.monotonic()
     assert len(read_footers([str(i) for i in range(footers.THREADS)], {}).bad) == footers.THREADS
     assert time.monotonic() - start < 0.5 * footers.THREADS / 2

@@ -61,6 +61,13 @@ def test_relative_paths_are_relative_to_the_current_directory(
     ]
 
 
+def test_a_listed_file_is_what_its_folder_finds(tree: Path) -> None:
+    (tree / "linked").symlink_to(tree / "input")
+    (tree / "link.parquet").symlink_to(tree / "input/b.parquet")
+    for given in ("linked/b.parquet", "link.parquet", "input/../linked//./b.parquet"):
+        assert list_inputs(job(tree, input=f"{tree}/{given}")) == [f"{tree}/input/b.parquet"]
+
+
 def test_a_file_that_two_entries_find_comes_twice(tree: Path) -> None:
     folder = str(tree / "input")
     scan = scan_inputs(job(tree, input=[folder, f"{folder}/b.parquet"]))
