@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.cluster.ray_private import (
+    address_file,
     address_on_this_machine,
     problems,
     shut_down,
@@ -171,6 +172,14 @@ def running_cluster(address: str | None) -> str | None:
     if found is None and wanted == "auto":
         raise ConnectionError("no running Ray cluster on this machine")
     return found
+
+
+def is_running() -> bool:
+    """Whether there is a cluster that `ray_address: null` attaches to. Without the import of Ray,
+    where there is none.
+    """
+    named = os.environ.get("RAY_ADDRESS") or address_file().exists()
+    return bool(named) and running_cluster(None) is not None
 
 
 def listens(address: str) -> bool:

@@ -8,12 +8,14 @@ during the start waits for its end, and Ray may end the process when it is shut 
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 # Settings of Ray's C++ part.
@@ -159,6 +161,14 @@ def _with_idle_agents(command: list[str], workers: int) -> list[str]:
         f"{key}={others[key]}" if key in others else part
         for key, part in zip(keys, command, strict=True)
     ]
+
+
+def address_file() -> Path:
+    """Where `ray start` leaves the address of its cluster. By Ray's rules, as its import takes half
+    a second.
+    """
+    folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
+    return Path(folder, "ray", "ray_current_cluster")
 
 
 def address_on_this_machine() -> str | None:

@@ -223,10 +223,11 @@ class JobConfig(BaseModel):
     threads: AutoCount = Field(
         default="auto", description="CPU threads a scorer; auto: by its share of the cores"
     )
-    runner: Literal["ray", "local"] = Field(
-        default="ray",
+    runner: Literal["auto", "ray", "local"] = Field(
+        default="auto",
         description="where scorers run: on Ray, or one in the job's own process, which starts in a "
-        "second and has no use for Ray's keys",
+        "second and has no use for Ray's keys; auto: local on a machine with one GPU, unless Ray "
+        "runs there or one of its keys is set",
     )
     ray_address: str | None = Field(
         default=None,

@@ -15,6 +15,7 @@ from pipeline.planning.job_plan import JobPlan
 from pipeline.planning.units import Unit
 from pipeline.publishing.output import Output, has_files, open_output, recorded_units
 from pipeline.publishing.records import IdentityFile, foreign_parts, scores_among
+from pipeline.scoring.runner import choose_runner, with_runner
 from pipeline.sizing.estimate import Estimate, estimate
 from pipeline.sizing.job_sizes import choose_sizes
 from pipeline.sizing.machine import Machine, local_machine
@@ -29,6 +30,7 @@ def dry_run(plan: JobPlan, unit_rows: int | Literal["auto"]) -> str:
 
     Starts nothing. ConfigError when the job cannot run here.
     """
+    plan = with_runner(plan, choose_runner(plan.config))
     state = output_state(plan)
     lines = [describe_plan(plan, state), *_unit_lines(plan, unit_rows)]
     pending = [unit for unit in plan.units[state.done_units :] if unit.rows]  # or as large ones
@@ -53,6 +55,7 @@ def dry_run(plan: JobPlan, unit_rows: int | Literal["auto"]) -> str:
 
 def dry_run_data(plan: JobPlan) -> dict[str, Any]:
     """What `dry_run` tells, as data. ConfigError when the job cannot run here."""
+    plan = with_runner(plan, choose_runner(plan.config))
     state, config = output_state(plan), plan.config
     data: dict[str, Any] = {
         "exit_code": 0,

@@ -7,14 +7,14 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from pipeline.cluster.ray_cluster import import_meanwhile, quiet_data, ray_cluster
+from pipeline.cluster.ray_cluster import quiet_data, ray_cluster
 from pipeline.cluster.ray_watch import RayWatch
 from pipeline.cluster.signals import StopRequestedError, StopSignals
 from pipeline.config.job import JobConfig
@@ -39,9 +39,10 @@ from pipeline.scoring.evaluated import evaluate_job
 from pipeline.scoring.machine_watch import MachineSample
 from pipeline.scoring.progress import Progress
 from pipeline.scoring.ray_metrics import pending_metric
+from pipeline.scoring.runner import TRACKING_SECONDS, RunnerStart, with_runner
 from pipeline.scoring.tracked import start_tracker
 from pipeline.sizing.job_sizes import choose_sizes
-from pipeline.sizing.machine import local_machine, look_for_gpus
+from pipeline.sizing.machine import Machine, local_machine
 from pipeline.sizing.sizes import Sizes, work_of
 from pipeline.tracking.metrics import Attempt, rate_metrics
 
@@ -49,8 +50,6 @@ if TYPE_CHECKING:
     from pipeline.evaluation.evaluate import Evaluation
     from pipeline.tracking.tracker import Tracker
 
-# How long the end waits for MLflow; one in the job's own process is of seconds itself.
-TRACKING_SECONDS = {"ray": 20.0, "local": 0.0}
 # After a stop signal everything, the end of Ray included, must fit into ten seconds.
 TRACKING_SECONDS_STOPPED = 2.0
 COST = "cost_per_million_rows"
@@ -127,17 +126,16 @@ def run_job(
 def _run(config: JobConfig, signals: StopSignals, verbose: bool, wait: bool) -> JobResult:
     """The job, tried again where it shall `wait` for the output."""
     try:
-        if config.runner == "ray":
-            import_meanwhile()
-        if config.device != "cpu":
-            look_for_gpus()
+        start = RunnerStart(config)
         with signals.waiting():
             wait_for_input(config)
+        if not wait:  # for a job that may be using the GPU
+            start.warm()
         while True:
             began = time.monotonic()
             with signals.waiting():
-                plan = make_plan(config)
-            job = Job(plan, signals, verbose, began)
+                plan = with_runner(make_plan(config), start.runner)
+            job = Job(plan, signals, verbose, began, start.machine)
             try:
                 return job.run()
             except LockedError as error:
@@ -161,12 +159,19 @@ class Job:
     """One start of a job whose plan is made."""
 
     def __init__(
-        self, plan: JobPlan, signals: StopSignals, verbose: bool, began: float | None = None
+        self,
+        plan: JobPlan,
+        signals: StopSignals,
+        verbose: bool,
+        began: float | None = None,
+        machine: Callable[[], Machine] = local_machine,
     ) -> None:
-        """`began`: when planning began, by the monotonic clock; default: now."""
+        """`began`: when planning began, by the monotonic clock; default: now. `machine`: what a
+        scorer in this process has.
+        """
         self.plan, self.config = plan, plan.config
         self.output = PartitionedOutput(plan) if plan.parts else open_output(self.config.output)
-        self.signals, self.verbose = signals, verbose
+        self.signals, self.verbose, self.machine = signals, verbose, machine
         self.began = time.monotonic() if began is None else began
         self.began_epoch = time.time() - (time.monotonic() - self.began)
         self.seconds = 0.0  # until the output was finished, or the job failed
@@ -185,6 +190,7 @@ class Job:
         """Score what is pending and publish the manifest, under the output's lock."""
         plan = self.plan
         facts = {"identity": plan.identity, "files": len(plan.files), "units": len(plan.units)}
+        facts["runner"] = self.config.runner
         tell("plan", "planned", **facts, rows=plan.total_rows, bytes=plan.total_bytes)
         with self.output.errors():
             names = (unit.name for unit in plan.units)
@@ -260,7 +266,7 @@ class Job:
         choose = partial(choose_sizes, work=work_of(self.plan, units), config=self.config)
         with self.signals.waiting():
             if self.config.runner == "local":
-                sizes = choose(local_machine())
+                sizes = choose(self.machine())
             else:
                 own = self.signals.own_process
                 cluster = ray_cluster(self.config.ray_address, choose, self.verbose, own)
@@ -269,6 +275,8 @@ class Job:
                     quiet_data()
                 import_module("pipeline.scoring.flow")  # while workers start
         self.num_gpus = sizes.scorers * sizes.scorer_gpus
+        facts = {"device": sizes.device, "scorers": sizes.scorers, "read_in": sizes.read_in}
+        tell("sizes", "sizes are settled, Ray is connected if it is the runner", **facts)
         return sizes
 
     def _score_and_finish(
@@ -438,7 +446,9 @@ class Job:
             self.evaluation.model_dump(mode="json") if self.evaluation else None,
         )
         wait = self.config.tracking_wait
-        seconds = TRACKING_SECONDS[self.config.runner] if wait == "auto" else float(wait)
+        if wait == "auto":  # a job that is local by its configuration is one of seconds
+            wait = 0 if self.config.runner == "local" else TRACKING_SECONDS
+        seconds = float(wait)
         tracker.close(min(seconds, TRACKING_SECONDS_STOPPED) if stopped else seconds)
 
     def _result(

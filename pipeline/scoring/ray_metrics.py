@@ -54,7 +54,7 @@ def pending_metric(config: JobConfig) -> Callable[[int], None]:
 
 def _on_ray(config: JobConfig) -> bool:
     ray = sys.modules.get("ray")
-    return config.runner == "ray" and ray is not None and ray.is_initialized()
+    return config.runner != "local" and ray is not None and ray.is_initialized()
 
 
 def _tags(config: JobConfig) -> dict[str, str]:

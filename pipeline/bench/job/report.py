@@ -131,12 +131,26 @@ def figure_rows(report: JobReport) -> list[Row]:
         ["seconds, command to _SUCCESS", *(f"{r.seconds:.1f}" for r in rates)],
         ["M rows/s", *(_millions(r.rows_per_s) for r in rates)],
         ["M rows/s, steady", *(_millions(r.steady_rows_per_s) for r in rates)],
-        ["s to a plan", *(f"{run.planned_s:.1f}" for run in ours)],
-        ["s to a unit read", *(f"{run.first_unit_read_s:.1f}" for run in ours)],
+        *_start_rows(ours),
         ["s to a file of scores", *(f"{r.first_s:.1f}" for r in rates)],
         ["s after the last file", *(f"{r.tail_s:.1f}" for r in rates)],
         *_usage_rows([run.usage for run in runs]),
     ]
+
+
+def _start_rows(runs: Sequence[JobRun]) -> Iterator[Row]:
+    """What the first scores wait for, one after the other; less of it of runs of before."""
+    old = all(run.plan_s is None for run in runs)
+    if not old:
+        yield ["s to its imports", *(_seconds(run.imported_s) for run in runs)]
+        yield ["s to a plan", *(_seconds(run.plan_s) for run in runs)]
+        yield ["s to Ray, if it is the runner", *(_seconds(run.connected_s) for run in runs)]
+    yield ["s to a plan" if old else "s to the output claimed"] + [
+        _seconds(run.planned_s) for run in runs
+    ]
+    yield ["s to a unit read", *(_seconds(run.first_unit_read_s) for run in runs)]
+    if not old:
+        yield ["s the first file waited for the engine", *(_seconds(r.engine_wait_s) for r in runs)]
 
 
 def _usage_rows(used: Sequence[Usage]) -> Iterator[Row]:
@@ -185,6 +199,10 @@ def _origin(report: JobReport) -> str:
     m = report.machine
     versions = ", ".join(f"{name} {m[name]}" for name in VERSIONS if name in m)
     return f"Commit {report.commit}, {report.time}; {m['cores']} cores of {m['cpu']}; {versions}."
+
+
+def _seconds(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f}"
 
 
 def _millions(rows_per_s: float | None) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import sys
 from collections.abc import Sequence
+from datetime import datetime
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +28,7 @@ from pipeline.data.parquet_layouts import KEY_COLUMNS
 from pipeline.errors import DpiframeError
 from pipeline.own_module import own_module
 from pipeline.publishing.records import Manifest, OutputLayout, read_json
+from pipeline.tracking.metrics import STAGES
 
 SAMPLED_UNITS = 4
 PEER_PROGRAM = "import sys; from pipeline.bench.job.ray_data_peer import main; main(sys.argv[1])"
@@ -42,6 +46,12 @@ class JobRun(BaseModel):
     rates: Rates
     planned_s: float  # contract and bundle checked, Ray started, the output claimed
     first_unit_read_s: float  # Ray and a scorer are up, and the first unit is read
+    # None in files of before. When `start`, `plan` and `sizes` are logged; what the first file of
+    # scores waited for once it was read, which is the engine.
+    imported_s: float | None = None
+    plan_s: float | None = None
+    connected_s: float | None = None
+    engine_wait_s: float | None = None
     exit_s: float
     stages: list[Stage]
     limit: str
@@ -56,13 +66,26 @@ def run_ours(case: JobCase, inputs: Inputs, folder: Path, rows: int, gpus: int) 
     cores = first_cores(gpus * case.cores_per_gpu)
     output = OutputLayout(folder / "scores")
     shutil.rmtree(output.root, ignore_errors=True)
-    command = [*own_module("jobs.cli"), "score", str(config), *case.keys]
+    command = [*own_module("jobs.cli"), "score", "--log-format", "json", str(config), *case.keys]
     log = folder / "job.log"
     watched = run_watched(command, gpu_environment(gpus), cores, log, output.root)
     manifest = read_json(output.manifest, Manifest)
     if manifest is None:
         raise DpiframeError(f"the job left no manifest in {output.root}; see {log}")
-    return summarise_run(manifest, output, watched, len(files), gpus, len(cores))
+    run = summarise_run(manifest, output, watched, len(files), gpus, len(cores))
+    told = {event: moment - watched.began for event, moment in event_times(log).items()}
+    names = {"imported_s": "start", "plan_s": "plan", "connected_s": "sizes"}
+    return run.model_copy(update={name: told.get(event) for name, event in names.items()})
+
+
+def event_times(log: Path) -> dict[str, float]:
+    """Event -> when a job first logged it, epoch seconds."""
+    found: dict[str, float] = {}
+    for line in log.read_text(errors="replace").splitlines():
+        with contextlib.suppress(ValueError, TypeError, KeyError):  # not all is of the job
+            told = json.loads(line)
+            found.setdefault(told["event"], datetime.fromisoformat(told["time"]).timestamp())
+    return found
 
 
 def summarise_run(
@@ -73,6 +96,9 @@ def summarise_run(
     found = rates(events, watched.began, rename_time(output.success))
     parts = stages(manifest.units, [e.time for e in events], found.steady_window, cores)
     used = usage(watched, found.steady_window)
+    first, unit = min(zip((e.time for e in events), manifest.units, strict=True), key=itemgetter(0))
+    behind = [stage for stage in STAGES if stage not in ("read", "encode")]
+    stages_s = sum(getattr(unit, f"{stage}_s") for stage in behind)
     return JobRun(
         identity=manifest.identity,
         rows=manifest.rows,
@@ -83,6 +109,7 @@ def summarise_run(
         rates=found,
         planned_s=rename_time(output.identity) - watched.began,
         first_unit_read_s=min(unit.started for unit in manifest.units) - watched.began,
+        engine_wait_s=max(0.0, first - unit.started - stages_s),
         exit_s=watched.ended - watched.began,
         stages=parts,
         limit=bottleneck(parts, used.steady_cores(), cores, used.stolen_cores),
@@ -102,11 +129,12 @@ def job_keys(
         "key_columns": [KEY_COLUMNS["criteo"].name],
         "device": case.device,
         "precision": case.precision,
-        "ray_address": "local",
         "experiment": case.experiment,
         "mlflow_uri": case.mlflow_uri,
         "run_name": f"dpiframe {case.model} {case.precision} {case.form} x{max(gpus, 1)}",
     }
+    if gpus != 1:  # the runner of one GPU is left to the job
+        keys["ray_address"] = "local"
     return keys | ({"num_scorers": gpus} if gpus else {})
 
 
