@@ -40,7 +40,9 @@ from pipeline.publishing.verify import verify_output
 from pipeline.sizing.sizes import Sizes
 
 ROWS, GROUP = 60, 10
-SIZES = types.SimpleNamespace(scorers=1, scorer_gpus=0.0)  # all that a job itself looks at
+SIZES = types.SimpleNamespace(  # all that a job itself looks at
+    scorers=1, scorer_gpus=0.0, device="cpu", read_in="scorer"
+)
 BAD_ROW = 25  # has a null score
 
 

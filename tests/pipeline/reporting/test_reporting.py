@@ -63,9 +63,11 @@ def test_json_summaries_and_events(folder: Path) -> None:
     assert found["cost"] == pytest.approx(found["seconds"] / 1000)
     assert found["cost_per_million_rows"] > found["cost_per_million_rows_without_startup"] > 0
     events = [json.loads(line) for line in done.stderr.splitlines()]
-    assert [event["event"] for event in events] == ["start", "plan", "progress", "finish"]
+    assert [event["event"] for event in events] == [
+        *("start", "plan", "sizes", "progress", "finish")
+    ]
     assert all({"time", "level", "event", "message"} <= set(event) for event in events)
-    assert events[1]["identity"] == planned["identity"] and events[2]["rows"] == 111
+    assert events[1]["identity"] == planned["identity"] and events[3]["rows"] == 111
 
     found = json.loads(dpiframe("verify", output, "--json").stdout)
     assert set(found) == documented("`verify --json`")
