@@ -96,6 +96,7 @@ alignas(16) unsigned char shared[{max(kernel.shared_bytes, 16)}];
 static const Params* given;
 extern "C" void run_block(const Params* params, long long block) {{
   given = params;
+  std::memset(shared, 0xff, sizeof shared);  // NaN
   run_cta(block, [] {{ {name}(*given); }});
 }}
 """

@@ -60,16 +60,39 @@ template <int V>
 DPIF_DEVICE void load_numbers(const float* from, float (&to)[V]) {
   for (int i = 0; i < V; ++i) to[i] = from[i];
 }
+DPIF_DEVICE float short_reciprocal(float x) {
+  return 1.0f / x;
+}
 DPIF_DEVICE float smaller(float a, float b) {
   return a != a || a < b ? a : b;
 }
 DPIF_DEVICE float larger(float a, float b) {
   return a != a || a > b ? a : b;
 }
+template <class T, class Of>
+DPIF_DEVICE u32 of_pairs(u32 a, u32 b, T type, const Of& of) {
+  return narrow_pair(of(widen_part(a, 0, type), widen_part(b, 0, type)),
+                     of(widen_part(a, 1, type), widen_part(b, 1, type)), type);
+}
+template <class T>
+DPIF_DEVICE u32 add_pair(u32 a, u32 b, T type) {
+  return of_pairs(a, b, type, [](float x, float y) { return x + y; });
+}
+template <class T>
+DPIF_DEVICE u32 subtract_pair(u32 a, u32 b, T type) {
+  return of_pairs(a, b, type, [](float x, float y) { return x - y; });
+}
 template <class T>
 DPIF_DEVICE u32 multiply_pair(u32 a, u32 b, T type) {
-  return narrow_pair(widen_part(a, 0, type) * widen_part(b, 0, type),
-                     widen_part(a, 1, type) * widen_part(b, 1, type), type);
+  return of_pairs(a, b, type, [](float x, float y) { return x * y; });
+}
+template <class T>
+DPIF_DEVICE u32 smaller_pair(u32 a, u32 b, T type) {
+  return of_pairs(a, b, type, smaller);
+}
+template <class T>
+DPIF_DEVICE u32 larger_pair(u32 a, u32 b, T type) {
+  return of_pairs(a, b, type, larger);
 }
 
 }  // namespace tile

@@ -55,16 +55,22 @@ DPIF_DEVICE u32 narrow_pair(float low, float high, Bf16) {
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(found) : "f"(high), "f"(low));
   return found;
 }
-DPIF_DEVICE u32 multiply_pair(u32 a, u32 b, Half) {
-  u32 found;
-  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(found) : "r"(a), "r"(b));
-  return found;
-}
-DPIF_DEVICE u32 multiply_pair(u32 a, u32 b, Bf16) {
-  u32 found;
-  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(found) : "r"(a), "r"(b));
-  return found;
-}
+#define DPIF_PAIR(name, instruction, type, suffix)                             \
+  DPIF_DEVICE u32 name(u32 a, u32 b, type) {                                   \
+    u32 found;                                                                 \
+    asm(instruction "." suffix " %0, %1, %2;" : "=r"(found) : "r"(a), "r"(b)); \
+    return found;                                                              \
+  }
+#define DPIF_PAIRS(name, instruction)         \
+  DPIF_PAIR(name, instruction, Half, "f16x2") \
+  DPIF_PAIR(name, instruction, Bf16, "bf16x2")
+DPIF_PAIRS(add_pair, "add.rn")
+DPIF_PAIRS(subtract_pair, "sub.rn")
+DPIF_PAIRS(multiply_pair, "mul.rn")
+DPIF_PAIRS(smaller_pair, "min.NaN")
+DPIF_PAIRS(larger_pair, "max.NaN")
+#undef DPIF_PAIRS
+#undef DPIF_PAIR
 DPIF_DEVICE u32 to_tf32(float x) {
   u32 found;
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(found) : "f"(x));
@@ -121,6 +127,12 @@ DPIF_DEVICE void load_numbers(const float* from, float (&to)[V]) {
         : "l"(from + i));
 }
 
+// 1 / x within 2e-7 of it; 0 where that is below the normal numbers.
+DPIF_DEVICE float short_reciprocal(float x) {
+  float found;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(found) : "f"(x));
+  return found;
+}
 // NaN where one of both is.
 DPIF_DEVICE float smaller(float a, float b) {
   float found;
@@ -146,6 +158,21 @@ DPIF_DEVICE void wait_copies() {
 }
 DPIF_DEVICE unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
+}
+// Four blocks of 8 x 8 halves of words in shared memory: of block i this lane gives the address of
+// one row, lane % 8 of block lane / 8, and gets two neighbours of row lane / 4 in to[i];
+// transposed: of column lane / 4.
+template <bool kTransposed>
+DPIF_DEVICE void load_blocks(u32 (&to)[4], const void* row) {
+  const unsigned from = shared_address(row);
+  if constexpr (kTransposed)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(from));
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(from));
 }
 DPIF_DEVICE Four load_shared(unsigned from) {
   Four f;

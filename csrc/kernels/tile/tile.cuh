@@ -122,6 +122,51 @@ DPIF_DEVICE u32 times(u32 a, u32 b) {
   return multiply_pair(a, b, T{});
 }
 
+// V neighbours of 16 bits as pairs, from an address that is a multiple of their size.
+template <int V, class T>
+DPIF_DEVICE Words<V / 2> load_pairs(const T* from) {
+  return *reinterpret_cast<const Words<V / 2>*>(from);
+}
+template <int V, class T>
+DPIF_DEVICE void store_pairs(T* to, const Words<V / 2>& pairs) {
+  *reinterpret_cast<Words<V / 2>*>(to) = pairs;
+}
+// Functions of pairs; NaN where one of both is.
+namespace pairs {
+template <class T>
+DPIF_DEVICE u32 add(u32 a, u32 b) {
+  return add_pair(a, b, T{});
+}
+template <class T>
+DPIF_DEVICE u32 sub(u32 a, u32 b) {
+  return subtract_pair(a, b, T{});
+}
+template <class T>
+DPIF_DEVICE u32 mul(u32 a, u32 b) {
+  return multiply_pair(a, b, T{});
+}
+template <class T>
+DPIF_DEVICE u32 min(u32 a, u32 b) {
+  return smaller_pair(a, b, T{});
+}
+template <class T>
+DPIF_DEVICE u32 max(u32 a, u32 b) {
+  return larger_pair(a, b, T{});
+}
+template <class T>
+DPIF_DEVICE u32 relu(u32 a) {
+  return larger_pair(a, 0u, T{});
+}
+template <class T>
+DPIF_DEVICE u32 neg(u32 a) {
+  return a ^ 0x80008000u;
+}
+template <class T>
+DPIF_DEVICE u32 abs(u32 a) {
+  return a & 0x7fff7fffu;
+}
+}  // namespace pairs
+
 // Functions of dpiframe_core/program/expression.py; NaN, infinities and halves as torch has them.
 namespace fn {
 DPIF_DEVICE float truth(bool x) {
@@ -154,6 +199,22 @@ DPIF_DEVICE float exp(float x) {
   return expf(x);
 #endif
 }
+// exp(x - largest), where all numbers of a row share the rounding of the latter.
+DPIF_DEVICE float exp_below(float x, float largest) {
+#ifdef DPIF_TILE_SHORT
+  return exp2f(fmaf(x, 1.44269504f, largest * -1.44269504f));
+#else
+  return expf(x - largest);
+#endif
+}
+// 1 / x, where x is at least 1.
+DPIF_DEVICE float inverse(float x) {
+#ifdef DPIF_TILE_SHORT
+  return short_reciprocal(x);
+#else
+  return 1.0f / x;
+#endif
+}
 DPIF_DEVICE float expm1(float x) {
   return expm1f(x);
 }
@@ -173,11 +234,11 @@ DPIF_DEVICE float reciprocal(float x) {
   return 1.0f / x;
 }
 DPIF_DEVICE float sigmoid(float x) {
-  return 1.0f / (1.0f + exp(-x));
+  return inverse(1.0f + exp(-x));
 }
 DPIF_DEVICE float tanh(float x) {
 #ifdef DPIF_TILE_SHORT
-  return 1.0f - 2.0f / (1.0f + exp(x + x));
+  return 1.0f - 2.0f * inverse(1.0f + exp(x + x));
 #else
   return tanhf(x);
 #endif
@@ -419,8 +480,8 @@ DPIF_DEVICE void softmax(const Read& read, const Write& write) {
     Row<kLanes, kSize, kWidth> row([&](int i, auto& x) { read(r, i, x); });
     row.each([](float x) { return held(x, Element{}); });
     const float largest = row.template reduced<Max>([](float x) { return x; });
-    row.each([&](float x) { return fn::exp(x - largest); });
-    const float scale = 1.0f / row.template reduced<Sum>([](float x) { return x; });
+    row.each([&](float x) { return fn::exp_below(x, largest); });
+    const float scale = fn::inverse(row.template reduced<Sum>([](float x) { return x; }));
     row.each([&](float x) { return x * scale; });
     if (valid) row.write([&](int i, const auto& x) { write(r, i, x); });
   });
@@ -460,6 +521,35 @@ template <class One, class Two>
 DPIF_DEVICE Operand<One, Two> operand(const One& one, const Two& two) {
   return {one, two};
 }
+
+// How an operand's elements lie in shared memory: rows (columns, of b) of 16 bytes aligned; the
+// same transposed; aligned pairs along the inner axis; anyhow.
+enum class Lie { kRows, kColumns, kPairs, kApart };
+
+// An operand of 16 bits in shared memory: at(product, row, outer, inner) is an element's address.
+template <Lie kHow, class At>
+struct Stored {
+  At at;
+  static constexpr bool kBlocks = kHow == Lie::kRows || kHow == Lie::kColumns;
+  DPIF_DEVICE float one(int product, int place, int outer, int inner) const {
+    return load(at(product, place, outer, inner));
+  }
+  DPIF_DEVICE u32 two(int product, int place, int outer, int inner) const {
+    const auto* first = at(product, place, outer, inner);
+    if constexpr (kHow == Lie::kRows || kHow == Lie::kPairs)
+      return load_pair(first);
+    else
+      return joined(first, at(product, place, outer, inner + 1));
+  }
+};
+template <Lie kHow, class At>
+DPIF_DEVICE Stored<kHow, At> stored(const At& at) {
+  return {at};
+}
+template <class A>
+constexpr bool kInBlocks = false;
+template <Lie kHow, class At>
+constexpr bool kInBlocks<Stored<kHow, At>> = Stored<kHow, At>::kBlocks;
 
 // An operand whose element is a product of two: one the same for every outer place, which lanes
 // keep in registers, and one the same for every inner place. `two` are of a pair of elements, in
@@ -529,6 +619,29 @@ void multiply_staged(unsigned char*, const A& a, const B& b, const Write& write)
   multiply<T, kProducts, kRows, kOuter, kInner, kColumns, kRowTiles, kColumnTiles>(a, b, write);
 }
 
+template <class T, int kProducts, int kRows, int kInner, int kColumns, int kOut, int kRowTiles,
+          class A, class B, class Score, class V, class Write>
+void attend(const A& a, const B& b, const Score& score, const V& v, const Write& write) {
+  for (int p = 0; p < kProducts; ++p)
+    for (int row = 0; row < kRows; ++row) {
+      float weights[kColumns];
+      float largest = Max::start();
+      for (int column = 0; column < kColumns; ++column) {
+        float sum = 0.0f;
+        for (int i = 0; i < kInner; ++i) sum += a.one(p, row, 0, i) * b.one(p, column, 0, i);
+        weights[column] = score(p, row)(column, sum);
+        largest = larger(largest, weights[column]);
+      }
+      float total = 0.0f;
+      for (float& x : weights) total += x = fn::exp_below(x, largest);
+      for (int to = 0; to < kOut; ++to) {
+        float sum = 0.0f;
+        for (int i = 0; i < kColumns; ++i) sum += weights[i] * v.one(p, to, 0, i);
+        write(p, row).one(to, sum / total);
+      }
+    }
+}
+
 // b of a constant matrix, as the generator packed it.
 template <class T, int kOuter, int kInner, int kColumns>
 struct Packed {
@@ -552,6 +665,31 @@ struct Packed {
 
 #else
 
+// 16 places from `first_place` on times 16 inner ones from `first` on: of register i two
+// neighbours, of which those behind kInner are 0. kPlaceFirst: blocks are 8 places, then 8 inner
+// ones apart.
+template <int kPlaces, int kInner, bool kPlaceFirst, Lie kHow, class At>
+DPIF_DEVICE void read_blocks(u32 (&to)[4], const Stored<kHow, At>& from, int product,
+                             int first_place, int outer, int first) {
+  const int block = thread() % 32 / 8;
+  const int row = thread() % 8;
+  const int places = (kPlaceFirst ? block % 2 : block / 2) * 8;
+  const int inners = (kPlaceFirst ? block / 2 : block % 2) * 8;
+  constexpr bool kTransposed = kHow == Lie::kColumns;
+  int place = first_place + places + (kTransposed ? 0 : row);
+  int inner = first + inners + (kTransposed ? row : 0);
+  constexpr int kLastPlace = kPlaces - (kTransposed ? 8 : 1);
+  if (kPlaces % 16 != 0 && place > kLastPlace) place = kLastPlace;
+  if (kInner % 16 != 0 && inner >= kInner) inner = kTransposed ? kInner - 1 : first;
+  load_blocks<kTransposed>(to, from.at(product, place, outer, inner));
+  if (kInner % 16 == 0 || first + 16 <= kInner) return;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int left = kInner - (first + (kPlaceFirst ? i / 2 : i % 2) * 8 + thread() % 4 * 2);
+    to[i] = left >= 2 ? to[i] : left == 1 ? to[i] & 0xffffu : 0u;
+  }
+}
+
 // A step of 16 along the inner axis of one row tile of a.
 template <class T>
 struct Fragment {
@@ -567,6 +705,11 @@ struct Fragment {
       of[half * 2] = two<kInner>(a, product, row0, outer, inner);
       of[half * 2 + 1] = two<kInner>(a, product, row1, outer, inner);
     }
+  }
+  // Of 16 columns of a product's sums.
+  DPIF_DEVICE void narrow_sums(const float (&sums)[2][4]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) of[i] = pair<T>(sums[i / 2][i % 2 * 2], sums[i / 2][i % 2 * 2 + 1]);
   }
   template <class A>
   DPIF_DEVICE Fragment scaled(const A& a, int product, int row0, int row1, int outer) const {
@@ -586,6 +729,11 @@ template <>
 struct Fragment<float> {
   float of[2][4];  // two steps of 8
 
+  // Inner places in the order of read_columns_float, paired.
+  DPIF_DEVICE void narrow_sums(const float (&sums)[2][4]) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) of[i / 4][i % 4] = sums[i / 4][i % 2 * 2 + i % 4 / 2];
+  }
   template <class A>
   DPIF_DEVICE Fragment scaled(const A& a, int product, int row0, int row1, int outer) const {
     const float scales[2] = {a.scale_one(product, row0, outer), a.scale_one(product, row1, outer)};
@@ -698,6 +846,13 @@ struct Packed {
 template <class T, int kInner, int kColumns, class B>
 DPIF_DEVICE void read_columns(Columns<T>& to, const B& b, int product, int outer, int first,
                               int column_tile) {
+  if constexpr (kInBlocks<B>) {
+    u32 found[4];
+    read_blocks<kColumns, kInner, false>(found, b, product, column_tile * 16, outer, first);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) to.of[i / 2][i % 2] = found[i];
+    return;
+  }
 #pragma unroll
   for (int tile = 0; tile < 2; ++tile) {
     int column = column_tile * 16 + tile * 8 + thread() % 32 / 4;
@@ -708,7 +863,8 @@ DPIF_DEVICE void read_columns(Columns<T>& to, const B& b, int product, int outer
                                                             first + half * 8 + thread() % 4 * 2);
   }
 }
-template <int kInner, int kColumns, class B>
+// kPaired: a lane's inner places are neighbours, as its sums' columns are.
+template <int kInner, int kColumns, bool kPaired, class B>
 DPIF_DEVICE void read_columns_float(Columns<float>& to, const B& b, int product, int outer,
                                     int first, int column_tile) {
 #pragma unroll
@@ -719,14 +875,15 @@ DPIF_DEVICE void read_columns_float(Columns<float>& to, const B& b, int product,
     for (int step = 0; step < 2; ++step)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int inner = first + step * 8 + half * 4 + thread() % 4;
+        const int lane = thread() % 4;
+        const int inner = first + step * 8 + (kPaired ? lane * 2 + half : half * 4 + lane);
         const bool inside = kInner % 16 == 0 || inner < kInner;
         to.of[step][tile][half] = inside ? b.one(product, column, outer, inner) : 0.0f;
       }
   }
 }
 
-template <class T, int kInner, int kColumns>
+template <class T, int kInner, int kColumns, bool kPaired = false>
 struct ReadColumns {
   template <int kOuter>
   static DPIF_DEVICE void read(Columns<T>& to, const Packed<T, kOuter, kInner, kColumns>& b,
@@ -739,7 +896,7 @@ struct ReadColumns {
     if constexpr (sizeof(T) == 2)
       read_columns<T, kInner, kColumns>(to, b, product, outer, first, column_tile);
     else
-      read_columns_float<kInner, kColumns>(to, b, product, outer, first, column_tile);
+      read_columns_float<kInner, kColumns, kPaired>(to, b, product, outer, first, column_tile);
   }
 };
 
@@ -783,7 +940,12 @@ struct RowFragments {
   DPIF_DEVICE void read(Fragment<T> (&to)[kRowTiles], int outer, int step) const {
 #pragma unroll
     for (int i = 0; i < kRowTiles; ++i)
-      to[i].template read<kInner>(a, product, row(i, 0), row(i, 1), outer, step * 16);
+      if constexpr (kInBlocks<A>) {
+        const int first = first_row - thread() % 32 / 4 + i * 16;
+        read_blocks<kRows, kInner, true>(to[i].of, a, product, first, outer, step * 16);
+      } else {
+        to[i].template read<kInner>(a, product, row(i, 0), row(i, 1), outer, step * 16);
+      }
   }
 };
 template <class T, int kInner, int kRows, int kRowTiles, class... F>
@@ -852,7 +1014,83 @@ DPIF_DEVICE void multiply(const A& a, const B& b, const Write& write) {
   }
 }
 
-// The same with b through shared memory: a ring of kStages chunks, each of kChunk steps of 16 and
+// Attention: a product's result, of which score(product, row)(column, sum) makes a score, its
+// softmax over columns, and the product [kRows, kColumns] x [kColumns, kOut] with v. Each warp owns
+// kRowTiles x 16 rows with all columns, which never leave its registers.
+template <class T, int kProducts, int kRows, int kInner, int kColumns, int kOut, int kRowTiles,
+          class A, class B, class Score, class V, class Write>
+DPIF_DEVICE void attend(const A& a, const B& b, const Score& score, const V& v,
+                        const Write& write) {
+  constexpr int kRowBlocks = (kRows + kRowTiles * 16 - 1) / (kRowTiles * 16);
+  constexpr int kTiles = padded(kColumns, 16) / 16;
+  constexpr int kOutTiles = padded(kOut, 16) / 16;
+  const int lane = thread() % 32;
+  for (int block = thread() / 32; block < kProducts * kRowBlocks; block += kThreads / 32) {
+    const int product = block / kRowBlocks;
+    const int first_row = block % kRowBlocks * kRowTiles * 16 + lane / 4;
+    float weights[kRowTiles][kTiles][2][4] = {};
+    const RowFragments<T, kInner, kRows, kRowTiles, A> fragments(a, product, first_row);
+#pragma unroll(padded(kInner, 16) / 16 <= 4 ? padded(kInner, 16) / 16 : 2)
+    for (int first = 0; first < padded(kInner, 16); first += 16) {
+      Fragment<T> rows[kRowTiles];
+      fragments.read(rows, 0, first / 16);
+#pragma unroll
+      for (int j = 0; j < kTiles; ++j) {
+        Columns<T> columns;
+        ReadColumns<T, kInner, kColumns>::read(columns, b, product, 0, first, j);
+#pragma unroll
+        for (int i = 0; i < kRowTiles; ++i)
+          columns.multiply(weights[i][j][0], weights[i][j][1], rows[i]);
+      }
+    }
+    float scales[kRowTiles][2];
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const auto of = score(product, fragments.row(i, half));
+        const auto each = [&](const auto& body) {
+#pragma unroll
+          for (int k = 0; k < kTiles * 4; ++k) {
+            const int column = k / 2 * 8 + lane % 4 * 2 + k % 2;
+            body(column, weights[i][k / 4][k / 2 % 2][half * 2 + k % 2]);
+          }
+        };
+        float largest = Max::start();
+        each([&](int column, float& x) {
+          const bool inside = kColumns % 16 == 0 || column < kColumns;
+          x = inside ? of(column, x) : Max::start();
+          largest = larger(largest, x);
+        });
+        largest = over_lanes<4, Max>(largest);
+        float total = 0.0f;
+        each([&](int, float& x) { total += x = fn::exp_below(x, largest); });
+        scales[i][half] = fn::inverse(over_lanes<4, Sum>(total));
+      }
+    float sums[kRowTiles][kOutTiles][2][4] = {};
+#pragma unroll
+    for (int j = 0; j < kTiles; ++j) {
+      Fragment<T> rows[kRowTiles];
+#pragma unroll
+      for (int i = 0; i < kRowTiles; ++i) rows[i].narrow_sums(weights[i][j]);
+#pragma unroll
+      for (int t = 0; t < kOutTiles; ++t) {
+        Columns<T> columns;
+        ReadColumns<T, kColumns, kOut, true>::read(columns, v, product, 0, j * 16, t);
+#pragma unroll
+        for (int i = 0; i < kRowTiles; ++i) columns.multiply(sums[i][t][0], sums[i][t][1], rows[i]);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i)
+#pragma unroll
+      for (int k = 0; k < kOutTiles * 8; ++k)
+        sums[i][k / 8][k / 4 % 2][k % 4] *= scales[i][k % 4 / 2];
+    write_sums<kRows, kOut>(sums, product, first_row, 0, write);
+  }
+}
+
+// A product with b through shared memory: a ring of kStages chunks, each of kChunk steps of 16 and
 // all columns, which all threads fill ahead by asynchronous copies. Each warp keeps its sums while
 // all of b goes by, once for each round of blocks.
 template <class T, int kProducts, int kRows, int kOuter, int kInner, int kColumns, int kRowTiles,

@@ -67,8 +67,8 @@ FUNCTIONS = {
 # others, which are at most 1, are within 1e-6.
 SHORT_FUNCTIONS = {
     "exp": "__expf({0})",
-    "sigmoid": "(1.0f / (1.0f + __expf(-{0})))",
-    "tanh": "(1.0f - 2.0f / (1.0f + __expf({0} + {0})))",
+    "sigmoid": "__fdividef(1.0f, 1.0f + __expf(-{0}))",
+    "tanh": "(1.0f - __fdividef(2.0f, 1.0f + __expf({0} + {0})))",
     "erf": "dpiframe::functions::short_erf({0})",
 }
 

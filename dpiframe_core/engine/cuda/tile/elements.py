@@ -16,6 +16,9 @@ from dpiframe_core.program.expression import Expression, operands
 from dpiframe_core.program.tensor_ops import Map, Operand, Take
 from dpiframe_core.program.views import View
 
+# Of pairs of 16 bits: functions that are exact, and those that round once.
+EXACT_PAIRS = {"relu", "neg", "abs", "min", "max"}
+ROUNDED_PAIRS = {"add", "sub", "mul"}
 RENAMED = {"not": "not_", "and": "and_", "or": "or_"}
 
 
@@ -88,6 +91,8 @@ class Elements:
         for place, stride in zip(places, operand.strides, strict=True):
             column = column.plus(place.times(stride))
         if isinstance(source, np.ndarray):
+            if scope.packed:
+                raise VaryingError
             if source.size == 1:
                 return literal(float(source.reshape(-1)[0]))
             return self.leaf(scope, f"w{self.numbers(source)}", column)
@@ -103,7 +108,30 @@ class Elements:
             shape = tuple(made.op.shape(made.operands))
             return self.value(scope, made, scope.split(local, shape), sample)
         pointer, place = self.address(scope, source.buffer, column, sample)
-        return self.leaf(scope, pointer, place)
+        return self.loaded(scope, source.buffer, pointer, place)
+
+    def loaded(self, scope: Scope, buffer: str, pointer: str, place: Index) -> str:
+        """A load of a buffer's element."""
+        if not scope.packed:
+            return self.leaf(scope, pointer, place)
+        if self.memory.element(buffer) != self.type:
+            raise VaryingError
+        return self._pairs(scope, pointer, place)
+
+    def _pairs(self, scope: Scope, pointer: str, place: Index) -> str:
+        """A pair of neighbours, of a load of all."""
+        width = scope.extents["u"]
+        base = Index(place.constant, {n: f for n, f in place.factors.items() if n != "u"})
+        factor = place.factors.get("u", 0)
+        aligned = base.constant % width == 0 and all(f % width == 0 for f in base.factors.values())
+        name = f"a{len(scope.lines)}"
+        if factor > 1 or (factor == 1 and not aligned):
+            raise VaryingError
+        if factor == 0:
+            scope.lines.append(f"const u32 {name} = twice({pointer} + {base});")
+            return name
+        scope.lines.append(f"const auto {name} = load_pairs<{width}>({pointer} + {base});")
+        return f"{name}.of[u]"
 
     def leaf(self, scope: Scope, pointer: str, place: Index) -> str:
         """A load; in a block over neighbours `u` one load for all of them where that can be."""
@@ -160,10 +188,19 @@ class Elements:
 
         def text(part: Expression) -> str:
             if isinstance(part, float):
+                if scope.packed:
+                    raise VaryingError
                 return literal(part)
             if isinstance(part, str):
                 return made[int(part[1:])]
             function, *parts = part
+            if scope.packed:
+                scope.rounds += function in ROUNDED_PAIRS
+                if scope.rounds > 1 or function not in EXACT_PAIRS | ROUNDED_PAIRS:
+                    raise VaryingError
+                return f"pairs::{function}<{self.type}>({', '.join(text(p) for p in parts)})"
+            if function == "div" and self.type != "float" and _has_inverse(parts[1]):
+                function, parts = "mul", [parts[0], 1.0 / parts[1]]
             inside = ", ".join(text(p) for p in parts)
             return f"fn::{RENAMED.get(function, function)}({inside})"
 
@@ -185,9 +222,15 @@ class Elements:
         return f"const float value = {value}; {' '.join(lines)}"
 
     def stored_pack(
-        self, scope: Scope, out: View, place: Index, sample: Index, width: int
+        self,
+        scope: Scope,
+        out: View,
+        place: Index,
+        sample: Index,
+        width: int,
+        store: str = "store_pack",
     ) -> list[str]:
-        """Statements that store the array `values`, neighbours of a result from `place` on; `place`
+        """Statements that store `values`, neighbours of a result from `place` on; `place`
         may depend on u, the place among them, as its last summand. VaryingError: they cannot be
         stored at once.
         """
@@ -200,14 +243,14 @@ class Elements:
             pointer, at = self.address(fixed, out.buffer, column, sample)
             if any(f % width for f in at.factors.values()) or at.constant % width:
                 raise VaryingError
-            lines.append(f"store_pack<{width}>({pointer} + {at}, values);")
+            lines.append(f"{store}<{width}>({pointer} + {at}, values);")
         if out.buffer not in self.own:
             number = self.buffer(out.buffer)
             if any(f % width for f in column.factors.values()) or column.constant % width:
                 raise VaryingError
             lines.append(
                 f"if (first + {sample} < p.rows) "
-                f"store_pack<{width}>(g{number}(first + {sample}) + {column}, values);"
+                f"{store}<{width}>(g{number}(first + {sample}) + {column}, values);"
             )
         return [*fixed.lines, *lines]
 
@@ -242,6 +285,11 @@ class Elements:
 def name_of(buffer: str) -> str:
     """A buffer's name in C++."""
     return "".join(c if c.isalnum() else "_" for c in buffer)
+
+
+def _has_inverse(part: Expression) -> bool:
+    """Whether it is a number by whose inverse may be multiplied where results are of 16 bits."""
+    return isinstance(part, float) and 1e-30 < abs(part) < 1e30
 
 
 def literal(value: float) -> str:

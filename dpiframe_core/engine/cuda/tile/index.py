@@ -45,12 +45,18 @@ class Scope:
     """A block of C++: its variables with their extents (each is below), its statements.
 
     Variables in `varying` change inside the block's last expression: nothing may be computed of
-    them ahead (`VaryingError`).
+    them ahead (`VaryingError`). In a `packed` block elements are pairs of 16 bits, u is a pair's
+    number, and one operation at most may round (`rounds`).
     """
 
-    def __init__(self, extents: Mapping[str, int], varying: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        extents: Mapping[str, int],
+        varying: frozenset[str] = frozenset(),
+        packed: bool = False,
+    ) -> None:
         self.extents = dict(extents)
-        self.varying = varying
+        self.varying, self.packed, self.rounds = varying, packed, 0
         self.lines: list[str] = []
         self._known: dict[str, str] = {}
         self._made_of: dict[str, frozenset[str]] = {}
@@ -129,7 +135,9 @@ class Scope:
 
 
 class VaryingError(Exception):
-    """Something would have to be computed ahead of a variable that it depends on."""
+    """A block has no such form: something would have to be computed ahead of a variable that it
+    depends on, or pairs would be computed otherwise than single elements.
+    """
 
 
 def size_of(shape: Sequence[int]) -> int:

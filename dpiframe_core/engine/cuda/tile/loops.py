@@ -46,15 +46,20 @@ class Loops:
                 continue
             if out.start % width and width > 1:
                 continue
-            try:
-                return self._over_by(width, out, shape, size, value, pitch)
-            except VaryingError:
-                continue
+            for packed in (True, False) if self._may_pack(out, width) else (False,):
+                with suppress(VaryingError):
+                    return self._over_by(width, packed, out, shape, size, value, pitch)
         raise AssertionError
+
+    def _may_pack(self, out: View, width: int) -> bool:
+        """Whether elements may be pairs of 16 bits."""
+        element = self.elements.memory.element(out.buffer)
+        return width > 1 and element == self.elements.type != "float"
 
     def _over_by(
         self,
         width: int,
+        packed: bool,
         out: View,
         shape: tuple[int, ...],
         size: int,
@@ -63,7 +68,8 @@ class Loops:
     ) -> str:
         per_sample = size // width
         count = self._samples * per_sample
-        scope = Scope({"i": count, "u": width}, frozenset({"u"}) if width > 1 else frozenset())
+        varying = frozenset({"u"}) if width > 1 else frozenset()
+        scope = Scope({"i": count, "u": width}, varying, packed)
         sample, place = scope.divided(variable("i"), per_sample)
         if width > 1:
             places = scope.split(place, (*shape[:-1], shape[-1] // width))
@@ -78,9 +84,14 @@ class Loops:
         if width == 1:
             body = self.elements.stored(scope, out, place, sample, text)
             return f"each<{count}>([&](int i) {{ {' '.join(scope.lines)} {body} }});"
-        lines = [*scope.lines, f"float values[{width}];"]
-        lines.append(f"DPIF_UNROLL for (int u = 0; u < {width}; ++u) values[u] = {text};")
-        lines += self.elements.stored_pack(scope, out, place, sample, width)
+        if packed:
+            count_of, target, store = width // 2, "values.of[u]", "store_pairs"
+            lines = [*scope.lines, f"Words<{count_of}> values;"]
+        else:
+            count_of, target, store = width, "values[u]", "store_pack"
+            lines = [*scope.lines, f"float values[{width}];"]
+        lines.append(f"DPIF_UNROLL for (int u = 0; u < {count_of}; ++u) {target} = {text};")
+        lines += self.elements.stored_pack(scope, out, place, sample, width, store)
         return f"each<{count}>([&](int i) {{ {' '.join(lines)} }});"
 
     def join(self, stage: Stage) -> str:
@@ -130,7 +141,7 @@ class Loops:
 
         def value(scope: Scope, places: Sequence[Index], sample: Index) -> str:
             column = places[0].plus(region.first)
-            return self.elements.leaf(scope, f"g{number}(at({sample}))", column)
+            return self.elements.loaded(scope, buffer, f"g{number}(at({sample}))", column)
 
         width = region.end - region.first
         out = View(buffer, region.first, width)

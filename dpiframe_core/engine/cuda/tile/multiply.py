@@ -8,8 +8,14 @@ from contextlib import suppress
 from dpiframe_core.engine.cuda.tile.elements import Elements
 from dpiframe_core.engine.cuda.tile.index import Index, Scope, VaryingError, variable
 from dpiframe_core.engine.cuda.tile.loops import Loops
-from dpiframe_core.engine.cuda.tile.product import STAGES, Product
+from dpiframe_core.engine.cuda.tile.product import (
+    READING,
+    STAGES,
+    Product,
+    attention_row_tiles,
+)
 from dpiframe_core.engine.cuda.tile.stages import Stage
+from dpiframe_core.engine.translation import Operation
 from dpiframe_core.program.tensor_ops import Map, MatMul
 from dpiframe_core.program.views import View
 
@@ -26,18 +32,16 @@ class Multiplications:
         product = Product.of(stage.operation, op, self._samples)
         if min(product.rows, product.columns, product.outer * product.inner) < 8:
             return self._dots(stage, op)
-        a = self._product_operand(stage, product, 0)
+        a, of_a = self._product_operand(stage.operation, product, 0)
         if product.constant is not None:
             number = self.elements.packed(product)
             sizes = f"{self.elements.type}, {product.outer}, {product.inner}, {product.columns}"
-            b = f"Packed<{sizes}>{{w{number}}}"
+            b, of_b = f"Packed<{sizes}>{{w{number}}}", READING["Packed"]
         else:
-            b = self._product_operand(stage, product, 1)
+            b, of_b = self._product_operand(stage.operation, product, 1)
         write = self._results(stage, product)
         ring = self.elements.memory.rings.get(id(stage))
-        row_tiles, column_tiles = product.tiles(
-            "load_pair" in a, a.startswith("separable"), ring is not None
-        )
+        row_tiles, column_tiles = product.tiles(of_a, of_b, ring is not None)
         sizes = (
             f"{self.elements.type}, {product.products}, {product.rows}, {product.outer}, "
             f"{product.inner}, {product.columns}, {row_tiles}, {column_tiles}"
@@ -49,22 +53,55 @@ class Multiplications:
             f"    {write});"
         )
 
+    def attend(self, stage: Stage, scored: Stage) -> str:
+        """A product with the softmax of another's result."""
+        operation = scored.operation
+        assert isinstance(operation.op, MatMul)
+        assert isinstance(stage.operation.op, MatMul)
+        scores = Product.of(operation, operation.op, self._samples)
+        product = Product.of(stage.operation, stage.operation.op, self._samples)
+        parts = [
+            self._product_operand(operation, scores, 0)[0],
+            self._product_operand(operation, scores, 1)[0],
+            self._scores(scored, scores),
+            self._product_operand(stage.operation, product, 1)[0],
+            self._results(stage, product),
+        ]
+        sizes = (
+            f"{self.elements.type}, {scores.products}, {scores.rows}, {scores.inner}, "
+            f"{scores.columns}, {product.columns}, {attention_row_tiles(scores, product)}"
+        )
+        listed = ",\n    ".join(parts)
+        return f"attend<{sizes}>(\n    {listed});"
+
+    def _scores(self, stage: Stage, product: Product) -> str:
+        """The function that makes scores of sums."""
+        scope, _, _, value = self._made(stage, product)
+        if stage.post is not None and not _is_scaling(stage.post):
+            value = f"held({value}, {self.elements.type}{{}})"
+        before, within = scope.split_lines("c")
+        return (
+            f"[&](int q, int r) {{ {' '.join(before)} return [=, &p](int c, float x) {{ "
+            f"{' '.join(within)} return {value}; }}; }}"
+        )
+
+    def _made(self, stage: Stage, product: Product) -> tuple[Scope, Index, Index, str]:
+        """Scope over (q, r, c), the sample, the place in the result, and what is made of a sum."""
+        scope = Scope({"q": product.products, "r": product.rows, "c": product.columns})
+        sample, batch, row = product.places(scope)
+        place = batch.times(product.rows_a_sample * product.columns)
+        place = place.plus(row.times(product.columns)).plus(variable("c"))
+        if stage.post is None:
+            return scope, sample, place, "x"
+        shape = tuple(stage.post.op.shape(stage.post.operands))
+        value = self.elements.expression(
+            scope, stage.post, scope.split(place, shape), sample, {stage.replaced: "x"}
+        )
+        return scope, sample, place, value
+
     def _results(self, stage: Stage, product: Product) -> str:
         """The functions that store one result of a product, or two of neighbouring columns."""
-
-        def placed() -> tuple[Scope, Index, Index]:
-            scope = Scope({"q": product.products, "r": product.rows, "c": product.columns})
-            sample, batch, row = product.places(scope)
-            place = batch.times(product.rows_a_sample * product.columns)
-            return scope, sample, place.plus(row.times(product.columns)).plus(variable("c"))
-
-        scope, sample, place = placed()
-        value = "x"
-        if stage.post is not None:
-            shape = tuple(stage.post.op.shape(stage.post.operands))
-            value = self.elements.expression(
-                scope, stage.post, scope.split(place, shape), sample, {stage.replaced: "x"}
-            )
+        scope, sample, place, value = self._made(stage, product)
         column = place.plus(stage.out.start)
         single, double = [], []
         even = True
@@ -96,48 +133,78 @@ class Multiplications:
             f"      const auto two = {two};\n      return results(one, two); }}"
         )
 
-    def _product_operand(self, stage: Stage, product: Product, k: int) -> str:
-        """An operand's functions of (product, row or column, outer, inner)."""
-        operation = stage.operation
-        side = "r" if k == 0 else "c"
-
-        def one() -> tuple[Scope, str]:
-            scope = Scope(
-                {
-                    "q": product.products,
-                    side: product.rows if k == 0 else product.columns,
-                    "o": product.outer,
-                    "i": product.inner,
-                }
-            )
-            places, sample = product.operand_places(scope, k)
-            text = self.elements.element(
-                scope, operation.sources[k], operation.operands[k], places, sample
-            )
-            return scope, text
-
-        scope, text = one()
-        single = f"{' '.join(scope.lines)} return {text};"
-        two = f"return pair<{self.elements.type}>(one(q, {side}, o, i), one(q, {side}, o, i + 1));"
-        simple = text.startswith("load(s_") and text.count("load(") == 1 and text.endswith(")")
-        if simple and self.elements.type != "float" and self._pairs(stage, product, k):
-            two = f"{' '.join(scope.lines)} return load_pair{text[4:]};"
-        factors = self._factors(stage, product, k)
+    def _product_operand(self, operation: Operation, product: Product, k: int) -> tuple[str, float]:
+        """An operand's functions of (product, row or column, outer, inner), and the cycles of
+        reading a tile of it.
+        """
+        factors = self._factors(operation, product, k)
         if factors is not None:
-            return factors
+            return factors, READING["separable"]
+        side = "r" if k == 0 else "c"
         head = f"(int q, int {side}, int o, int i)"
+        stored = self._stored(operation, product, k)
+        if stored is not None:
+            how, lines, address = stored
+            text = f"stored<Lie::k{how}>([&]{head} {{ {lines} return {address}; }})"
+            return text, READING[how]
+        scope = _operand_scope(product, k)
+        places, sample = product.operand_places(scope, k)
+        text = self.elements.element(
+            scope, operation.sources[k], operation.operands[k], places, sample
+        )
+        two = f"return pair<{self.elements.type}>(one(q, {side}, o, i), one(q, {side}, o, i + 1));"
         if self.elements.type == "float":
             two = "return 0u;"
-        return (
-            f"operand([&]{head} {{ {single} }},\n      "
+        text = (
+            f"operand([&]{head} {{ {' '.join(scope.lines)} return {text}; }},\n      "
             f"[&](const auto& one, int q, int {side}, int o, int i) {{ {two} }})"
         )
+        return text, READING["operand"]
 
-    def _factors(self, stage: Stage, product: Product, k: int) -> str | None:
+    def _stored(
+        self, operation: Operation, product: Product, k: int
+    ) -> tuple[str, str, str] | None:
+        """How an operand of 16 bits lies in shared memory, and the statements and the expression
+        that give an element's address; None: it is computed, or lies elsewhere.
+        """
+        memory = self.elements.memory
+        source, operand = operation.sources[k], operation.operands[k]
+        if not isinstance(source, View) or source.buffer not in memory.regions:
+            return None
+        region = memory.regions[source.buffer]
+        first, end = source.start + operand.offset, source.start + operand.end
+        if region.element != self.elements.type or region.element == "float":
+            return None
+        if self.elements.stages.inlined_writer(source.buffer, first, end) is not None:
+            return None
+        scope = _operand_scope(product, k)
+        places, sample = product.operand_places(scope, k)
+        column = Index(operand.offset + source.start)
+        for place, stride in zip(places, operand.strides, strict=True):
+            column = column.plus(place.times(stride))
+        pointer, at = self.elements.address(scope, source.buffer, column, sample)
+
+        def neighbours(name: str, count: int) -> bool:
+            """Whether as many along a variable lie side by side, aligned."""
+            others = {n: f for n, f in at.factors.items() if n != name}
+            alone = all(name not in scope.depends_on(variable(n)) for n in others)
+            aligned = all(f % count == 0 for f in (*others.values(), at.constant))
+            return at.factors.get(name) == 1 and alone and aligned
+
+        side = "r" if k == 0 else "c"
+        how = "Apart"
+        if neighbours("i", 8):
+            how = "Rows"
+        elif neighbours(side, 8) and scope.extents[side] % 8 == 0:
+            how = "Columns"
+        elif neighbours("i", 2):
+            how = "Pairs"
+        return how, " ".join(scope.lines), f"{pointer} + {at}"
+
+    def _factors(self, operation: Operation, product: Product, k: int) -> str | None:
         """An operand that is a product of a factor that is the same at every outer place, and one
         that is the same at every inner place: an outer product of fields, as CIN has it.
         """
-        operation = stage.operation
         source, operand = operation.sources[k], operation.operands[k]
         if not isinstance(source, View) or k == 1 or not 1 <= product.inner <= MOST_FIXED:
             return None
@@ -191,31 +258,6 @@ class Multiplications:
             + "; })"
         )
 
-    def _pairs(self, stage: Stage, product: Product, k: int) -> bool:
-        """Whether the elements at an even inner place and behind lie in one aligned word."""
-        operation = stage.operation
-        side = "r" if k == 0 else "c"
-        scope = Scope(
-            {
-                "q": product.products,
-                side: product.rows if k == 0 else product.columns,
-                "o": product.outer,
-                "i": product.inner,
-            }
-        )
-        places, sample = product.operand_places(scope, k)
-        source, operand = operation.sources[k], operation.operands[k]
-        if not isinstance(source, View) or source.buffer not in self.elements.memory.regions:
-            return False
-        if self.elements.memory.regions[source.buffer].element != self.elements.type:
-            return False
-        column = Index(operand.offset + source.start)
-        for place, stride in zip(places, operand.strides, strict=True):
-            column = column.plus(place.times(stride))
-        _, at = self.elements.address(scope, source.buffer, column, sample)
-        even = all(f % 2 == 0 for n, f in at.factors.items() if n != "i")
-        return even and at.constant % 2 == 0 and at.factors.get("i") == 1
-
     def _dots(self, stage: Stage, op: MatMul) -> str:
         """A small product: a few lanes a number."""
         inner = stage.operation.operands[1].shape[op.batch : op.batch + op.inner]
@@ -265,6 +307,20 @@ class Multiplications:
         write = f"[&](int r, float x) {{ {' '.join(scope.lines)} {body} }}"
         shape = self._loops.row_arguments(count, size, width)
         return f"reduce<Sum, {shape}>({read},\n    {write});"
+
+
+def _is_scaling(operation: Operation) -> bool:
+    """Whether it is a product with, or a quotient by, a number: no mask."""
+    op = operation.op
+    assert isinstance(op, Map)
+    parts = op.expression
+    return isinstance(parts, tuple) and parts[0] in ("mul", "div") and isinstance(parts[2], float)
+
+
+def _operand_scope(product: Product, k: int) -> Scope:
+    """Scope over a product, a row of a or a column of b, and the inner places."""
+    side = {"r": product.rows} if k == 0 else {"c": product.columns}
+    return Scope({"q": product.products, **side, "o": product.outer, "i": product.inner})
 
 
 def _names(text: str) -> set[str]:

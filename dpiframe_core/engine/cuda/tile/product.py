@@ -15,6 +15,9 @@ from dpiframe_core.program.tensor_ops import MatMul, Operand
 WARPS = 8  # of a CTA
 STAGES = 4  # chunks of a ring
 MOST_REGISTERS = 96  # of a thread, for sums and operands
+# Cycles of a multiprocessor in which a warp reads 16 x 16 elements of an operand, by how they lie.
+READING = {"separable": 1.0, "Rows": 2.0, "Columns": 2.0, "Packed": 4.0, "Pairs": 4.0,
+           "Apart": 12.0, "operand": 16.0}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -115,14 +118,13 @@ class Product:
         chunk = steps * tiles * (512 if element != "float" else 1024)
         return STAGES * chunk if chunk <= 16 * 1024 else 0
 
-    def tiles(self, pairs: bool, is_separable: bool, is_staged: bool) -> tuple[int, int]:
+    def tiles(self, of_a: float, of_b: float, is_staged: bool) -> tuple[int, int]:
         """Row and column tiles of 16 that a warp owns: the least time by a model of it, in cycles
-        of a multiprocessor a step of 16. `pairs`: two elements of a are read at once.
+        of a multiprocessor a step of 16. `of_a`, `of_b`: of reading one tile.
         """
+        is_separable = of_a == READING["separable"]
         rows, columns = -(-self.rows // 16), -(-self.columns // 16)
         best = (math.inf, 1, 1)
-        of_a = 1.0 if is_separable else 4.0 if pairs else 16.0
-        of_b = 4.0 if self.constant is not None else 16.0
         for i, j in itertools.product((1, 2, 4), (1, 2, 4, 8)):
             fixed = 4 * i * -(-self.inner // 16) if is_separable else 0
             if 8 * i * j + 4 * i + fixed > MOST_REGISTERS or i > rows or j > columns:
@@ -135,6 +137,19 @@ class Product:
             step = max(1.6 * i * j, of_a * i + of_b * j) + 0.2 * (of_a * i + of_b * j)
             best = min(best, (rounds * (step + 6) * WARPS * (0.3 + 0.7 * busy), i, j))
         return best[1], best[2]
+
+
+def attention_row_tiles(scores: Product, product: Product) -> int:
+    """Row tiles of 16 that a warp owns with all its scores and sums, by the rounds it takes; 0:
+    these do not fit its registers.
+    """
+    columns = -(-scores.columns // 16) + -(-product.columns // 16)
+    best = (math.inf, 0)
+    for tiles in (1, 2):
+        if 8 * tiles * columns <= MOST_REGISTERS - 16 * tiles:
+            blocks = scores.products * -(-scores.rows // (16 * tiles))
+            best = min(best, (-(-blocks // WARPS) * (tiles + 0.5), tiles))
+    return best[1]
 
 
 def packed(matrices: np.ndarray, element: str) -> np.ndarray:

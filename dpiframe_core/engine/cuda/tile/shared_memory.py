@@ -99,14 +99,9 @@ class SharedMemory:
                 )
 
         for number, stage in enumerate(self.stages.all):
-            operation = stage.operation
-            product = isinstance(operation.op, MatMul)
-            for k in range(len(operation.operands)):
+            for operation, k in stage.reads():
+                product = isinstance(operation.op, MatMul)
                 add(number, operation, k, times_read(operation, k), product)
-            if stage.post is not None:
-                for k in range(len(stage.post.operands)):
-                    if k != stage.replaced:
-                        add(number, stage.post, k, 1, False)
         for buffer, found in reads.items():
             first, end = min(f for _, f, _, _, _ in found), max(e for _, _, e, _, _ in found)
             begins = [

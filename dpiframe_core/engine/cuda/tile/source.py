@@ -75,6 +75,8 @@ class _Source:
     def stage(self, stage: Stage) -> str:
         """A stage's code."""
         op = stage.operation.op
+        if stage.scores is not None:
+            return self.products.attend(stage, stage.scores)
         if isinstance(op, (Map, Take)):
             return self.loops.each(stage.operation, stage.operation.out, stage.shape)
         if isinstance(op, Join):

@@ -7,10 +7,11 @@ the result is written.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from dpiframe_core.engine.cuda.tile.index import size_of
+from dpiframe_core.engine.cuda.tile.product import Product, attention_row_tiles
 from dpiframe_core.engine.translation import Operation
 from dpiframe_core.program.expression import Expression
 from dpiframe_core.program.tensor_ops import (
@@ -39,10 +40,23 @@ class Stage:
     shape: tuple[int, ...]  # of the operation's own result
     post: Operation | None = None
     replaced: int = 0  # the post's operand that is the result
+    scores: Stage | None = None  # of a product with their softmax: attention
 
     @property
     def out(self) -> View:
         return self.post.out if self.post else self.operation.out
+
+    def reads(self) -> Iterator[tuple[Operation, int]]:
+        """What it reads: operations, and numbers of operands."""
+        if self.scores is not None:
+            yield from self.scores.reads()
+        for k in range(len(self.operation.operands)):
+            if k > 0 or self.scores is None:
+                yield self.operation, k
+        if self.post is not None:
+            for k in range(len(self.post.operands)):
+                if k != self.replaced:
+                    yield self.post, k
 
 
 class Stages:
@@ -145,6 +159,33 @@ class Stages:
                     taken.add(post[0])
                     self.inlined.discard(post[0])
             self.all.append(stage)
+        self._join_attention()
+
+    def _join_attention(self) -> None:
+        """Products with the softmax of a product that nothing else reads become one stage."""
+        for stage in [s for s in self.all if isinstance(s.operation.op, MatMul)]:
+            softmax = self._whole_writer(stage.operation, 0)
+            scores = self._whole_writer(softmax.operation, 0) if softmax else None
+            if softmax is None or scores is None or softmax.post or scores.scores:
+                continue
+            if attends(scores.operation, softmax.operation, stage.operation, self.samples):
+                stage.scores = scores
+                self.all = [s for s in self.all if s is not scores and s is not softmax]
+
+    def _whole_writer(self, operation: Operation, k: int) -> Stage | None:
+        """The stage whose whole result is an operand, which alone reads it."""
+        source, operand = operation.sources[k], operation.operands[k]
+        if not isinstance(source, View) or source.buffer not in self.own or not operand.is_whole:
+            return None
+        read = View(source.buffer, source.start + operand.offset, operand.size)
+        readers = [
+            (i, j)
+            for i, j, view, part, _ in self._reads()
+            if View(view.buffer, view.start + part.offset, part.end - part.offset).overlaps(read)
+        ]
+        if len(readers) != 1:
+            return None
+        return next((stage for stage in self.all if stage.out == read), None)
 
     def _post(self, operation: Operation) -> tuple[int, int] | None:
         """The Map that alone reads the result, and its operand that does. It runs where the
@@ -220,6 +261,27 @@ def _with_axes(operand: Operand, axis: int, sizes: Sequence[int]) -> Operand:
         (*operand.shape[:axis], *sizes, *operand.shape[axis + 1 :]),
         (*operand.strides[:axis], *strides, *operand.strides[axis + 1 :]),
         operand.offset,
+    )
+
+
+def attends(scores: Operation, softmax: Operation, product: Operation, samples: int) -> bool:
+    """Whether a product's result, its softmax and the product with that fit a warp's registers."""
+    if not isinstance(scores.op, MatMul) or not isinstance(softmax.op, Softmax):
+        return False
+    assert isinstance(product.op, MatMul)
+    first = Product.of(scores, scores.op, samples)
+    second = Product.of(product, product.op, samples)
+    shape = softmax.operands[0].shape
+    return (
+        first.constant is None
+        and second.constant is None
+        and first.outer == second.outer == 1
+        and first.batches == second.batches
+        and first.rows_a_sample == second.rows_a_sample
+        and first.columns == second.inner == shape[-1]
+        and set(softmax.op.axes) == {len(shape) - 1}
+        and min(first.rows, first.columns, first.inner, second.columns) >= 8
+        and attention_row_tiles(first, second) > 0
     )
 
 

@@ -280,3 +280,48 @@ def test_a_column_that_is_written_late_and_not_read_spoils_nothing(tmp_path):
     program = Program((), (), (), 0, buffers, steps, {}, View("both", 0, 48))
     group = TileGroup("all", steps, frozenset({"b0", "b1", "b2", "gap"}))
     assert largest_error(program, group, "fp32", 35, tmp_path) < BOUNDS["fp32"]
+
+
+class Attention(nn.Module):
+    """Self-attention of heads, with or without a mask that may leave nothing of a row."""
+
+    def __init__(self, fields: int, heads: int, dim: int, masked: bool) -> None:
+        super().__init__()
+        self.heads, self.masked = heads, masked
+        self.items = nn.Embedding(9, heads * dim)
+        self.qkv, self.out = nn.Linear(heads * dim, 3 * heads * dim), nn.Linear(heads * dim, 1)
+        self.fields = fields
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        e = self.items(x)
+        q, k, v = self.qkv(e).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        scores = q @ k.transpose(-1, -2) / 3
+        if self.masked:
+            scores = scores.masked_fill((x == 0)[:, None, None, :], -1e9)
+        attended = (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
+        return self.out((attended + e).relu().mean(1))
+
+
+@pytest.mark.parametrize("emulated", [None, "ascending"])
+@pytest.mark.parametrize(
+    ("fields", "heads", "dim", "masked", "precision"),
+    [
+        (26, 2, 32, False, "fp16"),
+        (26, 2, 32, True, "fp32"),
+        (50, 1, 24, True, "fp16"),
+        (17, 2, 20, True, "bf16"),
+        (9, 3, 8, False, "fp16"),
+        (33, 1, 12, False, "fp32"),
+    ],
+)
+def test_attention_stays_in_registers(fields, heads, dim, masked, precision, emulated, tmp_path):
+    torch.manual_seed(fields)
+    model = Attention(fields, heads, dim, masked).eval()
+    imported = from_torch(model, (torch.zeros(2, fields, dtype=torch.long),))
+    program = lower(imported.spec, imported.weights, DEVICE_PASSES)
+    grouped = group_steps(program, precision)
+    (group,) = groups(grouped)
+    source = group.generate(grouped, grouped.float_buffers(), precision).source
+    assert source.count("attend<") == 1 and "softmax<" not in source
+    error = largest_error(grouped, group, precision, 5, tmp_path, emulated=emulated)
+    assert error < BOUNDS[precision]

@@ -175,6 +175,27 @@ void wait_copies() {
 inline unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(static_cast<const unsigned char*>(pointer) - shared);
 }
+template <bool kTransposed>
+void load_blocks(u32 (&to)[4], const void* row) {
+  const unsigned from = shared_address(row);
+  if (from % 16 != 0) {
+    std::fputs("a block's row is not aligned\n", stderr);
+    std::abort();
+  }
+  exchange<1>({from}, [&](auto* of) {
+    const int lane = thread() % 32;
+    for (int i = 0; i < 4; ++i) {
+      u16 parts[2];
+      for (int part = 0; part < 2; ++part) {
+        const int other = lane % 4 * 2 + part;
+        const int block_row = kTransposed ? other : lane / 4;
+        const int column = kTransposed ? lane / 4 : other;
+        std::memcpy(&parts[part], shared + of[i * 8 + block_row][0] + column * 2, 2);
+      }
+      to[i] = parts[0] | static_cast<u32>(parts[1]) << 16;
+    }
+  });
+}
 inline Four load_shared(unsigned from) {
   return *reinterpret_cast<const Four*>(shared + from);
 }
