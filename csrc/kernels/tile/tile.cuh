@@ -30,6 +30,10 @@ DPIF_DEVICE int remainder(int value) {
   return static_cast<int>(static_cast<unsigned>(value) % kBy);
 }
 
+DPIF_DEVICE int shorter(long long rows, int most) {
+  return rows < most ? static_cast<int>(rows) : most;
+}
+
 DPIF_DEVICE float widen(float x) {
   return x;
 }
@@ -343,8 +347,12 @@ DPIF_DEVICE float where(float c, float a, float b) {
 // body(i) for each i below kCount, by all threads.
 template <int kCount, class Body>
 DPIF_DEVICE void each(const Body& body) {
-#pragma unroll 4
-  for (int i = thread(); i < kCount; i += kThreads) body(i);
+  constexpr int kTurns = (kCount + kThreads - 1) / kThreads;
+#pragma unroll(kTurns <= 8 ? kTurns : 4)
+  for (int turn = 0; turn < kTurns; ++turn) {
+    const int i = thread() + turn * kThreads;
+    if (kCount % kThreads == 0 || i < kCount) body(i);
+  }
 }
 
 struct Sum {

@@ -215,10 +215,7 @@ class Elements:
             lines.append(f"store({pointer} + {at}, value);")
         if out.buffer not in self.own:
             number = self.buffer(out.buffer)
-            lines.append(
-                f"if (first + {sample} < p.rows) store(g{number}(first + {sample}) + {column}, "
-                "value);"
-            )
+            lines.append(f"if ({sample} < left) store(g{number}({sample}) + {column}, value);")
         return f"const float value = {value}; {' '.join(lines)}"
 
     def stored_pack(
@@ -249,8 +246,7 @@ class Elements:
             if any(f % width for f in column.factors.values()) or column.constant % width:
                 raise VaryingError
             lines.append(
-                f"if (first + {sample} < p.rows) "
-                f"{store}<{width}>(g{number}(first + {sample}) + {column}, values);"
+                f"if ({sample} < left) {store}<{width}>(g{number}({sample}) + {column}, values);"
             )
         return [*fixed.lines, *lines]
 

@@ -113,9 +113,9 @@ class Multiplications:
         if stage.out.buffer not in self.elements.own:
             number = self.elements.buffer(stage.out.buffer)
             even = even and _is_even(column)
-            there = f"g{number}(first + {sample}) + {column}"
-            single.append(f"if (first + {sample} < p.rows) store({there}, value);")
-            double.append(f"if (first + {sample} < p.rows) store_pack<2>({there}, values);")
+            there = f"g{number}({sample}) + {column}"
+            single.append(f"if ({sample} < left) store({there}, value);")
+            double.append(f"if ({sample} < left) store_pack<2>({there}, values);")
         before, within = scope.split_lines("c")
         inside = " ".join(within)
         stores = " ".join(single)

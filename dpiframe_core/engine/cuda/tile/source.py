@@ -134,17 +134,20 @@ class _Source:
                 f"  const long long first = blockIdx.x * {self.samples}ll;",
             ]
         lines += [
-            "  const auto at = [&](int s) { return first + s < p.rows ? first + s : p.rows - 1; };",
+            f"  const int left = shorter(p.rows - first, {self.samples});",
+            "  const auto at = [&](int s) { return s < left ? s : left - 1; };",
             "  (void)at;",
+            "  begin();",
         ]
-        lines.append("  begin();")
         for number, buffer in enumerate(self.elements.buffers):
             element = "float" if buffer in self.memory.floats else self.memory.type
-            lines.append(
-                f"  const auto g{number} = [&](long long row) {{ return "
-                f"static_cast<{element}*>(p.views[{number}].data) + "
-                f"row * p.views[{number}].stride; }};"
-            )
+            view = f"p.views[{number}]"
+            lines += [
+                f"  auto* const b{number} = "
+                f"static_cast<{element}*>({view}.data) + first * {view}.stride;",
+                f"  const auto g{number} = [&](int sample) {{ return "
+                f"b{number} + sample * static_cast<int>({view}.stride); }};",
+            ]
         for number, weight in enumerate(self.elements.weights):
             lines.append(
                 f"  const auto* w{number} = p.weights[{number}];"
