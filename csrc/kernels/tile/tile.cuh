@@ -590,8 +590,8 @@ struct Fixed {
   }
 };
 
-// Where results of a row of a product go: one, or two of neighbouring columns, the first of which
-// is even. A writer(product, row) gives it.
+// Where results of a row of a product go, if they shall be stored: one, or two of neighbouring
+// columns, the first of which is even. A writer(product, row) gives it.
 template <class One, class Two>
 struct Results {
   One one;
@@ -617,7 +617,7 @@ void multiply(const A& a, const B& b, const Write& write) {
         float sum = 0.0f;
         for (int o = 0; o < kOuter; ++o)
           for (int i = 0; i < kInner; ++i) sum += a.one(p, row, o, i) * b.one(p, column, o, i);
-        write(p, row).one(column, sum);
+        write(p, row).one(column, sum, true);
       }
 }
 
@@ -645,7 +645,7 @@ void attend(const A& a, const B& b, const Score& score, const V& v, const Write&
       for (int to = 0; to < kOut; ++to) {
         float sum = 0.0f;
         for (int i = 0; i < kColumns; ++i) sum += weights[i] * v.one(p, to, 0, i);
-        write(p, row).one(to, sum / total);
+        write(p, row).one(to, sum / total, true);
       }
     }
 }
@@ -915,9 +915,10 @@ DPIF_DEVICE void write_sums(const float (&sums)[kRowTiles][kColumnTiles][2][4], 
   for (int i = 0; i < kRowTiles; ++i)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
+      // Rows that do not exist are computed as the last one, without a branch, and not stored.
       const int row = first_row + i * 16 + half * 8;
-      if (kRows % (kRowTiles * 16) != 0 && row >= kRows) continue;
-      const auto results = write(product, row);
+      const bool exists = kRows % (kRowTiles * 16) == 0 || row < kRows;
+      const auto results = write(product, exists ? row : kRows - 1);
 #pragma unroll
       for (int j = 0; j < kColumnTiles; ++j)
 #pragma unroll
@@ -926,9 +927,9 @@ DPIF_DEVICE void write_sums(const float (&sums)[kRowTiles][kColumnTiles][2][4], 
           const float x = sums[i][j][part][half * 2];
           const float y = sums[i][j][part][half * 2 + 1];
           if (kColumns % (kColumnTiles * 16) == 0 || column + 1 < kColumns)
-            results.two(column, x, y);
+            results.two(column, x, y, exists);
           else if (column < kColumns)
-            results.one(column, x);
+            results.one(column, x, exists);
         }
     }
 }

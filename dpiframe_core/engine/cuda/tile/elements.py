@@ -206,16 +206,19 @@ class Elements:
 
         return text(operation.op.expression)
 
-    def stored(self, scope: Scope, out: View, place: Index, sample: Index, value: str) -> str:
-        """Statements that store an element of a result."""
+    def stored(
+        self, scope: Scope, out: View, place: Index, sample: Index, value: str, only: str = "true"
+    ) -> str:
+        """Statements that store an element of a result, `only` if this holds."""
         column = place.plus(out.start)
         lines = []
         if self.memory.holds(out):
             pointer, at = self.address(scope, out.buffer, column, sample)
-            lines.append(f"store({pointer} + {at}, value);")
+            lines.append(f"if ({only}) store({pointer} + {at}, value);")
         if out.buffer not in self.own:
             number = self.buffer(out.buffer)
-            lines.append(f"if ({sample} < left) store(g{number}({sample}) + {column}, value);")
+            there = f"g{number}({sample}) + {column}"
+            lines.append(f"if ({only} && {sample} < left) store({there}, value);")
         return f"const float value = {value}; {' '.join(lines)}"
 
     def stored_pack(
@@ -226,10 +229,11 @@ class Elements:
         sample: Index,
         width: int,
         store: str = "store_pack",
+        only: str = "true",
     ) -> list[str]:
-        """Statements that store `values`, neighbours of a result from `place` on; `place`
-        may depend on u, the place among them, as its last summand. VaryingError: they cannot be
-        stored at once.
+        """Statements that store `values`, neighbours of a result from `place` on, `only` if this
+        holds; `place` may depend on u, the place among them, as its last summand. VaryingError:
+        they cannot be stored at once.
         """
         first = Index(place.constant, {n: f for n, f in place.factors.items() if n != "u"})
         if place.factors.get("u", 1) != 1:
@@ -240,14 +244,13 @@ class Elements:
             pointer, at = self.address(fixed, out.buffer, column, sample)
             if any(f % width for f in at.factors.values()) or at.constant % width:
                 raise VaryingError
-            lines.append(f"{store}<{width}>({pointer} + {at}, values);")
+            lines.append(f"if ({only}) {store}<{width}>({pointer} + {at}, values);")
         if out.buffer not in self.own:
             number = self.buffer(out.buffer)
             if any(f % width for f in column.factors.values()) or column.constant % width:
                 raise VaryingError
-            lines.append(
-                f"if ({sample} < left) {store}<{width}>(g{number}({sample}) + {column}, values);"
-            )
+            there = f"g{number}({sample}) + {column}"
+            lines.append(f"if ({only} && {sample} < left) {store}<{width}>({there}, values);")
         return [*fixed.lines, *lines]
 
     def finished_pack(

@@ -89,12 +89,11 @@ class Scope:
         return frozenset().union(*found)
 
     def split_lines(self, inside: str) -> tuple[list[str], list[str]]:
-        """The statements before a block over one variable, and those in it."""
+        """The statements before a block over one variable, and those in it, loads among them."""
         before: list[str] = []
         within: list[str] = []
         for line in self.lines:
-            name = line.split()[2]
-            depends = self._made_of.get(name, frozenset())
+            depends = self._made_of.get(line.split()[2], frozenset({inside}))
             (within if inside in depends else before).append(line)
         return before, within
 

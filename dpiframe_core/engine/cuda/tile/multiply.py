@@ -76,7 +76,8 @@ class Multiplications:
 
     def _scores(self, stage: Stage, product: Product) -> str:
         """The function that makes scores of sums."""
-        scope, _, _, value = self._made(stage, product)
+        scope = Scope({"q": product.products, "r": product.rows, "c": product.columns})
+        _, _, value = self._made(stage, product, scope, variable("c"), "x")
         if stage.post is not None and not _is_scaling(stage.post):
             value = f"held({value}, {self.elements.type}{{}})"
         before, within = scope.split_lines("c")
@@ -85,52 +86,49 @@ class Multiplications:
             f"{' '.join(within)} return {value}; }}; }}"
         )
 
-    def _made(self, stage: Stage, product: Product) -> tuple[Scope, Index, Index, str]:
-        """Scope over (q, r, c), the sample, the place in the result, and what is made of a sum."""
-        scope = Scope({"q": product.products, "r": product.rows, "c": product.columns})
+    def _made(
+        self, stage: Stage, product: Product, scope: Scope, column: Index, result: str
+    ) -> tuple[Index, Index, str]:
+        """The sample, the place of a column in the result, and what is made of a sum."""
         sample, batch, row = product.places(scope)
         place = batch.times(product.rows_a_sample * product.columns)
-        place = place.plus(row.times(product.columns)).plus(variable("c"))
+        place = place.plus(row.times(product.columns)).plus(column)
         if stage.post is None:
-            return scope, sample, place, "x"
+            return sample, place, result
         shape = tuple(stage.post.op.shape(stage.post.operands))
         value = self.elements.expression(
-            scope, stage.post, scope.split(place, shape), sample, {stage.replaced: "x"}
+            scope, stage.post, scope.split(place, shape), sample, {stage.replaced: result}
         )
-        return scope, sample, place, value
+        return sample, place, value
 
     def _results(self, stage: Stage, product: Product) -> str:
         """The functions that store one result of a product, or two of neighbouring columns."""
-        scope, sample, place, value = self._made(stage, product)
-        column = place.plus(stage.out.start)
-        single, double = [], []
-        even = True
-        if self.elements.memory.holds(stage.out):
-            pointer, at = self.elements.address(scope, stage.out.buffer, column, sample)
-            even = even and _is_even(at)
-            single.append(f"store({pointer} + {at}, value);")
-            double.append(f"store_pack<2>({pointer} + {at}, values);")
-        if stage.out.buffer not in self.elements.own:
-            number = self.elements.buffer(stage.out.buffer)
-            even = even and _is_even(column)
-            there = f"g{number}({sample}) + {column}"
-            single.append(f"if ({sample} < left) store({there}, value);")
-            double.append(f"if ({sample} < left) store_pack<2>({there}, values);")
+        scope = Scope({"q": product.products, "r": product.rows, "c": product.columns})
+        sample, place, value = self._made(stage, product, scope, variable("c"), "x")
+        stores = self.elements.stored(scope, stage.out, place, sample, value, "exists")
         before, within = scope.split_lines("c")
-        inside = " ".join(within)
-        stores = " ".join(single)
-        one = f"[=, &p](int c, float x) {{ {inside} const float value = {value}; {stores} }}"
-        two = "[=](int c, float x, float y) { one(c, x); one(c + 1, y); }"
-        if even:
-            two = (
-                "[=, &p](int c, float x, float y) { "
-                f"const auto value = [=](int c, float x) {{ {inside} return {value}; }}; "
-                f"const float values[2] = {{value(c, x), value(c + 1, y)}}; {inside} "
-                f"{' '.join(double)} }}"
-            )
+        one = f"[=, &p](int c, float x, bool exists) {{ {' '.join(within)} {stores} }}"
+        head = "(int c, float x, float y, bool exists)"
+        two = f"[=]{head} {{ one(c, x, exists); one(c + 1, y, exists); }}"
+        if product.columns % 2 == 0:
+            with suppress(VaryingError):
+                two = self._two(stage, product)
         return (
             f"[&](int q, int r) {{ {' '.join(before)}\n      const auto one = {one};\n"
             f"      const auto two = {two};\n      return results(one, two); }}"
+        )
+
+    def _two(self, stage: Stage, product: Product) -> str:
+        """The function that stores two. VaryingError: they cannot be stored at once."""
+        extents = {"q": product.products, "r": product.rows, "h": product.columns // 2, "u": 2}
+        scope = Scope(extents, frozenset({"u"}))
+        column = variable("h").times(2).plus(variable("u"))
+        sample, place, value = self._made(stage, product, scope, column, "made[u]")
+        stores = self.elements.stored_pack(scope, stage.out, place, sample, 2, only="exists")
+        return (
+            "[=, &p](int c, float x, float y, bool exists) { const int h = c >> 1; "
+            f"const float made[2] = {{x, y}}; float values[2]; {' '.join(scope.lines)} "
+            f"DPIF_UNROLL for (int u = 0; u < 2; ++u) values[u] = {value}; {' '.join(stores)} }}"
         )
 
     def _product_operand(self, operation: Operation, product: Product, k: int) -> tuple[str, float]:
@@ -326,9 +324,3 @@ def _operand_scope(product: Product, k: int) -> Scope:
 def _names(text: str) -> set[str]:
     """The names in a statement."""
     return set(re.findall(r"[A-Za-z_]\w*", text))
-
-
-def _is_even(index: Index) -> bool:
-    """Whether columns c and c + 1, where c is even, lie in one aligned pair."""
-    others = all(f % 2 == 0 for n, f in index.factors.items() if n != "c")
-    return others and index.constant % 2 == 0 and index.factors.get("c") == 1
