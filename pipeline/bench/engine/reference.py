@@ -17,9 +17,22 @@ from pipeline.bench.engine.random_data import TABLE_MARK
 SAMPLES = 256  # that are compared
 
 
-def exact_logits(spec: ModelSpec, weights: Mapping[str, Tensor], batch: Batch) -> np.ndarray:
-    """Logits of the batch's first SAMPLES samples, by plain steps in float64."""
-    wide = {n: w if _is_large(n, w) else w.double() for n, w in weights.items()}
+def exact_logits(
+    spec: ModelSpec,
+    weights: Mapping[str, Tensor],
+    batch: Batch,
+    rounded_to: torch.dtype | None = None,
+) -> np.ndarray:
+    """Logits of the batch's first SAMPLES samples, by plain steps in float64. `rounded_to`: the
+    matrices among the weights are rounded to this type first.
+    """
+
+    def widened(name: str, weight: Tensor) -> Tensor:
+        if rounded_to is not None and weight.ndim > 1:
+            weight = weight.to(rounded_to)
+        return weight if _is_large(name, weight) else weight.double()
+
+    wide = {n: widened(n, w) for n, w in weights.items()}
     # The first weight says what type the interpreter computes in; wide tables stay in theirs.
     ordered = dict(sorted(wide.items(), key=lambda item: item[1].dtype != torch.float64))
     ids = torch.from_numpy(batch.ids[:, :SAMPLES].astype(np.int64))

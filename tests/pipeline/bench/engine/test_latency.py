@@ -14,7 +14,7 @@ from pipeline.bench.engine import latency as bench
 from pipeline.bench.engine.ablation import VARIANTS
 from pipeline.bench.engine.cases import EngineCase, criteo_fields
 from pipeline.bench.engine.implementations import OURS, Implementation
-from pipeline.bench.engine.latency import bench_engine, show
+from pipeline.bench.engine.latency import bench_engine, scaled_error, show
 from pipeline.bench.engine.peers import Dense, OneTable, Peer, PerField
 from pipeline.bench.engine.random_data import flat_table
 from pipeline.bench.timing import ROTATED_INPUTS, time_interleaved
@@ -131,6 +131,14 @@ def _replace(monkeypatch, made) -> None:
 
 def _refuses() -> Implementation:
     raise RuntimeError("no kernel image\nand more")
+
+
+def test_large_hidden_numbers_widen_the_bound_of_16_bits():
+    ours, rounded = np.full(7, 1.03), {None: 1.0, torch.float16: 1.011}
+    exact = lambda rounded_to=None: np.full(7, rounded[rounded_to])  # noqa: E731
+    assert scaled_error(ours, exact, "fp16") == pytest.approx(0.03)
+    with pytest.raises(DpiframeError, match=r"by 3.0e-02, not 1e-02"):
+        scaled_error(ours, exact, "tf32")
 
 
 def test_a_peer_that_fails_ends_no_run(monkeypatch):
