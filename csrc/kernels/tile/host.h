@@ -17,6 +17,10 @@ DPIF_DEVICE int thread() {
   return 0;
 }
 DPIF_DEVICE void meet() {}
+DPIF_DEVICE int multiprocessors() {
+  return 1;
+}
+DPIF_DEVICE void prefetch(const void*, unsigned) {}
 #endif
 
 DPIF_DEVICE float bits_to_float(u32 bits) {

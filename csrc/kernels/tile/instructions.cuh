@@ -145,6 +145,17 @@ DPIF_DEVICE float larger(float a, float b) {
   return found;
 }
 
+DPIF_DEVICE int multiprocessors() {
+  int found;
+  asm("mov.u32 %0, %%nsmid;" : "=r"(found));
+  return found;
+}
+// Asks L2 for bytes, a multiple of 16, from an address that is one.
+DPIF_DEVICE void prefetch(const void* from, unsigned bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes));
+#endif
+}
 // Asynchronous copies of 16 bytes to shared memory, in groups.
 DPIF_DEVICE void copy_async(unsigned to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from));

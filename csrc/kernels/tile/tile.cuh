@@ -344,6 +344,18 @@ DPIF_DEVICE float where(float c, float a, float b) {
 }
 }  // namespace fn
 
+// Asks L2 for the input of the tile that is about to follow on this multiprocessor, where kCtas are
+// at once: columns kFirst .. kEnd of samples, the first of this tile's at `from`, of `rows` behind.
+template <int kSamples, int kCtas, int kFirst, int kEnd, class T>
+DPIF_DEVICE void fetch_next(const T* from, long long stride, long long rows) {
+  constexpr int kAligned = 16 / sizeof(T);
+  constexpr int kBegin = kFirst / kAligned * kAligned;
+  constexpr int kBytes = (kEnd - kBegin + kAligned - 1) / kAligned * 16;
+  const long long sample = thread() + static_cast<long long>(kSamples) * kCtas * multiprocessors();
+  if (thread() < kSamples && sample < rows && stride % kAligned == 0)
+    prefetch(from + sample * stride + kBegin, kBytes);
+}
+
 // body(i) for each i below kCount, by all threads.
 template <int kCount, class Body>
 DPIF_DEVICE void each(const Body& body) {

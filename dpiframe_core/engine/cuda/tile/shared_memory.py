@@ -59,8 +59,8 @@ class Ring:
 
 
 class SharedMemory:
-    """`regions` by buffer, of which `staged` are inputs; `rings` by the ids of their stages;
-    `bytes` of all. `element`: the activation type.
+    """`regions` by buffer, of which `staged` are inputs; `inputs`: first columns and ends of these;
+    `rings` by the ids of their stages; `bytes` of all. `element`: the activation type.
     """
 
     def __init__(self, stages: Stages, floats: frozenset[str], element: str) -> None:
@@ -68,6 +68,7 @@ class SharedMemory:
         self.floats = floats
         self.regions: dict[str, Region] = {}
         self.staged: dict[str, Region] = {}
+        self.inputs: dict[str, tuple[int, int]] = {}
         self.rings: dict[int, Ring] = {}
         self._make_regions()
         self._place_regions()
@@ -113,6 +114,7 @@ class SharedMemory:
             total = sum(size for _, _, _, size, _ in found)
             element = self.element(buffer)
             if not begins:
+                self.inputs[buffer] = first, end
                 several = len({stage for stage, _, _, _, _ in found}) > 1
                 costly = total > 1.5 * (end - first) or any(p for _, _, _, _, p in found)
                 costly = costly or several

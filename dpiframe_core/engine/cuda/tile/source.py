@@ -26,6 +26,7 @@ from dpiframe_core.engine.translation import Operation
 from dpiframe_core.program.tensor_ops import Join, LayerNorm, Map, MatMul, Reduce, Softmax, Take
 
 MOST_SHARED = 227 * 1024 - 1024  # bytes of a CTA
+LEAST_FETCHED = 64  # columns of an input that are asked for ahead
 SAMPLES = (32, 16, 8, 4, 2, 1)  # a tile, tried in this order
 TYPES = {"fp16": "Half", "bf16": "Bf16", "fp32": "float", "tf32": "float"}
 
@@ -103,6 +104,9 @@ class _Source:
                 since = Touched()
             since.add(touched)
             body += [f"// {stage.operation.op} -> {stage.out}", self.stage(stage)]
+        products = any(isinstance(stage.operation.op, MatMul) for stage in self.stages.all)
+        fit = (MOST_SHARED + 1024) // (self.memory.bytes + 1024)
+        ctas = max(1, min(2 if products else 4, fit))
         lines = [
             *(["#define DPIF_TILE_HOST"] if host else [f"#define DPIF_TILE_THREADS {THREADS}"]),
             *(["#define DPIF_TILE_TF32"] if self.tf32 else []),
@@ -124,9 +128,6 @@ class _Source:
                 f"  const long long first = block * {self.samples};",
             ]
         else:
-            products = any(isinstance(stage.operation.op, MatMul) for stage in self.stages.all)
-            fit = (MOST_SHARED + 1024) // (self.memory.bytes + 1024)
-            ctas = max(1, min(2 if products else 4, fit))
             lines += [
                 f'extern "C" __global__ void __launch_bounds__({THREADS}, {ctas})',
                 f"    {name}(const __grid_constant__ Params p) {{",
@@ -148,6 +149,10 @@ class _Source:
                 f"  const auto g{number} = [&](int sample) {{ return "
                 f"b{number} + sample * static_cast<int>({view}.stride); }};",
             ]
+            begin, end = self.memory.inputs.get(buffer, (0, 0))
+            if end - begin >= LEAST_FETCHED:
+                sizes = f"{self.samples}, {ctas}, {begin}, {end}"
+                lines.append(f"  fetch_next<{sizes}>(b{number}, {view}.stride, p.rows - first);")
         for number, weight in enumerate(self.elements.weights):
             lines.append(
                 f"  const auto* w{number} = p.weights[{number}];"

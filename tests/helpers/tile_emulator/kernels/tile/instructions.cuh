@@ -154,6 +154,13 @@ inline Four load_constant(const void* from) {
   return *static_cast<const Four*>(from);
 }
 
+inline int multiprocessors() {
+  return 1;
+}
+inline unsigned prefetched = 0;  // bytes: all of them are read
+inline void prefetch(const void* from, unsigned bytes) {
+  for (unsigned i = 0; i < bytes; ++i) prefetched += static_cast<const unsigned char*>(from)[i];
+}
 inline void copy_async(unsigned to, const void* from) {
   auto& groups = cta.copies[thread()];
   if (groups.empty()) groups.emplace_back();
