@@ -171,9 +171,8 @@ def _compare_pages(
     except (ValueError, OSError) as error:
         told = str(error)
         other = "codec 2 " in told or "shares bytes with" in told or "pages that unpack to" in told
-        assert wanted is None or other or "memory of" in told, (
-            f"refused, but it can be read: {told}"
-        )
+        other |= "memory of" in told or "a zstd page does not" in told  # libzstd takes some
+        assert wanted is None or other, f"refused, but it can be read: {told}"
         return
     assert wanted is not None, "read, but it cannot be"
     np.testing.assert_array_equal(found, wanted)

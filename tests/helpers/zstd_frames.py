@@ -28,6 +28,11 @@ def contents(size: int, seed: int = 0) -> dict[str, bytes]:
         "text": b"".join(words[i] for i in random.zipf(1.2, size + 1) % len(words)),
         "counter": np.arange(size // 8 + 1, dtype="<i8").tobytes(),
         "parts": random.bytes(size // 3) + bytes(size // 3) + skewed,
+        # The longest codes of literals, one behind the other.
+        "bursts": b"".join(
+            random.integers(97, 113, 500, "u1").tobytes() + random.bytes(40)
+            for _ in range(size // 540 + 1)
+        ),
     }
     return {name: data[:size] for name, data in whole.items()}
 

@@ -104,7 +104,7 @@ class BackwardBits {
     return true;
   }
 
-  // Afterwards at least 33 bits are ready.
+  // Afterwards at least 32 bits are ready.
   DPIF_HOST_DEVICE void refill() {
     if (count_ > 32) return;
     bits_ |= static_cast<std::uint64_t>(next_) << (32 - count_);

@@ -72,12 +72,12 @@ class HuffmanStream {
     bits_.refill();
     return static_cast<std::uint8_t>(next());
   }
-  // 3 symbols (33 bits at most) need one refill.
+  // 3 symbols take 33 bits at most: a second refill adds to the 32 that are ready where none was.
   DPIF_HOST_DEVICE std::uint64_t next_word() {
     std::uint32_t low = 0, high = 0;
     DPIF_UNROLL
     for (int i = 0; i < 8; ++i) {
-      if (i % 3 == 0) bits_.refill();
+      if (i % 3 == 0) bits_.refill(), bits_.refill();
       (i < 4 ? low : high) |= next() << (8 * (i % 4));
     }
     return low | static_cast<std::uint64_t>(high) << 32;

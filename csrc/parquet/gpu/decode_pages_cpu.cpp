@@ -1,8 +1,9 @@
 // The pages of a unit uncompressed and decoded on this thread, each as one lane of a GPU would do
-// it.
+// it: also those of zstd, for which readers have libzstd.
 #include <memory>
 
 #include "codec/decompress.h"
+#include "codec/zstd/decompress_cpu.h"
 #include "parquet/column_pages.h"
 #include "parquet/gpu/decode_codes.cuh"
 #include "parquet/rle_bit_packed.h"
@@ -11,9 +12,13 @@ namespace dpiframe::parquet {
 namespace {
 
 void decompress_page(const Page& page, Bytes bytes, std::uint8_t* uncompressed) {
-  const auto size = static_cast<std::size_t>(page.uncompressed_bytes);
-  decompress(page.codec, bytes.subspan(page.compressed_at, page.compressed_bytes),
-             {uncompressed + page.uncompressed_at, size});
+  const Bytes stored = bytes.subspan(page.compressed_at, page.compressed_bytes);
+  const std::span out(uncompressed + page.uncompressed_at,
+                      static_cast<std::size_t>(page.uncompressed_bytes));
+  if (page.codec == Codec::kZstd)
+    unzstd(stored, out);
+  else
+    decompress(page.codec, stored, out);
 }
 
 template <class Number>
