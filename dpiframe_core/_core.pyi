@@ -1074,16 +1074,16 @@ class PageScorer:
         dense: NDArray[np.float32],
         out: NDArray[np.float32],
         use_oov: bool,
-    ) -> tuple[NDArray[np.int64] | None, list[float], tuple[float, float, float, float]] | None:
+    ) -> tuple[NDArray[np.int64] | None, list[float], tuple[float, float, float, float]]:
         """Fill out [B] from ids [F] as `read_pages` left them in `memory`, and dense [N, B].
 
-        None where a page is corrupt. Else the counters (None: no bad ids), seconds of each batch,
-        seconds of copying in, unpacking, computing, copying out. DeviceMemoryError where the device
-        has no room for the unit.
+        The counters (None: no bad ids), seconds of each batch, seconds of copying in, unpacking,
+        computing, copying out. DeviceMemoryError where the device has no room for the unit;
+        RuntimeError that tells which page is corrupt or holds nulls.
         """
-    def decode(self, ids: ColumnPages, memory: NDArray[np.uint8], out: NDArray[np.uint8]) -> bool:
-        """For tests: fill out, the bytes of [F, B], with the ids alone; whether the pages are
-        whole. Where they are not, out may hold anything.
+    def decode(self, ids: ColumnPages, memory: NDArray[np.uint8], out: NDArray[np.uint8]) -> str:
+        """For tests: fill out, the bytes of [F, B], with the ids alone; why a page is refused, if
+        one is. Then out may hold anything.
         """
     @property
     def device_bytes(self) -> int: ...

@@ -212,10 +212,10 @@ void take_dense(const py::array& dense, UnitPages& unit) {
   unit.dense_stride = dense.strides(0) / static_cast<std::int64_t>(sizeof(float));
 }
 
-// None where a page is corrupt; else the counters (None: no bad ids), seconds of each batch,
-// seconds of copying in, unpacking, computing, copying out.
-py::object score_pages(PageScorer& scorer, const ColumnPages& ids, const py::array& memory,
-                       const py::array& dense, const py::array& out, bool use_oov) {
+// The counters (None: no bad ids), seconds of each batch, seconds of copying in, unpacking,
+// computing, copying out.
+py::tuple score_pages(PageScorer& scorer, const ColumnPages& ids, const py::array& memory,
+                      const py::array& dense, const py::array& out, bool use_oov) {
   const auto bytes = contiguous_argument<std::uint8_t>(memory, "memory", 1);
   UnitPages unit{ids,    {bytes.data(), static_cast<std::size_t>(bytes.size())}, nullptr, 0, 0,
                  use_oov};
@@ -226,7 +226,6 @@ py::object score_pages(PageScorer& scorer, const ColumnPages& ids, const py::arr
     const py::gil_scoped_release release;
     scored = scorer.score(unit, {scores, static_cast<std::size_t>(ids.rows)});
   }
-  if (!scored.readable) return py::none();
   const UnitSeconds& seconds = scored.seconds;
   const py::object report =
       scored.report.empty() ? py::none() : py::object(to_numpy(scored.report));
@@ -235,8 +234,8 @@ py::object score_pages(PageScorer& scorer, const ColumnPages& ids, const py::arr
       py::make_tuple(seconds.copy_in, seconds.unpack, seconds.compute, seconds.copy_out));
 }
 
-bool decode_pages(PageScorer& scorer, const ColumnPages& ids, const py::array& memory,
-                  const py::array& out) {
+std::string decode_pages(PageScorer& scorer, const ColumnPages& ids, const py::array& memory,
+                         const py::array& out) {
   const auto bytes = contiguous_argument<std::uint8_t>(memory, "memory", 1);
   auto* to = reinterpret_cast<std::byte*>(writable_argument<std::uint8_t>(out, "out", -1));
   const std::size_t size = out.size();

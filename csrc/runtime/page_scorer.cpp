@@ -9,6 +9,7 @@
 #include "cuda/stream.h"
 #include "parquet/gpu/decode_pages.h"
 #include "parquet/gpu/decompress_pages.h"
+#include "parquet/gpu/refused_page.h"
 #include "parquet/page_bytes.cuh"
 
 namespace dpiframe {
@@ -94,6 +95,19 @@ struct PageScorer::Slot {
       bytes += buffer->bytes();
     return bytes;
   }
+
+  // Why a page is refused, after `decompressed`; empty: none is.
+  std::string refusal(const parquet::ColumnPages& ids) const {
+    const unsigned word = *static_cast<const unsigned*>(failed.get());
+    if (word == 0) return {};
+    const parquet::Page& page = ids.pages[pages::page_of_refused(word)];
+    const bool unpacked = pages::what_of_refused(word) == pages::Failed::kDecode;
+    return join_message("the page of rows ", page.row, " to ", page.row + page.values - 1,
+                        " of the unit, of column ", page.column, " of its ids (codec ",
+                        static_cast<int>(page.codec), ", ", page.compressed_bytes, " bytes, ",
+                        page.uncompressed_bytes, " unpacked), ",
+                        unpacked ? "is corrupt or holds nulls" : "does not unpack");
+  }
 };
 
 // Holds a slot for the duration of a call.
@@ -163,14 +177,14 @@ void PageScorer::check(const UnitPages& unit, std::size_t out_size) const {
 
 ScoredUnit PageScorer::score(const UnitPages& unit, std::span<float> out) {
   check(unit, out.size());
-  if (out.empty()) return {.readable = true, .report = {}, .batch_seconds = {}, .seconds = {}};
+  if (out.empty()) return {};
   const DeviceGuard guard(program_.device());
   const Turn turn(*this);
   Slot& slot = turn.slot();
   send(unit, slot);
   unpack(unit, slot);
   slot.decompressed.synchronize(kSpin);
-  if (*static_cast<unsigned*>(slot.failed.get()) != 0) return {};
+  if (const std::string why = slot.refusal(unit.ids); !why.empty()) throw std::runtime_error(why);
   try {
     compute(unit, slot);
     return finish(unit, slot, out);
@@ -180,12 +194,12 @@ ScoredUnit PageScorer::score(const UnitPages& unit, std::span<float> out) {
   }
 }
 
-bool PageScorer::decode(const UnitPages& unit, std::span<std::byte> out) {
+std::string PageScorer::decode(const UnitPages& unit, std::span<std::byte> out) {
   check(unit, unit.ids.rows);
   const std::size_t numbers = static_cast<std::size_t>(unit.ids.rows) * num_fields_;
   DPIF_CHECK(out.size() == numbers * unit.ids.number_bytes, "ids of ",
              numbers * unit.ids.number_bytes, " bytes, but room for ", out.size());
-  if (out.empty()) return true;
+  if (out.empty()) return {};
   const DeviceGuard guard(program_.device());
   const Turn turn(*this);
   Slot& slot = turn.slot();
@@ -194,7 +208,7 @@ bool PageScorer::decode(const UnitPages& unit, std::span<std::byte> out) {
   DPIF_CUDA_CHECK(cudaMemcpyAsync(out.data(), slot.ids.take(0), out.size(), cudaMemcpyDeviceToHost,
                                   slot.stream.get()));
   slot.stream.synchronize();
-  return *static_cast<unsigned*>(slot.failed.get()) == 0;
+  return slot.refusal(unit.ids);
 }
 
 void PageScorer::send(const UnitPages& unit, Slot& slot) {
@@ -292,7 +306,6 @@ ScoredUnit PageScorer::finish(const UnitPages& unit, Slot& slot, std::span<float
   slot.done.synchronize(kSpin);
   std::memcpy(out.data(), host, out.size_bytes());
   ScoredUnit scored;
-  scored.readable = true;
   scored.report.resize(program_.num_report());
   if (!slot.report.take(scored.report, program_.stream())) scored.report.clear();
   const TimedEvent* before = &slot.started;

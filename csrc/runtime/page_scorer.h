@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "cuda/device_buffer.h"
@@ -59,7 +60,6 @@ struct UnitSeconds {
 };
 
 struct ScoredUnit {
-  bool readable = false;             // false: a page was corrupt, and nothing was scored
   std::vector<std::int64_t> report;  // counters as `BatchRing::collect` gives; empty: no bad ids
   std::vector<double> batch_seconds;
   UnitSeconds seconds;
@@ -72,11 +72,12 @@ class PageScorer {
   PageScorer(CudaProgram& program, BatchRing& ring, int num_fields, int num_dense, int num_slots);
   ~PageScorer();
 
-  // Writes the scores of a unit, out [rows]. After a DeviceMemoryError, where the device has no
-  // room for the unit, the scorer stays usable.
+  // Writes the scores of a unit, out [rows]. The scorer stays usable after a DeviceMemoryError,
+  // where the device has no room for the unit, and a std::runtime_error about a page that is
+  // corrupt or holds nulls.
   ScoredUnit score(const UnitPages& unit, std::span<float> out);
-  // For tests: the ids alone, out [num_fields, rows]; returns whether the pages are whole.
-  bool decode(const UnitPages& unit, std::span<std::byte> out);
+  // For tests: the ids alone, out [num_fields, rows]; returns why a page is refused, if one is.
+  std::string decode(const UnitPages& unit, std::span<std::byte> out);
 
   std::size_t device_bytes() const;
 

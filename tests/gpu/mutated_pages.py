@@ -67,8 +67,8 @@ class GpuDecoder:
         if not self.apart:
             self._kept[stored.columns] = scorer
         out = np.zeros((stored.columns, stored.rows), f"<i{stored.number_bytes}")
-        whole = scorer.decode(stored, memory, out.reshape(-1).view(np.uint8))
-        return out if whole else None
+        why = scorer.decode(stored, memory, out.reshape(-1).view(np.uint8))
+        return None if why else out
 
 
 def units(path: Path, random: np.random.Generator) -> Iterator[Unit]:

@@ -9,6 +9,7 @@ on the CPU.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import itertools
 import sys
@@ -160,7 +161,8 @@ def stored_case(shape: Shape, rows: int, **options: Any) -> None:
     rng, whole = np.random.default_rng(rows), memory.copy()
     for _ in range(20):
         memory[rng.integers(0, stored.compressed_bytes, 9)] ^= 0x55
-        scorer.score(stored, memory, dense)
+        with contextlib.suppress(RuntimeError):
+            scorer.score(stored, memory, dense)
         memory[:] = whole
     print(f"stored, {options}: {time.monotonic() - began:.1f} s", flush=True)
 

@@ -8,6 +8,7 @@
 #include "cuda/cuda_check.h"
 #include "parquet/gpu/decode_codes.cuh"
 #include "parquet/gpu/decode_pages.h"
+#include "parquet/gpu/refused_page.h"
 
 namespace dpiframe {
 namespace {
@@ -40,7 +41,9 @@ __global__ void __launch_bounds__(kThreads)
     good = pages::decode_codes(unit, page, params.rows, scratch[warp], out);
   else
     good = pages::decode_page<kPages == Pages::kRare>(unit, page, params.rows, scratch[warp], out);
-  if (!good && lanes::index() == 0) atomicOr(params.failed, 1u);
+  if (!good && lanes::index() == 0)
+    atomicCAS(params.failed, 0u,
+              pages::refused_page(static_cast<std::int32_t>(p), pages::Failed::kDecode));
 }
 
 template <class Number>

@@ -20,7 +20,7 @@ struct DecodeParams {
   void* out;                         // [columns, rows] of number_bytes each
   std::int64_t rows;
   int number_bytes;  // 4 or 8
-  unsigned* failed;  // set to 1 if a page is corrupt or holds nulls
+  unsigned* failed;  // where 0, set to pages::refused_page if one is corrupt or holds nulls
 };
 
 // After `decompress_pages`. Writes nothing outside `out`, whatever the pages hold.

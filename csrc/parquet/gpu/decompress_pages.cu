@@ -12,6 +12,7 @@
 #include "codec/zstd/frame.cuh"
 #include "cuda/cuda_check.h"
 #include "parquet/gpu/decompress_pages.h"
+#include "parquet/gpu/refused_page.h"
 
 namespace dpiframe {
 namespace {
@@ -50,8 +51,10 @@ __global__ void __launch_bounds__(32, Pages::kWarps)
     if (lanes::index() == 0) taken = static_cast<int>(atomicAdd(params.next, 1u));
     taken = lanes::shuffle(taken, 0);
     if (taken >= params.num_compressed) return;
-    const bool fine = Pages::decode(params, params.pages[params.order[taken]], workspace);
-    if (!fine && lanes::index() == 0) atomicOr(params.failed, 1u);
+    const std::int32_t page = params.order[taken];
+    const bool fine = Pages::decode(params, params.pages[page], workspace);
+    if (!fine && lanes::index() == 0)
+      atomicCAS(params.failed, 0u, pages::refused_page(page, pages::Failed::kDecompress));
     lanes::sync();
   }
 }

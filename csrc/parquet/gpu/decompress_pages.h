@@ -18,7 +18,7 @@ struct DecompressParams {
   std::uint8_t* uncompressed;      // written: each page at its offset
   std::uint8_t* literals;          // as large as `uncompressed`; scratch of zstd
   unsigned* next;                  // how many of `order` are taken; 0 at the start
-  unsigned* failed;                // set to 1 if a page is corrupt
+  unsigned* failed;                // where 0, set to pages::refused_page if one is corrupt
 };
 
 // Of one of kGpuCodecs.

@@ -62,9 +62,10 @@ class PageScorer:
     ) -> PageScores | None:
         """Score ids [F, B], whose data pages are in `memory` (uint8), and dense [N, B] float32.
 
-        Both should be page-locked. None where a page is corrupt or holds nulls. Ids outside their
-        tables are counted; without the policy `oov` the scores of their samples mean nothing.
-        DeviceMemoryError where the GPU has no room for the unit: the engine is as before.
+        Both should be page-locked. None after `close`. Ids outside their tables are counted;
+        without the policy `oov` the scores of their samples mean nothing. RuntimeError tells which
+        page is corrupt or holds nulls, DeviceMemoryError that the GPU has no room for the unit:
+        the engine is as before.
         """
         with self._changed:
             native = self._native
@@ -79,7 +80,5 @@ class PageScorer:
             with self._changed:
                 self._calls -= 1
                 self._changed.notify_all()
-        if found is None:
-            return None
         report, batch_seconds, seconds = found
         return PageScores(scores, self._counts(report), batch_seconds, *seconds)

@@ -129,7 +129,11 @@ def test_corrupt_pages_are_refused_or_harmless(
     for _ in range(300):
         places = rng.integers(0, len(whole), rng.integers(1, 30))
         case.memory[places] = rng.integers(0, 256, len(places))
-        refused += scorer.score(case.columns, case.memory, case.dense) is None
+        try:
+            scorer.score(case.columns, case.memory, case.dense)
+        except RuntimeError as error:
+            assert str(error).startswith("the page of rows ")
+            refused += 1
         case.memory[: len(whole)] = whole
 
     assert refused > (200 if compression == "zstd" else 10)

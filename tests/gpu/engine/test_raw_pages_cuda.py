@@ -39,7 +39,9 @@ def _decode() -> Iterator[Decode]:
         make = lambda: _core.PageScorer(engine._native, engine._ring, stored.columns, 0, 1)  # noqa: E731
         scorer = scorers.get(stored.columns) or scorers.setdefault(stored.columns, make())
         out = np.full((stored.columns, stored.rows), -7, np.int32)
-        return out if scorer.decode(stored, memory, out.reshape(-1).view(np.uint8)) else None
+        why = scorer.decode(stored, memory, out.reshape(-1).view(np.uint8))
+        print(why)
+        return None if why else out
 
     yield decode
     scorers.clear()

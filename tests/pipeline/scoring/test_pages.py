@@ -63,12 +63,10 @@ class HostDecoder:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
 
-    def score(
-        self, ids: _core.ColumnPages, memory: np.ndarray, dense: np.ndarray
-    ) -> PageScores | None:
+    def score(self, ids: _core.ColumnPages, memory: np.ndarray, dense: np.ndarray) -> PageScores:
         numbers = decoded(ids, memory)
         if numbers is None:
-            return None
+            raise RuntimeError("a page is corrupt")
         tables = [field.rows for field in SPEC.fields]
         bad, counts = _core.find_bad_ids(list(numbers), tables)
         scores = self.engine.score(np.where(bad.astype(bool), 0, numbers), dense)
