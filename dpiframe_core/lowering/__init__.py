@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dpiframe_core.lowering.batches_to_rows import batches_to_rows
 from dpiframe_core.lowering.collapse_cross_v1 import collapse_cross_v1
 from dpiframe_core.lowering.device.align_columns import align_columns
 from dpiframe_core.lowering.device.batch_norm_to_affine import batch_norm_to_affine
@@ -19,12 +20,14 @@ from dpiframe_core.lowering.device.load_dense import load_dense
 from dpiframe_core.lowering.device.matmul_to_rows import matmul_to_rows
 from dpiframe_core.lowering.device.pad_products import pad_products
 from dpiframe_core.lowering.device.separate_scalars import separate_scalars
+from dpiframe_core.lowering.drop_softmax_guards import drop_softmax_guards
 from dpiframe_core.lowering.fold_batch_norm import fold_batch_norm
 from dpiframe_core.lowering.fuse_activation import fuse_activation
 from dpiframe_core.lowering.fuse_head import fuse_head
 from dpiframe_core.lowering.fuse_lookup import fuse_lookup
 from dpiframe_core.lowering.merge_siblings import merge_siblings
 from dpiframe_core.lowering.place_concat import place_concat
+from dpiframe_core.lowering.scale_products import scale_products
 from dpiframe_core.model.modules import ViewInputs
 from dpiframe_core.model.spec import ModelSpec
 from dpiframe_core.program.builder import ProgramBuilder
@@ -38,16 +41,26 @@ Pass = Callable[[Program], Program]
 
 FUSIONS: tuple[Pass, ...] = (
     fold_batch_norm,
+    batches_to_rows,
     fuse_activation,
     collapse_cross_v1,
     fuse_lookup,
+    drop_softmax_guards,
+    scale_products,
     fuse_head,
 )
 
 PASSES: tuple[Pass, ...] = (*FUSIONS, merge_siblings, place_concat)
 
 # Those that do not ask for a logit, for programs that end in another module.
-MODULE_PASSES: tuple[Pass, ...] = (fold_batch_norm, fuse_activation, fuse_lookup)
+MODULE_PASSES: tuple[Pass, ...] = (
+    fold_batch_norm,
+    batches_to_rows,
+    fuse_activation,
+    fuse_lookup,
+    drop_softmax_guards,
+    scale_products,
+)
 
 # What the kernels of a GPU ask of any program.
 DEVICE_FORM: tuple[Pass, ...] = (load_dense, separate_scalars, batch_norm_to_affine, end_in_head)
