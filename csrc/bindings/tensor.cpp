@@ -102,7 +102,8 @@ void bind_tensor(py::module_& module) {
       .def(py::init<std::vector<ExpressionToken>>(), py::arg("postfix"));
   py::class_<ReduceOp>(module, "ReduceOp")
       .def(py::init<std::string, std::vector<int>>(), py::arg("function"), py::arg("axes"));
-  py::class_<SoftmaxOp>(module, "SoftmaxOp").def(py::init<std::vector<int>>(), py::arg("axes"));
+  py::class_<SoftmaxOp>(module, "SoftmaxOp")
+      .def(py::init<std::vector<int>, bool>(), py::arg("axes"), py::arg("guarded"));
   py::class_<LayerNormOp>(module, "LayerNormOp")
       .def(py::init<int, double>(), py::arg("axes"), py::arg("eps"));
   py::class_<MatMulOp>(module, "MatMulOp")

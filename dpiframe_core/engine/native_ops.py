@@ -24,7 +24,7 @@ from dpiframe_core.program.tensor_ops import (
 NATIVE_OPS: dict[type[TensorOp], Callable[[Any], _core.TensorOp]] = {
     Map: lambda op: _core.MapOp(list(postfix(op.expression))),
     Reduce: lambda op: _core.ReduceOp(op.function, op.axes),
-    Softmax: lambda op: _core.SoftmaxOp(op.axes),
+    Softmax: lambda op: _core.SoftmaxOp(op.axes, op.guarded),
     LayerNorm: lambda op: _core.LayerNormOp(op.axes, op.eps),
     MatMul: lambda op: _core.MatMulOp(op.batch, op.rows, op.inner),
     Join: lambda op: _core.JoinOp(op.outer),

@@ -350,13 +350,16 @@ class Building:
         return found if keep else found.with_dims(
             [dim for i, dim in enumerate(found.dims) if i not in dims])  # fmt: skip
 
-    def softmax(self, value: Value, dim: int) -> Value:
-        """Softmax over a dimension."""
+    def softmax(self, value: Value, dim: int, guarded: bool = False) -> Value:
+        """Softmax over a dimension; `guarded`: 0 where all of it is -infinity."""
         value = self.ready(value)
         axes = self.axes_of(value, [dim])
         if not axes:
-            return self.mapped(("exp", ("sub", "x0", "x0")), [value])
-        return self.computed(Softmax(axes), [value], value.dims)
+            one: Expression = ("exp", ("sub", "x0", "x0"))
+            if guarded:
+                one = ("where", ("eq", "x0", -math.inf), 0.0, one)
+            return self.mapped(one, [value])
+        return self.computed(Softmax(axes, guarded), [value], value.dims)
 
     def layer_norm(self, value: Value, rank: int, affine: list[Tensor], eps: float) -> Value:
         """Layer norm over the last `rank` dimensions."""

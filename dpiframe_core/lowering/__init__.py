@@ -20,11 +20,11 @@ from dpiframe_core.lowering.device.load_dense import load_dense
 from dpiframe_core.lowering.device.matmul_to_rows import matmul_to_rows
 from dpiframe_core.lowering.device.pad_products import pad_products
 from dpiframe_core.lowering.device.separate_scalars import separate_scalars
-from dpiframe_core.lowering.drop_softmax_guards import drop_softmax_guards
 from dpiframe_core.lowering.fold_batch_norm import fold_batch_norm
 from dpiframe_core.lowering.fuse_activation import fuse_activation
 from dpiframe_core.lowering.fuse_head import fuse_head
 from dpiframe_core.lowering.fuse_lookup import fuse_lookup
+from dpiframe_core.lowering.fuse_softmax_guard import fuse_softmax_guard
 from dpiframe_core.lowering.merge_siblings import merge_siblings
 from dpiframe_core.lowering.place_concat import place_concat
 from dpiframe_core.lowering.scale_products import scale_products
@@ -45,7 +45,7 @@ FUSIONS: tuple[Pass, ...] = (
     fuse_activation,
     collapse_cross_v1,
     fuse_lookup,
-    drop_softmax_guards,
+    fuse_softmax_guard,
     scale_products,
     fuse_head,
 )
@@ -58,7 +58,7 @@ MODULE_PASSES: tuple[Pass, ...] = (
     batches_to_rows,
     fuse_activation,
     fuse_lookup,
-    drop_softmax_guards,
+    fuse_softmax_guard,
     scale_products,
 )
 

@@ -34,9 +34,11 @@ def _moved(program: Program, step: TensorStep) -> Program:
         assert isinstance(made, TensorStep)
         if operands[k].is_whole and operands[k].shape == made.operands[0].shape:
             xs[k], operands[k], factor = made.xs[0], made.operands[0], factor * number
-    if factor == 1.0:
+    if xs == list(step.xs):
         return program
     bare = replace(step, xs=tuple(xs), operands=tuple(operands))
+    if factor == 1.0:
+        return program.changed(steps=tuple(bare if s is step else s for s in program.steps))
     reader = program.only_reader(step.out)
     place = _place(reader, step.out) if reader is not None else None
     if place is not None and isinstance(reader, TensorStep) and isinstance(reader.op, Map):
@@ -65,15 +67,24 @@ def _factor(step: Step) -> float | None:
     """The number by which a step multiplies all that it reads."""
     if not isinstance(step, TensorStep) or not isinstance(step.op, Map) or len(step.xs) != 1:
         return None
-    parts = step.op.expression
-    if not isinstance(parts, tuple) or len(parts) != 3:
+    return None if step.constants else _number(step.op.expression)
+
+
+def _number(part: Expression) -> float | None:
+    """The number by which an expression multiplies x0."""
+    if part == "x0":
+        return 1.0
+    if not isinstance(part, tuple) or len(part) != 3:
         return None
-    if parts[0] == "mul" and "x0" in parts[1:]:
-        number = parts[2] if parts[1] == "x0" else parts[1]
-        return number if isinstance(number, float) else None
-    if parts[0] == "div" and parts[1] == "x0" and isinstance(parts[2], float) and parts[2] != 0.0:
-        return 1.0 / parts[2]
-    return None
+    function, a, b = part
+    if function == "mul" and isinstance(a, float):
+        a, b = b, a
+    inner = _number(a)
+    if inner is None or not isinstance(b, float):
+        return None
+    if function == "mul":
+        return inner * b
+    return inner / b if function == "div" and b != 0.0 else None
 
 
 def _place(reader: Step, view: View) -> int | None:

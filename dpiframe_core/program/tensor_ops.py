@@ -153,9 +153,10 @@ class Reduce(Operation):
 
 @dataclass(frozen=True)
 class Softmax(Operation):
-    """out = softmax over axes taken together."""
+    """out = softmax over axes taken together; `guarded`: 0 where all of a row is -infinity."""
 
     axes: tuple[int, ...]
+    guarded: bool = False
     kind: Literal["softmax"] = "softmax"
 
     def shape(self, xs: Sequence[Operand]) -> tuple[int, ...]:
@@ -166,13 +167,17 @@ class Softmax(Operation):
 
     def compute(self, xs: Sequence[Tensor]) -> Tensor:
         x, axes = xs[0], [axis + 1 for axis in self.axes]
+        largest = x.amax(axes, keepdim=True)
         if len(axes) == 1:
-            return x.softmax(axes[0])
-        powers = (x - x.amax(axes, keepdim=True)).exp()
-        return powers / powers.sum(axes, keepdim=True)
+            found = x.softmax(axes[0])
+        else:
+            powers = (x - largest).exp()
+            found = powers / powers.sum(axes, keepdim=True)
+        return found.masked_fill(largest == -math.inf, 0.0) if self.guarded else found
 
     def __str__(self) -> str:
-        return f"softmax over axes {list(self.axes)}"
+        kind = "guarded softmax" if self.guarded else "softmax"
+        return f"{kind} over axes {list(self.axes)}"
 
 
 @dataclass(frozen=True)

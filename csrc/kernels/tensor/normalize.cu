@@ -18,6 +18,7 @@ struct SoftmaxParams {
   Axes inner;
   AxisStrides inner_x;
   AxisStrides inner_out;
+  bool guarded;
 };
 
 struct Largest {
@@ -35,7 +36,7 @@ __global__ void __launch_bounds__(kGroupThreads)
   const int lane = threadIdx.x % kGroup;
   // What is below a half's least number is -inf in it: a row of that alone, of which a mask leaves
   // nothing, has the same number everywhere then, as in float32.
-  const float least = p.x.type == DataType::kHalf ? -65504.0f : -INFINITY;
+  const float least = p.x.type == DataType::kHalf && !p.guarded ? -65504.0f : -INFINITY;
   const auto x = [&](int i) {
     const float value = load(p.x, at.row, column + column_at(p.inner, p.inner_x, i));
     return value < least ? least : value;
@@ -43,7 +44,9 @@ __global__ void __launch_bounds__(kGroupThreads)
   float largest = -INFINITY;  // a NaN makes the sum NaN below
   for (int i = lane; i < p.inner.elements; i += kGroup) largest = fmaxf(largest, x(i));
   largest = over_group<kGroup>(largest, Largest{});
-  double sum = 0.0;
+  const bool is_nothing = p.guarded && largest == -INFINITY;
+  if (is_nothing) largest = 0.0f;
+  double sum = is_nothing && lane == 0 ? 1.0 : 0.0;
   for (int i = lane; i < p.inner.elements; i += kGroup) sum += expf(x(i) - largest);
   const float scale = static_cast<float>(1.0 / over_group<kGroup>(sum, Sum{}));
   for (int i = lane; i < p.inner.elements; i += kGroup)
@@ -109,7 +112,8 @@ TensorLaunch softmax_op(const SoftmaxOp& op, const TensorOperands& operands) {
                              outer.strides[1],
                              inner.axes,
                              inner.strides[0],
-                             inner.strides[1]};
+                             inner.strides[1],
+                             op.guarded};
   const bool lie_apart = outer.strides[0].of[outer.axes.count - 1] == 1;
   const int group = group_size(inner.axes.elements, lie_apart);
   return [params, group](std::int64_t rows, cudaStream_t stream) {

@@ -26,6 +26,7 @@ struct ReduceOp {
 };
 struct SoftmaxOp {
   std::vector<int> axes;
+  bool guarded = false;  // 0 where all of a row is -infinity
 };
 struct LayerNormOp {
   int axes;

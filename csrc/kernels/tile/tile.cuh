@@ -492,16 +492,27 @@ DPIF_DEVICE float held(float x, Element) {
   return x;
 }
 
+// Of a row of scores whose largest is given: what to take from them, and the scale of their powers,
+// whose sum is given; guarded: 0 where all of the row is -infinity.
+template <bool kGuarded>
+DPIF_DEVICE float base_of(float largest) {
+  return kGuarded && largest == Max::start() ? 0.0f : largest;
+}
+template <bool kGuarded>
+DPIF_DEVICE float scale_of(float total) {
+  return kGuarded && total == 0.0f ? 0.0f : fn::inverse(total);
+}
+
 // read(row, block, x), write(row, block, x).
-template <class Element, int kLanes, int kRows, int kSize, int kWidth, int kStart, class Read,
-          class Write>
+template <class Element, bool kGuarded, int kLanes, int kRows, int kSize, int kWidth, int kStart,
+          class Read, class Write>
 DPIF_DEVICE void softmax(const Read& read, const Write& write) {
   each_row<kLanes, kRows, kStart>([&](int r, bool valid) {
     Row<kLanes, kSize, kWidth> row([&](int i, auto& x) { read(r, i, x); });
-    row.each([](float x) { return held(x, Element{}); });
-    const float largest = row.template reduced<Max>([](float x) { return x; });
+    if (!kGuarded) row.each([](float x) { return held(x, Element{}); });
+    const float largest = base_of<kGuarded>(row.template reduced<Max>([](float x) { return x; }));
     row.each([&](float x) { return fn::exp_below(x, largest); });
-    const float scale = fn::inverse(row.template reduced<Sum>([](float x) { return x; }));
+    const float scale = scale_of<kGuarded>(row.template reduced<Sum>([](float x) { return x; }));
     row.each([&](float x) { return x * scale; });
     if (valid) row.write([&](int i, const auto& x) { write(r, i, x); });
   });
@@ -639,8 +650,8 @@ void multiply_staged(unsigned char*, const A& a, const B& b, const Write& write)
   multiply<T, kProducts, kRows, kOuter, kInner, kColumns, kRowTiles, kColumnTiles>(a, b, write);
 }
 
-template <class T, int kProducts, int kRows, int kInner, int kColumns, int kOut, int kRowTiles,
-          class A, class B, class Score, class V, class Write>
+template <class T, bool kGuarded, int kProducts, int kRows, int kInner, int kColumns, int kOut,
+          int kRowTiles, class A, class B, class Score, class V, class Write>
 void attend(const A& a, const B& b, const Score& score, const V& v, const Write& write) {
   for (int p = 0; p < kProducts; ++p)
     for (int row = 0; row < kRows; ++row) {
@@ -652,12 +663,13 @@ void attend(const A& a, const B& b, const Score& score, const V& v, const Write&
         weights[column] = score(p, row)(column, sum);
         largest = larger(largest, weights[column]);
       }
+      largest = base_of<kGuarded>(largest);
       float total = 0.0f;
       for (float& x : weights) total += x = fn::exp_below(x, largest);
       for (int to = 0; to < kOut; ++to) {
         float sum = 0.0f;
         for (int i = 0; i < kColumns; ++i) sum += weights[i] * v.one(p, to, 0, i);
-        write(p, row).one(to, sum / total, true);
+        write(p, row).one(to, sum * scale_of<kGuarded>(total), true);
       }
     }
 }
@@ -1038,8 +1050,8 @@ DPIF_DEVICE void multiply(const A& a, const B& b, const Write& write) {
 // Attention: a product's result, of which score(product, row)(column, sum) makes a score, its
 // softmax over columns, and the product [kRows, kColumns] x [kColumns, kOut] with v. Each warp owns
 // kRowTiles x 16 rows with all columns, which never leave its registers.
-template <class T, int kProducts, int kRows, int kInner, int kColumns, int kOut, int kRowTiles,
-          class A, class B, class Score, class V, class Write>
+template <class T, bool kGuarded, int kProducts, int kRows, int kInner, int kColumns, int kOut,
+          int kRowTiles, class A, class B, class Score, class V, class Write>
 DPIF_DEVICE void attend(const A& a, const B& b, const Score& score, const V& v,
                         const Write& write) {
   constexpr int kRowBlocks = (kRows + kRowTiles * 16 - 1) / (kRowTiles * 16);
@@ -1083,10 +1095,10 @@ DPIF_DEVICE void attend(const A& a, const B& b, const Score& score, const V& v,
           x = inside ? of(column, x) : Max::start();
           largest = larger(largest, x);
         });
-        largest = over_lanes<4, Max>(largest);
+        largest = base_of<kGuarded>(over_lanes<4, Max>(largest));
         float total = 0.0f;
         each([&](int, float& x) { total += x = fn::exp_below(x, largest); });
-        scales[i][half] = fn::inverse(over_lanes<4, Sum>(total));
+        scales[i][half] = scale_of<kGuarded>(over_lanes<4, Sum>(total));
       }
     float sums[kRowTiles][kOutTiles][2][4] = {};
 #pragma unroll

@@ -131,11 +131,7 @@ def softmax(build: Building, x: Value, dim: int, *rest: Any, **options: Any) -> 
 @TABLE.of("_safe_softmax")
 def safe_softmax(build: Building, x: Value, dim: int, *rest: Any, **options: Any) -> Value:
     """Softmax over a dimension; 0 where all of it is -infinity."""
-    dim = axis(x, dim)
-    most = build.reduced(x, "max", [dim], True)
-    return build.mapped(
-        ("where", ("eq", "x1", -math.inf), 0.0, "x0"), [build.softmax(x, dim), most]
-    )
+    return build.softmax(x, axis(x, dim), guarded=True)
 
 
 @TABLE.of("_log_softmax", "log_softmax")

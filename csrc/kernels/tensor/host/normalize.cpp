@@ -1,5 +1,7 @@
 // Softmax and layer norm: rows, which are gathered where their numbers are not neighbours.
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "common/check.h"
 #include "kernels/tensor/axes.h"
@@ -74,6 +76,7 @@ class HostSoftmax : public HostKernel {
       : x_(x),
         out_(out),
         axes_(x, row_major(x.operand.shape), out.sample_stride, op.axes),
+        guarded_(op.guarded),
         loops_(loops) {}
 
   std::int64_t workspace() const override { return 2 * static_cast<std::int64_t>(axes_.size); }
@@ -84,19 +87,34 @@ class HostSoftmax : public HostKernel {
     axes_.each(
         tile, tile.at(x_), tile.at(out_),
         [&](const float* x, std::int64_t x_step, float* out, std::int64_t out_step, int rows) {
-          if (is_flat) return loops_.softmax_rows(x, x_step, rows, axes_.size, out, out_step);
+          if (is_flat) {
+            loops_.softmax_rows(x, x_step, rows, axes_.size, out, out_step);
+            for (int r = 0; r < rows; ++r) guard(x + r * x_step, out + r * out_step);
+            return;
+          }
           for (int r = 0; r < rows; ++r) {
             axes_.gather(loops_, x + r * x_step, workspace);
             loops_.softmax_rows(workspace, 0, 1, axes_.size, result, 0);
+            guard(workspace, result);
             axes_.scatter(result, out + r * out_step);
           }
         });
   }
 
  private:
+  // Zeros in a row where all of x is -infinity.
+  void guard(const float* x, float* row) const {
+    const auto is_nothing = [](float value) {
+      return value == -std::numeric_limits<float>::infinity();
+    };
+    if (guarded_ && std::isnan(row[0]) && std::all_of(x, x + axes_.size, is_nothing))
+      std::fill_n(row, axes_.size, 0.0f);
+  }
+
   HostInput x_;
   HostTarget out_;
   RowAxes axes_;
+  bool guarded_;
   const HostLoops& loops_;
 };
 

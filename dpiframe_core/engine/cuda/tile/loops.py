@@ -239,7 +239,8 @@ class Loops:
             read = self._reader(stage, kept, gone, rows, width)
             write = self._writer(stage, kept, gone, rows, width)
             shape = self.row_arguments(rows, size, width)
-            return f"softmax<{self.elements.type}, {shape}>({read},\n    {write});"
+            guarded = str(op.guarded).lower()
+            return f"softmax<{self.elements.type}, {guarded}, {shape}>({read},\n    {write});"
 
         return self._by_widths(stage, gone, code)
 

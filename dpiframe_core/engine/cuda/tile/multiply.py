@@ -63,22 +63,23 @@ class Multiplications:
         parts = [
             self._product_operand(operation, scores, 0)[0],
             self._product_operand(operation, scores, 1)[0],
-            self._scores(scored, scores),
+            self._scores(scored, scores, stage.guarded),
             self._product_operand(stage.operation, product, 1)[0],
             self._results(stage, product),
         ]
         sizes = (
-            f"{self.elements.type}, {scores.products}, {scores.rows}, {scores.inner}, "
-            f"{scores.columns}, {product.columns}, {attention_row_tiles(scores, product)}"
+            f"{self.elements.type}, {str(stage.guarded).lower()}, {scores.products}, "
+            f"{scores.rows}, {scores.inner}, {scores.columns}, {product.columns}, "
+            f"{attention_row_tiles(scores, product)}"
         )
         listed = ",\n    ".join(parts)
         return f"attend<{sizes}>(\n    {listed});"
 
-    def _scores(self, stage: Stage, product: Product) -> str:
+    def _scores(self, stage: Stage, product: Product, guarded: bool) -> str:
         """The function that makes scores of sums."""
         scope = Scope({"q": product.products, "r": product.rows, "c": product.columns})
         _, _, value = self._made(stage, product, scope, variable("c"), "x")
-        if stage.post is not None and not _is_scaling(stage.post):
+        if stage.post is not None and not guarded and not _is_scaling(stage.post):
             value = f"held({value}, {self.elements.type}{{}})"
         before, within = scope.split_lines("c")
         return (

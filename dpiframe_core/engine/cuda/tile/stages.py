@@ -41,6 +41,7 @@ class Stage:
     post: Operation | None = None
     replaced: int = 0  # the post's operand that is the result
     scores: Stage | None = None  # of a product with their softmax: attention
+    guarded: bool = False  # which is 0 where all of a row is -infinity
 
     @property
     def out(self) -> View:
@@ -168,8 +169,11 @@ class Stages:
             scores = self._whole_writer(softmax.operation, 0) if softmax else None
             if softmax is None or scores is None or softmax.post or scores.scores:
                 continue
-            if attends(scores.operation, softmax.operation, stage.operation, self.samples):
+            if isinstance(softmax.operation.op, Softmax) and attends(
+                scores.operation, softmax.operation, stage.operation, self.samples
+            ):
                 stage.scores = scores
+                stage.guarded = softmax.operation.op.guarded
                 self.all = [s for s in self.all if s is not scores and s is not softmax]
 
     def _whole_writer(self, operation: Operation, k: int) -> Stage | None:
