@@ -14,7 +14,7 @@ from pipeline.bench.engine import latency as bench
 from pipeline.bench.engine.ablation import VARIANTS
 from pipeline.bench.engine.cases import EngineCase, criteo_fields
 from pipeline.bench.engine.implementations import OURS, Implementation
-from pipeline.bench.engine.latency import bench_engine, scaled_error, show
+from pipeline.bench.engine.latency import ExactLogits, _agree, bench_engine, scaled_error, show
 from pipeline.bench.engine.peers import Dense, OneTable, Peer, PerField
 from pipeline.bench.engine.random_data import flat_table
 from pipeline.bench.timing import ROTATED_INPUTS, time_interleaved
@@ -133,12 +133,35 @@ def _refuses() -> Implementation:
     raise RuntimeError("no kernel image\nand more")
 
 
+def _exact(precision: str) -> ExactLogits:
+    """Logits of 1, which rounding the weights to float16 makes 1.011."""
+    values = {None: 1.0, torch.float16: 1.011}
+    return ExactLogits(lambda rounded_to=None: np.full(7, values[rounded_to]), precision)
+
+
 def test_large_hidden_numbers_widen_the_bound_of_16_bits():
-    ours, rounded = np.full(7, 1.03), {None: 1.0, torch.float16: 1.011}
-    exact = lambda rounded_to=None: np.full(7, rounded[rounded_to])  # noqa: E731
-    assert scaled_error(ours, exact, "fp16") == pytest.approx(0.03)
+    ours = np.full(7, 1.03)
+    assert scaled_error(ours, _exact("fp16")) == pytest.approx(0.03)
     with pytest.raises(DpiframeError, match=r"by 3.0e-02, not 1e-02"):
-        scaled_error(ours, exact, "tf32")
+        scaled_error(ours, _exact("tf32"))
+
+
+@pytest.mark.parametrize(
+    ("precision", "eager", "agrees"),
+    [
+        ("fp16", 1.06, True),
+        ("fp16", 1.07, False),
+        ("tf32", 1.009, True),
+        ("tf32", 1.03, False),
+    ],
+)
+def test_large_hidden_numbers_widen_the_tolerance_to_peers(precision, eager, agrees):
+    made = {OURS: _implementation(1.0), "eager": _implementation(eager)}
+    if agrees:
+        assert _agree(made, {}, _exact(precision)) == pytest.approx(eager - 1, rel=1e-4)
+    else:
+        with pytest.raises(DpiframeError, match="the logits of eager differ from ours"):
+            _agree(made, {}, _exact(precision))
 
 
 def test_a_peer_that_fails_ends_no_run(monkeypatch):
