@@ -44,14 +44,15 @@ def largest_error(
     batch: int,
     folder: Path,
     emulated: Order | None = None,
+    warpgroups: bool = False,
 ) -> float:
     """Of what a group writes, over the largest number of each result, at least 1: the kernel's
     numbers against the steps' in float64, of random inputs. `emulated`: all threads of a GPU, in
-    this order.
+    this order, with the products of a Hopper's warpgroups if wanted.
     """
     floats = program.float_buffers()
     kernel = group.generate(program, floats, precision, host=not emulated)
-    entry = _compiled(kernel, folder, emulated)
+    entry = _compiled(kernel, folder, emulated, warpgroups)
     generator = torch.Generator().manual_seed(batch)
     read = {view.buffer for view in group.reads()}
     full, rows = {}, {}
@@ -84,10 +85,14 @@ def largest_error(
     return worst
 
 
-def _compiled(kernel: TileKernel, folder: Path, emulated: Order | None) -> Callable[..., None]:
+def _compiled(
+    kernel: TileKernel, folder: Path, emulated: Order | None, warpgroups: bool
+) -> Callable[..., None]:
     """The function of parameters and a block's number."""
     source, library = folder / "kernel.cpp", folder / "kernel.so"
     text, name = kernel.source, kernel.name
+    if warpgroups:
+        text = f"#define DPIF_TILE_WARPGROUPS\n{text}"
     if emulated == "descending":
         text = f"#define DPIF_TILE_DESCENDING\n{text}"
     if emulated:

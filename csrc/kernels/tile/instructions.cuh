@@ -174,8 +174,7 @@ DPIF_DEVICE unsigned shared_address(const void* pointer) {
 // one row, lane % 8 of block lane / 8, and gets two neighbours of row lane / 4 in to[i];
 // transposed: of column lane / 4.
 template <bool kTransposed>
-DPIF_DEVICE void load_blocks(u32 (&to)[4], const void* row) {
-  const unsigned from = shared_address(row);
+DPIF_DEVICE void load_blocks(u32 (&to)[4], unsigned from) {
   if constexpr (kTransposed)
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -192,5 +191,74 @@ DPIF_DEVICE Four load_shared(unsigned from) {
                : "r"(from));
   return f;
 }
+
+// Products of a warpgroup (wgmma): four warps have 16 rows of a each, in registers as mma has them.
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define DPIF_TILE_WARPGROUPS
+
+// What this thread copied to shared memory is there for products of those that it meets next.
+DPIF_DEVICE void publish_copies() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+// Of all registers that the products to come read and write.
+DPIF_DEVICE void begin_products() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+DPIF_DEVICE void commit_products() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+template <int kPending>
+DPIF_DEVICE void wait_products() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+}
+
+#define DPIF_L4(a, b, c, d) "%" #a ",%" #b ",%" #c ",%" #d
+#define DPIF_L8 DPIF_L4(0, 1, 2, 3) "," DPIF_L4(4, 5, 6, 7)
+#define DPIF_L16 DPIF_L8 "," DPIF_L4(8, 9, 10, 11) "," DPIF_L4(12, 13, 14, 15)
+#define DPIF_L32                                                                \
+  DPIF_L16 "," DPIF_L4(16, 17, 18, 19) "," DPIF_L4(20, 21, 22, 23) "," DPIF_L4( \
+      24, 25, 26, 27) "," DPIF_L4(28, 29, 30, 31)
+#define DPIF_L64                                                                                  \
+  DPIF_L32 "," DPIF_L4(32, 33, 34, 35) "," DPIF_L4(36, 37, 38, 39) "," DPIF_L4(                   \
+      40, 41, 42,                                                                                 \
+      43) "," DPIF_L4(44, 45, 46,                                                                 \
+                      47) "," DPIF_L4(48, 49, 50,                                                 \
+                                      51) "," DPIF_L4(52, 53, 54,                                 \
+                                                      55) "," DPIF_L4(56, 57, 58,                 \
+                                                                      59) "," DPIF_L4(60, 61, 62, \
+                                                                                      63)
+#define DPIF_R4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define DPIF_R8(i) DPIF_R4(i), DPIF_R4(i + 4)
+#define DPIF_R16(i) DPIF_R8(i), DPIF_R8(i + 8)
+#define DPIF_R32(i) DPIF_R16(i), DPIF_R16(i + 16)
+#define DPIF_R64(i) DPIF_R32(i), DPIF_R32(i + 32)
+#define DPIF_RS(columns, half, type, suffix, A0, A1, A2, A3, B, ADD)                              \
+  DPIF_DEVICE void multiply_warpgroup(float* d, const u32(&a)[4], u64 b, Number<columns>, type) { \
+    asm volatile("{.reg .pred p;\nsetp.ne.b32 p, %" #ADD                                          \
+                 ", 0;\n"                                                                         \
+                 "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." suffix "." suffix        \
+                 " {" DPIF_L##half "}, {%" #A0 ",%" #A1 ",%" #A2 ",%" #A3 "}, %" #B               \
+                                   ", p, 1, 1, 0;}"                                               \
+                 : DPIF_R##half(0)                                                                \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(1));                   \
+  }
+#define DPIF_RS_TYPES(columns, half, ...)          \
+  DPIF_RS(columns, half, Half, "f16", __VA_ARGS__) \
+  DPIF_RS(columns, half, Bf16, "bf16", __VA_ARGS__)
+DPIF_RS_TYPES(16, 8, 8, 9, 10, 11, 12, 13)
+DPIF_RS_TYPES(32, 16, 16, 17, 18, 19, 20, 21)
+DPIF_RS_TYPES(64, 32, 32, 33, 34, 35, 36, 37)
+DPIF_RS_TYPES(128, 64, 64, 65, 66, 67, 68, 69)
+
+// d += a b of kColumns in 16, 32, 64 or 128: a lane has 4 sums of each 8 columns. b: blocks of
+// 8 columns x 8 inner places of 128 bytes each, by columns, from the address `b` in shared memory
+// on; those of the next 8 places `step` bytes on.
+template <int kColumns, class T>
+DPIF_DEVICE void multiply_warpgroup(float* d, const u32 (&a)[4], unsigned b, int step) {
+  const u64 descriptor = (128ull / 16) << 32 | static_cast<u64>(step / 16) << 16 |
+                         static_cast<u64>((b & 0x3ffff) / 16);
+  multiply_warpgroup(d, a, descriptor, Number<kColumns>{}, T{});
+}
+#endif
 
 }  // namespace tile

@@ -674,7 +674,18 @@ void attend(const A& a, const B& b, const Score& score, const V& v, const Write&
     }
 }
 
-// b of a constant matrix, as the generator packed it.
+// b of a constant matrix, as the generator packed it: in lanes' order, or in blocks.
+template <class T, int kOuter, int kInner, int kColumns>
+struct Blocks {
+  const void* data;
+  float one(int p, int column, int o, int i) const {
+    constexpr int kSteps = padded(kInner, 16) / 16;
+    constexpr int kTiles = padded(kColumns, 16) / 8;
+    const long long step = (static_cast<long long>(p) * kOuter + o) * kSteps + i / 16;
+    const long long block = (step * 2 + i % 16 / 8) * kTiles + column / 8;
+    return load(static_cast<const T*>(data) + block * 64 + column % 8 * 8 + i % 8);
+  }
+};
 template <class T, int kOuter, int kInner, int kColumns>
 struct Packed {
   const void* data;
@@ -713,7 +724,7 @@ DPIF_DEVICE void read_blocks(u32 (&to)[4], const Stored<kHow, At>& from, int pro
   constexpr int kLastPlace = kPlaces - (kTransposed ? 8 : 1);
   if (kPlaces % 16 != 0 && place > kLastPlace) place = kLastPlace;
   if (kInner % 16 != 0 && inner >= kInner) inner = kTransposed ? kInner - 1 : first;
-  load_blocks<kTransposed>(to, from.at(product, place, outer, inner));
+  load_blocks<kTransposed>(to, shared_address(from.at(product, place, outer, inner)));
   if (kInner % 16 == 0 || first + 16 <= kInner) return;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -874,6 +885,13 @@ struct Packed {
   }
 };
 
+// The same of 16 bits in blocks of 8 columns x 8 inner places, by columns, for a ring: all columns
+// of 8 inner places, then those of the next 8.
+template <class T, int kOuter, int kInner, int kColumns>
+struct Blocks {
+  const void* data;
+};
+
 // b as the generator reads it, element by element; columns beyond the last one are read as it.
 template <class T, int kInner, int kColumns, class B>
 DPIF_DEVICE void read_columns(Columns<T>& to, const B& b, int product, int outer, int first,
@@ -934,7 +952,7 @@ struct ReadColumns {
 
 template <int kRows, int kColumns, int kRowTiles, int kColumnTiles, class Write>
 DPIF_DEVICE void write_sums(const float (&sums)[kRowTiles][kColumnTiles][2][4], int product,
-                            int first_row, int column_block, const Write& write) {
+                            int first_row, int first_tile, const Write& write) {
 #pragma unroll
   for (int i = 0; i < kRowTiles; ++i)
 #pragma unroll
@@ -947,7 +965,7 @@ DPIF_DEVICE void write_sums(const float (&sums)[kRowTiles][kColumnTiles][2][4], 
       for (int j = 0; j < kColumnTiles; ++j)
 #pragma unroll
         for (int part = 0; part < 2; ++part) {
-          const int column = (column_block * kColumnTiles + j) * 16 + part * 8 + thread() % 4 * 2;
+          const int column = (first_tile + j) * 16 + part * 8 + thread() % 4 * 2;
           const float x = sums[i][j][part][half * 2];
           const float y = sums[i][j][part][half * 2 + 1];
           if (kColumns % (kColumnTiles * 16) == 0 || column + 1 < kColumns)
@@ -1043,7 +1061,7 @@ DPIF_DEVICE void multiply(const A& a, const B& b, const Write& write) {
         }
       }
     }
-    write_sums<kRows, kColumns>(sums, product, first_row, column_block, write);
+    write_sums<kRows, kColumns>(sums, product, first_row, column_block * kColumnTiles, write);
   }
 }
 
@@ -1123,51 +1141,83 @@ DPIF_DEVICE void attend(const A& a, const B& b, const Score& score, const V& v,
   }
 }
 
-// A product with b through shared memory: a ring of kStages chunks, each of kChunk steps of 16 and
-// all columns, which all threads fill ahead by asynchronous copies. Each warp keeps its sums while
-// all of b goes by, once for each round of blocks.
+// A ring of kStages chunks in shared memory, through which a constant matrix goes: all threads fill
+// it ahead by asynchronous copies, chunk by chunk.
+template <int kStages, int kBytes, int kChunks>
+struct Ring {
+  unsigned base;
+  const char* from;
+
+  DPIF_DEVICE unsigned chunk(int number) const { return base + number % kStages * kBytes; }
+  DPIF_DEVICE void fill(int number) const {
+    if (number < kChunks)
+      each<kBytes / 16>([&](int i) {
+        copy_async(chunk(number) + i * 16, from + static_cast<long long>(number) * kBytes + i * 16);
+      });
+    commit_copies();
+  }
+};
+
+// 16 columns of a chunk for a step of 16, of kTiles in all.
+template <class T, int kOuter, int kInner, int kColumns>
+DPIF_DEVICE void read_chunk(Columns<T>& to, const Packed<T, kOuter, kInner, kColumns>&,
+                            unsigned chunk, int step, int column_tile) {
+  constexpr int kTiles = padded(kColumns, 16) / 16;
+#pragma unroll
+  for (int part = 0; part < 2; ++part)
+    Packed<T, kOuter, kInner, kColumns>::put(
+        to, part,
+        load_shared(chunk + ((step * 2 + part) * kTiles + column_tile) * 512 + thread() % 32 * 16));
+}
+template <class T, int kOuter, int kInner, int kColumns>
+DPIF_DEVICE void read_chunk(Columns<T>& to, const Blocks<T, kOuter, kInner, kColumns>&,
+                            unsigned chunk, int step, int column_tile) {
+  constexpr int kTiles = padded(kColumns, 16) / 8;
+  const int block = thread() % 32 / 8;
+  u32 found[4];
+  load_blocks<false>(found,
+                     chunk + ((step * 2 + block % 2) * kTiles + column_tile * 2 + block / 2) * 128 +
+                         thread() % 8 * 16);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) to.of[i / 2][i % 2] = found[i];
+}
+
+// A product with b through a ring, of kInner places a chunk. Each warp keeps its sums while all of
+// b goes by, once for each round of blocks.
 template <class T, int kProducts, int kRows, int kOuter, int kInner, int kColumns, int kRowTiles,
           int kColumnTiles, int kStages, class A, class B, class Write>
-DPIF_DEVICE void multiply_staged(unsigned char* ring, const A& a, const B& b, const Write& write) {
+DPIF_DEVICE void multiply_by_warps(unsigned char* ring, const A& a, const B& b,
+                                   const Write& write) {
   constexpr int kSteps = padded(kInner, 16) / 16;  // a chunk
-  constexpr int kParts = sizeof(T) == 2 ? 1 : 2;
   constexpr int kAllColumnTiles = (kColumns + 15) / 16;
-  constexpr int kChunkBytes = kSteps * kParts * kAllColumnTiles * 512;
+  constexpr int kChunkBytes = kSteps * 16 * kAllColumnTiles * 16 * static_cast<int>(sizeof(T));
   constexpr int kRowBlocks = (kRows + kRowTiles * 16 - 1) / (kRowTiles * 16);
   constexpr int kColumnBlocks = (kAllColumnTiles + kColumnTiles - 1) / kColumnTiles;
   constexpr int kBlocks = kRowBlocks * kColumnBlocks;
   constexpr int kWarps = kThreads / 32;
   constexpr int kRounds = (kBlocks + kWarps - 1) / kWarps;
   const int lane = thread() % 32;
-  const unsigned base = shared_address(ring);
   for (int product = 0; product < kProducts; ++product) {
+    const Ring<kStages, kChunkBytes, kOuter> chunks{
+        shared_address(ring),
+        static_cast<const char*>(b.data) + static_cast<long long>(product) * kOuter * kChunkBytes};
     for (int round = 0; round < kRounds; ++round) {
       const int block = round * kWarps + thread() / 32;
       const int column_block = block % kColumnBlocks;
       const int row_block = block / kColumnBlocks;
       const bool works = block < kBlocks;
       const int first_row = row_block * kRowTiles * 16 + lane / 4;
-      const char* from =
-          static_cast<const char*>(b.data) + static_cast<long long>(product) * kOuter * kChunkBytes;
-      const auto fill = [&](int chunk) {
-        if (chunk < kOuter)
-          for (int i = thread() * 16; i < kChunkBytes; i += kThreads * 16)
-            copy_async(base + chunk % kStages * kChunkBytes + i,
-                       from + static_cast<long long>(chunk) * kChunkBytes + i);
-        commit_copies();
-      };
       meet();  // the ring is no longer read
 #pragma unroll
-      for (int chunk = 0; chunk < kStages - 1; ++chunk) fill(chunk);
+      for (int chunk = 0; chunk < kStages - 1; ++chunk) chunks.fill(chunk);
       float sums[kRowTiles][kColumnTiles][2][4] = {};
       const RowFragments<T, kInner, kRows, kRowTiles, A> fragments(a, product,
                                                                    works ? first_row : 0);
       for (int outer = 0; outer < kOuter; ++outer) {
         wait_copies<kStages - 2>();
         meet();
-        fill(outer + kStages - 1);
+        chunks.fill(outer + kStages - 1);
         if (!works) continue;
-        const unsigned chunk = base + outer % kStages * kChunkBytes;
 #pragma unroll(kSteps <= 8 ? kSteps : 2)
         for (int step = 0; step < kSteps; ++step) {
           Fragment<T> rows[kRowTiles];
@@ -1177,12 +1227,7 @@ DPIF_DEVICE void multiply_staged(unsigned char* ring, const A& a, const B& b, co
             const int column_tile = column_block * kColumnTiles + j;
             if (kAllColumnTiles % kColumnTiles != 0 && column_tile >= kAllColumnTiles) break;
             Columns<T> columns;
-#pragma unroll
-            for (int part = 0; part < kParts; ++part)
-              B::put(columns, part,
-                     load_shared(chunk +
-                                 ((step * kParts + part) * kAllColumnTiles + column_tile) * 512 +
-                                 lane * 16));
+            read_chunk(columns, b, chunks.chunk(outer), step, column_tile);
 #pragma unroll
             for (int i = 0; i < kRowTiles; ++i)
               columns.multiply(sums[i][j][0], sums[i][j][1], rows[i]);
@@ -1190,9 +1235,100 @@ DPIF_DEVICE void multiply_staged(unsigned char* ring, const A& a, const B& b, co
         }
       }
       wait_copies<0>();
-      if (works) write_sums<kRows, kColumns>(sums, product, first_row, column_block, write);
+      if (works)
+        write_sums<kRows, kColumns>(sums, product, first_row, column_block * kColumnTiles, write);
     }
   }
+}
+
+#ifdef DPIF_TILE_WARPGROUPS
+
+// sums of 64 rows and 16 x kTiles columns += rows b, in as few instructions as there are widths.
+template <class T, int kTiles, int kTile = 0>
+DPIF_DEVICE void multiply_columns(float* sums, const Fragment<T>& rows, unsigned b, int step) {
+  constexpr int kLeft = kTiles - kTile;
+  if constexpr (kLeft > 0) {
+    constexpr int kTaken = kLeft >= 8 ? 8 : kLeft >= 4 ? 4 : kLeft >= 2 ? 2 : 1;
+    multiply_warpgroup<kTaken * 16, T>(sums + kTile * 8, rows.of, b + kTile * 256, step);
+    multiply_columns<T, kTiles, kTile + kTaken>(sums, rows, b, step);
+  }
+}
+
+// The same by warpgroups, each of which owns 64 rows of up to 128 columns at a time. While one
+// makes its rows of a chunk, which it cannot beside a product of its own, others multiply.
+template <class T, int kProducts, int kRows, int kOuter, int kInner, int kColumns, int kStages,
+          class A, class B, class Write>
+DPIF_DEVICE void multiply_by_warpgroups(unsigned char* ring, const A& a, const B& b,
+                                        const Write& write) {
+  constexpr int kSteps = padded(kInner, 16) / 16;  // a chunk
+  constexpr int kAllTiles = padded(kColumns, 16) / 16;
+  constexpr int kChunkBytes = kSteps * kAllTiles * 512;
+  constexpr int kGroups = kThreads / 128;
+  constexpr int kRowBlocks = (kRows + 63) / 64;
+  constexpr int kWide = (kAllTiles + 7) / 8;
+  constexpr int kColumnBlocks =
+      kRowBlocks * kWide % kGroups != 0 && kAllTiles >= kWide * kGroups ? kWide * kGroups : kWide;
+  constexpr int kTiles = (kAllTiles + kColumnBlocks - 1) / kColumnBlocks;
+  constexpr int kBlocks = kRowBlocks * kColumnBlocks;
+  constexpr int kRounds = (kBlocks + kGroups - 1) / kGroups;
+  const int lane = thread() % 32;
+  for (int product = 0; product < kProducts; ++product) {
+    const Ring<kStages, kChunkBytes, kOuter> chunks{
+        shared_address(ring),
+        static_cast<const char*>(b.data) + static_cast<long long>(product) * kOuter * kChunkBytes};
+    for (int round = 0; round < kRounds; ++round) {
+      const int block = round * kGroups + thread() / 128;
+      const bool works = block < kBlocks;
+      // The last block of columns ends with them: some are computed twice.
+      const int own_tile = block % kColumnBlocks * kTiles;
+      const int tile = own_tile + kTiles <= kAllTiles ? own_tile : kAllTiles - kTiles;
+      const int warp_row = block / kColumnBlocks * 64 + thread() % 128 / 32 * 16;
+      const bool exists = works && warp_row < kRows;
+      meet();  // the ring is no longer read
+#pragma unroll
+      for (int chunk = 0; chunk < kStages - 1; ++chunk) chunks.fill(chunk);
+      float sums[1][kTiles][2][4] = {};
+      const RowFragments<T, kInner, kRows, 1, A> fragments(a, product,
+                                                           (exists ? warp_row : 0) + lane / 4);
+#pragma unroll 1
+      for (int outer = 0; outer < kOuter; ++outer) {
+        Fragment<T> rows[kSteps][1];
+#pragma unroll
+        for (int step = 0; step < kSteps; ++step) fragments.read(rows[step], outer, step);
+        wait_copies<kStages - 2>();
+        publish_copies();
+        meet();
+        chunks.fill(outer + kStages - 1);
+        if (!works) continue;
+        begin_products();
+#pragma unroll
+        for (int step = 0; step < kSteps; ++step)
+          multiply_columns<T, kTiles>(&sums[0][0][0][0], rows[step][0],
+                                      chunks.chunk(outer) + step * kAllTiles * 512 + tile * 256,
+                                      kAllTiles * 256);
+        commit_products();
+        wait_products<0>();
+      }
+      wait_copies<0>();
+      if (exists) write_sums<kRows, kColumns>(sums, product, warp_row + lane / 4, tile, write);
+    }
+  }
+}
+
+#endif
+
+// A product with b through shared memory.
+template <class T, int kProducts, int kRows, int kOuter, int kInner, int kColumns, int kRowTiles,
+          int kColumnTiles, int kStages, class A, class B, class Write>
+DPIF_DEVICE void multiply_staged(unsigned char* ring, const A& a, const B& b, const Write& write) {
+#ifdef DPIF_TILE_WARPGROUPS
+  if constexpr (sizeof(T) == 2)
+    multiply_by_warpgroups<T, kProducts, kRows, kOuter, kInner, kColumns, kStages>(ring, a, b,
+                                                                                   write);
+  else
+#endif
+    multiply_by_warps<T, kProducts, kRows, kOuter, kInner, kColumns, kRowTiles, kColumnTiles,
+                      kStages>(ring, a, b, write);
 }
 
 #endif

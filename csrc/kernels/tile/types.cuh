@@ -3,6 +3,7 @@
 
 namespace tile {
 
+using u64 = unsigned long long;
 using u32 = unsigned int;
 using u16 = unsigned short;
 
@@ -12,5 +13,9 @@ struct Half {
 struct Bf16 {
   u16 bits;
 };
+
+// A number by which functions are told apart.
+template <int kOf>
+struct Number {};
 
 }  // namespace tile

@@ -46,11 +46,13 @@ class Elements:
         """The number among the parameters of a constant's numbers."""
         return self._weight((id(numbers),), numbers, lambda: numbers)
 
-    def packed(self, product: Product) -> int:
+    def packed(self, product: Product, in_blocks: bool) -> int:
         """The same of a product's constant operand, packed."""
         assert product.constant is not None
-        key = (id(product.constant), product.b, product.outer, product.inner)
-        return self._weight(key, product.constant, lambda: packed(product.matrices(), self.type))
+        key = (id(product.constant), product.b, product.outer, product.inner, in_blocks)
+        return self._weight(
+            key, product.constant, lambda: packed(product.matrices(), self.type, in_blocks)
+        )
 
     def _weight(
         self, key: tuple[object, ...], source: np.ndarray, made: Callable[[], np.ndarray]

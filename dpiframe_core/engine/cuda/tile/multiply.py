@@ -33,14 +33,16 @@ class Multiplications:
         if min(product.rows, product.columns, product.outer * product.inner) < 8:
             return self._dots(stage, op)
         a, of_a = self._product_operand(stage.operation, product, 0)
+        ring = self.elements.memory.rings.get(id(stage))
         if product.constant is not None:
-            number = self.elements.packed(product)
+            in_blocks = ring is not None and self.elements.type != "float"
+            number = self.elements.packed(product, in_blocks)
             sizes = f"{self.elements.type}, {product.outer}, {product.inner}, {product.columns}"
-            b, of_b = f"Packed<{sizes}>{{w{number}}}", READING["Packed"]
+            b = f"{'Blocks' if in_blocks else 'Packed'}<{sizes}>{{w{number}}}"
+            of_b = READING["Packed"]
         else:
             b, of_b = self._product_operand(stage.operation, product, 1)
         write = self._results(stage, product)
-        ring = self.elements.memory.rings.get(id(stage))
         row_tiles, column_tiles = product.tiles(of_a, of_b, ring is not None)
         sizes = (
             f"{self.elements.type}, {product.products}, {product.rows}, {product.outer}, "

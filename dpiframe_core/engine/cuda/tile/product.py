@@ -152,18 +152,28 @@ def attention_row_tiles(scores: Product, product: Product) -> int:
     return best[1]
 
 
-def packed(matrices: np.ndarray, element: str) -> np.ndarray:
-    """Matrices [products, outer, inner, columns] in the order in which lanes read them: bytes."""
+def packed(matrices: np.ndarray, element: str, in_blocks: bool = False) -> np.ndarray:
+    """Matrices [products, outer, inner, columns] in the order in which lanes read them, or, of 16
+    bits, in blocks of 8 columns x 8 inner places: bytes.
+    """
     products, outer, inner, columns = matrices.shape
     k, n = -(-inner // 16) * 16, -(-columns // 16) * 16
     full = np.zeros((products, outer, k, n), np.float32)
     full[:, :, :inner, :columns] = matrices
+    if in_blocks:
+        parts = full.reshape(products, outer, k // 8, 8, n // 8, 8)
+        return _in_16_bits(parts.transpose(0, 1, 2, 4, 5, 3), element)
     if element == "float":
         parts = full.reshape(products, outer, k // 16, 2, 2, 4, n // 16, 2, 8)
         ordered = parts.transpose(0, 1, 2, 3, 6, 8, 5, 7, 4)
         return np.ascontiguousarray(ordered).view(np.uint8).reshape(-1)
     parts = full.reshape(products, outer, k // 16, 2, 4, 2, n // 16, 2, 8)
-    ordered = np.ascontiguousarray(parts.transpose(0, 1, 2, 6, 8, 4, 7, 3, 5))
+    return _in_16_bits(parts.transpose(0, 1, 2, 6, 8, 4, 7, 3, 5), element)
+
+
+def _in_16_bits(numbers: np.ndarray, element: str) -> np.ndarray:
+    """Numbers in their order, rounded to the element's type: bytes."""
+    ordered = np.ascontiguousarray(numbers)
     if element == "Half":
         return ordered.astype(np.float16).view(np.uint8).reshape(-1)
     bits = ordered.view(np.uint32)

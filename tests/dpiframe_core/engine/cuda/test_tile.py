@@ -81,14 +81,23 @@ def test_interactions_are_one_kernel_with_the_steps_numbers(interactions, precis
 
 
 @pytest.mark.parametrize(
-    ("precision", "order"), [("fp32", "ascending"), ("fp16", "descending"), ("bf16", "ascending")]
+    ("precision", "order", "warpgroups"),
+    [
+        ("fp32", "ascending", True),
+        ("fp16", "descending", False),
+        ("fp16", "ascending", True),
+        ("bf16", "ascending", False),
+        ("bf16", "descending", True),
+    ],
 )
 def test_all_threads_with_tensor_cores_emulated_have_the_steps_numbers(
-    interactions, precision, order, tmp_path
+    interactions, precision, order, warpgroups, tmp_path
 ):
     grouped = group_steps(interactions, precision)
     (group,) = groups(grouped)
-    error = largest_error(grouped, group, precision, 5, tmp_path, emulated=order)
+    error = largest_error(
+        grouped, group, precision, 5, tmp_path, emulated=order, warpgroups=warpgroups
+    )
     assert error < BOUNDS[precision]
 
 

@@ -1,7 +1,8 @@
 // The instructions of csrc/kernels/tile/instructions.cuh on the host: the threads of a CTA are
 // fibers, of which one runs until it waits for others: the next one after it, or with
 // DPIF_TILE_DESCENDING the one before it, so that what is not waited for shows in one of both.
-// Asynchronous copies are made when they are waited for, the latest that a GPU may.
+// Asynchronous copies, and products of warpgroups (with DPIF_TILE_WARPGROUPS), are made when they
+// are waited for, the latest that a GPU may.
 #pragma once
 
 #include <ucontext.h>
@@ -39,6 +40,14 @@ struct Copy {
   unsigned to;
   const void* from;
 };
+struct WarpgroupProduct {
+  float* sums;
+  int columns;
+  u32 rows[4][4];  // this lane's, of four lanes' registers
+  unsigned b;
+  int step;
+  float (*widen)(u32 pair, int i);
+};
 struct Cta {
   ucontext_t back;
   ucontext_t contexts[kThreads];
@@ -49,6 +58,7 @@ struct Cta {
   Group warps[kThreads / 32];
   u32 exchanged[kThreads][6];
   std::deque<std::vector<Copy>> copies[kThreads];
+  std::deque<std::vector<WarpgroupProduct>> products[kThreads];
   long idle = 0;
 };
 inline Cta cta;
@@ -183,8 +193,7 @@ inline unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(static_cast<const unsigned char*>(pointer) - shared);
 }
 template <bool kTransposed>
-void load_blocks(u32 (&to)[4], const void* row) {
-  const unsigned from = shared_address(row);
+void load_blocks(u32 (&to)[4], unsigned from) {
   if (from % 16 != 0) {
     std::fputs("a block's row is not aligned\n", stderr);
     std::abort();
@@ -207,6 +216,46 @@ inline Four load_shared(unsigned from) {
   return *reinterpret_cast<const Four*>(shared + from);
 }
 
+#ifdef DPIF_TILE_WARPGROUPS
+inline void publish_copies() {}
+inline void begin_products() {
+  if (cta.products[thread()].empty()) cta.products[thread()].emplace_back();
+}
+inline void commit_products() {
+  cta.products[thread()].emplace_back();
+}
+template <int kColumns, class T>
+void multiply_warpgroup(float* d, const u32 (&a)[4], unsigned b, int step) {
+  WarpgroupProduct product{d, kColumns, {},
+                           b, step,     [](u32 pair, int i) { return widen_part(pair, i, T{}); }};
+  exchange<4>({a[0], a[1], a[2], a[3]}, [&](auto* of) {
+    for (int lane = 0; lane < 4; ++lane)
+      std::memcpy(product.rows[lane], of[thread() % 32 / 4 * 4 + lane], sizeof product.rows[lane]);
+  });
+  cta.products[thread()].back().push_back(product);
+}
+inline void multiply_now(const WarpgroupProduct& p) {
+  for (int i = 0; i < p.columns / 2; ++i) {
+    const int row = i % 4 / 2;  // 8 apart
+    const int column = i / 4 * 8 + thread() % 4 * 2 + i % 2;
+    for (int k = 0; k < 16; ++k) {
+      u16 b;
+      std::memcpy(
+          &b, shared + p.b + k / 8 * p.step + column / 8 * 128 + column % 8 * 16 + k % 8 * 2, 2);
+      p.sums[i] += p.widen(p.rows[k % 8 / 2][k / 8 * 2 + row], k % 2) * p.widen(b, 0);
+    }
+  }
+}
+template <int kPending>
+void wait_products() {
+  auto& groups = cta.products[thread()];
+  while (groups.size() > kPending + 1) {
+    for (const WarpgroupProduct& product : groups.front()) multiply_now(product);
+    groups.pop_front();
+  }
+}
+#endif
+
 // Runs a CTA: `body` by each thread.
 inline void (*body)();
 inline void thread_main() {
@@ -224,6 +273,7 @@ inline void run_cta(long long block, void (*kernel)()) {
     if (cta.stacks[t] == nullptr) cta.stacks[t] = std::make_unique<char[]>(kStack);
     cta.done[t] = false;
     cta.copies[t].clear();
+    cta.products[t].clear();
     getcontext(&cta.contexts[t]);
     cta.contexts[t].uc_stack.ss_sp = cta.stacks[t].get();
     cta.contexts[t].uc_stack.ss_size = kStack;
