@@ -650,6 +650,15 @@ void multiply_staged(unsigned char*, const A& a, const B& b, const Write& write)
   multiply<T, kProducts, kRows, kOuter, kInner, kColumns, kRowTiles, kColumnTiles>(a, b, write);
 }
 
+template <int kBytes>
+void fetch_matrix(unsigned char*, const void*) {}
+DPIF_DEVICE void matrix_arrives() {}
+template <class T, int kProducts, int kRows, int kOuter, int kInner, int kColumns, int kRowTiles,
+          int kColumnTiles, class A, class B, class Write>
+void multiply_resident(unsigned char*, const A& a, const B& b, const Write& write) {
+  multiply<T, kProducts, kRows, kOuter, kInner, kColumns, kRowTiles, kColumnTiles>(a, b, write);
+}
+
 template <class T, bool kGuarded, int kProducts, int kRows, int kInner, int kColumns, int kOut,
           int kRowTiles, class A, class B, class Score, class V, class Write>
 void attend(const A& a, const B& b, const Score& score, const V& v, const Write& write) {
@@ -891,6 +900,25 @@ template <class T, int kOuter, int kInner, int kColumns>
 struct Blocks {
   const void* data;
 };
+// 16 columns of a step of 16 of a chunk in shared memory, of kTiles in all.
+template <class T>
+DPIF_DEVICE void read_chunk(Columns<T>& to, unsigned chunk, int kTiles, int step, int tile) {
+  const int block = thread() % 32 / 8;
+  const int place = (step * 2 + block % 2) * kTiles * 2 + tile * 2 + block / 2;
+  u32 found[4];
+  load_blocks<false>(found, chunk + place * 128 + thread() % 8 * 16);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) to.of[i / 2][i % 2] = found[i];
+}
+// All of it in shared memory.
+template <class T, int kOuter, int kInner, int kColumns>
+struct Resident {
+  unsigned first;
+
+  DPIF_DEVICE unsigned chunk(int product, int outer) const {
+    return first + (product * kOuter + outer) * (padded(kInner, 16) * padded(kColumns, 16) * 2);
+  }
+};
 
 // b as the generator reads it, element by element; columns beyond the last one are read as it.
 template <class T, int kInner, int kColumns, class B>
@@ -939,6 +967,11 @@ struct ReadColumns {
   static DPIF_DEVICE void read(Columns<T>& to, const Packed<T, kOuter, kInner, kColumns>& b,
                                int product, int outer, int first, int column_tile) {
     b.template read<0>(to, product, outer, first, column_tile);
+  }
+  template <int kOuter>
+  static DPIF_DEVICE void read(Columns<T>& to, const Resident<T, kOuter, kInner, kColumns>& b,
+                               int product, int outer, int first, int column_tile) {
+    read_chunk(to, b.chunk(product, outer), padded(kColumns, 16) / 16, first / 16, column_tile);
   }
   template <class B>
   static DPIF_DEVICE void read(Columns<T>& to, const B& b, int product, int outer, int first,
@@ -1172,14 +1205,7 @@ DPIF_DEVICE void read_chunk(Columns<T>& to, const Packed<T, kOuter, kInner, kCol
 template <class T, int kOuter, int kInner, int kColumns>
 DPIF_DEVICE void read_chunk(Columns<T>& to, const Blocks<T, kOuter, kInner, kColumns>&,
                             unsigned chunk, int step, int column_tile) {
-  constexpr int kTiles = padded(kColumns, 16) / 8;
-  const int block = thread() % 32 / 8;
-  u32 found[4];
-  load_blocks<false>(found,
-                     chunk + ((step * 2 + block % 2) * kTiles + column_tile * 2 + block / 2) * 128 +
-                         thread() % 8 * 16);
-#pragma unroll
-  for (int i = 0; i < 4; ++i) to.of[i / 2][i % 2] = found[i];
+  read_chunk(to, chunk, padded(kColumns, 16) / 16, step, column_tile);
 }
 
 // A product with b through a ring, of kInner places a chunk. Each warp keeps its sums while all of
@@ -1254,42 +1280,59 @@ DPIF_DEVICE void multiply_columns(float* sums, const Fragment<T>& rows, unsigned
   }
 }
 
-// The same by warpgroups, each of which owns 64 rows of up to 128 columns at a time. While one
-// makes its rows of a chunk, which it cannot beside a product of its own, others multiply.
+// Which 64 rows and how many columns, up to 128, a warpgroup owns at a time.
+template <int kRows, int kColumns>
+struct WarpgroupBlocks {
+  static constexpr int kGroups = kThreads / 128;
+  static constexpr int kAllTiles = padded(kColumns, 16) / 16;
+  static constexpr int kRowBlocks = (kRows + 63) / 64;
+  static constexpr int kWide = (kAllTiles + 7) / 8;
+  static constexpr bool kNarrower =
+      kRowBlocks * kWide % kGroups != 0 && kAllTiles >= kWide * kGroups;
+  static constexpr int kColumnBlocks = kNarrower ? kWide * kGroups : kWide;
+  static constexpr int kTiles = (kAllTiles + kColumnBlocks - 1) / kColumnBlocks;
+  static constexpr int kCount = kRowBlocks * kColumnBlocks;
+  static constexpr int kRounds = (kCount + kGroups - 1) / kGroups;
+
+  bool works;   // this warpgroup
+  bool exists;  // this warp's rows
+  int row;      // the first of this warp
+  int tile;     // the first of 16 columns
+
+  // The last block of columns ends with them: some are computed twice.
+  DPIF_DEVICE explicit WarpgroupBlocks(int round) {
+    const int block = round * kGroups + thread() / 128;
+    const int own_tile = block % kColumnBlocks * kTiles;
+    works = block < kCount;
+    row = block / kColumnBlocks * 64 + thread() % 128 / 32 * 16;
+    exists = works && row < kRows;
+    tile = own_tile + kTiles <= kAllTiles ? own_tile : kAllTiles - kTiles;
+  }
+  // This lane's first row, or one that there is.
+  DPIF_DEVICE int lane_row() const { return (exists ? row : 0) + thread() % 32 / 4; }
+};
+
+// The same by warpgroups. While one makes its rows of a chunk, which it cannot beside a product of
+// its own, others multiply.
 template <class T, int kProducts, int kRows, int kOuter, int kInner, int kColumns, int kStages,
           class A, class B, class Write>
 DPIF_DEVICE void multiply_by_warpgroups(unsigned char* ring, const A& a, const B& b,
                                         const Write& write) {
+  using Own = WarpgroupBlocks<kRows, kColumns>;
   constexpr int kSteps = padded(kInner, 16) / 16;  // a chunk
-  constexpr int kAllTiles = padded(kColumns, 16) / 16;
-  constexpr int kChunkBytes = kSteps * kAllTiles * 512;
-  constexpr int kGroups = kThreads / 128;
-  constexpr int kRowBlocks = (kRows + 63) / 64;
-  constexpr int kWide = (kAllTiles + 7) / 8;
-  constexpr int kColumnBlocks =
-      kRowBlocks * kWide % kGroups != 0 && kAllTiles >= kWide * kGroups ? kWide * kGroups : kWide;
-  constexpr int kTiles = (kAllTiles + kColumnBlocks - 1) / kColumnBlocks;
-  constexpr int kBlocks = kRowBlocks * kColumnBlocks;
-  constexpr int kRounds = (kBlocks + kGroups - 1) / kGroups;
-  const int lane = thread() % 32;
+  constexpr int kStepBytes = Own::kAllTiles * 512;
+  constexpr int kChunkBytes = kSteps * kStepBytes;
   for (int product = 0; product < kProducts; ++product) {
     const Ring<kStages, kChunkBytes, kOuter> chunks{
         shared_address(ring),
         static_cast<const char*>(b.data) + static_cast<long long>(product) * kOuter * kChunkBytes};
-    for (int round = 0; round < kRounds; ++round) {
-      const int block = round * kGroups + thread() / 128;
-      const bool works = block < kBlocks;
-      // The last block of columns ends with them: some are computed twice.
-      const int own_tile = block % kColumnBlocks * kTiles;
-      const int tile = own_tile + kTiles <= kAllTiles ? own_tile : kAllTiles - kTiles;
-      const int warp_row = block / kColumnBlocks * 64 + thread() % 128 / 32 * 16;
-      const bool exists = works && warp_row < kRows;
+    for (int round = 0; round < Own::kRounds; ++round) {
+      const Own own(round);
       meet();  // the ring is no longer read
 #pragma unroll
       for (int chunk = 0; chunk < kStages - 1; ++chunk) chunks.fill(chunk);
-      float sums[1][kTiles][2][4] = {};
-      const RowFragments<T, kInner, kRows, 1, A> fragments(a, product,
-                                                           (exists ? warp_row : 0) + lane / 4);
+      float sums[1][Own::kTiles][2][4] = {};
+      const RowFragments<T, kInner, kRows, 1, A> fragments(a, product, own.lane_row());
 #pragma unroll 1
       for (int outer = 0; outer < kOuter; ++outer) {
         Fragment<T> rows[kSteps][1];
@@ -1299,18 +1342,56 @@ DPIF_DEVICE void multiply_by_warpgroups(unsigned char* ring, const A& a, const B
         publish_copies();
         meet();
         chunks.fill(outer + kStages - 1);
-        if (!works) continue;
+        if (!own.works) continue;
         begin_products();
 #pragma unroll
         for (int step = 0; step < kSteps; ++step)
-          multiply_columns<T, kTiles>(&sums[0][0][0][0], rows[step][0],
-                                      chunks.chunk(outer) + step * kAllTiles * 512 + tile * 256,
-                                      kAllTiles * 256);
+          multiply_columns<T, Own::kTiles>(&sums[0][0][0][0], rows[step][0],
+                                           chunks.chunk(outer) + step * kStepBytes + own.tile * 256,
+                                           kStepBytes / 2);
         commit_products();
         wait_products<0>();
       }
       wait_copies<0>();
-      if (exists) write_sums<kRows, kColumns>(sums, product, warp_row + lane / 4, tile, write);
+      if (own.exists) write_sums<kRows, kColumns>(sums, product, own.lane_row(), own.tile, write);
+    }
+  }
+}
+// With all of b in shared memory.
+template <class T, int kProducts, int kRows, int kOuter, int kInner, int kColumns, class A,
+          class Write>
+DPIF_DEVICE void multiply_by_warpgroups(const A& a, const Resident<T, kOuter, kInner, kColumns>& b,
+                                        const Write& write) {
+  using Own = WarpgroupBlocks<kRows, kColumns>;
+  constexpr int kSteps = padded(kInner, 16) / 16;
+  constexpr int kAtOnce = kSteps < 4 ? kSteps : 4;
+  constexpr int kStepBytes = Own::kAllTiles * 512;
+  for (int product = 0; product < kProducts; ++product) {
+    for (int round = 0; round < Own::kRounds; ++round) {
+      const Own own(round);
+      if (!own.works) break;
+      float sums[1][Own::kTiles][2][4] = {};
+      const RowFragments<T, kInner, kRows, 1, A> fragments(a, product, own.lane_row());
+      for (int outer = 0; outer < kOuter; ++outer) {
+        const unsigned chunk = b.chunk(product, outer) + own.tile * 256;
+#pragma unroll(kSteps <= 16 ? (kSteps + kAtOnce - 1) / kAtOnce : 1)
+        for (int first = 0; first < kSteps; first += kAtOnce) {
+          Fragment<T> rows[kAtOnce][1];
+#pragma unroll
+          for (int step = 0; step < kAtOnce; ++step)
+            if (kSteps % kAtOnce == 0 || first + step < kSteps)
+              fragments.read(rows[step], outer, first + step);
+          begin_products();
+#pragma unroll
+          for (int step = 0; step < kAtOnce; ++step)
+            if (kSteps % kAtOnce == 0 || first + step < kSteps)
+              multiply_columns<T, Own::kTiles>(&sums[0][0][0][0], rows[step][0],
+                                               chunk + (first + step) * kStepBytes, kStepBytes / 2);
+          commit_products();
+          wait_products<0>();
+        }
+      }
+      if (own.exists) write_sums<kRows, kColumns>(sums, product, own.lane_row(), own.tile, write);
     }
   }
 }
@@ -1329,6 +1410,34 @@ DPIF_DEVICE void multiply_staged(unsigned char* ring, const A& a, const B& b, co
 #endif
     multiply_by_warps<T, kProducts, kRows, kOuter, kInner, kColumns, kRowTiles, kColumnTiles,
                       kStages>(ring, a, b, write);
+}
+
+// All of a constant matrix on its way to shared memory, where it is when threads that called
+// matrix_arrives() have met.
+template <int kBytes>
+DPIF_DEVICE void fetch_matrix(unsigned char* to, const void* from) {
+  const unsigned base = shared_address(to);
+  each<kBytes / 16>(
+      [&](int i) { copy_async(base + i * 16, static_cast<const char*>(from) + i * 16); });
+  commit_copies();
+}
+DPIF_DEVICE void matrix_arrives() {
+  wait_copies<0>();
+#ifdef DPIF_TILE_WARPGROUPS
+  publish_copies();
+#endif
+}
+// A product with that matrix.
+template <class T, int kProducts, int kRows, int kOuter, int kInner, int kColumns, int kRowTiles,
+          int kColumnTiles, class A, class B, class Write>
+DPIF_DEVICE void multiply_resident(unsigned char* matrix, const A& a, const B&,
+                                   const Write& write) {
+  const Resident<T, kOuter, kInner, kColumns> b{shared_address(matrix)};
+#ifdef DPIF_TILE_WARPGROUPS
+  multiply_by_warpgroups<T, kProducts, kRows>(a, b, write);
+#else
+  multiply<T, kProducts, kRows, kOuter, kInner, kColumns, kRowTiles, kColumnTiles>(a, b, write);
+#endif
 }
 
 #endif

@@ -261,10 +261,8 @@ class Elements:
         """The same for neighbours of a stage's result, with its post; `value` may depend on u."""
         made = "made"
         if stage.post is not None:
-            shape = tuple(stage.post.op.shape(stage.post.operands))
-            made = self.expression(
-                scope, stage.post, scope.split(place, shape), sample, {stage.replaced: "made"}
-            )
+            places, place = stage.post_places(scope, place)
+            made = self.expression(scope, stage.post, places, sample, {stage.replaced: "made"})
         stores = self.stored_pack(scope, stage.out, place, sample, width)
         return (
             f"float values[{width}]; DPIF_UNROLL for (int u = 0; u < {width}; ++u) "
@@ -275,11 +273,9 @@ class Elements:
     def finished(self, scope: Scope, stage: Stage, place: Index, sample: Index, value: str) -> str:
         """The same for a stage's result, with its post."""
         if stage.post is not None:
-            shape = tuple(stage.post.op.shape(stage.post.operands))
             scope.lines.append(f"const float made = {value};")
-            value = self.expression(
-                scope, stage.post, scope.split(place, shape), sample, {stage.replaced: "made"}
-            )
+            places, place = stage.post_places(scope, place)
+            value = self.expression(scope, stage.post, places, sample, {stage.replaced: "made"})
         return self.stored(scope, stage.out, place, sample, value)
 
 

@@ -1,6 +1,8 @@
-"""Products of one operand with several constant matrices, made one product with all their columns.
+"""Operations of a group that become one.
 
-So queries, keys, values and residuals of an attention are one stage of a kernel.
+Products of one operand with several constant matrices are one product with all their columns: so
+queries, keys, values and residuals of an attention are one stage of a kernel. A Map that alone
+reads another's result in its order, maybe by other axes, is one with it.
 """
 
 from __future__ import annotations
@@ -10,9 +12,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from dpiframe_core.engine.translation import Operation
-from dpiframe_core.program.tensor_ops import MatMul, Operand
+from dpiframe_core.engine.translation import Operation, Source
+from dpiframe_core.program.expression import count_functions, replaced
+from dpiframe_core.program.tensor_ops import Map, MatMul, Operand
 from dpiframe_core.program.views import View
+
+MOST_FUNCTIONS = 40  # of a Map that is several
 
 
 def merge_products(operations: Sequence[Operation], own: frozenset[str]) -> list[Operation]:
@@ -28,6 +33,51 @@ def merge_products(operations: Sequence[Operation], own: frozenset[str]) -> list
         if len(siblings) > 1 and any(first is o for o in siblings):
             found = _merged(found, siblings)
     return found
+
+
+def merge_maps(operations: Sequence[Operation], own: frozenset[str]) -> list[Operation]:
+    """The operations with chains of maps merged, up to MOST_FUNCTIONS."""
+    found = list(operations)
+    number = 0
+    while number < len(found):
+        first = found[number]
+        reader = _only_map(found, first) if first.out.buffer in own else None
+        merged = _chained(first, reader) if reader else None
+        if merged is None:
+            number += 1
+        else:
+            found = [merged if o is reader else o for o in found if o is not first]
+    return found
+
+
+def _only_map(operations: Sequence[Operation], first: Operation) -> Operation | None:
+    """The Map all of whose operands are the whole result of another one, which it alone reads."""
+    if not isinstance(first.op, Map):
+        return None
+    readers = [o for o in operations if any(_overlaps(s, first.out) for s in o.sources)]
+    writers = [o for o in operations if o.out.overlaps(first.out)]
+    if len(readers) != 1 or len(writers) != 1 or not isinstance(readers[0].op, Map):
+        return None
+    for source, operand in zip(readers[0].sources, readers[0].operands, strict=True):
+        if not isinstance(source, View) or not operand.is_whole:
+            return None
+        if View(source.buffer, source.start + operand.offset, operand.size) != first.out:
+            return None
+    return readers[0]
+
+
+def _overlaps(source: Source, out: View) -> bool:
+    return isinstance(source, View) and source.overlaps(out)
+
+
+def _chained(first: Operation, reader: Operation) -> Operation | None:
+    assert isinstance(first.op, Map)
+    assert isinstance(reader.op, Map)
+    inner = first.op.expression
+    whole = replaced(reader.op.expression, lambda _: inner)
+    if count_functions(whole) > MOST_FUNCTIONS:
+        return None
+    return replace(first, op=Map(whole), out=reader.out)
 
 
 def _is_product(operation: Operation, own: frozenset[str]) -> bool:

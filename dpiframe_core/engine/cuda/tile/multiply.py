@@ -14,6 +14,7 @@ from dpiframe_core.engine.cuda.tile.product import (
     Product,
     attention_row_tiles,
 )
+from dpiframe_core.engine.cuda.tile.shared_memory import Matrix
 from dpiframe_core.engine.cuda.tile.stages import Stage
 from dpiframe_core.engine.translation import Operation
 from dpiframe_core.program.tensor_ops import Map, MatMul
@@ -33,9 +34,9 @@ class Multiplications:
         if min(product.rows, product.columns, product.outer * product.inner) < 8:
             return self._dots(stage, op)
         a, of_a = self._product_operand(stage.operation, product, 0)
-        ring = self.elements.memory.rings.get(id(stage))
+        matrix = self.elements.memory.matrices.get(id(stage))
         if product.constant is not None:
-            in_blocks = ring is not None and self.elements.type != "float"
+            in_blocks = matrix is not None and self.elements.type != "float"
             number = self.elements.packed(product, in_blocks)
             sizes = f"{self.elements.type}, {product.outer}, {product.inner}, {product.columns}"
             b = f"{'Blocks' if in_blocks else 'Packed'}<{sizes}>{{w{number}}}"
@@ -43,17 +44,24 @@ class Multiplications:
         else:
             b, of_b = self._product_operand(stage.operation, product, 1)
         write = self._results(stage, product)
-        row_tiles, column_tiles = product.tiles(of_a, of_b, ring is not None)
+        row_tiles, column_tiles = product.tiles(of_a, of_b, matrix is not None and not matrix.whole)
         sizes = (
             f"{self.elements.type}, {product.products}, {product.rows}, {product.outer}, "
             f"{product.inner}, {product.columns}, {row_tiles}, {column_tiles}"
         )
-        if ring is None:
-            return f"multiply<{sizes}>(\n    {a},\n    {b},\n    {write});"
-        return (
-            f"multiply_staged<{sizes}, {STAGES}>(shared + {ring.offset},\n    {a},\n    {b},\n"
-            f"    {write});"
-        )
+        listed = f"\n    {a},\n    {b},\n    {write});"
+        if matrix is None:
+            return f"multiply<{sizes}>({listed}"
+        if matrix.whole:
+            return f"multiply_resident<{sizes}>(shared + {matrix.offset},{listed}"
+        return f"multiply_staged<{sizes}, {STAGES}>(shared + {matrix.offset},{listed}"
+
+    def fetch(self, stage: Stage, matrix: Matrix) -> str:
+        """Sets the matrix of a product on its way."""
+        op = stage.operation.op
+        assert isinstance(op, MatMul)
+        number = self.elements.packed(Product.of(stage.operation, op, self._samples), True)
+        return f"fetch_matrix<{matrix.size}>(shared + {matrix.offset}, w{number});"
 
     def attend(self, stage: Stage, scored: Stage) -> str:
         """A product with the softmax of another's result."""
@@ -98,9 +106,9 @@ class Multiplications:
         place = place.plus(row.times(product.columns)).plus(column)
         if stage.post is None:
             return sample, place, result
-        shape = tuple(stage.post.op.shape(stage.post.operands))
+        places, place = stage.post_places(scope, place)
         value = self.elements.expression(
-            scope, stage.post, scope.split(place, shape), sample, {stage.replaced: result}
+            scope, stage.post, places, sample, {stage.replaced: result}
         )
         return sample, place, value
 

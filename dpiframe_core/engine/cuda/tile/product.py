@@ -14,6 +14,8 @@ from dpiframe_core.program.tensor_ops import MatMul, Operand
 
 WARPS = 8  # of a CTA
 STAGES = 4  # chunks of a ring
+LEAST_RESIDENT = 32  # columns of a constant operand that is all in shared memory
+MOST_RESIDENT = 32 * 1024  # bytes of it
 MOST_REGISTERS = 96  # of a thread, for sums and operands
 # Cycles of a multiprocessor in which a warp reads 16 x 16 elements of an operand, by how they lie.
 READING = {"separable": 1.0, "Rows": 2.0, "Columns": 2.0, "Packed": 4.0, "Pairs": 4.0,
@@ -117,6 +119,22 @@ class Product:
         steps, tiles = -(-self.inner // 16), -(-self.columns // 16)
         chunk = steps * tiles * (512 if element != "float" else 1024)
         return STAGES * chunk if chunk <= 16 * 1024 else 0
+
+    def resident_bytes(self, element: str) -> int:
+        """Bytes of the whole constant operand in shared memory; 0: it is not worth it, or too much
+        for it. Warpgroups own 64 rows.
+        """
+        if (
+            self.constant is None
+            or element == "float"
+            or self.rows < 0.6 * (-(-self.rows // 64) * 64)
+        ):
+            return 0
+        if self.columns < LEAST_RESIDENT or self.inner < 16:
+            return 0
+        inner, columns = -(-self.inner // 16) * 16, -(-self.columns // 16) * 16
+        size = 2 * self.batches * self.outer * inner * columns
+        return size if size <= MOST_RESIDENT else 0
 
     def tiles(self, of_a: float, of_b: float, is_staged: bool) -> tuple[int, int]:
         """Row and column tiles of 16 that a warp owns: the least time by a model of it, in cycles

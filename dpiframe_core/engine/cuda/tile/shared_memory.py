@@ -45,10 +45,13 @@ class Region:
 
 
 @dataclass
-class Ring:
-    """Chunks of a product's constant operand in shared memory, in one stage."""
+class Matrix:
+    """A product's constant operand in shared memory: `whole`, on its way since the stage before,
+    or a ring of chunks.
+    """
 
     size: int
+    whole: bool
     begin: int
     last: int
     offset: int = 0
@@ -60,17 +63,21 @@ class Ring:
 
 class SharedMemory:
     """`regions` by buffer, of which `staged` are inputs; `inputs`: first columns and ends of these;
-    `rings` by the ids of their stages; `bytes` of all. `element`: the activation type.
+    `matrices` by the ids of their stages, `whole` ones if allowed; `bytes` of all. `element`: the
+    activation type.
     """
 
-    def __init__(self, stages: Stages, floats: frozenset[str], element: str) -> None:
+    def __init__(
+        self, stages: Stages, floats: frozenset[str], element: str, whole: bool = True
+    ) -> None:
         self.stages, self.samples, self.type = stages, stages.samples, element
         self.floats = floats
         self.regions: dict[str, Region] = {}
         self.staged: dict[str, Region] = {}
         self.inputs: dict[str, tuple[int, int]] = {}
-        self.rings: dict[int, Ring] = {}
+        self.matrices: dict[int, Matrix] = {}
         self._make_regions()
+        self._place_matrices(whole)
         self._place_regions()
 
     def _make_regions(self) -> None:
@@ -167,17 +174,22 @@ class SharedMemory:
             return "float"
         return self.type
 
-    def _place_regions(self) -> None:
-        """First fit by the stages in which a region is needed."""
+    def _place_matrices(self, whole: bool) -> None:
         for number, stage in enumerate(self.stages.all):
             op = stage.operation.op
-            if isinstance(op, MatMul):
-                size = Product.of(stage.operation, op, self.samples).ring_bytes(self.type)
-                if size:
-                    self.rings[id(stage)] = Ring(size, number, number)
-        placed: list[Region | Ring] = []
+            if not isinstance(op, MatMul) or stage.scores is not None:
+                continue
+            product = Product.of(stage.operation, op, self.samples)
+            if size := product.ring_bytes(self.type):
+                self.matrices[id(stage)] = Matrix(size, False, number, number)
+            elif whole and (size := product.resident_bytes(self.type)):
+                self.matrices[id(stage)] = Matrix(size, True, number - 1, number)
+
+    def _place_regions(self) -> None:
+        """First fit by the stages in which a region is needed."""
+        placed: list[Region | Matrix] = []
         total = 0
-        regions: list[Region | Ring] = [*self.regions.values(), *self.rings.values()]
+        regions: list[Region | Matrix] = [*self.regions.values(), *self.matrices.values()]
         for region in sorted(regions, key=lambda r: -r.bytes(self.samples)):
             size = region.bytes(self.samples)
             busy = sorted(
@@ -204,13 +216,33 @@ class SharedMemory:
             and (out.start + out.width <= region.end)
         )
 
+    @property
+    def has_whole(self) -> bool:
+        """Whether it holds a whole matrix."""
+        return any(matrix.whole for matrix in self.matrices.values())
+
+    def coming(self, number: int) -> Matrix | None:
+        """The whole matrix that a stage multiplies with."""
+        if number == len(self.stages.all):
+            return None
+        matrix = self.matrices.get(id(self.stages.all[number]))
+        return matrix if matrix and matrix.whole else None
+
     def touched(self, number: int, stage: Stage) -> Touched:
         """What a stage reads and writes that others may touch."""
         out = stage.out.buffer
-        rings = [self.rings[id(stage)]] if id(stage) in self.rings else []
+        own = self.matrices.get(id(stage))
+        coming = self.coming(number + 1)
         return Touched(
-            [r for b, r in self.regions.items() if b in self.reads_of[number]],
-            [*rings, *([self.regions[out]] if out in self.regions else [])],
+            [
+                *(r for b, r in self.regions.items() if b in self.reads_of[number]),
+                *([own] if own and own.whole else []),
+            ],
+            [
+                *([own] if own and not own.whole else []),
+                *([coming] if coming else []),
+                *([self.regions[out]] if out in self.regions else []),
+            ],
             {b for b in self.reads_of[number] if b not in self.regions},
             {out} if out not in self.regions else set(),
         )
@@ -220,8 +252,8 @@ class SharedMemory:
 class Touched:
     """Parts of shared memory and buffers in device memory that stages read and write."""
 
-    read: list[Region | Ring] = field(default_factory=list)
-    written: list[Region | Ring] = field(default_factory=list)
+    read: list[Region | Matrix] = field(default_factory=list)
+    written: list[Region | Matrix] = field(default_factory=list)
     read_outside: set[str] = field(default_factory=set)
     written_outside: set[str] = field(default_factory=set)
 
@@ -248,6 +280,6 @@ class Touched:
         self.written_outside |= later.written_outside
 
 
-def overlap(a: Region | Ring, b: Region | Ring, samples: int) -> bool:
+def overlap(a: Region | Matrix, b: Region | Matrix, samples: int) -> bool:
     """Whether two parts of a kernel's shared memory have bytes in common."""
     return a.offset < b.offset + b.bytes(samples) and b.offset < a.offset + a.bytes(samples)

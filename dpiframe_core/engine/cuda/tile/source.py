@@ -13,7 +13,7 @@ import numpy as np
 
 from dpiframe_core.engine.cuda.tile.elements import Elements, name_of
 from dpiframe_core.engine.cuda.tile.loops import THREADS, Loops
-from dpiframe_core.engine.cuda.tile.merge import merge_products
+from dpiframe_core.engine.cuda.tile.merge import merge_maps, merge_products
 from dpiframe_core.engine.cuda.tile.multiply import Multiplications
 from dpiframe_core.engine.cuda.tile.shared_memory import (
     SharedMemory,
@@ -56,13 +56,21 @@ def tile_kernel(
     """The kernel of operations in order. `own`: buffers that nothing else reads; `floats`: those of
     float32 in device memory; `host`: as a function for tests. UnsuitableError: there is none.
     """
-    merged = merge_products(operations, own)
+    merged = merge_maps(merge_products(operations, own), own)
+
+    def memory(samples: int, whole: bool) -> SharedMemory:
+        return SharedMemory(Stages(merged, own, samples), floats, TYPES[precision], whole)
+
     for samples in SAMPLES:
-        memory = SharedMemory(Stages(merged, own, samples), floats, TYPES[precision])
-        used = memory.bytes
-        if used <= GOOD_SHARED or (used <= MOST_SHARED and samples == 1):
-            return _Source(memory, precision).kernel(name, host)
-    raise UnsuitableError(f"a sample takes {used:,} bytes of shared memory")
+        plain = memory(samples, False)
+        if plain.bytes <= GOOD_SHARED or (plain.bytes <= MOST_SHARED and samples == 1):
+            # Whole matrices are worth half of the samples, but no more.
+            for fewer in (samples, samples // 2):
+                found = memory(max(fewer, 1), True)
+                if found.has_whole and found.bytes <= GOOD_SHARED:
+                    return _Source(found, precision).kernel(name, host)
+            return _Source(plain, precision).kernel(name, host)
+    raise UnsuitableError(f"a sample takes {plain.bytes:,} bytes of shared memory")
 
 
 class _Source:
@@ -92,17 +100,27 @@ class _Source:
             return self.products.multiply(stage, op)
         raise UnsuitableError(f"no stage computes {type(op).__name__}")
 
+    def _fetches(self, number: int) -> list[str]:
+        """What sets the whole matrix of a stage on its way."""
+        matrix = self.memory.coming(number)
+        return [self.products.fetch(self.stages.all[number], matrix)] if matrix else []
+
     def kernel(self, name: str, host: bool) -> TileKernel:
         """The whole source."""
-        body = [self.loops.load(buffer, region) for buffer, region in self.memory.staged.items()]
+        body = self._fetches(0)
+        body += [self.loops.load(buffer, region) for buffer, region in self.memory.staged.items()]
         # What was touched since all threads met.
         since = Touched(written=[*self.memory.staged.values()])
         for number, stage in enumerate(self.stages.all):
             touched = self.memory.touched(number, stage)
-            if since.meets(touched, self.samples):
+            arrives = self.memory.coming(number) is not None
+            if arrives:
+                body.append("matrix_arrives();")
+            if arrives or since.meets(touched, self.samples):
                 body.append("meet();")
                 since = Touched()
             since.add(touched)
+            body += self._fetches(number + 1)
             body += [f"// {stage.operation.op} -> {stage.out}", self.stage(stage)]
         products = any(isinstance(stage.operation.op, MatMul) for stage in self.stages.all)
         fit = (MOST_SHARED + 1024) // (self.memory.bytes + 1024)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from dpiframe_core.engine.cuda.tile.index import size_of
+from dpiframe_core.engine.cuda.tile.index import Index, Scope, size_of
 from dpiframe_core.engine.cuda.tile.product import Product, attention_row_tiles
 from dpiframe_core.engine.translation import Operation
 from dpiframe_core.program.expression import Expression
@@ -46,6 +46,25 @@ class Stage:
     @property
     def out(self) -> View:
         return self.post.out if self.post else self.operation.out
+
+    @property
+    def is_permuted(self) -> bool:
+        """Whether the post has its axes in another order than the operation."""
+        return self.post is not None and not self.post.operands[self.replaced].is_whole
+
+    def post_places(self, scope: Scope, place: Index) -> tuple[list[Index], Index]:
+        """Of a place in the operation's result: those along the post's axes, and in its result."""
+        assert self.post is not None
+        operand = self.post.operands[self.replaced]
+        if not self.is_permuted:
+            return scope.split(place, operand.shape), place
+        order = _by_stride(operand)
+        parts = scope.split(place, [operand.shape[axis] for axis in order])
+        places = [part for _, part in sorted(zip(order, parts, strict=True), key=lambda p: p[0])]
+        moved = Index()
+        for part, stride in zip(places, row_major(operand.shape), strict=True):
+            moved = moved.plus(part.times(stride))
+        return places, moved
 
     def reads(self) -> Iterator[tuple[Operation, int]]:
         """What it reads: operations, and numbers of operands."""
@@ -169,6 +188,8 @@ class Stages:
             scores = self._whole_writer(softmax.operation, 0) if softmax else None
             if softmax is None or scores is None or softmax.post or scores.scores:
                 continue
+            if scores.is_permuted:
+                continue
             if isinstance(softmax.operation.op, Softmax) and attends(
                 scores.operation, softmax.operation, stage.operation, self.samples
             ):
@@ -216,7 +237,11 @@ class Stages:
             return None
         source, operand = reader.sources[found[0]], reader.operands[found[0]]
         assert isinstance(source, View)
-        if not operand.is_whole or source.start + operand.offset != operation.out.start:
+        if source.start + operand.offset != operation.out.start:
+            return None
+        if not operand.is_whole and not (
+            isinstance(operation.op, MatMul) and _is_permutation(operand)
+        ):
             return None
         for k, (s, o) in enumerate(zip(reader.sources, reader.operands, strict=True)):
             if k == found[0] or not isinstance(s, View):
@@ -244,6 +269,20 @@ class Stages:
         if len(found) == 1 and found[0] in self.inlined:
             return self.operations[found[0]]
         return None
+
+
+def _by_stride(operand: Operand) -> list[int]:
+    """Its axes, the widest strides first."""
+    return sorted(range(len(operand.shape)), key=lambda axis: -operand.strides[axis])
+
+
+def _is_permutation(operand: Operand) -> bool:
+    """Whether it reads each column once, its axes in another order."""
+    if 1 in operand.shape:
+        return False
+    order = _by_stride(operand)
+    shape, strides = (tuple(of[axis] for axis in order) for of in (operand.shape, operand.strides))
+    return strides == row_major(shape)
 
 
 def _inner_axes(shape: Sequence[int], size: int, stride: int) -> tuple[int, ...] | None:

@@ -170,6 +170,68 @@ def test_products_of_one_operand_are_one(interactions):
     assert ", 1, 16, 128, " in source  # queries, keys, values and residuals: 4 x 32 columns
 
 
+class Projections(nn.Module):
+    """Attention whose heads lie side by side again under a residual, as AutoInt has it, twice."""
+
+    def __init__(self, fields: int, heads: int, dim: int) -> None:
+        super().__init__()
+        self.fields, self.heads, self.dim = fields, heads, dim
+        self.tables = nn.ModuleList(nn.Embedding(9, 16) for _ in range(fields))
+        widths = (16, heads * dim)
+        self.layers = nn.ModuleList(
+            nn.ModuleList(nn.Linear(width, heads * dim, bias=False) for _ in range(4))
+            for width in widths
+        )
+        self.out = nn.Linear(fields * heads * dim, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        e = torch.stack([table(x[:, i]) for i, table in enumerate(self.tables)], 1)
+        for layer in self.layers:
+            shape = (x.shape[0], self.fields, self.heads, self.dim)
+            q, k, v = (part(e).view(shape).transpose(1, 2) for part in layer[:3])
+            weights = (q @ k.transpose(-1, -2) / self.dim**0.5).softmax(-1)
+            e = ((weights @ v).transpose(1, 2).flatten(2) + layer[3](e)).relu()
+        return self.out(e.flatten(1))
+
+
+@pytest.mark.parametrize("fields", [26, 13])
+@pytest.mark.parametrize(
+    ("precision", "emulated", "warpgroups"),
+    [
+        ("fp16", None, False),
+        ("fp16", "ascending", False),
+        ("fp16", "descending", True),
+        ("bf16", "ascending", True),
+        ("fp32", "ascending", True),
+    ],
+)
+def test_a_matrix_that_many_rows_need_is_whole_in_shared_memory(
+    fields, precision, emulated, warpgroups, tmp_path
+):
+    torch.manual_seed(0)
+    model = Projections(fields, 2, 24).eval()
+    imported = from_torch(model, (torch.zeros(2, fields, dtype=torch.long),))
+    program = lower(imported.spec, imported.weights, DEVICE_PASSES)
+    grouped = group_steps(program, precision)
+    (group,) = groups(grouped)
+    source = group.generate(grouped, grouped.float_buffers(), precision).source
+    assert source.count("multiply_resident") == (2 if precision != "fp32" else 0)
+    error = largest_error(
+        grouped, group, precision, 9, tmp_path, emulated=emulated, warpgroups=warpgroups
+    )
+    assert error < BOUNDS[precision]
+
+
+def test_what_follows_attention_is_applied_as_it_is_written():
+    model = Projections(26, 2, 32).eval()
+    imported = from_torch(model, (torch.zeros(2, 26, dtype=torch.long),))
+    program = lower(imported.spec, imported.weights, DEVICE_PASSES)
+    grouped = group_steps(program, "fp16")
+    (group,) = groups(grouped)
+    source = group.generate(grouped, grouped.float_buffers(), "fp16").source
+    assert (source.count("attend<"), source.count("each<")) == (2, 1)  # of inputs
+
+
 def test_a_product_without_an_inner_axis(tmp_path):
     outer = TensorStep(
         "outer", MatMul(0, 1, 0), (View("x", 0, 3), View("y", 0, 40)), (),
