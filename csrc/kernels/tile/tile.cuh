@@ -470,7 +470,7 @@ DPIF_DEVICE void reduce(const Read& read, const Write& write) {
   using Lanes = Row<kLanes, kWidth, kWidth>;
   each_row<kLanes, kRows, kStart>([&](int row, bool valid) {
     float total = F::start();
-#pragma unroll(kWidth == 1 ? 8 : 2)
+#pragma unroll(kWidth == 1 ? 8 : 4)
     for (int i = Lanes::lane(); i < kSize / kWidth; i += Lanes::kStep) {
       float block[kWidth];
       read(row, i, block);
@@ -503,34 +503,58 @@ DPIF_DEVICE float scale_of(float total) {
   return kGuarded && total == 0.0f ? 0.0f : fn::inverse(total);
 }
 
-// read(row, block, x), write(row, block, x).
+// read(row, block, x), then change(row's elements), then write(row, block, x), of each row; of
+// short rows two are read before the first is changed.
+template <int kLanes, int kRows, int kSize, int kWidth, int kStart, class Read, class Change,
+          class Write>
+DPIF_DEVICE void change_rows(const Read& read, const Change& change, const Write& write) {
+  using Elements = Row<kLanes, kSize, kWidth>;
+  constexpr int kAtOnce = kThreads / kLanes;
+  if constexpr (kRows <= kAtOnce || Elements::kEach * kWidth > 16) {
+    each_row<kLanes, kRows, kStart>([&](int r, bool valid) {
+      Elements row([&](int i, auto& x) { read(r, i, x); });
+      change(row);
+      if (valid) row.write([&](int i, const auto& x) { write(r, i, x); });
+    });
+  } else {
+    each_row<kLanes, (kRows + 1) / 2, kStart>([&](int r, bool valid) {
+      const int next = r + (kRows + 1) / 2;
+      const bool both = kRows % 2 == 0 || next < kRows;
+      Elements row([&](int i, auto& x) { read(r, i, x); });
+      Elements other([&](int i, auto& x) { read(both ? next : r, i, x); });
+      change(row);
+      change(other);
+      if (valid) row.write([&](int i, const auto& x) { write(r, i, x); });
+      if (valid && both) other.write([&](int i, const auto& x) { write(next, i, x); });
+    });
+  }
+}
+
 template <class Element, bool kGuarded, int kLanes, int kRows, int kSize, int kWidth, int kStart,
           class Read, class Write>
 DPIF_DEVICE void softmax(const Read& read, const Write& write) {
-  each_row<kLanes, kRows, kStart>([&](int r, bool valid) {
-    Row<kLanes, kSize, kWidth> row([&](int i, auto& x) { read(r, i, x); });
+  const auto change = [](auto& row) {
     if (!kGuarded) row.each([](float x) { return held(x, Element{}); });
     const float largest = base_of<kGuarded>(row.template reduced<Max>([](float x) { return x; }));
     row.each([&](float x) { return fn::exp_below(x, largest); });
     const float scale = scale_of<kGuarded>(row.template reduced<Sum>([](float x) { return x; }));
     row.each([&](float x) { return x * scale; });
-    if (valid) row.write([&](int i, const auto& x) { write(r, i, x); });
-  });
+  };
+  change_rows<kLanes, kRows, kSize, kWidth, kStart>(read, change, write);
 }
 
-// write(row, block, normalised): weight and bias are the writer's.
+// Normalised: weight and bias are the writer's.
 template <int kLanes, int kRows, int kSize, int kWidth, int kStart, class Read, class Write>
 DPIF_DEVICE void layer_norm(float eps, const Read& read, const Write& write) {
-  each_row<kLanes, kRows, kStart>([&](int r, bool valid) {
-    Row<kLanes, kSize, kWidth> row([&](int i, auto& x) { read(r, i, x); });
+  const auto change = [&](auto& row) {
     const float mean = row.template reduced<Sum>([](float x) { return x; }) * (1.0f / kSize);
     const float variance = row.template reduced<Sum>([&](float x) {
       return (x - mean) * (x - mean);
     }) * (1.0f / kSize);
     const float scale = 1.0f / sqrtf(variance + eps);
     row.each([&](float x) { return (x - mean) * scale; });
-    if (valid) row.write([&](int i, const auto& x) { write(r, i, x); });
-  });
+  };
+  change_rows<kLanes, kRows, kSize, kWidth, kStart>(read, change, write);
 }
 
 // Products: kProducts of them side by side, each [kRows, kInner] x [kInner, kColumns], where inner

@@ -16,7 +16,8 @@ from dpiframe_core.program.steps import Add, Linear, MappedLinear, Relu, Step, T
 from dpiframe_core.program.tensor_ops import Map, Operand
 from dpiframe_core.program.views import View, Weight
 
-LEAST_WEIGHT = 32 * 1024  # elements: generated kernels take smaller products in whole
+LEAST_WEIGHT = 32 * 1024  # elements: generated kernels take smaller products in whole,
+LEAST_WIDTH = 128  # columns: unless they are wider
 MOST_OPERANDS = 12  # that a kernel takes
 MOST_FUNCTIONS = 64  # of one epilogue: it is unrolled for all columns of a tile
 ALIGNMENT = 8  # columns: where the operand of a product may begin
@@ -33,7 +34,7 @@ def fuse_epilogue(program: Program) -> Program:
             continue
         for place, view in enumerate(found.views):
             product = _maker(program, view)
-            if product is None or program.weights[product.weight].size <= LEAST_WEIGHT:
+            if product is None or _is_small(program, product):
                 continue
             if program.only_reader(view) is step:
                 program = _fused(program, product, step, found, place)
@@ -58,6 +59,11 @@ def split_epilogues(program: Program) -> Program:
         xs = (y, *step.xs)
         steps.append(TensorStep(f"{step.name}.map", op, xs, step.constants, operands, step.out))
     return program.changed(steps=tuple(steps), buffers=buffers)
+
+
+def _is_small(program: Program, product: Linear | MappedLinear) -> bool:
+    size = program.weights[product.weight].size
+    return size <= LEAST_WEIGHT and product.out.width <= LEAST_WIDTH
 
 
 class _AsMap:

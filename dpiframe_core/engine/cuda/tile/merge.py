@@ -2,7 +2,8 @@
 
 Products of one operand with several constant matrices are one product with all their columns: so
 queries, keys, values and residuals of an attention are one stage of a kernel. A Map that alone
-reads another's result in its order, maybe by other axes, is one with it.
+reads another's result in its order, maybe by other axes, is one with it. Norms of the fields'
+vectors are one norm, each row with weights of its own.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from dataclasses import replace
 import numpy as np
 
 from dpiframe_core.engine.translation import Operation, Source
-from dpiframe_core.program.expression import count_functions, replaced
-from dpiframe_core.program.tensor_ops import Map, MatMul, Operand
+from dpiframe_core.program.expression import Expression, count_functions, replaced
+from dpiframe_core.program.tensor_ops import LayerNorm, Map, MatMul, Operand
 from dpiframe_core.program.views import View
 
 MOST_FUNCTIONS = 40  # of a Map that is several
@@ -48,6 +49,92 @@ def merge_maps(operations: Sequence[Operation], own: frozenset[str]) -> list[Ope
         else:
             found = [merged if o is reader else o for o in found if o is not first]
     return found
+
+
+def merge_norms(
+    operations: Sequence[Operation], own: frozenset[str]
+) -> tuple[list[Operation], frozenset[str]]:
+    """The operations with norms of neighbouring columns merged, and what they own then."""
+    found, names = list(operations), set(own)
+    number = 0
+    while number < len(found):
+        norms = [found[number]] if _norms_a_row(found[number]) else []
+        for other in found[number + 1 :]:
+            if norms and _follows(norms[-1], other) and not _is_made(found[number:], other):
+                norms.append(other)
+        if len(norms) > 1:
+            buffer = f"{norms[0].out.buffer}.{norms[0].out.start}.norms"
+            names.add(buffer)
+            kept = [o for o in found[number:] if not any(o is n for n in norms)]
+            found[number:] = [*_one_norm(norms, buffer), *kept]
+        number += 1
+    return found, frozenset(names)
+
+
+def _norms_a_row(operation: Operation) -> bool:
+    return (
+        isinstance(operation.op, LayerNorm)
+        and isinstance(operation.sources[0], View)
+        and operation.operands[0].strides == (1,)
+        and all(isinstance(s, np.ndarray) for s in operation.sources[1:])
+    )
+
+
+def _follows(norm: Operation, other: Operation) -> bool:
+    """Whether another norm reads and writes the columns behind those of a norm."""
+    if not _norms_a_row(other) or other.op != norm.op or len(other.sources) != len(norm.sources):
+        return False
+    return (
+        _read(other) == _behind(_read(norm), _read(other).width)
+        and _read(other).width == _read(norm).width
+        and other.out == _behind(norm.out, norm.out.width)
+    )
+
+
+def _is_made(operations: Sequence[Operation], norm: Operation) -> bool:
+    """Whether one of these makes what a norm reads."""
+    return any(operation.out.overlaps(_read(norm)) for operation in operations)
+
+
+def _read(norm: Operation) -> View:
+    source = norm.sources[0]
+    assert isinstance(source, View)
+    return source.columns(norm.operands[0].offset, norm.operands[0].size)
+
+
+def _behind(view: View, width: int) -> View:
+    return View(view.buffer, view.start + view.width, width)
+
+
+def _one_norm(norms: list[Operation], buffer: str) -> list[Operation]:
+    """A norm of rows, and a Map by their weights and biases."""
+    rows, size = len(norms), norms[0].out.width
+    read, out = (View(v.buffer, v.start, rows * size) for v in (_read(norms[0]), norms[0].out))
+    whole = Operand.whole(rows, size)
+    if len(norms[0].sources) == 1:
+        return [replace(norms[0], sources=(read,), operands=(whole,), out=out)]
+    made = View(buffer, 0, rows * size)
+    affine = [
+        np.concatenate([_numbers(norm, k) for norm in norms])
+        for k in range(1, len(norms[0].sources))
+    ]
+    expression: Expression = ("mul", "x0", "x1")
+    if len(affine) > 1:
+        expression = ("add", expression, "x2")
+    return [
+        replace(norms[0], sources=(read,), operands=(whole,), out=made),
+        Operation(Map(expression), (made, *affine), (whole,) * (1 + len(affine)), out),
+    ]
+
+
+def _numbers(operation: Operation, k: int) -> np.ndarray:
+    """A constant operand's numbers, row-major."""
+    source, operand = operation.sources[k], operation.operands[k]
+    assert isinstance(source, np.ndarray)
+    flat = source.reshape(-1)[operand.offset :]
+    strides = [s * flat.itemsize for s in operand.strides]
+    read = np.lib.stride_tricks.as_strided(flat, operand.shape, strides, writeable=False)
+    return read.reshape(-1)
 
 
 def _only_map(operations: Sequence[Operation], first: Operation) -> Operation | None:
@@ -156,11 +243,7 @@ def _merged(operations: list[Operation], siblings: list[Operation]) -> list[Oper
 
 
 def _matrix(product: Operation) -> np.ndarray:
-    source, operand = product.sources[1], product.operands[1]
-    assert isinstance(source, np.ndarray)
-    flat = source.reshape(-1)[operand.offset :]
-    strides = [s * flat.itemsize for s in operand.strides]
-    return np.lib.stride_tricks.as_strided(flat, operand.shape, strides, writeable=False)
+    return _numbers(product, 1).reshape(product.operands[1].shape)
 
 
 def _moved(

@@ -28,6 +28,7 @@ class Multiplications:
 
     def __init__(self, elements: Elements, loops: Loops) -> None:
         self.elements, self._samples, self._loops = elements, elements.samples, loops
+        self.most_sums = 0  # of a thread
 
     def multiply(self, stage: Stage, op: MatMul) -> str:
         product = Product.of(stage.operation, op, self._samples)
@@ -45,6 +46,10 @@ class Multiplications:
             b, of_b = self._product_operand(stage.operation, product, 1)
         write = self._results(stage, product)
         row_tiles, column_tiles = product.tiles(of_a, of_b, matrix is not None and not matrix.whole)
+        tiles = row_tiles * column_tiles
+        if matrix is not None and self.elements.type != "float":
+            tiles = min(8, -(-product.columns // 16))  # of a warpgroup
+        self.most_sums = max(self.most_sums, 8 * tiles)
         sizes = (
             f"{self.elements.type}, {product.products}, {product.rows}, {product.outer}, "
             f"{product.inner}, {product.columns}, {row_tiles}, {column_tiles}"
@@ -77,10 +82,13 @@ class Multiplications:
             self._product_operand(stage.operation, product, 1)[0],
             self._results(stage, product),
         ]
+        row_tiles = attention_row_tiles(scores, product)
+        columns = -(-scores.columns // 16) + -(-product.columns // 16)
+        self.most_sums = max(self.most_sums, 8 * row_tiles * columns)
         sizes = (
             f"{self.elements.type}, {str(stage.guarded).lower()}, {scores.products}, "
             f"{scores.rows}, {scores.inner}, {scores.columns}, {product.columns}, "
-            f"{attention_row_tiles(scores, product)}"
+            f"{row_tiles}"
         )
         listed = ",\n    ".join(parts)
         return f"attend<{sizes}>(\n    {listed});"

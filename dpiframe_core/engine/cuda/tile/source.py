@@ -13,7 +13,7 @@ import numpy as np
 
 from dpiframe_core.engine.cuda.tile.elements import Elements, name_of
 from dpiframe_core.engine.cuda.tile.loops import THREADS, Loops
-from dpiframe_core.engine.cuda.tile.merge import merge_maps, merge_products
+from dpiframe_core.engine.cuda.tile.merge import merge_maps, merge_norms, merge_products
 from dpiframe_core.engine.cuda.tile.multiply import Multiplications
 from dpiframe_core.engine.cuda.tile.shared_memory import (
     SharedMemory,
@@ -26,6 +26,7 @@ from dpiframe_core.engine.translation import Operation
 from dpiframe_core.program.tensor_ops import Join, LayerNorm, Map, MatMul, Reduce, Softmax, Take
 
 MOST_SHARED = 227 * 1024 - 1024  # bytes of a CTA
+FEW_SUMS = 32  # of a thread's products: three CTAs have registers for
 LEAST_FETCHED = 64  # columns of an input that are asked for ahead
 SAMPLES = (32, 16, 8, 4, 2, 1)  # a tile, tried in this order
 TYPES = {"fp16": "Half", "bf16": "Bf16", "fp32": "float", "tf32": "float"}
@@ -56,7 +57,8 @@ def tile_kernel(
     """The kernel of operations in order. `own`: buffers that nothing else reads; `floats`: those of
     float32 in device memory; `host`: as a function for tests. UnsuitableError: there is none.
     """
-    merged = merge_maps(merge_products(operations, own), own)
+    merged, own = merge_norms(merge_products(operations, own), own)
+    merged = merge_maps(merged, own)
 
     def memory(samples: int, whole: bool) -> SharedMemory:
         return SharedMemory(Stages(merged, own, samples), floats, TYPES[precision], whole)
@@ -122,9 +124,12 @@ class _Source:
             since.add(touched)
             body += self._fetches(number + 1)
             body += [f"// {stage.operation.op} -> {stage.out}", self.stage(stage)]
-        products = any(isinstance(stage.operation.op, MatMul) for stage in self.stages.all)
+        kinds = {type(stage.operation.op) for stage in self.stages.all}
         fit = (MOST_SHARED + 1024) // (self.memory.bytes + 1024)
-        ctas = max(1, min(2 if products else 4, fit))
+        most = 3 if kinds & {MatMul, LayerNorm, Softmax} else 4
+        if self.products.most_sums > FEW_SUMS:
+            most = 2
+        ctas = max(1, min(most, fit))
         lines = [
             *(["#define DPIF_TILE_HOST"] if host else [f"#define DPIF_TILE_THREADS {THREADS}"]),
             *(["#define DPIF_TILE_TF32"] if self.tf32 else []),
