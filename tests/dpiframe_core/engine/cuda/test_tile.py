@@ -20,7 +20,16 @@ from dpiframe_core.engine.translation import Operation
 from dpiframe_core.lowering import DEVICE_PASSES, lower
 from dpiframe_core.program.program import Program
 from dpiframe_core.program.steps import TensorStep
-from dpiframe_core.program.tensor_ops import Join, Map, MatMul, Operand, Reduce, Softmax, Take
+from dpiframe_core.program.tensor_ops import (
+    Join,
+    LayerNorm,
+    Map,
+    MatMul,
+    Operand,
+    Reduce,
+    Softmax,
+    Take,
+)
 from dpiframe_core.program.views import View
 
 BOUNDS = {"fp32": 1e-5, "fp16": 6e-3, "bf16": 6e-2}
@@ -230,6 +239,54 @@ def test_what_follows_attention_is_applied_as_it_is_written():
     (group,) = groups(grouped)
     source = group.generate(grouped, grouped.float_buffers(), "fp16").source
     assert (source.count("attend<"), source.count("each<")) == (2, 1)  # of inputs
+
+
+class FieldNorms(nn.Module):
+    """A norm a field, with weights or without, as MaskNet has them, and functions in a row."""
+
+    def __init__(self, affine: bool) -> None:
+        super().__init__()
+        self.table, self.out = nn.Embedding(9, 8), nn.Linear(5 * 8, 1)
+        self.norms = nn.ModuleList(nn.LayerNorm(8, elementwise_affine=affine) for _ in range(5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        e = self.table(x)
+        e = torch.cat([norm(e[:, i]) for i, norm in enumerate(self.norms)], 1)
+        return self.out(e.view(-1, 5, 8).tanh().flatten(1).relu())
+
+
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("emulated", [None, "ascending"])
+def test_norms_of_neighbouring_columns_are_one(affine, emulated, tmp_path):
+    model = FieldNorms(affine).eval()
+    for norm in model.norms:
+        if affine:
+            nn.init.normal_(norm.weight)
+            nn.init.normal_(norm.bias)
+    imported = from_torch(model, (torch.zeros(2, 5, dtype=torch.long),))
+    program = lower(imported.spec, imported.weights, DEVICE_PASSES)
+    grouped = group_steps(program, "fp32")
+    (group,) = groups(grouped)
+    source = group.generate(grouped, grouped.float_buffers(), "fp32").source
+    assert source.count("layer_norm<") == 1
+    assert largest_error(grouped, group, "fp32", 37, tmp_path, emulated=emulated) < 1e-5
+
+
+def test_a_norm_of_what_is_made_between_norms_stays_where_it_is(tmp_path):
+    norm = LayerNorm(1, 1e-5)
+
+    def step(name, op, x, out):
+        return TensorStep(name, op, (x,), (), (Operand.whole(16),), out)
+
+    steps = (
+        step("first", norm, View("x", 0, 16), View("out", 0, 16)),
+        step("between", Map(("mul", "x0", 3.0)), View("y", 0, 16), View("x", 16, 16)),
+        step("second", norm, View("x", 16, 16), View("out", 16, 16)),
+    )
+    widths = {"x": 32, "y": 16, "out": 32}
+    program = Program((), (), (), 0, widths, steps, {}, View("out", 0, 32))
+    group = TileGroup("norms", steps, frozenset())
+    assert largest_error(program, group, "fp32", 3, tmp_path) < 1e-5
 
 
 def test_a_product_without_an_inner_axis(tmp_path):

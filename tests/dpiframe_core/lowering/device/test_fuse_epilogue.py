@@ -61,6 +61,14 @@ def kinds(found: Program) -> list[str]:
     return [type(step).__name__ for step in found.steps]
 
 
+def test_a_small_product_is_left_to_a_group_unless_it_is_wide(monkeypatch):
+    monkeypatch.setattr("dpiframe_core.lowering.device.fuse_epilogue.LEAST_WEIGHT", 10_000)
+    before = program(linear("a", X), mapped("m", ("neg", "x0"), View("a", 0, WIDTH)))
+    assert kinds(fuse_epilogue(before)) == ["Linear", "TensorStep", "Head"]
+    monkeypatch.setattr("dpiframe_core.lowering.device.fuse_epilogue.LEAST_WIDTH", WIDTH - 1)
+    assert kinds(same(before, fuse_epilogue(before))) == ["MappedLinear", "Head"]
+
+
 GELU = ("mul", ("mul", 0.5, "x0"), ("add", 1.0, ("erf", ("mul", "x0", 2**-0.5))))
 
 
