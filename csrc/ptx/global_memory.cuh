@@ -6,6 +6,11 @@
 
 namespace dpiframe {
 
+// Asks L2 for the line of an address; nothing tells when it is there. The bulk form takes a uniform
+// address: lanes with addresses of their own would go through it one by one.
+__device__ inline void prefetch_l2(const void* address) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+}
 __device__ inline std::uint32_t ld_global_u32(const char* address) {
   std::uint32_t word;
   asm volatile("ld.global.b32 %0, [%1];" : "=r"(word) : "l"(address) : "memory");

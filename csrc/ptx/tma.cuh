@@ -17,10 +17,6 @@ __device__ inline void tma_bulk_load(std::uint32_t target, const void* source, i
       "l"(source), "r"(bytes), "r"(barrier)
       : "memory");
 }
-// Global memory to L2; nothing tells when it is there.
-__device__ inline void tma_bulk_prefetch(const void* source, int bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(source), "r"(bytes));
-}
 // Shared memory to a CTA of the cluster (DSMEM); target and barrier are mapped there (mapa).
 __device__ inline void tma_bulk_copy_to_cta(std::uint32_t cluster_target, std::uint32_t source,
                                             int bytes, std::uint32_t cluster_barrier) {

@@ -70,9 +70,12 @@ struct TileScheduler {
   __device__ std::int64_t turn_step() const { return gridDim.x / cluster; }
   // Of this CTA's tile in a turn: its first row, and its place among the tiles of these rows.
   __device__ std::int64_t row(std::int64_t turn) const {
-    return (turn / tiles_n * cluster + blockIdx.x % cluster) * kTileRows;
+    return (static_cast<unsigned>(turn) / tiles_n * std::int64_t{cluster} + blockIdx.x % cluster) *
+           kTileRows;
   }
-  __device__ int part(std::int64_t turn) const { return static_cast<int>(turn % tiles_n); }
+  __device__ int part(std::int64_t turn) const {
+    return static_cast<int>(static_cast<unsigned>(turn) % tiles_n);
+  }
 #endif
 };
 

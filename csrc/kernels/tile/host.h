@@ -20,7 +20,7 @@ DPIF_DEVICE void meet() {}
 DPIF_DEVICE int multiprocessors() {
   return 1;
 }
-DPIF_DEVICE void prefetch(const void*, unsigned) {}
+DPIF_DEVICE void prefetch(const void*) {}
 #endif
 
 DPIF_DEVICE float bits_to_float(u32 bits) {

@@ -150,11 +150,9 @@ DPIF_DEVICE int multiprocessors() {
   asm("mov.u32 %0, %%nsmid;" : "=r"(found));
   return found;
 }
-// Asks L2 for bytes, a multiple of 16, from an address that is one.
-DPIF_DEVICE void prefetch(const void* from, unsigned bytes) {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes));
-#endif
+// Asks L2 for the line of an address.
+DPIF_DEVICE void prefetch(const void* from) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
 }
 // Asynchronous copies of 16 bytes to shared memory, in groups.
 DPIF_DEVICE void copy_async(unsigned to, const void* from) {

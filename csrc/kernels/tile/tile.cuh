@@ -344,18 +344,6 @@ DPIF_DEVICE float where(float c, float a, float b) {
 }
 }  // namespace fn
 
-// Asks L2 for the input of the tile that is about to follow on this multiprocessor, where kCtas are
-// at once: columns kFirst .. kEnd of samples, the first of this tile's at `from`, of `rows` behind.
-template <int kSamples, int kCtas, int kFirst, int kEnd, class T>
-DPIF_DEVICE void fetch_next(const T* from, long long stride, long long rows) {
-  constexpr int kAligned = 16 / sizeof(T);
-  constexpr int kBegin = kFirst / kAligned * kAligned;
-  constexpr int kBytes = (kEnd - kBegin + kAligned - 1) / kAligned * 16;
-  const long long sample = thread() + static_cast<long long>(kSamples) * kCtas * multiprocessors();
-  if (thread() < kSamples && sample < rows && stride % kAligned == 0)
-    prefetch(from + sample * stride + kBegin, kBytes);
-}
-
 // body(i) for each i below kCount, by all threads.
 template <int kCount, class Body>
 DPIF_DEVICE void each(const Body& body) {
@@ -365,6 +353,20 @@ DPIF_DEVICE void each(const Body& body) {
     const int i = thread() + turn * kThreads;
     if (kCount % kThreads == 0 || i < kCount) body(i);
   }
+}
+
+// Asks L2 for the input of the tile that is about to follow on this multiprocessor, where kCtas are
+// at once: columns kFirst .. kEnd of samples, the first of this tile's at `from`, of `rows` behind.
+template <int kSamples, int kCtas, int kFirst, int kEnd, class T>
+DPIF_DEVICE void fetch_next(const T* from, long long stride, long long rows) {
+  constexpr int kEach = 128 / sizeof(T);  // columns of a line
+  constexpr int kLines = (kEnd - kFirst + kEach - 1) / kEach + 1;
+  const long long next = static_cast<long long>(kSamples) * kCtas * multiprocessors();
+  each<kSamples * kLines>([&](int i) {
+    const long long sample = next + quotient<kLines>(i);
+    const int column = kFirst + remainder<kLines>(i) * kEach;
+    if (sample < rows) prefetch(from + sample * stride + (column < kEnd ? column : kEnd - 1));
+  });
 }
 
 struct Sum {

@@ -22,6 +22,7 @@
 #include "kernels/gemm/epilogue.cuh"
 #include "kernels/gemm/mapped/map_epilogue_params.h"
 #include "kernels/gemm/tma_boxes.cuh"
+#include "ptx/global_memory.cuh"
 
 namespace dpiframe {
 
@@ -144,11 +145,14 @@ class MapEpilogue {
 
   template <class U>
   __device__ __forceinline__ void prefetch(int o, std::int64_t row) const {
+    constexpr int kLine = 128;
     const MapOperand& operand = e_.operands[o];
-    const int bytes = (limit_ - first_column_) * static_cast<int>(sizeof(U)) / 16 * 16;
-    if (bytes > 0)
-      tma_bulk_prefetch(static_cast<const U*>(operand.data) + row * operand.stride + first_column_,
-                        bytes);
+    const int last = (limit_ - first_column_) * static_cast<int>(sizeof(U)) - 1;
+    const char* from = reinterpret_cast<const char*>(static_cast<const U*>(operand.data) +
+                                                     row * operand.stride + first_column_);
+#pragma unroll
+    for (int byte = 0; byte < kTileN * static_cast<int>(sizeof(U)) + kLine; byte += kLine)
+      prefetch_l2(from + min(byte, last));
   }
 
   // The place of four columns of one of 16 rows, swizzled so that neither the eight threads that

@@ -167,9 +167,9 @@ inline Four load_constant(const void* from) {
 inline int multiprocessors() {
   return 1;
 }
-inline unsigned prefetched = 0;  // bytes: all of them are read
-inline void prefetch(const void* from, unsigned bytes) {
-  for (unsigned i = 0; i < bytes; ++i) prefetched += static_cast<const unsigned char*>(from)[i];
+inline unsigned prefetched = 0;  // what is there
+inline void prefetch(const void* from) {
+  prefetched += *static_cast<const unsigned char*>(from);
 }
 inline void copy_async(unsigned to, const void* from) {
   auto& groups = cta.copies[thread()];
