@@ -104,7 +104,7 @@ gpu-sweep: $(SETUP)
 # of its own, which no other build has.
 gpu-sanitize: $(SETUP) build/racecheck/.installed
 	for tool in memcheck initcheck synccheck racecheck; do \
-	  for cases in "" persistent fp16x3 specs tensor; do \
+	  for cases in "" persistent fp16x3 specs tensor zoo; do \
 	    [ $$tool-$$cases = racecheck-fp16x3 ] && bin=build/racecheck/venv/bin || bin=$(BIN); \
 	    compute-sanitizer --tool $$tool --error-exitcode 9 \
 	      $$bin/python tests/gpu/sanitize.py $$cases || exit 1; \

@@ -1,7 +1,7 @@
 """What compute-sanitizer runs (make gpu-sanitize): every precision, odd shapes; `persistent`: the
 fused cross kernel for large batches alone; `fp16x3`: that of float32 models alone; `specs`: random
-specs; `tensor`: generic tensor operations. Racecheck can follow the barriers of the fused kernels
-in a build with DPIFRAME_RACECHECK (FUSED_RACECHECK).
+specs; `tensor`: generic tensor operations; `zoo`: kernels of groups with many rows. Racecheck can
+follow the barriers of the fused kernels in a build with DPIFRAME_RACECHECK (FUSED_RACECHECK).
 
 Plain Python, since a test runner would bring the kernels of torch with it; references are computed
 on the CPU.
@@ -33,12 +33,13 @@ from odd_models import MIXED, Shape
 from random_specs import error_bound, random_spec, random_weights
 from random_tensors import random_tensor_model
 
-from dpiframe_core import _core
+from dpiframe_core import CTRModel, _core
 from dpiframe_core.engine.cuda.backend import CudaBackend, CudaOptions
 from dpiframe_core.engine.cuda.mapped_linear import device_passes
 from dpiframe_core.engine.precision import LOGIT_BOUNDS
 from dpiframe_core.lowering import DEVICE_FORM, DEVICE_PASSES
 from dpiframe_core.program.interpreter import run_program
+from pipeline.bench.engine.cases import EngineCase
 
 SHAPES = (
     Shape("deepfm", 3, (10,), (50, 30), "raw", 1, "parallel"),
@@ -199,6 +200,22 @@ def tensor() -> None:
     long_axes()
 
 
+def zoo() -> None:
+    """Models whose groups multiply by matrices in shared memory, attend, or norm rows."""
+    for name in ("xdeepfm", "autoint", "masknet", "finalmlp"):
+        shape = EngineCase(model=name, fields=26, dense=13, hidden=(40, 24), scale=1e-5)
+        model = CTRModel.from_weights(*shape.load())
+        batches = []
+        for size in (1, 37):
+            ids, dense = model_zoo.random_inputs(model.spec, size, size)
+            batches.append(Batch(ids, dense, model_zoo.reference_logits(model, ids, dense)))
+        for precision in ("fp16", "bf16"):
+            engine = cuda_engine(model, precision=precision, max_batch=37, threads=1)
+            for batch in batches:
+                check(engine, batch, batches[0])
+            engine.close()
+
+
 def epilogues() -> None:
     """Products with a compiled epilogue; columns that fill no vector, rows that fill no tile."""
     if device_passes(0) is DEVICE_PASSES:
@@ -276,6 +293,6 @@ if __name__ == "__main__":
         raise SystemExit("needs a CUDA device")
     cases = {
         "": all_others, "persistent": persistent, "fp16x3": fp16x3, "specs": specs,
-        "tensor": tensor,
+        "tensor": tensor, "zoo": zoo,
     }  # fmt: skip
     cases["".join(sys.argv[1:])]()
