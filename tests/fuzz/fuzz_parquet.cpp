@@ -26,6 +26,7 @@ namespace {
 
 constexpr std::int64_t kMostRows = 100'000;  // a footer that claims more is not read
 constexpr std::size_t kMostColumns = 8;
+constexpr std::size_t kRoom = 64 << 10;  // for pages that are unpacked ahead
 
 // A file without a name, written anew for each case.
 class MemoryFile {
@@ -56,12 +57,17 @@ std::optional<std::string> read_columns(const File& file, const std::vector<std:
   return fuzz::refusal([&] { file.read(targets, first, stop); });
 }
 
+// `room`: bytes behind the chunks, into which long pages are unpacked before all are decoded.
 std::optional<std::string> read_pages(const File& file, const std::vector<std::string>& names,
-                                      std::size_t first, std::size_t stop,
+                                      std::size_t first, std::size_t stop, std::size_t room,
                                       std::vector<std::uint8_t>& out) {
   return fuzz::refusal([&] {
-    std::vector<std::uint8_t> bytes(parquet::pages_bytes(file, names, first, stop));
-    const auto pages = parquet::read_pages(file, names, first, stop, bytes);
+    std::vector<std::uint8_t> bytes(parquet::pages_bytes(file, names, first, stop) + room);
+    auto pages = parquet::read_pages(file, names, first, stop, bytes);
+    const auto read = pages.compressed_bytes;
+    const auto memory = std::span(bytes).first(bytes.size() - parquet::kPagePadding);
+    if (room > 0) parquet::unpack_long_pages(pages, memory, 0);
+    if (pages.compressed_bytes > read) Record::get().count("long pages unpacked");
     parquet::decode_pages_on_cpu(pages, bytes, out.data());
   });
 }
@@ -116,7 +122,12 @@ void read(const File& file, int number_bytes, std::size_t first, std::size_t sto
                   "fetched chunks give other numbers than the file");
   }
   std::vector<std::uint8_t> matrix(names.size() * rows * number_bytes);
-  const auto pages_refused = read_pages(file, names, first, stop, matrix);
+  const auto pages_refused = read_pages(file, names, first, stop, 0, matrix);
+  std::vector<std::uint8_t> again(matrix.size());
+  const auto also_refused = read_pages(file, names, first, stop, kRoom, again);
+  fuzz::require(pages_refused.has_value() == also_refused.has_value() &&
+                    (pages_refused.has_value() || matrix == again),
+                "pages unpacked ahead give other numbers");
   if (pages_refused.has_value() && is_for_columns_alone(*pages_refused))
     return Record::get().count(refused.has_value() ? "refused" : "columns read, pages not tried");
   if (refused.has_value() != pages_refused.has_value())
