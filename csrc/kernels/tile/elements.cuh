@@ -1,0 +1,166 @@
+// Elements in memory and in registers: conversions, neighbours, pairs of 16 bits.
+#pragma once
+
+#include "jit/compiled_params.h"
+#ifdef DPIF_TILE_HOST
+#include "kernels/tile/host.h"
+#else
+#include "kernels/tile/instructions.cuh"
+#endif
+
+namespace tile {
+
+using Params = dpiframe::CompiledParams;
+
+// Of what is not negative, which a compiler does not know.
+template <unsigned kBy>
+DPIF_DEVICE int quotient(int value) {
+  return static_cast<int>(static_cast<unsigned>(value) / kBy);
+}
+template <unsigned kBy>
+DPIF_DEVICE int remainder(int value) {
+  return static_cast<int>(static_cast<unsigned>(value) % kBy);
+}
+
+DPIF_DEVICE int shorter(long long rows, int most) {
+  return rows < most ? static_cast<int>(rows) : most;
+}
+
+DPIF_DEVICE float widen(float x) {
+  return x;
+}
+DPIF_DEVICE void narrow(float x, float& out) {
+  out = x;
+}
+
+template <class T>
+DPIF_DEVICE float load(const T* from) {
+  return widen(*from);
+}
+template <class T>
+DPIF_DEVICE void store(T* to, float value) {
+  narrow(value, *to);
+}
+
+// V neighbours from an address that is a multiple of their size (16 bytes at most).
+template <int kWords>
+struct alignas(kWords * 4 <= 16 ? kWords * 4 : 16) Words {
+  u32 of[kWords];
+};
+// Two neighbours as a register of a product's operand.
+template <class T>
+DPIF_DEVICE u32 pair(float low, float high) {
+  return narrow_pair(low, high, T{});
+}
+
+template <int V, class T>
+DPIF_DEVICE void load_pack(const T* from, float (&to)[V]) {
+  if constexpr (sizeof(T) == 4) {
+    const Words<V> words = *reinterpret_cast<const Words<V>*>(from);
+#pragma unroll
+    for (int i = 0; i < V; ++i) to[i] = bits_to_float(words.of[i]);
+  } else {
+    const Words<V / 2> words = *reinterpret_cast<const Words<V / 2>*>(from);
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      T part;
+      part.bits = static_cast<u16>(words.of[i / 2] >> (16 * (i % 2)));
+      to[i] = widen(part);
+    }
+  }
+}
+template <int V, class T>
+DPIF_DEVICE void store_pack(T* to, const float (&from)[V]) {
+  if constexpr (sizeof(T) == 4) {
+    Words<V> words;
+#pragma unroll
+    for (int i = 0; i < V; ++i) words.of[i] = float_to_bits(from[i]);
+    *reinterpret_cast<Words<V>*>(to) = words;
+  } else {
+    Words<V / 2> words;
+#pragma unroll
+    for (int i = 0; i < V / 2; ++i) words.of[i] = pair<T>(from[2 * i], from[2 * i + 1]);
+    *reinterpret_cast<Words<V / 2>*>(to) = words;
+  }
+}
+
+// Numbers that no kernel changes.
+struct Numbers {
+  const float* first;
+  DPIF_DEVICE Numbers operator+(int place) const { return {first + place}; }
+};
+DPIF_DEVICE float load(Numbers from) {
+  float to[1];
+  load_numbers(from.first, to);
+  return to[0];
+}
+template <int V>
+DPIF_DEVICE void load_pack(Numbers from, float (&to)[V]) {
+  load_numbers(from.first, to);
+}
+
+template <class T>
+DPIF_DEVICE u32 load_pair(const T* from) {
+  return *reinterpret_cast<const u32*>(from);
+}
+// Two elements as they are, side by side.
+template <class T>
+DPIF_DEVICE u32 joined(const T* low, const T* high) {
+  return static_cast<u32>(low->bits) | static_cast<u32>(high->bits) << 16;
+}
+template <class T>
+DPIF_DEVICE u32 twice(const T* from) {
+  return static_cast<u32>(from->bits) * 0x10001u;
+}
+// The product of two pairs, rounded once.
+template <class T>
+DPIF_DEVICE u32 times(u32 a, u32 b) {
+  return multiply_pair(a, b, T{});
+}
+
+// V neighbours of 16 bits as pairs, from an address that is a multiple of their size.
+template <int V, class T>
+DPIF_DEVICE Words<V / 2> load_pairs(const T* from) {
+  return *reinterpret_cast<const Words<V / 2>*>(from);
+}
+template <int V, class T>
+DPIF_DEVICE void store_pairs(T* to, const Words<V / 2>& pairs) {
+  *reinterpret_cast<Words<V / 2>*>(to) = pairs;
+}
+// Functions of pairs; NaN where one of both is.
+namespace pairs {
+template <class T>
+DPIF_DEVICE u32 add(u32 a, u32 b) {
+  return add_pair(a, b, T{});
+}
+template <class T>
+DPIF_DEVICE u32 sub(u32 a, u32 b) {
+  return subtract_pair(a, b, T{});
+}
+template <class T>
+DPIF_DEVICE u32 mul(u32 a, u32 b) {
+  return multiply_pair(a, b, T{});
+}
+template <class T>
+DPIF_DEVICE u32 min(u32 a, u32 b) {
+  return smaller_pair(a, b, T{});
+}
+template <class T>
+DPIF_DEVICE u32 max(u32 a, u32 b) {
+  return larger_pair(a, b, T{});
+}
+template <class T>
+DPIF_DEVICE u32 relu(u32 a) {
+  return larger_pair(a, 0u, T{});
+}
+template <class T>
+DPIF_DEVICE u32 neg(u32 a) {
+  return a ^ 0x80008000u;
+}
+template <class T>
+DPIF_DEVICE u32 abs(u32 a) {
+  return a & 0x7fff7fffu;
+}
+}  // namespace pairs
+
+}  // namespace tile

@@ -1,0 +1,223 @@
+// Loops over elements and rows: reductions, softmax, norms.
+#pragma once
+
+#include "kernels/tile/functions.cuh"
+
+namespace tile {
+
+// body(i) for each i below kCount, by all threads.
+template <int kCount, class Body>
+DPIF_DEVICE void each(const Body& body) {
+  constexpr int kTurns = (kCount + kThreads - 1) / kThreads;
+#pragma unroll(kTurns <= 8 ? kTurns : 4)
+  for (int turn = 0; turn < kTurns; ++turn) {
+    const int i = thread() + turn * kThreads;
+    if (kCount % kThreads == 0 || i < kCount) body(i);
+  }
+}
+
+// Asks L2 for the input of the tile that is about to follow on this multiprocessor, where kCtas are
+// at once: columns kFirst .. kEnd of samples, the first of this tile's at `from`, of `rows` behind.
+template <int kSamples, int kCtas, int kFirst, int kEnd, class T>
+DPIF_DEVICE void fetch_next(const T* from, long long stride, long long rows) {
+  constexpr int kEach = 128 / sizeof(T);  // columns of a line
+  constexpr int kLines = (kEnd - kFirst + kEach - 1) / kEach + 1;
+  const long long next = static_cast<long long>(kSamples) * kCtas * multiprocessors();
+  each<kSamples * kLines>([&](int i) {
+    const long long sample = next + quotient<kLines>(i);
+    const int column = kFirst + remainder<kLines>(i) * kEach;
+    if (sample < rows) prefetch(from + sample * stride + (column < kEnd ? column : kEnd - 1));
+  });
+}
+
+struct Sum {
+  static DPIF_DEVICE float start() { return 0.0f; }
+  static DPIF_DEVICE float join(float a, float b) { return a + b; }
+};
+struct Prod {
+  static DPIF_DEVICE float start() { return 1.0f; }
+  static DPIF_DEVICE float join(float a, float b) { return a * b; }
+};
+struct Max {
+  static DPIF_DEVICE float start() { return bits_to_float(0xff800000u); }
+  static DPIF_DEVICE float join(float a, float b) { return larger(a, b); }
+};
+struct Min {
+  static DPIF_DEVICE float start() { return bits_to_float(0x7f800000u); }
+  static DPIF_DEVICE float join(float a, float b) { return smaller(a, b); }
+};
+
+// Lanes side by side that share a row.
+template <int kLanes, class F>
+DPIF_DEVICE float over_lanes(float value) {
+#ifndef DPIF_TILE_HOST
+#pragma unroll
+  for (int lane = kLanes / 2; lane > 0; lane /= 2) value = F::join(value, shuffled(value, lane));
+#endif
+  return value;
+}
+
+// A row of kSize elements, a part of which each of the lanes holds: blocks of kWidth neighbours, in
+// turn. read(block, x) and write(block, x) take a block's elements.
+template <int kLanes, int kSize, int kWidth>
+struct Row {
+#ifdef DPIF_TILE_HOST
+  static constexpr int kStep = 1;
+  static DPIF_DEVICE int lane() { return 0; }
+#else
+  static constexpr int kStep = kLanes;
+  static DPIF_DEVICE int lane() { return thread() % kLanes; }
+#endif
+  static constexpr int kBlocks = kSize / kWidth;
+  static constexpr int kEach = (kBlocks + kStep - 1) / kStep;
+  float of[kEach][kWidth];
+
+  template <class Read>
+  DPIF_DEVICE explicit Row(const Read& read) {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+#pragma unroll
+      for (auto& x : of[i]) x = 0.0f;
+      if (lane() + i * kStep < kBlocks) read(lane() + i * kStep, of[i]);
+    }
+  }
+  // change(x) for each element.
+  template <class Change>
+  DPIF_DEVICE void each(const Change& change) {
+#pragma unroll
+    for (auto& block : of)
+#pragma unroll
+      for (auto& x : block) x = change(x);
+  }
+  template <class F, class Change>
+  DPIF_DEVICE float reduced(const Change& change) const {
+    float total = F::start();
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      if (lane() + i * kStep >= kBlocks) continue;
+#pragma unroll
+      for (const float x : of[i]) total = F::join(total, change(x));
+    }
+    return over_lanes<kLanes, F>(total);
+  }
+  template <class Write>
+  DPIF_DEVICE void write(const Write& write) const {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i)
+      if (lane() + i * kStep < kBlocks) write(lane() + i * kStep, of[i]);
+  }
+};
+
+// body(row, valid) for each row, by kLanes threads; whole warps go through it, so that lanes meet.
+// The first row is that of thread kStart, a multiple of 32.
+template <int kLanes, int kRows, int kStart, class Body>
+DPIF_DEVICE void each_row(const Body& body) {
+#ifdef DPIF_TILE_HOST
+  for (int row = 0; row < kRows; ++row) body(row, true);
+#else
+  constexpr int kAtOnce = kThreads / kLanes;
+  const int own = (thread() + kThreads - kStart) % kThreads;
+  for (int first = 0; first < kRows; first += kAtOnce) {
+    if (first + own / 32 * 32 / kLanes >= kRows) break;
+    const int row = first + own / kLanes;
+    const bool valid = row < kRows;
+    body(valid ? row : kRows - 1, valid);
+  }
+#endif
+}
+
+// write(row, F over all elements of the row); read(row, block, x).
+template <class F, int kLanes, int kRows, int kSize, int kWidth, int kStart, class Read,
+          class Write>
+DPIF_DEVICE void reduce(const Read& read, const Write& write) {
+  using Lanes = Row<kLanes, kWidth, kWidth>;
+  each_row<kLanes, kRows, kStart>([&](int row, bool valid) {
+    float total = F::start();
+#pragma unroll(kWidth == 1 ? 8 : 4)
+    for (int i = Lanes::lane(); i < kSize / kWidth; i += Lanes::kStep) {
+      float block[kWidth];
+      read(row, i, block);
+#pragma unroll
+      for (const float x : block) total = F::join(total, x);
+    }
+    total = over_lanes<kLanes, F>(total);
+    if (valid && Lanes::lane() == 0) write(row, total);
+  });
+}
+
+// The least number of a half in the place of those below, which are -inf in a half: a row of these
+// alone, of which a mask leaves nothing, has the same number everywhere then, as in float32.
+DPIF_DEVICE float held(float x, Half) {
+  return x < -65504.0f ? -65504.0f : x;
+}
+template <class Element>
+DPIF_DEVICE float held(float x, Element) {
+  return x;
+}
+
+// Of a row of scores whose largest is given: what to take from them, and the scale of their powers,
+// whose sum is given; guarded: 0 where all of the row is -infinity.
+template <bool kGuarded>
+DPIF_DEVICE float base_of(float largest) {
+  return kGuarded && largest == Max::start() ? 0.0f : largest;
+}
+template <bool kGuarded>
+DPIF_DEVICE float scale_of(float total) {
+  return kGuarded && total == 0.0f ? 0.0f : fn::inverse(total);
+}
+
+// read(row, block, x), then change(row's elements), then write(row, block, x), of each row; of
+// short rows two are read before the first is changed.
+template <int kLanes, int kRows, int kSize, int kWidth, int kStart, class Read, class Change,
+          class Write>
+DPIF_DEVICE void change_rows(const Read& read, const Change& change, const Write& write) {
+  using Elements = Row<kLanes, kSize, kWidth>;
+  constexpr int kAtOnce = kThreads / kLanes;
+  if constexpr (kRows <= kAtOnce || Elements::kEach * kWidth > 16) {
+    each_row<kLanes, kRows, kStart>([&](int r, bool valid) {
+      Elements row([&](int i, auto& x) { read(r, i, x); });
+      change(row);
+      if (valid) row.write([&](int i, const auto& x) { write(r, i, x); });
+    });
+  } else {
+    each_row<kLanes, (kRows + 1) / 2, kStart>([&](int r, bool valid) {
+      const int next = r + (kRows + 1) / 2;
+      const bool both = kRows % 2 == 0 || next < kRows;
+      Elements row([&](int i, auto& x) { read(r, i, x); });
+      Elements other([&](int i, auto& x) { read(both ? next : r, i, x); });
+      change(row);
+      change(other);
+      if (valid) row.write([&](int i, const auto& x) { write(r, i, x); });
+      if (valid && both) other.write([&](int i, const auto& x) { write(next, i, x); });
+    });
+  }
+}
+
+template <class Element, bool kGuarded, int kLanes, int kRows, int kSize, int kWidth, int kStart,
+          class Read, class Write>
+DPIF_DEVICE void softmax(const Read& read, const Write& write) {
+  const auto change = [](auto& row) {
+    if (!kGuarded) row.each([](float x) { return held(x, Element{}); });
+    const float largest = base_of<kGuarded>(row.template reduced<Max>([](float x) { return x; }));
+    row.each([&](float x) { return fn::exp_below(x, largest); });
+    const float scale = scale_of<kGuarded>(row.template reduced<Sum>([](float x) { return x; }));
+    row.each([&](float x) { return x * scale; });
+  };
+  change_rows<kLanes, kRows, kSize, kWidth, kStart>(read, change, write);
+}
+
+// Normalised: weight and bias are the writer's.
+template <int kLanes, int kRows, int kSize, int kWidth, int kStart, class Read, class Write>
+DPIF_DEVICE void layer_norm(float eps, const Read& read, const Write& write) {
+  const auto change = [&](auto& row) {
+    const float mean = row.template reduced<Sum>([](float x) { return x; }) * (1.0f / kSize);
+    const float variance = row.template reduced<Sum>([&](float x) {
+      return (x - mean) * (x - mean);
+    }) * (1.0f / kSize);
+    const float scale = 1.0f / sqrtf(variance + eps);
+    row.each([&](float x) { return (x - mean) * scale; });
+  };
+  change_rows<kLanes, kRows, kSize, kWidth, kStart>(read, change, write);
+}
+
+}  // namespace tile
