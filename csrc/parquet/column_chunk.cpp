@@ -4,9 +4,9 @@
 #include <cstring>
 
 #include "common/streaming_copy.h"
-#include "parquet/byte_stream_split.cuh"
-#include "parquet/delta_binary_packed.cuh"
-#include "parquet/rle_bit_packed.h"
+#include "parquet/encodings/byte_stream_split.cuh"
+#include "parquet/encodings/delta_binary_packed.cuh"
+#include "parquet/encodings/rle_bit_packed.h"
 
 namespace dpiframe::parquet {
 namespace {

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "codec/decompress.h"
+#include "parquet/encodings/rle_bit_packed.h"
 #include "parquet/file.h"
 #include "parquet/page_lister.h"
-#include "parquet/rle_bit_packed.h"
 #include "parquet/unit_chunks.h"
 
 namespace dpiframe::parquet {

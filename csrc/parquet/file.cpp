@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "parquet/column_chunk.h"
-#include "parquet/rle_bit_packed.h"
+#include "parquet/encodings/rle_bit_packed.h"
 
 namespace dpiframe::parquet {
 namespace {

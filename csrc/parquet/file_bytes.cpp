@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "common/check.h"
-#include "parquet/rle_bit_packed.h"
+#include "parquet/encodings/rle_bit_packed.h"
 
 namespace dpiframe::parquet {
 

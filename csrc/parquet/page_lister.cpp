@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "codec/crc32.h"
-#include "parquet/rle_bit_packed.h"
+#include "parquet/encodings/rle_bit_packed.h"
 
 namespace dpiframe::parquet {
 namespace {

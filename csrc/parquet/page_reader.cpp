@@ -5,7 +5,7 @@
 
 #include "codec/crc32.h"
 #include "codec/decompress.h"
-#include "parquet/rle_bit_packed.h"
+#include "parquet/encodings/rle_bit_packed.h"
 
 namespace dpiframe::parquet {
 namespace {

@@ -10,11 +10,11 @@
 
 #include "fuzz_case.h"
 #include "parquet/column_pages.h"
+#include "parquet/encodings/rle_bit_packed.h"
 #include "parquet/file.h"
 #include "parquet/lists/read_list.h"
 #include "parquet/metadata/statistics.h"
 #include "parquet/raw/read_encoded.h"
-#include "parquet/rle_bit_packed.h"
 
 using namespace dpiframe;
 using fuzz::Record;

@@ -9,8 +9,8 @@
 // accessed, and the rest of the aligned 4-byte words in which its first and last byte lie.
 #pragma once
 
-#include "parquet/byte_stream_split.cuh"
-#include "parquet/delta_binary_packed.cuh"
+#include "parquet/encodings/byte_stream_split.cuh"
+#include "parquet/encodings/delta_binary_packed.cuh"
 #include "parquet/gpu/rle_bit_packed.cuh"
 
 namespace dpiframe::pages {

@@ -5,8 +5,8 @@
 #include "codec/decompress.h"
 #include "codec/zstd/decompress_cpu.h"
 #include "parquet/column_pages.h"
+#include "parquet/encodings/rle_bit_packed.h"
 #include "parquet/gpu/decode_codes.cuh"
-#include "parquet/rle_bit_packed.h"
 
 namespace dpiframe::parquet {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "parquet/encodings/rle_bit_packed.h"
 #include "parquet/lists/transpose.h"
-#include "parquet/rle_bit_packed.h"
 
 namespace dpiframe::parquet {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <bit>
 
-#include "parquet/rle_runs.h"
+#include "parquet/encodings/rle_runs.h"
 
 namespace dpiframe::parquet {
 namespace {

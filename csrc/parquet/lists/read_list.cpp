@@ -1,7 +1,7 @@
 #include "parquet/lists/read_list.h"
 
+#include "parquet/encodings/rle_bit_packed.h"
 #include "parquet/lists/list_chunk.h"
-#include "parquet/rle_bit_packed.h"
 
 namespace dpiframe::parquet {
 namespace {

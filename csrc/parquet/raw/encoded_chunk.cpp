@@ -4,8 +4,8 @@
 #include <bit>
 #include <cstring>
 
+#include "parquet/encodings/rle_runs.h"
 #include "parquet/raw/spread.h"
-#include "parquet/rle_runs.h"
 
 namespace dpiframe::parquet {
 namespace {

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "parquet/encodings/rle_bit_packed.h"
 #include "parquet/page_lister.h"
 #include "parquet/raw/encoded_chunk.h"
 #include "parquet/raw/read_encoded.h"
-#include "parquet/rle_bit_packed.h"
 #include "parquet/unit_chunks.h"
 
 namespace dpiframe::parquet {

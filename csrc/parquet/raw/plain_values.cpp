@@ -4,8 +4,8 @@
 #include <cstring>
 #include <numeric>
 
-#include "parquet/delta_binary_packed.cuh"
-#include "parquet/rle_bit_packed.h"
+#include "parquet/encodings/delta_binary_packed.cuh"
+#include "parquet/encodings/rle_bit_packed.h"
 
 namespace dpiframe::parquet {
 namespace {

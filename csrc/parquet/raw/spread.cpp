@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "common/processor.h"
-#include "parquet/rle_runs.h"
+#include "parquet/encodings/rle_runs.h"
 
 namespace dpiframe::parquet {
 void spread_codes(Bytes levels, std::int64_t count, const std::int32_t* codes, std::int32_t missing,

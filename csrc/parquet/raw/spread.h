@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "parquet/rle_bit_packed.h"
+#include "parquet/encodings/rle_bit_packed.h"
 
 namespace dpiframe::parquet {
 

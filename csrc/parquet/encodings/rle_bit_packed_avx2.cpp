@@ -5,7 +5,7 @@
 #include <array>
 #include <vector>
 
-#include "parquet/rle_bit_packed.h"
+#include "parquet/encodings/rle_bit_packed.h"
 
 namespace dpiframe::parquet {
 namespace {

@@ -1,9 +1,9 @@
-#include "parquet/rle_bit_packed.h"
+#include "parquet/encodings/rle_bit_packed.h"
 
 #include <algorithm>
 
 #include "common/processor.h"
-#include "parquet/rle_runs.h"
+#include "parquet/encodings/rle_runs.h"
 
 namespace dpiframe::parquet {
 template <class Number>

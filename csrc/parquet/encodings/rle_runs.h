@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "parquet/encodings/rle_bit_packed.h"
 #include "parquet/metadata/compact_reader.h"
-#include "parquet/rle_bit_packed.h"
 
 namespace dpiframe::parquet {
 
