@@ -131,7 +131,7 @@ FUZZERS := $(patsubst tests/fuzz/%.cpp,build/fuzzers/%,$(wildcard tests/fuzz/*.c
 FUZZED := $(wildcard csrc/parquet/*.cpp csrc/parquet/*/*.cpp csrc/codec/*.cpp \
   csrc/codec/*/*.cpp csrc/features/*.cpp)
 FUZZED := $(FUZZED:%.cpp=build/fuzzers/%.o)
-FUZZ_FLAGS := -std=c++20 -O1 -g -Wall -Wextra -Werror -ffp-contract=off -Icsrc -MMD \
+FUZZ_FLAGS := -std=c++20 -O1 -g -Wall -Wextra -Werror -ffp-contract=off -Icsrc -MMD -MP \
   -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 
 fuzzers: $(FUZZERS)
