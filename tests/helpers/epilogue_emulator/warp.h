@@ -53,9 +53,9 @@ inline std::common_type_t<A, B> min(A a, B b) {
   return a < b ? a : b;
 }
 // A prefetch has no effect that a program sees.
-#define tma_bulk_prefetch prefetch_of_the_gpu
-#include "ptx/tma.cuh"
-#undef tma_bulk_prefetch
+#define prefetch_l2 prefetch_of_the_gpu
+#include "ptx/global_memory.cuh"
+#undef prefetch_l2
 namespace dpiframe {
-inline void tma_bulk_prefetch(const void*, int) {}
+inline void prefetch_l2(const void*) {}
 }  // namespace dpiframe
