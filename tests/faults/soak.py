@@ -90,7 +90,8 @@ class Soak:
                 kind = self._one_start(case, kind, victims)
             if not case.finished():
                 with case.start() as job:
-                    assert job.wait() == 0, job.text()
+                    code = job.wait()
+                    assert code == 0, f"exit {code}\n{job.text()}"
             found = case.faults(self.published)
             self.faults.update(found)
             print(f"job {self.jobs}: {case.table.num_rows} rows verified: {found}", flush=True)
@@ -131,7 +132,8 @@ class Soak:
                     kind = next(victims, None)
                     if job.ended():
                         return kind
-            assert job.wait() in (0, 4), job.text()
+            code = job.wait()
+            assert code in (0, 4), f"exit {code}\n{job.text()}"
             return None
 
     def _kill(self, case: Case, job: RunningJob, kind: str) -> bool:

@@ -186,16 +186,7 @@ def specs() -> None:
 def tensor() -> None:
     """Generic tensor operations, odd shapes and every kind of kernel among them."""
     for seed in range(8):
-        model = random_tensor_model(seed)
-        batches = []
-        for size in (1, 19, 70):
-            ids, dense = model_zoo.random_inputs(model.spec, size, size)
-            batches.append(Batch(ids, dense, model_zoo.reference_logits(model, ids, dense)))
-        for precision in ("fp32", "bf16"):
-            engine = cuda_engine(model, precision=precision, max_batch=70, threads=1)
-            for batch in batches:
-                check(engine, batch, batches[0])
-            engine.close()
+        compare(random_tensor_model(seed), (1, 19, 70), ("fp32", "bf16"))
     epilogues()
     long_axes()
 
@@ -204,16 +195,20 @@ def zoo() -> None:
     """Models whose groups multiply by matrices in shared memory, attend, or norm rows."""
     for name in ("xdeepfm", "autoint", "masknet", "finalmlp"):
         shape = EngineCase(model=name, fields=26, dense=13, hidden=(40, 24), scale=1e-5)
-        model = CTRModel.from_weights(*shape.load())
-        batches = []
-        for size in (1, 37):
-            ids, dense = model_zoo.random_inputs(model.spec, size, size)
-            batches.append(Batch(ids, dense, model_zoo.reference_logits(model, ids, dense)))
-        for precision in ("fp16", "bf16"):
-            engine = cuda_engine(model, precision=precision, max_batch=37, threads=1)
-            for batch in batches:
-                check(engine, batch, batches[0])
-            engine.close()
+        compare(CTRModel.from_weights(*shape.load()), (1, 37), ("fp16", "bf16"))
+
+
+def compare(model: CTRModel, sizes: tuple[int, ...], precisions: tuple[str, ...]) -> None:
+    """Batches of random inputs, of each size, through an engine of each precision."""
+    batches = []
+    for size in sizes:
+        ids, dense = model_zoo.random_inputs(model.spec, size, size)
+        batches.append(Batch(ids, dense, model_zoo.reference_logits(model, ids, dense)))
+    for precision in precisions:
+        engine = cuda_engine(model, precision=precision, max_batch=max(sizes), threads=1)
+        for batch in batches:
+            check(engine, batch, batches[0])
+        engine.close()
 
 
 def epilogues() -> None:

@@ -297,23 +297,29 @@ DPIF_DEVICE void write_sums(const float (&sums)[kRowTiles][kColumnTiles][2][4], 
     }
 }
 
-// A warp's row tiles of a, step by step.
-template <class T, int kInner, int kRows, int kRowTiles, class A>
-struct RowFragments {
-  const A& a;
-  int product;
+// Which rows a lane reads of a warp's row tiles: its own, or the last one where there are no more.
+template <int kRows, int kRowTiles>
+struct RowsOfLane {
   int first_row;
-  DPIF_DEVICE RowFragments(const A& a, int product, int first_row)
-      : a(a), product(product), first_row(first_row) {}
   DPIF_DEVICE int row(int tile, int half) const {
     const int row = first_row + tile * 16 + half * 8;
     return kRows % (kRowTiles * 16) == 0 || row < kRows ? row : kRows - 1;
   }
+};
+
+// A warp's row tiles of a, step by step.
+template <class T, int kInner, int kRows, int kRowTiles, class A>
+struct RowFragments : RowsOfLane<kRows, kRowTiles> {
+  using RowsOfLane<kRows, kRowTiles>::row;
+  const A& a;
+  int product;
+  DPIF_DEVICE RowFragments(const A& a, int product, int first_row)
+      : RowsOfLane<kRows, kRowTiles>{first_row}, a(a), product(product) {}
   DPIF_DEVICE void read(Fragment<T> (&to)[kRowTiles], int outer, int step) const {
 #pragma unroll
     for (int i = 0; i < kRowTiles; ++i)
       if constexpr (kInBlocks<A>) {
-        const int first = first_row - thread() % 32 / 4 + i * 16;
+        const int first = this->first_row - thread() % 32 / 4 + i * 16;
         read_blocks<kRows, kInner, true>(to[i].of, a, product, first, outer, step * 16);
       } else {
         to[i].template read<kInner>(a, product, row(i, 0), row(i, 1), outer, step * 16);
@@ -321,25 +327,21 @@ struct RowFragments {
   }
 };
 template <class T, int kInner, int kRows, int kRowTiles, class... F>
-struct RowFragments<T, kInner, kRows, kRowTiles, Separable<F...>> {
+struct RowFragments<T, kInner, kRows, kRowTiles, Separable<F...>> : RowsOfLane<kRows, kRowTiles> {
   using A = Separable<F...>;
   static constexpr int kSteps = padded(kInner, 16) / 16;
+  using RowsOfLane<kRows, kRowTiles>::row;
   const A& a;
   int product;
-  int first_row;
   Fragment<T> fixed[kRowTiles][kSteps];
   DPIF_DEVICE RowFragments(const A& a, int product, int first_row)
-      : a(a), product(product), first_row(first_row) {
+      : RowsOfLane<kRows, kRowTiles>{first_row}, a(a), product(product) {
 #pragma unroll
     for (int i = 0; i < kRowTiles; ++i)
 #pragma unroll
       for (int step = 0; step < kSteps; ++step)
         fixed[i][step].template read<kInner>(Fixed<A>{a}, product, row(i, 0), row(i, 1), 0,
                                              step * 16);
-  }
-  DPIF_DEVICE int row(int tile, int half) const {
-    const int row = first_row + tile * 16 + half * 8;
-    return kRows % (kRowTiles * 16) == 0 || row < kRows ? row : kRows - 1;
   }
   DPIF_DEVICE void read(Fragment<T> (&to)[kRowTiles], int outer, int step) const {
 #pragma unroll
