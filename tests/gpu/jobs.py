@@ -26,7 +26,7 @@ CASES = {
     "gzip": (*PYARROW, "--compression", "gzip"),
     "int64v2": (*PYARROW, "--id-type", "int64", "--data-page-version", "2.0"),
     "raw": ("--form", "raw"),
-    "raw_pyarrow": (*PYARROW, "--form", "raw"),
+    "rawpyarrow": (*PYARROW, "--form", "raw"),
     "lists": (*PYARROW, "--list-length", "50"),
     "files10000": ("--rows-per-file", "10000", "--row-group-rows", "10000"),
     "files100000": ("--rows-per-file", "100000", "--row-group-rows", "100000"),
@@ -35,7 +35,7 @@ CASES = {
 FEWER = {
     "gzip": 4,
     "raw": 4,
-    "raw_pyarrow": 4,
+    "rawpyarrow": 4,
     "lists": 4,
 }  # slower ones score so many times fewer rows
 
