@@ -305,10 +305,13 @@ struct RowsOfLane {
     const int row = first_row + tile * 16 + half * 8;
     return kRows % (kRowTiles * 16) == 0 || row < kRows ? row : kRows - 1;
   }
+  // What is left to do to sums of columns from `first_tile` on.
+  template <class Sums, class B>
+  DPIF_DEVICE void finish(Sums&, const B&, int) const {}
 };
 
 // A warp's row tiles of a, step by step.
-template <class T, int kInner, int kRows, int kRowTiles, class A>
+template <class T, int kOuter, int kInner, int kRows, int kRowTiles, class A>
 struct RowFragments : RowsOfLane<kRows, kRowTiles> {
   using RowsOfLane<kRows, kRowTiles>::row;
   const A& a;
@@ -326,8 +329,10 @@ struct RowFragments : RowsOfLane<kRows, kRowTiles> {
       }
   }
 };
-template <class T, int kInner, int kRows, int kRowTiles, class... F>
-struct RowFragments<T, kInner, kRows, kRowTiles, Separable<F...>> : RowsOfLane<kRows, kRowTiles> {
+template <class T, int kOuter, int kInner, int kRows, int kRowTiles, class... F>
+  requires(!kIsSplit<T>)
+struct RowFragments<T, kOuter, kInner, kRows, kRowTiles, Separable<F...>>
+    : RowsOfLane<kRows, kRowTiles> {
   using A = Separable<F...>;
   static constexpr int kSteps = padded(kInner, 16) / 16;
   using RowsOfLane<kRows, kRowTiles>::row;

@@ -70,6 +70,20 @@ struct Blocks {
     return load(static_cast<const T*>(data) + block * 64 + column % 8 * 8 + i % 8);
   }
 };
+template <int kProducts, int kOuter, int kInner, int kColumns>
+struct SplitBlocks {
+  const void* data;
+  float one(int p, int column, int o, int i) const {
+    constexpr int kSize = padded(kInner, 16) * padded(kColumns, 16);
+    const Half* chunk = static_cast<const Half*>(data) + (p * kOuter + o) * 2LL * kSize;
+    const auto part = [&](const Half* of) {
+      return Blocks<Half, 1, kInner, kColumns>{of}.one(0, column, 0, i);
+    };
+    const void* behind = static_cast<const Half*>(data) + kProducts * kOuter * 2LL * kSize;
+    const float inverse = static_cast<const float*>(behind)[p * padded(kColumns, 16) + column];
+    return (part(chunk) + part(chunk + kSize)) * inverse;
+  }
+};
 template <class T, int kOuter, int kInner, int kColumns>
 struct Packed {
   const void* data;

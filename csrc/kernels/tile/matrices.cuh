@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/tile/products.cuh"
+#include "kernels/tile/split.cuh"
 
 namespace tile {
 
@@ -40,6 +41,16 @@ DPIF_DEVICE void read_chunk(Columns<T>& to, const Blocks<T, kOuter, kInner, kCol
   read_chunk(to, chunk, padded(kColumns, 16) / 16, step, column_tile);
 }
 
+template <int kProducts, int kOuter, int kInner, int kColumns>
+DPIF_DEVICE void read_chunk(Columns<Split>& to,
+                            const SplitBlocks<kProducts, kOuter, kInner, kColumns>&, unsigned chunk,
+                            int step, int column_tile) {
+  constexpr int kTiles = padded(kColumns, 16) / 16;
+  constexpr int kLargeBytes = padded(kInner, 16) * padded(kColumns, 16) * 2;
+  read_chunk(to.large, chunk, kTiles, step, column_tile);
+  read_chunk(to.small, chunk + kLargeBytes, kTiles, step, column_tile);
+}
+
 // A product with b through a ring, of kInner places a chunk. Each warp keeps its sums while all of
 // b goes by, once for each round of blocks.
 template <class T, int kProducts, int kRows, int kOuter, int kInner, int kColumns, int kRowTiles,
@@ -69,8 +80,8 @@ DPIF_DEVICE void multiply_by_warps(unsigned char* ring, const A& a, const B& b,
 #pragma unroll
       for (int chunk = 0; chunk < kStages - 1; ++chunk) chunks.fill(chunk);
       float sums[kRowTiles][kColumnTiles][2][4] = {};
-      const RowFragments<T, kInner, kRows, kRowTiles, A> fragments(a, product,
-                                                                   works ? first_row : 0);
+      const RowFragments<T, kOuter, kInner, kRows, kRowTiles, A> fragments(a, product,
+                                                                           works ? first_row : 0);
       for (int outer = 0; outer < kOuter; ++outer) {
         wait_copies<kStages - 2>();
         meet();
@@ -93,8 +104,9 @@ DPIF_DEVICE void multiply_by_warps(unsigned char* ring, const A& a, const B& b,
         }
       }
       wait_copies<0>();
-      if (works)
-        write_sums<kRows, kColumns>(sums, product, first_row, column_block * kColumnTiles, write);
+      if (!works) continue;
+      fragments.finish(sums, b, column_block * kColumnTiles);
+      write_sums<kRows, kColumns>(sums, product, first_row, column_block * kColumnTiles, write);
     }
   }
 }
@@ -111,6 +123,25 @@ DPIF_DEVICE void multiply_columns(float* sums, const Fragment<T>& rows, unsigned
     multiply_columns<T, kTiles, kTile + kTaken>(sums, rows, b, step);
   }
 }
+
+// A step of 16. kLargeBytes: from large parts of a chunk to small ones.
+template <int kTiles, int kLargeBytes, class T>
+DPIF_DEVICE void multiply_step(float* sums, const Fragment<T>& rows, unsigned b, int step) {
+  multiply_columns<T, kTiles>(sums, rows, b, step);
+}
+template <int kTiles, int kLargeBytes>
+DPIF_DEVICE void multiply_step(float* sums, const Fragment<Split>& rows, unsigned b, int step) {
+#ifndef DPIF_TILE_TF32
+  multiply_columns<Half, kTiles>(sums, rows.large, b + kLargeBytes, step);
+  multiply_columns<Half, kTiles>(sums, rows.small, b, step);
+#endif
+  multiply_columns<Half, kTiles>(sums, rows.large, b, step);
+}
+
+template <class T>
+constexpr bool kByWarpgroups = true;
+template <>
+constexpr bool kByWarpgroups<float> = false;
 
 // Which 64 rows and how many columns, up to 128, a warpgroup owns at a time.
 template <int kRows, int kColumns>
@@ -153,7 +184,8 @@ DPIF_DEVICE void multiply_by_warpgroups(unsigned char* ring, const A& a, const B
   using Own = WarpgroupBlocks<kRows, kColumns>;
   constexpr int kSteps = padded(kInner, 16) / 16;  // a chunk
   constexpr int kStepBytes = Own::kAllTiles * 512;
-  constexpr int kChunkBytes = kSteps * kStepBytes;
+  constexpr int kParts = sizeof(T) / 2;  // of a number
+  constexpr int kChunkBytes = kSteps * kStepBytes * kParts;
   for (int product = 0; product < kProducts; ++product) {
     const Ring<kStages, kChunkBytes, kOuter> chunks{
         shared_address(ring),
@@ -164,7 +196,7 @@ DPIF_DEVICE void multiply_by_warpgroups(unsigned char* ring, const A& a, const B
 #pragma unroll
       for (int chunk = 0; chunk < kStages - 1; ++chunk) chunks.fill(chunk);
       float sums[1][Own::kTiles][2][4] = {};
-      const RowFragments<T, kInner, kRows, 1, A> fragments(a, product, own.lane_row());
+      const RowFragments<T, kOuter, kInner, kRows, 1, A> fragments(a, product, own.lane_row());
 #pragma unroll 1
       for (int outer = 0; outer < kOuter; ++outer) {
         Fragment<T> rows[kSteps][1];
@@ -178,14 +210,16 @@ DPIF_DEVICE void multiply_by_warpgroups(unsigned char* ring, const A& a, const B
         begin_products();
 #pragma unroll
         for (int step = 0; step < kSteps; ++step)
-          multiply_columns<T, Own::kTiles>(&sums[0][0][0][0], rows[step][0],
-                                           chunks.chunk(outer) + step * kStepBytes + own.tile * 256,
-                                           kStepBytes / 2);
+          multiply_step<Own::kTiles, kSteps * kStepBytes>(
+              &sums[0][0][0][0], rows[step][0],
+              chunks.chunk(outer) + step * kStepBytes + own.tile * 256, kStepBytes / 2);
         commit_products();
         wait_products<0>();
       }
       wait_copies<0>();
-      if (own.exists) write_sums<kRows, kColumns>(sums, product, own.lane_row(), own.tile, write);
+      if (!own.exists) continue;
+      fragments.finish(sums, b, own.tile);
+      write_sums<kRows, kColumns>(sums, product, own.lane_row(), own.tile, write);
     }
   }
 }
@@ -203,7 +237,7 @@ DPIF_DEVICE void multiply_by_warpgroups(const A& a, const Resident<T, kOuter, kI
       const Own own(round);
       if (!own.works) break;
       float sums[1][Own::kTiles][2][4] = {};
-      const RowFragments<T, kInner, kRows, 1, A> fragments(a, product, own.lane_row());
+      const RowFragments<T, kOuter, kInner, kRows, 1, A> fragments(a, product, own.lane_row());
       for (int outer = 0; outer < kOuter; ++outer) {
         const unsigned chunk = b.chunk(product, outer) + own.tile * 256;
 #pragma unroll(kSteps <= 16 ? (kSteps + kAtOnce - 1) / kAtOnce : 1)
@@ -235,7 +269,7 @@ template <class T, int kProducts, int kRows, int kOuter, int kInner, int kColumn
           int kColumnTiles, int kStages, class A, class B, class Write>
 DPIF_DEVICE void multiply_staged(unsigned char* ring, const A& a, const B& b, const Write& write) {
 #ifdef DPIF_TILE_WARPGROUPS
-  if constexpr (sizeof(T) == 2)
+  if constexpr (kByWarpgroups<T>)
     multiply_by_warpgroups<T, kProducts, kRows, kOuter, kInner, kColumns, kStages>(ring, a, b,
                                                                                    write);
   else

@@ -21,7 +21,7 @@ DPIF_DEVICE void multiply(const A& a, const B& b, const Write& write) {
     const int product = block / kColumnBlocks / kRowBlocks;
     const int first_row = row_block * kRowTiles * 16 + lane / 4;
     float sums[kRowTiles][kColumnTiles][2][4] = {};
-    const RowFragments<T, kInner, kRows, kRowTiles, A> fragments(a, product, first_row);
+    const RowFragments<T, kOuter, kInner, kRows, kRowTiles, A> fragments(a, product, first_row);
 #pragma unroll(kOuter > 1 && padded(kInner, 16) <= 64 ? 2 : 1)
     for (int outer = 0; outer < kOuter; ++outer) {
 #pragma unroll(padded(kInner, 16) / 16 <= 8 ? padded(kInner, 16) / 16 : 2)
@@ -59,7 +59,7 @@ DPIF_DEVICE void attend(const A& a, const B& b, const Score& score, const V& v,
     const int product = block / kRowBlocks;
     const int first_row = block % kRowBlocks * kRowTiles * 16 + lane / 4;
     float weights[kRowTiles][kTiles][2][4] = {};
-    const RowFragments<T, kInner, kRows, kRowTiles, A> fragments(a, product, first_row);
+    const RowFragments<T, 1, kInner, kRows, kRowTiles, A> fragments(a, product, first_row);
 #pragma unroll(padded(kInner, 16) / 16 <= 4 ? padded(kInner, 16) / 16 : 2)
     for (int first = 0; first < padded(kInner, 16); first += 16) {
       Fragment<T> rows[kRowTiles];

@@ -14,6 +14,17 @@ struct Bf16 {
   u16 bits;
 };
 
+// A float32, times a power of two, as the sum of two float16, large and small (FP16x3).
+struct Split {
+  Half large;
+  Half small;
+};
+
+template <class T>
+constexpr bool kIsSplit = false;
+template <>
+constexpr bool kIsSplit<Split> = true;
+
 // A number by which functions are told apart.
 template <int kOf>
 struct Number {};

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from dpiframe_core.engine.cuda.tile.index import Index, Scope, VaryingError
-from dpiframe_core.engine.cuda.tile.product import Product, packed
+from dpiframe_core.engine.cuda.tile.product import Order, Product, packed
 from dpiframe_core.engine.cuda.tile.shared_memory import SharedMemory
 from dpiframe_core.engine.cuda.tile.stages import Stage
 from dpiframe_core.engine.translation import Operation, Source
@@ -46,12 +46,12 @@ class Elements:
         """The number among the parameters of a constant's numbers."""
         return self._weight((id(numbers),), numbers, lambda: numbers)
 
-    def packed(self, product: Product, in_blocks: bool) -> int:
+    def packed(self, product: Product, order: Order) -> int:
         """The same of a product's constant operand, packed."""
         assert product.constant is not None
-        key = (id(product.constant), product.b, product.outer, product.inner, in_blocks)
+        key = (id(product.constant), product.b, product.outer, product.inner, order)
         return self._weight(
-            key, product.constant, lambda: packed(product.matrices(), self.type, in_blocks)
+            key, product.constant, lambda: packed(product.matrices(), self.type, order)
         )
 
     def _weight(

@@ -11,6 +11,7 @@ from dpiframe_core.engine.cuda.tile.loops import Loops
 from dpiframe_core.engine.cuda.tile.product import (
     READING,
     STAGES,
+    Order,
     Product,
     attention_row_tiles,
 )
@@ -36,22 +37,31 @@ class Multiplications:
             return self._dots(stage, op)
         a, of_a = self._product_operand(stage.operation, product, 0)
         matrix = self.elements.memory.matrices.get(id(stage))
+        element = self.elements.type
         if product.constant is not None:
-            in_blocks = matrix is not None and self.elements.type != "float"
-            number = self.elements.packed(product, in_blocks)
-            sizes = f"{self.elements.type}, {product.outer}, {product.inner}, {product.columns}"
-            b = f"{'Blocks' if in_blocks else 'Packed'}<{sizes}>{{w{number}}}"
+            order: Order = "lanes"
+            if matrix is not None and element != "float":
+                order = "blocks"
+            elif matrix is not None and of_a == READING["separable"]:
+                order, element = "split", "Split"
+            number = self.elements.packed(product, order)
+            sizes = f"{product.outer}, {product.inner}, {product.columns}"
+            b = {
+                "lanes": f"Packed<{element}, {sizes}>",
+                "blocks": f"Blocks<{element}, {sizes}>",
+                "split": f"SplitBlocks<{product.products}, {sizes}>",
+            }[order] + f"{{w{number}}}"
             of_b = READING["Packed"]
         else:
             b, of_b = self._product_operand(stage.operation, product, 1)
         write = self._results(stage, product)
         row_tiles, column_tiles = product.tiles(of_a, of_b, matrix is not None and not matrix.whole)
         tiles = row_tiles * column_tiles
-        if matrix is not None and self.elements.type != "float":
+        if matrix is not None and element != "float":
             tiles = min(8, -(-product.columns // 16))  # of a warpgroup
         self.most_sums = max(self.most_sums, 8 * tiles)
         sizes = (
-            f"{self.elements.type}, {product.products}, {product.rows}, {product.outer}, "
+            f"{element}, {product.products}, {product.rows}, {product.outer}, "
             f"{product.inner}, {product.columns}, {row_tiles}, {column_tiles}"
         )
         listed = f"\n    {a},\n    {b},\n    {write});"
@@ -65,7 +75,7 @@ class Multiplications:
         """Sets the matrix of a product on its way."""
         op = stage.operation.op
         assert isinstance(op, MatMul)
-        number = self.elements.packed(Product.of(stage.operation, op, self._samples), True)
+        number = self.elements.packed(Product.of(stage.operation, op, self._samples), "blocks")
         return f"fetch_matrix<{matrix.size}>(shared + {matrix.offset}, w{number});"
 
     def attend(self, stage: Stage, scored: Stage) -> str:

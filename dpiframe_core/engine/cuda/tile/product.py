@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from dpiframe_core.engine.cuda.tile.index import Index, Scope, size_of, variable
 from dpiframe_core.engine.translation import Operation
 from dpiframe_core.program.tensor_ops import MatMul, Operand
 
+Order = Literal["lanes", "blocks", "split"]  # of a constant operand's elements
 WARPS = 8  # of a CTA
 STAGES = 4  # chunks of a ring
 LEAST_RESIDENT = 32  # columns of a constant operand that is all in shared memory
@@ -170,23 +172,45 @@ def attention_row_tiles(scores: Product, product: Product) -> int:
     return best[1]
 
 
-def packed(matrices: np.ndarray, element: str, in_blocks: bool = False) -> np.ndarray:
-    """Matrices [products, outer, inner, columns] in the order in which lanes read them, or, of 16
-    bits, in blocks of 8 columns x 8 inner places: bytes.
+def packed(matrices: np.ndarray, element: str, order: Order = "lanes") -> np.ndarray:
+    """Matrices [products, outer, inner, columns] in the order in which lanes read them; of 16 bits,
+    in blocks of 8 columns x 8 inner places; or split, float32 as two float16 in such blocks: bytes.
     """
     products, outer, inner, columns = matrices.shape
     k, n = -(-inner // 16) * 16, -(-columns // 16) * 16
     full = np.zeros((products, outer, k, n), np.float32)
     full[:, :, :inner, :columns] = matrices
-    if in_blocks:
-        parts = full.reshape(products, outer, k // 8, 8, n // 8, 8)
-        return _in_16_bits(parts.transpose(0, 1, 2, 4, 5, 3), element)
+    if order == "split":
+        return _split(full)
+    if order == "blocks":
+        return _in_16_bits(_blocks(full), element)
     if element == "float":
         parts = full.reshape(products, outer, k // 16, 2, 2, 4, n // 16, 2, 8)
         ordered = parts.transpose(0, 1, 2, 3, 6, 8, 5, 7, 4)
         return np.ascontiguousarray(ordered).view(np.uint8).reshape(-1)
     parts = full.reshape(products, outer, k // 16, 2, 4, 2, n // 16, 2, 8)
     return _in_16_bits(parts.transpose(0, 1, 2, 6, 8, 4, 7, 3, 5), element)
+
+
+def _blocks(full: np.ndarray) -> np.ndarray:
+    products, outer, k, n = full.shape
+    return full.reshape(products, outer, k // 8, 8, n // 8, 8).transpose(0, 1, 2, 4, 5, 3)
+
+
+def _split(full: np.ndarray) -> np.ndarray:
+    """Of each chunk the large parts, then the small ones, of columns that are multiplied by a power
+    of two, so that float16 holds them; behind them the inverses of these powers.
+    """
+    _, exponents = np.frexp(np.abs(full).max((1, 2), keepdims=True))
+    scaled = np.ldexp(full, 14 - exponents)
+    large = scaled.astype(np.float16)
+    with np.errstate(invalid="ignore"):  # infinite numbers
+        small = (scaled - large).astype(np.float16)
+    halves = np.stack([_blocks(large), _blocks(small)], 2)
+    inverses = np.ldexp(np.float32(1), exponents - 14)
+    return np.concatenate(
+        [np.ascontiguousarray(x).view(np.uint8).reshape(-1) for x in (halves, inverses)]
+    )
 
 
 def _in_16_bits(numbers: np.ndarray, element: str) -> np.ndarray:

@@ -76,6 +76,7 @@ class SharedMemory:
         self.staged: dict[str, Region] = {}
         self.inputs: dict[str, tuple[int, int]] = {}
         self.matrices: dict[int, Matrix] = {}
+        self.ring_rows: list[int] = []  # of the products that have rings
         self._make_regions()
         self._place_matrices(whole)
         self._place_regions()
@@ -182,6 +183,7 @@ class SharedMemory:
             product = Product.of(stage.operation, op, self.samples)
             if size := product.ring_bytes(self.type):
                 self.matrices[id(stage)] = Matrix(size, False, number, number)
+                self.ring_rows.append(product.rows)
             elif whole and (size := product.resident_bytes(self.type)):
                 self.matrices[id(stage)] = Matrix(size, True, number - 1, number)
 
@@ -215,6 +217,11 @@ class SharedMemory:
             and region.first <= out.start
             and (out.start + out.width <= region.end)
         )
+
+    @property
+    def fills_warpgroup(self) -> bool:
+        """Whether a ring product has the 64 rows of a warpgroup, and half of the samples had not."""
+        return any(64 <= rows < 128 for rows in self.ring_rows)
 
     @property
     def has_whole(self) -> bool:

@@ -65,7 +65,8 @@ def tile_kernel(
 
     for samples in SAMPLES:
         plain = memory(samples, False)
-        if plain.bytes <= GOOD_SHARED or (plain.bytes <= MOST_SHARED and samples == 1):
+        most = MOST_SHARED if samples == 1 or plain.fills_warpgroup else GOOD_SHARED
+        if plain.bytes <= most:
             # Whole matrices are worth half of the samples, but no more.
             for fewer in (samples, samples // 2):
                 found = memory(max(fewer, 1), True)

@@ -150,6 +150,47 @@ def test_an_outer_product_is_never_made_for_a_large_linear(tmp_path):
     assert largest_error(grouped, group, "fp16", 19, tmp_path) < BOUNDS["fp16"]
 
 
+class OuterProducts(nn.Module):
+    """CIN's layers of fields whose numbers differ by many orders of magnitude."""
+
+    def __init__(self, fields: int, dim: int, columns: int) -> None:
+        super().__init__()
+        self.tables = nn.ModuleList(nn.Embedding(9, dim) for _ in range(fields))
+        self.sizes = nn.Parameter(10 ** torch.linspace(-3, 5, fields).unsqueeze(1))
+        widths = (fields, columns, columns)
+        self.convs = nn.ModuleList(nn.Conv1d(fields * w, columns, 1) for w in widths[:2])
+        with torch.no_grad():
+            for conv in self.convs:
+                conv.weight.mul_(10 ** torch.linspace(-6, 6, columns).view(-1, 1, 1))
+        self.out = nn.Linear(2 * columns, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        e = torch.stack([table(x[:, i]) for i, table in enumerate(self.tables)], 1) * self.sizes
+        hidden, pooled = e, []
+        for conv in self.convs:
+            hidden = conv(torch.einsum("bhd,bmd->bhmd", hidden, e).flatten(1, 2))
+            pooled.append(hidden.sum(-1))
+        return self.out(torch.cat(pooled, 1).abs().add(1e-30).log())
+
+
+@pytest.mark.parametrize(("fields", "dim", "columns"), [(26, 16, 24), (13, 12, 40), (30, 20, 100)])
+@pytest.mark.parametrize(
+    ("emulated", "warpgroups"), [(None, False), ("ascending", False), ("descending", True)]
+)
+def test_outer_products_of_float32_are_multiplied_as_two_float16(
+    fields, dim, columns, emulated, warpgroups, tmp_path
+):
+    torch.manual_seed(0)
+    model = OuterProducts(fields, dim, columns).eval()
+    imported = from_torch(model, (torch.zeros(2, fields, dtype=torch.long),))
+    program = group_steps(lower(imported.spec, imported.weights, DEVICE_PASSES), "fp32")
+    (group,) = groups(program)
+    source = group.generate(program, program.float_buffers(), "fp32").source
+    assert source.count("multiply_staged<Split") == 2
+    error = largest_error(program, group, "fp32", 9, tmp_path, emulated, warpgroups)
+    assert error < 2e-6
+
+
 class MaskedHistory(nn.Module):
     """Attention over a history of which a sample's mask may leave nothing."""
 
