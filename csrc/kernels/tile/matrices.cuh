@@ -166,7 +166,7 @@ struct WarpgroupBlocks {
   DPIF_DEVICE explicit WarpgroupBlocks(int round) {
     const int block = round * kGroups + thread() / 128;
     const int own_tile = block % kColumnBlocks * kTiles;
-    works = block < kCount;
+    works = kCount % kGroups == 0 || block < kCount;
     row = block / kColumnBlocks * 64 + thread() % 128 / 32 * 16;
     exists = works && row < kRows;
     tile = own_tile + kTiles <= kAllTiles ? own_tile : kAllTiles - kTiles;
@@ -197,25 +197,34 @@ DPIF_DEVICE void multiply_by_warpgroups(unsigned char* ring, const A& a, const B
       for (int chunk = 0; chunk < kStages - 1; ++chunk) chunks.fill(chunk);
       float sums[1][Own::kTiles][2][4] = {};
       const RowFragments<T, kOuter, kInner, kRows, 1, A> fragments(a, product, own.lane_row());
+      Fragment<T> rows[2][kSteps][1];
+      const auto make = [&](Fragment<T>(&of)[kSteps][1], int outer) {
+#pragma unroll
+        for (int step = 0; step < kSteps; ++step) fragments.read(of[step], outer, step);
+      };
+      make(rows[0], 0);
 #pragma unroll 1
-      for (int outer = 0; outer < kOuter; ++outer) {
-        Fragment<T> rows[kSteps][1];
+      for (int pair = 0; pair < kOuter; pair += 2)
 #pragma unroll
-        for (int step = 0; step < kSteps; ++step) fragments.read(rows[step], outer, step);
-        wait_copies<kStages - 2>();
-        publish_copies();
-        meet();
-        chunks.fill(outer + kStages - 1);
-        if (!own.works) continue;
-        begin_products();
+        for (int odd = 0; odd < 2; ++odd) {
+          const int outer = pair + odd;
+          if (kOuter % 2 != 0 && outer == kOuter) break;
+          wait_copies<kStages - 2>();
+          publish_copies();
+          meet();
+          chunks.fill(outer + kStages - 1);
+          if (own.works) {
+            begin_products();
 #pragma unroll
-        for (int step = 0; step < kSteps; ++step)
-          multiply_step<Own::kTiles, kSteps * kStepBytes>(
-              &sums[0][0][0][0], rows[step][0],
-              chunks.chunk(outer) + step * kStepBytes + own.tile * 256, kStepBytes / 2);
-        commit_products();
-        wait_products<0>();
-      }
+            for (int step = 0; step < kSteps; ++step)
+              multiply_step<Own::kTiles, kSteps * kStepBytes>(
+                  &sums[0][0][0][0], rows[odd][step][0],
+                  chunks.chunk(outer) + step * kStepBytes + own.tile * 256, kStepBytes / 2);
+            commit_products();
+          }
+          if (outer + 1 < kOuter) make(rows[1 - odd], outer + 1);
+          if (own.works) wait_products<0>();
+        }
       wait_copies<0>();
       if (!own.exists) continue;
       fragments.finish(sums, b, own.tile);
