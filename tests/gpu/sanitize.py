@@ -195,7 +195,7 @@ def zoo() -> None:
     """Models whose groups multiply by matrices in shared memory, attend, or norm rows."""
     for name in ("xdeepfm", "autoint", "masknet", "finalmlp"):
         shape = EngineCase(model=name, fields=26, dense=13, hidden=(40, 24), scale=1e-5)
-        compare(CTRModel.from_weights(*shape.load()), (1, 37), ("fp16", "bf16"))
+        compare(CTRModel.from_weights(*shape.load()), (1, 37), ("fp16", "bf16", "fp32"))
 
 
 def compare(model: CTRModel, sizes: tuple[int, ...], precisions: tuple[str, ...]) -> None:
