@@ -330,7 +330,7 @@ struct RowFragments : RowsOfLane<kRows, kRowTiles> {
   }
 };
 template <class T, int kOuter, int kInner, int kRows, int kRowTiles, class... F>
-  requires(!kIsSplit<T>)
+  requires(!kIsFp16x3<T>)
 struct RowFragments<T, kOuter, kInner, kRows, kRowTiles, Separable<F...>>
     : RowsOfLane<kRows, kRowTiles> {
   using A = Separable<F...>;

@@ -71,7 +71,7 @@ struct Blocks {
   }
 };
 template <int kProducts, int kOuter, int kInner, int kColumns>
-struct SplitBlocks {
+struct Fp16x3Blocks {
   const void* data;
   float one(int p, int column, int o, int i) const {
     constexpr int kSize = padded(kInner, 16) * padded(kColumns, 16);

@@ -2,8 +2,8 @@
 // warpgroups (wgmma).
 #pragma once
 
+#include "kernels/tile/fp16x3.cuh"
 #include "kernels/tile/products.cuh"
-#include "kernels/tile/split.cuh"
 
 namespace tile {
 
@@ -42,9 +42,9 @@ DPIF_DEVICE void read_chunk(Columns<T>& to, const Blocks<T, kOuter, kInner, kCol
 }
 
 template <int kProducts, int kOuter, int kInner, int kColumns>
-DPIF_DEVICE void read_chunk(Columns<Split>& to,
-                            const SplitBlocks<kProducts, kOuter, kInner, kColumns>&, unsigned chunk,
-                            int step, int column_tile) {
+DPIF_DEVICE void read_chunk(Columns<Fp16x3>& to,
+                            const Fp16x3Blocks<kProducts, kOuter, kInner, kColumns>&,
+                            unsigned chunk, int step, int column_tile) {
   constexpr int kTiles = padded(kColumns, 16) / 16;
   constexpr int kLargeBytes = padded(kInner, 16) * padded(kColumns, 16) * 2;
   read_chunk(to.large, chunk, kTiles, step, column_tile);
@@ -130,7 +130,7 @@ DPIF_DEVICE void multiply_step(float* sums, const Fragment<T>& rows, unsigned b,
   multiply_columns<T, kTiles>(sums, rows, b, step);
 }
 template <int kTiles, int kLargeBytes>
-DPIF_DEVICE void multiply_step(float* sums, const Fragment<Split>& rows, unsigned b, int step) {
+DPIF_DEVICE void multiply_step(float* sums, const Fragment<Fp16x3>& rows, unsigned b, int step) {
 #ifndef DPIF_TILE_TF32
   multiply_columns<Half, kTiles>(sums, rows.large, b + kLargeBytes, step);
   multiply_columns<Half, kTiles>(sums, rows.small, b, step);

@@ -15,15 +15,15 @@ struct Bf16 {
 };
 
 // A float32, times a power of two, as the sum of two float16, large and small (FP16x3).
-struct Split {
+struct Fp16x3 {
   Half large;
   Half small;
 };
 
 template <class T>
-constexpr bool kIsSplit = false;
+constexpr bool kIsFp16x3 = false;
 template <>
-constexpr bool kIsSplit<Split> = true;
+constexpr bool kIsFp16x3<Fp16x3> = true;
 
 // A number by which functions are told apart.
 template <int kOf>

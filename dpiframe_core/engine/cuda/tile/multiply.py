@@ -43,13 +43,13 @@ class Multiplications:
             if matrix is not None and element != "float":
                 order = "blocks"
             elif matrix is not None and of_a == READING["separable"]:
-                order, element = "split", "Split"
+                order, element = "fp16x3", "Fp16x3"
             number = self.elements.packed(product, order)
             sizes = f"{product.outer}, {product.inner}, {product.columns}"
             b = {
                 "lanes": f"Packed<{element}, {sizes}>",
                 "blocks": f"Blocks<{element}, {sizes}>",
-                "split": f"SplitBlocks<{product.products}, {sizes}>",
+                "fp16x3": f"Fp16x3Blocks<{product.products}, {sizes}>",
             }[order] + f"{{w{number}}}"
             of_b = READING["Packed"]
         else:

@@ -13,7 +13,7 @@ from dpiframe_core.engine.cuda.tile.index import Index, Scope, size_of, variable
 from dpiframe_core.engine.translation import Operation
 from dpiframe_core.program.tensor_ops import MatMul, Operand
 
-Order = Literal["lanes", "blocks", "split"]  # of a constant operand's elements
+Order = Literal["lanes", "blocks", "fp16x3"]  # of a constant operand's elements
 WARPS = 8  # of a CTA
 STAGES = 4  # chunks of a ring
 LEAST_RESIDENT = 32  # columns of a constant operand that is all in shared memory
@@ -174,14 +174,14 @@ def attention_row_tiles(scores: Product, product: Product) -> int:
 
 def packed(matrices: np.ndarray, element: str, order: Order = "lanes") -> np.ndarray:
     """Matrices [products, outer, inner, columns] in the order in which lanes read them; of 16 bits,
-    in blocks of 8 columns x 8 inner places; or split, float32 as two float16 in such blocks: bytes.
+    in blocks of 8 columns x 8 inner places; or float32 as FP16x3 in such blocks: bytes.
     """
     products, outer, inner, columns = matrices.shape
     k, n = -(-inner // 16) * 16, -(-columns // 16) * 16
     full = np.zeros((products, outer, k, n), np.float32)
     full[:, :, :inner, :columns] = matrices
-    if order == "split":
-        return _split(full)
+    if order == "fp16x3":
+        return _as_fp16x3(full)
     if order == "blocks":
         return _in_16_bits(_blocks(full), element)
     if element == "float":
@@ -197,7 +197,7 @@ def _blocks(full: np.ndarray) -> np.ndarray:
     return full.reshape(products, outer, k // 8, 8, n // 8, 8).transpose(0, 1, 2, 4, 5, 3)
 
 
-def _split(full: np.ndarray) -> np.ndarray:
+def _as_fp16x3(full: np.ndarray) -> np.ndarray:
     """Of each chunk the large parts, then the small ones, of columns that are multiplied by a power
     of two, so that float16 holds them; behind them the inverses of these powers.
     """

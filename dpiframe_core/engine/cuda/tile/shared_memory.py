@@ -220,7 +220,7 @@ class SharedMemory:
 
     @property
     def fills_warpgroup(self) -> bool:
-        """Whether a ring product has the 64 rows of a warpgroup, and half of the samples had not."""
+        """Whether a ring product has a warpgroup's 64 rows, and half of the samples had not."""
         return any(64 <= rows < 128 for rows in self.ring_rows)
 
     @property

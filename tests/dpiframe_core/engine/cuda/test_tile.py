@@ -186,7 +186,7 @@ def test_outer_products_of_float32_are_multiplied_as_two_float16(
     program = group_steps(lower(imported.spec, imported.weights, DEVICE_PASSES), "fp32")
     (group,) = groups(program)
     source = group.generate(program, program.float_buffers(), "fp32").source
-    assert source.count("multiply_staged<Split") == 2
+    assert source.count("multiply_staged<Fp16x3") == 2
     error = largest_error(program, group, "fp32", 9, tmp_path, emulated, warpgroups)
     assert error < 2e-6
 

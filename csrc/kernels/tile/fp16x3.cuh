@@ -11,7 +11,7 @@ namespace tile {
 // float32 numbers as float16: a b = large large + large small + small large; what is left out is
 // below float32's own rounding.
 template <>
-struct Fragment<Split> {
+struct Fragment<Fp16x3> {
   Fragment<Half> large;
   Fragment<Half> small;
 
@@ -24,10 +24,10 @@ struct Fragment<Split> {
 };
 
 template <>
-struct Columns<Split> {
+struct Columns<Fp16x3> {
   Columns<Half> large;
   Columns<Half> small;
-  DPIF_DEVICE void multiply(float (&low)[4], float (&high)[4], const Fragment<Split>& a) const {
+  DPIF_DEVICE void multiply(float (&low)[4], float (&high)[4], const Fragment<Fp16x3>& a) const {
 #ifndef DPIF_TILE_TF32
     small.multiply(low, high, a.large);
     large.multiply(low, high, a.small);
@@ -39,7 +39,7 @@ struct Columns<Split> {
 // A constant matrix in blocks (Blocks): of each chunk the large parts, then the small ones; behind
 // all chunks the inverse of the power of two by which a column was multiplied.
 template <int kProducts, int kOuter, int kInner, int kColumns>
-struct SplitBlocks {
+struct Fp16x3Blocks {
   static constexpr int kChunkBytes = padded(kInner, 16) * padded(kColumns, 16) * 4;
   const void* data;
 
@@ -51,6 +51,7 @@ struct SplitBlocks {
     return inverses[column < kAll ? column : kAll - 1];
   }
 };
+
 // The power of two that brings numbers up to `largest` below 2^(kTo + 1); 1 where there is none.
 template <int kTo>
 DPIF_DEVICE float power_below(float largest) {
@@ -62,7 +63,7 @@ DPIF_DEVICE float power_below(float largest) {
 
 // Rows are multiplied by a power of two, so that float16 holds them.
 template <int kOuter, int kInner, int kRows, int kRowTiles, class... F>
-struct RowFragments<Split, kOuter, kInner, kRows, kRowTiles, Separable<F...>>
+struct RowFragments<Fp16x3, kOuter, kInner, kRows, kRowTiles, Separable<F...>>
     : RowsOfLane<kRows, kRowTiles> {
   using A = Separable<F...>;
   static constexpr int kSteps = padded(kInner, 16) / 16;
@@ -94,7 +95,7 @@ struct RowFragments<Split, kOuter, kInner, kRows, kRowTiles, Separable<F...>>
         each(half, [&](int step, int k, int) { fixed[i][step][k] *= power; });
       }
   }
-  DPIF_DEVICE void read(Fragment<Split> (&to)[kRowTiles], int outer, int step) const {
+  DPIF_DEVICE void read(Fragment<Fp16x3> (&to)[kRowTiles], int outer, int step) const {
 #pragma unroll
     for (int i = 0; i < kRowTiles; ++i) {
       const float scales[2] = {a.scale_one(product, row(i, 0), outer) * powers[i][0],
