@@ -562,13 +562,13 @@ class CudaVector:
 def weight_bytes(precision: str, kind: str, rows: int, columns: int) -> int:
     """Bytes that a weight takes on a device; `kind` is numbers, table or product."""
 
-def linear_configs(precision: str, max_rows: int, n: int) -> list[tuple[int, bool]]:
-    """Tile configurations of products of n columns over all batch sizes: columns of a tile, and
+def linear_configs(precision: str, max_rows: int, n: int, k: int) -> list[tuple[int, bool]]:
+    """Tile configurations of products k -> n over all batch sizes: columns of a tile, and
     whether two warpgroups take tiles in turn.
     """
 
-def max_head_partials(precision: str, max_rows: int, n: int) -> int:
-    """The most parts that the head of a product of n columns is summed in."""
+def max_head_partials(precision: str, max_rows: int, n: int, k: int) -> int:
+    """The most parts that the head of a product k -> n is summed in."""
 
 def batch_buckets(max_rows: int) -> list[int]:
     """The numbers of rows that steps are launched for, ascending."""
@@ -594,10 +594,15 @@ class CudaSlot:
     ) -> None: ...
 
 class HeadPart:
-    """A summand of the logit: a . weight, a * b, or a; partial_n: see cuda_program.h."""
+    """A summand of the logit: a . weight, a * b, or a; partial_n, partial_k: see cuda_program.h."""
 
     def __init__(
-        self, a: ArenaView, b: ArenaView | None = None, weight: int = -1, partial_n: int = 0
+        self,
+        a: ArenaView,
+        b: ArenaView | None = None,
+        weight: int = -1,
+        partial_n: int = 0,
+        partial_k: int = 0,
     ) -> None: ...
 
 class ProductStep:
@@ -1191,11 +1196,13 @@ def prepare_linear_weight(
 ) -> None:
     """Enqueue the preparation of w [n, k] float32; addresses of device memory."""
 
-def head_partials(precision: str, rows: int, n: int) -> int:
+def head_partials(precision: str, rows: int, n: int, k: int) -> int:
     """How many parts of the head's dot product `linear` writes for a row."""
 
-def linear_config(precision: str, rows: int, n: int) -> tuple[int, bool]:
-    """Columns of a tile, and whether two warpgroups take tiles in turn."""
+def linear_config(precision: str, rows: int, n: int, k: int) -> tuple[int, bool, int]:
+    """Columns of a tile, whether two warpgroups take tiles in turn, and the CTAs that share a tile,
+    each with a part of k.
+    """
 
 def all_linear_configs(precision: str) -> list[tuple[int, bool]]:
     """All that `linear_config` chooses from."""
@@ -1204,8 +1211,9 @@ def linear(
     precision: str,
     params: LinearParams,
     stream: int = 0,
-    tiles: tuple[int, bool, int] | None = None,
+    tiles: tuple[int, bool, int, int] | None = None,
 ) -> None:
     """Enqueue the product; never synchronises, never allocates. `tiles`, to compare them: one of
-    `all_linear_configs` and the CTAs that share the weight (1 or 2), on a GPU that has them.
+    `all_linear_configs`, the CTAs that share the weight (1 or 2; 0: as many as a model says), and
+    those that share a tile (1; if warpgroups share it, too, also 2, 4 or 8), on a GPU that has them.
     """

@@ -186,11 +186,11 @@ void prepare_weight(const std::string& precision, std::uintptr_t w, int n, int k
 }
 
 void run_linear(const std::string& precision, const LinearParams& params, std::uintptr_t stream,
-                const std::optional<std::tuple<int, bool, int>>& tiles) {
+                const std::optional<std::tuple<int, bool, int, int>>& tiles) {
   const auto on = reinterpret_cast<cudaStream_t>(stream);
   if (!tiles) return linear(parse_precision(precision), params, on);
-  const auto [tile_n, pingpong, cluster] = *tiles;
-  linear(parse_precision(precision), params, LinearConfig{tile_n, pingpong, cluster}, on);
+  const auto [tile_n, pingpong, cluster, split] = *tiles;
+  linear(parse_precision(precision), params, LinearConfig{tile_n, pingpong, cluster, split}, on);
 }
 
 std::vector<std::pair<int, bool>> every_linear_config(const std::string& precision) {
@@ -200,9 +200,9 @@ std::vector<std::pair<int, bool>> every_linear_config(const std::string& precisi
   return found;
 }
 
-py::tuple tile_config(const std::string& precision, std::int64_t rows, int n) {
-  const LinearConfig chosen = linear_config(parse_precision(precision), rows, n);
-  return py::make_tuple(chosen.tile_n, chosen.pingpong);
+py::tuple tile_config(const std::string& precision, std::int64_t rows, int n, int k) {
+  const LinearConfig chosen = linear_config(parse_precision(precision), rows, n, k);
+  return py::make_tuple(chosen.tile_n, chosen.pingpong, chosen.split);
 }
 
 void plain_gather_argument(std::uintptr_t table, std::uintptr_t rows, std::int64_t num_rows,
@@ -268,11 +268,12 @@ void bind_products(py::module_& module) {
              py::arg("n"), py::arg("k"), py::arg("prepared"), py::arg("stream") = 0);
   module.def(
       "head_partials",
-      [](const std::string& precision, std::int64_t rows, int n) {
-        return head_partials(parse_precision(precision), rows, n);
+      [](const std::string& precision, std::int64_t rows, int n, int k) {
+        return head_partials(parse_precision(precision), rows, n, k);
       },
-      py::arg("precision"), py::arg("rows"), py::arg("n"));
-  module.def("linear_config", &tile_config, py::arg("precision"), py::arg("rows"), py::arg("n"));
+      py::arg("precision"), py::arg("rows"), py::arg("n"), py::arg("k"));
+  module.def("linear_config", &tile_config, py::arg("precision"), py::arg("rows"), py::arg("n"),
+             py::arg("k"));
   module.def("all_linear_configs", &every_linear_config, py::arg("precision"));
   module.def("linear", &run_linear, py::arg("precision"), py::arg("params"), py::arg("stream") = 0,
              py::arg("tiles") = py::none());

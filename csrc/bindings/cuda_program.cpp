@@ -27,20 +27,20 @@ std::int64_t weight_bytes(const std::string& precision, const std::string& kind,
       CudaProgram::bytes_of_weight(parse_precision(precision), parse_kind(kind), rows, columns));
 }
 
-// The most parts that the head of a product of n columns is summed in, over all batch sizes.
-int max_head_partials(const std::string& precision, std::int64_t max_rows, int n) {
+// The most parts that the head of a product k -> n is summed in, over all batch sizes.
+int max_head_partials(const std::string& precision, std::int64_t max_rows, int n, int k) {
   int most = 0;
   for (const std::int64_t rows : batch_buckets(max_rows))
-    most = std::max(most, head_partials(parse_precision(precision), rows, n));
+    most = std::max(most, head_partials(parse_precision(precision), rows, n, k));
   return most;
 }
 
-// The configurations that products of n columns have, over all batch sizes.
+// The tiles that products k -> n have, over all batch sizes.
 std::vector<std::pair<int, bool>> linear_configs(const std::string& precision,
-                                                 std::int64_t max_rows, int n) {
+                                                 std::int64_t max_rows, int n, int k) {
   std::vector<std::pair<int, bool>> found;
   for (const std::int64_t rows : batch_buckets(max_rows)) {
-    const LinearConfig config = linear_config(parse_precision(precision), rows, n);
+    const LinearConfig config = linear_config(parse_precision(precision), rows, n, k);
     const std::pair<int, bool> each(config.tile_n, config.pingpong);
     if (std::find(found.begin(), found.end(), each) == found.end()) found.push_back(each);
   }
@@ -87,8 +87,9 @@ void bind_views(py::module_& module) {
            py::arg("field"), py::arg("table"), py::arg("wide"), py::arg("rows"), py::arg("dim"),
            py::arg("column"), py::arg("oov_row"), py::arg("in_fm"));
   py::class_<HeadPart>(module, "HeadPart")
-      .def(py::init<ArenaView, OptionalView, int, int>(), py::arg("a"), py::arg("b") = py::none(),
-           py::arg("weight") = -1, py::arg("partial_n") = 0);
+      .def(py::init<ArenaView, OptionalView, int, int, int>(), py::arg("a"),
+           py::arg("b") = py::none(), py::arg("weight") = -1, py::arg("partial_n") = 0,
+           py::arg("partial_k") = 0);
   py::class_<MapSource>(module, "MapSource")
       .def(py::init<OptionalView, int>(), py::arg("view"), py::arg("weight") = -1);
   py::class_<ProductStep>(module, "ProductStep")
@@ -113,9 +114,9 @@ void bind_cuda_program(py::module_& module) {
   module.def("weight_bytes", &weight_bytes, py::arg("precision"), py::arg("kind"), py::arg("rows"),
              py::arg("columns"));
   module.def("max_head_partials", &max_head_partials, py::arg("precision"), py::arg("max_rows"),
-             py::arg("n"));
+             py::arg("n"), py::arg("k"));
   module.def("linear_configs", &linear_configs, py::arg("precision"), py::arg("max_rows"),
-             py::arg("n"));
+             py::arg("n"), py::arg("k"));
   module.def("batch_buckets", &batch_buckets, py::arg("max_rows"));
   py::class_<CudaProgram>(module, "CudaProgram")
       .def(py::init([](int device, const std::string& precision, std::int64_t max_rows,

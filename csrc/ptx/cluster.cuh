@@ -30,6 +30,12 @@ __device__ inline std::uint32_t mapa(std::uint32_t address, std::uint32_t rank) 
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(address), "r"(rank));
   return mapped;
 }
+// DSMEM store of 16 bytes, aligned; visible to the other CTA behind cluster_sync.
+__device__ inline void st_cluster(std::uint32_t cluster_target, const float4& values) {
+  asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(cluster_target),
+               "f"(values.x), "f"(values.y), "f"(values.z), "f"(values.w)
+               : "memory");
+}
 // DSMEM store; the barrier, in the same CTA as the target, counts 4 bytes, and who waits for it
 // sees the value.
 __device__ inline void st_async(std::uint32_t cluster_target, float value,

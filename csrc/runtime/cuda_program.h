@@ -88,7 +88,8 @@ struct HeadPart {
   ArenaView a;
   std::optional<ArenaView> b;
   int weight;     // numbers, or -1
-  int partial_n;  // not 0: a holds the partial dots of a product of so many columns
+  int partial_n;  // not 0: a holds the partial dots of a product of so many columns,
+  int partial_k;  // and so many terms
 };
 
 // A kernel that was compiled at load (jit/compiled_params.h).

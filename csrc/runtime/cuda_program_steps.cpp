@@ -207,20 +207,21 @@ void CudaProgram::add_mapped_product(const ProductStep& step, const std::vector<
 void CudaProgram::add_head(const std::vector<HeadPart>& parts, float bias, const ArenaView& out) {
   DPIF_CHECK(out.is_float && out.row_stride == 1, "the logits must be float32 [B]");
   HeadStep step{{}, bias, static_cast<float*>(matrix(out).data), num_report_};
-  std::vector<int> partial_n;
+  std::vector<std::pair<int, int>> partial;  // n and k
   for (const HeadPart& part : parts) {
     HeadTerm term{matrix(part.a), {}, numbers(part.weight)};
     if (part.b.has_value()) term.b = matrix(*part.b);
     if (part.partial_n > 0) term.a.column_stride = max_rows_;
-    partial_n.push_back(part.partial_n);
+    partial.emplace_back(part.partial_n, part.partial_k);
     step.terms.push_back(term);
   }
   add_step(
-      [step, partial_n, precision = precision_](std::int64_t rows, const BatchMemory& inputs,
-                                                cudaStream_t stream) mutable {
-        for (std::size_t i = 0; i < partial_n.size(); ++i)
-          if (partial_n[i] > 0)
-            step.terms[i].a.width = head_partials(precision, rows, partial_n[i]);
+      [step, partial, precision = precision_](std::int64_t rows, const BatchMemory& inputs,
+                                              cudaStream_t stream) mutable {
+        for (std::size_t i = 0; i < partial.size(); ++i) {
+          const auto [n, k] = partial[i];
+          if (n > 0) step.terms[i].a.width = head_partials(precision, rows, n, k);
+        }
         head(rows, step, inputs, stream);
       },
       true);

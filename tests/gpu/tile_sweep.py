@@ -1,8 +1,9 @@
 """Every tile of the product beside the one that its model chooses, and beside torch, on a GPU.
 
-    python tests/gpu/tile_sweep.py --precision fp16,fp32 --json sweep.json
+    python tests/gpu/tile_sweep.py --precision fp16,fp32 --rows 1024,8192 --json sweep.json
 
-Shapes are drawn by --seed: rows to 65,536, n and k of hidden layers and wide inputs. All results
+Shapes are drawn by --seed: rows to 65,536, n and k of hidden layers and wide inputs. Tiles that two
+warpgroups share are also tried with their k split over 2, 4 and 8 CTAs. All results
 are compared with float64 first. The last lines say how far the choices are from the best.
 """
 
@@ -13,33 +14,41 @@ import json
 import math
 import random
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
 
 from dpiframe_core import _core
+from dpiframe_core.engine.cuda.device_layout import LINE, row_stride
 from pipeline.bench.timing import capture, time_graphs
 
 TYPES = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16}
 BOUNDS = {"fp32": 1e-6, "tf32": 1e-3, "fp16": 2e-3}
-ROWS = (1024, 4096, 16_384, 65_536)
+ROWS = (1024, 4096, 8192, 16_384, 65_536)
+PAIRED_K = 4096  # from here on CTAs may share w
 WIDTHS = (64, 128, 200, 256, 400, 416, 429, 512, 624, 829, 1000, 1024)
-DEPTHS = (*WIDTHS, 2048, 4096, 10_413)
+DEPTHS = (*WIDTHS, 1664, 2048, 4096, 6400, 10_413)
 INPUTS, LAUNCHES, REPEATS = 3, 6, 5  # rotated, in a graph, of a graph
 TORCH, CHOSEN = "torch", "chosen"
+MOST_WAVES = 3  # a product of more tiles than so many waves is not split
+Tiles = tuple[int, bool, int, int]
 
 
 class Product:
-    """x [rows, k] by a weight [n, k], ReLU, in one precision; several x, rows at 16 bytes."""
+    """x [rows, k] by a weight [n, k], ReLU, in one precision; several x. Rows lie as the engine has
+    them.
+    """
 
     def __init__(self, precision: str, rows: int, n: int, k: int) -> None:
-        dtype, stride = TYPES[precision], -(-k // 8) * 8
+        dtype = TYPES[precision]
+        line = LINE // dtype.itemsize
+        stride = row_stride(k, line)
         self.precision, self.rows, self.n, self.k = precision, rows, n, k
         self.x = [torch.randn(rows, stride, device="cuda").to(dtype)[:, :k] for _ in range(INPUTS)]
         self.w = (torch.randn(n, k, device="cuda") / k**0.5).to(dtype).float()
         self.bias = torch.randn(n, device="cuda")
-        self.out = torch.empty(rows, -(-n // 8) * 8, device="cuda", dtype=dtype)
+        self.out = torch.empty(rows, row_stride(n, line), device="cuda", dtype=dtype)
         size = _core.prepared_weight_bytes(precision, n, k)
         self.prepared = torch.empty(size, dtype=torch.uint8, device="cuda")
         weight = (self.w.data_ptr(), n, k, self.prepared.data_ptr())
@@ -55,7 +64,7 @@ class Product:
         params.relu_end = self.n
         return params
 
-    def launches(self, tiles: tuple[int, bool, int] | None) -> Callable[[], None]:
+    def launches(self, tiles: Tiles | None) -> Callable[[], None]:
         """A few products in these tiles; None: torch's."""
         given = [self.params(i) for i in range(INPUTS)]
 
@@ -83,35 +92,58 @@ def sweep(precision: str, rows: int, n: int, k: int) -> dict[str, float]:
     """Microseconds of each tile by its name, of the chosen one and of torch."""
     torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
     product = Product(precision, rows, n, k)
-    chosen = (*_core.linear_config(precision, rows, n), 0)
+    chosen = chosen_tiles(precision, rows, n, k)
     graphs = {TORCH: capture(product.launches(None))[0]}
     graphs[CHOSEN] = capture(product.launches(chosen))[0]
-    for tile_n, in_turn in _core.all_linear_configs(precision):
-        for cluster in (1, 2) if rows > 128 else (1,):
-            launches = product.launches((tile_n, in_turn, cluster))
-            product.out.fill_(math.nan)
-            launches()
-            product.check()
-            graphs[name_of(tile_n, in_turn, cluster)] = capture(launches)[0]
+    for tiles in all_tiles(precision, rows, n, k):
+        launches = product.launches(tiles)
+        product.out.fill_(math.nan)
+        launches()
+        product.check()
+        graphs[name_of(*tiles)] = capture(launches)[0]
     timings = time_graphs(graphs, LAUNCHES, REPEATS)
     return {name: 1e3 * timing.median for name, timing in timings.items()}
 
 
-def name_of(tile_n: int, in_turn: bool, cluster: int) -> str:
-    """Such as 144t2: 144 columns, in turn, two CTAs (0: as many as the model says)."""
-    return f"{tile_n}{'t' if in_turn else ''}{cluster}"
+def all_tiles(precision: str, rows: int, n: int, k: int) -> Iterator[Tiles]:
+    """Every configuration that makes sense for the shape."""
+    multiprocessors = torch.cuda.get_device_properties(0).multi_processor_count
+    for tile_n, in_turn in _core.all_linear_configs(precision):
+        if k >= PAIRED_K:
+            yield tile_n, in_turn, 2, 1
+        yield tile_n, in_turn, 1, 1
+        tiles = -(-rows // 128) * -(-n // tile_n)
+        k_tiles = -(-k * TYPES[precision].itemsize // 128)
+        for split in () if in_turn else (2, 4, 8):
+            if k_tiles >= 2 * split and tiles * split <= MOST_WAVES * multiprocessors:
+                yield tile_n, in_turn, 1, split
+
+
+def chosen_tiles(precision: str, rows: int, n: int, k: int) -> Tiles:
+    """What the model of the tiles' time chooses."""
+    tile_n, in_turn, split = _core.linear_config(precision, rows, n, k)
+    return tile_n, in_turn, 0, split
+
+
+def name_of(tile_n: int, in_turn: bool, cluster: int, split: int) -> str:
+    """Such as 144t2: 144 columns, in turn, two CTAs share w (0: as many as the model says); 64/4: k
+    is split over four.
+    """
+    return f"{tile_n}/{split}" if split > 1 else f"{tile_n}{'t' if in_turn else ''}{cluster}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--precision", default="fp16,fp32")
     parser.add_argument("--shapes", type=int, default=40)
+    parser.add_argument("--rows", default=",".join(map(str, ROWS)))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     drawn = random.Random(options.seed)
+    row_counts = [int(rows) for rows in options.rows.split(",")]
     shapes = [
-        (drawn.choice(ROWS), drawn.choice(WIDTHS), drawn.choice(DEPTHS))
+        (drawn.choice(row_counts), drawn.choice(WIDTHS), drawn.choice(DEPTHS))
         for _ in range(options.shapes)
     ]
     found = []
@@ -122,7 +154,7 @@ def main() -> None:
             best = min(taken.keys() - {TORCH}, key=taken.__getitem__)
             away.append(taken[CHOSEN] / taken[best])
             over.append(taken[TORCH] / taken[CHOSEN])
-            config = name_of(*_core.linear_config(precision, rows, n), 0)
+            config = name_of(*chosen_tiles(precision, rows, n, k))
             found.append({"precision": precision, "rows": rows, "n": n, "k": k, "us": taken})
             print(
                 f"{precision} {rows:>6} x {k:>6} -> {n:>4}: {config} {taken[CHOSEN]:.1f} us, best "

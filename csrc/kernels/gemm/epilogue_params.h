@@ -14,7 +14,7 @@ namespace dpiframe {
 struct EpilogueParams {
   LinearParams linear;
   const float* column_scale;  // [n] or null: multiplies the sums, before the bias
-  bool vectors;               // columns can be moved several at a time
+  bool vectors;               // four columns can be moved at once, but those that n ends in
   int boxes_end;              // TMA boxes of 16 rows x 128 bytes are used before this column
   bool xl_is_x0;              // the first cross layer: read once
 };
@@ -28,9 +28,9 @@ inline bool are_quads(const void* pointer, std::int64_t stride, std::size_t elem
 inline EpilogueParams epilogue_params(const LinearParams& p, std::size_t element) {
   const bool cross = p.cross_begin < p.cross_end;
   const bool vectors =
-      p.n % 4 == 0 && are_quads(p.out, p.ldo, element) &&
+      are_quads(p.out, p.ldo, element) &&
       (!cross || (are_quads(p.x0, p.ldx0, element) && are_quads(p.xl, p.ldxl, element) &&
-                  p.cross_begin % 4 == 0 && p.cross_end % 4 == 0));
+                  p.cross_begin % 4 == 0 && (p.cross_end % 4 == 0 || p.cross_end == p.n)));
   const auto is_box = [&](const void* pointer, std::int64_t stride) {
     return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0 && stride * element % 16 == 0;
   };

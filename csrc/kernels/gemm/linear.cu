@@ -114,7 +114,7 @@ void linear(Precision precision, const LinearParams& params, cudaStream_t stream
              "a product needs rows >= 0, n >= 1 and k >= 1, got ", params.rows, ", ", params.n,
              " and ", params.k);
   if (params.rows == 0) return;
-  linear(precision, params, linear_config(precision, params.rows, params.n), stream);
+  linear(precision, params, linear_config(precision, params.rows, params.n, params.k), stream);
 }
 
 void linear(Precision precision, const LinearParams& params, const LinearConfig& config,

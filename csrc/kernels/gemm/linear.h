@@ -52,7 +52,7 @@ void prepare_linear_weight(Precision precision, const float* w, int n, int k, vo
                            cudaStream_t stream);
 
 // Partial sums a row of the head's dot; all of them are written.
-int head_partials(Precision precision, std::int64_t rows, int n);
+int head_partials(Precision precision, std::int64_t rows, int n, int k);
 
 // Enqueues the product; never synchronises, never allocates; may be captured in a graph.
 void linear(Precision precision, const LinearParams& params, cudaStream_t stream);

@@ -6,6 +6,9 @@
 // below the other: each loads half of w's rows for both, so w is read from L2 once for 256 rows. A
 // stage is then empty when the consumers of both CTAs have released it, and full when both halves
 // are there.
+//
+// Where there are few tiles for a long k, the CTAs of a cluster share a tile (split k): each has a
+// part of its k tiles, and split_k.cuh adds up what they have.
 #pragma once
 
 #include <cuda.h>
@@ -15,6 +18,7 @@
 #ifndef __CUDACC_RTC__
 #include <algorithm>
 
+#include "common/check.h"
 #include "cuda/cuda_check.h"
 #endif
 #include "cuda/programmatic_launch.cuh"
@@ -62,12 +66,24 @@ struct TileScheduler {
   int last_steps;  // wgmma steps of the last k tile
   int num_stages;
   int box_bytes;  // a warp
-  int cluster;    // CTAs
+  int cluster;    // CTAs that share w
+  int split;      // CTAs that share a tile, which is then their only one
 
+  DPIF_HOST_DEVICE int ctas() const { return cluster * split; }  // of a cluster of the launch
 #ifdef __CUDACC__
+  // The k tiles of this CTA are [first_k_tile(), first_k_tile() + own_k_tiles()); the last of them
+  // takes own_last_steps().
+  __device__ int first_k_tile() const { return k_part(split_rank()); }
+  __device__ int own_k_tiles() const { return k_part(split_rank() + 1) - first_k_tile(); }
+  __device__ int own_last_steps() const {
+    return split_rank() == split - 1 ? last_steps : kKTileBytes / kStepBytes;
+  }
+  __device__ int split_rank() const { return blockIdx.x % split; }
+  __device__ int k_part(int rank) const { return num_k_tiles * rank / split; }
+
   // The turns of this CTA are first_turn(), and so on in steps of turn_step().
-  __device__ std::int64_t first_turn() const { return blockIdx.x / cluster; }
-  __device__ std::int64_t turn_step() const { return gridDim.x / cluster; }
+  __device__ std::int64_t first_turn() const { return blockIdx.x / ctas(); }
+  __device__ std::int64_t turn_step() const { return gridDim.x / ctas(); }
   // Of this CTA's tile in a turn: its first row, and its place among the tiles of these rows.
   __device__ std::int64_t row(std::int64_t turn) const {
     return (static_cast<unsigned>(turn) / tiles_n * std::int64_t{cluster} + blockIdx.x % cluster) *
@@ -101,7 +117,7 @@ class Pipeline {
     fence_mbarrier_init();
   }
   // By all threads, at the start (no CTA is sent anything before its barriers are there) and at the
-  // end (none leaves while another one still sends to it).
+  // end (none leaves while another one still sends to it). CTAs that share a tile meet elsewhere.
   __device__ void sync_ctas() const {
     __syncwarp();
     if (cluster_ > 1)
@@ -123,6 +139,8 @@ class Pipeline {
   }
   __device__ std::uint32_t x() const { return base_ + stage_ * Layout::kBytes; }
   __device__ std::uint32_t w() const { return x() + kXBytes; }
+  // The stages as plain memory, once nothing is loaded any more.
+  __device__ std::uint32_t memory() const { return base_; }
   __device__ int stage() const { return stage_; }
   __device__ void wait_full() const { mbarrier_wait(full(stage_), phase_); }
   // What the other CTA loads for both is read by wgmma alone, which has ended: its arrival needs to
@@ -158,7 +176,8 @@ class Pipeline {
       const int row = static_cast<int>(scheduler.row(turn));
       const int column = scheduler.part(turn) * kTileN + first;
 #pragma unroll 1
-      for (int k_tile = 0; k_tile < scheduler.num_k_tiles; ++k_tile, advance()) {
+      for (int i = 0; i < scheduler.own_k_tiles(); ++i, advance()) {
+        const int k_tile = scheduler.first_k_tile() + i;
         mbarrier_wait(empty(stage_), phase_ ^ 1);
         mbarrier_arrive_expect_tx(full(stage_), Layout::kBytes);
         tma_load_2d(x(), x_map, k_tile * x_step, row, full(stage_));
@@ -194,29 +213,38 @@ __device__ inline void warpgroup_barrier() {
 
 // `k_bytes`: of a row of x.
 template <int kTileN>
-TileScheduler tile_scheduler(const EpilogueParams& e, int k_bytes, int wanted_cluster) {
+TileScheduler tile_scheduler(const EpilogueParams& e, int k_bytes, const LinearConfig& config) {
   const LinearParams& p = e.linear;
   const int num_k_tiles = (k_bytes + kKTileBytes - 1) / kKTileBytes;
   const int last_bytes = k_bytes - (num_k_tiles - 1) * kKTileBytes;
   const int tiles_n = (p.n + kTileN - 1) / kTileN;
   const int box_bytes = p.cross_begin < p.cross_end ? 2 * kSlotBytes : 2 * kBoxBytes;
   const std::int64_t row_tiles = (p.rows + kTileRows - 1) / kTileRows;
-  const int cluster =
-      wanted_cluster > 0 ? wanted_cluster : ctas_a_cluster(row_tiles, tiles_n, num_k_tiles);
+  DPIF_CHECK(config.split >= 1 && config.split <= std::min(kMostSplit, num_k_tiles) &&
+                 kMostSplit % config.split == 0 &&
+                 (config.split == 1 || !(config.pingpong || config.cluster > 1)),
+             "k of ", num_k_tiles, " k tiles can't be split in ", config.split);
+  const int cluster = config.split > 1     ? 1
+                      : config.cluster > 0 ? config.cluster
+                                           : ctas_a_cluster(row_tiles, tiles_n, num_k_tiles);
   return {(row_tiles + cluster - 1) / cluster * tiles_n,
           tiles_n,
           num_k_tiles,
           (last_bytes + kStepBytes - 1) / kStepBytes,
           StageLayout<kTileN>::count(box_bytes),
           box_bytes,
-          cluster};
+          cluster,
+          config.split};
 }
 
-// A persistent CTA for each multiprocessor, or fewer where there are fewer tiles.
+// A persistent CTA for each multiprocessor, or fewer where there are fewer tiles. CTAs that share a
+// tile have no other.
 inline unsigned persistent_blocks(const TileScheduler& scheduler) {
   const int at_once = num_multiprocessors() / scheduler.cluster;
-  return static_cast<unsigned>(std::min<std::int64_t>(scheduler.num_turns, at_once) *
-                               scheduler.cluster);
+  const std::int64_t clusters = scheduler.split > 1
+                                    ? scheduler.num_turns
+                                    : std::min<std::int64_t>(scheduler.num_turns, at_once);
+  return static_cast<unsigned>(clusters * scheduler.ctas());
 }
 
 template <int kTileN, class... Args>
@@ -225,7 +253,7 @@ void launch_persistent(void (*kernel)(Args...), const TileScheduler& scheduler, 
   DPIF_CUDA_CHECK(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedLimit));
   const EarlyLaunch launch(persistent_blocks(scheduler), kThreads, kSharedLimit, stream,
-                           static_cast<unsigned>(scheduler.cluster));
+                           static_cast<unsigned>(scheduler.ctas()));
   DPIF_CUDA_CHECK(cudaLaunchKernelEx(launch.config(), kernel, args...));
 }
 

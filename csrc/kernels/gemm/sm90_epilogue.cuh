@@ -155,18 +155,27 @@ class TileEpilogue {
     }
   }
 
-  // From and to device memory. x0 and xl of both rows are loaded before any is used.
+  // From and to device memory. x0 and xl of both rows are loaded before any is used. Four columns
+  // that n ends in are finished one by one.
   template <bool kCross, bool kHead>
   __device__ __forceinline__ void finish_direct(int group, const float (&four)[2][4]) {
     const LinearParams& p = e_.linear;
     const int column = first_column_ + group * 16 + own_;
+    if (column < p.n && column + 4 > p.n) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r)
+        dots_[r] +=
+            finish_each<T, kScaled>(p, columns_, row_ + r * 8, first_column_, group * 16 + own_,
+                                    make_float4(four[r][0], four[r][1], four[r][2], four[r][3]));
+      return;
+    }
     const Columns columns = columns_of<kCross, kHead>(group);
     Quad<T> x0[2];
     Quad<T> xl[2];
 #pragma unroll
     for (int r = 0; kCross && r < 2; ++r) {
       const std::int64_t row = row_ + r * 8;
-      if (!columns.crossed || row >= p.rows) continue;
+      if (!columns.crossed || row >= p.rows || column >= p.n) continue;
       x0[r] = *quad(static_cast<const T*>(p.x0) + row * p.ldx0 + column - p.cross_begin);
       xl[r] = e_.xl_is_x0
                   ? x0[r]

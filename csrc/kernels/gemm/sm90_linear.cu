@@ -20,14 +20,15 @@ __global__ void __launch_bounds__(kThreads, 1)
 }
 
 template <class T, int kTileN, int kBlocks>
-void launch(Precision precision, const LinearParams& p, int cluster, cudaStream_t stream) {
+void launch(Precision precision, const LinearParams& p, const LinearConfig& config,
+            cudaStream_t stream) {
   const WeightLayout layout(precision, p.n, p.k);
   const DataType type = activation_type(precision);
   const CUtensorMap x_map = tensor_map(type, p.x, p.rows, p.k, p.ldx, kTileRows);
   const std::int64_t width = std::int64_t{layout.k_tile} * layout.num_k_tiles;
   const EpilogueParams e = epilogue_params(p, sizeof(T));
   const TileScheduler scheduler =
-      tile_scheduler<kTileN>(e, p.k * static_cast<int>(bytes_of(type)), cluster);
+      tile_scheduler<kTileN>(e, p.k * static_cast<int>(bytes_of(type)), config);
   const CUtensorMap w_map =
       tensor_map(type, p.w, layout.rows, width, width, kTileN / scheduler.cluster);
   launch_persistent<kTileN>(linear_kernel<T, kTileN, kBlocks>, scheduler, stream, x_map, w_map,
@@ -39,17 +40,17 @@ void launch_config(Precision precision, const LinearParams& params, const Linear
                    cudaStream_t stream) {
   switch (config.tile_n + (config.pingpong ? 1 : 0)) {
     case 64:
-      return launch<T, 64, 1>(precision, params, config.cluster, stream);
+      return launch<T, 64, 1>(precision, params, config, stream);
     case 112:
-      return launch<T, 112, 1>(precision, params, config.cluster, stream);
+      return launch<T, 112, 1>(precision, params, config, stream);
     case 160:
-      return launch<T, 160, 1>(precision, params, config.cluster, stream);
+      return launch<T, 160, 1>(precision, params, config, stream);
     case 256:
-      return launch<T, 256, 1>(precision, params, config.cluster, stream);
+      return launch<T, 256, 1>(precision, params, config, stream);
     case 129:
-      return launch<T, 128, 2>(precision, params, config.cluster, stream);
+      return launch<T, 128, 2>(precision, params, config, stream);
     case 145:
-      return launch<T, 144, 2>(precision, params, config.cluster, stream);
+      return launch<T, 144, 2>(precision, params, config, stream);
     default:
       DPIF_CHECK(false, "no kernel has tiles of ", config.tile_n, " columns");
   }

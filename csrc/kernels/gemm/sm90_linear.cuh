@@ -16,7 +16,7 @@
 // `Epilogue` is TileEpilogue, or the MapEpilogue of a kernel that is compiled at load.
 #pragma once
 
-#include "kernels/gemm/pipeline.cuh"
+#include "kernels/gemm/split_k.cuh"
 
 namespace dpiframe {
 
@@ -51,7 +51,7 @@ __device__ __forceinline__ void multiply(Pipeline<kTileN>& pipeline, const TileS
     pipeline.advance();
   };
 #pragma unroll 1
-  for (int i = 1; i < scheduler.num_k_tiles; ++i) {
+  for (int i = scheduler.own_k_tiles(); i > 1; --i) {
     k_tile([&](std::uint64_t x, std::uint64_t w, int adds) {
 #pragma unroll
       for (int step = 0; step < 4; ++step) multiply_step<T, kTileN>(x, w, step, adds + step, sums);
@@ -59,7 +59,7 @@ __device__ __forceinline__ void multiply(Pipeline<kTileN>& pipeline, const TileS
   }
   k_tile([&](std::uint64_t x, std::uint64_t w, int adds) {
 #pragma unroll 1
-    for (int step = 0; step < scheduler.last_steps; ++step) {
+    for (int step = 0; step < scheduler.own_last_steps(); ++step) {
       wgmma_fence();
       multiply_step<T, kTileN>(x, w, step, adds + step, sums);
     }
@@ -103,6 +103,7 @@ __device__ __forceinline__ void linear_tiles(const CUtensorMap& x_map, const CUt
     warpgroup_reg_dealloc<24>();
     constexpr int kStep = kKTileBytes / sizeof(T);
     if (threadIdx.x == kConsumerThreads) pipeline.produce(&x_map, &w_map, scheduler, kStep, kStep);
+    if (kBlocks == 1 && scheduler.split > 1) SplitK(pipeline, scheduler).meet();
   } else {
     warpgroup_reg_alloc<240>();
     const ColumnVectors columns = pipeline.columns(shared);
@@ -120,14 +121,17 @@ __device__ __forceinline__ void linear_tiles(const CUtensorMap& x_map, const CUt
       const std::int64_t row = scheduler.row(turn) + first + warp * 16;
       columns.start_copies(e, part * kTileN, kTileN, threadIdx.x % 128, 128);
       Epilogue epilogue(e, columns, boxes, row, part * kTileN);
-      epilogue.template start<kBlocks>();
+      const SplitK split(pipeline, scheduler);
+      const bool finishes = kBlocks == 2 || split.finishes();
+      if (finishes) epilogue.template start<kBlocks>();
       if (kBlocks == 2) await_turn(group);
       float sums[kBlocks][kTileN / 2];
       multiply<T>(pipeline, scheduler, first, sums);
       if (kBlocks == 2) pass_turn(1 - group);
+      if (kBlocks == 1 && scheduler.split > 1) split.add(shared, sums[0]);
       ColumnVectors::wait_copies();
       warpgroup_barrier();
-      epilogue.finish(sums, part);
+      if (finishes) epilogue.finish(sums, part);
       warpgroup_barrier();
     }
     WarpBoxes::finish_stores();

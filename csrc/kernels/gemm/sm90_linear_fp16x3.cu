@@ -19,13 +19,13 @@ __global__ void __launch_bounds__(kThreads, 1)
 }
 
 template <int kTileN>
-void launch(const LinearParams& p, int cluster, cudaStream_t stream) {
+void launch(const LinearParams& p, const LinearConfig& config, cudaStream_t stream) {
   const WeightLayout layout(Precision::kFp32, p.n, p.k);
   const CUtensorMap x_map = tensor_map(DataType::kFloat, p.x, p.rows, p.k, p.ldx, kTileRows);
   const std::int64_t width = std::int64_t{64} * layout.num_k_tiles;
   EpilogueParams e = epilogue_params(p, sizeof(float));
   const TileScheduler scheduler =
-      tile_scheduler<kTileN>(e, p.k * static_cast<int>(sizeof(float)), cluster);
+      tile_scheduler<kTileN>(e, p.k * static_cast<int>(sizeof(float)), config);
   const CUtensorMap w_map =
       tensor_map(DataType::kHalf, p.w, layout.rows, width, width, kTileN / scheduler.cluster);
   e.column_scale =
@@ -40,15 +40,15 @@ void sm90_linear_fp16x3(const LinearParams& params, const LinearConfig& config,
                         cudaStream_t stream) {
   switch (config.tile_n) {
     case 64:
-      return launch<64>(params, config.cluster, stream);
+      return launch<64>(params, config, stream);
     case 112:
-      return launch<112>(params, config.cluster, stream);
+      return launch<112>(params, config, stream);
     case 128:
-      return launch<128>(params, config.cluster, stream);
+      return launch<128>(params, config, stream);
     case 144:
-      return launch<144>(params, config.cluster, stream);
+      return launch<144>(params, config, stream);
     case 160:
-      return launch<160>(params, config.cluster, stream);
+      return launch<160>(params, config, stream);
     default:
       DPIF_CHECK(false, "no kernel has tiles of ", config.tile_n, " columns");
   }

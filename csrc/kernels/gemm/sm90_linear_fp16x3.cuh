@@ -17,7 +17,7 @@
 #pragma once
 
 #include "kernels/gemm/fp16x3_rows.cuh"
-#include "kernels/gemm/pipeline.cuh"
+#include "kernels/gemm/split_k.cuh"
 
 namespace dpiframe {
 
@@ -139,6 +139,7 @@ __device__ __forceinline__ void fp16x3_tiles(const CUtensorMap& x_map, const CUt
   if (group == 2) {
     warpgroup_reg_dealloc<24>();
     if (threadIdx.x == kConsumerThreads) pipeline.produce(&x_map, &w_map, scheduler, 32, 64);
+    if (scheduler.split > 1) SplitK(pipeline, scheduler).meet();
   } else {
     warpgroup_reg_alloc<240>();
     const ColumnVectors columns = pipeline.columns(shared);
@@ -149,12 +150,14 @@ __device__ __forceinline__ void fp16x3_tiles(const CUtensorMap& x_map, const CUt
       const std::int64_t row = scheduler.row(turn) + first;
       columns.start_copies(e, part * kTileN, kTileN, threadIdx.x % 128, 128);
       Epilogue epilogue(e, columns, boxes, row, part * kTileN);
-      epilogue.template start<1>();
+      const SplitK split(pipeline, scheduler);
+      if (split.finishes()) epilogue.template start<1>();
       float totals[1][kTileN / 2];
-      Fp16x3Mainloop<kTileN>(pipeline, shared, first, totals[0]).run(scheduler.num_k_tiles);
+      Fp16x3Mainloop<kTileN>(pipeline, shared, first, totals[0]).run(scheduler.own_k_tiles());
+      if (scheduler.split > 1) split.add(shared, totals[0]);
       ColumnVectors::wait_copies();
       warpgroup_barrier();
-      epilogue.finish(totals, part);
+      if (split.finishes()) epilogue.finish(totals, part);
       warpgroup_barrier();
     }
     WarpBoxes::finish_stores();

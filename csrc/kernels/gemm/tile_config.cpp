@@ -1,7 +1,8 @@
 #include "kernels/gemm/tile_config.h"
 
-#include <iterator>
+#include <algorithm>
 #include <limits>
+#include <span>
 
 #include "kernels/gemm/linear.h"
 
@@ -9,40 +10,91 @@ namespace dpiframe {
 namespace {
 
 constexpr int kMultiprocessors = 132;
-constexpr LinearConfig kConfigs[] = {{64, false},  {112, false}, {160, false},
-                                     {256, false}, {128, true},  {144, true}};
-constexpr LinearConfig kFp16x3Configs[] = {
-    {64, false}, {112, false}, {128, false}, {144, false}, {160, false}};
 
-// Time in units of a column of a tile, as measured on an H200: a tile's prologue and epilogue cost
-// as much as 26 columns (60 in FP16x3), once for each round of tiles if both warpgroups share a
-// tile, once in all if they pingpong.
-std::int64_t cost(const LinearConfig& config, std::int64_t tiles, bool fp16x3) {
-  const std::int64_t rounds = (tiles + kMultiprocessors - 1) / kMultiprocessors;
-  if (config.pingpong) return rounds * config.tile_n + 30;
-  return rounds * (config.tile_n + (fp16x3 ? 60 : 26));
+// A tile configuration and its time in microseconds, by a model that is fitted to sweeps on an H100
+// (make gpu-sweep). A step is one k tile of a tile: it is bound by loading x and w, the more CTAs
+// load the more. A tile's end is its epilogue, which pingpong hides but for the last.
+struct TimedConfig {
+  LinearConfig config;
+  double step;
+  double busy_step;  // beside `step`, where all multiprocessors are busy
+  double tile;
+  double once;  // a launch
+};
+constexpr TimedConfig kConfigs[] = {
+    {{64, false}, 0.2005, 0.1350, 1.68, 2.24},  {{112, false}, 0.2200, 0.2444, 2.15, 2.24},
+    {{160, false}, 0.2928, 0.3042, 2.46, 2.24}, {{256, false}, 0.5136, 0.3411, 3.09, 2.24},
+    {{128, true}, 0.2669, 0.2108, 1.01, 4.58},  {{144, true}, 0.3030, 0.1640, 1.20, 4.89}};
+constexpr TimedConfig kFp16x3Configs[] = {{{64, false}, 0.4642, 0.1200, 2.33, 2.54},
+                                          {{112, false}, 0.5897, 0.0831, 2.99, 2.54},
+                                          {{128, false}, 0.5741, 0.0888, 3.32, 2.54},
+                                          {{144, false}, 0.7390, 0.1069, 3.45, 2.54},
+                                          {{160, false}, 1.1760, 0.1693, 3.14, 2.54}};
+// What CTAs that share a tile take to exchange their sums: once, and for each column that one
+// sends.
+constexpr double kExchange = 1.34, kExchangedColumn = 28.8e-3;
+constexpr double kFp16x3Exchange = 0.46, kFp16x3ExchangedColumn = 37.6e-3;
+
+std::span<const TimedConfig> timed_configs(Precision precision) {
+  if (precision == Precision::kFp32) return kFp16x3Configs;
+  return kConfigs;
+}
+
+// Clusters of CTAs that share a tile which run at once: a cluster lies in one GPC, of 16 or 18
+// multiprocessors.
+int ctas_at_once(int split) {
+  switch (split) {
+    case 4:
+      return 4 * 30;
+    case 8:
+      return 8 * 14;
+    default:
+      return kMultiprocessors;
+  }
+}
+
+double microseconds(const TimedConfig& timed, bool fp16x3, std::int64_t tiles, int k_tiles,
+                    int split) {
+  const std::int64_t ctas = tiles * split;
+  const int at_once = ctas_at_once(split);
+  const double rounds = static_cast<double>((ctas + at_once - 1) / at_once);
+  const double busy =
+      static_cast<double>(std::min<std::int64_t>(ctas, kMultiprocessors)) / kMultiprocessors;
+  const double steps = (k_tiles + split - 1) / split;
+  const double sent = timed.config.tile_n * (split - 1.0) / split;
+  const double exchanged = sent * (fp16x3 ? kFp16x3ExchangedColumn : kExchangedColumn);
+  const double once = split == 1 ? 0 : fp16x3 ? kFp16x3Exchange : kExchange;
+  return timed.once + once +
+         rounds * (steps * (timed.step + busy * timed.busy_step) + timed.tile + exchanged);
 }
 
 }  // namespace
 
-LinearConfig linear_config(Precision precision, std::int64_t rows, int n) {
+LinearConfig linear_config(Precision precision, std::int64_t rows, int n, int k) {
   const bool fp16x3 = precision == Precision::kFp32;
   const std::int64_t row_tiles = (rows + kTileRows - 1) / kTileRows;
+  const int k_tiles = WeightLayout(precision, n, k).num_k_tiles;
   LinearConfig best{};
-  auto least = std::numeric_limits<std::int64_t>::max();
-  for (const LinearConfig& config : all_linear_configs(precision)) {
+  double least = std::numeric_limits<double>::max();
+  for (const TimedConfig& timed : timed_configs(precision)) {
+    const LinearConfig& config = timed.config;
     const std::int64_t tiles = row_tiles * ((n + config.tile_n - 1) / config.tile_n);
-    const std::int64_t time = cost(config, tiles, fp16x3);
-    if (time >= least) continue;
-    least = time;
-    best = config;
+    const int most = config.pingpong ? 1 : std::min(kMostSplit, k_tiles / 2);
+    for (int split = 1; split <= std::max(1, most); split *= 2) {
+      const double time = microseconds(timed, fp16x3, tiles, k_tiles, split);
+      if (time >= least) continue;
+      least = time;
+      best = config;
+      best.split = split;
+    }
   }
   return best;
 }
 
 std::vector<LinearConfig> all_linear_configs(Precision precision) {
-  if (precision == Precision::kFp32) return {std::begin(kFp16x3Configs), std::end(kFp16x3Configs)};
-  return {std::begin(kConfigs), std::end(kConfigs)};
+  std::vector<LinearConfig> found;
+  for (const TimedConfig& timed : timed_configs(precision)) found.push_back(timed.config);
+  return found;
 }
 
 // A pair must wait for one another in each step, which pays where the loop is long: then CTAs drift
@@ -70,8 +122,8 @@ std::size_t prepared_weight_bytes(Precision precision, int n, int k) {
   return WeightLayout(precision, n, k).bytes;
 }
 
-int head_partials(Precision precision, std::int64_t rows, int n) {
-  const int tile_n = linear_config(precision, rows, n).tile_n;
+int head_partials(Precision precision, std::int64_t rows, int n, int k) {
+  const int tile_n = linear_config(precision, rows, n, k).tile_n;
   return (n + tile_n - 1) / tile_n;
 }
 

@@ -17,17 +17,21 @@ constexpr int kTileRows = 128;
 
 // A tile is kTileRows x tile_n of the output. Two warpgroups share it (cooperative), or each has
 // its own and runs the epilogue while the other multiplies (pingpong). `cluster`: CTAs that share
-// w, 0: ctas_a_cluster says how many.
+// w, 0: ctas_a_cluster says how many. `split`: CTAs that share a tile, each with a part of k (split
+// k), of cooperative tiles alone; those that share w are then 1.
 struct LinearConfig {
   int tile_n;
   bool pingpong;
   int cluster = 0;
+  int split = 1;
 };
 
-LinearConfig linear_config(Precision precision, std::int64_t rows, int n);
+constexpr int kMostSplit = 8;  // CTAs of a cluster on any GPU, and consumer warps of a CTA
+
+LinearConfig linear_config(Precision precision, std::int64_t rows, int n, int k);
 
 #ifndef __CUDACC_RTC__
-// All that there are for a precision.
+// All that there are for a precision, not split.
 std::vector<LinearConfig> all_linear_configs(Precision precision);
 #endif
 

@@ -42,14 +42,15 @@ def products_in_words(program: Program, precision: str, rows: int) -> str:
             counted[int(k), int(n), isinstance(step, MappedLinear)] += 1
     lines = []
     for (k, n, mapped), count in counted.items():
-        columns, in_turn = _core.linear_config(precision, rows, n)
+        columns, in_turn, split = _core.linear_config(precision, rows, n, k)
         row_tiles, column_tiles = -(-rows // 128), -(-n // columns)
         how = "in turn by two warpgroups" if in_turn else "by two warpgroups together"
+        shared = f", each shared by {split} CTAs with a part of k each" if split > 1 else ""
         times = f", {count} times" if count > 1 else ""
         epilogue = ", with an epilogue compiled for it" if mapped else ""
         lines.append(
             f"product {k} -> {n}{times}{epilogue}: {row_tiles * column_tiles} tiles of 128 x "
-            f"{columns} at {rows} rows, {how}"
+            f"{columns} at {rows} rows, {how}{shared}"
         )
     return "\n".join(lines) or "no product on its own"
 

@@ -20,6 +20,7 @@ from dpiframe_core.program.tensor_ops import MatMul
 from dpiframe_core.program.views import View
 
 ALIGNMENT = 8  # elements: 16 bytes of halves
+LINE = 128  # bytes that L2 and TMA move at once
 LAUNCH = 2.0  # microseconds that a step takes at least
 BANDWIDTH = 4e6  # bytes a microsecond
 RATES = {"fp32": 1e8, "tf32": 3e8, "fp16": 5e8, "bf16": 5e8}  # operations a microsecond
@@ -29,14 +30,16 @@ PLANNED_BATCH = 4096  # plans weigh steps by their cost at this batch
 @dataclass(frozen=True)
 class DeviceLayout:
     """`floats`: buffers of float32, the others hold the activation type; `partials`: those of a
-    product's partial dots, with the product's columns; `schedule`: the plan and the arena.
+    product's partial dots, with the shape [n, k] of its weight; `strides`: elements from one sample
+    to the next; `schedule`: the plan and the arena.
     """
 
     precision: str
     max_batch: int
     program: Program
     floats: frozenset[str]
-    partials: dict[str, int]
+    partials: dict[str, tuple[int, int]]
+    strides: dict[str, int]
     schedule: Schedule = field(repr=False)
 
     def view(self, view: View) -> _core.ArenaView:
@@ -44,9 +47,8 @@ class DeviceLayout:
         name = view.buffer
         is_float = name in self.floats
         element = element_bytes(self.precision, is_float)
-        stride = row_stride(self.program.buffers[name])
         offset = self.schedule.offsets[name] + view.start * element
-        return _core.ArenaView(offset, stride, view.width, is_float)
+        return _core.ArenaView(offset, self.strides[name], view.width, is_float)
 
 
 def lay_out(
@@ -55,16 +57,25 @@ def lay_out(
     """Choose types and strides, plan the steps, give each buffer its offset."""
     floats = program.float_buffers()
     partials = {
-        s.head_out.buffer: _columns(program, s)
+        s.head_out.buffer: _shape(program, s)
         for s in program.steps
         if isinstance(s, FusedLinear) and s.head_out
     }
-    row_bytes = {
-        name: row_stride(width) * element_bytes(precision, name in floats)
+    # A product of several rows a sample takes rows that follow one another without a gap.
+    dense = {
+        view.buffer
+        for step in program.steps
+        if isinstance(step, LinearRows)
+        for view in (step.x, step.out)
+    }
+    elements = {name: element_bytes(precision, name in floats) for name in program.buffers}
+    strides = {
+        name: row_stride(width, ALIGNMENT if name in dense else LINE // elements[name])
         for name, width in program.buffers.items()
     }
-    for name, n in partials.items():
-        row_bytes[name] = 4 * _core.max_head_partials(precision, max_batch, n)
+    row_bytes = {name: stride * elements[name] for name, stride in strides.items()}
+    for name, shape in partials.items():
+        row_bytes[name] = 4 * _core.max_head_partials(precision, max_batch, *shape)
     planned = schedule(
         program,
         max_batch,
@@ -73,12 +84,17 @@ def lay_out(
         row_bytes=row_bytes,
         cost=lambda step: _cost(step, program, precision),
     )
-    return DeviceLayout(precision, max_batch, program, floats, partials, planned)
+    return DeviceLayout(precision, max_batch, program, floats, partials, strides, planned)
 
 
-def row_stride(width: int) -> int:
-    """Elements from one sample to the next: at 16 bytes each, scalars side by side."""
-    return width if width == 1 else -(-width // ALIGNMENT) * ALIGNMENT
+def row_stride(width: int, line: int = ALIGNMENT) -> int:
+    """Elements from one sample to the next: scalars side by side, rows of more than `line` elements
+    at multiples of these, others at 16 bytes.
+    """
+    if width == 1:
+        return width
+    step = line if width > line else ALIGNMENT
+    return -(-width // step) * step
 
 
 def element_bytes(precision: str, is_float: bool) -> int:
@@ -86,8 +102,9 @@ def element_bytes(precision: str, is_float: bool) -> int:
     return 4 if is_float or precision in ("fp32", "tf32") else 2
 
 
-def _columns(program: Program, step: FusedLinear) -> int:
-    return int(program.weights[step.weight].shape[0])
+def _shape(program: Program, step: FusedLinear) -> tuple[int, int]:
+    n, k = program.weights[step.weight].shape
+    return int(n), int(k)
 
 
 def _cost(step: Step, program: Program, precision: str) -> float:

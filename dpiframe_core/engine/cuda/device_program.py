@@ -216,8 +216,8 @@ class DeviceProgram:
             for x, w in step.dots
         ]
         for scalar in step.scalars:
-            n = self.layout.partials.get(scalar.buffer, 0)
-            parts.append(_core.HeadPart(self.layout.view(scalar), None, -1, n))
+            shape = self.layout.partials.get(scalar.buffer, (0, 0))
+            parts.append(_core.HeadPart(self.layout.view(scalar), None, -1, *shape))
         parts += [
             _core.HeadPart(self.layout.view(a), self.layout.view(b)) for a, b in step.products
         ]

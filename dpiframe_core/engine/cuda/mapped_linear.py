@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from dpiframe_core import _core
-from dpiframe_core.engine.cuda.device_layout import DeviceLayout, element_bytes, row_stride
+from dpiframe_core.engine.cuda.device_layout import DeviceLayout, element_bytes
 from dpiframe_core.engine.cuda.formula import statements
 from dpiframe_core.engine.cuda.kernel_compiler import KernelSource, find_compiler
 from dpiframe_core.engine.precision import HALF_PRECISIONS
@@ -25,8 +25,8 @@ Config = tuple[int, bool]  # columns of a tile; whether two warpgroups take tile
 
 def kernel_sources(step: MappedLinear, layout: DeviceLayout) -> dict[Config, KernelSource]:
     """The kernels of a step."""
-    n = step.out.width
-    configs = _core.linear_configs(layout.precision, layout.max_batch, n)
+    n, k = layout.program.weights[step.weight].shape
+    configs = _core.linear_configs(layout.precision, layout.max_batch, int(n), int(k))
     operands = _map_struct(step, layout)
     return {
         config: KernelSource(step.name, _source(operands, layout.precision, config))
@@ -141,4 +141,4 @@ def _aligned(view: View, layout: DeviceLayout) -> bool:
     """Whether rows begin at multiples of 16 bytes."""
     element = element_bytes(layout.precision, view.buffer in layout.floats)
     offset = layout.schedule.offsets[view.buffer] + view.start * element
-    return offset % 16 == 0 and row_stride(layout.program.buffers[view.buffer]) * element % 16 == 0
+    return offset % 16 == 0 and layout.strides[view.buffer] * element % 16 == 0

@@ -38,7 +38,9 @@ def _view(rows: int, columns: int, stride: int, offset: int, values: torch.Tenso
 class Case:
     """Inputs with every element outside them NaN, the call, and float64's answer."""
 
-    def __init__(self, precision, rows, n, k, *, pad=0, offset=0, cross=0, scale=0) -> None:
+    def __init__(
+        self, precision, rows, n, k, *, pad=0, offset=0, cross=0, scale=0, tiles=None
+    ) -> None:
         generator = torch.Generator("cuda").manual_seed(rows + n + k)
         dtype = TORCH_TYPES[precision]
 
@@ -61,7 +63,8 @@ class Case:
         self.w = (normal(n, k, spread=scale // 2) / k**0.5).to(dtype).float()
         self.bias = normal(n)
         self.weights = normal(n - self.head[0])
-        parts = _core.head_partials(precision, rows, n)
+        self.tiles = tiles
+        parts = -(-n // tiles[0]) if tiles else _core.head_partials(precision, rows, n, k)
         self.partial = torch.full((parts, rows + 3), float("nan"), device="cuda")
 
     def run(self) -> None:
@@ -83,7 +86,7 @@ class Case:
         params.cross_end = self.cross
         params.head_begin, params.head_end = self.head
         params.head_partial, params.ld_partial = self.partial.data_ptr(), self.partial.stride(0)
-        _core.linear(self.precision, params, stream)
+        _core.linear(self.precision, params, stream, self.tiles)
         torch.cuda.synchronize()
 
     def check(self) -> None:
@@ -120,6 +123,15 @@ def test_views_and_cross(precision, pad, offset, cross):
     case.check()
 
 
+# n ends within four columns, which are finished one by one; the cross range ends with n or before.
+@pytest.mark.parametrize("precision", TORCH_TYPES)
+@pytest.mark.parametrize(("n", "cross"), [(429, 429), (429, 128), (390, 390), (131, 0), (3, 3)])
+def test_columns_that_end_within_four(precision, n, cross):
+    case = Case(precision, 333, n, 429, cross=cross)
+    case.run()
+    case.check()
+
+
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
 def test_rows_of_any_magnitude(precision):
     case = Case(precision, 500, 624, 624, scale=12)
@@ -132,6 +144,29 @@ def test_many_tiles_a_block(precision):
     case = Case(precision, 33001, 640, 400, cross=640)
     case.run()
     case.check()
+
+
+# CTAs of a cluster share a tile, each with a part of k; the last part may be shorter.
+@pytest.mark.parametrize("precision", TORCH_TYPES)
+@pytest.mark.parametrize("split", [2, 4, 8])
+def test_split_k(precision, split):
+    for tile_n, in_turn in _core.all_linear_configs(precision):
+        if in_turn:
+            continue
+        for rows, n, k, cross in ((1, 1, 640, 0), (300, 404, 650, 404), (1111, 264, 2056, 120)):
+            case = Case(precision, rows, n, k, cross=cross, tiles=(tile_n, False, 1, split))
+            case.run()
+            first = case.out.clone(), case.partial[:, :rows].clone()
+            case.run()
+            assert torch.equal(first[0], case.out)
+            assert torch.equal(first[1], case.partial[:, :rows])
+            case.check()
+
+
+def test_what_cannot_be_split_is_refused():
+    for tiles in ((128, True, 1, 2), (64, False, 2, 2), (64, False, 1, 3), (64, False, 1, 8)):
+        with pytest.raises(ValueError, match="can't be split"):
+            Case("fp16", 100, 64, 200, tiles=tiles).run()
 
 
 @pytest.mark.parametrize("precision", TORCH_TYPES)

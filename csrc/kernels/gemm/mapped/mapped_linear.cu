@@ -10,7 +10,7 @@ namespace {
 
 template <int kTileN>
 void launch(const LoadedKernel& kernel, Precision precision, const MapEpilogueParams& e,
-            cudaStream_t stream) {
+            const LinearConfig& config, cudaStream_t stream) {
   const LinearParams& p = e.linear;
   const WeightLayout layout(precision, p.n, p.k);
   const DataType type = activation_type(precision);
@@ -18,11 +18,11 @@ void launch(const LoadedKernel& kernel, Precision precision, const MapEpiloguePa
   const CUtensorMap x_map = tensor_map(type, p.x, p.rows, p.k, p.ldx, kTileRows);
   const std::int64_t width = std::int64_t{fp16x3 ? 64 : layout.k_tile} * layout.num_k_tiles;
   const TileScheduler scheduler =
-      tile_scheduler<kTileN>(e, p.k * static_cast<int>(bytes_of(type)), 0);
+      tile_scheduler<kTileN>(e, p.k * static_cast<int>(bytes_of(type)), config);
   const CUtensorMap w_map = tensor_map(fp16x3 ? DataType::kHalf : type, p.w, layout.rows, width,
                                        width, kTileN / scheduler.cluster);
-  kernel.launch_early(persistent_blocks(scheduler), static_cast<unsigned>(scheduler.cluster),
-                      stream, x_map, w_map, epilogue_maps(type, e), e, scheduler);
+  kernel.launch_early(persistent_blocks(scheduler), static_cast<unsigned>(scheduler.ctas()), stream,
+                      x_map, w_map, epilogue_maps(type, e), e, scheduler);
 }
 
 bool is_same(const LinearConfig& a, const LinearConfig& b) {
@@ -47,7 +47,7 @@ MappedLinear::MappedLinear(Precision precision, const LinearParams& params,
 
 void MappedLinear::run(std::int64_t rows, cudaStream_t stream) const {
   if (rows == 0) return;
-  const LinearConfig config = linear_config(precision_, rows, params_.n);
+  const LinearConfig config = linear_config(precision_, rows, params_.n, params_.k);
   const auto found = std::find_if(kernels_.begin(), kernels_.end(),
                                   [&](const auto& each) { return is_same(each.first, config); });
   DPIF_CHECK(found != kernels_.end(), "no kernel was compiled for tiles of ", config.tile_n,
@@ -65,17 +65,17 @@ void MappedLinear::run(std::int64_t rows, cudaStream_t stream) const {
   std::copy(operands_.begin(), operands_.end(), e.operands);
   switch (config.tile_n) {
     case 64:
-      return launch<64>(found->second, precision_, e, stream);
+      return launch<64>(found->second, precision_, e, config, stream);
     case 112:
-      return launch<112>(found->second, precision_, e, stream);
+      return launch<112>(found->second, precision_, e, config, stream);
     case 128:
-      return launch<128>(found->second, precision_, e, stream);
+      return launch<128>(found->second, precision_, e, config, stream);
     case 144:
-      return launch<144>(found->second, precision_, e, stream);
+      return launch<144>(found->second, precision_, e, config, stream);
     case 160:
-      return launch<160>(found->second, precision_, e, stream);
+      return launch<160>(found->second, precision_, e, config, stream);
     case 256:
-      return launch<256>(found->second, precision_, e, stream);
+      return launch<256>(found->second, precision_, e, config, stream);
     default:
       DPIF_CHECK(false, "no kernel has tiles of ", config.tile_n, " columns");
   }

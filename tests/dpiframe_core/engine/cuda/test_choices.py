@@ -33,3 +33,22 @@ def test_products_tell_their_tiles():
         "product 72 -> 429, with an epilogue compiled for it: 1536 tiles of 128 x 144 at 65536 "
         "rows, in turn by two warpgroups"
     )
+
+
+def test_products_of_few_tiles_share_a_long_k():
+    found = products_in_words(program_of(6400, 128, gelu), "fp16", 1024)
+    assert "each shared by 4 CTAs with a part of k each" in found
+
+
+# Clusters have at most 8 CTAs, each has two k tiles or more, and warpgroups in turn share nothing.
+@pytest.mark.parametrize("precision", ["fp16", "bf16", "tf32", "fp32"])
+def test_what_is_split_can_be(precision):
+    depth = 128 // (2 if precision in ("fp16", "bf16") else 4)
+    for rows in (1, 128, 1024, 4096, 65_536):
+        for n in (1, 64, 400, 1000):
+            for k in (1, 64, 400, 1664, 10_413):
+                tile_n, in_turn, split = _core.linear_config(precision, rows, n, k)
+                assert split in (1, 2, 4, 8)
+                assert split == 1 or (not in_turn and -(-k // depth) >= 2 * split)
+                assert _core.head_partials(precision, rows, n, k) == -(-n // tile_n)
+                assert (tile_n, in_turn) in _core.linear_configs(precision, rows, n, k)
