@@ -60,7 +60,7 @@ FP16X3_SIZES = (2100, 4300)  # buckets beyond those of steps: fewer tiles than c
 SIZES = (1, 19, 129, 200)
 FEW_FIELDS = Shape("wdl", 3, (8,), (520,), None, 1, "parallel")
 MANY_ROWS = 4300  # with 520 columns: several tiles a block
-LONG = Shape("wdl", 3, (8,), (4200, 40), None, 1, "parallel")  # of k 4,200: CTAs in pairs
+LONG = Shape("wdl", 3, (8,), (4200, 40), None, 1, "parallel")  # of k 4,200, which CTAs share
 
 
 class OnDevice:
@@ -212,14 +212,16 @@ def compare(model: CTRModel, sizes: tuple[int, ...], precisions: tuple[str, ...]
 
 
 def epilogues() -> None:
-    """Products with a compiled epilogue; columns that fill no vector, rows that fill no tile."""
+    """Products with a compiled epilogue; columns that fill no vector, rows that fill no tile; a k that
+    CTAs share.
+    """
     if device_passes(0) is DEVICE_PASSES:
         return  # no Hopper GPU or no NVRTC
-    for make, precision in itertools.product((gelu, gate), ("fp32", "fp16")):
-        program = program_of(72, 429, make)
+    for make, precision, k in itertools.product((gelu, gate), ("fp32", "fp16"), (72, 4200)):
+        program = program_of(k, 429, make)
         engine = CudaBackend(program, CudaOptions(precision=precision, max_batch=300))
         for size in (1, 300):
-            dense = np.random.default_rng(size).normal(size=(72, size)).astype(np.float32)
+            dense = np.random.default_rng(size).normal(size=(k, size)).astype(np.float32)
             found = np.empty(size, np.float32)
             engine.run(np.zeros((0, size), np.int32), dense, False, found)
             ids = torch.zeros(0, size, dtype=torch.int64)

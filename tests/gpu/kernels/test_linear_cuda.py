@@ -11,8 +11,7 @@ from dpiframe_core import _core
 # Largest error over |x| |w| + |b| of its row and column: 24, 11, 11 and 8 bits, of which the last
 # two also round the result.
 BOUNDS = {"fp32": 1e-6, "tf32": 1e-3, "fp16": 2e-3, "bf16": 1.6e-2}
-# Also one, two and three chunks of k: fp32's loop takes two at a time; and long k, for which CTAs
-# work in pairs, with a tile of rows that are not there.
+# Also one, two and three chunks of k: fp32's loop takes two at a time; and long k, which CTAs share.
 SHAPES = (
     (1, 1, 1),
     (19, 13, 7),
@@ -160,6 +159,16 @@ def test_split_k(precision, split):
             case.run()
             assert torch.equal(first[0], case.out)
             assert torch.equal(first[1], case.partial[:, :rows])
+            case.check()
+
+
+# Two CTAs share what they read of w; the last tile of rows may not be there.
+@pytest.mark.parametrize("precision", TORCH_TYPES)
+def test_pairs_of_ctas(precision):
+    for tile_n, in_turn in _core.all_linear_configs(precision):
+        for rows, n, k in ((300, 200, 4200), (1000, 520, 650)):
+            case = Case(precision, rows, n, k, tiles=(tile_n, in_turn, 2, 1))
+            case.run()
             case.check()
 
 
