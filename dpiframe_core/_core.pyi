@@ -1215,5 +1215,5 @@ def linear(
 ) -> None:
     """Enqueue the product; never synchronises, never allocates. `tiles`, to compare them: one of
     `all_linear_configs`, the CTAs that share the weight (1 or 2; 0: as many as a model says), and
-    those that share a tile (1; if warpgroups share it, too, also 2, 4 or 8), on a GPU that has them.
+    those that share a tile (1; if warpgroups share it, too, also 2, 4 or 8); a GPU must have them.
     """

@@ -198,10 +198,9 @@ void CudaProgram::add_mapped_product(const ProductStep& step, const std::vector<
   std::vector<std::pair<LinearConfig, std::string>> cubins;
   for (const TileKernel& kernel : kernels)
     cubins.emplace_back(LinearConfig{kernel.tile_n, kernel.pingpong}, kernel.cubin);
-  add_step([product = MappedLinear(precision_, product_params(step), operands, cubins)](
-               std::int64_t rows, const BatchMemory&, cudaStream_t stream) {
-    product.run(rows, stream);
-  });
+  add_step([product = MappedLinear(precision_, product_params(step), step.out->width, operands,
+                                   cubins)](std::int64_t rows, const BatchMemory&,
+                                            cudaStream_t stream) { product.run(rows, stream); });
 }
 
 void CudaProgram::add_head(const std::vector<HeadPart>& parts, float bias, const ArenaView& out) {

@@ -19,6 +19,7 @@ from dpiframe_core.lowering.device.fuse_epilogue import fuse_epilogue, split_epi
 from dpiframe_core.lowering.device.load_dense import load_dense
 from dpiframe_core.lowering.device.matmul_to_rows import matmul_to_rows
 from dpiframe_core.lowering.device.pad_products import pad_products
+from dpiframe_core.lowering.device.pair_products import pair_products
 from dpiframe_core.lowering.device.separate_scalars import separate_scalars
 from dpiframe_core.lowering.fold_batch_norm import fold_batch_norm
 from dpiframe_core.lowering.fuse_activation import fuse_activation
@@ -85,6 +86,7 @@ BEFORE_MERGE = DEVICE_PASSES.index(merge_siblings)
 COMPILED_PASSES: tuple[Pass, ...] = (
     *DEVICE_PASSES[:BEFORE_MERGE],
     fuse_epilogue,
+    pair_products,
     *DEVICE_PASSES[BEFORE_MERGE:],
     split_epilogues,
 )

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 T = TypeVar("T")
+Array = TypeVar("Array", "Tensor", np.ndarray)
+PRODUCTS_IN_TURN = 8  # columns that a thread of a compiled epilogue has
 
 
 @dataclass(frozen=True)
@@ -221,7 +223,9 @@ class FusedLinear(Step):
 class MappedLinear(Step):
     """out = expression, element by element, of x0 = x weight^T + bias and of operands x1, x2, ...
 
-    These are `xs` and behind them `constants`: each as wide as out, or one number a sample.
+    These are `xs` and behind them `constants`: each as wide as out, or one number a sample. Of two
+    `products` x0 and x1 are the results and operands begin at x2; rows of weight and bias are those
+    of the one and of the other, PRODUCTS_IN_TURN in turn, the last filled up.
     """
 
     x: View
@@ -231,15 +235,24 @@ class MappedLinear(Step):
     xs: tuple[View, ...]
     constants: tuple[Weight, ...]
     out: View
+    products: int = 1
 
     def run(self, state: State) -> None:
         y = state[self.x] @ state.weights[self.weight].T
         if self.bias:
             y += state.weights[self.bias]
+        made = [self.product(y.T, i).T for i in range(self.products)]
         constants = [state.weights[weight] for weight in self.constants]
         state[self.out].copy_(
-            evaluate(self.expression, [y, *map(state.__getitem__, self.xs), *constants])
+            evaluate(self.expression, [*made, *map(state.__getitem__, self.xs), *constants])
         )
+
+    def product(self, rows: Array, i: int) -> Array:
+        """Those of the i-th product, of rows of all: of the weight, the bias, or results."""
+        if self.products == 1:
+            return rows
+        blocks = rows.reshape(-1, self.products, PRODUCTS_IN_TURN, *rows.shape[1:])
+        return blocks[:, i].reshape(-1, *rows.shape[1:])[: self.out.width]
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "helpers"))
 import cuda_cases
 import model_zoo
 from cuda_cases import PRECISIONS, Batch, check, cuda_engine, even_model, logits
-from mapped_programs import gate, gelu, program_of
+from mapped_programs import gate, gelu, pair, program_of
 from odd_models import MIXED, Shape
 from random_specs import error_bound, random_spec, random_weights
 from random_tensors import random_tensor_model
@@ -212,12 +212,12 @@ def compare(model: CTRModel, sizes: tuple[int, ...], precisions: tuple[str, ...]
 
 
 def epilogues() -> None:
-    """Products with a compiled epilogue; columns that fill no vector, rows that fill no tile; a k that
-    CTAs share.
+    """Products with a compiled epilogue; columns that fill no vector, rows that fill no tile; a k
+    that CTAs share.
     """
     if device_passes(0) is DEVICE_PASSES:
         return  # no Hopper GPU or no NVRTC
-    for make, precision, k in itertools.product((gelu, gate), ("fp32", "fp16"), (72, 4200)):
+    for make, precision, k in itertools.product((gelu, gate, pair), ("fp32", "fp16"), (72, 4200)):
         program = program_of(k, 429, make)
         engine = CudaBackend(program, CudaOptions(precision=precision, max_batch=300))
         for size in (1, 300):

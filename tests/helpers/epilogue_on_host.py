@@ -52,7 +52,8 @@ extern "C" void fill(MapEpilogueParams* e, long long rows, int n, void* out, lon
                      int vectors, int count, const void* const* data, const long long* strides) {{
   *e = {{}};
   e->linear.rows = rows;
-  e->linear.n = n;
+  e->linear.n = n * Map::kProducts;
+  e->columns = n;
   e->linear.out = out;
   e->linear.ldo = ldo;
   e->vectors = vectors;

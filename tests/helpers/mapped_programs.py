@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from dpiframe_core.lowering.device.pair_products import in_turn
 from dpiframe_core.program.program import Program
 from dpiframe_core.program.steps import Head, Linear, LoadDense, MappedLinear, Step
 from dpiframe_core.program.views import DENSE, View, Weight
@@ -13,6 +14,7 @@ from dpiframe_core.program.views import DENSE, View, Weight
 GELU = ("mul", ("mul", 0.5, "x0"), ("add", 1.0, ("erf", ("mul", "x0", 2**-0.5))))
 GATE = ("add", ("mul", ("mul", "x1", "x0"), ("sigmoid", "x2")), ("mul", "x3", "x4"))
 
+PAIR = ("add", ("mul", "x0", ("sigmoid", "x1")), ("mul", "x2", "x3"))
 CROSS = ("add", ("mul", ("mul", "x1", "x0"), ("sigmoid", "x2")), ("add", "x3", ("tanh", "x4")))
 
 
@@ -40,6 +42,18 @@ def cross(x: View, n: int) -> list[Step]:
     ]
 
 
+def pair(x: View, n: int) -> list[Step]:
+    """Two products, one of which opens the other."""
+    rows = View("rows0", 0, n)
+    return [
+        Linear("rows0", x, Weight("w2"), None, rows),
+        MappedLinear(
+            "m", x, Weight("pair"), Weight("pair_bias"), PAIR, (rows,), (Weight("column"),),
+            View("out", 0, n), products=2,
+        ),
+    ]  # fmt: skip
+
+
 def program_of(k: int, n: int, make: Callable[[View, int], list[Step]]) -> Program:
     """Dense features [k], a product of n columns with its epilogue, the head."""
     random = np.random.default_rng(3)
@@ -58,5 +72,7 @@ def program_of(k: int, n: int, make: Callable[[View, int], list[Step]]) -> Progr
         "number": np.array([0.7]),
         "head": random.normal(size=n) / n**0.5,
     }
+    weights["pair"] = in_turn(weights["w"], weights["w2"])
+    weights["pair_bias"] = in_turn(weights["b"], weights["column"])
     buffers = {v.buffer: v.width for s in steps for v in (*s.reads(), *s.writes())}
     return Program((), (), (), k, buffers, steps, weights, logit).changed()

@@ -35,11 +35,11 @@ def products_in_words(program: Program, precision: str, rows: int) -> str:
     """The tiles of the products of so many rows: those of the least rounds of all
     multiprocessors, by a model of their time (csrc/kernels/gemm/tile_config.cpp).
     """
-    counted: Counter[tuple[int, int, bool]] = Counter()
+    counted: Counter[tuple[int, int, int]] = Counter()  # the last: products in a compiled epilogue
     for step in program.steps:
         if isinstance(step, (Linear, FusedLinear, MappedLinear)):
             n, k = program.weights[step.weight].shape
-            counted[int(k), int(n), isinstance(step, MappedLinear)] += 1
+            counted[int(k), int(n), step.products if isinstance(step, MappedLinear) else 0] += 1
     lines = []
     for (k, n, mapped), count in counted.items():
         columns, in_turn, split = _core.linear_config(precision, rows, n, k)
@@ -47,7 +47,8 @@ def products_in_words(program: Program, precision: str, rows: int) -> str:
         how = "in turn by two warpgroups" if in_turn else "by two warpgroups together"
         shared = f", each shared by {split} CTAs with a part of k each" if split > 1 else ""
         times = f", {count} times" if count > 1 else ""
-        epilogue = ", with an epilogue compiled for it" if mapped else ""
+        of = "it" if mapped == 1 else "its two halves"
+        epilogue = f", with an epilogue compiled for {of}" if mapped else ""
         lines.append(
             f"product {k} -> {n}{times}{epilogue}: {row_tiles * column_tiles} tiles of 128 x "
             f"{columns} at {rows} rows, {how}{shared}"

@@ -146,7 +146,7 @@ class DeviceProgram:
     def _mapped_linear(self, step: MappedLinear) -> None:
         product = _core.ProductStep(
             x=self.layout.view(step.x),
-            n=step.out.width,
+            n=int(self.program.weights[step.weight].shape[0]),
             weight=self._weight("product", step.weight),
             bias=self._weight("numbers", step.bias),
             out=self._view(step.out),

@@ -101,15 +101,18 @@ def _map_struct(step: MappedLinear, layout: DeviceLayout) -> str:
     """The epilogue's expression. Constants of one number are part of it."""
     numbers = _numbers(step, layout)
     expression = replaced(step.expression, lambda name: numbers.get(name, name))
-    kept = [i for i in range(len(step.xs) + len(step.constants)) if f"x{i + 1}" not in numbers]
-    names = {f"x{i + 1}": f"x[{place + 1}]" for place, i in enumerate(kept)}
+    made = step.products
+    kept = [i for i in range(len(step.xs) + len(step.constants)) if f"x{i + made}" not in numbers]
+    names = {f"x{i}": f"x[{i}]" for i in range(made)}
+    names |= {f"x{i + made}": f"x[{place + made}]" for place, i in enumerate(kept)}
     views = [step.xs[i] if i < len(step.xs) else None for i in kept]
     kinds = [_kind(view, step.out.width, layout) if view else "kColumns" for view in views]
     aligned = ["false" if view and not _aligned(view, layout) else "true" for view in views]
     short = layout.precision in HALF_PRECISIONS
-    body = statements(expression, {"x0": "x[0]", **names}, short)
+    body = statements(expression, names, short)
     listed_kinds = ", ".join(f"MapOperandKind::{kind}" for kind in kinds or ["kRows"])
     return f"""struct Map {{
+  static constexpr int kProducts = {made};
   static constexpr int kOperands = {len(kept)};
   static constexpr MapOperandKind kind(int operand) {{
     constexpr MapOperandKind kinds[] = {{{listed_kinds}}};
@@ -119,7 +122,7 @@ def _map_struct(step: MappedLinear, layout: DeviceLayout) -> str:
     constexpr bool rows[] = {{{", ".join(aligned) or "true"}}};
     return rows[operand];
   }}
-  static float of(const float (&x)[1 + kOperands]) {{
+  static float of(const float (&x)[kProducts + kOperands]) {{
     {body}
   }}
 }};"""
@@ -128,7 +131,8 @@ def _map_struct(step: MappedLinear, layout: DeviceLayout) -> str:
 def _numbers(step: MappedLinear, layout: DeviceLayout) -> dict[str, float]:
     """The operands that are constants of one number, by name."""
     weights = [layout.program.weights[name] for name in step.constants]
-    named = {f"x{1 + len(step.xs) + i}": weight for i, weight in enumerate(weights)}
+    first = step.products + len(step.xs)
+    named = {f"x{first + i}": weight for i, weight in enumerate(weights)}
     return {name: float(w.reshape(-1)[0]) for name, w in named.items() if w.size == 1}
 
 

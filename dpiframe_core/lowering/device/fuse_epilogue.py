@@ -34,7 +34,7 @@ def fuse_epilogue(program: Program) -> Program:
             continue
         for place, view in enumerate(found.views):
             product = _maker(program, view)
-            if product is None or _is_small(program, product):
+            if product is None or is_small(program, product):
                 continue
             if program.only_reader(view) is step:
                 program = _fused(program, product, step, found, place)
@@ -44,24 +44,34 @@ def fuse_epilogue(program: Program) -> Program:
 
 def split_epilogues(program: Program) -> Program:
     """Split products whose operand begins where TMA cannot read it: no kernel has them."""
-    steps, buffers = list[Step](), dict(program.buffers)
+    steps, buffers, weights = list[Step](), dict(program.buffers), dict(program.weights)
     for step in program.steps:
         if not isinstance(step, MappedLinear) or step.x.start % ALIGNMENT == 0:
             steps.append(step)
             continue
-        y = View(f"{step.name}.product", 0, step.out.width)
-        buffers[y.buffer] = y.width
-        widths = [view.width for view in step.xs]
+        n, made = step.out.width, list[View]()
+        for i in range(step.products):
+            suffix = f".{i}" if i else ""
+            y = View(f"{step.name}.product{suffix}", 0, n)
+            buffers[y.buffer] = n
+            weight, bias = step.weight, step.bias
+            if step.products > 1:
+                weight, bias = Weight(f"{weight}/{i}"), Weight(f"{bias}/{i}") if bias else None
+                weights[weight] = step.product(weights[step.weight], i)
+                if bias and step.bias:
+                    weights[bias] = step.product(weights[step.bias], i)
+            steps.append(Linear(f"{step.name}{suffix}", step.x, weight, bias, y))
+            made.append(y)
+        widths = [n] * step.products + [view.width for view in step.xs]
         widths += [program.weights[name].size for name in step.constants]
-        operands = tuple(_operand(width, y.width) for width in (y.width, *widths))
-        op = Map(step.expression)
-        steps.append(Linear(step.name, step.x, step.weight, step.bias, y))
-        xs = (y, *step.xs)
+        operands = tuple(_operand(width, n) for width in widths)
+        op, xs = Map(step.expression), (*made, *step.xs)
         steps.append(TensorStep(f"{step.name}.map", op, xs, step.constants, operands, step.out))
-    return program.changed(steps=tuple(steps), buffers=buffers)
+    return program.changed(steps=tuple(steps), buffers=buffers, weights=weights)
 
 
-def _is_small(program: Program, product: Linear | MappedLinear) -> bool:
+def is_small(program: Program, product: Linear | MappedLinear) -> bool:
+    """Whether a generated kernel takes the product in whole."""
     size = program.weights[product.weight].size
     return size <= LEAST_WEIGHT and product.out.width <= LEAST_WIDTH
 
@@ -161,4 +171,4 @@ def _fused(
     return program.changed(steps=tuple(steps), weights=weights)
 
 
-__all__ = ["fuse_epilogue", "split_epilogues"]
+__all__ = ["fuse_epilogue", "is_small", "split_epilogues"]

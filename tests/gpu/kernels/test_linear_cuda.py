@@ -11,7 +11,7 @@ from dpiframe_core import _core
 # Largest error over |x| |w| + |b| of its row and column: 24, 11, 11 and 8 bits, of which the last
 # two also round the result.
 BOUNDS = {"fp32": 1e-6, "tf32": 1e-3, "fp16": 2e-3, "bf16": 1.6e-2}
-# Also one, two and three chunks of k: fp32's loop takes two at a time; and long k, which CTAs share.
+# Also one, two and three chunks of k: fp32's loop takes two at a time; long k, which CTAs share.
 SHAPES = (
     (1, 1, 1),
     (19, 13, 7),
@@ -37,9 +37,8 @@ def _view(rows: int, columns: int, stride: int, offset: int, values: torch.Tenso
 class Case:
     """Inputs with every element outside them NaN, the call, and float64's answer."""
 
-    def __init__(
-        self, precision, rows, n, k, *, pad=0, offset=0, cross=0, scale=0, tiles=None
-    ) -> None:
+    def __init__(self, precision, shape, *, pad=0, offset=0, cross=0, scale=0, tiles=None) -> None:
+        rows, n, k = shape
         generator = torch.Generator("cuda").manual_seed(rows + n + k)
         dtype = TORCH_TYPES[precision]
 
@@ -109,7 +108,7 @@ class Case:
 @pytest.mark.parametrize("precision", TORCH_TYPES)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_agrees_with_float64(precision, shape):
-    case = Case(precision, *shape)
+    case = Case(precision, shape)
     case.run()
     case.check()
 
@@ -117,7 +116,7 @@ def test_agrees_with_float64(precision, shape):
 @pytest.mark.parametrize("precision", TORCH_TYPES)
 @pytest.mark.parametrize(("pad", "offset", "cross"), [(8, 8, 128), (8, 0, 404), (1, 3, 131)])
 def test_views_and_cross(precision, pad, offset, cross):
-    case = Case(precision, 333, 404, 624, pad=pad, offset=offset, cross=cross)
+    case = Case(precision, (333, 404, 624), pad=pad, offset=offset, cross=cross)
     case.run()
     case.check()
 
@@ -126,21 +125,21 @@ def test_views_and_cross(precision, pad, offset, cross):
 @pytest.mark.parametrize("precision", TORCH_TYPES)
 @pytest.mark.parametrize(("n", "cross"), [(429, 429), (429, 128), (390, 390), (131, 0), (3, 3)])
 def test_columns_that_end_within_four(precision, n, cross):
-    case = Case(precision, 333, n, 429, cross=cross)
+    case = Case(precision, (333, n, 429), cross=cross)
     case.run()
     case.check()
 
 
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
 def test_rows_of_any_magnitude(precision):
-    case = Case(precision, 500, 624, 624, scale=12)
+    case = Case(precision, (500, 624, 624), scale=12)
     case.run()
     case.check()
 
 
 @pytest.mark.parametrize("precision", TORCH_TYPES)
 def test_many_tiles_a_block(precision):
-    case = Case(precision, 33001, 640, 400, cross=640)
+    case = Case(precision, (33001, 640, 400), cross=640)
     case.run()
     case.check()
 
@@ -153,7 +152,7 @@ def test_split_k(precision, split):
         if in_turn:
             continue
         for rows, n, k, cross in ((1, 1, 640, 0), (300, 404, 650, 404), (1111, 264, 2056, 120)):
-            case = Case(precision, rows, n, k, cross=cross, tiles=(tile_n, False, 1, split))
+            case = Case(precision, (rows, n, k), cross=cross, tiles=(tile_n, False, 1, split))
             case.run()
             first = case.out.clone(), case.partial[:, :rows].clone()
             case.run()
@@ -167,7 +166,7 @@ def test_split_k(precision, split):
 def test_pairs_of_ctas(precision):
     for tile_n, in_turn in _core.all_linear_configs(precision):
         for rows, n, k in ((300, 200, 4200), (1000, 520, 650)):
-            case = Case(precision, rows, n, k, tiles=(tile_n, in_turn, 2, 1))
+            case = Case(precision, (rows, n, k), tiles=(tile_n, in_turn, 2, 1))
             case.run()
             case.check()
 
@@ -175,12 +174,12 @@ def test_pairs_of_ctas(precision):
 def test_what_cannot_be_split_is_refused():
     for tiles in ((128, True, 1, 2), (64, False, 2, 2), (64, False, 1, 3), (64, False, 1, 8)):
         with pytest.raises(ValueError, match="can't be split"):
-            Case("fp16", 100, 64, 200, tiles=tiles).run()
+            Case("fp16", (100, 64, 200), tiles=tiles).run()
 
 
 @pytest.mark.parametrize("precision", TORCH_TYPES)
 def test_the_same_bits_every_time(precision):
-    case = Case(precision, 5000, 400, 624)
+    case = Case(precision, (5000, 400, 624))
     case.run()
     first = case.out.clone(), case.partial[:, :5000].clone()
     case.run()

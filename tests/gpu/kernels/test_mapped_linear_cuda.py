@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from mapped_programs import cross, gate, gelu, program_of
+from mapped_programs import cross, gate, gelu, pair, program_of
 
 from dpiframe_core.engine.cuda.backend import CudaBackend, CudaOptions
 from dpiframe_core.engine.cuda.mapped_linear import device_passes
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.mark.parametrize("precision", LOGIT_BOUNDS)
 @pytest.mark.parametrize(("k", "n"), [(13, 5), (64, 64), (429, 429), (72, 1000), (4200, 72)])
-@pytest.mark.parametrize("make", [gelu, gate, cross])
+@pytest.mark.parametrize("make", [gelu, gate, cross, pair])
 def test_a_compiled_epilogue_is_its_formula(precision, k, n, make):
     program = program_of(k, n, make)
     options = CudaOptions(precision=precision, max_batch=4099)

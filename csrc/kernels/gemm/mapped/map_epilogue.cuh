@@ -12,11 +12,17 @@
 // are loaded kAhead steps ahead, those of the first steps before the tile is multiplied, and their
 // rows are fetched into L2 by then.
 //
+// An expression of two products of one x (a gate and what it opens) takes the sums of both: w's
+// rows are those of the one and of the other, eight in turn. A tile then has half as many columns
+// of out.
+//
 // `Map` is the expression:
+//   static constexpr int kProducts;  1 or 2
 //   static constexpr int kOperands;
 //   static constexpr MapOperandKind kind(int operand);
 //   static constexpr bool aligned(int operand);   rows start at multiples of 16 bytes
-//   static float of(const float (&x)[1 + kOperands]);   of the product's element and the operands'
+//   static float of(const float (&x)[kProducts + kOperands]);   of the products' elements and the
+//                                                              operands'
 #pragma once
 
 #include "kernels/gemm/epilogue.cuh"
@@ -40,8 +46,8 @@ class MapEpilogue {
         staged_(static_cast<float4*>(boxes.memory())),
         first_row_(first_row),
         num_rows_(static_cast<int>(min(e.linear.rows - first_row, std::int64_t{kTileRows}))),
-        first_column_(first_column),
-        limit_(min(e.linear.n, first_column + kTileN)) {}
+        first_column_(first_column / kProducts),
+        limit_(min(e.columns, first_column_ + kColumns)) {}
 
   // Asks for the operands' rows, of which a lane has one, and loads those of the first steps; in
   // FP16x3 only finish() does, for its mainloop needs the registers.
@@ -63,7 +69,7 @@ class MapEpilogue {
   template <int kBlocks>
   __device__ __forceinline__ void finish(const float (&sums)[kBlocks][kTileN / 2], int) {
     if (kScaled) load_first();
-    const int chunks = (limit_ - first_column_ + kChunk - 1) / kChunk;
+    const int chunks = (limit_ - first_column_ + kChunkColumns - 1) / kChunkColumns;
     int block = 0;
     int chunk = 0;
     Part part = part_of(0, 0);
@@ -87,21 +93,26 @@ class MapEpilogue {
       if (tail)
         compute_chunk<kTailShift>(part, next, constants);
       else
-        compute_chunk<3>(part, next, constants);
+        compute_chunk<kShift>(part, next, constants);
       part = next;
     }
   }
 
  private:
-  static constexpr int kEach = 8;    // columns a thread
-  static constexpr int kChunk = 64;  // columns in shared memory
+  static constexpr int kProducts = Map::kProducts;
+  static constexpr int kColumns = kTileN / kProducts;  // of out
+  static constexpr int kEach = 8;                      // columns a thread
+  static constexpr int kChunk = 64;                    // sums of a row in shared memory
+  static constexpr int kChunkColumns = kChunk / kProducts;
+  static constexpr int kQuads = 2 * kProducts;  // four sums each, of a thread's columns
   static constexpr int kChunks = (kTileN + kChunk - 1) / kChunk;
   static constexpr int kSteps = 4;  // of a chunk
   static constexpr int kTail = kTileN - (kChunks - 1) * kChunk;
   // Threads that share a row, as a power of two: fewer where the last chunk is narrow, which then
   // has fewer steps.
-  static constexpr int kTailShift = kTail <= 16 ? 1 : kTail <= 32 ? 2 : 3;
-  static constexpr int shift_of(int chunk) { return chunk == kChunks - 1 ? kTailShift : 3; }
+  static constexpr int kShift = 4 - kProducts;
+  static constexpr int kTailShift = kShift - (kTail <= 16 ? 2 : kTail <= 32 ? 1 : 0);
+  static constexpr int shift_of(int chunk) { return chunk == kChunks - 1 ? kTailShift : kShift; }
 
   // Registers that hold a thread's part of an operand.
   static constexpr int words(MapOperandKind kind) {
@@ -116,7 +127,7 @@ class MapEpilogue {
   }
   // Steps whose operands are in flight: as many as 32 registers hold. Beside few operands there are
   // registers for the next step's sums, too.
-  static constexpr bool kFewOperands = all_words() <= 8;
+  static constexpr bool kFewOperands = all_words() <= 8 && kProducts == 1;
   static constexpr int kAhead = kFewOperands ? kSteps : all_words() <= 16 ? 2 : 1;
 
   // A thread's elements of an operand, as they lie in memory.
@@ -128,8 +139,8 @@ class MapEpilogue {
   };
   // What is the same in all rows of a chunk.
   struct Constants {
-    float bias[kEach];
-    float scale[kEach];
+    float bias[kEach * kProducts];
+    float scale[kEach * kProducts];
     Operands columns;
   };
 
@@ -151,7 +162,7 @@ class MapEpilogue {
     const char* from = reinterpret_cast<const char*>(static_cast<const U*>(operand.data) +
                                                      row * operand.stride + first_column_);
 #pragma unroll
-    for (int byte = 0; byte < kTileN * static_cast<int>(sizeof(U)) + kLine; byte += kLine)
+    for (int byte = 0; byte < kColumns * static_cast<int>(sizeof(U)) + kLine; byte += kLine)
       prefetch_l2(from + min(byte, last));
   }
 
@@ -184,7 +195,7 @@ class MapEpilogue {
     part.top = block * 64;
     part.row = lane >> shift;
     part.step = 32 >> shift;
-    part.column = chunk * kChunk + lane % (1 << shift) * kEach;
+    part.column = chunk * kChunkColumns + lane % (1 << shift) * kEach;
     part.count = min(kEach, limit_ - first_column_ - part.column);
     part.rows = part.count > 0 ? min(16, num_rows_ - part.top) : 0;
     return part;
@@ -217,15 +228,20 @@ class MapEpilogue {
 
   // The part's steps; meanwhile the operands of later ones are loaded, into the registers of those
   // that are used up.
-  template <int kShift>
+  template <int kOwnShift>
   __device__ __forceinline__ void compute_chunk(const Part& part, const Part& next,
                                                 const Constants& constants) {
-    constexpr int kOwnSteps = (16 << kShift) / 32;
+    constexpr int kOwnSteps = kOwnShift == 0 ? 1 : (16 << kOwnShift) / 32;
     // Steps are whole pairs of rows apart: their places differ by so many float4.
-    constexpr int kApart = (32 >> kShift) * (kChunk / 4);
-    const int four = part.column % kChunk / 4;
-    const float4* places[2] = {place(part.row, four), place(part.row, four + 1)};
-    float4 sums[2] = {*places[0], *places[1]};
+    constexpr int kApart = (32 >> kOwnShift) * (kChunk / 4);
+    const int four = part.column % kChunkColumns * kProducts / 4;
+    const float4* places[kQuads];
+    float4 sums[kQuads];
+#pragma unroll
+    for (int i = 0; i < kQuads; ++i) {
+      places[i] = place(part.row % 16, four + i);
+      sums[i] = *places[i];
+    }
     char* out = address(static_cast<char*>(e_.linear.out), sizeof(T), e_.linear.ldo,
                         part.top + part.row, first_column_ + part.column);
     Part loaded = part;
@@ -233,11 +249,13 @@ class MapEpilogue {
     for (int step = 0; step < kSteps; ++step) {
       Operands& operands = ahead_[step % kAhead];
       if (step < kOwnSteps) {
-        const float4 own[2] = {sums[0], sums[1]};
+        float4 own[kQuads];
+#pragma unroll
+        for (int i = 0; i < kQuads; ++i) own[i] = sums[i];
         const int later = min(step + 1, kOwnSteps - 1) * kApart;
         const auto read = [&] {
-          sums[0] = places[0][later];
-          sums[1] = places[1][later];
+#pragma unroll
+          for (int i = 0; i < kQuads; ++i) sums[i] = places[i][later];
         };
         if (kFewOperands) read();
         compute(part, step, constants, operands, own, out);
@@ -252,18 +270,22 @@ class MapEpilogue {
   }
 
   __device__ __forceinline__ void compute(const Part& part, int step, const Constants& constants,
-                                          const Operands& operands, const float4 (&sums)[2],
+                                          const Operands& operands, const float4 (&sums)[kQuads],
                                           char* out) const {
     float values[kEach];
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      const float sum = at(sums[i / 4], i % 4);
-      float x[1 + Map::kOperands];
-      x[0] = kScaled ? fmaf(sum, constants.scale[i], constants.bias[i]) : sum + constants.bias[i];
+      float x[kProducts + Map::kOperands];
+#pragma unroll
+      for (int p = 0; p < kProducts; ++p) {
+        const int c = p * kEach + i;
+        const float sum = at(sums[c / 4], c % 4);
+        x[p] = kScaled ? fmaf(sum, constants.scale[c], constants.bias[c]) : sum + constants.bias[c];
+      }
 #pragma unroll
       for (int o = 0; o < Map::kOperands; ++o) {
         const bool column = Map::kind(o) == MapOperandKind::kColumns;
-        x[1 + o] = element(o, column ? constants.columns.of[o] : operands.of[o], i);
+        x[kProducts + o] = element(o, column ? constants.columns.of[o] : operands.of[o], i);
       }
       values[i] = Map::of(x);
     }
@@ -284,8 +306,8 @@ class MapEpilogue {
                      part.count, true);
     }
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      const int four = part.column / 4 + i / 4;
+    for (int i = 0; i < kEach * kProducts; ++i) {
+      const int four = part.column * kProducts / 4 + i / 4;
       constants.bias[i] = at(columns_.bias[four], i % 4);
       if (kScaled) constants.scale[i] = at(columns_.scale[four], i % 4);
     }

@@ -8,11 +8,11 @@ namespace dpiframe {
 constexpr int kMaxMapOperands = 12;
 
 enum class MapOperandKind {
-  kRows,         // [rows, n] of the activation type
-  kFloatRows,    // [rows, n] of float32
+  kRows,         // [rows, columns] of the activation type
+  kFloatRows,    // [rows, columns] of float32
   kScalar,       // [rows, 1], the same for all columns
   kFloatScalar,  // likewise, of float32
-  kColumns,      // float32 [n], the same for all rows
+  kColumns,      // float32 [columns], the same for all rows
 };
 
 struct MapOperand {
@@ -21,6 +21,7 @@ struct MapOperand {
 };
 
 struct MapEpilogueParams : EpilogueParams {
+  int columns;  // of out and of the operands: n, or half as many where n are those of two products
   MapOperand operands[kMaxMapOperands];
 };
 

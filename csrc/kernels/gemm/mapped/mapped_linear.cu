@@ -31,10 +31,12 @@ bool is_same(const LinearConfig& a, const LinearConfig& b) {
 
 }  // namespace
 
-MappedLinear::MappedLinear(Precision precision, const LinearParams& params,
+MappedLinear::MappedLinear(Precision precision, const LinearParams& params, int columns,
                            const std::vector<MapOperand>& operands,
                            const std::vector<std::pair<LinearConfig, std::string>>& cubins)
-    : precision_(precision), params_(params), operands_(operands) {
+    : precision_(precision), params_(params), columns_(columns), operands_(operands) {
+  DPIF_CHECK(columns == params.n || (columns <= params.n / 2 && params.n % 16 == 0),
+             "a product of ", params.n, " columns, or two of half as many, can't write ", columns);
   DPIF_CHECK(operands.size() <= kMaxMapOperands, "an epilogue takes up to ", kMaxMapOperands,
              " operands, got ", operands.size());
   DPIF_CHECK(
@@ -56,6 +58,7 @@ void MappedLinear::run(std::int64_t rows, cudaStream_t stream) const {
   MapEpilogueParams e{};
   e.linear = params_;
   e.linear.rows = rows;
+  e.columns = columns_;
   const WeightLayout layout(precision_, params_.n, params_.k);
   if (precision_ == Precision::kFp32)
     e.column_scale =

@@ -1,6 +1,7 @@
 // Product whose epilogue is any expression, by kernels that are compiled at load:
 //
 //   out = expression(x w^T + bias, operands...), element by element
+//   out = expression(x w^T + bias, x v^T + bias, operands...), w's and v's rows eight in turn
 //
 // A kernel is one instantiation of linear_tiles (or fp16x3_tiles) with a MapEpilogue, for one tile
 // configuration; its name is `mapped_linear`. Hopper only.
@@ -18,9 +19,10 @@ namespace dpiframe {
 
 class MappedLinear {
  public:
-  // cubins: of each configuration that the batches' sizes need (linear_config). The current device
-  // and the alignment of x must allow it (sm90_supports); std::invalid_argument where not.
-  MappedLinear(Precision precision, const LinearParams& params,
+  // columns: of out. cubins: of each configuration that the batches' sizes need (linear_config).
+  // The current device and the alignment of x must allow it (sm90_supports); std::invalid_argument
+  // where not.
+  MappedLinear(Precision precision, const LinearParams& params, int columns,
                const std::vector<MapOperand>& operands,
                const std::vector<std::pair<LinearConfig, std::string>>& cubins);
 
@@ -30,6 +32,7 @@ class MappedLinear {
  private:
   Precision precision_;
   LinearParams params_;
+  int columns_;
   std::vector<MapOperand> operands_;
   std::vector<std::pair<LinearConfig, LoadedKernel>> kernels_;
 };

@@ -11,6 +11,7 @@ from torch_types import TORCH_TYPES
 pytestmark = pytest.mark.skipif(cuda_headers() is None, reason="needs the headers of CUDA")
 MAP = """
 struct Map {
+  static constexpr int kProducts = 1;
   static constexpr int kOperands = 5;
   static constexpr MapOperandKind kind(int operand) {
     constexpr MapOperandKind kinds[] = {MapOperandKind::kRows, MapOperandKind::kFloatRows,
@@ -26,6 +27,7 @@ struct Map {
 """
 NONE = """
 struct Map {
+  static constexpr int kProducts = 1;
   static constexpr int kOperands = 0;
   static constexpr MapOperandKind kind(int) { return MapOperandKind::kRows; }
   static constexpr bool aligned(int) { return true; }
@@ -124,3 +126,52 @@ def test_an_epilogue_without_operands(tmp_path):
     epilogue.run(sums, zeros, zeros, [], out, (0, 0), (128, 144), True)
     found = torch.cat([out[:16], out[64:80]]).double().numpy()
     assert np.abs(found - np.maximum(sums, 0)).max() < 2e-3
+
+
+@pytest.mark.parametrize("tile_n", [64, 112, 128, 144, 160, 256])
+@pytest.mark.parametrize(
+    ("precision", "aligned"), [("fp16", True), ("fp32", True), ("bf16", False)]
+)
+def test_an_epilogue_of_two_products(precision, tile_n, aligned, tmp_path):
+    generator = torch.Generator().manual_seed(tile_n)
+    dtype, bound = TORCH_TYPES[precision], BOUNDS[precision]
+    gate = MAP.replace("kProducts = 1", "kProducts = 2").replace("x)[6]", "x)[7]")
+    gate = gate.replace(
+        "x[0] * x[1] + x[2] * x[3] + x[4] * x[5]", "x[0] * x[1] + x[2] * x[3] + x[4]"
+    )
+    epilogue = HostEpilogue(
+        gate.replace("ALIGNED", str(aligned).lower()), precision, tile_n, 2, tmp_path
+    )
+    half = tile_n // 2  # columns of a tile
+    for n, rows in ((tile_n, 300), (tile_n - 3, 128 + 70), (half + 5, 128 + 9), (half + 8, 90)):
+        stride = -(-n // 8) * 8 + (0 if aligned else 3)
+        full = strided(torch.randn(rows, n, generator=generator).to(dtype), stride)
+        floats = strided(torch.randn(rows, n, generator=generator), stride)
+        columns = torch.cat([torch.randn(n, generator=generator), torch.full((8,), torch.nan)])
+        scalar = torch.randn(rows, 1, generator=generator).to(dtype)
+        single = torch.randn(rows, 1, generator=generator)
+        operands = [(full, stride), (floats, stride), (columns, 0), (scalar, 1), (single, 1)]
+        sums = torch.randn(32, tile_n, generator=generator)
+        bias, scale = torch.randn(tile_n, generator=generator), torch.rand(tile_n)
+        out = strided(torch.full((rows, n), torch.nan).to(dtype), stride)
+        for row, tile in ((0, 0), (128, 1)):
+            out.fill_(torch.nan)
+            arrays = [x.numpy() for x in (sums, bias, scale)]
+            epilogue.run(*arrays, operands, out, (row, tile * tile_n), (rows, n), aligned)
+            here = [row + b * 64 + i for b in range(2) for i in range(16)]
+            own = [i for i, r in enumerate(here) if r < rows]
+            first = tile * half
+            there, end = [here[i] for i in own], min(n, first + half)
+            products = sums[own].double() * (scale if precision == "fp32" else 1) + bias
+            # Eight columns of the one, eight of the other.
+            both = products.view(-1, half // 8, 2, 8).transpose(1, 2).reshape(-1, 2, half)
+            one, other = both[:, 0, : end - first], both[:, 1, : end - first]
+            wanted = (
+                one * other + full[there, first:end].double() * floats[there, first:end].double()
+            )
+            wanted += columns[first:end].double()
+            found = out[there, first:end].double()
+            error = (found - wanted).abs() / wanted.abs().clamp_min(1)
+            assert not own or error.max() < bound, (n, rows, row)
+            out[there, first:end] = torch.nan
+            assert out.isnan().all(), "written outside the tile"
