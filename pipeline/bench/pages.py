@@ -19,16 +19,18 @@ _TABLE = re.compile(
 
 
 def made_pages(folder: Path) -> dict[Path, str]:
-    """Every page by its path: of `bench gpu` (GPU.json, and paper.md of the first), and of `bench
-    job` (job_MACHINE_CASE.json, together as job_MACHINE.md).
+    """Every page by its path: of `bench gpu` (GPU.json, and paper.md of the one with most parts), and
+    of `bench job` (job_MACHINE_CASE.json, together as job_MACHINE.md).
     """
     pages: dict[Path, str] = {}
-    jobs = job_reports(folder)
+    jobs, most = job_reports(folder), 0
     for path in sorted(folder.glob("*.json")):
         results = Results() if path.name.startswith("job_") else Results.read(path)
         if results.parts:
             pages[path.with_suffix(".md")] = gpu_page(results)
-            pages.setdefault(folder / "paper.md", paper_page(results))
+            if len(results.parts) > most:
+                pages[folder / "paper.md"] = paper_page(results)
+                most = len(results.parts)
     return pages | {folder / f"{name}.md": job_page(found) for name, found in jobs.items()}
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_validator
 
 from pipeline.errors import DpiframeError
 
@@ -52,8 +52,13 @@ class TimeRatio(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     ratio: float
-    error: float
+    error: float  # infinite, in JSON null, of a single turn
     turns: int
+
+    @field_validator("error", mode="before")
+    @classmethod
+    def _null_is_infinite(cls, value: object) -> object:
+        return math.inf if value is None else value
 
     @classmethod
     def of(cls, samples: Sequence[float], base: Sequence[float]) -> TimeRatio:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,12 @@ def test_a_ratio_is_of_the_quickest_calls_of_each_turn():
     peer = [*[9.0] * 7, 3.0] * 15 + [50.0] * 8  # one turn is disturbed
     found = TimeRatio.of(peer, ours)
     assert (found.ratio, found.error, found.turns) == (3.0, 0.0, 16)
+
+
+def test_a_single_turn_has_no_error_also_after_it_was_written():
+    found = TimeRatio.of([3.0] * 8, [1.0] * 8)
+    assert (found.ratio, found.error, found.turns) == (3.0, math.inf, 1)
+    assert TimeRatio.model_validate_json(found.model_dump_json()) == found
 
 
 def test_a_verdict_knows_the_noise():
