@@ -19,8 +19,8 @@ _TABLE = re.compile(
 
 
 def made_pages(folder: Path) -> dict[Path, str]:
-    """Every page by its path: of `bench gpu` (GPU.json, and paper.md of the one with most parts), and
-    of `bench job` (job_MACHINE_CASE.json, together as job_MACHINE.md).
+    """Every page by its path: of `bench gpu` (GPU.json, and paper.md of the one with most parts),
+    and of `bench job` (job_MACHINE_CASE.json, together as job_MACHINE.md).
     """
     pages: dict[Path, str] = {}
     jobs, most = job_reports(folder), 0
