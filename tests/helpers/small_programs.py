@@ -36,7 +36,9 @@ def program(*steps, **weights: np.ndarray) -> Program:
         if isinstance(step, Linear):
             weights[step.weight] = random.normal(size=(step.out.width, step.x.width))
             weights[step.bias] = random.normal(size=step.out.width)
-    buffers = {v.buffer: v.start + v.width for s in steps for v in (*s.reads(), *s.writes())}
+    buffers: dict[str, int] = {}
+    for view in (v for step in steps for v in (*step.reads(), *step.writes())):
+        buffers[view.buffer] = max(view.start + view.width, buffers.get(view.buffer, 0))
     buffers |= {"head": 1, DENSE: N}
     return Program((), (), (), N, buffers, (*steps, head), weights, View("head", 0, 1))
 

@@ -156,12 +156,13 @@ class TileEpilogue {
   }
 
   // From and to device memory. x0 and xl of both rows are loaded before any is used. Four columns
-  // that n ends in are finished one by one.
+  // that n or the cross range ends in are finished one by one.
   template <bool kCross, bool kHead>
   __device__ __forceinline__ void finish_direct(int group, const float (&four)[2][4]) {
     const LinearParams& p = e_.linear;
     const int column = first_column_ + group * 16 + own_;
-    if (column < p.n && column + 4 > p.n) {
+    const auto ends = [column](int end) { return column < end && column + 4 > end; };
+    if (ends(p.n) || (kCross && ends(p.cross_end))) {
 #pragma unroll
       for (int r = 0; r < 2; ++r)
         dots_[r] +=

@@ -32,8 +32,8 @@ def whole_model_in_words(program: Program, precision: str, fused: bool, most: in
 
 
 def products_in_words(program: Program, precision: str, rows: int) -> str:
-    """The tiles of the products of so many rows: those of the least rounds of all
-    multiprocessors, by a model of their time (csrc/kernels/gemm/tile_config.cpp).
+    """The tiles of the products of so many rows: those of the least time, by a model of it
+    (csrc/kernels/gemm/tile_config.cpp).
     """
     counted: Counter[tuple[int, int, int]] = Counter()  # the last: products in a compiled epilogue
     for step in program.steps:

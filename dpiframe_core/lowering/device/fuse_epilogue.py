@@ -140,11 +140,13 @@ def _fused(
         inner, xs, constants = product.expression, product.xs, product.constants
     else:
         inner, xs, constants = ("relu", "x0") if product.relu else "x0", (), ()
-    views = list(dict.fromkeys(view for view in found.views if view != found.views[place]))
+    own = found.views[place]
+    views = list(dict.fromkeys(v for v in found.views if v != own and v not in xs))
+    operands = [*xs, *views]
     names: dict[str, str] = {}  # of operands, in the fused step
     for i, view in enumerate(found.views):
-        if i != place and view != found.views[place]:
-            names[f"x{i}"] = f"x{1 + len(xs) + views.index(view)}"
+        if view != own:
+            names[f"x{i}"] = f"x{1 + operands.index(view)}"
     num_views = 1 + len(xs) + len(views)
     for i in range(len(found.constants)):
         names[f"x{len(found.views) + i}"] = f"x{num_views + len(constants) + i}"

@@ -25,9 +25,9 @@ def pair_products(program: Program) -> Program:
         step = next((s for s in program.steps if s.name == name), None)
         if not isinstance(step, MappedLinear) or step.products != 1:
             continue
-        for place, view in enumerate(step.xs):
+        for view in dict.fromkeys(step.xs):
             other = _maker(program, view, step)
-            if other is not None and (paired := _paired(program, step, place, other)):
+            if other is not None and (paired := _paired(program, step, other)):
                 program = paired
                 break
     return program
@@ -63,15 +63,17 @@ def _maker(program: Program, view: View, reader: MappedLinear) -> Linear | Mappe
     return None
 
 
-def _paired(
-    program: Program, step: MappedLinear, place: int, other: Linear | MappedLinear
-) -> Program | None:
-    """The program with both products in the place of the step; None where that is too much."""
+def _paired(program: Program, step: MappedLinear, other: Linear | MappedLinear) -> Program | None:
+    """The program with both products in the place of the step; None where that is too much, or
+    where the step reads columns of the other one's output apart.
+    """
     if isinstance(other, MappedLinear):
         inner = _Operands(other.expression, other.xs, other.constants)
     else:
         inner = _Operands("x0", (), ())
-    outer = step.xs[:place] + step.xs[place + 1 :]
+    outer = [view for view in step.xs if view != other.out]
+    if any(view.overlaps(other.out) for view in outer):
+        return None
     xs = tuple(dict.fromkeys((*outer, *inner.xs)))
     constants = (*step.constants, *inner.constants)
     if len(xs) + len(constants) > MOST_OPERANDS:
@@ -87,8 +89,11 @@ def _paired(
     first = len(step.constants)
     gate |= {f"x{1 + len(inner.xs) + i}": name_of(first + i) for i in range(len(inner.constants))}
     opened = replaced(inner.expression, lambda name: gate.get(name, name))
-    names: dict[str, Expression] = {"x0": "x0", f"x{1 + place}": opened}
-    names |= {f"x{1 + i}": name_of(v) for i, v in enumerate(step.xs) if i != place}
+    names: dict[str, Expression] = {"x0": "x0"}
+    names |= {
+        f"x{1 + i}": opened if view == other.out else name_of(view)
+        for i, view in enumerate(step.xs)
+    }
     names |= {f"x{1 + len(step.xs) + i}": name_of(i) for i in range(len(step.constants))}
     expression = replaced(step.expression, lambda name: names.get(name, name))
     if count_functions(expression) > MOST_FUNCTIONS:

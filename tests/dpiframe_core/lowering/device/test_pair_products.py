@@ -52,6 +52,21 @@ def test_an_operand_of_both_is_read_once():
     assert found.xs == (other.out,)
 
 
+def test_a_gate_that_is_read_again_is_the_second_sum():
+    a, g = linear("a", X), linear("g", X)
+    m = mapped("m", ("mul", "x0", ("sigmoid", "x1")), a.out, g.out)
+    last = mapped("last", ("add", ("mul", "x0", ("sigmoid", "x0")), "x1"), m.out, g.out)
+    (found,) = paired(program(a, g, m, last))
+    assert not found.xs
+
+
+def test_a_gate_of_which_a_column_is_read_apart_stays():
+    a, g = linear("a", X), linear("g", X)
+    expression = ("mul", ("mul", "x0", ("sigmoid", "x1")), "x2")
+    m = mapped("m", expression, a.out, g.out, g.out.columns(3, 1))
+    assert not paired(program(a, g, m))
+
+
 def test_products_of_other_operands_or_with_other_readers_stay():
     a, b = linear("a", X), linear("b", X.columns(1, N - 1))
     m = mapped("m", ("mul", "x0", ("sigmoid", "x1")), a.out, b.out)
