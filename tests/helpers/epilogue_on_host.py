@@ -1,4 +1,6 @@
-"""Compiled epilogues (csrc/kernels/gemm/mapped) on the host: a warp's part of a tile."""
+"""Epilogues of products on the host: compiled ones (csrc/kernels/gemm/mapped), a warp's part of a
+tile; the one of csrc/kernels/gemm/sm90_epilogue.cuh, all tiles.
+"""
 
 from __future__ import annotations
 
@@ -76,6 +78,15 @@ def cuda_headers() -> Path | None:
     return next((folder for folder in folders if (folder / "cuda_fp16.h").exists()), None)
 
 
+def _compiled(source: Path, library: Path, headers: Path | None, *folders: Path) -> ctypes.CDLL:
+    """The library of a source; `folders` are looked in before csrc."""
+    assert headers is not None
+    included = [f"-I{folder}" for folder in (*folders, EMULATOR, CSRC)]
+    command = ("g++", "-std=c++20", "-O1", "-w", "-shared", "-fPIC", "-pthread", *included)
+    subprocess.run([*command, f"-isystem{headers}", "-o", library, source], check=True)
+    return ctypes.CDLL(str(library))
+
+
 class HostEpilogue:
     """An epilogue for tiles of `tile_n` columns, of 16 rows in each of `blocks` blocks."""
 
@@ -84,7 +95,6 @@ class HostEpilogue:
     ) -> None:
         self.tile_n, self.blocks = tile_n, blocks
         headers = cuda_headers()
-        assert headers is not None
         scaled = "true" if precision == "fp32" else "false"
         source, library = folder / "epilogue.cpp", folder / "epilogue.so"
         source.write_text(
@@ -92,10 +102,7 @@ class HostEpilogue:
             f"using namespace dpiframe;\n{map_struct}\n"
             + MAIN.format(type=TYPES[precision], tile_n=tile_n, blocks=blocks, scaled=scaled)
         )
-        folders = (f"-I{EMULATOR}", f"-I{CSRC}", f"-isystem{headers}")
-        command = ("g++", "-std=c++20", "-O1", "-w", "-shared", "-fPIC", "-pthread", *folders)
-        subprocess.run([*command, "-o", library, source], check=True)
-        self._library = ctypes.CDLL(str(library))
+        self._library = _compiled(source, library, headers)
 
     def run(
         self,
@@ -129,3 +136,56 @@ class HostEpilogue:
         )
         pointers = [ctypes.c_void_p(x.ctypes.data) for x in (sums, bias, scale)]
         self._library.run(params, *pointers, ctypes.c_longlong(place[0]), place[1])
+
+
+TILES = """
+#include "tile_epilogue.h"
+using namespace dpiframe;
+extern "C" void run(const long long* sizes, const float* sums, const float* bias, const float* head,
+                    const void* x0, const void* xl, void* out, float* partial) {{
+  LinearParams p{{}};
+  p.rows = sizes[0];
+  p.n = p.relu_end = p.head_end = sizes[1];
+  p.ldo = p.ldx0 = p.ldxl = sizes[2];
+  p.cross_end = p.relu_begin = sizes[3];
+  p.head_begin = sizes[4];
+  p.bias = bias;
+  p.head = head;
+  p.x0 = x0;
+  p.xl = xl;
+  p.out = out;
+  p.head_partial = partial;
+  p.ld_partial = p.rows;
+  finish_tiles<{type}, {tile_n}>(p, sums);
+}}
+"""
+
+
+class HostTiles:
+    """Bias, ReLU, cross layer and head of a product, in tiles of `tile_n` columns."""
+
+    def __init__(self, precision: str, tile_n: int, folder: Path) -> None:
+        source, library = folder / "tiles.cpp", folder / "tiles.so"
+        source.write_text(TILES.format(type=TYPES[precision], tile_n=tile_n))
+        self._library = _compiled(source, library, cuda_headers(), EMULATOR / "boxes")
+
+    def run(
+        self,
+        sums: np.ndarray,
+        vectors: tuple[np.ndarray, np.ndarray | None],
+        rows: tuple[torch.Tensor, torch.Tensor],
+        out: torch.Tensor,
+        ranges: tuple[int, int],
+        partial: np.ndarray,
+    ) -> None:
+        """sums [rows, tiles * tile_n]; `vectors`: bias [n] and head [n - head_begin], or None;
+        `rows`: x0 and xl, which lie as out [rows, n] does; `ranges`: where the cross layer ends and
+        ReLU begins; where the head begins. Writes out and partial [tiles, rows].
+        """
+        bias, head = vectors
+        sizes = (ctypes.c_longlong * 5)(*out.shape, out.stride(0), *ranges)
+        arrays = [a.ctypes.data_as(ctypes.c_void_p) for a in (sums, bias)]
+        weights = None if head is None else head.ctypes.data_as(ctypes.c_void_p)
+        given = [ctypes.c_void_p(x.data_ptr()) for x in (*rows, out)]
+        parts = None if head is None else partial.ctypes.data_as(ctypes.c_void_p)
+        self._library.run(sizes, *arrays, weights, *given, parts)
