@@ -1,6 +1,7 @@
 """Every tile of the product beside the one that its model chooses, and beside torch, on a GPU.
 
     python tests/gpu/tile_sweep.py --precision fp16,fp32 --rows 1024,8192 --json sweep.json
+    python tests/gpu/tile_sweep.py --precision fp16 --products 65536,1000,1000 --line 16
 
 Shapes are drawn by --seed: rows to 65,536, n and k of hidden layers and wide inputs. Tiles that two
 warpgroups share are also tried with their k split over 2, 4 and 8 CTAs. All results
@@ -37,12 +38,12 @@ Tiles = tuple[int, bool, int, int]
 
 class Product:
     """x [rows, k] by a weight [n, k], ReLU, in one precision; several x. Rows lie as the engine has
-    them.
+    them, or at multiples of other bytes.
     """
 
-    def __init__(self, precision: str, rows: int, n: int, k: int) -> None:
+    def __init__(self, precision: str, rows: int, n: int, k: int, line_bytes: int = LINE) -> None:
         dtype = TYPES[precision]
-        line = LINE // dtype.itemsize
+        line = line_bytes // dtype.itemsize
         stride = row_stride(k, line)
         self.precision, self.rows, self.n, self.k = precision, rows, n, k
         self.x = [torch.randn(rows, stride, device="cuda").to(dtype)[:, :k] for _ in range(INPUTS)]
@@ -88,10 +89,10 @@ class Product:
         assert error < BOUNDS[self.precision], error
 
 
-def sweep(precision: str, rows: int, n: int, k: int) -> dict[str, float]:
+def sweep(precision: str, rows: int, n: int, k: int, line_bytes: int = LINE) -> dict[str, float]:
     """Microseconds of each tile by its name, of the chosen one and of torch."""
     torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
-    product = Product(precision, rows, n, k)
+    product = Product(precision, rows, n, k, line_bytes)
     chosen = chosen_tiles(precision, rows, n, k)
     graphs = {TORCH: capture(product.launches(None))[0]}
     graphs[CHOSEN] = capture(product.launches(chosen))[0]
@@ -138,6 +139,8 @@ def main() -> None:
     parser.add_argument("--shapes", type=int, default=40)
     parser.add_argument("--rows", default=",".join(map(str, ROWS)))
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--products", default="", help="ROWS,N,K;... instead of drawn ones")
+    parser.add_argument("--line", type=int, default=LINE, help="bytes; rows start at multiples")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     drawn = random.Random(options.seed)
@@ -146,11 +149,14 @@ def main() -> None:
         (drawn.choice(row_counts), drawn.choice(WIDTHS), drawn.choice(DEPTHS))
         for _ in range(options.shapes)
     ]
+    if options.products:
+        given = [map(int, product.split(",")) for product in options.products.split(";")]
+        shapes = [(rows, n, k) for rows, n, k in given]
     found = []
     for precision in options.precision.split(","):
         away, over = [], []
         for rows, n, k in shapes:
-            taken = sweep(precision, rows, n, k)
+            taken = sweep(precision, rows, n, k, options.line)
             best = min(taken.keys() - {TORCH}, key=taken.__getitem__)
             away.append(taken[CHOSEN] / taken[best])
             over.append(taken[TORCH] / taken[CHOSEN])

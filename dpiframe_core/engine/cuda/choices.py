@@ -47,8 +47,8 @@ def products_in_words(program: Program, precision: str, rows: int) -> str:
         how = "in turn by two warpgroups" if in_turn else "by two warpgroups together"
         shared = f", each shared by {split} CTAs with a part of k each" if split > 1 else ""
         times = f", {count} times" if count > 1 else ""
-        of = "it" if mapped == 1 else "its two halves"
-        epilogue = f", with an epilogue compiled for {of}" if mapped else ""
+        of = ", of two weights, with an epilogue compiled for both"
+        epilogue = ("", ", with an epilogue compiled for it", of)[mapped]
         lines.append(
             f"product {k} -> {n}{times}{epilogue}: {row_tiles * column_tiles} tiles of 128 x "
             f"{columns} at {rows} rows, {how}{shared}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import model_zoo
 import pytest
-from mapped_programs import gelu, program_of
+from mapped_programs import gelu, pair, program_of
 
 from dpiframe_core import _core
 from dpiframe_core.engine.cuda.choices import products_in_words, whole_model_in_words
@@ -33,6 +33,11 @@ def test_products_tell_their_tiles():
         "product 72 -> 429, with an epilogue compiled for it: 1536 tiles of 128 x 144 at 65536 "
         "rows, in turn by two warpgroups"
     )
+
+
+def test_products_tell_that_they_are_two():
+    found = products_in_words(program_of(72, 429, pair), "fp16", 65_536)
+    assert "product 72 -> 864, of two weights, with an epilogue compiled for both: " in found
 
 
 def test_products_of_few_tiles_share_a_long_k():
