@@ -317,12 +317,14 @@ class ParquetFile:
         stop: int,
         encoders: Sequence[ValueEncoder],
         memory: NDArray[np.uint8],
+        unpack_above: int | None = None,
     ) -> ColumnPages:
         """Fill `memory` with the pages of raw columns, and list them: they give int32 codes
         [columns, rows of those groups], as by `read_encoded`, of each column by its encoder.
 
         Values of dictionaries are encoded, once each, and chunks with pages that a GPU does not
         encode; indices of dictionaries and PLAIN texts that are hashed stay as they are stored.
+        `unpack_above` as for `read_pages`.
         OSError; ValueError: as `read_encoded`, and pages that are compressed otherwise than by
         zstd, snappy or LZ4. Whether pages are corrupt inside shows when they are unpacked.
         """
@@ -341,10 +343,21 @@ class ParquetFile:
         """
     def pages_bytes(self, names: Sequence[str], first: int, stop: int) -> int:
         """Bytes of memory that `read_pages` needs for these columns. ValueError as there."""
+    def unpacked_bytes(self, names: Sequence[str], first: int, stop: int) -> int:
+        """Bytes that the compressed chunks of these columns unpack to, by the footer: as much room
+        as `read_pages` can use. ValueError as there.
+        """
     def read_pages(
-        self, names: Sequence[str], first: int, stop: int, memory: NDArray[np.uint8]
+        self,
+        names: Sequence[str],
+        first: int,
+        stop: int,
+        memory: NDArray[np.uint8],
+        unpack_above: int | None = None,
     ) -> ColumnPages:
-        """Fill `memory` with the columns' pages as they are stored, and list them.
+        """Fill `memory` with the columns' pages as they are stored, and list them. Pages of more
+        than `unpack_above` bytes (None: those far longer than most) are decompressed into what
+        room there is behind them, the longest first.
 
         All columns have numbers of 4 bytes, or all of 8; pages are not compressed, or by zstd,
         snappy or LZ4.
@@ -358,13 +371,15 @@ def read_whole_files(
     dense: Sequence[tuple[str, NDArray[np.float32]]],
     ids: Sequence[str],
     memory: NDArray[np.uint8],
+    unpack_above: int | None = None,
 ) -> tuple[ColumnPages, list[int], bool]:
     """Read small files of the same columns as one: the rows of all, one file behind the other.
 
     `files`: path, bytes, time of modification in ns and rows of each, as planned. `plain`: columns
     that are read as they are, their numpy types and where they go, as by `ParquetFile.read`;
-    `dense` as by `read_features`; the pages of `ids` go to `memory`, as by `read_pages`. Returns
-    these, the rows of all row groups, and whether a dense value is null.
+    `dense` as by `read_features`; the pages of `ids` go to `memory`, as by `read_pages`, but none
+    is decompressed with None. Returns these, the rows of all row groups, and whether a dense value
+    is null.
     OSError; ValueError: as these, and where a file is not the planned one, before or after it was
     read, or `memory` is too small.
     """

@@ -253,11 +253,12 @@ py::list statistics_problems(const File& file, const StatisticsLimits& limits) {
 }
 
 ColumnPages read_pages(const File& file, const std::vector<std::string>& names, std::size_t first,
-                       std::size_t stop, const py::array& memory) {
+                       std::size_t stop, const py::array& memory,
+                       std::optional<std::int64_t> unpack_above) {
   auto* bytes = writable_argument<std::uint8_t>(memory, "memory", -1);
   const auto size = static_cast<std::size_t>(memory.size());
   const py::gil_scoped_release release;
-  return parquet::read_pages(file, names, first, stop, {bytes, size});
+  return parquet::read_pages(file, names, first, stop, {bytes, size}, unpack_above);
 }
 
 std::int64_t encoded_pages_bytes(const File& file, const std::vector<std::string>& names,
@@ -271,12 +272,13 @@ std::int64_t encoded_pages_bytes(const File& file, const std::vector<std::string
 ColumnPages read_encoded_pages(const File& file, const std::vector<std::string>& names,
                                std::size_t first, std::size_t stop,
                                const std::vector<const ValueEncoder*>& encoders,
-                               const py::array& memory) {
+                               const py::array& memory, std::optional<std::int64_t> unpack_above) {
   DPIF_CHECK(std::ranges::count(encoders, nullptr) == 0, "an encoder is None");
   auto* bytes = writable_argument<std::uint8_t>(memory, "memory", -1);
   const auto size = static_cast<std::size_t>(memory.size());
   const py::gil_scoped_release release;
-  return parquet::read_encoded_pages(file, names, encoders, first, stop, {bytes, size});
+  return parquet::read_encoded_pages(file, names, encoders, first, stop, {bytes, size},
+                                     unpack_above);
 }
 
 PhysicalType physical_type(const std::string& type) {
@@ -294,7 +296,7 @@ using DenseOut = std::pair<std::string, py::array>;
 std::tuple<ColumnPages, std::vector<std::int64_t>, bool> read_whole_files(
     const std::vector<Planned>& files, const std::vector<PlainOut>& plain,
     const std::vector<DenseOut>& dense, const std::vector<std::string>& ids,
-    const py::array& memory) {
+    const py::array& memory, std::optional<std::int64_t> unpack_above) {
   std::vector<parquet::PlannedFile> planned;
   py::ssize_t rows = 0;
   for (const auto& [path, size, mtime_ns, file_rows] : files) {
@@ -313,8 +315,8 @@ std::tuple<ColumnPages, std::vector<std::int64_t>, bool> read_whole_files(
   auto* bytes = writable_argument<std::uint8_t>(memory, "memory", -1);
   const auto size = static_cast<std::size_t>(memory.size());
   const py::gil_scoped_release release;
-  parquet::WholeFiles found = parquet::read_whole_files(planned, std::move(columns),
-                                                        std::move(features), ids, {bytes, size});
+  parquet::WholeFiles found = parquet::read_whole_files(
+      planned, std::move(columns), std::move(features), ids, {bytes, size}, unpack_above);
   return {std::move(found.pages), std::move(found.group_rows), !nulls.empty()};
 }
 
@@ -392,16 +394,20 @@ void bind_parquet(py::module_& module) {
       .def("encoded_pages_bytes", &encoded_pages_bytes, py::arg("names"), py::arg("first"),
            py::arg("stop"), py::arg("encoders"))
       .def("read_encoded_pages", &read_encoded_pages, py::arg("names"), py::arg("first"),
-           py::arg("stop"), py::arg("encoders"), py::arg("memory"))
+           py::arg("stop"), py::arg("encoders"), py::arg("memory"),
+           py::arg("unpack_above") = py::none())
       .def("feature_types", &feature_types, py::arg("names"), py::arg("first"), py::arg("stop"))
       .def("read_features", &read_features, py::arg("names"), py::arg("first"), py::arg("stop"),
            py::arg("outs"))
       .def("pages_bytes", &parquet::pages_bytes, py::arg("names"), py::arg("first"),
            py::arg("stop"), py::call_guard<py::gil_scoped_release>())
+      .def("unpacked_bytes", &parquet::unpacked_bytes, py::arg("names"), py::arg("first"),
+           py::arg("stop"), py::call_guard<py::gil_scoped_release>())
       .def("read_pages", &read_pages, py::arg("names"), py::arg("first"), py::arg("stop"),
-           py::arg("memory"));
+           py::arg("memory"), py::arg("unpack_above") = py::none());
   module.def("read_whole_files", &read_whole_files, py::arg("files"), py::arg("plain"),
-             py::arg("dense"), py::arg("ids"), py::arg("memory"));
+             py::arg("dense"), py::arg("ids"), py::arg("memory"),
+             py::arg("unpack_above") = py::none());
 }
 
 }  // namespace dpiframe

@@ -29,23 +29,26 @@ int number_bytes(const File& file, const std::vector<std::string>& names, std::s
   return bytes;
 }
 
-// The pages that a GPU would still decompress when it is done with all others, the longest first.
-std::vector<Page*> long_pages(ColumnPages& found, std::int64_t least) {
-  constexpr std::int64_t kTimesMean = 4;
-  const std::int64_t mean =
-      found.uncompressed_bytes / std::max<std::int64_t>(1, std::ssize(found.pages));
+// Compressed pages of more than so many bytes, the longest first.
+std::vector<Page*> pages_above(ColumnPages& found, std::int64_t bytes) {
   std::vector<Page*> pages;
   for (Page& page : found.pages)
-    if (page.codec != Codec::kNone && page.uncompressed_bytes > std::max(least, kTimesMean * mean))
-      pages.push_back(&page);
+    if (page.codec != Codec::kNone && page.uncompressed_bytes > bytes) pages.push_back(&page);
   std::ranges::stable_sort(pages, std::ranges::greater{}, &Page::uncompressed_bytes);
   return pages;
 }
 
 }  // namespace
 
-void unpack_long_pages(ColumnPages& found, std::span<std::uint8_t> bytes, std::int64_t least) {
-  for (Page* page : long_pages(found, least)) {
+std::int64_t long_page(const ColumnPages& found, std::int64_t least) {
+  constexpr std::int64_t kTimesMean = 4;
+  const std::int64_t mean =
+      found.uncompressed_bytes / std::max<std::int64_t>(1, std::ssize(found.pages));
+  return std::max(least, kTimesMean * mean);
+}
+
+void unpack_pages(ColumnPages& found, std::span<std::uint8_t> bytes, std::int64_t above) {
+  for (Page* page : pages_above(found, above)) {
     const std::int64_t at = aligned_page(found.compressed_bytes);
     if (at + page->uncompressed_bytes > std::ssize(bytes)) continue;
     try {
@@ -99,8 +102,19 @@ std::int64_t pages_bytes(const File& file, const std::vector<std::string>& names
   return bytes_of(unit_chunks(file, names, first, stop)) + static_cast<std::int64_t>(kPagePadding);
 }
 
+std::int64_t unpacked_bytes(const File& file, const std::vector<std::string>& names,
+                            std::size_t first, std::size_t stop) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 40;  // a footer may claim anything
+  std::int64_t bytes = 0;
+  for (const UnitChunk& unit_chunk : unit_chunks(file, names, first, stop))
+    if (const ColumnChunk& chunk = *unit_chunk.chunk; chunk.codec != Codec::kNone)
+      bytes = std::min(kMost, bytes + std::clamp<std::int64_t>(chunk.uncompressed_bytes, 0, kMost));
+  return bytes;
+}
+
 ColumnPages read_pages(const File& file, const std::vector<std::string>& names, std::size_t first,
-                       std::size_t stop, std::span<std::uint8_t> bytes) {
+                       std::size_t stop, std::span<std::uint8_t> bytes,
+                       std::optional<std::int64_t> unpack_above) {
   ColumnPages found;
   found.rows = file.rows(first, stop);
   found.columns = static_cast<int>(names.size());
@@ -119,7 +133,7 @@ ColumnPages read_pages(const File& file, const std::vector<std::string>& names, 
       DPIF_CHECK(false, place_of(unit_chunk, names), error.what());
     }
   }
-  unpack_long_pages(found, bytes.first(room), kLongPage);
+  unpack_pages(found, bytes.first(room), unpack_above.value_or(long_page(found, kLongPage)));
   return found;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -34,6 +35,11 @@ struct ColumnPages {
 std::int64_t pages_bytes(const File& file, const std::vector<std::string>& names, std::size_t first,
                          std::size_t stop);
 
+// Bytes that the compressed ones of these chunks unpack to, by the footer, at most 1 TiB: as much
+// room as `read_pages` can use.
+std::int64_t unpacked_bytes(const File& file, const std::vector<std::string>& names,
+                            std::size_t first, std::size_t stop);
+
 // Reads the chunks into `bytes` and lists their pages. FileError; std::invalid_argument where
 // `File::read` would throw it, and for what the GPU does not decode: codecs other than zstd and
 // none, levels in another encoding than RLE, columns of 4 and of 8 bytes together, pages of more
@@ -42,13 +48,19 @@ std::int64_t pages_bytes(const File& file, const std::vector<std::string>& names
 // corrupt shows when it is decoded.
 //
 // A GPU gives each page one warp, and ends with the longest page. Where `bytes` has more room than
-// `pages_bytes`, pages far longer than most, such as large dictionaries, are decompressed into it.
+// `pages_bytes`, pages of more than `unpack_above` bytes are decompressed into it; by default those
+// far longer than most, such as large dictionaries.
 ColumnPages read_pages(const File& file, const std::vector<std::string>& names, std::size_t first,
-                       std::size_t stop, std::span<std::uint8_t> bytes);
+                       std::size_t stop, std::span<std::uint8_t> bytes,
+                       std::optional<std::int64_t> unpack_above = {});
 
-// Decompresses pages of more than `least` bytes that are far longer than most into what room there
-// is in `bytes` behind the chunks. A corrupt one stays as it is, for the GPU to find.
-void unpack_long_pages(ColumnPages& found, std::span<std::uint8_t> bytes, std::int64_t least);
+// The bytes above which a page is long: `least`, or far more than most have. A GPU would still
+// decompress it when it is done with all others.
+std::int64_t long_page(const ColumnPages& found, std::int64_t least);
+
+// Decompresses pages of more than `above` bytes, the longest first, into what room there is in
+// `bytes` behind the chunks. A corrupt one stays as it is, for the GPU to find.
+void unpack_pages(ColumnPages& found, std::span<std::uint8_t> bytes, std::int64_t above);
 
 // Does on this thread what the GPU does (gpu/decompress_pages.h, gpu/decode_pages.h): fills
 // out [columns, rows]. std::invalid_argument where a page is corrupt or holds nulls.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "parquet/encodings/rle_bit_packed.h"
 
 namespace dpiframe::parquet {
 namespace {
@@ -29,7 +30,8 @@ void go_on(Target& target, std::int64_t rows) {
 
 WholeFiles read_whole_files(std::span<const PlannedFile> files, std::vector<PlainColumn> plain,
                             std::vector<Target> features, const std::vector<std::string>& ids,
-                            std::span<std::uint8_t> bytes) {
+                            std::span<std::uint8_t> bytes,
+                            std::optional<std::int64_t> unpack_above) {
   WholeFiles found;
   std::int64_t at = 0;
   for (const PlannedFile& planned : files) {
@@ -58,6 +60,8 @@ WholeFiles read_whole_files(std::span<const PlannedFile> files, std::vector<Plai
     at += size;
     for (const std::int64_t rows : file.group_rows()) found.group_rows.push_back(rows);
   }
+  if (unpack_above && !files.empty())
+    unpack_pages(found.pages, bytes.first(bytes.size() - kPagePadding), *unpack_above);
   return found;
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -34,11 +35,13 @@ struct WholeFiles {
 };
 
 // Fills the targets with the rows of all files, and `bytes` with the pages of `ids`, which it
-// lists. Rows of nulls count from the begin of their file. Throws as `File::read` and `read_pages`;
-// std::invalid_argument also where a file is not the planned one before or after it is read, or
-// stores a plain column as another type.
+// lists; it decompresses those of more than `unpack_above` bytes, by default none, into what room
+// is left. Rows of nulls count from the begin of their file. Throws as `File::read` and
+// `read_pages`; std::invalid_argument also where a file is not the planned one before or after it
+// is read, or stores a plain column as another type.
 WholeFiles read_whole_files(std::span<const PlannedFile> files, std::vector<PlainColumn> plain,
                             std::vector<Target> features, const std::vector<std::string>& ids,
-                            std::span<std::uint8_t> bytes);
+                            std::span<std::uint8_t> bytes,
+                            std::optional<std::int64_t> unpack_above = {});
 
 }  // namespace dpiframe::parquet

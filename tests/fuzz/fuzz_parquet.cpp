@@ -57,7 +57,7 @@ std::optional<std::string> read_columns(const File& file, const std::vector<std:
   return fuzz::refusal([&] { file.read(targets, first, stop); });
 }
 
-// `room`: bytes behind the chunks, into which long pages are unpacked before all are decoded.
+// `room`: bytes behind the chunks, into which pages are unpacked before all are decoded.
 std::optional<std::string> read_pages(const File& file, const std::vector<std::string>& names,
                                       std::size_t first, std::size_t stop, std::size_t room,
                                       std::vector<std::uint8_t>& out) {
@@ -66,8 +66,8 @@ std::optional<std::string> read_pages(const File& file, const std::vector<std::s
     auto pages = parquet::read_pages(file, names, first, stop, bytes);
     const auto read = pages.compressed_bytes;
     const auto memory = std::span(bytes).first(bytes.size() - parquet::kPagePadding);
-    if (room > 0) parquet::unpack_long_pages(pages, memory, 0);
-    if (pages.compressed_bytes > read) Record::get().count("long pages unpacked");
+    if (room > 0) parquet::unpack_pages(pages, memory, 0);
+    if (pages.compressed_bytes > read) Record::get().count("pages unpacked ahead");
     parquet::decode_pages_on_cpu(pages, bytes, out.data());
   });
 }

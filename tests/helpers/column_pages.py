@@ -17,11 +17,12 @@ def read_pages(
     first: int = 0,
     stop: int | None = None,
     spare: int = 0,
+    unpack_above: int | None = None,
 ) -> tuple[_core.ColumnPages, np.ndarray]:
     """The columns' pages, and just the memory that they need, or `spare` bytes more."""
     stop = len(file.group_rows) if stop is None else stop
     memory, around = guarded("u1", file.pages_bytes(names, first, stop) + spare)
-    stored = file.read_pages(names, first, stop, memory)
+    stored = file.read_pages(names, first, stop, memory, unpack_above)
     assert untouched(around)
     room = stored.compressed_bytes + 64
     assert room == memory.size if not spare else room <= memory.size

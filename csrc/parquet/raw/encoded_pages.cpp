@@ -197,7 +197,8 @@ std::int64_t encoded_pages_bytes(const File& file, const std::vector<std::string
 
 ColumnPages read_encoded_pages(const File& file, const std::vector<std::string>& names,
                                std::span<const ValueEncoder* const> encoders, std::size_t first,
-                               std::size_t stop, std::span<std::uint8_t> bytes) {
+                               std::size_t stop, std::span<std::uint8_t> bytes,
+                               std::optional<std::int64_t> unpack_above) {
   const std::vector<RawKind> kinds = kinds_of(file, names, encoders, first, stop);
   ColumnPages found;
   found.rows = file.rows(first, stop);
@@ -225,7 +226,8 @@ ColumnPages read_encoded_pages(const File& file, const std::vector<std::string>&
       DPIF_CHECK(false, place_of(unit_chunk, names), error.what());
     }
   }
-  unpack_long_pages(found, bytes.first(bytes.size() - kPagePadding), kLongPage);
+  unpack_pages(found, bytes.first(bytes.size() - kPagePadding),
+               unpack_above.value_or(long_page(found, kLongPage)));
   return found;
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,6 +25,7 @@ std::int64_t encoded_pages_bytes(const File& file, const std::vector<std::string
 // an encoder has no code for values of the column's type.
 ColumnPages read_encoded_pages(const File& file, const std::vector<std::string>& names,
                                std::span<const ValueEncoder* const> encoders, std::size_t first,
-                               std::size_t stop, std::span<std::uint8_t> bytes);
+                               std::size_t stop, std::span<std::uint8_t> bytes,
+                               std::optional<std::int64_t> unpack_above = {});
 
 }  // namespace dpiframe::parquet

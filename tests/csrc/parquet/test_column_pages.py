@@ -298,6 +298,30 @@ def test_long_pages_are_unpacked_into_room_behind_the_chunks(tmp_path, kind, cod
         np.testing.assert_array_equal(decode(stored, memory), wanted)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("codec", ["zstd", "snappy", "lz4", "none"])
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_any_page_is_unpacked_where_that_is_asked_for(tmp_path, kind, codec, version):
+    random, rows = np.random.default_rng(3), 5_000
+    columns = {f"x{most}": random.integers(0, most, rows).astype(kind) for most in (2, 300, 9_999)}
+    path, options = tmp_path / "f", {"data_page_version": version, "data_page_size": 2_000}
+    write_table(path, pa.table(columns), compression=codec, **options)
+    file, names = _core.ParquetFile(str(path)), list(columns)
+    wanted = np.stack(list(columns.values()))
+    stored, _ = read_pages(file, names)
+    before, grown = stored.compressed_bytes, []
+    for spare in (15, 100, 1_000, 10_000, 1_000_000):
+        stored, memory = read_pages(file, names, spare=spare, unpack_above=0)
+        np.testing.assert_array_equal(decode(stored, memory), wanted)
+        grown.append(stored.compressed_bytes - before)
+    assert grown == sorted(grown)
+    assert grown[-1] <= stored.uncompressed_bytes and (grown[-1] > 0) == (codec != "none")
+    assert (file.unpacked_bytes(names, 0, 1) > grown[-1]) == (codec != "none")
+    stored, memory = read_pages(file, names, spare=1_000_000, unpack_above=10_000)
+    assert (before < stored.compressed_bytes < before + grown[-1]) == (codec != "none")
+    np.testing.assert_array_equal(decode(stored, memory), wanted)
+
+
 def test_a_long_page_that_is_corrupt_is_left_for_the_gpu_to_find(tmp_path):
     numbers = np.random.default_rng(3).permutation(100_000).astype("<i4")
     path = tmp_path / "f"
@@ -309,8 +333,9 @@ def test_a_long_page_that_is_corrupt_is_left_for_the_gpu_to_find(tmp_path):
     whole[at] ^= 1  # no frame of zstd any more
     path.write_bytes(whole)
     bytes_read = set()
-    for spare in (0, 1 << 20):
-        stored, memory = read_pages(_core.ParquetFile(str(path)), names, spare=spare)
+    for spare, above in ((0, None), (1 << 20, None), (1 << 20, 100_000)):
+        file = _core.ParquetFile(str(path))
+        stored, memory = read_pages(file, names, spare=spare, unpack_above=above)
         bytes_read.add(stored.compressed_bytes)
         with pytest.raises(ValueError, match="a zstd page does not decompress"):
             decode(stored, memory)

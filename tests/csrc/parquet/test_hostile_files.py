@@ -31,7 +31,7 @@ from dpiframe_core import _core
 BODY = plain("<i4", range(20))
 LARGE = 300 << 20  # bytes of zeros, of which zstd makes a few KB
 
-# Ways to read a file: opening it alone, its columns, its pages.
+# Ways to read a file: opening it alone, its columns, its pages, also unpacked ahead.
 READ = """
 import json, resource, sys, time
 import numpy as np
@@ -47,9 +47,10 @@ def read(out):
     stop = len(file.group_rows)
     if way == "columns":
         file.read(["x"], 0, stop, [out])
-    elif way == "pages":
-        memory = np.empty(file.pages_bytes(["x"], 0, stop), "u1")
-        file.read_pages(["x"], 0, stop, memory).decode(memory, out[None])
+    elif way in ("pages", "unpacked"):
+        size, above = file.pages_bytes(["x"], 0, stop), 0 if way == "unpacked" else None
+        memory = np.empty(2 * size if way == "unpacked" else size, "u1")
+        file.read_pages(["x"], 0, stop, memory, above).decode(memory, out[None])
 
 rows = int(sys.argv[5])
 out = np.ones(rows, "i4")
@@ -103,7 +104,7 @@ BOMBS = {
 }
 
 
-@pytest.mark.parametrize("way", ["columns", "pages"])
+@pytest.mark.parametrize("way", ["columns", "pages", "unpacked"])
 @pytest.mark.parametrize("case", BOMBS)
 def test_a_page_that_unpacks_to_more_than_its_values_need(tmp_path, case, way):
     path = write(tmp_path / "f", BOMBS[case], 20, codec="zstd")
@@ -143,6 +144,20 @@ def test_many_pages_that_each_unpack_to_a_little_more_than_they_need(tmp_path):
     path = write(tmp_path / "f", pages, len(pages), codec="zstd")
     assert attempt(path, "columns", rows=len(pages))["told"] == "read"
     assert "pages that unpack to" in attempt(path, "pages", rows=len(pages))["told"]
+
+
+def test_many_corrupt_pages_that_are_unpacked_ahead(tmp_path):
+    """None of them takes room, but all together unpack to no more than their numbers may."""
+    seconds = []
+    for count in (2_000, 8_000):
+        pages = [v1(np.arange(500, dtype="<i4").tobytes() + b"\0", 500, codec="zstd")] * count
+        path = write(tmp_path / "f", pages, 500 * count, codec="zstd")
+        whole = path.read_bytes()
+        path.write_bytes(whole.replace(b"\x28\xb5\x2f\xfd", b"\x28\xb5\x2f\xfc"))
+        found = attempt(path, "unpacked", rows=500 * count, repeats=3)
+        assert "does not decompress" in found["told"]
+        seconds.append(found["seconds"])
+    assert seconds[1] < 8 * max(seconds[0], 0.02), seconds
 
 
 def test_many_pages_of_one_value(tmp_path):
@@ -224,7 +239,7 @@ def test_time_and_memory_of_a_footer_are_linear_in_its_size(tmp_path, case):
     assert seconds[1] < 8 * max(seconds[0], 0.02), seconds
 
 
-@pytest.mark.parametrize("way", ["columns", "pages"])
+@pytest.mark.parametrize("way", ["columns", "pages", "unpacked"])
 def test_time_and_memory_of_pages_are_linear_in_their_number(tmp_path, way):
     seconds = []
     for count in (100_000, 400_000):

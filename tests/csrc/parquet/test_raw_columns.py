@@ -97,11 +97,17 @@ def encoded(
     return ids, numbers
 
 
-def by_pages(path: Path, encoders: list[_core.ValueEncoder], groups: tuple[int, int]) -> np.ndarray:
+def by_pages(
+    path: Path,
+    encoders: list[_core.ValueEncoder],
+    groups: tuple[int, int],
+    spare: int = 0,
+    unpack_above: int | None = None,
+) -> np.ndarray:
     """The codes that a GPU gives, by the portable form of its kernels."""
     file, names = _core.ParquetFile(str(path)), ["raw"] * len(encoders)
-    memory = np.empty(file.encoded_pages_bytes(names, *groups, encoders), np.uint8)
-    stored = file.read_encoded_pages(names, *groups, encoders, memory)
+    memory = np.empty(file.encoded_pages_bytes(names, *groups, encoders) + spare, np.uint8)
+    stored = file.read_encoded_pages(names, *groups, encoders, memory, unpack_above)
     return decode(stored, memory[: stored.compressed_bytes + 64].copy())
 
 
@@ -195,6 +201,8 @@ def test_random_columns(tmp_path: Path, seed: int) -> None:
     fields, _ = encoder.value_encoders
     if fields:
         np.testing.assert_array_equal(by_pages(path, fields, groups), wanted.ids)
+        unpacked = by_pages(path, fields, groups, spare=1_000_000, unpack_above=0)
+        np.testing.assert_array_equal(unpacked, wanted.ids)
     for found, right in zip(dense, wanted.dense, strict=True):
         np.testing.assert_array_equal(found.view(np.int32), right.view(np.int32))
 

@@ -25,18 +25,20 @@ def table(rows, seed=0, kind=np.int32):
     return pa.table(columns | {name: rng.integers(0, 9, rows).astype(kind) for name in "ab"})
 
 
-def read(files, room=100_000):
+def read(files, room=100_000, unpack_above=None):
     rows = sum(rows for *_, rows in files)
     key, dense = np.empty(rows, np.int64), np.empty(rows, np.float32)
     memory = np.zeros(room, np.uint8)
     plain = [("key", "<i8", key)]
-    found = _core.read_whole_files(files, plain, [("x", dense)], ["a", "b"], memory)
+    found = _core.read_whole_files(files, plain, [("x", dense)], ["a", "b"], memory, unpack_above)
     return *found, memory, key, dense
 
 
-def test_rows_of_all_files_follow_one_another(tmp_path):
+@pytest.mark.parametrize("unpack_above", [None, 0])
+def test_rows_of_all_files_follow_one_another(tmp_path, unpack_above):
     tables = [table(rows, seed=rows) for rows in (19, 1, 111)]
-    pages, group_rows, nulls, memory, key, dense = read(planned(tmp_path, *tables))
+    files = planned(tmp_path, *tables)
+    pages, group_rows, nulls, memory, key, dense = read(files, unpack_above=unpack_above)
     expected = pa.concat_tables(tables)
     ids = np.empty((2, 131), np.int32)
     pages.decode(memory, ids)
