@@ -18,6 +18,7 @@ from pipeline.reading.native_file import DENSE_TYPE
 from pipeline.reading.unit_buffers import UnitBuffer
 from pipeline.reading.unit_data import ReadFacts, UnitPages
 from pipeline.reading.unit_file import open_native, plain_columns
+from pipeline.reading.unpacking import AS_STORED
 
 PADDING = 64  # bytes behind the pages of a file
 
@@ -39,8 +40,10 @@ def read_joined_pages(
     if not all(kinds):
         return None
     rows = sum(file.rows for file in files)
+    unpacking = buffer.unpacking or AS_STORED
+    most = sum(file.size + PADDING for file in files)  # more than all of their pages
     (memory,), dense, *vectors = buffer.matrices(
-        (1, sum(file.size + PADDING for file in files), "<u1"),  # more than all of their pages
+        (1, most + int(unpacking.room * most), "<u1"),
         (len(columns.dense_columns), rows, DENSE_TYPE),
         *((1, rows, kind) for kind in kinds),
     )
@@ -51,6 +54,7 @@ def read_joined_pages(
         list(zip(columns.dense_columns, dense, strict=True)),
         list(columns.id_columns),
         memory,
+        unpacking.above,
     )
     if nulls or any(dense_findings(columns.dense_columns, list(dense))):
         return None

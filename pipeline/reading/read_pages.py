@@ -11,8 +11,7 @@ from pipeline.reading.native_file import DENSE_TYPE, native_file
 from pipeline.reading.unit_buffers import UnitBuffer
 from pipeline.reading.unit_data import ReadFacts, UnitPages
 from pipeline.reading.unit_file import UnitFile
-
-LONG_PAGES = 0.5  # room for long pages, unpacked, of that for all pages as they are stored
+from pipeline.reading.unpacking import LONG_PAGES
 
 
 def read_pages(opened: UnitFile, plan: WorkerPlan, buffer: UnitBuffer) -> UnitPages | None:
@@ -27,8 +26,10 @@ def read_pages(opened: UnitFile, plan: WorkerPlan, buffer: UnitBuffer) -> UnitPa
     id_columns = list(columns.id_columns)
     size = found.file.pages_bytes(id_columns, *groups)
     stored = opened.stored_pages(id_columns, size)
+    unpacking = buffer.unpacking or LONG_PAGES
+    most = unpacking.memory(size, found.file.unpacked_bytes(id_columns, *groups))
     (memory,), dense, *vectors = buffer.matrices(
-        (1, size + int(LONG_PAGES * size) if stored is None else 0, "<u1"),
+        (1, most if stored is None else 0, "<u1"),
         (len(columns.dense_columns), unit.rows, DENSE_TYPE),
         *((1, unit.rows, kind) for kind in found.published.values()),
     )
@@ -36,7 +37,7 @@ def read_pages(opened: UnitFile, plan: WorkerPlan, buffer: UnitBuffer) -> UnitPa
     found.file.read(list(copied), *groups, list(copied.values()))
     nulls = found.file.read_features(list(columns.dense_columns), *groups, list(dense))
     memory = memory if stored is None else stored
-    ids = found.file.read_pages(id_columns, *groups, memory)
+    ids = found.file.read_pages(id_columns, *groups, memory, unpacking.above)
     published = published_columns(opened, columns, copied)
     if any(map(len, nulls)) or any(null_findings(published, columns.key_columns, "key")):
         return None

@@ -21,6 +21,7 @@ from pipeline.reading.open_encoder import open_encoder
 from pipeline.reading.unit_buffers import UnitBuffer, aligned
 from pipeline.reading.unit_data import ReadFacts, UnitColumns, UnitPages
 from pipeline.reading.unit_file import UnitFile
+from pipeline.reading.unpacking import AS_STORED
 
 PADDING = 64  # bytes behind the pages of a unit
 
@@ -63,12 +64,14 @@ def read_raw_pages(opened: UnitFile, plan: WorkerPlan, buffer: UnitBuffer) -> Un
     names = [feature.column for feature in features.fields]
     encoders = [feature.encoder for feature in features.fields]
     size = found.file.encoded_pages_bytes(names, *found.groups, encoders)
+    unpacking = buffer.unpacking or AS_STORED
+    most = unpacking.memory(size, found.file.unpacked_bytes(names, *found.groups))
     (memory,), dense, *vectors = buffer.matrices(
-        (1, size, "<u1"),
+        (1, most, "<u1"),
         (len(features.dense), opened.unit.rows, DENSE_TYPE),
         *((1, opened.unit.rows, kind) for kind in found.plain.values()),
     )
-    ids = found.file.read_encoded_pages(names, *found.groups, encoders, memory)
+    ids = found.file.read_encoded_pages(names, *found.groups, encoders, memory, unpacking.above)
     published = read_rest(opened, plan, found, list(dense), vectors)
     if published is None or any(null_findings(published, columns.key_columns, "key")):
         return None

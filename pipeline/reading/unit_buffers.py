@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from dpiframe_core import _core
+from pipeline.reading.unpacking import ANY_PAGES, Unpacking
 
 ALIGNMENT = 64  # bytes: each row of a matrix begins at a cache line
 # Units have about one size: an eighth more is enough for nearly all, so that the pages of a buffer
@@ -23,10 +24,13 @@ Shape = tuple[int, int, str]  # rows, columns, numpy's type
 
 
 class UnitBuffer:
-    """The memory of one unit; a call invalidates what the last one of the same method returned."""
+    """The memory of one unit; a call invalidates what the last one of the same method returned.
 
-    def __init__(self, lock: bool = False) -> None:
-        self.lock = lock
+    `unpacking`: which pages its reader decompresses; None: those that it always does.
+    """
+
+    def __init__(self, lock: bool = False, unpacking: Unpacking | None = None) -> None:
+        self.lock, self.unpacking = lock, unpacking
         self._decoded, self._stored = _Region(), _Region()
         self._files: list[UnitBuffer] = []
 
@@ -79,9 +83,11 @@ def aligned(size: int) -> int:
 class UnitBufferPool:
     """The buffers of a scorer, as many as units were in flight at one time."""
 
-    def __init__(self, on_gpu: Callable[[], bool]) -> None:
-        """`on_gpu`: whether an engine runs on a GPU by now, so that pages can be locked."""
-        self._on_gpu = on_gpu
+    def __init__(self, on_gpu: Callable[[], bool], is_behind: Callable[[], bool]) -> None:
+        """`on_gpu`: whether an engine runs on a GPU by now, so that pages can be locked;
+        `is_behind`: whether units wait for it while cores are idle.
+        """
+        self._on_gpu, self._is_behind = on_gpu, is_behind
         self._free: list[UnitBuffer] = []
         self._guard = threading.Lock()
 
@@ -91,6 +97,7 @@ class UnitBufferPool:
         with self._guard:
             buffer = self._free.pop() if self._free else UnitBuffer()
         buffer.lock = self._on_gpu()
+        buffer.unpacking = ANY_PAGES if self._is_behind() else None
         try:
             yield buffer
         finally:

@@ -8,10 +8,12 @@ Units whose pages the GPU decodes are scored in the threads that read them, seve
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import socket
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -39,6 +41,9 @@ if TYPE_CHECKING:
 # After so many units in a row whose pages the GPU could not score, no more are tried, because each
 # has to be read a second time.
 MOST_REFUSED = 8
+# Units of pages that a GPU has enough of: one is scored, three are copied, unpacked or ready for
+# their turn, and two wait, so that it has work while a reader takes longer than usual.
+ENOUGH_UNITS = 6
 T = TypeVar("T")
 
 
@@ -112,6 +117,8 @@ class EngineThread:
         """Begin to load; what goes wrong is raised by every `score`."""
         self._plan, self._sizes = plan, sizes
         self._refused = 0  # units in a row
+        self._in_hand = 0  # units of pages
+        self._guard = threading.Lock()  # of _in_hand
         self._thread = ThreadPoolExecutor(1, "engine")
         self._models = self._thread.submit(self._load)
 
@@ -126,6 +133,11 @@ class EngineThread:
     def on_gpu(self) -> bool:
         """Whether the engine is loaded, and runs on a GPU."""
         return self._is_loaded() and self._sizes.device == "cuda"
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether units of pages wait for the GPU while cores are idle."""
+        return self._in_hand >= units_behind(self._sizes)
 
     @property
     def takes_pages(self) -> bool:
@@ -158,7 +170,8 @@ class EngineThread:
         or fails, a page is corrupt, or an id is outside its table.
         """
         if isinstance(unit, UnitPages):
-            return self._score_pages(unit)
+            with self._in_hand_too():
+                return self._score_pages(unit)
         models, segments = self._models.result(), None
         by_bundle: dict[str, Rows] = {}
         if self._plan.config.segments is not None:
@@ -172,6 +185,16 @@ class EngineThread:
             if (rows := by_bundle.get(model.name)) is None or len(rows)
         ]
         return self._thread.submit(self._score_inputs, inputs, unit, segments).result()
+
+    @contextlib.contextmanager
+    def _in_hand_too(self) -> Iterator[None]:
+        with self._guard:
+            self._in_hand += 1
+        try:
+            yield
+        finally:
+            with self._guard:
+                self._in_hand -= 1
 
     def _score_pages(self, unit: UnitPages) -> Scored:
         engine = self._only.engine
@@ -277,6 +300,13 @@ class EngineThread:
         if other is None:
             return Model("", SCORE_COLUMN, engine, names, rows)
         return Model(other.name, other.column, engine, names, rows, other.ids, other.dense)
+
+
+def units_behind(sizes: Sizes) -> int:
+    """From how many units of pages in hand on a GPU is behind: more than enough, and so many that
+    those which are read or written take no more cores than Ray is asked for, a part of all.
+    """
+    return max(ENOUGH_UNITS, sizes.calls - int(sizes.scorer_cpus))
 
 
 def in_rows(columns: Sequence[Column], rows: Rows) -> list[Column]:

@@ -62,7 +62,9 @@ class ScorerActor:
         # Not awaited here, as units are read meanwhile, and as Ray would restart an actor whose
         # constructor fails again and again.
         self.engine = EngineThread(plan, sizes)
-        self.buffers = UnitBufferPool(lambda: self.engine.on_gpu)
+        self.buffers = UnitBufferPool(
+            on_gpu=lambda: self.engine.on_gpu, is_behind=lambda: self.engine.is_behind
+        )
         self.watch = MachineWatch(sizes.device == "cuda") if self.config.tracking else None
         self.gpu_lost = False
         self.count = scorer_metrics(self.config)

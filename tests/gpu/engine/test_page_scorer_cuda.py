@@ -38,8 +38,16 @@ def _engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     engine.close()
 
 
-def stored(path: Path, table: pa.Table, group: int = 1 << 30, **options: Any) -> Stored:
-    """Write the table in row groups of `group` rows, and read the ids back as they are stored."""
+def stored(
+    path: Path,
+    table: pa.Table,
+    group: int = 1 << 30,
+    unpack_above: int | None = None,
+    **options: Any,
+) -> Stored:
+    """Write the table in row groups of `group` rows, and read the ids back as they are stored, or
+    some of their pages unpacked.
+    """
     options = {"compression": "zstd"} | options
     groups = [table.slice(i, group) for i in range(0, max(1, table.num_rows), group)]
     file = _core.ParquetFile(str(write(path, groups, **options)))
@@ -48,7 +56,7 @@ def stored(path: Path, table: pa.Table, group: int = 1 << 30, **options: Any) ->
     (memory,), dense = buffer.matrices(
         (1, 2 * file.pages_bytes(NAMES, 0, stop), "<u1"), (len(DENSE), table.num_rows, "<f4")
     )
-    columns = file.read_pages(NAMES, 0, stop, memory)
+    columns = file.read_pages(NAMES, 0, stop, memory, unpack_above)
     dense[:] = columns_of(table, DENSE)
     return Stored(columns, memory, columns_of(table, NAMES), dense)
 
@@ -89,6 +97,15 @@ def test_scores_are_those_of_arrays(
 @pytest.mark.parametrize("group", [1, 100, 1366])
 def test_units_of_many_row_groups(engine: Engine, tmp_path: Path, group: int) -> None:
     check(engine, stored(tmp_path / "a.parquet", encoded_table(1500), group))
+
+
+@pytest.mark.parametrize("compression", ["zstd", "snappy", "lz4"])
+@pytest.mark.parametrize("unpack_above", [0, 1000])
+def test_pages_that_the_reader_unpacked(
+    engine: Engine, tmp_path: Path, compression: str, unpack_above: int
+) -> None:
+    path, table = tmp_path / "a.parquet", encoded_table(4097)
+    check(engine, stored(path, table, 1000, unpack_above, compression=compression))
 
 
 def test_ids_of_eight_bytes_and_columns_without_levels(engine: Engine, tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ def test_a_file_with_a_broken_page_is_left_to_the_general_way(tmp_path: Path) ->
 
 
 def test_a_buffer_is_used_again_and_grows() -> None:
-    pool = UnitBufferPool(lambda: False)
+    pool = UnitBufferPool(on_gpu=lambda: False, is_behind=lambda: False)
     places = []
     for size in (111, 19, 100_000):
         with pool.borrow() as buffer:
@@ -175,7 +175,8 @@ def test_a_buffer_is_used_again_and_grows() -> None:
 
 
 def test_units_in_flight_have_buffers_of_their_own() -> None:
-    pool = UnitBufferPool(lambda: True)  # where there is no CUDA, pages stay as they are
+    # Where there is no CUDA, pages stay as they are.
+    pool = UnitBufferPool(on_gpu=lambda: True, is_behind=lambda: False)
     with pool.borrow() as one, pool.borrow() as other:
         (a,), (b,) = one.matrices((1, 19, "<i8")), other.matrices((1, 19, "<i8"))
         a[:], b[:] = 1, 2

@@ -5,6 +5,8 @@ decoder on the host stands in for the GPU's.
 from __future__ import annotations
 
 import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +43,10 @@ from pipeline.publishing.records import Outcome, OutputLayout, UnitRecord
 from pipeline.reading.read_pages import read_pages
 from pipeline.reading.unit_buffers import UnitBuffer
 from pipeline.reading.unit_file import LocalFile
-from pipeline.scoring.engine_thread import MOST_REFUSED, EngineThread
+from pipeline.scoring.engine_thread import MOST_REFUSED, EngineThread, units_behind
 from pipeline.scoring.job import Job
 from pipeline.scoring.transport import outcomes_from_table, units_to_table
+from pipeline.sizing.sizes import Sizes
 
 SPEC = tiny_spec()
 NAMES, DENSE = [field.name for field in SPEC.fields], list(SPEC.dense)
@@ -131,7 +134,12 @@ def test_ids_dense_features_and_published_columns(tmp_path: Path, compression: s
     assert found.facts.group_rows == [1000, 500]
 
 
-@pytest.mark.usefixtures("beside_gpu")
+@pytest.fixture(name="behind", params=[False, True])
+def _behind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EngineThread, "is_behind", request.param)
+
+
+@pytest.mark.usefixtures("beside_gpu", "behind")
 def test_both_ways_publish_the_same(tmp_path: Path) -> None:
     tiny_bundle(tmp_path / "bundle")
     write(tmp_path, encoded_table(4321))
@@ -143,7 +151,7 @@ def test_both_ways_publish_the_same(tmp_path: Path) -> None:
     assert read_scores(tmp_path / "output").equals(read_scores(tmp_path / "again"))
 
 
-@pytest.mark.usefixtures("beside_gpu")
+@pytest.mark.usefixtures("beside_gpu", "behind")
 @pytest.mark.parametrize("carried", [[], ["label"]])
 def test_a_joined_unit_is_as_its_files_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, carried: list[str]
@@ -155,6 +163,50 @@ def test_a_joined_unit_is_as_its_files_alone(
     joined = score(tmp_path, carry_columns=carried, output=str(tmp_path / "again"))
     assert (readers(alone), readers(joined)) == (["gpu"] * 4, ["gpu"])
     assert read_scores(tmp_path / "output").equals(read_scores(tmp_path / "again"))
+
+
+@pytest.mark.parametrize(
+    ("calls", "cpus", "units"),
+    [(1, 1, 6), (5, 3, 6), (12, 12, 6), (18, 12, 6), (20, 12, 8), (20, 0.5, 20), (32, 12, 20)],
+)
+def test_how_many_units_a_gpu_has_in_hand_when_it_is_behind(
+    calls: int, cpus: float, units: int
+) -> None:
+    sizes = Sizes("cuda", 1, cpus, 1, read_cpus=1, threads=1, read_tasks=calls)
+    assert units_behind(sizes) == units
+
+
+@pytest.mark.usefixtures("beside_gpu")
+def test_readers_unpack_any_page_while_units_wait_for_the_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny_bundle(tmp_path / "bundle")
+    write(tmp_path, encoded_table(9000))
+    plan = make_plan(JobConfig.model_validate(job_keys(tmp_path, unit_rows=1000)))
+    attempt, _ = claim(OutputLayout(plan.config.output), plan)
+    scorer, works = scorer_of(plan, attempt), HostDecoder.score
+    arrived, goes_on, engine = threading.Semaphore(0), threading.Event(), threading.Lock()
+    sizes: list[int] = []
+
+    def waiting(self: HostDecoder, ids: _core.ColumnPages, *rest: np.ndarray) -> PageScores:
+        sizes.append(ids.compressed_bytes)
+        arrived.release()
+        assert goes_on.wait(60)
+        with engine:
+            return works(self, ids, *rest)
+
+    monkeypatch.setattr(HostDecoder, "score", waiting)
+    with ThreadPoolExecutor(8) as threads:
+        running = []
+        for unit in plan.units[:8]:  # one after another: each is read when those before it wait
+            running.append(threads.submit(scorer.outcome, unit))
+            assert arrived.acquire(timeout=60)
+        goes_on.set()
+        assert all(isinstance(each.result(), UnitRecord) for each in running)
+    assert not scorer.engine.is_behind
+    scorer.outcome(plan.units[8])
+    few, many = [*sizes[:6], sizes[8]], sizes[6:8]
+    assert max(few) < min(many)
 
 
 @pytest.mark.usefixtures("beside_gpu")
@@ -183,7 +235,7 @@ def test_a_unit_with_a_bad_row_is_read_again(
     assert read_scores(tmp_path / "output").column("score").null_count == 1
 
 
-@pytest.mark.usefixtures("beside_gpu")
+@pytest.mark.usefixtures("beside_gpu", "behind")
 def test_a_damaged_page_is_told_by_the_host(tmp_path: Path) -> None:
     tiny_bundle(tmp_path / "bundle")
     path = write(tmp_path, encoded_table(2000))
