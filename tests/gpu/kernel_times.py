@@ -21,7 +21,7 @@ from pipeline.bench.engine.implementations import OURS, implementations
 CALLS = 4  # that are profiled
 
 
-def show(case: EngineCase) -> None:
+def show(case: EngineCase, timeline: bool) -> None:
     """One case: a call's time, then its kernels, the longest first."""
     spec, weights = case.load()
     began = time.perf_counter()
@@ -42,11 +42,19 @@ def show(case: EngineCase) -> None:
     for event in profiled.events():
         times[event.name] += event.device_time / CALLS
         calls[event.name] += 1
+    last = sorted(profiled.events(), key=lambda event: event.time_range.start)
+    last = last[len(last) - len(last) // CALLS :]
     title = f"{case.model} {case.precision} {case.batch:,}"
     print(f"{title}: {statistics.median(taken[8:]):.3f} ms, opened in {opened:.1f} s")
     for name, microseconds in times.most_common(12):
         if microseconds >= 1:
             print(f"  {microseconds:9.1f} us in {calls[name] / CALLS:g}: {name[:100]}")
+    if timeline:
+        # A kernel may start early, and wait for those before it: what it adds is seen by the ends.
+        for event in last:
+            span = event.time_range
+            start, end = span.start - last[0].time_range.start, span.end - last[0].time_range.start
+            print(f"  {start:9.1f} to {end:.1f} us: {event.name[:80]}")
 
 
 def main() -> None:
@@ -59,17 +67,19 @@ def main() -> None:
     parser.add_argument("--dim", type=int, default=16)
     parser.add_argument("--hidden", default="400,400")
     parser.add_argument("--scale", type=float, default=0.02)
+    parser.add_argument("--timeline", action="store_true", help="the kernels of the last call")
     options = vars(parser.parse_args())
     models, precisions, batches = (
         options.pop(name).split(",") for name in ("models", "precision", "batch")
     )
+    timeline = options.pop("timeline")
     options["hidden"] = tuple(map(int, options["hidden"].split(",")))
     for model in models:
         for precision in precisions:
             for batch in batches:
                 named = {"model": model, "precision": precision, "batch": int(batch)}
                 case = {"device": "cuda", "peers": "none", **options, **named}
-                show(EngineCase.model_validate(case))
+                show(EngineCase.model_validate(case), timeline)
 
 
 if __name__ == "__main__":

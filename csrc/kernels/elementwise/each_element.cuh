@@ -2,6 +2,7 @@
 //
 // A block of 256 threads owns a few rows; threads along a row take neighbouring columns, as many
 // as the width has up to a warp, so that accesses are coalesced for wide and for narrow outputs.
+// Wide rows are divided among blocks: a thread has kColumns elements, whose loads overlap.
 #pragma once
 
 #include <algorithm>
@@ -12,14 +13,23 @@
 
 namespace dpiframe {
 
+constexpr int kColumns = 4;
+
 template <class Value>
 __global__ void __launch_bounds__(256)
     each_element_kernel(std::int64_t rows, const __grid_constant__ Matrix out,
                         const __grid_constant__ Value value) {
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
   if (row >= rows) return;
-  for (int column = threadIdx.x; column < out.width; column += blockDim.x)
-    store(out, row, column, value(row, column));
+  const int first = static_cast<int>(blockIdx.y * blockDim.x * kColumns + threadIdx.x);
+  const auto column = [&](int i) { return first + i * static_cast<int>(blockDim.x); };
+  float values[kColumns];
+#pragma unroll
+  for (int i = 0; i < kColumns; ++i)
+    if (column(i) < out.width) values[i] = value(row, column(i));
+#pragma unroll
+  for (int i = 0; i < kColumns; ++i)
+    if (column(i) < out.width) store(out, row, column(i), values[i]);
 }
 
 // out(r, c) = value(r, c), in float32.
@@ -31,7 +41,9 @@ void each_element(std::int64_t rows, const Matrix& out, const Value& value, cuda
   const dim3 block(columns, 256 / columns);
   const std::int64_t num_blocks = (rows + block.y - 1) / block.y;
   DPIF_CHECK(num_blocks <= std::numeric_limits<int>::max(), "too many rows: ", rows);
-  each_element_kernel<<<static_cast<unsigned>(num_blocks), block, 0, stream>>>(rows, out, value);
+  const unsigned parts = (out.width + kColumns * columns - 1) / (kColumns * columns);
+  const dim3 grid(static_cast<unsigned>(num_blocks), parts);
+  each_element_kernel<<<grid, block, 0, stream>>>(rows, out, value);
   DPIF_CUDA_CHECK(cudaGetLastError());
 }
 

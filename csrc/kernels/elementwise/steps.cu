@@ -3,8 +3,8 @@
 //
 // A thread computes the elements of a row that are blockDim.x columns apart (each_element.cuh), so
 // that reads of inputs of out's width and the writes are coalesced; each element is read and
-// written once. What is one number a sample (fm, cross_scalar) has one thread a sample. cross_v1,
-// whose every element needs a dot of the whole row, has a kernel of its own: a warp a sample.
+// written once. What is one number a sample (cross_scalar) has one thread a sample. cross_v1 and
+// fm, which need sums over the whole row, have kernels of their own: a warp a sample.
 #include <algorithm>
 #include <map>
 
@@ -97,37 +97,6 @@ struct CrossScalar {
   }
 };
 
-// out = 1/2 sum_d ((sum_f v)^2 - sum_f v^2) over the fields, `dim` wide, of xs: for FM over what no
-// lookup makes by itself, a rare step. The two sums cancel, so they are double: in float32 a row of
-// 39 fields of deviation 1 misses 1e-5.
-struct Fm {
-  static constexpr int kMaxInputs = 8;
-  Matrix xs[kMaxInputs];
-  int num_inputs;
-  int dim;
-  explicit Fm(const Operands& o)
-      : num_inputs(static_cast<int>(o.inputs.size())), dim(o.sizes.at(0)) {
-    DPIF_CHECK(num_inputs <= kMaxInputs, "FM takes at most ", kMaxInputs, " inputs, got ",
-               num_inputs);
-    std::copy(o.inputs.begin(), o.inputs.end(), xs);
-  }
-  __device__ float operator()(std::int64_t row, int) const {
-    double fm = 0.0;
-    for (int d = 0; d < dim; ++d) {
-      double sum = 0.0;
-      double squares = 0.0;
-      for (int i = 0; i < num_inputs; ++i)
-        for (int column = d; column < xs[i].width; column += dim) {
-          const double v = load(xs[i], row, column);
-          sum += v;
-          squares += v * v;
-        }
-      fm += sum * sum - squares;
-    }
-    return static_cast<float>(0.5 * fm);
-  }
-};
-
 // out = sum of up to kMaxTerms xs + bias, if there is one.
 struct Add {
   static constexpr int kMaxTerms = 16;
@@ -141,15 +110,61 @@ struct Add {
   }
 };
 
-constexpr int kCrossRows = 8;  // a block of the kernel below
+constexpr int kWarpRows = 8;  // of a block of the kernels below, a warp each
+
+// out = 1/2 sum_d ((sum_f v)^2 - sum_f v^2) over the fields, `dim` wide, of xs: for FM over what no
+// lookup makes by itself. Of a warp, which owns a sample, `lanes` threads read a field's columns,
+// and 32 / lanes fields are read side by side. The two sums cancel, so they are double: in float32
+// a row of 39 fields of deviation 1 misses 1e-5.
+struct FmParams {
+  static constexpr int kMaxInputs = 8;
+  Matrix xs[kMaxInputs];
+  int num_inputs;
+  int dim;
+  int lanes;  // a power of two
+};
+
+__device__ double sum_of_lanes(double value, int first, int stop) {
+  for (int lane = first; lane < stop; lane *= 2) value += __shfl_xor_sync(0xffffffffu, value, lane);
+  return value;
+}
+
+__global__ void __launch_bounds__(32 * kWarpRows)
+    fm_kernel(std::int64_t rows, const __grid_constant__ FmParams p,
+              const __grid_constant__ Matrix out) {
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kWarpRows + threadIdx.y;
+  if (row >= rows) return;
+  const int lane = threadIdx.x % p.lanes;
+  const int field = threadIdx.x / p.lanes;
+  double fm = 0.0;
+  for (int first = 0; first < p.dim; first += p.lanes) {
+    double sum = 0.0;
+    double squares = 0.0;
+    const int d = first + lane;
+    for (int i = 0; i < p.num_inputs && d < p.dim; ++i) {
+      const int width = p.xs[i].width;
+#pragma unroll 4
+      for (int column = field * p.dim + d; column < width; column += 32 / p.lanes * p.dim) {
+        const double v = load(p.xs[i], row, column);
+        sum += v;
+        squares += v * v;
+      }
+    }
+    sum = sum_of_lanes(sum, p.lanes, 32);
+    squares = sum_of_lanes(squares, p.lanes, 32);
+    fm += sum * sum - squares;
+  }
+  fm = sum_of_lanes(fm, 1, p.lanes);
+  if (threadIdx.x == 0) store(out, row, 0, static_cast<float>(0.5 * fm));
+}
 
 // out = x0 * (xl . weight) + bias + xl: a layer of DCN's cross network that no pass collapsed. xl
 // is read twice, the second time from cache.
-__global__ void __launch_bounds__(32 * kCrossRows)
+__global__ void __launch_bounds__(32 * kWarpRows)
     cross_v1_kernel(std::int64_t rows, const __grid_constant__ Matrix x0,
                     const __grid_constant__ Matrix xl, const float* weight, const float* bias,
                     const __grid_constant__ Matrix out) {
-  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kCrossRows + threadIdx.y;
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kWarpRows + threadIdx.y;
   if (row >= rows) return;
   float dot = 0.0f;
   for (int c = threadIdx.x; c < xl.width; c += 32) dot = fmaf(load(xl, row, c), weight[c], dot);
@@ -181,13 +196,29 @@ ElementwiseLaunch add(const Operands& o) {
   };
 }
 
+unsigned warp_blocks(std::int64_t rows) {
+  return static_cast<unsigned>((rows + kWarpRows - 1) / kWarpRows);
+}
+
 ElementwiseLaunch cross_v1(const Operands& o) {
   return [x0 = o.inputs.at(0), xl = o.inputs.at(1), weight = o.weights.at(0),
           bias = o.weights.at(1), out = o.out](std::int64_t rows, cudaStream_t stream) {
     if (rows == 0) return;
-    const auto num_blocks = static_cast<unsigned>((rows + kCrossRows - 1) / kCrossRows);
-    cross_v1_kernel<<<num_blocks, dim3(32, kCrossRows), 0, stream>>>(rows, x0, xl, weight, bias,
-                                                                     out);
+    cross_v1_kernel<<<warp_blocks(rows), dim3(32, kWarpRows), 0, stream>>>(rows, x0, xl, weight,
+                                                                           bias, out);
+    DPIF_CUDA_CHECK(cudaGetLastError());
+  };
+}
+
+ElementwiseLaunch fm(const Operands& o) {
+  FmParams params{{}, static_cast<int>(o.inputs.size()), o.sizes.at(0), 1};
+  DPIF_CHECK(params.num_inputs <= FmParams::kMaxInputs, "FM takes at most ", FmParams::kMaxInputs,
+             " inputs, got ", params.num_inputs);
+  std::copy(o.inputs.begin(), o.inputs.end(), params.xs);
+  while (params.lanes < std::min(32, params.dim)) params.lanes *= 2;
+  return [params, out = o.out](std::int64_t rows, cudaStream_t stream) {
+    if (rows == 0) return;
+    fm_kernel<<<warp_blocks(rows), dim3(32, kWarpRows), 0, stream>>>(rows, params, out);
     DPIF_CUDA_CHECK(cudaGetLastError());
   };
 }
@@ -202,7 +233,7 @@ const std::map<std::string, Make> kSteps = {
     {"cross_combine", each<CrossCombine>},
     {"cross_scalar", each<CrossScalar>},
     {"cross_v1", cross_v1},
-    {"fm", each<Fm>},
+    {"fm", fm},
     {"outer", each<Outer>},
     {"relu", each<Relu>},
     {"scale_shift", each<ScaleShift>},
