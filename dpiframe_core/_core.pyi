@@ -620,6 +620,19 @@ class HeadPart:
         partial_k: int = 0,
     ) -> None: ...
 
+class ChainProduct:
+    """A product of a chain (csrc/kernels/chain/product_chain.cuh)."""
+
+    def __init__(
+        self,
+        weight: int,
+        n: int,
+        k: int,
+        vectors: int,
+        out: ArenaView | None,
+        partial: int | None,
+    ) -> None: ...
+
 class ProductStep:
     """A product with its epilogue; ranges of columns are of its output."""
 
@@ -926,6 +939,19 @@ class CudaProgram:
         """A product whose epilogue is an expression of further operands, by kernels compiled for
         it: columns of a tile, whether warpgroups take tiles in turn, cubin (`linear_configs`).
         """
+    def add_chain(
+        self,
+        inputs: Sequence[ArenaView],
+        products: Sequence[ChainProduct],
+        cubin: bytes,
+        shared_bytes: int,
+        rows: Sequence[int],
+        steps: int,
+    ) -> None:
+        """A chain of products in the place of the last `steps` steps, by a kernel compiled for it;
+        `rows`: the batches that run so, all others run the steps.
+        """
+
     def add_tensor(
         self,
         op: TensorOp,
@@ -1218,6 +1244,9 @@ def linear_config(precision: str, rows: int, n: int, k: int) -> tuple[int, bool,
     """Columns of a tile, whether two warpgroups take tiles in turn, and the CTAs that share a tile,
     each with a part of k.
     """
+
+def linear_microseconds(precision: str, rows: int, n: int, k: int) -> float:
+    """What the model of a product's time, by which its tiles are chosen, says that it takes."""
 
 def all_linear_configs(precision: str) -> list[tuple[int, bool]]:
     """All that `linear_config` chooses from."""

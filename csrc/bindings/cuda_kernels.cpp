@@ -274,6 +274,12 @@ void bind_products(py::module_& module) {
       py::arg("precision"), py::arg("rows"), py::arg("n"), py::arg("k"));
   module.def("linear_config", &tile_config, py::arg("precision"), py::arg("rows"), py::arg("n"),
              py::arg("k"));
+  module.def(
+      "linear_microseconds",
+      [](const std::string& precision, std::int64_t rows, int n, int k) {
+        return linear_microseconds(parse_precision(precision), rows, n, k);
+      },
+      py::arg("precision"), py::arg("rows"), py::arg("n"), py::arg("k"));
   module.def("all_linear_configs", &every_linear_config, py::arg("precision"));
   module.def("linear", &run_linear, py::arg("precision"), py::arg("params"), py::arg("stream") = 0,
              py::arg("tiles") = py::none());

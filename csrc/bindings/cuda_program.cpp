@@ -78,6 +78,12 @@ void add_mapped_product(CudaProgram& program, const ProductStep& step,
   program.add_mapped_product(step, sources, copied);
 }
 
+void add_chain(CudaProgram& program, const std::vector<ArenaView>& inputs,
+               const std::vector<ChainProduct>& products, const py::bytes& cubin, int shared_bytes,
+               const std::vector<std::int64_t>& rows, int steps) {
+  program.add_chain({inputs, products, cubin, shared_bytes, rows}, steps);
+}
+
 void bind_views(py::module_& module) {
   py::class_<ArenaView>(module, "ArenaView")
       .def(py::init<std::int64_t, std::int64_t, int, bool>(), py::arg("offset"),
@@ -92,6 +98,10 @@ void bind_views(py::module_& module) {
            py::arg("partial_k") = 0);
   py::class_<MapSource>(module, "MapSource")
       .def(py::init<OptionalView, int>(), py::arg("view"), py::arg("weight") = -1);
+  py::class_<ChainProduct>(module, "ChainProduct")
+      .def(py::init<int, int, int, int, OptionalView, std::optional<std::int64_t>>(),
+           py::arg("weight"), py::arg("n"), py::arg("k"), py::arg("vectors"), py::arg("out"),
+           py::arg("partial"));
   py::class_<ProductStep>(module, "ProductStep")
       .def(py::init<ArenaView, int, int, int, OptionalView, std::vector<std::pair<int, int>>, int,
                     OptionalView, OptionalView, int, int, int, std::optional<std::int64_t>, int>(),
@@ -135,6 +145,8 @@ void bind_cuda_program(py::module_& module) {
       .def("add_product", &CudaProgram::add_product, py::arg("step"))
       .def("add_mapped_product", &add_mapped_product, py::arg("step"), py::arg("sources"),
            py::arg("kernels"))
+      .def("add_chain", &add_chain, py::arg("inputs"), py::arg("products"), py::arg("shared_bytes"),
+           py::arg("kernels"), py::arg("choices"), py::arg("steps"))
       .def("add_tensor", &CudaProgram::add_tensor, py::arg("op"), py::arg("inputs"),
            py::arg("weights"), py::arg("operands"), py::arg("out"))
       .def("add_compiled", &add_compiled, py::arg("cubin"), py::arg("kernel"), py::arg("threads"),

@@ -19,6 +19,14 @@ __device__ inline std::uint32_t ld_shared_u32(std::uint32_t address) {
   asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(address) : "memory");
   return word;
 }
+__device__ inline uint2 ld_shared_v2(std::uint32_t address) {
+  uint2 words;
+  asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];"
+               : "=r"(words.x), "=r"(words.y)
+               : "r"(address)
+               : "memory");
+  return words;
+}
 __device__ inline uint4 ld_shared_v4(std::uint32_t address) {
   uint4 words;
   asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
@@ -54,6 +62,10 @@ __device__ inline void st_shared_u16(std::uint32_t address, unsigned short word)
 }
 __device__ inline void st_shared_u32(std::uint32_t address, std::uint32_t word) {
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
+}
+__device__ inline void st_shared_v2(std::uint32_t address, const uint2& words) {
+  asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(address), "r"(words.x), "r"(words.y)
+               : "memory");
 }
 __device__ inline void st_shared_v4(std::uint32_t address, const uint4& words) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(words.x),

@@ -15,6 +15,7 @@
 
 #include "common/precision.h"
 #include "cuda/device_buffer.h"
+#include "kernels/chain/product_chain.h"
 #include "kernels/embedding/multi_table_lookup_cuda.h"
 #include "kernels/fused/cross/fused_cross.h"
 #include "kernels/fused/mlp/fused_mlp.h"
@@ -104,6 +105,25 @@ struct CompiledStep {
   std::vector<int> weights;
 };
 
+// A product of a chain.
+struct ChainProduct {
+  int weight;  // a product's
+  int n;
+  int k;
+  int vectors;                          // numbers that each column has
+  std::optional<ArenaView> out;         // where other steps read it
+  std::optional<std::int64_t> partial;  // offset of float32 [head_partials, max_rows]
+};
+
+// Products that one kernel, compiled at load, runs where that is faster than one by one.
+struct ChainStep {
+  std::vector<ArenaView> inputs;
+  std::vector<ChainProduct> products;
+  std::string cubin;
+  int shared_bytes;                // a block
+  std::vector<std::int64_t> rows;  // the batches that run so
+};
+
 class CudaProgram {
  public:
   CudaProgram(int device, Precision precision, std::int64_t max_rows, std::size_t weight_bytes,
@@ -132,6 +152,8 @@ class CudaProgram {
                   const std::vector<int>& weights, const std::vector<Operand>& operands,
                   const ArenaView& out);
   void add_compiled(const CompiledStep& step);
+  // In the place of the last `steps` steps, which run where the chain does not.
+  void add_chain(const ChainStep& chain, int steps);
   // The last step: it writes the scores.
   void add_head(const std::vector<HeadPart>& parts, float bias, const ArenaView& out);
   // A fused forward kernel in place of all steps, for small batches; after them. `model` is all but

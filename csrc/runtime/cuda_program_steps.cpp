@@ -114,6 +114,40 @@ void CudaProgram::add_compiled(const CompiledStep& step) {
   });
 }
 
+void CudaProgram::add_chain(const ChainStep& chain, int steps) {
+  const DeviceGuard guard(device_);
+  DPIF_CHECK(steps >= 1 && steps <= static_cast<int>(steps_.size()), "a chain of ", steps,
+             " of the ", steps_.size(), " steps");
+  std::vector<ChainMatrix> inputs;
+  for (const ArenaView& view : chain.inputs)
+    inputs.push_back({matrix(view).data, view.row_stride, view.width});
+  std::vector<ChainLayer> layers;
+  for (const ChainProduct& product : chain.products) {
+    ChainLayer layer{};
+    layer.weight = weight_addresses_.at(product.weight);
+    layer.n = product.n;
+    layer.k = product.k;
+    layer.vectors = numbers(product.vectors);
+    if (product.out.has_value()) {
+      layer.out = matrix(*product.out).data;
+      layer.out_stride = product.out->row_stride;
+    }
+    if (product.partial.has_value()) {
+      layer.partial = reinterpret_cast<float*>(static_cast<char*>(arena_.get()) + *product.partial);
+      layer.ld_partial = max_rows_;
+    }
+    layers.push_back(layer);
+  }
+  const std::vector<LaunchStep> apart(steps_.end() - steps, steps_.end());
+  steps_.resize(steps_.size() - steps);
+  add_step([products = ProductChain(precision_, inputs, layers, chain.cubin, chain.shared_bytes,
+                                    chain.rows),
+            apart](std::int64_t rows, const BatchMemory& memory, cudaStream_t stream) {
+    if (products.takes(rows)) return products.run(rows, stream);
+    for (const LaunchStep& step : apart) step.launch(rows, memory, stream);
+  });
+}
+
 // All but the epilogue.
 LinearParams CudaProgram::product_params(const ProductStep& step) const {
   const int rows_a_sample = step.rows_a_sample;

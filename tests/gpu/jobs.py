@@ -1,6 +1,7 @@
-"""The job on files of every kind, on one GPU (make gpu-jobs): what each is worth beside the best.
+"""The job on files of every kind (make gpu-jobs): what each is worth beside the best, and further
+GPUs beside one.
 
-    python tests/gpu/jobs.py -o docs/gpu --machine h200 [--only zstd,snappy] [--rows 300000000]
+    python tests/gpu/jobs.py -o docs/gpu --machine h200 [--only zstd,snappy] [--gpus 1,2]
 
 Writes job_MACHINE_CASE.json for `dpiframe bench pages`, and prints a table at the end; exit code 1
 where a case failed.
@@ -46,6 +47,7 @@ def main() -> None:
     parser.add_argument("--machine", required=True)
     parser.add_argument("--only", default=",".join(CASES))
     parser.add_argument("--rows", type=int, default=300_000_000)
+    parser.add_argument("--gpus", default="1", help="a run for each number of GPUs")
     parser.add_argument("--distinct-rows", type=int, default=5_000_000)
     parser.add_argument("keys", nargs="*", help="further keys of the job")
     options = parser.parse_args()
@@ -55,7 +57,7 @@ def main() -> None:
         path = options.output / f"job_{options.machine}_{name}.json"
         command = [sys.executable, "-m", "jobs.cli", "bench", "job", "--json", str(path)]
         command += ["--device", "cuda", "--precision", "fp16", "--no-peer"]
-        command += ["--rows", str(options.rows // FEWER.get(name, 1))]
+        command += ["--rows", str(options.rows // FEWER.get(name, 1)), "--gpus", options.gpus]
         command += ["--distinct-rows", str(options.distinct_rows), *CASES[name], *options.keys]
         ended = subprocess.run(command, capture_output=True, text=True)
         if ended.returncode == 0:
@@ -63,13 +65,13 @@ def main() -> None:
         said = "" if ended.returncode == 0 else f"failed: {ended.stderr[-500:]}"
         print(f"{name}: {time.monotonic() - began:.0f} s {said}", flush=True)
     for name, report in found.items():
-        run = report.runs[0]
-        steady = run.rates.steady_rows_per_s
-        rate = "-" if steady is None else f"{steady / 1e6:.1f}"
-        print(
-            f"{name:<12} {run.rows:>13,} rows  {rate:>6} M rows/s steady  "
-            f"{run.rates.seconds:6.1f} s  first scores {run.rates.first_s:.1f} s  {run.limit}"
-        )
+        for run in report.runs:
+            steady = run.rates.steady_rows_per_s
+            rate = "-" if steady is None else f"{steady / 1e6:.1f}"
+            print(
+                f"{name:<12} {run.gpus} GPU {run.rows:>13,} rows  {rate:>6} M rows/s steady  "
+                f"{run.rates.seconds:6.1f} s  first scores {run.rates.first_s:.1f} s  {run.limit}"
+            )
     if len(found) < len(options.only.split(",")):
         raise SystemExit(1)
 

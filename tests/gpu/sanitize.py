@@ -21,10 +21,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "helpers"))
 
+import chains
 import cuda_cases
 import model_zoo
 from cuda_cases import PRECISIONS, Batch, check, cuda_engine, even_model, logits
@@ -39,6 +41,7 @@ from dpiframe_core.engine.cuda.mapped_linear import device_passes
 from dpiframe_core.engine.precision import LOGIT_BOUNDS
 from dpiframe_core.lowering import DEVICE_FORM, DEVICE_PASSES
 from dpiframe_core.program.interpreter import run_program
+from dpiframe_core.program.program import Program
 from pipeline.bench.engine.cases import EngineCase
 
 SHAPES = (
@@ -188,7 +191,18 @@ def tensor() -> None:
     for seed in range(8):
         compare(random_tensor_model(seed), (1, 19, 70), ("fp32", "bf16"))
     epilogues()
+    product_chains()
     long_axes()
+
+
+def product_chains() -> None:
+    """Chains of products, wherever they fit: more tiles than one, rows that fill no tile."""
+    if device_passes(0) is DEVICE_PASSES:
+        return  # no Hopper GPU or no NVRTC
+    with pytest.MonkeyPatch.context() as patch:
+        chains.always(patch)
+        for program in (chains.mlp(130, 240, 100), chains.mlp(64, 240, 240, residual=True)):
+            dense_case(program, "fp16")
 
 
 def zoo() -> None:
@@ -218,17 +232,21 @@ def epilogues() -> None:
     if device_passes(0) is DEVICE_PASSES:
         return  # no Hopper GPU or no NVRTC
     for make, precision, k in itertools.product((gelu, gate, pair), ("fp32", "fp16"), (72, 4200)):
-        program = program_of(k, 429, make)
-        engine = CudaBackend(program, CudaOptions(precision=precision, max_batch=300))
-        for size in (1, 300):
-            dense = np.random.default_rng(size).normal(size=(k, size)).astype(np.float32)
-            found = np.empty(size, np.float32)
-            engine.run(np.zeros((0, size), np.int32), dense, False, found)
-            ids = torch.zeros(0, size, dtype=torch.int64)
-            wanted = run_program(program, ids, torch.from_numpy(dense).double()).numpy().ravel()
-            error = np.abs(found - wanted) / np.maximum(1, np.abs(wanted))
-            assert error.max() <= LOGIT_BOUNDS[precision]
-        engine.close()
+        dense_case(program_of(k, 429, make), precision)
+
+
+def dense_case(program: Program, precision: str) -> None:
+    """A program of dense features alone."""
+    engine = CudaBackend(program, CudaOptions(precision=precision, max_batch=300))
+    for size in (1, 300):
+        dense = np.random.default_rng(size).normal(size=(program.num_dense, size))
+        found = np.empty(size, np.float32)
+        engine.run(np.zeros((0, size), np.int32), dense.astype(np.float32), False, found)
+        ids = torch.zeros(0, size, dtype=torch.int64)
+        wanted = run_program(program, ids, torch.from_numpy(dense)).numpy().ravel()
+        error = np.abs(found - wanted) / np.maximum(1, np.abs(wanted))
+        assert error.max() <= LOGIT_BOUNDS[precision]
+    engine.close()
 
 
 def long_axes() -> None:

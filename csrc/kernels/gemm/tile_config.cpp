@@ -68,27 +68,38 @@ double microseconds(const TimedConfig& timed, bool fp16x3, std::int64_t tiles, i
          rounds * (steps * (timed.step + busy * timed.busy_step) + timed.tile + exchanged);
 }
 
-}  // namespace
+struct Chosen {
+  LinearConfig config;
+  double microseconds;
+};
 
-LinearConfig linear_config(Precision precision, std::int64_t rows, int n, int k) {
+Chosen choose(Precision precision, std::int64_t rows, int n, int k) {
   const bool fp16x3 = precision == Precision::kFp32;
   const std::int64_t row_tiles = (rows + kTileRows - 1) / kTileRows;
   const int k_tiles = WeightLayout(precision, n, k).num_k_tiles;
-  LinearConfig best{};
-  double least = std::numeric_limits<double>::max();
+  Chosen best{{}, std::numeric_limits<double>::max()};
   for (const TimedConfig& timed : timed_configs(precision)) {
     const LinearConfig& config = timed.config;
     const std::int64_t tiles = row_tiles * ((n + config.tile_n - 1) / config.tile_n);
     const int most = config.pingpong ? 1 : std::min(kMostSplit, k_tiles / 2);
     for (int split = 1; split <= std::max(1, most); split *= 2) {
       const double time = microseconds(timed, fp16x3, tiles, k_tiles, split);
-      if (time >= least) continue;
-      least = time;
-      best = config;
-      best.split = split;
+      if (time >= best.microseconds) continue;
+      best = {config, time};
+      best.config.split = split;
     }
   }
   return best;
+}
+
+}  // namespace
+
+LinearConfig linear_config(Precision precision, std::int64_t rows, int n, int k) {
+  return choose(precision, rows, n, k).config;
+}
+
+double linear_microseconds(Precision precision, std::int64_t rows, int n, int k) {
+  return choose(precision, rows, n, k).microseconds;
 }
 
 std::vector<LinearConfig> all_linear_configs(Precision precision) {

@@ -29,6 +29,8 @@ struct LinearConfig {
 constexpr int kMostSplit = 8;  // CTAs of a cluster on any GPU, and consumer warps of a CTA
 
 LinearConfig linear_config(Precision precision, std::int64_t rows, int n, int k);
+// What the model of its time says that it takes, alone on an H100.
+double linear_microseconds(Precision precision, std::int64_t rows, int n, int k);
 
 #ifndef __CUDACC_RTC__
 // All that there are for a precision, not split.

@@ -14,16 +14,23 @@ import numpy as np
 
 from dpiframe_core import _core
 from dpiframe_core.engine.batches import BadIds, DeviceSeconds, HostPart
-from dpiframe_core.engine.cuda.choices import products_in_words, whole_model_in_words
+from dpiframe_core.engine.cuda.chain.grouping import chain_products, compiled_chains
+from dpiframe_core.engine.cuda.choices import (
+    chains_in_words,
+    products_in_words,
+    whole_model_in_words,
+)
 from dpiframe_core.engine.cuda.device_layout import lay_out
 from dpiframe_core.engine.cuda.device_program import Compiled, DeviceProgram
 from dpiframe_core.engine.cuda.kernel_compiler import CompileError, KernelSource, find_compiler
+from dpiframe_core.engine.cuda.mapped_linear import device_passes
 from dpiframe_core.engine.cuda.page_scorer import SLOTS as UNIT_SLOTS
 from dpiframe_core.engine.cuda.page_scorer import PageScorer
 from dpiframe_core.engine.cuda.tile.grouping import TileGroup, group_steps, without_own
 from dpiframe_core.engine.host_inputs import Columns
 from dpiframe_core.engine.one_caller import OneCaller
 from dpiframe_core.engine.precision import bound_in_words
+from dpiframe_core.lowering import COMPILED_PASSES
 from dpiframe_core.program.program import Program
 from dpiframe_core.program.schedule import Policy
 
@@ -88,6 +95,18 @@ def _grouped(program: Program, options: CudaOptions) -> tuple[Program, Compiled,
     return grouped, compiled, f"{steps} steps in {len(groups)} kernels compiled for them"
 
 
+def _chained(program: Program, options: CudaOptions) -> tuple[Program, dict[str, bytes]]:
+    """The program with chains of products, and the cubins of their kernels."""
+    if not options.compiled or device_passes(options.device) is not COMPILED_PASSES:
+        return program, {}
+    chained = chain_products(program, options.precision, options.max_batch)
+    try:
+        return chained, compiled_chains(chained, options.precision)
+    except CompileError as error:  # one by one they give the same numbers
+        warnings.warn(f"products run one by one, more slowly: {error}", stacklevel=2)
+        return program, {}
+
+
 class CudaBackend:
     """Runs one program; one caller at a time.
 
@@ -105,11 +124,12 @@ class CudaBackend:
         self.batch_seconds: list[float] = []
         faults = faults or Faults()
         program, compiled, self._why = _grouped(program, options)
+        program, chains = _chained(program, options)
         self.program = program
         self._layout = lay_out(
             program, options.precision, options.max_batch, options.streams, options.policy
         )
-        made = DeviceProgram(self._layout, options.device, options.fused, compiled)
+        made = DeviceProgram(self._layout, options.device, options.fused, compiled, chains)
         made.native.build(
             self._layout.schedule.plan, options.graphs, faults.delay_seed, faults.refused_step
         )
@@ -321,6 +341,7 @@ class CudaBackend:
             f"{bound_in_words(o.precision, self.program)}\n"
             f"{whole_model_in_words(self.program, o.precision, o.fused, self.fused_up_to)}\n"
             f"{self._why}\n"
+            f"{chains_in_words(self.program, o.precision)}\n"
             f"{products_in_words(self.program, o.precision, o.max_batch)}\n"
             f"{self.program}\n{self._layout.schedule.plan}"
         )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from dpiframe_core import _core
+from dpiframe_core.engine.cuda.chain.choice import chain_microseconds, steps_microseconds
+from dpiframe_core.engine.cuda.chain.grouping import ProductChain
 from dpiframe_core.engine.cuda.fused import fused_form
 from dpiframe_core.engine.precision import HALF_PRECISIONS
 from dpiframe_core.program.program import MlpForm, Program
@@ -36,7 +38,7 @@ def products_in_words(program: Program, precision: str, rows: int) -> str:
     (csrc/kernels/gemm/tile_config.cpp).
     """
     counted: Counter[tuple[int, int, int]] = Counter()  # the last: products in a compiled epilogue
-    for step in program.steps:
+    for step in [leaf for each in program.steps for leaf in each.leaves()]:
         if isinstance(step, (Linear, FusedLinear, MappedLinear)):
             n, k = program.weights[step.weight].shape
             counted[int(k), int(n), step.products if isinstance(step, MappedLinear) else 0] += 1
@@ -56,4 +58,21 @@ def products_in_words(program: Program, precision: str, rows: int) -> str:
     return "\n".join(lines) or "no product on its own"
 
 
-__all__ = ["products_in_words", "whole_model_in_words"]
+def chains_in_words(program: Program, precision: str) -> str:
+    """Which products are one kernel, for which batches, and what the model of its time says."""
+    lines = []
+    for step in program.steps:
+        if not isinstance(step, ProductChain):
+            continue
+        sizes = " -> ".join(str(k) for k in (step.layers[0].k, *(x.n for x in step.layers)))
+        most = step.rows[-1]
+        together = chain_microseconds(step.layers, step.areas, most)
+        apart = steps_microseconds(step.layers, most, precision)
+        lines.append(
+            f"products {sizes} in one kernel in batches of {', '.join(map(str, step.rows))} rows: "
+            f"about {together:.0f} us where they take {apart:.0f} at {most}"
+        )
+    return "\n".join(lines) or "no products in one kernel"
+
+
+__all__ = ["chains_in_words", "products_in_words", "whole_model_in_words"]

@@ -58,7 +58,8 @@ def lay_out(
     floats = program.float_buffers()
     partials = {
         s.head_out.buffer: _shape(program, s)
-        for s in program.steps
+        for step in program.steps
+        for s in step.leaves()
         if isinstance(s, FusedLinear) and s.head_out
     }
     # A product of several rows a sample takes rows that follow one another without a gap.

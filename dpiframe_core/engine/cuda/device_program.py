@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from dpiframe_core import _core
+from dpiframe_core.engine.cuda.chain.areas import GROUP
+from dpiframe_core.engine.cuda.chain.grouping import ProductChain
 from dpiframe_core.engine.cuda.device_layout import DeviceLayout
 from dpiframe_core.engine.cuda.fused import cross_model, fused_form, mlp_model, steps_up_to
 from dpiframe_core.engine.cuda.mapped_linear import column_constants, compiled_products
@@ -46,10 +48,16 @@ class DeviceProgram:
     """The compiled program and what its lookups report; construction takes all GPU memory."""
 
     def __init__(
-        self, layout: DeviceLayout, device: int, fused: bool, compiled: Compiled | None = None
+        self,
+        layout: DeviceLayout,
+        device: int,
+        fused: bool,
+        compiled: Compiled | None = None,
+        chains: Mapping[str, bytes] | None = None,
     ) -> None:
         self.layout, self.program = layout, layout.program
         self._products = compiled_products(layout)
+        self._chains = chains or {}  # cubins by name
         self.compiled: Compiled = compiled or {}
         self.reports: list[LookupCounters] = []
         weights = dict(self.program.weights)
@@ -58,6 +66,11 @@ class DeviceProgram:
             for i, weight in enumerate(kernel.weights):
                 weights[f"{name}/{i}"] = weight
                 uses[_kind(weight), f"{name}/{i}"] = None
+        for step in self.program.steps:
+            if isinstance(step, ProductChain):
+                for i, layer in enumerate(step.layers):
+                    weights[f"{step.name}/{i}"] = _whole_groups(layer.vectors)
+                    uses["numbers", f"{step.name}/{i}"] = None
         shapes = {use: as_matrix(use[0], weights[use[1]]).shape for use in uses}
         total = sum(
             _core.weight_bytes(layout.precision, kind, *shapes[kind, name]) for kind, name in uses
@@ -184,6 +197,29 @@ class DeviceProgram:
             )
         )
 
+    def _chain(self, step: ProductChain) -> None:
+        for part in step.parts:
+            ADD[type(part)](self, part)
+        products = [
+            _core.ChainProduct(
+                weight=self._weight("product", layer.weight),
+                n=layer.n,
+                k=layer.k,
+                vectors=self._weight("numbers", f"{step.name}/{i}"),
+                out=self._view(layer.out) if i in step.stored else None,
+                partial=self.layout.schedule.offsets[layer.dot.out.buffer] if layer.dot else None,
+            )
+            for i, layer in enumerate(step.layers)
+        ]
+        self.native.add_chain(
+            [self.layout.view(area.view) for area in step.areas.inputs],
+            products,
+            self._chains[step.name],
+            step.areas.shared_bytes,
+            step.rows,
+            len(step.parts),
+        )
+
     def _tensor(self, step: TensorStep) -> None:
         self.native.add_tensor(
             native_op(step.op),
@@ -241,6 +277,7 @@ ADD: dict[type[Step], Callable[[DeviceProgram, Any], None]] = {
     FusedLinear: DeviceProgram._linear,
     LinearRows: DeviceProgram._linear_rows,
     MappedLinear: DeviceProgram._mapped_linear,
+    ProductChain: DeviceProgram._chain,
     TensorStep: DeviceProgram._tensor,
     TileGroup: DeviceProgram._tile_group,
     Head: DeviceProgram._head,
@@ -253,6 +290,12 @@ def as_matrix(kind: str, weight: np.ndarray) -> np.ndarray:
         return weight.reshape(1, -1)
     values = np.ascontiguousarray(weight, np.float32)
     return values.reshape(1, -1) if kind == "numbers" else values
+
+
+def _whole_groups(vectors: Sequence[np.ndarray]) -> np.ndarray:
+    """The vectors [v, n], n filled up to whole groups of 16."""
+    columns = len(vectors[0])
+    return np.pad(np.stack(vectors), ((0, 0), (0, -columns % GROUP)))
 
 
 def _kind(weight: np.ndarray) -> str:
@@ -275,6 +318,8 @@ def _uses(step: Step) -> list[Use]:
         return [("product", step.weight), *(("numbers", w) for w in numbers)]
     if isinstance(step, TileGroup):
         return []  # its kernel has its own
+    if isinstance(step, ProductChain):
+        return [use for part in step.parts for use in _uses(part)]
     if isinstance(step, Head):
         return [("numbers", w) for _, w in step.dots]
     return [("numbers", w) for w in step.weight_names()]

@@ -41,7 +41,7 @@ def compiled_products(layout: DeviceLayout) -> dict[str, list[tuple[int, bool, b
     """
     wanted = {
         (step.name, config): source
-        for step in layout.program.steps
+        for step in (leaf for step in layout.program.steps for leaf in step.leaves())
         if isinstance(step, MappedLinear)
         for config, source in kernel_sources(step, layout).items()
     }

@@ -1,0 +1,161 @@
+"""Products of a program put together in chains, each of which one generated kernel runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from dpiframe_core import _core
+from dpiframe_core.engine.cuda.chain.areas import Areas, place_areas
+from dpiframe_core.engine.cuda.chain.choice import chain_rows
+from dpiframe_core.engine.cuda.chain.layers import Layer, layer_of
+from dpiframe_core.engine.cuda.chain.source import chain_source
+from dpiframe_core.engine.cuda.kernel_compiler import KernelSource, find_compiler
+from dpiframe_core.engine.cuda.mapped_linear import ARCH
+from dpiframe_core.engine.precision import HALF_PRECISIONS
+from dpiframe_core.program.program import Program
+from dpiframe_core.program.steps import Step
+from dpiframe_core.program.views import Bounds, State, View, Weight
+
+
+@dataclass(frozen=True)
+class ProductChain(Step):
+    """Products that one kernel runs in batches of `rows`, and one by one in all others."""
+
+    parts: tuple[Step, ...]
+    layers: tuple[Layer, ...]
+    areas: Areas
+    rows: tuple[int, ...]
+    stored: frozenset[int]  # layers whose results other steps read
+
+    def leaves(self) -> tuple[Step, ...]:
+        return self.parts
+
+    def run(self, state: State) -> None:
+        for step in self.parts:
+            step.run(state)
+
+    def bound(self, bounds: Bounds) -> None:
+        for step in self.parts:
+            step.bound(bounds)
+
+    def writes(self) -> list[View]:
+        return list(dict.fromkeys(v for step in self.parts for v in step.writes()))
+
+    def reads(self) -> list[View]:
+        written = self.writes()
+        read = [v for step in self.parts for v in step.reads()]
+        return [v for v in dict.fromkeys(read) if sum(_common(w, v) for w in written) < v.width]
+
+    def weight_names(self) -> list[Weight]:
+        return [w for step in self.parts for w in step.weight_names()]
+
+    def map_views(self, change: Callable[[View], View]) -> ProductChain:
+        raise NotImplementedError("a chain is made last")
+
+    def source(self, precision: str) -> KernelSource:
+        """Of its kernel."""
+        return KernelSource(
+            self.name, chain_source(self.layers, self.areas, precision, self.stored)
+        )
+
+
+def compiled_chains(program: Program, precision: str) -> dict[str, bytes]:
+    """The cubins of all chains by name. CompileError: a source does not compile."""
+    chains = [step for step in program.steps if isinstance(step, ProductChain)]
+    compiler = find_compiler()
+    if not chains or compiler is None:
+        return {}
+    sources = [chain.source(precision) for chain in chains]
+    cubins = compiler.compile_all(sources, ARCH, precision)
+    return {chain.name: cubin for chain, cubin in zip(chains, cubins, strict=True)}
+
+
+def chain_products(program: Program, precision: str, max_rows: int) -> Program:
+    """The program with chains in the place of their products, where these are of use."""
+    if precision not in HALF_PRECISIONS:
+        return program
+    floats = program.float_buffers()
+    rows = _core.batch_buckets(max_rows)
+    waiting, done = list(program.steps), []
+    while waiting:
+        before, chain, waiting = _first_chain(program, waiting, floats)
+        done += before
+        if chain:
+            done += _made(program, chain, rows, precision)
+    return replace(program, steps=tuple(done))
+
+
+def _first_chain(
+    program: Program, steps: Sequence[Step], floats: frozenset[str]
+) -> tuple[list[Step], list[Step], list[Step]]:
+    """The steps before the first chain, its own, and those after it."""
+    before: list[Step] = []
+    chain: list[Step] = []
+    layers: list[Layer] = []
+    after: list[Step] = []
+    for step in steps:
+        late = any(w.overlaps(r) for s in after for w in s.writes() for r in step.reads())
+        layer = None if late else layer_of(step, program.weights)
+        if layer and _joins(program, [*layers, layer], floats):
+            chain.append(step)
+            layers.append(layer)
+            continue
+        needs = any(w.overlaps(r) for s in chain for w in s.writes() for r in step.reads())
+        changes = any(w.overlaps(r) for s in chain for w in step.writes() for r in s.reads())
+        if late or needs or changes or (chain and layer):
+            after.append(step)
+        else:
+            before.append(step)
+    return before, chain, after
+
+
+def _joins(program: Program, layers: Sequence[Layer], floats: frozenset[str]) -> bool:
+    """Whether the layers fit as a chain; each but the first goes on where one before it ended."""
+    last = layers[-1]
+    views = [
+        last.x,
+        *(operand.view for operand in last.operands),
+        *([last.out] if last.out else []),
+    ]
+    if any(view.buffer in floats for view in views):
+        return False
+    before = layers[:-1]
+    if (
+        before
+        and not any(x.out and x.out.overlaps(last.x) for x in before)
+        and not any(x.x == last.x for x in before)
+    ):
+        return False
+    made = [x.out for x in before if x.out]
+    for view in (last.x, *(operand.view for operand in last.operands)):
+        inside = any(w.buffer == view.buffer for w in made)
+        if inside and sum(_common(w, view) for w in made) < view.width:
+            return False  # a part of it comes from elsewhere
+    return place_areas(layers, program.buffers) is not None
+
+
+def _common(a: View, b: View) -> int:
+    """Columns that both have."""
+    if a.buffer != b.buffer:
+        return 0
+    return max(0, min(a.start + a.width, b.start + b.width) - max(a.start, b.start))
+
+
+def _made(
+    program: Program, steps: Sequence[Step], rows: Sequence[int], precision: str
+) -> list[Step]:
+    """The steps as a chain, or as they are."""
+    layers = tuple(layer for step in steps if (layer := layer_of(step, program.weights)))
+    areas = place_areas(layers, program.buffers)
+    faster = chain_rows(layers, areas, rows, precision) if areas and len(layers) > 1 else ()
+    if areas is None or not faster:
+        return list(steps)
+    inside = {step.name for step in steps}
+    read = [v for s in program.steps if s.name not in inside for v in s.reads()]
+    read.append(program.output)
+    stored = frozenset(
+        i for i, x in enumerate(layers) if x.out and any(x.out.overlaps(view) for view in read)
+    )
+    name = f"{steps[0].name} .. {steps[-1].name}"
+    return [ProductChain(name, tuple(steps), layers, areas, faster, stored)]

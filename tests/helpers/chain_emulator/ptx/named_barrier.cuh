@@ -1,0 +1,10 @@
+// Of the threads that multiply.
+#pragma once
+
+namespace dpiframe {
+template <int kBarrier, int kCount>
+void named_barrier_sync() {
+  static_assert(kCount == 256);
+  consumers.arrive_and_wait();
+}
+}  // namespace dpiframe
