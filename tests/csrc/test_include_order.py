@@ -28,6 +28,7 @@ MAY_INCLUDE = {
     "kernels/elementwise": KERNELS,
     "kernels/embedding": KERNELS,
     "kernels/gemm": KERNELS,
+    "kernels/chain": (*KERNELS, "kernels/gemm"),
     "kernels/testing": KERNELS,
     "kernels/tile": ("common", "jit"),
     "kernels/tensor": (*KERNELS, "kernels/elementwise"),

@@ -151,8 +151,8 @@ def _made(
     faster = chain_rows(layers, areas, rows, precision) if areas and len(layers) > 1 else ()
     if areas is None or not faster:
         return list(steps)
-    inside = {step.name for step in steps}
-    read = [v for s in program.steps if s.name not in inside for v in s.reads()]
+    inside = {id(step) for step in steps}
+    read = [v for s in program.steps if id(s) not in inside for v in s.reads()]
     read.append(program.output)
     stored = frozenset(
         i for i, x in enumerate(layers) if x.out and any(x.out.overlaps(view) for view in read)
