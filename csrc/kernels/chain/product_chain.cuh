@@ -281,7 +281,7 @@ __device__ __forceinline__ void finish_layer(const ChainParams& p, const ChainOu
       if (L::kStores && first_row + row + 8 * r < p.rows) {
         T* to = static_cast<T*>(out.data) + (first_row + row + 8 * r) * out.stride + column;
         const auto* packed = reinterpret_cast<const T*>(&words);
-        if (L::kN % 4 == 0 || column + 4 <= L::kN) {
+        if (column + 4 <= L::kN) {
           *reinterpret_cast<uint2*>(to) = words;
         } else {
 #pragma unroll

@@ -60,7 +60,12 @@ def check(program: Program, rows: int, blocks: int, folder, precision: str = "fp
 
 @pytest.mark.parametrize(
     ("widths", "rows", "blocks"),
-    [((130, 100, 33), 150, 2), ((72, 5, 20, 1), 64, 1), ((13, 416, 17), 65, 1)],
+    [
+        ((130, 100, 33), 150, 2),
+        ((72, 5, 20, 1), 64, 1),
+        ((13, 416, 17), 65, 1),
+        ((33, 48, 40), 65, 1),
+    ],
 )
 def test_a_chain_computes_what_its_products_do(widths, rows, blocks, tmp_path):
     check(chains.mlp(*widths), rows, blocks, tmp_path)
