@@ -202,7 +202,7 @@ def product_chains() -> None:
     with pytest.MonkeyPatch.context() as patch:
         chains.always(patch)
         for program in (chains.mlp(130, 240, 100), chains.mlp(64, 240, 240, residual=True)):
-            dense_case(program, "fp16")
+            dense_case(program, "fp16", chains=True)
 
 
 def zoo() -> None:
@@ -235,9 +235,9 @@ def epilogues() -> None:
         dense_case(program_of(k, 429, make), precision)
 
 
-def dense_case(program: Program, precision: str) -> None:
+def dense_case(program: Program, precision: str, **options: Any) -> None:
     """A program of dense features alone."""
-    engine = CudaBackend(program, CudaOptions(precision=precision, max_batch=300))
+    engine = CudaBackend(program, CudaOptions(precision=precision, max_batch=300, **options))
     for size in (1, 300):
         dense = np.random.default_rng(size).normal(size=(program.num_dense, size))
         found = np.empty(size, np.float32)

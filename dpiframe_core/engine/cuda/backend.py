@@ -47,7 +47,9 @@ Found = tuple[np.ndarray, tuple[int, int]]
 class CudaOptions:
     """How a program runs on a GPU. `threads`: host threads that pack batches (None: up to 16);
     `fused`: batches in a fused forward kernel, where the program, their size and the GPU allow it;
-    `compiled`: groups of steps in kernels compiled for them, where there is NVRTC.
+    `compiled`: groups of steps in kernels compiled for them, where there is NVRTC; `chains`: with
+    them, products that follow one another in one kernel, where that is faster. Off until the
+    kernel has run on every GPU that it is for.
     """
 
     precision: str = "fp32"
@@ -59,6 +61,7 @@ class CudaOptions:
     threads: int | None = None
     fused: bool = True
     compiled: bool = True
+    chains: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,8 @@ def _grouped(program: Program, options: CudaOptions) -> tuple[Program, Compiled,
 
 def _chained(program: Program, options: CudaOptions) -> tuple[Program, dict[str, bytes]]:
     """The program with chains of products, and the cubins of their kernels."""
-    if not options.compiled or device_passes(options.device) is not COMPILED_PASSES:
+    asked = options.compiled and options.chains
+    if not asked or device_passes(options.device) is not COMPILED_PASSES:
         return program, {}
     chained = chain_products(program, options.precision, options.max_batch)
     try:

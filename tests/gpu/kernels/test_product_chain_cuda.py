@@ -30,7 +30,8 @@ def every_chain(monkeypatch):
 def check(program: Program, precision: str, sizes: tuple[int, ...]) -> CudaBackend:
     """Random batches of each size, in poisoned memory, the largest first."""
     engine = CudaBackend(
-        program, CudaOptions(precision=precision, max_batch=max(sizes), fused=False)
+        program,
+        CudaOptions(precision=precision, max_batch=max(sizes), fused=False, chains=True),
     )
     random = np.random.default_rng(len(sizes))
     for size in (max(sizes), *sizes):
