@@ -31,6 +31,28 @@ def new_column(size: int, dtype: type[np.generic]) -> np.ndarray:
     return np.frombuffer(pa.allocate_buffer(size * np.dtype(dtype).itemsize), dtype)
 
 
+def plain(array: pa.Array) -> pa.Array:
+    """The values themselves: not by a dictionary, and of an extension type (uuid) as stored."""
+    if pa.types.is_dictionary(array.type):
+        return plain(array.dictionary_decode())
+    return array.storage if isinstance(array, pa.ExtensionArray) else array
+
+
+def as_text(array: pa.Array) -> pa.Array:
+    """Bytes and views of texts as strings of the same bytes, utf-8 or not; others as they are."""
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        return pa.DictionaryArray.from_arrays(array.indices, as_text(array.dictionary))
+    if pa.types.is_string_view(kind):
+        return array.cast(pa.large_string())
+    if pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind):
+        array = array.cast(pa.large_binary())
+    elif not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+        return array
+    text = pa.string() if pa.types.is_binary(array.type) else pa.large_string()
+    return pa.Array.from_buffers(text, len(array), array.buffers(), offset=array.offset)
+
+
 def string_bytes(strings: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     """Offsets [n + 1] into the utf-8 bytes, and the bytes; no copy. n may be 0."""
     wide = pa.types.is_large_string(strings.type)
@@ -114,8 +136,7 @@ def list_chunk(chunk: pa.Array, split_at: str | None) -> Lists:
     if pa.types.is_null(chunk.type):
         chunk = chunk.cast(pa.list_(pa.null()))
     elif not is_list(chunk.type):
-        plain = chunk.dictionary_decode() if pa.types.is_dictionary(chunk.type) else chunk
-        chunk = pc.split_pattern(plain, split_at)
+        chunk = pc.split_pattern(as_text(plain(chunk)), split_at)
     return split_lists(chunk)
 
 

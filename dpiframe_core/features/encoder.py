@@ -14,6 +14,7 @@ from dpiframe_core.features.columns import (
     EncodeValues,
     as_int64,
     as_table,
+    as_text,
     encode_column,
     in_runs,
     list_chunk,
@@ -123,6 +124,7 @@ def encode_field(
     field: CategoricalFeature, index: VocabularyIndex | None, values: pa.Array, out: np.ndarray
 ) -> None:
     """Write the ids of the values [n] of a plain array, which may hold nulls, into `out` [n]."""
+    values = as_text(values)
     match field.encoding:
         case HashEncoding() as encoding:
             hash_rows(values, encoding, out)

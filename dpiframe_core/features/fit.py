@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpiframe_core.features.columns import as_table, list_chunk, missing, numbers
+from dpiframe_core.features.columns import as_table, as_text, list_chunk, missing, numbers
 from dpiframe_core.features.encoder import as_vocabulary_values
 from dpiframe_core.features.errors import EncodeError, SchemaError
 from dpiframe_core.features.numeric import transform
@@ -85,7 +85,7 @@ class ValueCounter:
         else:
             counted = pc.value_counts(chunk)
             values, counts = counted.field(0), counted.field(1)
-        values = as_vocabulary_values(values, self.feature).cast(self._type)
+        values = as_vocabulary_values(as_text(values), self.feature).cast(self._type)
         keep = pc.and_(pc.is_valid(values), pc.greater(counts, 0))
         if self.feature.values == "string":
             keep = pc.and_(keep, pc.not_equal(pc.fill_null(values, ""), ""))

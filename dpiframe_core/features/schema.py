@@ -297,6 +297,9 @@ class FeatureSchema(_Frozen):
         return list(dict.fromkeys(problems))
 
 
+_TEXTS = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view")
+
+
 def encoded_type(
     feature: CategoricalFeature | DenseFeature, arrow_type: pa.DataType
 ) -> pa.DataType | None:
@@ -335,7 +338,8 @@ def accepts(feature: CategoricalFeature | DenseFeature, arrow_type: pa.DataType)
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+    """Strings, or bytes, as some writers store text without saying that it is any."""
+    return str(kind) in _TEXTS
 
 
 def expected_type(feature: CategoricalFeature | DenseFeature) -> str:
@@ -348,7 +352,7 @@ def expected_type(feature: CategoricalFeature | DenseFeature) -> str:
         return "an integer or floating-point type"
     if feature.values == "integer":
         return "an integer type"
-    return "string, or a dictionary of strings"
+    return "string or binary, or a dictionary of these"
 
 
 def _absent(column: str, times: int, names: list[str]) -> str:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpiframe_core import _core
-from dpiframe_core.features.columns import string_bytes
+from dpiframe_core.features.columns import as_text, plain, string_bytes
 from pipeline.errors import ConfigError, ContractError
 from pipeline.evaluation.ranking import Packed, pack
 
@@ -57,6 +57,8 @@ def _flags(labels: pa.ChunkedArray, label: str, where: str) -> pa.ChunkedArray:
             f"label column {label} of {where} has the type {kind}; labels are 0 and 1, as "
             "integers, numbers or booleans"
         )
+    if pa.types.is_float16(kind):
+        labels, kind = labels.cast(pa.float32()), pa.float32()  # the only floats without kernels
     wrong = pc.and_(
         pc.not_equal(labels, pa.scalar(0, kind)), pc.not_equal(labels, pa.scalar(1, kind))
     )
@@ -80,7 +82,8 @@ def group_numbers(column: pa.ChunkedArray) -> npt.NDArray[np.uint64]:
         filled = pc.fill_null(values.cast(kind), 0).to_numpy(zero_copy_only=False)
         numbers = filled.astype(np.uint64)
     else:
-        numbers = _text_numbers(pc.fill_null(values.cast(pa.large_string()), ""))
+        texts = as_text(plain(values)).cast(pa.large_string())
+        numbers = _text_numbers(pc.fill_null(texts, ""))
     if values.null_count:
         numbers = np.where(pc.is_null(values).to_numpy(zero_copy_only=False), _NULL_GROUP, numbers)
     return numbers

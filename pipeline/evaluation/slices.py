@@ -115,12 +115,33 @@ class Codes(NamedTuple):
 
 def encode(column: pa.ChunkedArray) -> Codes:
     """The values of a column as texts; a missing one is "null"."""
-    coded = column.combine_chunks().dictionary_encode(null_encoding="encode")
+    coded = _with_kernels(column).combine_chunks().dictionary_encode(null_encoding="encode")
     if isinstance(coded, pa.ChunkedArray):
         coded = coded.combine_chunks()
-    texts = pc.cast(coded.dictionary, pa.string()).to_pylist()
     number = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    return Codes(number, [NULL if text is None else text for text in texts])
+    return Codes(number, [NULL if text is None else text for text in _texts(coded.dictionary)])
+
+
+def _with_kernels(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The same values in a type that Arrow encodes by a dictionary."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return _with_kernels(column.cast(kind.value_type))
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.chunked_array([chunk.storage for chunk in column.chunks], kind.storage_type)
+    if pa.types.is_float16(kind):
+        return column.cast(pa.float32())
+    if pa.types.is_decimal(kind) and kind.bit_width < 128:
+        return column.cast(pa.decimal128(kind.precision, kind.scale))
+    return column
+
+
+def _texts(values: pa.Array) -> list[str | None]:
+    """Bytes that are no utf-8 are written as such."""
+    if str(values.type).startswith(("binary", "large_binary", "fixed_size_binary")):
+        return [b if b is None else b.decode(errors="backslashreplace") for b in values.to_pylist()]
+    texts: list[str | None] = pc.cast(values, pa.string()).to_pylist()
+    return texts
 
 
 def combine(

@@ -68,6 +68,8 @@ def check_contract(
     for group in groups:
         for text in _schema_problems(group.first.arrow_schema, columns, schema):
             problems.add(f"{group}: {text}")
+        for text in _nested(group.first.arrow_schema, columns, config):
+            problems.add(f"{group}: {text}")
     for text in _type_conflicts(groups, columns):
         problems.add(text)
     for text in _statistics_problems(files, columns, spec, config):
@@ -139,6 +141,19 @@ def _schema_problems(
                 f"column {each.column}: type is {kind}, expected a list of {what}, as the model "
                 f"reads {len(each.places)} elements of it"
             )
+
+
+def _nested(found: pa.Schema, columns: Columns, config: JobConfig) -> Iterator[str]:
+    """Columns whose values are compared or counted and are several values each."""
+    uses = {config.group_column: "group_column needs", config.label_column: "label_column needs"}
+    uses |= dict.fromkeys(config.slice_columns, "slice_columns need")
+    if config.check_keys != "off":
+        uses |= dict.fromkeys(columns.key_columns, "a key that is checked (check_keys) needs")
+    for column, needs in uses.items():
+        kind = _type(found, column) if column else None
+        stored = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+        if stored is not None and pa.types.is_nested(stored):
+            yield f"column {column}: type is {kind}, but {needs} one value a row"
 
 
 def _is_number(kind: pa.DataType) -> bool:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpiframe_core import _core
-from dpiframe_core.features.columns import string_bytes
+from dpiframe_core.features.columns import as_text, plain, string_bytes
 from pipeline.config.job import JobConfig
 from pipeline.errors import ContractError
 from pipeline.publishing.records import Manifest, UnitRecord
@@ -148,8 +148,7 @@ def _column_hashes(column: pa.Array) -> tuple[np.ndarray, np.ndarray]:
         values = column.to_numpy(zero_copy_only=False).astype(np.int64)
         quarters = [_hashed_integers(values, seed) for seed in _SEEDS]
     else:
-        if pa.types.is_dictionary(column.type):
-            column = column.dictionary_decode()
+        column = as_text(plain(column))
         if not pa.types.is_string(column.type):
             column = pc.cast(column, pa.large_string())
         offsets, data = string_bytes(column)

@@ -153,11 +153,11 @@ int integer_bits(const SchemaElement& element) {
   return bits == 8 || bits == 16 || bits == 32 || bits == 64 ? static_cast<int>(bits) : physical;
 }
 
+// Strings, and bytes of which nothing more is said, as some writers store strings.
 bool is_text(const SchemaElement& element) {
   return element.type == static_cast<int>(PhysicalType::kByteArray) &&
          (element.converted == kConvertedUtf8 || element.converted == kNotThere) &&
-         (element.logical == kLogicalString ||
-          (element.logical == kNotThere && element.converted == kConvertedUtf8));
+         (element.logical == kLogicalString || element.logical == kNotThere);
 }
 
 // Whether the values are numbers of the physical type, integers perhaps narrower or unsigned.

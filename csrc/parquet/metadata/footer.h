@@ -61,7 +61,7 @@ struct Column {
   bool flat = false;      // neither a group nor repeated
   bool plain = false;     // flat, its name is unique, and its values are numbers of `type`, no more
   bool number = false;    // flat, its name is unique, and its values are numbers of any width
-  bool text = false;      // flat, its name is unique, and its values are strings
+  bool text = false;      // flat, its name is unique, and its values are strings or mere bytes
   bool optional = false;
   std::optional<ListElement> list;  // of a column whose name is unique
   ColumnOrder order = ColumnOrder::kUndefined;

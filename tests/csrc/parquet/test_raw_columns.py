@@ -251,7 +251,7 @@ def test_few_bytes_that_stand_for_many_take_no_memory(
     [
         pa.array([[1]], pa.list_(pa.int64())),
         pa.array([1], pa.uint64()),
-        pa.array([b"x"], pa.binary()),
+        pa.array([b"x"], pa.binary(1)),
         pa.array([True]),
         pa.array([1], pa.date32()),
     ],
@@ -265,6 +265,17 @@ def test_other_columns_are_left_alone(tmp_path: Path, values: pa.Array) -> None:
     assert not file.is_encodable("raw", 0, 1)
     with pytest.raises(ValueError, match="column raw holds no raw values that can be read here"):
         file.read_encoded(["raw"], 0, 1, [_core.hash_encoder(0, 9)], [np.empty(1, np.int32)])
+
+
+def test_bytes_are_texts(tmp_path: Path) -> None:
+    texts = pa.array(["a", None, "", "b" * 300, "a"])
+    found = []
+    for kind in (pa.string(), pa.binary()):
+        pq.write_table(pa.table({"raw": texts.cast(kind)}), path := tmp_path / f"{kind}.parquet")
+        found.append(np.empty(5, np.int32))
+        file = _core.ParquetFile(str(path))
+        file.read_encoded(["raw"], 0, 1, [_core.hash_encoder(0, 9)], [found[-1]])
+    assert found[0].tolist() == found[1].tolist()
 
 
 def test_values_that_a_feature_has_no_code_for_are_refused(tmp_path: Path) -> None:

@@ -58,6 +58,11 @@ def _forms(texts):
     return {
         "plain": plain,
         "large": plain.cast(pa.large_string()),
+        "view": plain.cast(pa.string_view()),
+        "bytes": plain.cast(pa.binary()),
+        "sliced bytes": padded.cast(pa.large_binary()).slice(2, len(texts)),
+        "view of bytes": plain.cast(pa.binary()).cast(pa.binary_view()),
+        "dictionary of bytes": plain.cast(pa.binary()).dictionary_encode(),
         "sliced": padded.slice(2, len(texts)),
         "dictionary": plain.dictionary_encode(),
         "sliced dictionary": padded.dictionary_encode().slice(2, len(texts)),

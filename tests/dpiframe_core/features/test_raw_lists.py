@@ -129,7 +129,10 @@ def test_fitting_counts_the_elements():
 @pytest.mark.parametrize(
     ("kind", "told"),
     [
-        (pa.string(), "type is string, expected a list of string, or a dictionary of strings"),
+        (
+            pa.string(),
+            "type is string, expected a list of string or binary, or a dictionary of these",
+        ),
         (pa.list_(pa.int64()), "type is list<item: int64>, expected a list of string"),
     ],
 )

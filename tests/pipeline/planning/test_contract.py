@@ -237,3 +237,28 @@ def test_the_raw_form_has_no_field_columns(tmp_path: Path) -> None:
 def test_a_carried_column_must_not_be_the_key_of_the_schema(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"'row_id' .* is also a carry column"):
         check_raw(tmp_path, raw_table(), key_columns=[], carry_columns=["row_id"])
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"key_columns": ["k"], "check_keys": "count"},
+        {"label_column": "k"},
+        {"label_column": "label", "slice_columns": ["k"]},
+        {"label_column": "label", "group_column": "k"},
+    ],
+)
+@pytest.mark.parametrize("kind", [pa.list_(pa.int64()), pa.struct({"a": pa.int64()})], ids=str)
+def test_what_is_compared_is_one_value_a_row(
+    tmp_path: Path, keys: dict[str, Any], kind: pa.DataType
+) -> None:
+    table = encoded_table()
+    nested = table.append_column("k", pa.array([None] * len(table), kind))
+    assert "column k: type is " in (text := broken(tmp_path, nested, **keys)), text
+    assert "one value a row" in text
+
+
+def test_a_key_of_several_values_is_copied(tmp_path: Path) -> None:
+    table = encoded_table()
+    nested = table.append_column("k", pa.array([[1, 2]] * len(table)))
+    assert check_encoded(tmp_path, nested, key_columns=["k"]).key_columns == ("k",)

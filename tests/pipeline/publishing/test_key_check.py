@@ -70,6 +70,14 @@ def test_other_types_are_keys_too() -> None:
     assert count([pa.table({"k": text})], ["k"]).rows == 1
 
 
+def test_bytes_are_keys_whether_they_are_text_or_not() -> None:
+    values = [b"\xff" * 16, bytes(16), b"\xfe" + b"\xff" * 15, bytes(16)]
+    kinds = [pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(16), pa.uuid()]
+    for kind in kinds:
+        assert count([pa.table({"k": pa.array(values, kind)})], ["k"]).rows == 1, kind
+        assert count([pa.table({"k": pa.array(values[:3], kind)})], ["k"]).rows == 0, kind
+
+
 def test_extremes_are_told_apart() -> None:
     ends = [2**63 - 1, -(2**63), 0, -1, 2**63 - 1]
     assert count([pa.table({"k": ends})], ["k"]).rows == 1
