@@ -148,7 +148,7 @@ void CudaProgram::add_chain(const ChainStep& chain, int steps) {
   });
 }
 
-// All but the epilogue.
+// All but what the epilogue reads.
 LinearParams CudaProgram::product_params(const ProductStep& step) const {
   const int rows_a_sample = step.rows_a_sample;
   // From one row of a view to the next, and the view's columns in one row.
@@ -173,6 +173,14 @@ LinearParams CudaProgram::product_params(const ProductStep& step) const {
     DPIF_CHECK(rows_a_sample == 1 || row_width(*step.out) == step.n, "a product of ", step.n,
                " columns writes ", row_width(*step.out));
   }
+  if (step.partial.has_value()) {
+    params.head_begin = step.head_begin;
+    params.head_end = step.head_begin + step.head_width;
+    params.head = numbers(step.head);
+    params.head_partial =
+        reinterpret_cast<float*>(static_cast<char*>(arena_.get()) + *step.partial);
+    params.ld_partial = max_rows_;
+  }
   return params;
 }
 
@@ -190,14 +198,6 @@ void CudaProgram::add_product(const ProductStep& step) {
     params.ldx0 = step.x0->row_stride;
     params.xl = matrix(step.xl.value()).data;
     params.ldxl = step.xl->row_stride;
-  }
-  if (step.partial.has_value()) {
-    params.head_begin = step.head_begin;
-    params.head_end = step.head_begin + step.head_width;
-    params.head = numbers(step.head);
-    params.head_partial =
-        reinterpret_cast<float*>(static_cast<char*>(arena_.get()) + *step.partial);
-    params.ld_partial = max_rows_;
   }
   // The epilogue takes one range of columns for ReLU; further ones are applied where they lie.
   std::vector<ElementwiseLaunch> more;
@@ -219,9 +219,12 @@ void CudaProgram::add_product(const ProductStep& step) {
 void CudaProgram::add_mapped_product(const ProductStep& step, const std::vector<MapSource>& sources,
                                      const std::vector<TileKernel>& kernels) {
   const DeviceGuard guard(device_);
-  DPIF_CHECK(step.out.has_value() && step.relu.empty() && !step.x0.has_value() &&
-                 !step.partial.has_value() && step.rows_a_sample == 1,
+  DPIF_CHECK(step.relu.empty() && !step.x0.has_value() && step.rows_a_sample == 1,
              "a product with a compiled epilogue has no other one");
+  DPIF_CHECK(step.out.has_value() || step.partial.has_value(), "a product writes nothing");
+  const int columns = step.out.has_value() ? step.out->width : step.head_width;
+  DPIF_CHECK(!step.partial.has_value() || step.head_width == columns, "a dot of ",
+             step.head_width, " of ", columns, " columns");
   std::vector<MapOperand> operands;
   for (const MapSource& source : sources) {
     if (source.view.has_value())
@@ -232,7 +235,7 @@ void CudaProgram::add_mapped_product(const ProductStep& step, const std::vector<
   std::vector<std::pair<LinearConfig, std::string>> cubins;
   for (const TileKernel& kernel : kernels)
     cubins.emplace_back(LinearConfig{kernel.tile_n, kernel.pingpong}, kernel.cubin);
-  add_step([product = MappedLinear(precision_, product_params(step), step.out->width, operands,
+  add_step([product = MappedLinear(precision_, product_params(step), columns, operands,
                                    cubins)](std::int64_t rows, const BatchMemory&,
                                             cudaStream_t stream) { product.run(rows, stream); });
 }

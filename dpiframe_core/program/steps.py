@@ -225,7 +225,9 @@ class MappedLinear(Step):
 
     These are `xs` and behind them `constants`: each as wide as out, or one number a sample. Of two
     `products` x0 and x1 are the results and operands begin at x2; rows of weight and bias are those
-    of the one and of the other, PRODUCTS_IN_TURN in turn, the last filled up.
+    of the one and of the other, PRODUCTS_IN_TURN in turn, the last filled up. head_out [B, 1] = the
+    result . head (float32 whatever the result's type); where nothing else of it is read, out is not
+    `stored`.
     """
 
     x: View
@@ -236,6 +238,9 @@ class MappedLinear(Step):
     constants: tuple[Weight, ...]
     out: View
     products: int = 1
+    head: Weight | None = None
+    head_out: View | None = None
+    stored: bool = True
 
     def run(self, state: State) -> None:
         y = state[self.x] @ state.weights[self.weight].T
@@ -243,9 +248,14 @@ class MappedLinear(Step):
             y += state.weights[self.bias]
         made = [self.product(y.T, i).T for i in range(self.products)]
         constants = [state.weights[weight] for weight in self.constants]
-        state[self.out].copy_(
-            evaluate(self.expression, [*made, *map(state.__getitem__, self.xs), *constants])
-        )
+        result = evaluate(self.expression, [*made, *map(state.__getitem__, self.xs), *constants])
+        if self.stored:
+            state[self.out].copy_(result)
+        if self.head and self.head_out:
+            state[self.head_out][:, 0] = result @ state.weights[self.head]
+
+    def writes(self) -> list[View]:
+        return [view for view in super().writes() if self.stored or view != self.out]
 
     def product(self, rows: Array, i: int) -> Array:
         """Those of the i-th product, of rows of all: of the weight, the bias, or results."""

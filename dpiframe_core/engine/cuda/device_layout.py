@@ -60,7 +60,7 @@ def lay_out(
         s.head_out.buffer: _shape(program, s)
         for step in program.steps
         for s in step.leaves()
-        if isinstance(s, FusedLinear) and s.head_out
+        if isinstance(s, (FusedLinear, MappedLinear)) and s.head_out
     }
     # A product of several rows a sample takes rows that follow one another without a gap.
     dense = {
@@ -103,7 +103,7 @@ def element_bytes(precision: str, is_float: bool) -> int:
     return 4 if is_float or precision in ("fp32", "tf32") else 2
 
 
-def _shape(program: Program, step: FusedLinear) -> tuple[int, int]:
+def _shape(program: Program, step: FusedLinear | MappedLinear) -> tuple[int, int]:
     n, k = program.weights[step.weight].shape
     return int(n), int(k)
 

@@ -94,6 +94,9 @@ class DeviceProgram:
     def _view(self, view: View | None) -> _core.ArenaView | None:
         return None if view is None else self.layout.view(view)
 
+    def _offset(self, partial: View | None) -> int | None:
+        return None if partial is None else self.layout.schedule.offsets[partial.buffer]
+
     def _weight(self, kind: str, name: str | None) -> int:
         return -1 if name is None else self._handles[kind, name]
 
@@ -135,9 +138,6 @@ class DeviceProgram:
     def _linear(self, step: Linear | FusedLinear) -> None:
         fused = step if isinstance(step, FusedLinear) else None
         head = fused.head if fused else None
-        partial = None
-        if fused and fused.head_out:
-            partial = self.layout.schedule.offsets[fused.head_out.buffer]
         self.native.add_product(
             _core.ProductStep(
                 x=self.layout.view(step.x),
@@ -152,7 +152,7 @@ class DeviceProgram:
                 head_begin=fused.head_start if fused else 0,
                 head_width=len(self.program.weights[head]) if head else 0,
                 head=self._weight("numbers", head),
-                partial=partial,
+                partial=self._offset(fused.head_out if fused else None),
             )
         )
 
@@ -162,15 +162,15 @@ class DeviceProgram:
             n=int(self.program.weights[step.weight].shape[0]),
             weight=self._weight("product", step.weight),
             bias=self._weight("numbers", step.bias),
-            out=self._view(step.out),
+            out=self._view(step.out if step.stored else None),
             relu=[],
             cross_begin=0,
             x0=None,
             xl=None,
             head_begin=0,
-            head_width=0,
-            head=-1,
-            partial=None,
+            head_width=step.out.width if step.head else 0,
+            head=self._weight("numbers", step.head),
+            partial=self._offset(step.head_out),
         )
         sources = [_core.MapSource(self.layout.view(view)) for view in step.xs]
         for name in column_constants(step, self.program.weights):
@@ -207,7 +207,7 @@ class DeviceProgram:
                 k=layer.k,
                 vectors=self._weight("numbers", f"{step.name}/{i}"),
                 out=self._view(layer.out) if i in step.stored else None,
-                partial=self.layout.schedule.offsets[layer.dot.out.buffer] if layer.dot else None,
+                partial=self._offset(layer.dot.out if layer.dot else None),
             )
             for i, layer in enumerate(step.layers)
         ]
@@ -314,7 +314,7 @@ def _uses(step: Step) -> list[Use]:
     if isinstance(step, LinearRows):
         return [("product", step.weight)]
     if isinstance(step, MappedLinear):
-        numbers = [w for w in (step.bias, *step.constants) if w]
+        numbers = [w for w in (step.bias, step.head, *step.constants) if w]
         return [("product", step.weight), *(("numbers", w) for w in numbers)]
     if isinstance(step, TileGroup):
         return []  # its kernel has its own

@@ -114,6 +114,7 @@ def _map_struct(step: MappedLinear, layout: DeviceLayout) -> str:
     return f"""struct Map {{
   static constexpr int kProducts = {made};
   static constexpr int kOperands = {len(kept)};
+  static constexpr bool kDot = {"true" if step.head else "false"};
   static constexpr MapOperandKind kind(int operand) {{
     constexpr MapOperandKind kinds[] = {{{listed_kinds}}};
     return kinds[operand];

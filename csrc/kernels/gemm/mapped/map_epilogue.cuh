@@ -21,6 +21,7 @@
 //   static constexpr int kOperands;
 //   static constexpr MapOperandKind kind(int operand);
 //   static constexpr bool aligned(int operand);   rows start at multiples of 16 bytes
+//   static constexpr bool kDot;   the results' dot with linear.head goes into head_partial
 //   static float of(const float (&x)[kProducts + kOperands]);   of the products' elements and the
 //                                                              operands'
 #pragma once
@@ -67,7 +68,8 @@ class MapEpilogue {
   }
 
   template <int kBlocks>
-  __device__ __forceinline__ void finish(const float (&sums)[kBlocks][kTileN / 2], int) {
+  __device__ __forceinline__ void finish(const float (&sums)[kBlocks][kTileN / 2],
+                                         int tile_in_row) {
     if (kScaled) load_first();
     const int chunks = (limit_ - first_column_ + kChunkColumns - 1) / kChunkColumns;
     int block = 0;
@@ -94,6 +96,7 @@ class MapEpilogue {
         compute_chunk<kTailShift>(part, next, constants);
       else
         compute_chunk<kShift>(part, next, constants);
+      if (Map::kDot && chunk == 0) store_dot(part.top, tile_in_row);
       part = next;
     }
   }
@@ -258,7 +261,7 @@ class MapEpilogue {
           for (int i = 0; i < kQuads; ++i) sums[i] = places[i][later];
         };
         if (kFewOperands) read();
-        compute(part, step, constants, operands, own, out);
+        compute<kOwnShift>(part, step, constants, operands, own, out);
         if (!kFewOperands) read();
       }
       if (step + kAhead == kSteps) {
@@ -269,9 +272,10 @@ class MapEpilogue {
     }
   }
 
+  template <int kOwnShift>
   __device__ __forceinline__ void compute(const Part& part, int step, const Constants& constants,
                                           const Operands& operands, const float4 (&sums)[kQuads],
-                                          char* out) const {
+                                          char* out) {
     float values[kEach];
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
@@ -289,10 +293,40 @@ class MapEpilogue {
       }
       values[i] = Map::of(x);
     }
+    if constexpr (Map::kDot) add_dot<kOwnShift>(part, step, values);
     const int rows = step * part.step;
-    if (part.row + rows < part.rows)
+    if (part.row + rows < part.rows && (!Map::kDot || e_.linear.out != nullptr))
       store(reinterpret_cast<T*>(out + std::int64_t{rows} * row_bytes(e_.linear.ldo, sizeof(T))),
             part.count, values);
+  }
+
+  // The dot of a step's results, whose rows are shared by 2^kOwnShift threads each, goes to the
+  // lanes that have those rows' dots: lane r that of the r-th of 16 rows.
+  template <int kOwnShift>
+  __device__ __forceinline__ void add_dot(const Part& part, int step,
+                                          const float (&values)[kEach]) {
+    constexpr int kRows = 32 >> kOwnShift;
+    float dot = 0.0f;
+    if (part.count > 0) {
+      const Raw head =
+          load_row(e_.linear.head + first_column_ + part.column, part.count, true);
+#pragma unroll
+      for (int i = 0; i < kEach; ++i)
+        if (i < part.count) dot = fmaf(values[i], __uint_as_float(head.words[i]), dot);
+    }
+#pragma unroll
+    for (int lanes = 1; lanes < 1 << kOwnShift; lanes *= 2)
+      dot += __shfl_xor_sync(0xffffffffu, dot, lanes);
+    const int lane = threadIdx.x % 32;
+    dot = __shfl_sync(0xffffffffu, dot, lane % kRows << kOwnShift);
+    if (lane / kRows == step) dot_ += dot;
+  }
+  __device__ __forceinline__ void store_dot(int top, int tile_in_row) {
+    const LinearParams& p = e_.linear;
+    const int row = top + static_cast<int>(threadIdx.x % 32);
+    if (row < min(top + 16, num_rows_))
+      p.head_partial[tile_in_row * p.ld_partial + first_row_ + row] = dot_;
+    dot_ = 0.0f;
   }
 
   __device__ __forceinline__ Constants load_constants(const Part& part) const {
@@ -409,6 +443,7 @@ class MapEpilogue {
   int num_rows_;  // from first_row_ on; 0 or less where the tile lies below all rows
   int first_column_;
   int limit_;                               // the first column that is not the tile's
+  float dot_ = 0.0f;                        // of the block's row that this lane has
   Operands ahead_[kAhead]{};                // of the next steps
   const char* from_[Map::kOperands + 1]{};  // where those of a part's first step are
 };

@@ -2,6 +2,7 @@
 //
 //   out = expression(x w^T + bias, operands...), element by element
 //   out = expression(x w^T + bias, x v^T + bias, operands...), w's and v's rows eight in turn
+//   head_partial summed over its parts = out . head; out may be null then
 //
 // A kernel is one instantiation of linear_tiles (or fp16x3_tiles) with a MapEpilogue, for one tile
 // configuration; its name is `mapped_linear`. Hopper only.

@@ -107,12 +107,17 @@ def _mapped(step: MappedLinear, weights: Weights) -> Layer | None:
         else:
             names[f"x{i}"] = f"v[{len(vectors)}]"
             vectors.append(values.astype(np.float32))
+    dot = None
+    if step.head and step.head_out:
+        dot = Dot(0, n, len(vectors), step.head_out)
+        vectors.append(weights[step.head].reshape(-1).astype(np.float32))
     if any(len(vector) != n for vector in vectors):
         return None
     expression = replaced(step.expression, lambda name: numbers.get(name, name))
     body = statements(expression, names, short=True)
     operands = tuple(EpilogueView(view, 0, n) for view in views)
-    return Layer(step, step.x, n, k, step.out, operands, tuple(vectors), body)
+    out = step.out if step.stored else None
+    return Layer(step, step.x, n, k, out, operands, tuple(vectors), body, dot)
 
 
 def _bias(name: str | None, weights: Weights, n: int) -> np.ndarray:
