@@ -654,6 +654,23 @@ class ProductStep:
         rows_a_sample: int = 1,
     ) -> None: ...
 
+class ProductRows:
+    """What a product with a compiled epilogue makes of its rows (offsets of partial sums of them
+    and of their squares), and reads of those of x, which a product of made_n and made_k made.
+    """
+
+    def __init__(
+        self,
+        sums_out: int | None,
+        squares_out: int | None,
+        sums: int | None,
+        squares: int | None,
+        made_n: int,
+        made_k: int,
+        width: int,
+        eps: float,
+    ) -> None: ...
+
 class MapSource:
     """A further operand of a product's epilogue: a view, or the number of a weight."""
 
@@ -934,6 +951,7 @@ class CudaProgram:
         self,
         step: ProductStep,
         sources: Sequence[MapSource],
+        rows: ProductRows,
         kernels: Sequence[tuple[int, bool, bytes]],
     ) -> None:
         """A product whose epilogue is an expression of further operands, by kernels compiled for

@@ -71,11 +71,11 @@ void add_compiled(CudaProgram& program, const py::bytes& cubin, const std::strin
 using TileCubin = std::tuple<int, bool, py::bytes>;
 
 void add_mapped_product(CudaProgram& program, const ProductStep& step,
-                        const std::vector<MapSource>& sources,
+                        const std::vector<MapSource>& sources, const ProductRowsStep& rows,
                         const std::vector<TileCubin>& kernels) {
   std::vector<TileKernel> copied;
   for (const auto& [tile_n, pingpong, cubin] : kernels) copied.push_back({tile_n, pingpong, cubin});
-  program.add_mapped_product(step, sources, copied);
+  program.add_mapped_product(step, sources, rows, copied);
 }
 
 void add_chain(CudaProgram& program, const std::vector<ArenaView>& inputs,
@@ -98,13 +98,17 @@ void bind_views(py::module_& module) {
            py::arg("partial_k") = 0);
   py::class_<MapSource>(module, "MapSource")
       .def(py::init<OptionalView, int>(), py::arg("view"), py::arg("weight") = -1);
+  using Offset = std::optional<std::int64_t>;
+  py::class_<ProductRowsStep>(module, "ProductRows")
+      .def(py::init<Offset, Offset, Offset, Offset, int, int, int, float>(), py::arg("sums_out"),
+           py::arg("squares_out"), py::arg("sums"), py::arg("squares"), py::arg("made_n"),
+           py::arg("made_k"), py::arg("width"), py::arg("eps"));
   py::class_<ChainProduct>(module, "ChainProduct")
-      .def(py::init<int, int, int, int, OptionalView, std::optional<std::int64_t>>(),
-           py::arg("weight"), py::arg("n"), py::arg("k"), py::arg("vectors"), py::arg("out"),
-           py::arg("partial"));
+      .def(py::init<int, int, int, int, OptionalView, Offset>(), py::arg("weight"), py::arg("n"),
+           py::arg("k"), py::arg("vectors"), py::arg("out"), py::arg("partial"));
   py::class_<ProductStep>(module, "ProductStep")
       .def(py::init<ArenaView, int, int, int, OptionalView, std::vector<std::pair<int, int>>, int,
-                    OptionalView, OptionalView, int, int, int, std::optional<std::int64_t>, int>(),
+                    OptionalView, OptionalView, int, int, int, Offset, int>(),
            py::arg("x"), py::arg("n"), py::arg("weight"), py::arg("bias"), py::arg("out"),
            py::arg("relu"), py::arg("cross_begin"), py::arg("x0"), py::arg("xl"),
            py::arg("head_begin"), py::arg("head_width"), py::arg("head"), py::arg("partial"),
@@ -144,7 +148,7 @@ void bind_cuda_program(py::module_& module) {
            py::arg("weights"), py::arg("sizes"), py::arg("out"))
       .def("add_product", &CudaProgram::add_product, py::arg("step"))
       .def("add_mapped_product", &add_mapped_product, py::arg("step"), py::arg("sources"),
-           py::arg("kernels"))
+           py::arg("rows"), py::arg("kernels"))
       .def("add_chain", &add_chain, py::arg("inputs"), py::arg("products"), py::arg("shared_bytes"),
            py::arg("kernels"), py::arg("choices"), py::arg("steps"))
       .def("add_tensor", &CudaProgram::add_tensor, py::arg("op"), py::arg("inputs"),

@@ -130,6 +130,11 @@ const float* CudaProgram::numbers(int weight) const {
   return weight < 0 ? nullptr : reinterpret_cast<const float*>(weight_addresses_.at(weight));
 }
 
+float* CudaProgram::partial(std::optional<std::int64_t> offset) const {
+  if (!offset.has_value()) return nullptr;
+  return reinterpret_cast<float*>(static_cast<char*>(arena_.get()) + *offset);
+}
+
 void CudaProgram::add_step(
     std::function<void(std::int64_t, const BatchMemory&, cudaStream_t)> launch, bool takes_batch) {
   steps_.push_back({std::move(launch), takes_batch});

@@ -78,6 +78,20 @@ struct MapSource {
   int weight;  // numbers, where there is no view
 };
 
+// What a product with a compiled epilogue makes of its rows, and reads of those of x, which a
+// product of n and k made: offsets of float32 [head_partials, max_rows], and how many columns x
+// has.
+struct ProductRowsStep {
+  std::optional<std::int64_t> sums_out;
+  std::optional<std::int64_t> squares_out;
+  std::optional<std::int64_t> sums;
+  std::optional<std::int64_t> squares;
+  int made_n;
+  int made_k;
+  int width;
+  float eps;
+};
+
 // A tile configuration and the cubin of its kernel.
 struct TileKernel {
   int tile_n;
@@ -146,7 +160,7 @@ class CudaProgram {
   void add_product(const ProductStep& step);
   // A product without ranges, whose epilogue is an expression (mapped_linear.h).
   void add_mapped_product(const ProductStep& step, const std::vector<MapSource>& sources,
-                          const std::vector<TileKernel>& kernels);
+                          const ProductRowsStep& rows, const std::vector<TileKernel>& kernels);
   // An operation over tensors; operands read the inputs and then the weights, which are numbers.
   void add_tensor(const TensorOp& op, const std::vector<ArenaView>& inputs,
                   const std::vector<int>& weights, const std::vector<Operand>& operands,
@@ -190,6 +204,7 @@ class CudaProgram {
   Matrix matrix(const ArenaView& view) const;
   LinearParams product_params(const ProductStep& step) const;
   const float* numbers(int weight) const;
+  float* partial(std::optional<std::int64_t> offset) const;  // null: none
   std::vector<DeviceLookupField> fields(const std::vector<LookupSlot>& slots) const;
   void upload(DataType type, const float* values, std::int64_t size, char* target);
   void add_step(Launch launch, bool takes_batch = false);

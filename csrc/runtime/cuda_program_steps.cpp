@@ -133,7 +133,7 @@ void CudaProgram::add_chain(const ChainStep& chain, int steps) {
       layer.out_stride = product.out->row_stride;
     }
     if (product.partial.has_value()) {
-      layer.partial = reinterpret_cast<float*>(static_cast<char*>(arena_.get()) + *product.partial);
+      layer.partial = partial(product.partial);
       layer.ld_partial = max_rows_;
     }
     layers.push_back(layer);
@@ -177,8 +177,7 @@ LinearParams CudaProgram::product_params(const ProductStep& step) const {
     params.head_begin = step.head_begin;
     params.head_end = step.head_begin + step.head_width;
     params.head = numbers(step.head);
-    params.head_partial =
-        reinterpret_cast<float*>(static_cast<char*>(arena_.get()) + *step.partial);
+    params.head_partial = partial(step.partial);
     params.ld_partial = max_rows_;
   }
   return params;
@@ -217,14 +216,15 @@ void CudaProgram::add_product(const ProductStep& step) {
 }
 
 void CudaProgram::add_mapped_product(const ProductStep& step, const std::vector<MapSource>& sources,
+                                     const ProductRowsStep& rows,
                                      const std::vector<TileKernel>& kernels) {
   const DeviceGuard guard(device_);
   DPIF_CHECK(step.relu.empty() && !step.x0.has_value() && step.rows_a_sample == 1,
              "a product with a compiled epilogue has no other one");
   DPIF_CHECK(step.out.has_value() || step.partial.has_value(), "a product writes nothing");
   const int columns = step.out.has_value() ? step.out->width : step.head_width;
-  DPIF_CHECK(!step.partial.has_value() || step.head_width == columns, "a dot of ",
-             step.head_width, " of ", columns, " columns");
+  DPIF_CHECK(!step.partial.has_value() || step.head_width == columns, "a dot of ", step.head_width,
+             " of ", columns, " columns");
   std::vector<MapOperand> operands;
   for (const MapSource& source : sources) {
     if (source.view.has_value())
@@ -232,12 +232,20 @@ void CudaProgram::add_mapped_product(const ProductStep& step, const std::vector<
     else
       operands.push_back({numbers(source.weight), 0});
   }
+  const ProductRows product_rows{
+      {partial(rows.sums_out), partial(rows.squares_out)},
+      {{partial(rows.sums), partial(rows.squares)}, 0, static_cast<float>(rows.width), rows.eps},
+      rows.made_n,
+      rows.made_k};
+  LinearParams params = product_params(step);
+  params.ld_partial = max_rows_;
   std::vector<std::pair<LinearConfig, std::string>> cubins;
   for (const TileKernel& kernel : kernels)
     cubins.emplace_back(LinearConfig{kernel.tile_n, kernel.pingpong}, kernel.cubin);
-  add_step([product = MappedLinear(precision_, product_params(step), columns, operands,
-                                   cubins)](std::int64_t rows, const BatchMemory&,
-                                            cudaStream_t stream) { product.run(rows, stream); });
+  add_step([product = MappedLinear(precision_, params, columns, operands, product_rows, cubins)](
+               std::int64_t rows, const BatchMemory&, cudaStream_t stream) {
+    product.run(rows, stream);
+  });
 }
 
 void CudaProgram::add_head(const std::vector<HeadPart>& parts, float bias, const ArenaView& out) {

@@ -14,7 +14,7 @@ from dpiframe_core.lowering.device.batch_norm_to_affine import batch_norm_to_aff
 from dpiframe_core.lowering.device.end_in_head import end_in_head
 from dpiframe_core.lowering.device.find_form import find_form
 from dpiframe_core.lowering.device.fuse_cross import fuse_cross
-from dpiframe_core.lowering.device.fuse_dot import fuse_dot, fuse_mapped_dot
+from dpiframe_core.lowering.device.fuse_dot import fuse_dot
 from dpiframe_core.lowering.device.fuse_epilogue import fuse_epilogue, split_epilogues
 from dpiframe_core.lowering.device.load_dense import load_dense
 from dpiframe_core.lowering.device.matmul_to_rows import matmul_to_rows
@@ -89,7 +89,6 @@ COMPILED_PASSES: tuple[Pass, ...] = (
     pair_products,
     *DEVICE_PASSES[BEFORE_MERGE:],
     split_epilogues,
-    fuse_mapped_dot,
 )
 
 

@@ -220,14 +220,33 @@ class FusedLinear(Step):
 
 
 @dataclass(frozen=True)
+class Moments:
+    """The sums and the sums of squares [B, 1] of rows of `width` numbers, of which come a row's
+    mean and 1 / sqrt(variance + eps).
+    """
+
+    sums: View
+    squares: View
+    width: int
+    eps: float
+
+    def of(self, state: State) -> tuple[Tensor, Tensor]:
+        """Both [B, 1]."""
+        mean = state[self.sums] / self.width
+        variance = (state[self.squares] / self.width - mean**2).clamp_min(0)
+        return mean, (variance + self.eps).rsqrt()
+
+
+@dataclass(frozen=True)
 class MappedLinear(Step):
     """out = expression, element by element, of x0 = x weight^T + bias and of operands x1, x2, ...
 
     These are `xs` and behind them `constants`: each as wide as out, or one number a sample. Of two
     `products` x0 and x1 are the results and operands begin at x2; rows of weight and bias are those
-    of the one and of the other, PRODUCTS_IN_TURN in turn, the last filled up. head_out [B, 1] = the
-    result . head (float32 whatever the result's type); where nothing else of it is read, out is not
-    `stored`.
+    of the one and of the other, PRODUCTS_IN_TURN in turn, the last filled up. The last operands are
+    the mean and the scale of `norm`, if any. What else is made of the result, in float32 whatever
+    its type, all [B, 1]: head_out = the result . head, sums_out its sum, squares_out that of its
+    squares. Where nothing else reads it, out is not `stored`.
     """
 
     x: View
@@ -240,19 +259,27 @@ class MappedLinear(Step):
     products: int = 1
     head: Weight | None = None
     head_out: View | None = None
+    sums_out: View | None = None
+    squares_out: View | None = None
+    norm: Moments | None = None
     stored: bool = True
 
     def run(self, state: State) -> None:
         y = state[self.x] @ state.weights[self.weight].T
         if self.bias:
             y += state.weights[self.bias]
-        made = [self.product(y.T, i).T for i in range(self.products)]
-        constants = [state.weights[weight] for weight in self.constants]
-        result = evaluate(self.expression, [*made, *map(state.__getitem__, self.xs), *constants])
+        operands = [self.product(y.T, i).T for i in range(self.products)]
+        operands += [state[x] for x in self.xs]
+        operands += [state.weights[weight] for weight in self.constants]
+        operands += self.norm.of(state) if self.norm else ()
+        result = evaluate(self.expression, operands)
         if self.stored:
             state[self.out].copy_(result)
         if self.head and self.head_out:
             state[self.head_out][:, 0] = result @ state.weights[self.head]
+        if self.sums_out and self.squares_out:
+            state[self.sums_out][:, 0] = result.sum(dim=1)
+            state[self.squares_out][:, 0] = (result**2).sum(dim=1)
 
     def writes(self) -> list[View]:
         return [view for view in super().writes() if self.stored or view != self.out]
@@ -577,12 +604,12 @@ def _fm(embeddings: list[Tensor], out: Tensor) -> None:
 
 
 def _inside(value: Any, kind: type[T]) -> list[T]:
-    """Every instance of `kind` inside nested tuples and slots, in order."""
+    """Every instance of `kind` inside nested tuples, slots and moments, in order."""
     if isinstance(value, kind):
         return [value]
     if isinstance(value, tuple):
         return [x for v in value for x in _inside(v, kind)]
-    if isinstance(value, Slot):
+    if isinstance(value, (Slot, Moments)):
         return [x for f in fields(value) for x in _inside(getattr(value, f.name), kind)]
     return []
 
@@ -593,4 +620,6 @@ def _map(value: Any, change: Callable[[View], View]) -> Any:
         return change(value)
     if isinstance(value, tuple):
         return tuple(_map(v, change) for v in value)
+    if isinstance(value, Moments):
+        return replace(value, sums=change(value.sums), squares=change(value.squares))
     return value

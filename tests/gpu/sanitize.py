@@ -202,7 +202,7 @@ def product_chains() -> None:
     with pytest.MonkeyPatch.context() as patch:
         chains.always(patch)
         for program in (chains.mlp(130, 240, 100), chains.mlp(64, 240, 240, residual=True)):
-            dense_case(program, "fp16", chains=True)
+            dense_case(program, "fp16", trial=True)
 
 
 def zoo() -> None:

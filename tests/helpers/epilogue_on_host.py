@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -24,7 +25,7 @@ using Epilogue = MapEpilogue<T, kTileN, {scaled}, Map>;
 
 // sums: [kBlocks * 16, kTileN], of the rows from first_row on, and of those 64 below.
 extern "C" void run(const MapEpilogueParams* e, const float* sums, const float* bias,
-                    const float* scale, long long first_row, int first_column) {{
+                    const float* scale, long long first_row, int first_column, int part) {{
   alignas(16) float vectors[ColumnVectors::kVectors * kTileN];
   std::copy(bias, bias + kTileN, vectors);
   std::copy(scale, scale + kTileN, vectors + kTileN);
@@ -46,7 +47,7 @@ extern "C" void run(const MapEpilogueParams* e, const float* sums, const float* 
       const WarpBoxes boxes(maps, memory, kBoxBytes, 0);
       Epilogue epilogue(*e, columns, boxes, first_row, first_column);
       epilogue.start<kBlocks>();
-      epilogue.finish(own, 0);
+      epilogue.finish(own, part);
     }});
   for (auto& lane : lanes) lane.join();
 }}
@@ -60,6 +61,15 @@ extern "C" void fill(MapEpilogueParams* e, long long rows, int n, void* out, lon
   e->linear.ldo = ldo;
   e->vectors = vectors;
   for (int i = 0; i < count; ++i) e->operands[i] = {{data[i], strides[i]}};
+}}
+// head [n]; written: dots, sums, squares, [parts, rows] each; read: those of moments.
+extern "C" void fill_rows(MapEpilogueParams* e, const float* head, float* const* made,
+                          float* const* read, int parts, float columns, float eps) {{
+  e->linear.head = head;
+  e->linear.head_partial = made[0];
+  e->linear.ld_partial = e->linear.rows;
+  e->row_sums = {{made[1], made[2]}};
+  e->moments = {{{{read[0], read[1]}}, parts, columns, eps}};
 }}
 extern "C" long long params_bytes() {{ return sizeof(MapEpilogueParams); }}
 """
@@ -87,6 +97,18 @@ def _compiled(source: Path, library: Path, headers: Path | None, *folders: Path)
     return ctypes.CDLL(str(library))
 
 
+class RowParts(NamedTuple):
+    """What an epilogue makes of rows: dots with head [n], sums and sums of squares [parts, rows];
+    and reads: sums and sums of squares of rows of so many columns.
+    """
+
+    head: np.ndarray
+    made: tuple[np.ndarray, np.ndarray, np.ndarray]
+    read: tuple[np.ndarray, np.ndarray]
+    columns: int
+    eps: float
+
+
 class HostEpilogue:
     """An epilogue for tiles of `tile_n` columns, of 16 rows in each of `blocks` blocks."""
 
@@ -94,6 +116,7 @@ class HostEpilogue:
         self, map_struct: str, precision: str, tile_n: int, blocks: int, folder: Path
     ) -> None:
         self.tile_n, self.blocks = tile_n, blocks
+        self.rows: RowParts | None = None
         headers = cuda_headers()
         scaled = "true" if precision == "fp32" else "false"
         source, library = folder / "epilogue.cpp", folder / "epilogue.so"
@@ -116,7 +139,8 @@ class HostEpilogue:
         vectors: bool,
     ) -> None:
         """sums [blocks * 16, tile_n]; bias, scale [tile_n]; operands and their strides; `place`:
-        first row and column of the tile; `shape`: rows and columns of all. Writes `out`.
+        first row and column of the tile; `shape`: rows and columns of all. Writes `out`, and
+        what `self.rows` says.
         """
         size = self._library.params_bytes
         size.restype = ctypes.c_longlong
@@ -134,8 +158,20 @@ class HostEpilogue:
             data,
             strides,
         )
+        if self.rows:
+            rows = self.rows
+            self._library.fill_rows(
+                params,
+                ctypes.c_void_p(rows.head.ctypes.data),
+                (ctypes.c_void_p * 3)(*(x.ctypes.data for x in rows.made)),
+                (ctypes.c_void_p * 2)(*(x.ctypes.data for x in rows.read)),
+                len(rows.read[0]),
+                ctypes.c_float(rows.columns),
+                ctypes.c_float(rows.eps),
+            )
         pointers = [ctypes.c_void_p(x.ctypes.data) for x in (sums, bias, scale)]
-        self._library.run(params, *pointers, ctypes.c_longlong(place[0]), place[1])
+        tile = place[1] // self.tile_n
+        self._library.run(params, *pointers, ctypes.c_longlong(place[0]), place[1], tile)
 
 
 TILES = """

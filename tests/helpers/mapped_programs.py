@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from dpiframe_core.lowering.device.pair_products import in_turn
 from dpiframe_core.program.program import Program
-from dpiframe_core.program.steps import Head, Linear, LoadDense, MappedLinear, Step
+from dpiframe_core.program.steps import Head, Linear, LoadDense, MappedLinear, Step, TensorStep
+from dpiframe_core.program.tensor_ops import LayerNorm, Operand
 from dpiframe_core.program.views import DENSE, View, Weight
 
 GELU = ("mul", ("mul", 0.5, "x0"), ("add", 1.0, ("erf", ("mul", "x0", 2**-0.5))))
@@ -52,6 +54,38 @@ def pair(x: View, n: int) -> list[Step]:
             View("out", 0, n), products=2,
         ),
     ]  # fmt: skip
+
+
+def normed_program(k: int, n: int, then: Callable[[View, int], list[Step]]) -> Program:
+    """A product, the layer norm of its result, which is not centred, products of that, the head."""
+    first, x = View("first", 0, n), View("normed", 0, n)
+    whole = Operand((n,), (1,))
+    constants = (Weight("gamma"), Weight("beta"))
+    made = Linear("first", View("rows", 0, k), Weight("wide"), Weight("shift"), first)
+    norm = TensorStep("norm", LayerNorm(1, 1e-5), (first,), constants, (whole,) * 3, x)
+    program = program_of(n, n, then)
+    load, *steps = program.steps
+    load = LoadDense("load", View(DENSE, 0, k), View("rows", 0, k))
+    random = np.random.default_rng(n)
+    weights = {
+        **program.weights,
+        "wide": random.normal(size=(n, k)) / k**0.5,
+        "shift": random.normal(1.0, 1.0, size=n),
+        "gamma": random.normal(1.0, 0.3, size=n),
+        "beta": random.normal(size=n),
+    }
+    moved = [step.map_views(lambda v: x if v == View("rows", 0, n) else v) for step in steps]
+    buffers = program.buffers | {"rows": k, "first": n, "normed": n}
+    steps = (load, made, norm, *moved)
+    return replace(program, num_dense=k, buffers=buffers, steps=steps, weights=weights).changed()
+
+
+def glu(x: View, n: int) -> list[Step]:
+    """Two products of one operand, and a constant."""
+    expression = ("add", ("mul", "x0", ("sigmoid", "x1")), "x2")
+    constants, out = (Weight("column"),), View("out", 0, n)
+    pair, bias = Weight("pair"), Weight("pair_bias")
+    return [MappedLinear("m", x, pair, bias, expression, (), constants, out, products=2)]
 
 
 def program_of(k: int, n: int, make: Callable[[View, int], list[Step]]) -> Program:

@@ -22,6 +22,7 @@ from dpiframe_core.engine.cuda.choices import (
 )
 from dpiframe_core.engine.cuda.device_layout import lay_out
 from dpiframe_core.engine.cuda.device_program import Compiled, DeviceProgram
+from dpiframe_core.engine.cuda.fold_norm import fold_norms
 from dpiframe_core.engine.cuda.kernel_compiler import CompileError, KernelSource, find_compiler
 from dpiframe_core.engine.cuda.mapped_linear import device_passes
 from dpiframe_core.engine.cuda.page_scorer import SLOTS as UNIT_SLOTS
@@ -31,6 +32,7 @@ from dpiframe_core.engine.host_inputs import Columns
 from dpiframe_core.engine.one_caller import OneCaller
 from dpiframe_core.engine.precision import bound_in_words
 from dpiframe_core.lowering import COMPILED_PASSES
+from dpiframe_core.lowering.device.fuse_dot import fuse_mapped_dot
 from dpiframe_core.program.program import Program
 from dpiframe_core.program.schedule import Policy
 
@@ -47,9 +49,9 @@ Found = tuple[np.ndarray, tuple[int, int]]
 class CudaOptions:
     """How a program runs on a GPU. `threads`: host threads that pack batches (None: up to 16);
     `fused`: batches in a fused forward kernel, where the program, their size and the GPU allow it;
-    `compiled`: groups of steps in kernels compiled for them, where there is NVRTC; `chains`: with
-    them, products that follow one another in one kernel, where that is faster. Off until the
-    kernel has run on every GPU that it is for.
+    `compiled`: groups of steps in kernels compiled for them, where there is NVRTC; `trial`: with
+    what has not run on a GPU yet: sums of rows in compiled epilogues (`fold_norms`,
+    `fuse_mapped_dot`), and products that follow one another in one kernel, where that is faster.
     """
 
     precision: str = "fp32"
@@ -61,7 +63,7 @@ class CudaOptions:
     threads: int | None = None
     fused: bool = True
     compiled: bool = True
-    chains: bool = False
+    trial: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,10 +100,14 @@ def _grouped(program: Program, options: CudaOptions) -> tuple[Program, Compiled,
     return grouped, compiled, f"{steps} steps in {len(groups)} kernels compiled for them"
 
 
+def _on_trial(options: CudaOptions) -> bool:
+    asked = options.trial and options.compiled
+    return asked and device_passes(options.device) is COMPILED_PASSES
+
+
 def _chained(program: Program, options: CudaOptions) -> tuple[Program, dict[str, bytes]]:
     """The program with chains of products, and the cubins of their kernels."""
-    asked = options.compiled and options.chains
-    if not asked or device_passes(options.device) is not COMPILED_PASSES:
+    if not _on_trial(options):
         return program, {}
     chained = chain_products(program, options.precision, options.max_batch)
     try:
@@ -127,6 +133,8 @@ class CudaBackend:
         self._turn = OneCaller()
         self.batch_seconds: list[float] = []
         faults = faults or Faults()
+        if _on_trial(options):
+            program = fold_norms(fuse_mapped_dot(program), options.precision)
         program, compiled, self._why = _grouped(program, options)
         program, chains = _chained(program, options)
         self.program = program

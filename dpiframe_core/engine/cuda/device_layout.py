@@ -57,10 +57,11 @@ def lay_out(
     """Choose types and strides, plan the steps, give each buffer its offset."""
     floats = program.float_buffers()
     partials = {
-        s.head_out.buffer: _shape(program, s)
+        view.buffer: _shape(program, s)
         for step in program.steps
         for s in step.leaves()
-        if isinstance(s, (FusedLinear, MappedLinear)) and s.head_out
+        if isinstance(s, (FusedLinear, MappedLinear))
+        for view in partial_views(s)
     }
     # A product of several rows a sample takes rows that follow one another without a gap.
     dense = {
@@ -101,6 +102,14 @@ def row_stride(width: int, line: int = ALIGNMENT) -> int:
 def element_bytes(precision: str, is_float: bool) -> int:
     """Bytes of an element."""
     return 4 if is_float or precision in ("fp32", "tf32") else 2
+
+
+def partial_views(step: FusedLinear | MappedLinear) -> list[View]:
+    """What a product leaves as a part for each of its tiles in a row."""
+    views = [step.head_out]
+    if isinstance(step, MappedLinear):
+        views += [step.sums_out, step.squares_out]
+    return [view for view in views if view]
 
 
 def _shape(program: Program, step: FusedLinear | MappedLinear) -> tuple[int, int]:

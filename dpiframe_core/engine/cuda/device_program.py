@@ -175,7 +175,19 @@ class DeviceProgram:
         sources = [_core.MapSource(self.layout.view(view)) for view in step.xs]
         for name in column_constants(step, self.program.weights):
             sources.append(_core.MapSource(None, self._weight("numbers", name)))
-        self.native.add_mapped_product(product, sources, self._products[step.name])
+        norm = step.norm
+        made = self.layout.partials[norm.sums.buffer] if norm else (0, 0)
+        rows = _core.ProductRows(
+            sums_out=self._offset(step.sums_out),
+            squares_out=self._offset(step.squares_out),
+            sums=self._offset(norm.sums if norm else None),
+            squares=self._offset(norm.squares if norm else None),
+            made_n=made[0],
+            made_k=made[1],
+            width=norm.width if norm else 0,
+            eps=norm.eps if norm else 0.0,
+        )
+        self.native.add_mapped_product(product, sources, rows, self._products[step.name])
 
     def _linear_rows(self, step: LinearRows) -> None:
         self.native.add_product(

@@ -105,6 +105,9 @@ def _map_struct(step: MappedLinear, layout: DeviceLayout) -> str:
     kept = [i for i in range(len(step.xs) + len(step.constants)) if f"x{i + made}" not in numbers]
     names = {f"x{i}": f"x[{i}]" for i in range(made)}
     names |= {f"x{i + made}": f"x[{place + made}]" for place, i in enumerate(kept)}
+    if step.norm:
+        first = made + len(step.xs) + len(step.constants)
+        names |= {f"x{first + i}": f"x[{made + len(kept) + i}]" for i in range(2)}
     views = [step.xs[i] if i < len(step.xs) else None for i in kept]
     kinds = [_kind(view, step.out.width, layout) if view else "kColumns" for view in views]
     aligned = ["false" if view and not _aligned(view, layout) else "true" for view in views]
@@ -115,6 +118,8 @@ def _map_struct(step: MappedLinear, layout: DeviceLayout) -> str:
   static constexpr int kProducts = {made};
   static constexpr int kOperands = {len(kept)};
   static constexpr bool kDot = {"true" if step.head else "false"};
+  static constexpr bool kSummed = {"true" if step.sums_out else "false"};
+  static constexpr bool kNormed = {"true" if step.norm else "false"};
   static constexpr MapOperandKind kind(int operand) {{
     constexpr MapOperandKind kinds[] = {{{listed_kinds}}};
     return kinds[operand];
@@ -123,7 +128,7 @@ def _map_struct(step: MappedLinear, layout: DeviceLayout) -> str:
     constexpr bool rows[] = {{{", ".join(aligned) or "true"}}};
     return rows[operand];
   }}
-  static float of(const float (&x)[kProducts + kOperands]) {{
+  static float of(const float (&x)[kProducts + kOperands + 2 * kNormed]) {{
     {body}
   }}
 }};"""

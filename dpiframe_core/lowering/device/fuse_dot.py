@@ -76,7 +76,12 @@ def _unread(program: Program) -> Program:
     """Products whose output nothing reads any more do not store it."""
     steps = list[Step]()
     for step in program.steps:
-        if isinstance(step, FusedLinear) and step.head and step.out and not program.readers(step.out):
+        if (
+            isinstance(step, FusedLinear)
+            and step.head
+            and step.out
+            and not program.readers(step.out)
+        ):
             step = replace(step, out=None)
         elif isinstance(step, MappedLinear) and step.head and not program.readers(step.out):
             step = replace(step, stored=False)

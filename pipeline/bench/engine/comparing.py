@@ -19,8 +19,8 @@ from pipeline.evaluation.gates import SIGNIFICANT, Verdict, in_words
 
 LEAST_TURNS = 8
 # Options of the engine, which may differ; all others say what work is done.
-SETTINGS = {"policy", "streams", "graphs", "one_kernel", "chains", "lookup", "fusion"}
-SETTINGS |= {"peers", "repeats"}
+SETTINGS = {"policy", "streams", "graphs", "one_kernel", "trial", "lookup", "fusion", "peers"}
+SETTINGS |= {"repeats"}
 
 
 class EngineComparison(BaseModel):

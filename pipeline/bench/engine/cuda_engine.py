@@ -34,7 +34,7 @@ def open_engine(
         fused=case.one_kernel,
         policy=case.policy,
         threads=case.threads,
-        chains=case.chains,
+        trial=case.trial,
     )
     backend = CudaBackend(lower(spec, weights, case.passes()), options)
     return Engine(Bundle(Path(), spec, digest=""), backend, case.precision, "fail"), backend

@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from mapped_programs import cross, gate, gelu, pair, program_of
+from mapped_programs import cross, gate, gelu, glu, normed_program, pair, program_of
 
 from dpiframe_core.engine.cuda.backend import CudaBackend, CudaOptions
+from dpiframe_core.engine.cuda.fold_norm import fold_norms
 from dpiframe_core.engine.cuda.mapped_linear import device_passes
 from dpiframe_core.engine.precision import LOGIT_BOUNDS
 from dpiframe_core.lowering import DEVICE_PASSES
@@ -27,7 +28,8 @@ MAKES = [gelu, gate, cross, pair]
 
 def check(program: Program, precision: str, k: int) -> None:
     """Random batches of several sizes, the last first, in poisoned memory."""
-    backend = CudaBackend(program, CudaOptions(precision=precision, max_batch=4099))
+    options = CudaOptions(precision=precision, max_batch=4099, trial=True)
+    backend = CudaBackend(program, options)
     for size in (4099, 1, 111, 4099):
         dense = np.random.default_rng(size).normal(size=(k, size)).astype(np.float32)
         expected = run_program(
@@ -46,23 +48,25 @@ def check(program: Program, precision: str, k: int) -> None:
 @pytest.mark.parametrize(("k", "n"), [(13, 5), (64, 64), (429, 429), (72, 1000), (4200, 72)])
 @pytest.mark.parametrize("make", MAKES)
 def test_a_compiled_epilogue_is_its_formula(precision, k, n, make):
-    check(program_of(k, n, make), precision, k)
+    program = program_of(k, n, make)
+    both = (program.steps[-1].dots[0], program.steps[-1].dots[0])  # one of them stays the head's
+    head = replace(program.steps[-1], dots=both)
+    check(program.changed(steps=(*program.steps[:-1], head)), precision, k)
 
 
 @pytest.mark.parametrize("precision", LOGIT_BOUNDS)
 @pytest.mark.parametrize(("k", "n"), [(13, 5), (64, 80), (429, 429), (4200, 72)])
 @pytest.mark.parametrize("make", MAKES)
 def test_the_heads_dot_is_part_of_it(precision, k, n, make):
-    program = fuse_mapped_dot(program_of(k, n, make))
-    assert not program.steps[-2].stored
+    program = program_of(k, n, make)
+    assert not fuse_mapped_dot(program).steps[-2].stored
     check(program, precision, k)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "fp16"])
-def test_a_dot_of_what_others_read_too(precision):
-    program = program_of(72, 100, gelu)
-    (view, weight), *_ = program.steps[-1].dots
-    twice = replace(program.steps[-1], dots=((view, weight), (view, weight)))
-    program = fuse_mapped_dot(program.changed(steps=(*program.steps[:-1], twice)))
-    assert program.steps[-2].head and program.steps[-2].stored
-    check(program, precision, 72)
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+@pytest.mark.parametrize(("k", "n"), [(13, 300), (429, 400), (4200, 429)])
+@pytest.mark.parametrize("then", [gelu, glu])
+def test_a_norm_is_part_of_the_products_around_it(precision, k, n, then):
+    program = normed_program(k, n, then)
+    assert "norm" not in [step.name for step in fold_norms(program, precision).steps]
+    check(program, precision, k)

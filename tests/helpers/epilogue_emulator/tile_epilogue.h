@@ -4,14 +4,6 @@
 #include "warp.h"
 
 using std::max;
-inline float shared_by_lanes[32];
-inline float __shfl_xor_sync(unsigned, float value, int mask) {
-  shared_by_lanes[threadIdx.x] = value;
-  __syncwarp();
-  const float other = shared_by_lanes[threadIdx.x ^ mask];
-  __syncwarp();
-  return other;
-}
 // Of at_least() alone, the only one that is not volatile.
 #define asm(...) result = value < least ? least : value
 #include "kernels/gemm/epilogue_columns.cuh"

@@ -29,6 +29,17 @@ inline std::barrier<> warp(32);
 inline void __syncwarp() {
   warp.arrive_and_wait();
 }
+inline float shared_by_lanes[32];
+inline float __shfl_sync(unsigned, float value, int lane) {
+  shared_by_lanes[threadIdx.x] = value;
+  __syncwarp();
+  const float other = shared_by_lanes[lane];
+  __syncwarp();
+  return other;
+}
+inline float __shfl_xor_sync(unsigned, float value, int mask) {
+  return __shfl_sync(0xffffffffu, value, static_cast<int>(threadIdx.x) ^ mask);
+}
 inline std::uint32_t __float_as_uint(float x) {
   std::uint32_t bits;
   std::memcpy(&bits, &x, 4);

@@ -21,9 +21,11 @@
 //   static constexpr int kOperands;
 //   static constexpr MapOperandKind kind(int operand);
 //   static constexpr bool aligned(int operand);   rows start at multiples of 16 bytes
-//   static constexpr bool kDot;   the results' dot with linear.head goes into head_partial
-//   static float of(const float (&x)[kProducts + kOperands]);   of the products' elements and the
-//                                                              operands'
+//   static constexpr bool kDot;     the results' dot with linear.head goes into head_partial
+//   static constexpr bool kSummed;  the sums of the results and of their squares go into row_sums
+//   static constexpr bool kNormed;  x ends in the mean of the row's moments, and 1 / deviation
+//   static float of(const float (&x)[kProducts + kOperands + 2 * kNormed]);   of the products'
+//                                                            elements and the operands'
 #pragma once
 
 #include "kernels/gemm/epilogue.cuh"
@@ -64,6 +66,7 @@ class MapEpilogue {
         if (Map::kind(o) == MapOperandKind::kFloatRows) prefetch<float>(o, row);
       }
     }
+    if (Map::kNormed && lane < 16 * kBlocks && row < e_.linear.rows) load_moments(row);
     if (!kScaled) load_first();
   }
 
@@ -96,16 +99,17 @@ class MapEpilogue {
         compute_chunk<kTailShift>(part, next, constants);
       else
         compute_chunk<kShift>(part, next, constants);
-      if (Map::kDot && chunk == 0) store_dot(part.top, tile_in_row);
+      if (kSums > 0 && chunk == 0) store_sums(part.top, tile_in_row);
       part = next;
     }
   }
 
  private:
   static constexpr int kProducts = Map::kProducts;
-  static constexpr int kColumns = kTileN / kProducts;  // of out
-  static constexpr int kEach = 8;                      // columns a thread
-  static constexpr int kChunk = 64;                    // sums of a row in shared memory
+  static constexpr int kColumns = kTileN / kProducts;         // of out
+  static constexpr int kSums = Map::kDot + 2 * Map::kSummed;  // of a row of results
+  static constexpr int kEach = 8;                             // columns a thread
+  static constexpr int kChunk = 64;                           // sums of a row in shared memory
   static constexpr int kChunkColumns = kChunk / kProducts;
   static constexpr int kQuads = 2 * kProducts;  // four sums each, of a thread's columns
   static constexpr int kChunks = (kTileN + kChunk - 1) / kChunk;
@@ -276,10 +280,14 @@ class MapEpilogue {
   __device__ __forceinline__ void compute(const Part& part, int step, const Constants& constants,
                                           const Operands& operands, const float4 (&sums)[kQuads],
                                           char* out) {
+    // Lane 16 b + r has the moments of row r of block b.
+    const int row = part.top / 4 + (part.row + step * part.step) % 16;
+    const float mean = Map::kNormed ? __shfl_sync(0xffffffffu, mean_, row) : 0.0f;
+    const float scale = Map::kNormed ? __shfl_sync(0xffffffffu, scale_, row) : 0.0f;
     float values[kEach];
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      float x[kProducts + Map::kOperands];
+      float x[kProducts + Map::kOperands + 2 * Map::kNormed];
 #pragma unroll
       for (int p = 0; p < kProducts; ++p) {
         const int c = p * kEach + i;
@@ -291,42 +299,77 @@ class MapEpilogue {
         const bool column = Map::kind(o) == MapOperandKind::kColumns;
         x[kProducts + o] = element(o, column ? constants.columns.of[o] : operands.of[o], i);
       }
+      if constexpr (Map::kNormed) {
+        x[kProducts + Map::kOperands] = mean;
+        x[kProducts + Map::kOperands + 1] = scale;
+      }
       values[i] = Map::of(x);
     }
-    if constexpr (Map::kDot) add_dot<kOwnShift>(part, step, values);
+    if constexpr (kSums > 0) add_sums<kOwnShift>(part, step, values);
     const int rows = step * part.step;
     if (part.row + rows < part.rows && (!Map::kDot || e_.linear.out != nullptr))
       store(reinterpret_cast<T*>(out + std::int64_t{rows} * row_bytes(e_.linear.ldo, sizeof(T))),
             part.count, values);
   }
 
-  // The dot of a step's results, whose rows are shared by 2^kOwnShift threads each, goes to the
-  // lanes that have those rows' dots: lane r that of the r-th of 16 rows.
+  // A step's rows, each shared by 2^kOwnShift threads, are summed up; lane r gets the sums of the
+  // r-th of 16 rows.
   template <int kOwnShift>
-  __device__ __forceinline__ void add_dot(const Part& part, int step,
-                                          const float (&values)[kEach]) {
+  __device__ __forceinline__ void add_sums(const Part& part, int step,
+                                           const float (&values)[kEach]) {
     constexpr int kRows = 32 >> kOwnShift;
-    float dot = 0.0f;
+    float sums[kSums + 1] = {};
     if (part.count > 0) {
-      const Raw head =
-          load_row(e_.linear.head + first_column_ + part.column, part.count, true);
+      Raw head{};
+      if (Map::kDot)
+        head = load_row(e_.linear.head + first_column_ + part.column, part.count, true);
 #pragma unroll
-      for (int i = 0; i < kEach; ++i)
-        if (i < part.count) dot = fmaf(values[i], __uint_as_float(head.words[i]), dot);
+      for (int i = 0; i < kEach; ++i) {
+        if (i >= part.count) continue;
+        if (Map::kDot) sums[0] = fmaf(values[i], __uint_as_float(head.words[i]), sums[0]);
+        if constexpr (Map::kSummed) {
+          sums[Map::kDot] += values[i];
+          sums[Map::kDot + 1] = fmaf(values[i], values[i], sums[Map::kDot + 1]);
+        }
+      }
     }
-#pragma unroll
-    for (int lanes = 1; lanes < 1 << kOwnShift; lanes *= 2)
-      dot += __shfl_xor_sync(0xffffffffu, dot, lanes);
     const int lane = threadIdx.x % 32;
-    dot = __shfl_sync(0xffffffffu, dot, lane % kRows << kOwnShift);
-    if (lane / kRows == step) dot_ += dot;
+#pragma unroll
+    for (int s = 0; s < kSums; ++s) {
+#pragma unroll
+      for (int lanes = 1; lanes < 1 << kOwnShift; lanes *= 2)
+        sums[s] += __shfl_xor_sync(0xffffffffu, sums[s], lanes);
+      const float own = __shfl_sync(0xffffffffu, sums[s], lane % kRows << kOwnShift);
+      if (lane / kRows == step) sums_[s] += own;
+    }
   }
-  __device__ __forceinline__ void store_dot(int top, int tile_in_row) {
+  __device__ __forceinline__ void store_sums(int top, int tile_in_row) {
     const LinearParams& p = e_.linear;
     const int row = top + static_cast<int>(threadIdx.x % 32);
-    if (row < min(top + 16, num_rows_))
-      p.head_partial[tile_in_row * p.ld_partial + first_row_ + row] = dot_;
-    dot_ = 0.0f;
+    if (row < min(top + 16, num_rows_)) {
+      const std::int64_t place = tile_in_row * p.ld_partial + first_row_ + row;
+      if (Map::kDot) p.head_partial[place] = sums_[0];
+      if constexpr (Map::kSummed) {
+        e_.row_sums.sums[place] = sums_[Map::kDot];
+        e_.row_sums.squares[place] = sums_[Map::kDot + 1];
+      }
+    }
+#pragma unroll
+    for (float& sum : sums_) sum = 0.0f;
+  }
+  // Of one row, for the lane that asks.
+  __device__ __forceinline__ void load_moments(std::int64_t row) {
+    const RowMoments& m = e_.moments;
+    float sum = 0.0f;
+    float squares = 0.0f;
+    for (int i = 0; i < m.num_parts; ++i) {
+      sum += m.parts.sums[i * e_.linear.ld_partial + row];
+      squares += m.parts.squares[i * e_.linear.ld_partial + row];
+    }
+    mean_ = sum / m.columns;
+    const float variance = squares / m.columns - mean_ * mean_;
+    // A variance below 0 is rounding; NaN stays NaN.
+    scale_ = 1.0f / sqrtf((variance < 0.0f ? 0.0f : variance) + m.eps);
   }
 
   __device__ __forceinline__ Constants load_constants(const Part& part) const {
@@ -442,8 +485,10 @@ class MapEpilogue {
   std::int64_t first_row_;
   int num_rows_;  // from first_row_ on; 0 or less where the tile lies below all rows
   int first_column_;
-  int limit_;                               // the first column that is not the tile's
-  float dot_ = 0.0f;                        // of the block's row that this lane has
+  int limit_;                   // the first column that is not the tile's
+  float sums_[kSums + 1] = {};  // of the row of a block that this lane has
+  float mean_ = 0.0f;           // of the row that this lane has
+  float scale_ = 0.0f;
   Operands ahead_[kAhead]{};                // of the next steps
   const char* from_[Map::kOperands + 1]{};  // where those of a part's first step are
 };

@@ -20,9 +20,26 @@ struct MapOperand {
   std::int64_t stride;  // elements from one row to the next
 };
 
+// Sums over the columns of a row of results, and over their squares, a part for each tile of a row:
+// part p of row r is [p * ld_partial + r].
+struct RowSums {
+  float* sums;
+  float* squares;
+};
+
+// The rows that x comes from, of which mean and variance are wanted.
+struct RowMoments {
+  RowSums parts;
+  int num_parts;
+  float columns;
+  float eps;
+};
+
 struct MapEpilogueParams : EpilogueParams {
   int columns;  // of out and of the operands: n, or half as many where n are those of two products
   MapOperand operands[kMaxMapOperands];
+  RowSums row_sums;    // written, under Map::kSummed
+  RowMoments moments;  // read, under Map::kNormed
 };
 
 }  // namespace dpiframe

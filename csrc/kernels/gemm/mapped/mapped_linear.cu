@@ -32,11 +32,17 @@ bool is_same(const LinearConfig& a, const LinearConfig& b) {
 }  // namespace
 
 MappedLinear::MappedLinear(Precision precision, const LinearParams& params, int columns,
-                           const std::vector<MapOperand>& operands,
+                           const std::vector<MapOperand>& operands, const ProductRows& product_rows,
                            const std::vector<std::pair<LinearConfig, std::string>>& cubins)
-    : precision_(precision), params_(params), columns_(columns), operands_(operands) {
+    : precision_(precision),
+      params_(params),
+      columns_(columns),
+      operands_(operands),
+      product_rows_(product_rows) {
   DPIF_CHECK(columns == params.n || (columns <= params.n / 2 && params.n % 16 == 0),
              "a product of ", params.n, " columns, or two of half as many, can't write ", columns);
+  DPIF_CHECK(product_rows.read_n == 0 || precision != Precision::kFp32,
+             "products of norms are for 16 bits");
   DPIF_CHECK(operands.size() <= kMaxMapOperands, "an epilogue takes up to ", kMaxMapOperands,
              " operands, got ", operands.size());
   DPIF_CHECK(
@@ -66,6 +72,11 @@ void MappedLinear::run(std::int64_t rows, cudaStream_t stream) const {
   e.vectors =
       reinterpret_cast<std::uintptr_t>(params_.out) % 16 == 0 && params_.ldo * element % 16 == 0;
   std::copy(operands_.begin(), operands_.end(), e.operands);
+  e.row_sums = product_rows_.made;
+  e.moments = product_rows_.read;
+  if (product_rows_.read_n > 0)
+    e.moments.num_parts =
+        head_partials(precision_, rows, product_rows_.read_n, product_rows_.read_k);
   switch (config.tile_n) {
     case 64:
       return launch<64>(found->second, precision_, e, config, stream);

@@ -18,13 +18,22 @@
 
 namespace dpiframe {
 
+// What a product makes of rows of its results, and reads of those of the product before it, of n
+// and k.
+struct ProductRows {
+  RowSums made;
+  RowMoments read;
+  int read_n = 0;
+  int read_k = 0;
+};
+
 class MappedLinear {
  public:
   // columns: of out. cubins: of each configuration that the batches' sizes need (linear_config).
   // The current device and the alignment of x must allow it (sm90_supports); std::invalid_argument
   // where not.
   MappedLinear(Precision precision, const LinearParams& params, int columns,
-               const std::vector<MapOperand>& operands,
+               const std::vector<MapOperand>& operands, const ProductRows& product_rows,
                const std::vector<std::pair<LinearConfig, std::string>>& cubins);
 
   // Enqueues the product of so many rows; never synchronises, may be captured in a graph.
@@ -35,6 +44,7 @@ class MappedLinear {
   LinearParams params_;
   int columns_;
   std::vector<MapOperand> operands_;
+  ProductRows product_rows_;
   std::vector<std::pair<LinearConfig, LoadedKernel>> kernels_;
 };
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from epilogue_on_host import HostEpilogue, cuda_headers
+from epilogue_on_host import HostEpilogue, RowParts, cuda_headers
 from torch_types import TORCH_TYPES
 
 pytestmark = pytest.mark.skipif(cuda_headers() is None, reason="needs the headers of CUDA")
 MAP = """
 struct Map {
   static constexpr int kProducts = 1;
+  static constexpr bool kDot = false, kSummed = false, kNormed = false;
   static constexpr int kOperands = 5;
   static constexpr MapOperandKind kind(int operand) {
     constexpr MapOperandKind kinds[] = {MapOperandKind::kRows, MapOperandKind::kFloatRows,
@@ -28,6 +29,7 @@ struct Map {
 NONE = """
 struct Map {
   static constexpr int kProducts = 1;
+  static constexpr bool kDot = false, kSummed = false, kNormed = false;
   static constexpr int kOperands = 0;
   static constexpr MapOperandKind kind(int) { return MapOperandKind::kRows; }
   static constexpr bool aligned(int) { return true; }
@@ -175,3 +177,56 @@ def test_an_epilogue_of_two_products(precision, tile_n, aligned, tmp_path):
             assert not own or error.max() < bound, (n, rows, row)
             out[there, first:end] = torch.nan
             assert out.isnan().all(), "written outside the tile"
+
+
+ROWS = """
+struct Map {
+  static constexpr int kProducts = 1;
+  static constexpr int kOperands = 1;
+  static constexpr bool kDot = true, kSummed = SUMMED, kNormed = true;
+  static constexpr MapOperandKind kind(int) { return MapOperandKind::kRows; }
+  static constexpr bool aligned(int) { return true; }
+  // Where there is no row or column, it may be NaN.
+  static float of(const float (&x)[4]) {
+    return (x[0] - x[2]) * x[3] + x[1] + 0.0f * (1.0f / x[0]);
+  }
+};
+"""
+
+
+@pytest.mark.parametrize("tile_n", [64, 112, 128, 144, 160, 256])
+@pytest.mark.parametrize("summed", [True, False])
+def test_sums_of_rows_and_moments_of_others(tile_n, summed, tmp_path):
+    epilogue = HostEpilogue(
+        ROWS.replace("SUMMED", str(summed).lower()), "fp16", tile_n, 2, tmp_path
+    )
+    random = np.random.default_rng(tile_n)
+    for n, rows in ((tile_n * 2, 300), (tile_n * 2 - 3, 200), (tile_n + 5, 137), (tile_n + 8, 90)):
+        operand = strided(torch.from_numpy(random.normal(size=(rows, n))).half(), -(-n // 8) * 8)
+        x = random.normal(2, 3, (rows, 40))
+        parts = np.split(x, 4, axis=1)
+        made = tuple(np.full((2, rows), np.nan, np.float32) for _ in range(3))
+        head = np.append(random.normal(size=n), [np.nan] * 8).astype(np.float32)
+        read = (np.array([part.sum(1) for part in parts], np.float32),
+                np.array([(part**2).sum(1) for part in parts], np.float32))  # fmt: skip
+        epilogue.rows = RowParts(head, made, read, 40, 1e-3)
+        bias, zeros = random.normal(size=tile_n).astype(np.float32), np.zeros(tile_n, np.float32)
+        for row, first in ((0, 0), (128, tile_n)):
+            sums = random.normal(size=(32, tile_n)).astype(np.float32)
+            out = strided(torch.full((rows, n), torch.nan).half(), operand.stride(0))
+            given_x = [(operand, operand.stride(0))]
+            epilogue.run(sums, bias, zeros, given_x, out, (row, first), (rows, n), True)
+            here = [row + b * 64 + i for b in range(2) for i in range(16)]
+            own = [i for i, r in enumerate(here) if r < rows]
+            there, end = [here[i] for i in own], min(n, first + tile_n)
+            product = sums[own, : end - first].astype(np.float64) + bias[: end - first]
+            norm = (product - x[there].mean(1)[:, None]) / np.sqrt(x[there].var(1)[:, None] + 1e-3)
+            wanted = norm + operand[there, first:end].double().numpy()
+            assert np.abs(out[there, first:end].double().numpy() - wanted).max(initial=0) < 0.02
+            expected = [wanted @ head[first:end]]
+            expected += [wanted.sum(1), (wanted**2).sum(1)] if summed else []
+            for found, right in zip(made, expected, strict=False):
+                error = np.abs(found[first // tile_n, there] - right)
+                assert (error / np.maximum(1, np.abs(right))).max(initial=0) < 1e-3
+                found[first // tile_n, there] = np.nan
+            assert all(np.isnan(found).all() for found in made), "written elsewhere"
