@@ -243,7 +243,8 @@ __device__ __forceinline__ void finish_layer(const ChainParams& p, const ChainOu
 #pragma unroll
   for (int g = 0; g < L::kOwn / 16; ++g) {
     const int column = first + g * 16;
-    if (column >= kColumns) break;
+    // Both warpgroups' columns are those of the layer, or 16 more: the second's last group.
+    if (2 * L::kOwn > kColumns && g == L::kOwn / 16 - 1 && group == 1) break;
     float4 vectors[L::kVectors];
 #pragma unroll
     for (int v = 0; v < L::kVectors; ++v)
@@ -367,6 +368,7 @@ __device__ __forceinline__ void run_chain(const ChainParams& p) {
       produce_weights<Chain>(p, base);
     }
     if (threadIdx.x == kChainConsumers + 32) {
+      for (int i = 0; i < Chain::kInputs; ++i) tma_prefetch_map(&p.inputs[i]);
       await_predecessor();
       produce_inputs<Chain>(p, base);
     }

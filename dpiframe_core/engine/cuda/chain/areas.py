@@ -175,6 +175,8 @@ def _areas(layers: Sequence[Layer], widths: Mapping[str, int], made: set[str]) -
                 return None
             if not any(_shares(a.view, operand.view, True) for a in found.values()):
                 return None
+        if layer.out and layer.out.overlaps(layer.x):
+            return None  # a warpgroup would write where the other one still multiplies
         if layer.out:
             ends = layer.out.start + layer.n
             whole = View(layer.out.buffer, 0, widths[layer.out.buffer])

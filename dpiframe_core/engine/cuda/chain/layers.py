@@ -62,7 +62,7 @@ def layer_of(step: Step, weights: Weights) -> Layer | None:
     if isinstance(step, (Linear, FusedLinear)):
         return _product(step, weights)
     if isinstance(step, MappedLinear) and step.products == 1:
-        return _mapped(step, weights)
+        return None if step.norm or step.sums_out else _mapped(step, weights)
     return None
 
 

@@ -17,8 +17,10 @@ from dpiframe_core.engine.cuda.chain.choice import chain_rows
 from dpiframe_core.engine.cuda.chain.grouping import ProductChain, chain_products
 from dpiframe_core.engine.cuda.chain.layers import layer_of
 from dpiframe_core.engine.cuda.choices import chains_in_words
+from dpiframe_core.engine.cuda.fold_norm import fold_norms
 from dpiframe_core.engine.cuda.tile.grouping import group_steps
 from dpiframe_core.lowering import COMPILED_PASSES, lower
+from dpiframe_core.lowering.device.fuse_dot import fuse_mapped_dot
 from dpiframe_core.program.interpreter import run_program
 from dpiframe_core.program.program import Program
 from pipeline.bench.engine.cases import EngineCase
@@ -60,6 +62,16 @@ def test_products_behind_one_another_are_a_chain(widths):
 def test_epilogues_read_what_lies_in_shared_memory(options):
     (chain,) = same_results(mlp(64, 240, 240, 240, 48, **options))
     assert len(chain.layers) == 4
+
+
+@pytest.mark.parametrize("hidden", [(400, 240), (400, 400)])
+def test_products_of_norms_and_with_sums_of_rows_are_no_layers(hidden):
+    case = EngineCase(model="deepgelu", fields=5, dense=13, hidden=hidden, scale=1e-5)
+    lowered = fuse_mapped_dot(lower(*case.load(), COMPILED_PASSES))
+    folded = fold_norms(lowered, "fp16")
+    assert len(folded.steps) < len(lowered.steps)
+    for chain in same_results(group_steps(folded, "fp16")):
+        assert not any(getattr(part, "sums_out", None) for part in chain.parts)
 
 
 @pytest.mark.parametrize("model", ["xdeepfm", "finalmlp", "dlrm", "deepgelu"])
