@@ -75,7 +75,7 @@ def normed_program(k: int, n: int, then: Callable[[View, int], list[Step]]) -> P
         "beta": random.normal(size=n),
     }
     moved = [step.map_views(lambda v: x if v == View("rows", 0, n) else v) for step in steps]
-    buffers = program.buffers | {"rows": k, "first": n, "normed": n}
+    buffers = program.buffers | {DENSE: k, "rows": k, "first": n, "normed": n}
     steps = (load, made, norm, *moved)
     return replace(program, num_dense=k, buffers=buffers, steps=steps, weights=weights).changed()
 
