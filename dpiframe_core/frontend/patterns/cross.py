@@ -70,6 +70,8 @@ def _layer(draft: Draft, module: object) -> _Layer | None:
         x0 = others.pop() if others else xl
         if others or draft.width(x0) != width or draft.width(module.name) != width:
             continue
+        if product.width not in (1, width):
+            continue
         layer = _fitting(draft, module, product, x0, xl, width)
         if layer is not None:
             return layer

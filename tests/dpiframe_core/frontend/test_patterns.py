@@ -183,6 +183,21 @@ def test_histories_share_the_table_of_their_target():
     check(module, found, given)
 
 
+def test_a_gate_of_twice_as_many_columns_is_no_cross_network():
+    class Model(Base):
+        def __init__(self):
+            super().__init__()
+            self.both = nn.Linear(self.width, 2 * self.width)
+
+        def forward(self, ids):
+            return self.head(nn.functional.glu(self.both(self.rows(ids).flatten(1))))
+
+    module = Model().eval()
+    found = import_module(module, inputs())
+    assert not {"cross_v1", "cross_v2"} & set(found.kinds)
+    check(module, found, inputs())
+
+
 @pytest.mark.parametrize(
     ("name", "built_in", "dense_as"),
     [
