@@ -55,6 +55,7 @@ FAMILIES = {
         lambda x, y, n, t: x[:, :, [True, False, True, True]] * K[:3, :3],
         lambda x, y, n, t: torch.index_select(y, 1, PLACES) * K[0],
         lambda x, y, n, t: y.gather(1, n.clamp(max=3)) * K[1],
+        lambda x, y, n, t: t[(n * 75 + 31) % 1_000_003 % 5].sum(1),
         lambda x, y, n, t: y.gather(1, y.argsort(1, descending=True)) * K[1],
         lambda x, y, n, t: x[torch.arange(x.shape[0]), n[:, 0].clamp(max=2)] * K[2],
         lambda x, y, n, t: x[torch.arange(x.shape[0])[:, None], n[:, :2] % 3 - 1] * CUBE[0].t(),
