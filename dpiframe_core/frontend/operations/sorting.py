@@ -19,8 +19,10 @@ def _extreme(largest: bool) -> Operation:
     def convert(build: Building, x: Value, dim: Any = None, keep: bool = False) -> Any:
         if dim is None:
             return build.reduced(x, "max" if largest else "min", axes(x, None), False)
-        found = build.top(x, 1, axis(x, dim), largest)
-        return tuple(v if keep else squeeze(build, v, [axis(x, dim)]) for v in found)
+        at = axis(x, dim)
+        number = build.reduced(x, "max" if largest else "min", [at], keep)
+        place = build.top(x, 1, at, largest)[1]  # left out where nothing reads it
+        return number, place if keep else squeeze(build, place, [at])
 
     return convert
 

@@ -198,6 +198,18 @@ def test_a_gate_of_twice_as_many_columns_is_no_cross_network():
     check(module, found, inputs())
 
 
+def test_the_largest_number_alone_is_a_reduction():
+    class Model(Base):
+        def forward(self, ids):
+            return self.head.weight[:, :DIM].sum() * self.rows(ids).max(dim=1)[0].sum(1)
+
+    module = Model().eval()
+    found = import_module(module, inputs())
+    assert "reduce" in found.kinds
+    assert "top_k" not in found.kinds
+    check(module, found, inputs())
+
+
 @pytest.mark.parametrize(
     ("name", "built_in", "dense_as"),
     [
