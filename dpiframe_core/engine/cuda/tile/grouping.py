@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from dpiframe_core.engine.cuda.tile.shared_memory import UnsuitableError
-from dpiframe_core.engine.cuda.tile.source import TileKernel, tile_kernel
+from dpiframe_core.engine.cuda.tile.source import STAGES, TileKernel, tile_kernel
 from dpiframe_core.engine.translation import TRANSLATE, Operation, Translation
 from dpiframe_core.program import steps as p
 from dpiframe_core.program.program import Program
@@ -95,7 +95,15 @@ def group_steps(program: Program, precision: str) -> Program:
             for part in (w for w in written if w.overlaps(view))
         )
 
-    order: list[list[p.Step]] = []
+    # Lookups first: what is the same for all samples would else be a group of its own.
+    order: list[list[p.Step]] = [
+        [s]
+        for s in waiting
+        if not _fits(program, s) and not any(w.overlaps(v) for v in s.reads() for w in written)
+    ]
+    for (step,) in order:
+        waiting.remove(step)
+        done += step.writes()
     while waiting:
         taken: list[p.Step] = []
         moved = True
@@ -167,6 +175,8 @@ def _fits(program: Program, step: p.Step) -> bool:
         return program.weights[step.weight].size <= MOST_WEIGHT or _is_expanded(program, step.x)
     if isinstance(step, p.Head):
         return False
+    if isinstance(step, p.TensorStep):
+        return isinstance(step.op, STAGES)
     return type(step) in TRANSLATE
 
 

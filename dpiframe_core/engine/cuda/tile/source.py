@@ -29,6 +29,7 @@ MOST_SHARED = 227 * 1024 - 1024  # bytes of a CTA
 FEW_SUMS = 32  # of a thread's products: three CTAs have registers for
 LEAST_FETCHED = 64  # columns of an input that are asked for ahead
 SAMPLES = (32, 16, 8, 4, 2, 1)  # a tile, tried in this order
+STAGES = (Map, Take, Join, Reduce, Softmax, LayerNorm, MatMul)  # operations that have code here
 TYPES = {"fp16": "Half", "bf16": "Bf16", "fp32": "float", "tf32": "float"}
 
 

@@ -282,6 +282,29 @@ def test_what_follows_attention_is_applied_as_it_is_written():
     assert (source.count("attend<"), source.count("each<")) == (2, 1)  # of inputs
 
 
+class LastOfHistory(nn.Module):
+    """A convolution whose padding is the same for all samples, and the state at the last item."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.history, self.norm, self.out = nn.Embedding(9, 16), nn.LayerNorm(16), nn.Linear(16, 1)
+        self.conv = nn.Conv1d(16, 16, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        padded = nn.functional.pad(self.history(x).transpose(1, 2), (2, 0))
+        states = self.norm(self.conv(padded).transpose(1, 2)).relu()
+        last = states[torch.arange(x.shape[0]), (x != 0).sum(1) - 1]
+        return self.out(last.sigmoid())
+
+
+def test_a_group_is_cut_at_what_it_cannot_compute_and_nowhere_else():
+    model = LastOfHistory().eval()
+    imported = from_torch(model, (torch.ones(2, 7, dtype=torch.long),))
+    program = lower(imported.spec, imported.weights, DEVICE_PASSES)
+    kinds = [type(step).__name__ for step in group_steps(program, "fp16").steps]
+    assert kinds == ["Lookup", "Lookup", "TileGroup", "TensorStep", "TileGroup", "Head"]
+
+
 class FieldNorms(nn.Module):
     """A norm a field, with weights or without, as MaskNet has them, and functions in a row."""
 
