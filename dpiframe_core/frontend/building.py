@@ -284,10 +284,26 @@ class Building:
         (self._any_id.add if any_id else self._any_id.discard)(column)
 
     def lookup(self, columns: list[Column], tables: list[str], dim: int) -> Value:
-        """Rows of tables [n, dim] side by side."""
+        """Rows of tables [n, dim] side by side. Of wider rows than a lookup takes, such as matrices
+        that ids pick, each is several, from tables of some columns each.
+        """
         name = self.draft.name("embedding")
-        self.draft.modules.append(Lookup(name, columns, tables))
+        entries = [e for e in zip(columns, tables, strict=True) for e in self._parts(*e)]
+        self.draft.modules.append(Lookup(name, [c for c, _ in entries], [t for _, t in entries]))
         return self.made(name, [(Factor(len(columns), dim),), (Factor(dim, 1),)])
+
+    def _parts(self, column: Column, table: str) -> list[tuple[Column, str]]:
+        weight = self.draft.tables[table].weight
+        width = weight.shape[1]
+        if width <= MOST_DIM:
+            return [(column, table)]
+        found = []
+        for start in range(0, width, MOST_DIM):
+            key = f"{table}:{start}"
+            part = weight[:, start : start + MOST_DIM]
+            self.draft.tables.setdefault(key, Table(part.contiguous()))
+            found.append((column, key))
+        return found
 
     def _dense(self, scalars: list[Scalar]) -> Value:
         """Dense features, and functions of them."""
@@ -538,6 +554,7 @@ class Building:
 
 
 BATCH_PLACES = BATCH.size
+MOST_DIM = 4096  # columns of an embedding row
 
 _NOT_FINITE = (math.inf, -math.inf, math.nan)
 

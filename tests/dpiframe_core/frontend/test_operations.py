@@ -16,6 +16,7 @@ BATCH = 5
 K = torch.randn(4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
 CUBE = torch.randn(3, 4, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
 FIVE = torch.arange(5.0, dtype=torch.float64)
+WIDE = torch.randn(5, 5100, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
 PLACES = torch.tensor([2, 0, 1, 1])
 
 # Each is a function of x [B, 3, 4] between -2 and 2, y [B, 4] positive, n [B, 4] ids below 5 and
@@ -55,6 +56,7 @@ FAMILIES = {
         lambda x, y, n, t: x[:, :, [True, False, True, True]] * K[:3, :3],
         lambda x, y, n, t: torch.index_select(y, 1, PLACES) * K[0],
         lambda x, y, n, t: y.gather(1, n.clamp(max=3)) * K[1],
+        lambda x, y, n, t: WIDE[n[:, 0]].view(-1, 3, 1700).sum(2) * K[0, :3],
         lambda x, y, n, t: t[(n * 75 + 31) % 1_000_003 % 5].sum(1),
         lambda x, y, n, t: y.gather(1, y.argsort(1, descending=True)) * K[1],
         lambda x, y, n, t: x[torch.arange(x.shape[0]), n[:, 0].clamp(max=2)] * K[2],
