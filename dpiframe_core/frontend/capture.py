@@ -111,6 +111,11 @@ def _reason(error: Exception) -> str:
     advice = ""
     if "data-dependent" in text or "GuardOnDataDependent" in type(error).__name__:
         advice = " (its control flow depends on the data; use torch.where in place of if)"
+    if "unbacked" in text.lower() and not advice:
+        advice = (
+            " (the size of a tensor depends on the data: make indices, masks and combinations in "
+            "__init__, and use torch.where in place of masked_select and nonzero)"
+        )
     if "specialized" in text or "ConstraintViolation" in type(error).__name__:
         advice = " (the batch is fixed somewhere in it; use x.shape[0] or -1, never a number)"
     first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
@@ -121,7 +126,13 @@ def of_program(program: ExportedProgram, inputs: Any = None) -> Traced:
     """An exported program in core operations."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        program = program.run_decompositions()
+        try:
+            program = program.run_decompositions()
+        except KeyError as error:  # a weight's name is one of torch.fx.GraphModule's own
+            raise ModelImportError(
+                f"torch.export cannot take the model apart: {_reason(error)}; give the weight or "
+                "buffer of that name another"
+            ) from error
     signature = program.graph_signature
     tensors: dict[str, Tensor] = {}
     shapes: dict[str, tuple[int, ...]] = {}

@@ -83,6 +83,20 @@ def test_control_flow_that_depends_on_the_data():
         traced(Refused(_control), (IDS, DENSE))
 
 
+def test_a_size_that_depends_on_the_data():
+    pairs = torch.combinations
+    model = Refused(lambda m, x, d: m.linear(d) + d[:, pairs(torch.arange(3))].sum((1, 2))[:, None])
+    with pytest.raises(ModelImportError, match=r"size of a tensor.*__init__"):
+        traced(model, (IDS, DENSE))
+
+
+def test_a_weight_of_a_name_that_graphs_have():
+    model = nn.Sequential(nn.Linear(3, 1))
+    model.meta = nn.Parameter(torch.ones(1))
+    with pytest.raises(ModelImportError, match=r"'meta'.*another"):
+        traced(model, DENSE)
+
+
 def test_a_batch_that_is_fixed():
     with pytest.raises(ModelImportError, match=r"batch is fixed.*x\.shape\[0\]"):
         traced(Refused(lambda m, x, d: m.linear(d.view(5, 3))), (IDS, DENSE))
