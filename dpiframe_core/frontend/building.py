@@ -66,7 +66,8 @@ class Building:
 
     `id_columns`: those that any table is looked up with, each with the rows that its ids can be of;
     `dense_columns`: the others, in the order of the dense features. `seen_starts`: where the ids of
-    which columns begin in each table.
+    which columns begin in each table; `renormed`: tables by the weight and the norm that they are
+    made with.
     """
 
     draft: Draft = field(default_factory=Draft)
@@ -75,6 +76,7 @@ class Building:
     seen_ids: dict[Column, int] = field(default_factory=dict)
     seen_dense: dict[Column, None] = field(default_factory=dict)
     seen_starts: dict[str, dict[int, set[Column]]] = field(default_factory=dict)
+    renormed: dict[str, Tensor] = field(default_factory=dict)
     _any_id: set[Column] = field(default_factory=set)  # looked up only where every id has a row
     _weights: dict[str, Tensor] = field(default_factory=dict)
     _loads: dict[tuple[Scalar, ...], Value] = field(default_factory=dict)

@@ -21,8 +21,8 @@ from torch import Tensor
 from dpiframe_core.program.expression import Expression
 from dpiframe_core.program.tensor_ops import Operand, row_major
 
-# The batch's size while sizes are computed: a prime that no number of a model is a multiple of, be it
-# a dimension or what ids are hashed with (1,000,003 and such are).
+# The batch's size while sizes are computed: a prime that no number of a model is a multiple of, be
+# it a dimension or what ids are hashed with (1,000,003 and such are).
 BATCH_SIZE = 1_187_341
 
 

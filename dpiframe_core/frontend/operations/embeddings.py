@@ -50,6 +50,23 @@ def embedding(build: Building, weight: Any, ids: Any, *rest: Any) -> Value:
     return _by_number(build, weight, ids)
 
 
+@TABLE.of("embedding_renorm", "embedding_renorm_")
+def renormed(build: Building, weight: Any, ids: Any, most: float, kind: float) -> Tensor:
+    """The table with no row's norm above `most` (max_norm). PyTorch scales rows when they are first
+    looked up and keeps them so.
+    """
+    if not isinstance(weight, Tensor):
+        raise CannotConvertError("rows of a table that depends on the data")
+    key = f"{build.kept(weight)}/{most}/{kind}"
+    if key not in build.renormed:
+        norms = weight.double().norm(kind, dim=1, keepdim=True)
+        if not bool((norms > most * (1 + 1e-6)).any()):  # as where it was looked up before
+            return weight
+        scaled = weight.double() * (most / (norms + 1e-7))
+        build.renormed[key] = torch.where(norms > most, scaled, weight).to(weight.dtype)
+    return build.renormed[key]
+
+
 def _apart(dims: tuple[Any, ...], step: int) -> tuple[Any, ...]:
     """Dimensions of places as those of rows, `step` numbers each."""
     return packed(dims, step, keep_repeats=True)

@@ -20,6 +20,7 @@ from dpiframe_core.frontend.operations.elementwise import truncated
 from dpiframe_core.frontend.operations.table import Table, as_value, axes, axis
 from dpiframe_core.frontend.values import BATCH, Columns, Dim, Factor, Scalar, Value, size
 from dpiframe_core.program.expression import Expression
+from dpiframe_core.program.tensor_ops import row_major
 
 TABLE = Table()
 
@@ -29,6 +30,17 @@ TABLE = Table()
 def same(build: Building, x: Value, *rest: Any, **options: Any) -> Value:
     """x itself."""
     return x
+
+
+@TABLE.of("as_strided", "as_strided_copy")
+def strided(
+    build: Building, x: Value, sizes: Any, strides: Any, offset: int | None = None
+) -> Value:
+    """A view, where the strides are those of its sizes: as adaptive pools to one place tell it."""
+    plain = zip(sizes, strides, row_major(sizes), strict=True)
+    if offset or any(size != 1 and stride != step for size, stride, step in plain):
+        raise CannotConvertError("strides of its own; use view, transpose or unfold")
+    return build.view(x, sizes)
 
 
 @TABLE.of("_to_copy", "to", "type_as")

@@ -140,6 +140,7 @@ FAMILIES = {
             + F.avg_pool1d(x, 3, 1).sum(2, True)),
         lambda x, y, n, t: (F.max_pool2d(x[:, None], (3, 2)) * K[0, :2]
             + F.adaptive_avg_pool1d(x, 2)[:, None]),
+        lambda x, y, n, t: F.adaptive_avg_pool1d(x, 1) + F.adaptive_avg_pool2d(x[:, None], 1)[:, 0],
         lambda x, y, n, t: (F.adaptive_max_pool2d(x[:, None], (1, 2)) * K[0, :2]
             + F.adaptive_max_pool1d(x, 1)[:, None]),
         lambda x, y, n, t: F.lp_pool1d(x.abs() + 0.1, 2, 2) * K[0, :2],
@@ -263,3 +264,20 @@ def test_activations():
     module.activations = nn.ModuleList(ACTIVATIONS)
     inputs = torch.rand(BATCH, 12) * 4 - 2, torch.ones(BATCH, 4), torch.zeros(BATCH, 4).long()
     agrees(module.eval(), inputs)
+
+
+@pytest.mark.parametrize("kind", [1.0, 2.0])
+def test_rows_of_a_largest_norm(kind):
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Embedding(5, 4, max_norm=1.5, norm_type=kind)
+
+        def forward(self, n):
+            return (self.table(n[:, :2]) * self.table(n[:, 2:])).sum((1, 2))
+
+    torch.manual_seed(3)
+    model, ids = Twice().double(), torch.randint(0, 5, (BATCH, 4))
+    found = Imported(traced(model, (ids,)), torch.float64)
+    assert len(found.weights) == 1
+    assert (found.logits({"n": ids}) - model(ids)).abs().max() <= 1e-9
