@@ -31,6 +31,22 @@ _NOWHERE = Path()
 
 
 @dataclass(frozen=True)
+class SampleKind:
+    """What random samples may have."""
+
+    empty_lists: bool = True
+    negatives: bool = True
+
+
+MILDEST = SampleKind(False, False)
+SAMPLE_KINDS = {
+    "random": SampleKind(),
+    "random, no list empty": SampleKind(empty_lists=False),
+    "random, no list empty and no number negative": MILDEST,
+}
+
+
+@dataclass(frozen=True)
 class Unsaved(Bundle):
     """A bundle whose weights are in memory, not yet in a file."""
 
@@ -108,6 +124,12 @@ def refuse_beyond(
     differences: np.ndarray, tolerance: float, what: str, logits: np.ndarray, expected: Expected
 ) -> None:
     """ModelImportError where a difference is beyond the tolerance, or is no number."""
+    unknown = np.flatnonzero(np.isnan(expected.logits))
+    if len(unknown):
+        raise ModelImportError(
+            f"the model itself says NaN of {len(unknown)} of {len(differences)} samples (the first "
+            f"is sample {unknown[0]}): give samples like those that it will see"
+        )
     worst = int(np.argmax(np.where(np.isnan(differences), np.inf, differences)))
     if not differences[worst] <= tolerance:
         raise ModelImportError(
@@ -119,11 +141,13 @@ def refuse_beyond(
 
 
 def draw_samples(
-    source: Source, feeds: list[Feed], chosen: Chosen, seed: int = 0
-) -> dict[str, Tensor]:
+    source: Source, feeds: list[Feed], chosen: Chosen, kind: SampleKind = SAMPLE_KINDS["random"],
+    seed: int = 0,
+) -> dict[str, Tensor]:  # fmt: skip
     """Random inputs by name: ids over all rows of their tables, the first and the last in the
-    first samples, lists of random lengths, other numbers from a normal distribution. What the
-    model does not use is as in its examples.
+    first samples, lists of random lengths, other numbers from a normal distribution, without a sign
+    where an input's examples have none, whole ones up to the examples' largest. What the model does
+    not use is as in its examples.
     """
     least, most = source.batches
     count = min(max(SAMPLES, least), most)
@@ -139,10 +163,13 @@ def draw_samples(
             if column in rows:
                 matrix[:, i] = _drawn_ids(rows[column], count, random)
             elif column in chosen.dense_columns:
-                matrix[:, i] = _drawn_numbers(example.dtype, count, random)
+                matrix[:, i] = _drawn_numbers(example, count, kind.negatives, random)
         for feed in feeds:
             if feed.input == name and feed.elements is not None:
-                _shorten(matrix[:, feed.start : feed.start + feed.count], feed, random)
+                lists = matrix[:, feed.start : feed.start + feed.count]
+                if not kind.empty_lists:
+                    _fill(lists, feed, rows.get(feed.places[0]))
+                _shorten(lists, feed, kind.empty_lists, random)
         found[name] = torch.from_numpy(matrix).to(example.dtype).reshape(count, *shape)
     return found
 
@@ -153,17 +180,31 @@ def _drawn_ids(rows: int, count: int, random: np.random.Generator) -> np.ndarray
     return ids
 
 
-def _drawn_numbers(kind: torch.dtype, count: int, random: np.random.Generator) -> np.ndarray:
-    if kind.is_floating_point:
-        return random.standard_normal(count, np.float32)
-    return random.integers(0, 2 if kind == torch.bool else 8, count)
+def _drawn_numbers(
+    example: Tensor, count: int, negatives: bool, random: np.random.Generator
+) -> np.ndarray:
+    most = float(example.max())
+    if example.dtype.is_floating_point:
+        found = random.standard_normal(count, np.float32)
+        return found if negatives and not (most > 0 and bool((example >= 0).all())) else abs(found)
+    return random.integers(0, 2 if example.dtype == torch.bool else max(8, int(most) + 1), count)
 
 
-def _shorten(lists: np.ndarray, feed: Feed, random: np.random.Generator) -> None:
-    """Give lists [B, L] random lengths, the first two full and empty."""
+def _fill(lists: np.ndarray, feed: Feed, rows: int | None) -> None:
+    """Let another id stand where one of lists [B, L] is the pad."""
     assert feed.elements is not None
-    lengths = random.integers(0, feed.count + 1, len(lists))
-    lengths[:2] = (feed.count, 0)[: len(lengths[:2])]
+    if rows:
+        lists[lists == feed.elements.pad] = (feed.elements.pad + 1) % rows
+
+
+def _shorten(
+    lists: np.ndarray, feed: Feed, empty_lists: bool, random: np.random.Generator
+) -> None:
+    """Give lists [B, L] random lengths, the first two full and, if they may be, empty."""
+    assert feed.elements is not None
+    least = 0 if empty_lists else 1
+    lengths = random.integers(least, feed.count + 1, len(lists))
+    lengths[:2] = (feed.count, least)[: len(lengths[:2])]
     places = np.arange(feed.count)
     if feed.elements.side == "before":
         places = places[::-1]

@@ -20,7 +20,7 @@ from dpiframe_core.errors import ModelImportError, SpecError
 from dpiframe_core.frontend import check
 from dpiframe_core.frontend.assemble import assembled
 from dpiframe_core.frontend.check import Expected, engine_inputs
-from dpiframe_core.frontend.columns import Chosen, choose_features, feeds_of
+from dpiframe_core.frontend.columns import Chosen, Feed, choose_features, feeds_of
 from dpiframe_core.frontend.draft import Compute, Draft
 from dpiframe_core.frontend.drafting import (
     Output,
@@ -140,8 +140,11 @@ def from_torch(  # type: ignore[misc]  # noqa: PLR0913 - the one call that users
     if encoding is not None:
         chosen, encoding = by_schema(chosen, feeds, encoding)
 
-    inputs = _given(source, samples) if samples else check.draw_samples(source, feeds, chosen)
-    reference = _Reference.of(source, wanted, inputs)
+    if samples:
+        inputs, what = _given(source, samples), "given"
+        reference = _Reference.of(source, wanted, inputs)
+    else:
+        inputs, reference, what = _drawn(source, wanted, feeds, chosen)
     draft, is_sigmoid = drafted(source.traced, wanted, chosen.rows, chosen.dense_columns)
     # What the engine's own modules make (linear layers, their sums) is bounded by nothing.
     is_open = wanted.kind == "auto" and isinstance(draft.module(draft.output), Compute)
@@ -160,7 +163,7 @@ def from_torch(  # type: ignore[misc]  # noqa: PLR0913 - the one call that users
         "model": source.name,
         "torch": torch.__version__,
         "output": _output_in_words(source, wanted, is_sigmoid),
-        "samples": {"count": ids.shape[1], "are": "given" if samples else "random"},
+        "samples": {"count": ids.shape[1], "are": what},
         "tolerance": tolerance,
         "reference": f"the module in {reference.kind}",
         "differences": check.compare(found, expected, tolerance),
@@ -233,6 +236,26 @@ class _Reference:
         """The logits."""
         made = Expected.of_probabilities if is_probability else Expected.of_logits
         return made(self.numbers)
+
+
+def _drawn(
+    source: Source, wanted: Output, feeds: list[Feed], chosen: Chosen
+) -> tuple[dict[str, Tensor], _Reference, str]:
+    """Random samples, what the module says of them, and what they are in words. A module may have
+    no number for an empty list (attention over nothing) or a negative number (its logarithm): then
+    samples are drawn without these.
+    """
+    for what, kind in check.SAMPLE_KINDS.items():
+        inputs = check.draw_samples(source, feeds, chosen, kind)
+        try:
+            reference = _Reference.of(source, wanted, inputs)
+        except ModelImportError:
+            if kind is check.MILDEST:
+                raise
+            continue
+        if kind is check.MILDEST or np.isfinite(reference.numbers).all():
+            return inputs, reference, what
+    raise AssertionError
 
 
 def _given(source: Source, samples: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -265,6 +265,44 @@ def test_samples_that_do_not_fit_are_named(samples, told):
         dpi.from_torch(TwoTables(), inputs(), samples=samples)
 
 
+class Logarithms(nn.Module):
+    """Of numbers, and attention over a list: it has no number for an empty one."""
+
+    def __init__(self, shift=1.0):
+        super().__init__()
+        self.table, self.linear, self.shift = nn.Embedding(9, DIM), nn.Linear(DIM + 2, 1), shift
+        self.attention = nn.MultiheadAttention(DIM, 1, batch_first=True)
+
+    def forward(self, clicks, numbers):
+        rows = self.table(clicks)
+        found, _ = self.attention(rows[:, :1], rows, rows, key_padding_mask=clicks == 0)
+        return self.linear(torch.cat([found[:, 0], (numbers + self.shift).log()], 1))
+
+
+def test_samples_are_drawn_that_the_model_has_numbers_for():
+    given = {"clicks": torch.ones(2, 3, dtype=torch.long), "numbers": torch.zeros(2, 2)}
+    report = dpi.from_torch(Logarithms(), given).report
+    assert report["samples"]["are"] == "random, no list empty and no number negative"
+    given["numbers"] = torch.rand(2, 2)
+    report = dpi.from_torch(Logarithms(), given).report
+    assert report["samples"]["are"] == "random, no list empty"
+
+
+def test_a_model_that_has_no_numbers_says_so():
+    given = {"clicks": torch.ones(2, 3, dtype=torch.long), "numbers": torch.zeros(2, 2)}
+    with pytest.raises(ModelImportError, match=r"itself says NaN of \d+ of 512 samples"):
+        dpi.from_torch(Logarithms(shift=-0.5), given)
+
+
+def test_whole_numbers_are_drawn_up_to_those_of_the_examples():
+    class Hash(nn.Module):
+        def forward(self, x):
+            return ((x * 1_048_573) % 9_973).float().mean(1) / 9_973
+
+    with pytest.raises(ModelImportError, match="differs from the model"):  # float32 ends at 2^24
+        dpi.from_torch(Hash(), torch.tensor([[3, 900], [17, 10_000]]), ["a", "b"])
+
+
 def test_another_score_is_refused():
     recorded = Expected.of_logits(TwoTables()(**inputs()).detach().numpy() + 1e-3)
     with pytest.raises(ModelImportError, match=r"differs from the model by .* sample "):
