@@ -1,0 +1,32 @@
+"""Dense features become rows where they are read: in concats alone, or in a buffer of their own."""
+
+from __future__ import annotations
+
+from random_specs import random_weights
+
+from dpiframe_core.lowering import DEVICE_PASSES, lower
+from dpiframe_core.model.builtin import Deep, Features, dcnv2, deepfm
+from dpiframe_core.model.spec import FieldSpec, ModelSpec
+from dpiframe_core.program.program import Program
+from dpiframe_core.program.steps import Copy, LoadDense
+
+FIELDS = [FieldSpec(name=f"C{i}", rows=7, dim=4) for i in range(3)]
+
+
+def lowered(spec: ModelSpec) -> Program:
+    return lower(spec, random_weights(spec, 1).state_dict(), DEVICE_PASSES)
+
+
+def test_a_concat_is_filled_without_a_copy():
+    features = Features(FIELDS, dense=["a", "b", "c"], dense_as="raw")
+    program = lowered(dcnv2(features, Deep(hidden=(8,))))
+    (load,) = [step for step in program.steps if isinstance(step, LoadDense)]
+    assert not any(isinstance(step, Copy) for step in program.steps)
+    assert (load.out.start, load.out.width) == (12, 3)
+
+
+def test_what_other_steps_read_too_has_a_buffer_of_its_own():
+    features = Features(FIELDS, dense=["a", "b", "c"], dense_as="field")
+    program = lowered(deepfm(features, Deep(hidden=(8,))))
+    (load,) = [step for step in program.steps if isinstance(step, LoadDense)]
+    assert (program.steps[0], program.buffers[load.out.buffer]) == (load, 3)
