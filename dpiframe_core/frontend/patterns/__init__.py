@@ -19,11 +19,12 @@ from dpiframe_core.frontend.patterns.logit import find_logit_sum
 from dpiframe_core.frontend.patterns.lookups import gather_lookups
 from dpiframe_core.frontend.patterns.maps import fuse_maps, outer_products_to_maps
 from dpiframe_core.frontend.patterns.order import order_modules
-from dpiframe_core.frontend.patterns.tidy import merge_joins
+from dpiframe_core.frontend.patterns.tidy import merge_joins, share_equal
 
 Pattern = Callable[[Draft], None]
 
 PATTERNS: tuple[Pattern, ...] = (
+    share_equal,
     merge_joins,
     gather_lookups,
     find_dense_fields,

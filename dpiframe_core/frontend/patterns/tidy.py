@@ -1,9 +1,38 @@
-"""Joins of joins are one join, equal joins are the same, a join of one whole output is no join."""
+"""Equal modules are the same. Joins of joins are one join, a join of one whole output is no join."""
 
 from __future__ import annotations
 
-from dpiframe_core.frontend.draft import Compute, Draft
+import torch
+
+from dpiframe_core.frontend.draft import Compute, Draft, Lookup
 from dpiframe_core.program.tensor_ops import Join, Operand
+
+
+def share_equal(draft: Draft) -> None:
+    """What a model computes twice, such as a mask or a norm of the same numbers, is there once."""
+    seen: dict[object, list[Compute | Lookup]] = {}
+    for module in draft.modules:
+        if isinstance(module, Lookup):
+            key: object = (tuple(module.columns), tuple(module.tables))
+        elif isinstance(module, Compute):
+            key = (module.op, tuple(module.inputs), tuple(module.operands))
+        else:
+            continue
+        others = seen.setdefault(key, [])
+        same = next((other for other in others if _has_constants_of(other, module)), None)
+        if same is None:
+            others.append(module)
+        else:
+            draft.redirect(module.name, same.name)
+
+
+def _has_constants_of(a: Compute | Lookup, b: Compute | Lookup) -> bool:
+    if not isinstance(a, Compute) or not isinstance(b, Compute):
+        return True
+    return all(
+        x is y or (x.dtype == y.dtype and torch.equal(x, y))
+        for x, y in zip(a.constants, b.constants, strict=True)
+    )
 
 
 def is_flat_join(module: object) -> bool:
