@@ -197,9 +197,7 @@ def _fill(lists: np.ndarray, feed: Feed, rows: int | None) -> None:
         lists[lists == feed.elements.pad] = (feed.elements.pad + 1) % rows
 
 
-def _shorten(
-    lists: np.ndarray, feed: Feed, empty_lists: bool, random: np.random.Generator
-) -> None:
+def _shorten(lists: np.ndarray, feed: Feed, empty_lists: bool, random: np.random.Generator) -> None:
     """Give lists [B, L] random lengths, the first two full and, if they may be, empty."""
     assert feed.elements is not None
     least = 0 if empty_lists else 1

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dpiframe_core.frontend.draft import Compute, Draft, Lookup
 from dpiframe_core.frontend.patterns.tidy import is_flat_join, merge_joins
+from dpiframe_core.frontend.values import Column
 
-Entry = tuple[str, int]  # lookup, which of its columns
+MOST_MERGED = 512  # rows of a merged lookup: a GPU keeps the addresses of a sample's side by side
+Entry = tuple[Column, str]  # a column, and the table that it is looked up in
 
 
 def gather_lookups(draft: Draft) -> None:
     """Runs of rows that a join sets side by side come from one lookup, in that order."""
+    _read_in_larger(draft)
     lookups = {m.name: m for m in draft.modules if isinstance(m, Lookup)}
     starts = {name: _starts(draft, m) for name, m in lookups.items()}
     grouped: set[str] = set()
@@ -29,6 +32,29 @@ def gather_lookups(draft: Draft) -> None:
                 _merge(draft, [lookups[name] for name in names], starts)
     _merge_rest(draft)
     merge_joins(draft)
+
+
+def _read_in_larger(draft: Draft) -> None:
+    """Rows that a larger lookup has side by side are read there, as one item's of a history."""
+    lookups = [m for m in draft.modules if isinstance(m, Lookup)]
+    places: dict[Entry, list[tuple[Lookup, int]]] = {}
+    for lookup in lookups:
+        for i, entry in enumerate(_entries(lookup)):
+            places.setdefault(entry, []).append((lookup, i))
+    for lookup in sorted(lookups, key=lambda m: len(m.columns)):
+        entries = _entries(lookup)
+        if any(not isinstance(reader, Compute) for reader in draft.readers(lookup.name)):
+            continue
+        for larger, at in places[entries[0]]:
+            size = len(entries)
+            if len(larger.columns) > size and _entries(larger)[at : at + size] == entries:
+                draft.redirect(lookup.name, larger.name, _starts(draft, larger)[at])
+                break
+    draft.drop_unused()
+
+
+def _entries(lookup: Lookup) -> list[Entry]:
+    return list(zip(lookup.columns, lookup.tables, strict=True))
 
 
 def _starts(draft: Draft, lookup: Lookup) -> list[int]:
@@ -55,7 +81,7 @@ def _merge(draft: Draft, lookups: list[Lookup], starts: dict[str, list[int]]) ->
 
 
 def _merge_rest(draft: Draft) -> None:
-    """Lookups of one width whose columns differ and whose rows nobody joins become one."""
+    """Lookups of one width whose rows nobody joins become one."""
     groups: dict[int, list[Lookup]] = {}
     for lookup in [m for m in draft.modules if isinstance(m, Lookup)]:
         dims = {draft.tables[key].weight.shape[1] for key in lookup.tables}
@@ -64,8 +90,7 @@ def _merge_rest(draft: Draft) -> None:
         ):
             continue
         group = groups.setdefault(dims.pop(), [])
-        taken = {column for m in group for column in m.columns}
-        if not taken & set(lookup.columns):
+        if sum(len(m.columns) for m in (*group, lookup)) <= MOST_MERGED:
             group.append(lookup)
     for group in groups.values():
         if len(group) > 1:

@@ -1,4 +1,4 @@
-"""Equal modules are the same. Joins of joins are one join, a join of one whole output is no join."""
+"""Equal modules are one, joins of joins are one join, a join of one whole output is no join."""
 
 from __future__ import annotations
 

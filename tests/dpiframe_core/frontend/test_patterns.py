@@ -198,6 +198,39 @@ def test_a_gate_of_twice_as_many_columns_is_no_cross_network():
     check(module, found, inputs())
 
 
+def test_tables_of_a_field_for_each_other_field_are_one_lookup():
+    class Model(Base):
+        def __init__(self):
+            super().__init__()
+            self.each = nn.ModuleList(nn.Embedding(ROWS, DIM) for _ in range(FIELDS))
+
+        def forward(self, ids):
+            rows = [table(ids) for table in self.each]
+            pairs = [rows[i][:, j] * rows[j][:, i] for i in range(FIELDS) for j in range(i)]
+            return sum(pairs).tanh().sum(1)
+
+    module = Model().eval()
+    found = import_module(module, inputs())
+    assert found.kinds.count("embedding") == 1
+    check(module, found, inputs())
+
+
+def test_an_item_of_a_history_is_looked_up_once():
+    class Model(Base):
+        def forward(self, ids):
+            table, mask = self.tables[0], ids != 0
+            state = table(ids).mean(1)
+            for i in range(FIELDS):
+                moved = torch.tanh(state * table(ids[:, i]) + 0.3)
+                state = torch.where(mask[:, i : i + 1], moved, state)
+            return (state * mask.sum(1, keepdim=True)).sum(1)
+
+    module = Model().eval()
+    found = import_module(module, inputs())
+    assert [len(m.fields) for m in found.spec.modules if m.op == "embedding"] == [FIELDS, FIELDS]
+    check(module, found, inputs())
+
+
 def test_the_largest_number_alone_is_a_reduction():
     class Model(Base):
         def forward(self, ids):
