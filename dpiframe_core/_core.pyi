@@ -253,6 +253,9 @@ class ParquetFile:
     @property
     def group_rows(self) -> list[int]:
         """Rows of each row group."""
+    @property
+    def encrypted(self) -> list[str]:
+        """The columns of which any column chunk is encrypted, where the footer is not."""
     def empty(self) -> bytes:
         """A parquet file without rows of the same schema."""
     def statistics_problems(

@@ -375,6 +375,7 @@ void bind_parquet(py::module_& module) {
       .def_property_readonly("mtime_ns", [](const File& file) { return file.bytes().mtime_ns(); })
       .def_property_readonly("footer", [](const File& f) { return bytes_of(f.footer().bytes); })
       .def_property_readonly("group_rows", &File::group_rows)
+      .def_property_readonly("encrypted", &File::encrypted)
       .def("empty", [](const File& f) { return py::bytes(parquet::empty_file(f.footer())); })
       .def("statistics_problems", &statistics_problems, py::arg("limits"))
       .def("number_type", &number_type, py::arg("name"), py::arg("first"), py::arg("stop"))

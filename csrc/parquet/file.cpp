@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <iterator>
+#include <map>
+#include <set>
 
 #include "parquet/column_chunk.h"
 #include "parquet/encodings/rle_bit_packed.h"
@@ -242,6 +245,17 @@ const Column* File::feature(std::string_view name, std::size_t first, std::size_
       return nullptr;
   }
   return &column;
+}
+
+std::vector<std::string> File::encrypted() const {
+  std::map<std::size_t, std::string_view> first_leaves;
+  for (const auto& [name, column] : footer_->columns) first_leaves.emplace(column.leaf, name);
+  std::set<std::string> found;
+  for (const RowGroup& group : footer_->groups)
+    for (std::size_t leaf = 0; leaf < group.chunks.size(); ++leaf)
+      if (group.chunks[leaf].encrypted)
+        found.emplace(std::prev(first_leaves.upper_bound(leaf))->second);
+  return {found.begin(), found.end()};
 }
 
 std::vector<FileRange> File::chunk_ranges(const std::vector<std::string>& names, std::size_t first,

@@ -57,6 +57,8 @@ class File {
   const Column* feature(std::string_view name, std::size_t first, std::size_t stop) const;
   // Whether statistics count some; else there may be some all the same.
   bool has_nulls(const Column& column, std::size_t first, std::size_t stop) const;
+  // The columns at the top level of which any chunk is encrypted.
+  std::vector<std::string> encrypted() const;
   // Where the chunks of these columns at the top level lie, those of a row group as they lie in the
   // file. std::invalid_argument: no such column, or chunks outside of the file or that share bytes.
   std::vector<FileRange> chunk_ranges(const std::vector<std::string>& names, std::size_t first,

@@ -72,6 +72,8 @@ def check_contract(
             problems.add(f"{group}: {text}")
     for text in _type_conflicts(groups, columns):
         problems.add(text)
+    for text in _encrypted_columns(files, columns):
+        problems.add(text)
     for text in _statistics_problems(files, columns, spec, config):
         problems.add(text)
     if problems:
@@ -194,6 +196,17 @@ def _type_conflicts(groups: list[_Alike], columns: Columns) -> Iterator[str]:
                     f"{group}: column {column} is {kind}, but {first[1]} in {first[0]}; "
                     "write all files with one type"
                 )
+
+
+def _encrypted_columns(files: Sequence[InputFile], columns: Columns) -> Iterator[str]:
+    """Encrypted columns that are read: Arrow would end the process at one."""
+    read = columns.read_columns
+    for file in files:
+        for column in sorted(set(file.encrypted).intersection(read)):
+            yield (
+                f"{file.path}: column {column} is encrypted, which is not supported; write it "
+                "without encryption"
+            )
 
 
 def _family(kind: pa.DataType) -> str:

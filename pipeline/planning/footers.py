@@ -56,6 +56,7 @@ class Footer(NamedTuple):
     row_group_rows: tuple[int, ...]
     schema: pa.Schema
     problems: tuple[StatisticsProblem, ...]
+    encrypted: tuple[str, ...]  # columns
 
 
 class Unreadable(NamedTuple):
@@ -112,6 +113,7 @@ class FooterReader:
             row_group_rows=tuple(file.group_rows),
             schema=schema,
             problems=tuple(StatisticsProblem(*problem) for problem in problems),
+            encrypted=tuple(file.encrypted),
         )
 
     def _schema(self, empty: bytes) -> tuple[pa.Schema, _core.StatisticsLimits]:

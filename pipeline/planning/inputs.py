@@ -57,6 +57,7 @@ class InputFile(BaseModel):
     # partition columns stand behind those of the file
     arrow_schema: Any = Field(exclude=True, repr=False)
     problems: tuple[StatisticsProblem, ...] = Field(default=(), exclude=True, repr=False)
+    encrypted: tuple[str, ...] = Field(default=(), exclude=True, repr=False)
 
     @property
     def row_groups(self) -> int:
@@ -202,6 +203,7 @@ def _input_file(
         row_group_rows=footer.row_group_rows,
         arrow_schema=schemas.get(id(footer.schema), footer.schema),
         problems=footer.problems,
+        encrypted=footer.encrypted,
     )
 
 

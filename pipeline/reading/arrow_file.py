@@ -78,10 +78,10 @@ def dictionaries(
     that the file lacks costs more than it saves.
     """
     wanted, kept = set(strings), []
-    first = footer.row_group(groups[0])
-    for c in range(first.num_columns):
-        name = first.column(c).path_in_schema
-        if name not in wanted or first.column(c).physical_type != "BYTE_ARRAY":
+    for c in range(footer.num_columns):
+        # Of the schema, as others may be encrypted: Arrow ends the process at their chunks.
+        name, kind = footer.schema.column(c).path, footer.schema.column(c).physical_type
+        if name not in wanted or kind != "BYTE_ARRAY":
             continue
         chunks = [footer.row_group(group).column(c) for group in groups]
         size = sum(chunk.total_uncompressed_size for chunk in chunks)

@@ -399,7 +399,8 @@ ColumnChunk read_column_chunk(CompactReader& reader) {
   reader.fields([&](std::int64_t id, Type type) {
     required.see(id, type);
     if (id == 3 && type == Type::kStruct) return read_column_metadata(reader, chunk);
-    elsewhere |= id == 1 || id == 8 || id == 9;
+    chunk.encrypted |= id == 8 || id == 9;
+    elsewhere |= id == 1 || chunk.encrypted;
     reader.skip(type);
   });
   required.check("column chunk");

@@ -24,6 +24,7 @@ struct ColumnChunk {
   Codec codec{};
   std::int64_t uncompressed_bytes = 0;
   bool readable = false;
+  bool encrypted = false;
   bool lists_indices = false;        // encodings: those of indices of a dictionary
   bool lists_others = false;         // those that are neither these nor PLAIN
   bool counts_only_indices = false;  // by the counts of pages; without them nothing is known

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 import datetime
 from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
-import pyarrow.parquet.encryption as pe
 import pytest
+from encrypted_files import write_encrypted
 from parquet_by_hand import TYPES, Raw, plain, v1
 from parquet_by_hand import write as write_by_hand
 from parquet_files import check, read, write
@@ -158,35 +156,16 @@ def test_nulls_without_statistics(tmp_path, codec, version, place):
     check(path, ["fine"])
 
 
-class _NoKms(pe.KmsClient):
-    """Keys "wrapped" by base64: the files need not be safe."""
-
-    def __init__(self, config: pe.KmsConnectionConfig) -> None:
-        super().__init__()
-
-    def wrap_key(self, key_bytes: bytes, master_key_identifier: str) -> bytes:
-        return base64.b64encode(key_bytes)
-
-    def unwrap_key(self, wrapped_key: bytes, master_key_identifier: str) -> bytes:
-        return base64.b64decode(wrapped_key)
-
-
 @pytest.mark.parametrize("plain_footer", [False, True])
 def test_encrypted_files(tmp_path, plain_footer):
-    table = pa.table({"secret": [1, 2, 3], "open": [4, 5, 6]})
-    settings = pe.EncryptionConfiguration(
-        footer_key="f", column_keys={"c": ["secret"]}, plaintext_footer=plain_footer
-    )
-    factory = pe.CryptoFactory(_NoKms)
-    properties = factory.file_encryption_properties(pe.KmsConnectionConfig(), settings)
-    path = tmp_path / "f"
-    with pq.ParquetWriter(path, table.schema, encryption_properties=properties) as writer:
-        writer.write_table(table)
+    table = pa.table({"secret": [1, 2, 3], "open": [4, 5, 6], "some": [{"a": 1, "b": 2}] * 3})
+    path = write_encrypted(tmp_path / "f", table, ["secret", "some.b"], plain_footer)
     try:
         file = _core.ParquetFile(str(path))
     except ValueError:
         assert not plain_footer
     else:
         assert plain_footer
+        assert file.encrypted == ["secret", "some"]
         assert file.number_type("secret", 0, 1) is None
         assert read(file, ["open"])[0].tolist() == [4, 5, 6]
