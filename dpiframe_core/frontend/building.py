@@ -77,7 +77,7 @@ class Building:
     seen_dense: dict[Column, None] = field(default_factory=dict)
     seen_starts: dict[str, dict[int, set[Column]]] = field(default_factory=dict)
     renormed: dict[str, Tensor] = field(default_factory=dict)
-    _any_id: set[Column] = field(default_factory=set)  # looked up only where every id has a row
+    any_id: set[Column] = field(default_factory=set)  # looked up only where every id has a row
     _weights: dict[str, Tensor] = field(default_factory=dict)
     _loads: dict[tuple[Scalar, ...], Value] = field(default_factory=dict)
 
@@ -281,9 +281,11 @@ class Building:
         """
         old = self.seen_ids.get(column)
         if any_id and old is not None:
+            if column in self.any_id:
+                self.seen_ids[column] = max(old, rows)
             return
-        self.seen_ids[column] = rows if old is None or column in self._any_id else min(old, rows)
-        (self._any_id.add if any_id else self._any_id.discard)(column)
+        self.seen_ids[column] = rows if old is None or column in self.any_id else min(old, rows)
+        (self.any_id.add if any_id else self.any_id.discard)(column)
 
     def lookup(self, columns: list[Column], tables: list[str], dim: int) -> Value:
         """Rows of tables [n, dim] side by side. Of wider rows than a lookup takes, such as matrices
@@ -607,14 +609,15 @@ def _finite(expression: Expression, values: Sequence[Value]) -> tuple[Expression
 MOST_EXACT = 2.0**53
 
 
-def of_ids(expression: Expression, rows: int) -> Tensor:
-    """The expression of ids 0 .. rows - 1, in float64 [rows]."""
+def of_ids(expression: Expression, ids: int | Tensor) -> Tensor:
+    """The expression of ids 0 .. n - 1, or of those given, in float64."""
+    given = torch.arange(ids) if isinstance(ids, int) else ids
 
     def of(part: Expression) -> Tensor:
         if isinstance(part, str):
-            return torch.arange(rows, dtype=torch.float64)
+            return given.double()
         if isinstance(part, float):
-            return torch.full((rows,), part, dtype=torch.float64)
+            return torch.full((len(given),), part, dtype=torch.float64)
         name, *rest = part
         found = evaluate((name, *(f"x{i}" for i in range(len(rest)))), [of(p) for p in rest])
         if bool((found.isfinite() & (found.abs() > MOST_EXACT)).any()):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ from dpiframe_core.frontend.values import BATCH, Column, Made, Value, places, si
 from dpiframe_core.program.tensor_ops import Join, Map
 
 Kind = Literal["auto", "probability", "logit"]
+MOST_HASHED = 2**24  # ids that a table is laid out for
 LOG_ODDS = ("sub", ("log", "x0"), ("log1p", ("neg", "x0")))
 
 
@@ -104,11 +105,25 @@ def keep_output(traced: Traced, output: Output) -> None:
     graph.eliminate_dead_code()
 
 
-def used_columns(traced: Traced, output: Output) -> tuple[dict[Column, int], set[Column]]:
-    """The columns that are ids, each with the rows of its tables, and those that are numbers."""
+def used_columns(
+    traced: Traced, output: Output, largest: Callable[[Column], int] | None = None
+) -> tuple[dict[Column, int], set[Column]]:
+    """The columns that are ids, each with the rows of its tables, and those that are numbers.
+
+    `largest`: an id of each column that has a row, where any has (a hash of the ids).
+    """
     build = Building()
     _convert(traced, build, output)
-    return _within_parts(build), set(build.seen_dense) - set(build.seen_ids)
+    rows = _within_parts(build)
+    if largest is not None:
+        for column in build.any_id:
+            rows[column] = max(rows[column], largest(column) + 1)
+            if rows[column] > MOST_HASHED:
+                raise ModelImportError(
+                    f"input {column.input} has ids as large as {rows[column] - 1:,}, which the "
+                    f"model hashes; above {MOST_HASHED:,} make the hash a feature before the model"
+                )
+    return rows, set(build.seen_dense) - set(build.seen_ids)
 
 
 def _within_parts(build: Building) -> dict[Column, int]:

@@ -134,7 +134,7 @@ def from_torch(  # type: ignore[misc]  # noqa: PLR0913 - the one call that users
     check_weights(source)
     if columns is None and encoding is not None:
         columns = columns_of_schema(source.inputs, encoding.schema)
-    rows, dense = used_columns(source.traced, wanted)
+    rows, dense = used_columns(source.traced, wanted, source.largest)
     feeds = feeds_of(source.inputs, columns)
     chosen = choose_features(source.inputs, feeds, rows, dense)
     if encoding is not None:

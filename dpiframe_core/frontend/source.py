@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 from dpiframe_core.errors import ModelImportError
 from dpiframe_core.frontend import capture
 from dpiframe_core.frontend.convert import Traced
+from dpiframe_core.frontend.values import Column
 
 if TYPE_CHECKING:
     from dpiframe_core.frontend.pt2.archive import ArchivedModule
@@ -57,6 +58,11 @@ class Source:
             leaves[self.tensors[name]] = tensor
         args, kwargs = pytree.tree_unflatten(leaves, self.tree)
         return args, kwargs
+
+    def largest(self, column: Column) -> int:
+        """The largest id of a column among the examples."""
+        example = self.example(column.input)
+        return int(example.reshape(len(example), -1)[:, column.position].max())
 
     def run(self, inputs: Mapping[str, Tensor], kind: torch.dtype) -> list[Tensor]:
         """Each output on a batch, computed by a copy of the module in float32 or float64."""

@@ -31,6 +31,8 @@ from dpiframe_core.program.expression import Expression
 
 TABLE = Table()
 
+MOST_TRIED = 2**24  # ids
+ALWAYS_TRIED = 2**12
 MOST_COMPUTED = 2**18  # numbers of one-hot rows a sample: above, they would be the whole cost
 
 
@@ -135,7 +137,7 @@ def _function_table(build: Building, weight: Tensor, scalar: Scalar) -> str:
     """The key of a table in the order of the ids: row i is the one that the function of i picks."""
     rows, expression = weight.shape[0], of_whole(scalar.expression)
     known = build.id_columns.get(scalar.column)
-    places = of_ids(expression, 2 * rows + 1 if known is None else known)
+    places = of_ids(expression, _tried(expression, rows) if known is None else known)
     fits = (places >= 0) & (places < rows)
     if not bool(fits.any()):
         raise CannotConvertError(f"ids of column {scalar.column.input} are outside the table")
@@ -144,13 +146,35 @@ def _function_table(build: Building, weight: Tensor, scalar: Scalar) -> str:
     if len(outside):
         build.limit_ids(scalar.column, first + int(outside[0]))
     else:
-        build.limit_ids(scalar.column, known or rows, any_id=True)
+        build.limit_ids(scalar.column, known or _end_of_change(places) or rows, any_id=True)
     key = f"{build.kept(weight)}/{expression}/{len(places)}"
     if key not in build.draft.tables:
         count = len(places) if known is not None else build.seen_ids[scalar.column]
         at = torch.where(fits, places, 0)[:count].long()
         build.draft.tables[key] = Rows(torch.where(fits[:count, None], weight[at], 0.0))
     return key
+
+
+def _tried(expression: Expression, rows: int) -> int:
+    """How many ids show which of them have a row: up to the first power of 2 that has none, as a
+    quotient has some time; of a remainder or a bounded number a few show it.
+    """
+    powers = 2 ** torch.arange(MOST_TRIED.bit_length())
+    count = max(2 * rows + 1, ALWAYS_TRIED)
+    try:
+        places = of_ids(expression, powers)
+        of_ids(expression, count)
+    except CannotConvertError:  # numbers that are too large to be told
+        return 2 * rows + 1
+    outside = powers[(powers > count) & ((places < 0) | (places >= rows))]
+    return int(outside[0]) + 1 if len(outside) else count
+
+
+def _end_of_change(places: Tensor) -> int:
+    """The number of ids up to the one from which on all have the same place; 0 if none is near."""
+    moves = (places[1:] != places[:-1]).nonzero()
+    last = int(moves[-1]) + 1 if len(moves) else 0
+    return last + 1 if last < len(places) // 2 else 0
 
 
 @TABLE.of("_embedding_bag", "_embedding_bag_forward_only")

@@ -303,6 +303,37 @@ def test_whole_numbers_are_drawn_up_to_those_of_the_examples():
         dpi.from_torch(Hash(), torch.tensor([[3, 900], [17, 10_000]]), ["a", "b"])
 
 
+def test_ids_that_the_model_takes_apart_are_as_many_as_it_has_rows_for():
+    class Parts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.quotient, self.rest, self.hashed = (nn.Embedding(n, DIM) for n in (40, 100, 7))
+
+        def forward(self, x, bounded, hashed):
+            bounded = bounded.clamp(max=49)
+            parts = [self.quotient(x // 100), self.rest(x % 100), self.hashed(hashed * 31 % 7)]
+            parts += [self.quotient(bounded // 16), self.rest(bounded % 16)]
+            return torch.cat(parts, 1).sin().sum(1)
+
+    given = {"x": [1, 2], "bounded": [3, 4], "hashed": [5, 123_456]}
+    imported = dpi.from_torch(Parts(), {name: torch.tensor(ids) for name, ids in given.items()})
+    rows = {field.name: field.rows for field in imported.spec.fields}
+    assert rows == {"x": 4000, "bounded": 50, "hashed": 123_457}
+
+
+def test_ids_of_64_bits_are_hashed_before_the_model():
+    class Hashed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Embedding(7, DIM)
+
+        def forward(self, x):
+            return self.table(x % 7).sum(1)
+
+    with pytest.raises(ModelImportError, match=r"input x has ids as large as 1,000,000,000,000"):
+        dpi.from_torch(Hashed(), {"x": torch.tensor([1, 10**12])})
+
+
 def test_another_score_is_refused():
     recorded = Expected.of_logits(TwoTables()(**inputs()).detach().numpy() + 1e-3)
     with pytest.raises(ModelImportError, match=r"differs from the model by .* sample "):
