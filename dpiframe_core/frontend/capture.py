@@ -97,13 +97,21 @@ def _export(module: nn.Module, args: Any, kwargs: Any) -> ExportedProgram:
 
 
 def _by_argument(module: nn.Module, args: Any, kwargs: Any, shapes: Any) -> Any:
-    """Dynamic shapes as torch.export wants them: arguments in order, or by name with keywords."""
-    if not kwargs:
-        return shapes[0]
+    """Dynamic shapes as torch.export wants them: arguments in order, those of *args as one, or by
+    name with keywords.
+    """
     import inspect
 
-    names = list(inspect.signature(module.forward).parameters)
-    return dict(zip(names, shapes[0], strict=False)) | shapes[1]
+    named = inspect.signature(module.forward).parameters
+    plain = [n for n, p in named.items() if p.kind is not p.VAR_POSITIONAL]
+    several = [n for n, p in named.items() if p.kind is p.VAR_POSITIONAL]
+    given = list(shapes[0])
+    if several and len(given) >= (count := list(named).index(several[0])):
+        given[count:] = [tuple(given[count:])] if len(given) > count else []
+        plain.insert(count, several[0])
+    if not kwargs:
+        return tuple(given)
+    return dict(zip(plain, given, strict=False)) | shapes[1]
 
 
 def _reason(error: Exception) -> str:

@@ -265,6 +265,20 @@ def test_samples_that_do_not_fit_are_named(samples, told):
         dpi.from_torch(TwoTables(), inputs(), samples=samples)
 
 
+def test_a_forward_of_any_number_of_arguments():
+    class Several(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Embedding(9, DIM)
+
+        def forward(self, item, *lists, scale=1.0):
+            return sum((self.table(item)[:, None] * self.table(x)).sum((1, 2)) for x in lists)
+
+    ids = torch.ones(2, 3, dtype=torch.long)
+    report = dpi.from_torch(Several(), (ids[:, 0], ids, ids, ids)).report
+    assert report["differences"]["CPU, fp32"]["largest"] < 1e-5
+
+
 class Logarithms(nn.Module):
     """Of numbers, and attention over a list: it has no number for an empty one."""
 
