@@ -50,15 +50,15 @@ def labelled_rows(
 
 def _flags(labels: pa.ChunkedArray, label: str, where: str) -> pa.ChunkedArray:
     kind = labels.type
-    if pa.types.is_boolean(kind):
-        return labels
+    if pa.types.is_boolean(kind) or pa.types.is_null(kind):
+        return pc.cast(labels, pa.bool_())
+    if pa.types.is_decimal(kind) or pa.types.is_float16(kind):
+        labels, kind = pc.cast(labels, pa.float64()), pa.float64()
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         raise ConfigError(
             f"label column {label} of {where} has the type {kind}; labels are 0 and 1, as "
             "integers, numbers or booleans"
         )
-    if pa.types.is_float16(kind):
-        labels, kind = labels.cast(pa.float32()), pa.float32()  # the only floats without kernels
     wrong = pc.and_(
         pc.not_equal(labels, pa.scalar(0, kind)), pc.not_equal(labels, pa.scalar(1, kind))
     )

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from itertools import combinations, pairwise
 from typing import NamedTuple
+from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
@@ -119,7 +120,9 @@ def encode(column: pa.ChunkedArray) -> Codes:
     if isinstance(coded, pa.ChunkedArray):
         coded = coded.combine_chunks()
     number = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    return Codes(number, [NULL if text is None else text for text in _texts(coded.dictionary)])
+    return Codes(
+        number, [NULL if text is None else text for text in _texts(coded.dictionary, column.type)]
+    )
 
 
 def _with_kernels(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -136,11 +139,16 @@ def _with_kernels(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column
 
 
-def _texts(values: pa.Array) -> list[str | None]:
-    """Bytes that are no utf-8 are written as such."""
-    if str(values.type).startswith(("binary", "large_binary", "fixed_size_binary")):
-        return [b if b is None else b.decode(errors="backslashreplace") for b in values.to_pylist()]
-    texts: list[str | None] = pc.cast(values, pa.string()).to_pylist()
+def _texts(values: pa.Array, kind: pa.DataType) -> list[str | None]:
+    """Values as people read them, bytes that are not all UTF-8 in hexadecimal; `kind`: the column's
+    type.
+    """
+    if kind == pa.uuid():
+        return [value and str(UUID(bytes=value)) for value in values.to_pylist()]
+    try:
+        texts: list[str | None] = pc.cast(values, pa.string()).to_pylist()
+    except pa.ArrowInvalid:
+        texts = [value if value is None else value.hex() for value in values.to_pylist()]
     return texts
 
 

@@ -68,7 +68,7 @@ def check_contract(
     for group in groups:
         for text in _schema_problems(group.first.arrow_schema, columns, schema):
             problems.add(f"{group}: {text}")
-        for text in _nested(group.first.arrow_schema, columns, config):
+        for text in _unusable(group.first.arrow_schema, columns, config):
             problems.add(f"{group}: {text}")
     for text in _type_conflicts(groups, columns):
         problems.add(text)
@@ -145,9 +145,13 @@ def _schema_problems(
             )
 
 
-def _nested(found: pa.Schema, columns: Columns, config: JobConfig) -> Iterator[str]:
-    """Columns whose values are compared or counted and are several values each."""
-    uses = {config.group_column: "group_column needs", config.label_column: "label_column needs"}
+def _unusable(found: pa.Schema, columns: Columns, config: JobConfig) -> Iterator[str]:
+    """Columns that the end of the job could not evaluate by, or look for duplicates in."""
+    for label in dict.fromkeys((config.label_column, *config.output_labels.values())):
+        kind = _type(found, label) if label else None
+        if kind is not None and not _is_label(kind):
+            yield f"column {label}: type is {kind}, expected labels 0 and 1 as numbers or booleans"
+    uses: dict[str | None, str] = {config.group_column: "group_column needs"}
     uses |= dict.fromkeys(config.slice_columns, "slice_columns need")
     if config.check_keys != "off":
         uses |= dict.fromkeys(columns.key_columns, "a key that is checked (check_keys) needs")
@@ -156,6 +160,11 @@ def _nested(found: pa.Schema, columns: Columns, config: JobConfig) -> Iterator[s
         stored = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
         if stored is not None and pa.types.is_nested(stored):
             yield f"column {column}: type is {kind}, but {needs} one value a row"
+
+
+def _is_label(kind: pa.DataType) -> bool:
+    more = pa.types.is_boolean(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind)
+    return bool(more) or _is_number(kind)
 
 
 def _is_number(kind: pa.DataType) -> bool:

@@ -243,7 +243,6 @@ def test_a_carried_column_must_not_be_the_key_of_the_schema(tmp_path: Path) -> N
     "keys",
     [
         {"key_columns": ["k"], "check_keys": "count"},
-        {"label_column": "k"},
         {"label_column": "label", "slice_columns": ["k"]},
         {"label_column": "label", "group_column": "k"},
     ],
@@ -262,3 +261,11 @@ def test_a_key_of_several_values_is_copied(tmp_path: Path) -> None:
     table = encoded_table()
     nested = table.append_column("k", pa.array([[1, 2]] * len(table)))
     assert check_encoded(tmp_path, nested, key_columns=["k"]).key_columns == ("k",)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.date32(), pa.list_(pa.int8())], ids=str)
+def test_labels_are_numbers_or_booleans(tmp_path: Path, kind: pa.DataType) -> None:
+    table = encoded_table()
+    table = table.append_column("k", pa.array([None] * len(table), kind))
+    found = broken(tmp_path, table, label_column="k")
+    assert "column k: type is " in found and "expected labels 0 and 1" in found
