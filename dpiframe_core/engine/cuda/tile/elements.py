@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 
@@ -35,6 +36,7 @@ class Elements:
         self.tables: list[tuple[int, ...]] = []
         self._weight_numbers: dict[tuple[object, ...], int] = {}
         self._kept: list[np.ndarray] = []  # so that ids of arrays stay theirs
+        self._first: dict[bytes, int] = {}  # ids of arrays by what they hold
 
     def buffer(self, buffer: str) -> int:
         """A buffer's number among the parameters."""
@@ -44,12 +46,20 @@ class Elements:
 
     def numbers(self, numbers: np.ndarray) -> int:
         """The number among the parameters of a constant's numbers."""
-        return self._weight((id(numbers),), numbers, lambda: numbers)
+        return self._weight((self._known(numbers),), numbers, lambda: numbers)
+
+    def _known(self, numbers: np.ndarray) -> int:
+        """The id of the first array of these numbers: the steps of a recurrence have a copy each."""
+        held = hashlib.sha256(np.ascontiguousarray(numbers)).digest()
+        first = self._first.setdefault(held, id(numbers))
+        if first == id(numbers):
+            self._kept.append(numbers)
+        return first
 
     def packed(self, product: Product, order: Order) -> int:
         """The same of a product's constant operand, packed."""
         assert product.constant is not None
-        key = (id(product.constant), product.b, product.outer, product.inner, order)
+        key = (self._known(product.constant), product.b, product.outer, product.inner, order)
         return self._weight(
             key, product.constant, lambda: packed(product.matrices(), self.type, order)
         )

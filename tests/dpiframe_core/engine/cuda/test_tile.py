@@ -305,6 +305,23 @@ def test_a_group_is_cut_at_what_it_cannot_compute_and_nowhere_else():
     assert kinds == ["Lookup", "Lookup", "TileGroup", "TensorStep", "TileGroup", "Head"]
 
 
+def test_the_steps_of_a_recurrence_share_their_weights():
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.items, self.cell = nn.Embedding(9, 16), nn.GRU(16, 16, batch_first=True)
+            self.out = nn.Linear(16, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.out(self.cell(self.items(x))[1][-1])
+
+    imported = from_torch(Recurrent().eval(), (torch.ones(2, 30, dtype=torch.long),))
+    program = lower(imported.spec, imported.weights, DEVICE_PASSES)
+    (group,) = groups(group_steps(program, "fp16"))
+    kernel = group.generate(program, program.float_buffers(), "fp16")
+    assert len(kernel.weights) <= 6  # of inputs, states and output: a matrix and a bias each
+
+
 class FieldNorms(nn.Module):
     """A norm a field, with weights or without, as MaskNet has them, and functions in a row."""
 
