@@ -40,23 +40,36 @@ class Lists(NamedTuple):
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """True for list, large_list and fixed_size_list."""
+    """True for list, large_list, fixed_size_list and views of lists."""
     return bool(
-        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+        pa.types.is_list(kind)
+        or pa.types.is_large_list(kind)
+        or pa.types.is_fixed_size_list(kind)
+        or _is_view(kind)
     )
+
+
+def _is_view(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind))
 
 
 def split_lists(array: pa.Array) -> Lists:
     """The parts of an array of lists [B]; no value is copied."""
-    if pa.types.is_fixed_size_list(array.type):
-        size = array.type.list_size
-        offsets = (array.offset + np.arange(len(array) + 1, dtype=np.int64)) * size
+    if _is_view(array.type):
+        starts, values = array.offsets.to_numpy().astype(np.int64), array.values
+        lengths = array.sizes.to_numpy().astype(np.int64)
     else:
-        offsets = array.offsets.to_numpy().astype(np.int64)
-    first, lengths = int(offsets[0]), np.diff(offsets)
+        if pa.types.is_fixed_size_list(array.type):
+            size = array.type.list_size
+            offsets = (array.offset + np.arange(len(array) + 1, dtype=np.int64)) * size
+        else:
+            offsets = array.offsets.to_numpy().astype(np.int64)
+        first, lengths = int(offsets[0]), np.diff(offsets)
+        starts = offsets[:-1] - first
+        values = array.values.slice(first, offsets[-1] - first)
     if array.null_count:  # what stands in the place of a null means nothing
         lengths = np.where(array.is_null().to_numpy(zero_copy_only=False), 0, lengths)
-    return Lists(offsets[:-1] - first, lengths, array.values.slice(first, offsets[-1] - first))
+    return Lists(starts, lengths, values)
 
 
 def pad_lists(lists: Lists, values: np.ndarray, shape: Shape, pad: float, out: np.ndarray) -> None:

@@ -14,7 +14,7 @@ from dpiframe_core.features.schema import FeatureSchema
 from dpiframe_core.model.spec import ModelSpec
 from pipeline.config.job import JobConfig
 from pipeline.errors import ConfigError, ContractError
-from pipeline.planning.columns import Columns, choose_columns, feature_columns
+from pipeline.planning.columns import Columns, choose_columns, element_type, feature_columns
 from pipeline.planning.footers import Limits, StatisticsProblem
 from pipeline.planning.inputs import InputFile
 from pipeline.planning.problems import ProblemList
@@ -137,7 +137,9 @@ def _schema_problems(
     for each in columns.lists:
         kind = _type(found, each.column)
         accepted = _is_number if each.dense else pa.types.is_integer
-        if kind is not None and not (is_list(kind) and accepted(kind.value_type)):
+        if kind is None or pa.types.is_null(element_type(kind)):  # no list has an element
+            continue
+        if not (is_list(kind) and accepted(kind.value_type)):
             what = "numbers" if each.dense else "integer ids (int8 to uint64)"
             yield (
                 f"column {each.column}: type is {kind}, expected a list of {what}, as the model "

@@ -72,6 +72,8 @@ def _row_bytes(
 
 
 def _id_bytes(kind: pa.DataType) -> int:
+    if pa.types.is_null(kind):  # of lists that have no element
+        return 4
     fits_int32 = kind.bit_width < 32 or pa.types.is_int32(kind)
     return 4 if fits_int32 else 8
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpiframe_core.features.lists import pad_lists, split_lists
-from pipeline.planning.columns import Columns, ListColumn
+from pipeline.planning.columns import Columns, ListColumn, element_type
 from pipeline.reading.arrow_file import one_chunk, published_array
 from pipeline.reading.bad_rows import Dense, Finding, Ids, null_findings
 
@@ -54,7 +54,10 @@ def list_elements(column: pa.ChunkedArray, like: ListColumn) -> tuple[np.ndarray
     """The elements of lists as a padded matrix [length, B], 0 for a null element, and the rows [R]
     that have one.
     """
-    lists = split_lists(one_chunk(column))
+    found = one_chunk(column)
+    if pa.types.is_null(element_type(found.type)):  # each list is empty, null or of nulls
+        found = found.cast(pa.list_(pa.int32()))
+    lists = split_lists(found)
     values = as_dense(lists.values) if like.dense else as_ids(lists.values)
     matrix = np.empty((len(like.places), len(column)), values.dtype)
     pad_lists(lists, values, like.shape, like.pad, matrix)

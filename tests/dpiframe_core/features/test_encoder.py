@@ -63,6 +63,10 @@ def _forms(texts):
         "sliced bytes": padded.cast(pa.large_binary()).slice(2, len(texts)),
         "view of bytes": plain.cast(pa.binary()).cast(pa.binary_view()),
         "dictionary of bytes": plain.cast(pa.binary()).dictionary_encode(),
+        "sliced view": padded.cast(pa.string_view()).slice(2, len(texts)),
+        "dictionary of views": pa.DictionaryArray.from_arrays(
+            np.arange(len(texts)), plain.cast(pa.string_view())
+        ),
         "sliced": padded.slice(2, len(texts)),
         "dictionary": plain.dictionary_encode(),
         "sliced dictionary": padded.dictionary_encode().slice(2, len(texts)),

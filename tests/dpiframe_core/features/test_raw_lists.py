@@ -63,7 +63,7 @@ def _expected(lists, row_of, pad, before):
 
 @pytest.mark.parametrize("before", [True, False])
 @pytest.mark.parametrize(
-    "form", ["list", "large_list", "dictionary", "sliced", "chunks", "null_values"]
+    "form", ["list", "large_list", "views", "dictionary", "sliced", "chunks", "null_values"]
 )
 def test_elements_of_lists_are_encoded_and_padded(form, before):
     words = [None] * len(WORDS) if form == "null_values" else WORDS
@@ -71,6 +71,7 @@ def test_elements_of_lists_are_encoded_and_padded(form, before):
     column = {
         "list": array,
         "large_list": array.cast(pa.large_list(pa.large_string())),
+        "views": pa.array([["a"], *words], pa.list_view(pa.string_view())).slice(1),
         "dictionary": pa.ListArray.from_arrays(array.offsets, array.values.dictionary_encode()),
         "sliced": pa.concat_arrays([array[:2], array, array[:1]]).slice(2, len(array)),
         "chunks": pa.chunked_array([array[:3], array[3:3], array[3:]]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,8 @@ LIST_TYPES = [
     pa.large_list(pa.uint8()),
     pa.list_(pa.uint32()),
     pa.list_(pa.int16()),
+    pa.list_view(pa.int32()),
+    pa.large_list_view(pa.uint64()),
 ]
 
 
@@ -77,13 +80,33 @@ def test_lists_of_every_type(tmp_path: Path, kind: pa.DataType) -> None:
     spec = list_spec()
     list_bundle(tmp_path / "bundle", spec)
     table = list_table(60)
-    write(tmp_path, table.set_column(3, "history", table.column("history").cast(kind)))
+    history = pa.array(table.column("history").to_pylist(), kind)
+    write(tmp_path, table.set_column(3, "history", history))
 
     score_here(tmp_path)
 
     expected = load_engine(tmp_path / "bundle", device="cpu").score(*model_inputs(spec, table))
     scores = read_scores(tmp_path / "output").column("score").to_numpy()
     np.testing.assert_allclose(scores, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.list_(pa.null()), pa.large_list(pa.null()), pa.null()], ids=str
+)
+@pytest.mark.parametrize("column", ["history", "prices"])
+def test_files_without_any_element(tmp_path: Path, column: str, kind: pa.DataType) -> None:
+    """What a writer makes of empty lists that say no type, beside a file that has elements."""
+    list_bundle(tmp_path / "bundle", list_spec())
+    lists = [None if pa.types.is_null(kind) or row % 2 else [] for row in range(19)]
+    empty, usual = pa.array(lists, kind), list_table(19, seed=7)
+    typed = empty.cast(usual.schema.field(column).type)
+    outputs = []
+    for name, first in (("typed", typed), ("untyped", empty)):
+        shutil.rmtree(tmp_path / "input", ignore_errors=True)
+        write(tmp_path, list_table(19, seed=3, **{column: first}), usual)
+        score_here(tmp_path, output=str(tmp_path / name))
+        outputs.append(read_scores(tmp_path / name))
+    assert outputs[0] == outputs[1] and outputs[0].column("score").null_count == 0
 
 
 @pytest.mark.parametrize("size", [2, 5, 7])
