@@ -49,7 +49,7 @@ class Elements:
         return self._weight((self._known(numbers),), numbers, lambda: numbers)
 
     def _known(self, numbers: np.ndarray) -> int:
-        """The id of the first array of these numbers: the steps of a recurrence have a copy each."""
+        """The id of the first array of these numbers: steps of a recurrence have a copy each."""
         held = hashlib.sha256(np.ascontiguousarray(numbers)).digest()
         first = self._first.setdefault(held, id(numbers))
         if first == id(numbers):
