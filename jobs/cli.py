@@ -74,6 +74,7 @@ def main() -> None:
     from pipeline.redaction import redact_process
 
     redact_process()
+    sys.unraisablehook = leave_half_made_unsaid
     try:
         root.main(standalone_mode=False)
     except click.exceptions.Abort:
@@ -85,6 +86,14 @@ def main() -> None:
     except DpiframeError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(error.exit_code)
+
+
+def leave_half_made_unsaid(found: sys.UnraisableHookArgs) -> None:
+    """Of what Ray's objects raise as they go, nothing: a signal may have come while one was made.
+    Others are told as ever.
+    """
+    if not str(getattr(found.object, "__module__", "")).startswith("ray."):
+        sys.__unraisablehook__(found)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import hashlib
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 import yaml
 from running_job import Case, RunningJob, ray_workers, wait_for
 
+from jobs.cli import leave_half_made_unsaid
 from pipeline.config.job import load_config
 from pipeline.errors import LockedError, ResumableError
 from pipeline.publishing.atomic import TEMP_MARK
@@ -77,6 +79,23 @@ def test_a_signal_while_ray_starts_stops_the_job(tmp_path: Path, seconds: float)
         wait_for(case.layout.identity.exists, "the job's start")
         time.sleep(seconds)
         check_stops(job)
+
+
+class HalfMade:
+    """As an object is whose making a signal ended."""
+
+    def __del__(self) -> None:
+        raise AttributeError("no _current_executor")
+
+
+@pytest.mark.parametrize("module", ["ray.data.dataset", "elsewhere"])
+def test_what_ray_left_half_made_says_nothing(
+    module: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(HalfMade.__del__, "__module__", module)
+    monkeypatch.setattr(sys, "unraisablehook", leave_half_made_unsaid)
+    HalfMade()
+    assert ("_current_executor" in capsys.readouterr().err) == (module == "elsewhere")
 
 
 def test_a_signal_while_scorers_load_stops_the_job(tmp_path: Path, ray_session: str) -> None:
