@@ -355,8 +355,14 @@ def expected_type(feature: CategoricalFeature | DenseFeature) -> str:
     return "string or binary, or a dictionary of these"
 
 
+def nearest(column: str, names: list[str]) -> list[str]:
+    """The name most like a column's, if any is: first one that has other cases, as of Spark."""
+    same = [name for name in names if name.lower() == column.lower()]
+    return same[:1] or difflib.get_close_matches(column, names, n=1)
+
+
 def _absent(column: str, times: int, names: list[str]) -> str:
     if times:
         return f"column {column}: occurs {times} times"
-    near = difflib.get_close_matches(column, names, n=1)
+    near = nearest(column, names)
     return f"column {column}: missing" + (f" (nearest is {near[0]})" if near else "")

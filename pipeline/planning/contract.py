@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from dpiframe_core.features.lists import is_list
-from dpiframe_core.features.schema import FeatureSchema
+from dpiframe_core.features.schema import FeatureSchema, nearest
 from dpiframe_core.model.spec import ModelSpec
 from pipeline.config.job import JobConfig
 from pipeline.errors import ConfigError, ContractError
@@ -177,7 +176,7 @@ def _absent(found: pa.Schema, columns: Sequence[str]) -> Iterator[str]:
     for column in dict.fromkeys(columns):
         times = len(found.get_all_field_indices(column))
         if times == 0:
-            close = get_close_matches(column, found.names, n=1)
+            close = nearest(column, found.names)
             hint = f" (nearest is {close[0]})" if close else ""
             yield f"column {column}: missing{hint}"
         elif times > 1:

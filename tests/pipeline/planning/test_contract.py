@@ -269,3 +269,11 @@ def test_labels_are_numbers_or_booleans(tmp_path: Path, kind: pa.DataType) -> No
     table = table.append_column("k", pa.array([None] * len(table), kind))
     found = broken(tmp_path, table, label_column="k")
     assert "column k: type is " in found and "expected labels 0 and 1" in found
+
+
+@pytest.mark.parametrize(("raw", "column"), [(False, "C1"), (True, "I1")])
+def test_a_column_in_other_cases_is_named(tmp_path: Path, raw: bool, column: str) -> None:
+    table = raw_table() if raw else encoded_table()
+    table = table.rename_columns([name.lower() for name in table.column_names])
+    with pytest.raises(ContractError, match=rf"{column}: missing \(nearest is {column.lower()}"):
+        (check_raw if raw else check_encoded)(tmp_path, table, form="raw" if raw else "encoded")
