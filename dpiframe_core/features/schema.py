@@ -297,7 +297,8 @@ class FeatureSchema(_Frozen):
         return list(dict.fromkeys(problems))
 
 
-_TEXTS = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view")
+_TEXTS = ("string", "large_string", "string_view")
+_BYTES = ("binary", "large_binary", "binary_view")
 
 
 def encoded_type(
@@ -311,7 +312,7 @@ def encoded_type(
     if is_list(arrow_type):
         return arrow_type.value_type
     kind = value_type(arrow_type)
-    return kind if feature.elements.split_at and _is_text(kind) else None
+    return kind if feature.elements.split_at and _may_be_text(kind) else None
 
 
 def value_type(arrow_type: pa.DataType) -> pa.DataType:
@@ -334,12 +335,17 @@ def accepts(feature: CategoricalFeature | DenseFeature, arrow_type: pa.DataType)
         return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
     if feature.values == "integer":
         return bool(pa.types.is_integer(kind))
-    return _is_text(kind)
+    return _may_be_text(kind)
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    """Strings, or bytes, as some writers store text without saying that it is any."""
+def is_text(kind: pa.DataType) -> bool:
+    """True for text, whatever the form of its offsets."""
     return str(kind) in _TEXTS
+
+
+def _may_be_text(kind: pa.DataType) -> bool:
+    """Text, or bytes, as some writers store text without saying that it is any."""
+    return is_text(kind) or str(kind) in _BYTES
 
 
 def expected_type(feature: CategoricalFeature | DenseFeature) -> str:

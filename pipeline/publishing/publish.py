@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dpiframe_core.features.lists import is_list
+from dpiframe_core.features.schema import is_text
 from pipeline.config.job import SCORE_COLUMN, embedding_column, score_column
 from pipeline.publishing.atomic import write_atomic
 from pipeline.publishing.records import IdentityFile, OutputLayout, UnitRecord, has_files, read_json
@@ -120,8 +123,9 @@ def parquet_bytes(table: pa.Table) -> memoryview:
         sink,
         table.schema,
         compression={
-            leaf_name(field): "none" if field.name in uncompressed else "snappy"
+            leaf: "none" if field.name in uncompressed else "snappy"
             for field in table.schema
+            for leaf in leaf_names(field.name, field.type)
         },
         use_dictionary=dictionary_columns(table) or False,
         column_encoding=dict.fromkeys(ascending, "DELTA_BINARY_PACKED") or None,
@@ -130,9 +134,20 @@ def parquet_bytes(table: pa.Table) -> memoryview:
     return memoryview(sink.getvalue()).cast("B")
 
 
-def leaf_name(field: pa.Field) -> str:
-    """What parquet calls a column, or the numbers of a column of lists."""
-    return f"{field.name}.list.element" if pa.types.is_list(field.type) else field.name
+def leaf_names(name: str, kind: pa.DataType) -> Iterator[str]:
+    """What parquet calls a column, or the values that a nested one is made of."""
+    if isinstance(kind, pa.BaseExtensionType):
+        yield from leaf_names(name, kind.storage_type)
+    elif pa.types.is_map(kind):
+        yield from leaf_names(f"{name}.key_value.key", kind.key_type)
+        yield from leaf_names(f"{name}.key_value.value", kind.item_type)
+    elif is_list(kind):
+        yield from leaf_names(f"{name}.list.element", kind.value_type)
+    elif pa.types.is_struct(kind):
+        for field in kind:
+            yield from leaf_names(f"{name}.{field.name}", field.type)
+    else:
+        yield name
 
 
 def _is_made(column: str) -> bool:
@@ -142,7 +157,7 @@ def _is_made(column: str) -> bool:
 
 def dictionary_columns(table: pa.Table) -> list[str]:
     """Columns worth a dictionary page: strings; keys and scores are mostly distinct."""
-    return [field.name for field in table.schema if pa.types.is_string(field.type)]
+    return [field.name for field in table.schema if is_text(field.type)]
 
 
 def ascends(column: pa.ChunkedArray) -> bool:

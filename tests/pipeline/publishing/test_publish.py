@@ -64,6 +64,34 @@ def test_the_same_table_gives_the_same_bytes() -> None:
     assert bytes(parquet_bytes(scores(111))) == bytes(parquet_bytes(scores(111)))
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()], ids=str)
+def test_texts_of_any_form_have_a_dictionary(kind: pa.DataType) -> None:
+    content = parquet_bytes(pa.table({"c": pa.array(["here", "there"] * 99, kind)}))
+    chunk = pq.read_metadata(pa.BufferReader(content)).row_group(0).column(0)
+    assert "RLE_DICTIONARY" in chunk.encodings and chunk.compression == "SNAPPY"
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.large_list(pa.int32()),
+        pa.list_(pa.int32(), 2),
+        pa.list_view(pa.large_string()),
+        pa.struct([("a", pa.int8()), ("b.c", pa.list_(pa.struct([("d", pa.int8())])))]),
+        pa.map_(pa.string(), pa.list_(pa.float32())),
+        pa.uuid(),
+        pa.fixed_shape_tensor(pa.float32(), (2, 2)),
+    ],
+    ids=str,
+)
+def test_values_inside_of_nested_columns_are_compressed(kind: pa.DataType) -> None:
+    content = parquet_bytes(pa.table({"a.b": pa.nulls(19, kind), "score": np.zeros(19, "f4")}))
+    group = pq.read_metadata(pa.BufferReader(content)).row_group(0)
+    chunks = [group.column(i) for i in range(group.num_columns)]
+    assert {c.compression for c in chunks if c.path_in_schema != "score"} == {"SNAPPY"}
+    assert chunks[-1].compression == "UNCOMPRESSED"
+
+
 def test_a_unit_is_published_with_its_record_only(tmp_path: Path) -> None:
     claim(tmp_path, "a")
     publisher = FolderPublisher(str(tmp_path), "a")
