@@ -149,8 +149,8 @@ void bind_cuda_program(py::module_& module) {
       .def("add_product", &CudaProgram::add_product, py::arg("step"))
       .def("add_mapped_product", &add_mapped_product, py::arg("step"), py::arg("sources"),
            py::arg("rows"), py::arg("kernels"))
-      .def("add_chain", &add_chain, py::arg("inputs"), py::arg("products"), py::arg("shared_bytes"),
-           py::arg("kernels"), py::arg("choices"), py::arg("steps"))
+      .def("add_chain", &add_chain, py::arg("inputs"), py::arg("products"), py::arg("cubin"),
+           py::arg("shared_bytes"), py::arg("rows"), py::arg("steps"))
       .def("add_tensor", &CudaProgram::add_tensor, py::arg("op"), py::arg("inputs"),
            py::arg("weights"), py::arg("operands"), py::arg("out"))
       .def("add_compiled", &add_compiled, py::arg("cubin"), py::arg("kernel"), py::arg("threads"),

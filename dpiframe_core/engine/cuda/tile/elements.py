@@ -50,7 +50,8 @@ class Elements:
 
     def _known(self, numbers: np.ndarray) -> int:
         """The id of the first array of these numbers: steps of a recurrence have a copy each."""
-        held = hashlib.sha256(np.ascontiguousarray(numbers).tobytes()).digest()
+        held = f"{numbers.dtype}{numbers.shape}".encode() + np.ascontiguousarray(numbers).tobytes()
+        held = hashlib.sha256(held).digest()
         first = self._first.setdefault(held, id(numbers))
         if first == id(numbers):
             self._kept.append(numbers)
