@@ -34,9 +34,10 @@ void multiply_resident(unsigned char*, const A& a, const B& b, const Write& writ
   multiply<T, kProducts, kRows, kOuter, kInner, kColumns, kRowTiles, kColumnTiles>(a, b, write);
 }
 
-template <class T, bool kGuarded, int kProducts, int kRows, int kInner, int kColumns, int kOut,
+template <class T, Weigh kWeigh, int kProducts, int kRows, int kInner, int kColumns, int kOut,
           int kRowTiles, class A, class B, class Score, class V, class Write>
 void attend(const A& a, const B& b, const Score& score, const V& v, const Write& write) {
+  constexpr bool kGuarded = kWeigh == Weigh::kGuarded;
   for (int p = 0; p < kProducts; ++p)
     for (int row = 0; row < kRows; ++row) {
       float weights[kColumns];
@@ -49,11 +50,13 @@ void attend(const A& a, const B& b, const Score& score, const V& v, const Write&
       }
       largest = base_of<kGuarded>(largest);
       float total = 0.0f;
-      for (float& x : weights) total += x = fn::exp_below(x, largest);
+      for (float& x : weights)
+        total += kWeigh == Weigh::kPlain ? 0.0f : x = fn::exp_below(x, largest);
+      const float scale = kWeigh == Weigh::kPlain ? 1.0f : scale_of<kGuarded>(total);
       for (int to = 0; to < kOut; ++to) {
         float sum = 0.0f;
         for (int i = 0; i < kColumns; ++i) sum += weights[i] * v.one(p, to, 0, i);
-        write(p, row).one(to, sum * scale_of<kGuarded>(total), true);
+        write(p, row).one(to, sum * scale, true);
       }
     }
 }

@@ -45,12 +45,14 @@ DPIF_DEVICE void multiply(const A& a, const B& b, const Write& write) {
 }
 
 // Attention: a product's result, of which score(product, row)(column, sum) makes a score, its
-// softmax over columns, and the product [kRows, kColumns] x [kColumns, kOut] with v. Each warp owns
-// kRowTiles x 16 rows with all columns, which never leave its registers.
-template <class T, bool kGuarded, int kProducts, int kRows, int kInner, int kColumns, int kOut,
+// softmax over columns or itself, and the product [kRows, kColumns] x [kColumns, kOut] with v. Each
+// warp owns kRowTiles x 16 rows with all columns, which never leave its registers.
+template <class T, Weigh kWeigh, int kProducts, int kRows, int kInner, int kColumns, int kOut,
           int kRowTiles, class A, class B, class Score, class V, class Write>
 DPIF_DEVICE void attend(const A& a, const B& b, const Score& score, const V& v,
                         const Write& write) {
+  constexpr bool kGuarded = kWeigh == Weigh::kGuarded;
+  const float outside = kWeigh == Weigh::kPlain ? 0.0f : Max::start();
   constexpr int kRowBlocks = (kRows + kRowTiles * 16 - 1) / (kRowTiles * 16);
   constexpr int kTiles = padded(kColumns, 16) / 16;
   constexpr int kOutTiles = padded(kOut, 16) / 16;
@@ -89,9 +91,11 @@ DPIF_DEVICE void attend(const A& a, const B& b, const Score& score, const V& v,
         float largest = Max::start();
         each([&](int column, float& x) {
           const bool inside = kColumns % 16 == 0 || column < kColumns;
-          x = inside ? of(column, x) : Max::start();
+          x = inside ? of(column, x) : outside;
           largest = larger(largest, x);
         });
+        scales[i][half] = 1.0f;
+        if constexpr (kWeigh == Weigh::kPlain) continue;
         largest = base_of<kGuarded>(over_lanes<4, Max>(largest));
         float total = 0.0f;
         each([&](int, float& x) { total += x = fn::exp_below(x, largest); });

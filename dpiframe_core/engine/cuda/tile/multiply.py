@@ -16,7 +16,7 @@ from dpiframe_core.engine.cuda.tile.product import (
     attention_row_tiles,
 )
 from dpiframe_core.engine.cuda.tile.shared_memory import Matrix
-from dpiframe_core.engine.cuda.tile.stages import Stage
+from dpiframe_core.engine.cuda.tile.stages import Stage, Weigh
 from dpiframe_core.engine.translation import Operation
 from dpiframe_core.program.tensor_ops import Map, MatMul
 from dpiframe_core.program.views import View
@@ -88,7 +88,7 @@ class Multiplications:
         parts = [
             self._product_operand(operation, scores, 0)[0],
             self._product_operand(operation, scores, 1)[0],
-            self._scores(scored, scores, stage.guarded),
+            self._scores(scored, scores, stage.weigh),
             self._product_operand(stage.operation, product, 1)[0],
             self._results(stage, product),
         ]
@@ -96,18 +96,18 @@ class Multiplications:
         columns = -(-scores.columns // 16) + -(-product.columns // 16)
         self.most_sums = max(self.most_sums, 8 * row_tiles * columns)
         sizes = (
-            f"{self.elements.type}, {str(stage.guarded).lower()}, {scores.products}, "
+            f"{self.elements.type}, Weigh::k{stage.weigh}, {scores.products}, "
             f"{scores.rows}, {scores.inner}, {scores.columns}, {product.columns}, "
             f"{row_tiles}"
         )
         listed = ",\n    ".join(parts)
         return f"attend<{sizes}>(\n    {listed});"
 
-    def _scores(self, stage: Stage, product: Product, guarded: bool) -> str:
+    def _scores(self, stage: Stage, product: Product, weigh: Weigh) -> str:
         """The function that makes scores of sums."""
         scope = Scope({"q": product.products, "r": product.rows, "c": product.columns})
         _, _, value = self._made(stage, product, scope, variable("c"), "x")
-        if stage.post is not None and not guarded and not _is_scaling(stage.post):
+        if stage.post is not None and weigh == "Softmax" and not _is_scaling(stage.post):
             value = f"held({value}, {self.elements.type}{{}})"
         before, within = scope.split_lines("c")
         return (

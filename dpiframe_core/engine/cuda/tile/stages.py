@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from dpiframe_core.engine.cuda.tile.index import Index, Scope, size_of
 from dpiframe_core.engine.cuda.tile.product import Product, attention_row_tiles
@@ -32,6 +33,9 @@ COSTLY = {"div", "pow", "exp", "expm1", "log", "log1p", "sigmoid", "tanh", "erf"
           "reciprocal"}  # fmt: skip
 
 
+Weigh = Literal["Softmax", "Guarded", "Plain"]
+
+
 @dataclass
 class Stage:
     """An operation that writes its result, with the Map that is applied as it is written."""
@@ -40,8 +44,8 @@ class Stage:
     shape: tuple[int, ...]  # of the operation's own result
     post: Operation | None = None
     replaced: int = 0  # the post's operand that is the result
-    scores: Stage | None = None  # of a product with their softmax: attention
-    guarded: bool = False  # which is 0 where all of a row is -infinity
+    scores: Stage | None = None  # of a product with their softmax, or with them: attention
+    weigh: Weigh = "Softmax"  # what a score weighs; guarded: 0 where all of a row is -infinity
 
     @property
     def out(self) -> View:
@@ -182,9 +186,13 @@ class Stages:
         self._join_attention()
 
     def _join_attention(self) -> None:
-        """Products with the softmax of a product that nothing else reads become one stage."""
+        """Products with a product that nothing else reads, or with its softmax, become one stage."""
         for stage in [s for s in self.all if isinstance(s.operation.op, MatMul)]:
             softmax = self._whole_writer(stage.operation, 0)
+            if softmax is not None and self._weighs_plainly(softmax, stage):
+                stage.scores, stage.weigh = softmax, "Plain"
+                self.all = [s for s in self.all if s is not softmax]
+                continue
             scores = self._whole_writer(softmax.operation, 0) if softmax else None
             if softmax is None or scores is None or softmax.post or scores.scores:
                 continue
@@ -194,8 +202,18 @@ class Stages:
                 scores.operation, softmax.operation, stage.operation, self.samples
             ):
                 stage.scores = scores
-                stage.guarded = softmax.operation.op.guarded
+                stage.weigh = "Guarded" if softmax.operation.op.guarded else "Softmax"
                 self.all = [s for s in self.all if s is not scores and s is not softmax]
+
+    def _weighs_plainly(self, scores: Stage, stage: Stage) -> bool:
+        """Whether scores are multiplied as they are, and take too much memory to be stored."""
+        return (
+            isinstance(scores.operation.op, MatMul)
+            and scores.scores is None
+            and not scores.is_permuted
+            and scores.out.width * self.samples * 2 > GOOD_SHARED // 8
+            and multiplies(scores.operation, stage.operation, self.samples)
+        )
 
     def _whole_writer(self, operation: Operation, k: int) -> Stage | None:
         """The stage whose whole result is an operand, which alone reads it."""
@@ -309,20 +327,30 @@ def _with_axes(operand: Operand, axis: int, sizes: Sequence[int]) -> Operand:
 
 def attends(scores: Operation, softmax: Operation, product: Operation, samples: int) -> bool:
     """Whether a product's result, its softmax and the product with that fit a warp's registers."""
-    if not isinstance(scores.op, MatMul) or not isinstance(softmax.op, Softmax):
+    shape = softmax.operands[0].shape
+    return (
+        isinstance(softmax.op, Softmax)
+        and set(softmax.op.axes) == {len(shape) - 1}
+        and multiplies(scores, product, samples, shape[-1])
+    )
+
+
+def multiplies(scores: Operation, product: Operation, samples: int, columns: int = 0) -> bool:
+    """Whether a product's result, rows of `columns` if told, and the product with that fit a warp's
+    registers.
+    """
+    if not isinstance(scores.op, MatMul):
         return False
     assert isinstance(product.op, MatMul)
     first = Product.of(scores, scores.op, samples)
     second = Product.of(product, product.op, samples)
-    shape = softmax.operands[0].shape
     return (
         first.constant is None
         and second.constant is None
         and first.outer == second.outer == 1
         and first.batches == second.batches
         and first.rows_a_sample == second.rows_a_sample
-        and first.columns == second.inner == shape[-1]
-        and set(softmax.op.axes) == {len(shape) - 1}
+        and first.columns == second.inner == (columns or first.columns)
         and min(first.rows, first.columns, first.inner, second.columns) >= 8
         and attention_row_tiles(first, second) > 0
     )

@@ -508,6 +508,9 @@ class Attention(nn.Module):
             found = nn.functional.scaled_dot_product_attention(q, k, v)
         elif self.kind == "torch, masked":
             found = nn.functional.scaled_dot_product_attention(q, k, v, ~mask)
+        elif self.kind == "pointwise":
+            weights = nn.functional.silu(q @ k.transpose(-1, -2)) * (x != 9)[:, None, None, :]
+            found = (weights / x.shape[1]) @ v
         else:
             scores = q @ k.transpose(-1, -2) / 3
             if self.kind == "masked":
@@ -526,6 +529,9 @@ class Attention(nn.Module):
         (17, 2, 20, "torch, masked", "bf16"),
         (9, 3, 8, "torch", "fp16"),
         (33, 1, 12, "torch, masked", "fp32"),
+        (70, 2, 16, "pointwise", "fp16"),
+        (64, 2, 16, "pointwise", "bf16"),
+        (61, 2, 12, "pointwise", "fp32"),
     ],
 )
 def test_attention_stays_in_registers(fields, heads, dim, kind, precision, emulated, tmp_path):
