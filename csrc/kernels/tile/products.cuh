@@ -95,11 +95,12 @@ DPIF_DEVICE void attend(const A& a, const B& b, const Score& score, const V& v,
           largest = larger(largest, x);
         });
         scales[i][half] = 1.0f;
-        if constexpr (kWeigh == Weigh::kPlain) continue;
-        largest = base_of<kGuarded>(over_lanes<4, Max>(largest));
-        float total = 0.0f;
-        each([&](int, float& x) { total += x = fn::exp_below(x, largest); });
-        scales[i][half] = scale_of<kGuarded>(over_lanes<4, Sum>(total));
+        if constexpr (kWeigh != Weigh::kPlain) {
+          largest = base_of<kGuarded>(over_lanes<4, Max>(largest));
+          float total = 0.0f;
+          each([&](int, float& x) { total += x = fn::exp_below(x, largest); });
+          scales[i][half] = scale_of<kGuarded>(over_lanes<4, Sum>(total));
+        }
       }
     float sums[kRowTiles][kOutTiles][2][4] = {};
 #pragma unroll

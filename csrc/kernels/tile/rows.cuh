@@ -155,11 +155,11 @@ DPIF_DEVICE float held(float x, Element) {
   return x;
 }
 
-// Of a row of scores whose largest is given: what to take from them, and the scale of their powers,
-// whose sum is given; guarded: 0 where all of the row is -infinity.
 // What a score weighs in attention: its softmax, the same guarded, or as much as it is.
 enum class Weigh { kSoftmax, kGuarded, kPlain };
 
+// Of a row of scores whose largest is given: what to take from them, and the scale of their powers,
+// whose sum is given; guarded: 0 where all of the row is -infinity.
 template <bool kGuarded>
 DPIF_DEVICE float base_of(float largest) {
   return kGuarded && largest == Max::start() ? 0.0f : largest;

@@ -186,7 +186,7 @@ class Stages:
         self._join_attention()
 
     def _join_attention(self) -> None:
-        """Products with a product that nothing else reads, or with its softmax, become one stage."""
+        """Products with one that nothing else reads, or with its softmax, become one stage."""
         for stage in [s for s in self.all if isinstance(s.operation.op, MatMul)]:
             softmax = self._whole_writer(stage.operation, 0)
             if softmax is not None and self._weighs_plainly(softmax, stage):
