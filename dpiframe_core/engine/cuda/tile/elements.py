@@ -31,6 +31,7 @@ class Elements:
     def __init__(self, memory: SharedMemory) -> None:
         self.memory, self.stages, self.samples = memory, memory.stages, memory.samples
         self.type, self.own = memory.type, memory.stages.own
+        self._pointers = memory.pointers()
         self.buffers: list[str] = []
         self.weights: list[np.ndarray] = []
         self.tables: list[tuple[int, ...]] = []
@@ -78,12 +79,13 @@ class Elements:
         """A pointer's name with its type's elements, and the index behind it."""
         region = self.memory.regions.get(buffer)
         if region is None:
-            return f"g{self.buffer(buffer)}(at({sample}))", column
+            view = self.memory.outside(View(buffer, 0, 0))
+            return f"g{self.buffer(view.buffer)}(at({sample}))", column.plus(view.start)
         place = column.plus(-region.first)
         if region.row:
             row, place = scope.divided(place, region.row)
             place = row.times(region.row + region.padding).plus(place)
-        return f"s_{name_of(buffer)}", sample.times(region.pitch).plus(place)
+        return self._pointers[buffer], sample.times(region.pitch).plus(place)
 
     def of(
         self,
@@ -229,8 +231,8 @@ class Elements:
             pointer, at = self.address(scope, out.buffer, column, sample)
             lines.append(f"if ({only}) store({pointer} + {at}, value);")
         if out.buffer not in self.own:
-            number = self.buffer(out.buffer)
-            there = f"g{number}({sample}) + {column}"
+            view = self.memory.outside(out)
+            there = f"g{self.buffer(view.buffer)}({sample}) + {place.plus(view.start)}"
             lines.append(f"if ({only} && {sample} < left) store({there}, value);")
         return f"const float value = {value}; {' '.join(lines)}"
 
@@ -259,10 +261,11 @@ class Elements:
                 raise VaryingError
             lines.append(f"if ({only}) {store}<{width}>({pointer} + {at}, values);")
         if out.buffer not in self.own:
-            number = self.buffer(out.buffer)
+            view = self.memory.outside(out)
+            column = first.plus(view.start)
             if any(f % width for f in column.factors.values()) or column.constant % width:
                 raise VaryingError
-            there = f"g{number}({sample}) + {column}"
+            there = f"g{self.buffer(view.buffer)}({sample}) + {column}"
             lines.append(f"if ({only} && {sample} < left) {store}<{width}>({there}, values);")
         return [*fixed.lines, *lines]
 
@@ -288,11 +291,6 @@ class Elements:
             places, place = stage.post_places(scope, place)
             value = self.expression(scope, stage.post, places, sample, {stage.replaced: "made"})
         return self.stored(scope, stage.out, place, sample, value)
-
-
-def name_of(buffer: str) -> str:
-    """A buffer's name in C++."""
-    return "".join(c if c.isalnum() else "_" for c in buffer)
 
 
 def _has_inverse(part: Expression) -> bool:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from dpiframe_core.engine.cuda.tile.recurrence import find_recurrences, in_order, in_turns
 from dpiframe_core.engine.cuda.tile.shared_memory import UnsuitableError
-from dpiframe_core.engine.cuda.tile.source import STAGES, TileKernel, tile_kernel
+from dpiframe_core.engine.cuda.tile.source import SAMPLES, STAGES, TileKernel, tile_kernel
 from dpiframe_core.engine.translation import TRANSLATE, Operation, Translation
 from dpiframe_core.program import steps as p
 from dpiframe_core.program.program import Program
@@ -26,10 +27,13 @@ MOST_WEIGHTS = 128
 
 @dataclass(frozen=True)
 class TileGroup(p.Step):
-    """Steps that one kernel runs; `own`: buffers that nothing else reads."""
+    """Steps that one kernel runs; `own`: buffers that nothing else reads; of a recurrence, `turns`:
+    where it begins among them, and what others read of it.
+    """
 
     parts: tuple[p.Step, ...]
     own: frozenset[str]
+    turns: tuple[int, tuple[View, ...]] | None = None
 
     def leaves(self) -> tuple[p.Step, ...]:
         return self.parts
@@ -44,6 +48,8 @@ class TileGroup(p.Step):
 
     def writes(self) -> list[View]:
         found = [v for step in self.parts for v in step.writes() if v.buffer not in self.own]
+        if self.turns is not None:
+            found = [v for v in found if any(v.overlaps(left) for left in self.turns[1])]
         return list(dict.fromkeys(found))
 
     def reads(self) -> list[View]:
@@ -60,21 +66,30 @@ class TileGroup(p.Step):
         return [w for step in self.parts for w in step.weight_names()]
 
     def map_views(self, change: Callable[[View], View]) -> TileGroup:
-        return replace(self, parts=tuple(step.map_views(change) for step in self.parts))
+        turns = self.turns
+        if turns is not None:
+            turns = turns[0], tuple(change(view) for view in turns[1])
+        parts = tuple(step.map_views(change) for step in self.parts)
+        return replace(self, parts=parts, turns=turns)
 
     def generate(
         self, program: Program, floats: frozenset[str], precision: str, host: bool = False
     ) -> TileKernel:
         """The generated kernel. UnsuitableError: there is none."""
         translation = Translation(program)
-        operations: list[Operation] = []
+        operations: list[list[Operation]] = []
         for step in self.parts:
-            made = translation.operations(step)
-            if not made:
+            operations.append(translation.operations(step))
+            if not operations[-1]:
                 raise UnsuitableError(f"{type(step).__name__} {step.name}")
-            operations += made
         own = self.own | translation.added.keys()
-        kernel = tile_kernel(operations, own, floats, precision, host=host)
+        made = [operation for several in operations for operation in several]
+        parts: dict[str, View] = {}
+        if self.turns is not None:
+            begin, left = self.turns
+            ahead = sum(map(len, operations[:begin]))
+            made, own, parts = in_turns(made[:ahead], made[ahead:], own, left)
+        kernel = tile_kernel(made, own, floats, precision, host=host, parts=parts)
         if len(kernel.buffers) > MOST_VIEWS or len(kernel.weights) > MOST_WEIGHTS:
             raise UnsuitableError(f"{len(kernel.buffers)} buffers, {len(kernel.weights)} weights")
         return kernel
@@ -82,7 +97,7 @@ class TileGroup(p.Step):
 
 def group_steps(program: Program, precision: str) -> Program:
     """The program with groups of steps in the place of these."""
-    program = _split_head(program)
+    program = _with_recurrences(_split_head(program), precision)
     groups: list[list[p.Step]] = []
     waiting = list(program.steps)
     done: list[View] = []
@@ -147,14 +162,7 @@ def _grouped(
     """The steps as one group; as several, or as they are, where that is too much for one."""
     if not any(isinstance(step, (p.TensorStep, p.BatchNorm)) for step in steps):
         return list(steps)
-    inside = {id(s) for s in steps}
-    own = {v.buffer for s in steps for v in s.writes()}
-    for step in program.steps:
-        if id(step) not in inside:
-            own -= {v.buffer for v in (*step.reads(), *step.writes())}
-    own.discard(program.output.buffer)
-    name = f"{steps[0].name} .. {steps[-1].name}" if len(steps) > 1 else steps[0].name
-    group = TileGroup(name, tuple(steps), frozenset(own))
+    group = _group_of(program, steps)
     try:
         group.generate(program, floats, precision)
         return [group]
@@ -166,6 +174,50 @@ def _grouped(
             *_grouped(program, steps[:half], floats, precision),
             *_grouped(program, steps[half:], floats, precision),
         ]
+
+
+def _group_of(program: Program, steps: Sequence[p.Step], begin: int | None = None) -> TileGroup:
+    """The steps as one group, be there a kernel for it or not; of a recurrence that begins at."""
+    inside = {id(s) for s in steps}
+    others = [step for step in program.steps if id(step) not in inside]
+    own = {v.buffer for s in steps for v in s.writes()}
+    for step in others:
+        own -= {v.buffer for v in (*step.reads(), *step.writes())}
+    own.discard(program.output.buffer)
+    name = f"{steps[0].name} .. {steps[-1].name}" if len(steps) > 1 else steps[0].name
+    turns = None
+    if begin is not None:
+        left = [view for step in others for leaf in step.leaves() for view in _ranges(leaf)]
+        turns = begin, (program.output, *left)
+    return TileGroup(name, tuple(steps), frozenset(own), turns)
+
+
+def _ranges(step: p.Step) -> list[View]:
+    """The columns that a step reads, of its views."""
+    if not isinstance(step, p.TensorStep):
+        return list(step.reads())
+    read = zip(step.xs, step.operands, strict=False)  # operands of constants are behind these
+    return [x.columns(operand.offset, operand.end - operand.offset) for x, operand in read]
+
+
+def _with_recurrences(program: Program, precision: str) -> Program:
+    """The program with a group for each recurrence that has a kernel of many samples a tile."""
+    floats = program.float_buffers()
+    for recurrence in find_recurrences(program):
+        for ahead in dict.fromkeys((recurrence.ahead, ())):
+            group = _group_of(program, (*ahead, *recurrence.steps), len(ahead))
+            try:
+                kernel = group.generate(program, floats, precision)
+            except UnsuitableError:
+                continue
+            if kernel.samples < SAMPLES[0]:
+                continue
+            inside = {id(step) for step in group.parts}
+            others = [step for step in program.steps if id(step) not in inside]
+            if ordered := in_order([*others, group]):
+                program = replace(program, steps=tuple(ordered))
+                break
+    return program
 
 
 def _fits(program: Program, step: p.Step) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dpiframe_core.engine.cuda.tile.product import Product
@@ -9,6 +10,8 @@ from dpiframe_core.engine.cuda.tile.stages import Stage, Stages, times_read
 from dpiframe_core.engine.translation import Operation
 from dpiframe_core.program.tensor_ops import MatMul
 from dpiframe_core.program.views import View
+
+NO_PARTS: Mapping[str, View] = {}
 
 
 class UnsuitableError(Exception):
@@ -68,10 +71,15 @@ class SharedMemory:
     """
 
     def __init__(
-        self, stages: Stages, floats: frozenset[str], element: str, whole: bool = True
+        self,
+        stages: Stages,
+        floats: frozenset[str],
+        element: str,
+        whole: bool = True,
+        parts: Mapping[str, View] = NO_PARTS,
     ) -> None:
         self.stages, self.samples, self.type = stages, stages.samples, element
-        self.floats = floats
+        self.floats, self.parts = floats, parts
         self.regions: dict[str, Region] = {}
         self.staged: dict[str, Region] = {}
         self.inputs: dict[str, tuple[int, int]] = {}
@@ -126,7 +134,7 @@ class SharedMemory:
                 several = len({stage for stage, _, _, _, _ in found}) > 1
                 costly = total > 1.5 * (end - first) or any(p for _, _, _, _, p in found)
                 costly = costly or several
-                if not costly or end - first == 1:
+                if not costly or end - first == 1 or buffer in self.parts:
                     continue
             elif made < end - first or not all(
                 first <= self.stages.all[i].out.start
@@ -171,7 +179,7 @@ class SharedMemory:
 
     def element(self, buffer: str) -> str:
         """The type of a buffer's elements."""
-        if buffer in self.floats and buffer not in self.stages.own:
+        if self.outside(View(buffer, 0, 0)).buffer in self.floats and buffer not in self.stages.own:
             return "float"
         return self.type
 
@@ -188,16 +196,24 @@ class SharedMemory:
                 self.matrices[id(stage)] = Matrix(size, True, number - 1, number)
 
     def _place_regions(self) -> None:
-        """First fit by the stages in which a region is needed."""
+        """First fit by the stages in which a region is needed. Of turns, which are many and short,
+        each has the same places, and stages that could run side by side do not wait for one
+        another's memory.
+        """
+        apart = 1 if self.parts else 0
+
+        def rank(region: Region | Matrix) -> int:
+            return region.begin if self.parts else -region.bytes(self.samples)
+
         placed: list[Region | Matrix] = []
         total = 0
         regions: list[Region | Matrix] = [*self.regions.values(), *self.matrices.values()]
-        for region in sorted(regions, key=lambda r: -r.bytes(self.samples)):
+        for region in sorted(regions, key=rank):
             size = region.bytes(self.samples)
             busy = sorted(
                 (r.offset, r.offset + r.bytes(self.samples))
                 for r in placed
-                if r.begin <= region.last and region.begin <= r.last
+                if r.begin - apart <= region.last and region.begin - apart <= r.last
             )
             offset = 0
             for begin, end in busy:
@@ -208,6 +224,21 @@ class SharedMemory:
             placed.append(region)
             total = max(total, offset + size)
         self.bytes = total
+
+    def pointers(self) -> dict[str, str]:
+        """Names of the pointers to regions by buffer; regions that begin in one place share one."""
+        names: dict[tuple[int, str], str] = {}
+        return {
+            buffer: names.setdefault(
+                (region.offset, region.element), f"s{len(names)}_{name_of(buffer)}"
+            )
+            for buffer, region in self.regions.items()
+        }
+
+    def outside(self, view: View) -> View:
+        """Where a view is in device memory."""
+        part = self.parts.get(view.buffer)
+        return part.columns(view.start, view.width) if part else view
 
     def holds(self, out: View) -> bool:
         """Whether a result lies in a region."""
@@ -285,6 +316,11 @@ class Touched:
         self.written += later.written
         self.read_outside |= later.read_outside
         self.written_outside |= later.written_outside
+
+
+def name_of(buffer: str) -> str:
+    """A buffer's name in C++."""
+    return "".join(c if c.isalnum() else "_" for c in buffer)
 
 
 def overlap(a: Region | Matrix, b: Region | Matrix, samples: int) -> bool:

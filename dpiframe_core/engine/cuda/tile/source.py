@@ -6,16 +6,18 @@ activation type, or float32 for single numbers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from dpiframe_core.engine.cuda.tile.elements import Elements, name_of
+from dpiframe_core.engine.cuda.tile.elements import Elements
 from dpiframe_core.engine.cuda.tile.loops import THREADS, Loops
 from dpiframe_core.engine.cuda.tile.merge import merge_maps, merge_norms, merge_products
 from dpiframe_core.engine.cuda.tile.multiply import Multiplications
+from dpiframe_core.engine.cuda.tile.rolled import rolled
 from dpiframe_core.engine.cuda.tile.shared_memory import (
+    NO_PARTS,
     SharedMemory,
     Touched,
     UnsuitableError,
@@ -24,6 +26,7 @@ from dpiframe_core.engine.cuda.tile.stages import GOOD_SHARED, Stage, Stages
 from dpiframe_core.engine.precision import HALF_PRECISIONS
 from dpiframe_core.engine.translation import Operation
 from dpiframe_core.program.tensor_ops import Join, LayerNorm, Map, MatMul, Reduce, Softmax, Take
+from dpiframe_core.program.views import View
 
 MOST_SHARED = 227 * 1024 - 1024  # bytes of a CTA
 FEW_SUMS = 32  # of a thread's products: three CTAs have registers for
@@ -54,15 +57,17 @@ def tile_kernel(
     precision: str,
     name: str = "tile_kernel",
     host: bool = False,
+    parts: Mapping[str, View] = NO_PARTS,
 ) -> TileKernel:
     """The kernel of operations in order. `own`: buffers that nothing else reads; `floats`: those of
-    float32 in device memory; `host`: as a function for tests. UnsuitableError: there is none.
+    float32 in device memory; `host`: as a function for tests; `parts`: what buffers are parts of,
+    where they are. UnsuitableError: there is none.
     """
     merged, own = merge_norms(merge_products(operations, own), own)
     merged = merge_maps(merged, own)
 
     def memory(samples: int, whole: bool) -> SharedMemory:
-        return SharedMemory(Stages(merged, own, samples), floats, TYPES[precision], whole)
+        return SharedMemory(Stages(merged, own, samples), floats, TYPES[precision], whole, parts)
 
     for samples in SAMPLES:
         plain = memory(samples, False)
@@ -138,6 +143,7 @@ class _Source:
             *(["#define DPIF_TILE_SHORT"] if self.short else []),
             '#include "kernels/tile/tile.cuh"',
             "#define DPIF_UNROLL" + ("" if host else ' _Pragma("unroll")'),
+            "#define DPIF_ROLLED" + ("" if host else ' _Pragma("unroll 1")'),
             "using namespace tile;",
             *(
                 f"{'static' if host else '__device__'} const {_smallest(t)} t{n}[] = "
@@ -184,12 +190,12 @@ class _Source:
                 if weight.dtype == np.uint8
                 else f"  const Numbers w{number}{{static_cast<const float*>(p.weights[{number}])}};"
             )
-        for buffer, region in self.memory.regions.items():
-            lines.append(
-                f"  auto* s_{name_of(buffer)} = reinterpret_cast<{region.element}*>"
-                f"(shared + {region.offset});"
-            )
-        lines += [f"  {line}" for line in body]
+        pointers = {name: buffer for buffer, name in self.memory.pointers().items()}
+        for pointer, buffer in pointers.items():
+            region = self.memory.regions[buffer]
+            at = f"shared + {region.offset}"
+            lines.append(f"  auto* {pointer} = reinterpret_cast<{region.element}*>({at});")
+        lines += [f"  {line}" for line in rolled(body)]
         lines.append("}")
         return TileKernel(
             "\n".join(lines) + "\n",
