@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.fx import GraphModule, Interpreter
 from torch.fx.traceback import preserve_node_meta
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from dpiframe_core.errors import ModelImportError
 from dpiframe_core.frontend import capture
@@ -66,13 +67,13 @@ class Source:
 
     def run(self, inputs: Mapping[str, Tensor], kind: torch.dtype) -> list[Tensor]:
         """Each output on a batch, computed by a copy of the module in float32 or float64."""
-        module = copy.deepcopy(self.module)
-        if kind == torch.float64 and isinstance(module, GraphModule):
-            _widen(module)
-        module = module.double() if kind == torch.float64 else module.float()
+        module = copy.deepcopy(self.module).to(kind)
         typed = {n: t.to(kind) if t.is_floating_point() else t for n, t in inputs.items()}
         args, kwargs = self.arguments(typed)
-        with torch.no_grad(), _evaluating(module), _made_of(kind):
+        widened: Any = contextlib.nullcontext()
+        if kind == torch.float64:
+            widened = _Widened()  # type: ignore[no-untyped-call]
+        with torch.no_grad(), _evaluating(module), _made_of(kind), widened:
             return [x for x in pytree.tree_leaves(module(*args, **kwargs)) if isinstance(x, Tensor)]
 
     def parameters(self) -> dict[str, Tensor]:
@@ -209,15 +210,16 @@ def _made_of(kind: torch.dtype) -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-def _widen(module: GraphModule) -> None:
-    """Let a program compute in float64 what it names float32."""
+class _Widened(TorchDispatchMode):
+    """Operations compute in float64 what they name float32, as in `x.float()`."""
 
-    def wider(x: Any) -> Any:
-        return torch.float64 if x == torch.float32 else x
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        def wider(x: Any) -> Any:
+            return torch.float64 if x == torch.float32 else x
 
-    for node in list(module.graph.nodes):
-        if node.target is torch.ops.aten._assert_tensor_metadata.default:
-            module.graph.erase_node(node)
-            continue
-        node.args, node.kwargs = pytree.tree_map(wider, (node.args, node.kwargs))
-    module.recompile()
+        if func is torch.ops.aten._assert_tensor_metadata.default:
+            return None
+        args, kwargs = pytree.tree_map_only(torch.dtype, wider, (args, kwargs or {}))
+        return func(*args, **kwargs)

@@ -302,6 +302,20 @@ def test_samples_are_drawn_that_the_model_has_numbers_for():
     assert report["samples"]["are"] == "random, no list empty"
 
 
+class NamesFloat32(TwoTables):
+    """Casts as libraries do that read all features as one type."""
+
+    def forward(self, C1, C2, I1):  # noqa: N803
+        parts = [self.tables[0](C1), self.tables[1](C2), I1[:, None]]
+        return self.deep(torch.cat(parts, 1).to(torch.float32)).squeeze(1)
+
+
+def test_a_module_that_names_float32_is_a_reference_in_float64():
+    report = dpi.from_torch(NamesFloat32(), inputs()).report
+    assert report["reference"] == "the module in float64"
+    assert report["differences"]["interpreter, float64"]["largest"] < 1e-12
+
+
 def test_a_model_that_has_no_numbers_says_so():
     given = {"clicks": torch.ones(2, 3, dtype=torch.long), "numbers": torch.zeros(2, 2)}
     with pytest.raises(ModelImportError, match=r"itself says NaN of \d+ of 512 samples"):
