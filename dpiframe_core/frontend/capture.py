@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import logging
+import traceback
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,7 +16,7 @@ from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind
 
 from dpiframe_core.errors import ModelImportError
-from dpiframe_core.frontend.convert import Traced
+from dpiframe_core.frontend.convert import PYTORCH, Traced
 
 WHAT_BATCH_MEANS = "the first dimension of every input is the batch, which may have any size"
 
@@ -55,15 +59,28 @@ def _exported(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) 
             f"example inputs must be of one batch of at least 2 samples, got {sorted(sizes)}: "
             + WHAT_BATCH_MEANS
         )
-    try:
-        return _export(module, args, kwargs)
-    except Exception as error:  # torch.export raises errors of many kinds
+    errors: list[Exception] = []
+    for attempt in (_export, _without_opt_einsum):
         try:
-            return _without_opt_einsum(module, args, kwargs)
-        except Exception:
-            raise ModelImportError(
-                f"torch.export cannot trace the model: {_reason(error)}"
-            ) from error
+            return attempt(module, args, kwargs)
+        except Exception as error:  # torch.export raises errors of many kinds
+            errors.append(error)
+    _check_examples(module, args, kwargs)
+    raise ModelImportError(
+        f"torch.export cannot trace the model: {_reason(errors[0])}{_place(errors[0])}"
+    ) from errors[0]
+
+
+def _check_examples(module: nn.Module, args: Any, kwargs: Any) -> None:
+    """ModelImportError where the module itself cannot be called with the examples."""
+    try:
+        with torch.no_grad():
+            copy.deepcopy(module)(*args, **kwargs)
+    except Exception as error:  # a module raises what it likes
+        raise ModelImportError(
+            f"the model cannot score the example inputs: {type(error).__name__}: "
+            f"{_first_line(error)}{_place(error)}"
+        ) from error
 
 
 def _without_opt_einsum(module: nn.Module, args: Any, kwargs: Any) -> ExportedProgram:
@@ -86,14 +103,26 @@ def _export(module: nn.Module, args: Any, kwargs: Any) -> ExportedProgram:
     fast_path = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with torch.no_grad(), _quiet():
             return torch.export.export(
                 module, args, kwargs or None,
                 dynamic_shapes=_by_argument(module, args, kwargs, shapes), strict=False,
             )  # fmt: skip
     finally:
         torch.backends.mha.set_fastpath_enabled(fast_path)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """What torch would log and warn of, whole programs among it, an error of ours says."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
 
 
 def _by_argument(module: nn.Module, args: Any, kwargs: Any, shapes: Any) -> Any:
@@ -126,8 +155,23 @@ def _reason(error: Exception) -> str:
         )
     if "specialized" in text or "ConstraintViolation" in type(error).__name__:
         advice = " (the batch is fixed somewhere in it; use x.shape[0] or -1, never a number)"
-    first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
-    return f"{first.strip():.400}{advice}"
+    return _first_line(error) + advice
+
+
+def _first_line(error: Exception) -> str:
+    lines = (line.strip() for line in str(error).splitlines())
+    return f"{next(filter(None, lines), type(error).__name__):.400}"
+
+
+def _place(error: Exception) -> str:
+    """The line of the model's own source that raised, where one did."""
+    frames = [
+        f for f in traceback.extract_tb(error.__traceback__)
+        if f.filename != __file__ and not f.filename.startswith((PYTORCH, "<"))
+    ]  # fmt: skip
+    if not frames:
+        return ""
+    return f' ("{frames[-1].filename}", line {frames[-1].lineno}, in {frames[-1].name})'
 
 
 def of_program(program: ExportedProgram, inputs: Any = None) -> Traced:

@@ -35,6 +35,7 @@ from dpiframe_core.frontend.values import (
 )
 from dpiframe_core.program.expression import Expression
 
+PYTORCH = str(Path(torch.__file__).parent)  # lines of it are not the model's own
 FOLDED_AS_FLOAT64 = 2**22  # elements; larger constants are tables, which nothing is computed of
 
 
@@ -198,7 +199,7 @@ def where(node: Node) -> str:
     trace = node.meta.get("stack_trace")
     if trace:
         lines = [line.strip() for line in trace.splitlines() if line.strip().startswith("File ")]
-        own = [line for line in lines if _PYTORCH not in line] or lines
+        own = [line for line in lines if PYTORCH not in line] or lines
         source = own[-1].removeprefix("File ") if own else ""
     path = path.removeprefix("L['self'].")
     text = f" in {path}" if path and path != "L['self']" else ""
@@ -268,8 +269,6 @@ def _as_told(node: Node, result: Any) -> Any:
         return replace(result, is_integer=not (kind.is_floating_point or kind.is_complex))
     return result
 
-
-_PYTORCH = str(Path(torch.__file__).parent)  # lines of it are not the model's own
 
 _SHIFTS = {"bitwise_left_shift", "bitwise_right_shift", "__lshift__", "__rshift__"}
 

@@ -79,8 +79,13 @@ def test_says_what_and_where(name):
 
 
 def test_control_flow_that_depends_on_the_data():
-    with pytest.raises(ModelImportError, match=r"torch\.where"):
+    with pytest.raises(ModelImportError, match=r"torch\.where.*test_refusals\.py.*in _control"):
         traced(Refused(_control), (IDS, DENSE))
+
+
+def test_examples_that_the_model_itself_cannot_score():
+    with pytest.raises(ModelImportError, match=r"example inputs: Runtime.*test_refusals\.py"):
+        traced(Refused(lambda m, x, d: m.linear(d[:, :2])), (IDS, DENSE))
 
 
 def test_a_size_that_depends_on_the_data():
@@ -100,6 +105,12 @@ def test_a_weight_of_a_name_that_graphs_have():
 def test_a_batch_that_is_fixed():
     with pytest.raises(ModelImportError, match=r"batch is fixed.*x\.shape\[0\]"):
         traced(Refused(lambda m, x, d: m.linear(d.view(5, 3))), (IDS, DENSE))
+
+
+def test_a_batch_that_must_be_even():
+    model = Refused(lambda m, x, d: m.linear(d.view(2, -1, 3)).view(-1, 1))
+    with pytest.raises(ModelImportError, match=r"cannot trace.*batch"):
+        traced(model, (IDS[:4], DENSE[:4]))
 
 
 def test_batch_norm_without_statistics():
