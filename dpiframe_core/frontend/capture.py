@@ -19,6 +19,7 @@ from dpiframe_core.errors import ModelImportError
 from dpiframe_core.frontend.convert import PYTORCH, Traced
 
 WHAT_BATCH_MEANS = "the first dimension of every input is the batch, which may have any size"
+ASSERTED_BATCHES = (*range(1, 66), 127, 1000, 4096, 65535, 2**20)
 
 
 def traced(module: nn.Module, inputs: Any) -> Traced:
@@ -60,7 +61,7 @@ def _exported(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) 
             + WHAT_BATCH_MEANS
         )
     errors: list[Exception] = []
-    for attempt in (_export, _without_opt_einsum):
+    for attempt in (_export, _without_opt_einsum, _with_asserted_guards):
         try:
             return attempt(module, args, kwargs)
         except Exception as error:  # torch.export raises errors of many kinds
@@ -93,7 +94,23 @@ def _without_opt_einsum(module: nn.Module, args: Any, kwargs: Any) -> ExportedPr
         torch.backends.opt_einsum.enabled = enabled
 
 
-def _export(module: nn.Module, args: Any, kwargs: Any) -> ExportedProgram:
+def _with_asserted_guards(module: nn.Module, args: Any, kwargs: Any) -> ExportedProgram:
+    """torch refuses a guard that it cannot prove, such as 11 B % 2 B != 0 of a view with heads in
+    the batch: it becomes an assertion of the program, which must hold for batches of all kinds.
+    """
+    program = _export(module, args, kwargs, assert_guards=True)
+    for node in program.graph.nodes:
+        if node.target is torch.ops.aten._assert_scalar.default:
+            held = node.args[0].meta["val"].node.expr
+            for size in ASSERTED_BATCHES:
+                if not held.subs(dict.fromkeys(held.free_symbols, size)):
+                    raise ModelImportError(f"{held} does not hold for a batch of {size}")
+    return program
+
+
+def _export(
+    module: nn.Module, args: Any, kwargs: Any, assert_guards: bool = False
+) -> ExportedProgram:
     batch = Dim("batch", min=1, max=2**20)
 
     def dynamic(leaf: Any) -> Any:
@@ -107,6 +124,7 @@ def _export(module: nn.Module, args: Any, kwargs: Any) -> ExportedProgram:
             return torch.export.export(
                 module, args, kwargs or None,
                 dynamic_shapes=_by_argument(module, args, kwargs, shapes), strict=False,
+                prefer_deferred_runtime_asserts_over_guards=assert_guards,
             )  # fmt: skip
     finally:
         torch.backends.mha.set_fastpath_enabled(fast_path)

@@ -279,6 +279,26 @@ def test_a_forward_of_any_number_of_arguments():
     assert report["differences"]["CPU, fp32"]["largest"] < 1e-5
 
 
+class HeadsInTheBatch(nn.Module):
+    """Views of an odd number of rows with the heads in the batch, of which torch asks a guard."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.linear = nn.Embedding(9, 6), nn.Linear(6, 6)
+        self.weight, self.out = nn.Linear(6, 2), nn.Linear(66, 1)
+
+    def forward(self, x):
+        rows = self.table(x)
+        parts = self.linear(rows).view(x.shape[0] * 2, -1, 3)
+        weights = self.weight(rows).softmax(1).view(x.shape[0] * 2, -1, 1)
+        return self.out((parts * weights).view(x.shape[0], -1))
+
+
+def test_guards_that_torch_cannot_prove_are_tried():
+    report = dpi.from_torch(HeadsInTheBatch(), torch.zeros(4, 11, dtype=torch.long)).report
+    assert report["differences"]["interpreter, float64"]["largest"] < 1e-5
+
+
 class Logarithms(nn.Module):
     """Of numbers, and attention over a list: it has no number for an empty one."""
 
