@@ -26,6 +26,8 @@ from dpiframe_core.program.interpreter import run_program
 
 SAMPLES = 512
 TOLERANCE = 1e-5
+OWN_TIMES, OWN_MOST = 4, 1e-3
+FIRST_DIGITS = 1e-2
 EXACT, CPU = "interpreter, float64", "CPU, fp32"
 _NOWHERE = Path()
 
@@ -118,6 +120,13 @@ def summary(differences: np.ndarray) -> dict[str, float]:
         "mean": float(differences.mean()),
         "within_99_9_percent": float(np.quantile(differences, 0.999)),
     }
+
+
+def allowed(tolerance: float, own: float) -> float:
+    """The difference that is allowed of a module that is `own` away from itself in float32: nobody
+    can ask another order of its operations to be much nearer.
+    """
+    return max(tolerance, min(OWN_TIMES * own, OWN_MOST))
 
 
 def refuse_beyond(

@@ -68,8 +68,7 @@ class Imported:
         leaves = [x for x in pytree.tree_leaves(outputs) if isinstance(x, Tensor)]
         found = leaves[self._output.index].detach().float().cpu()
         numbers = found.reshape(found.shape[0], -1)[:, self._output.column].numpy()
-        made = Expected.of_probabilities if self._is_probability else Expected.of_logits
-        return made(numbers).logits
+        return _expected(numbers, self._is_probability).logits
 
 
 @overload
@@ -115,9 +114,10 @@ def from_torch(  # type: ignore[misc]  # noqa: PLR0913 - the one call that users
     raw rows (FuxiCTR's: `fuxictr.schema_of_feature_map`); the features have its names and order.
 
     Module and converted model then score the same samples: `samples`, tensors by input, or random
-    ones. Their logits must agree within `tolerance` x max(1, |logit|); `recorded` are logits of the
-    samples that were computed elsewhere, `labels` (0 or 1) add AUC and logloss to the report. On a
-    GPU each of `precisions` is reported, too.
+    ones. Their logits must agree within `tolerance` x max(1, |logit|), or a few times as far as the
+    module is from itself in float32 (`check.allowed`); `recorded` are logits of the samples that
+    were computed elsewhere, `labels` (0 or 1) add AUC and logloss to the report. On a GPU each of
+    `precisions` is reported, too.
 
     ModelImportError names the operation, weight, input or column that stands in the way, and what
     to do.
@@ -159,21 +159,24 @@ def from_torch(  # type: ignore[misc]  # noqa: PLR0913 - the one call that users
     expected = reference.expected(is_probability)
     if wanted.kind == "probability" and not is_sigmoid:
         expected = replace(expected, is_rounded=True)
+    own = reference.own_difference(is_probability)
+    allowed = check.allowed(tolerance, own)
     report: dict[str, Any] = {
         "model": source.name,
         "torch": torch.__version__,
         "output": _output_in_words(source, wanted, is_sigmoid),
         "samples": {"count": ids.shape[1], "are": what},
-        "tolerance": tolerance,
-        "reference": f"the module in {reference.kind}",
-        "differences": check.compare(found, expected, tolerance),
+        "tolerance": allowed,
+        "reference": f"the module in {reference.kind}"
+        + (f", {own:.2g} from itself in float32" if allowed > tolerance else ""),
+        "differences": check.compare(found, expected, allowed),
         "modules": _modules(spec),
         "unused_inputs": list(chosen.unused_inputs),
         "raw_columns": list(encoding.notes) if encoding else [],
         **weights_report(source, weights),
     }
     if recorded is not None:
-        report["recorded"] = check.compare(found, recorded, tolerance)
+        report["recorded"] = check.compare(found, recorded, allowed)
     if labels is not None:
         report["quality"] = check.quality(labels, found[check.CPU], expected)
     if tasks:
@@ -202,10 +205,13 @@ def from_torch(  # type: ignore[misc]  # noqa: PLR0913 - the one call that users
 
 @dataclass(frozen=True)
 class _Reference:
-    """What the module says of the samples: numbers [B], in float64 or float32 (`kind`)."""
+    """What the module says of the samples: numbers [B], in float64 or float32 (`kind`), and in
+    float32 (`single`).
+    """
 
     numbers: np.ndarray
     kind: str
+    single: np.ndarray
 
     @classmethod
     def of(cls, source: Source, output: Output, inputs: Mapping[str, Tensor]) -> _Reference:
@@ -216,15 +222,15 @@ class _Reference:
             return found.reshape(found.shape[0], -1)[:, output.column].numpy()
 
         try:
-            return cls(run(torch.float64), "float64")
-        except Exception:  # a module raises what it likes: it may name float32 somewhere
-            pass
-        try:
-            return cls(run(torch.float32), "float32")
-        except Exception as error:
+            single = run(torch.float32)
+        except Exception as error:  # a module raises what it likes
             raise ModelImportError(
                 f"the model cannot score the samples: {type(error).__name__}: {error!s:.300}"
             ) from error
+        try:
+            return cls(run(torch.float64), "float64", single)
+        except Exception:  # it may name float32 somewhere
+            return cls(single, "float32", single)
 
     @property
     def are_probabilities(self) -> bool:
@@ -232,30 +238,51 @@ class _Reference:
         low, high = float(self.numbers.min()), float(self.numbers.max())
         return 0 <= low < high <= 1
 
+    @property
+    def are_meaningful(self) -> bool:
+        """Whether all are numbers, of which float32 has the first digits."""
+        if not np.isfinite(self.numbers).all():
+            return False
+        away = np.abs(self.single - self.numbers) / np.maximum(1, np.abs(self.numbers))
+        return bool(away.max() <= check.FIRST_DIGITS)
+
     def expected(self, is_probability: bool) -> Expected:
         """The logits."""
-        made = Expected.of_probabilities if is_probability else Expected.of_logits
-        return made(self.numbers)
+        return _expected(self.numbers, is_probability)
+
+    def own_difference(self, is_probability: bool) -> float:
+        """How far the module's logits in float32 are from those expected."""
+        expected = replace(self.expected(is_probability), is_rounded=is_probability)
+        return float(expected.differences(_expected(self.single, is_probability).logits).max())
+
+
+def _expected(numbers: np.ndarray, is_probability: bool) -> Expected:
+    return (Expected.of_probabilities if is_probability else Expected.of_logits)(numbers)
 
 
 def _drawn(
     source: Source, wanted: Output, feeds: list[Feed], chosen: Chosen
 ) -> tuple[dict[str, Tensor], _Reference, str]:
     """Random samples, what the module says of them, and what they are in words. A module may have
-    no number for an empty list (attention over nothing) or a negative number (its logarithm): then
-    samples are drawn without these.
+    no number for an empty list (attention over nothing, a maximum of nothing that is -1e9) or a
+    negative number (its logarithm): then samples are drawn without these.
     """
+    finite, last = None, ModelImportError("no samples")
     for what, kind in check.SAMPLE_KINDS.items():
         inputs = check.draw_samples(source, feeds, chosen, kind)
         try:
             reference = _Reference.of(source, wanted, inputs)
-        except ModelImportError:
-            if kind is check.MILDEST:
-                raise
+        except ModelImportError as error:
+            last = error
             continue
-        if kind is check.MILDEST or np.isfinite(reference.numbers).all():
-            return inputs, reference, what
-    raise AssertionError
+        found = inputs, reference, what
+        if reference.are_meaningful:
+            return found
+        if finite is None and (kind is check.MILDEST or np.isfinite(reference.numbers).all()):
+            finite = found
+    if finite is None:
+        raise last
+    return finite
 
 
 def _given(source: Source, samples: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -334,6 +335,38 @@ def test_a_module_that_names_float32_is_a_reference_in_float64():
     report = dpi.from_torch(NamesFloat32(), inputs()).report
     assert report["reference"] == "the module in float64"
     assert report["differences"]["interpreter, float64"]["largest"] < 1e-12
+
+
+class Cancels(TwoTables):
+    """Loses digits in float32, as nobody who computes it can help."""
+
+    def forward(self, C1, C2, I1):  # noqa: N803
+        return super().forward(C1, C2, I1) + 2000.0 - 2000.0
+
+
+def test_a_module_may_differ_as_far_as_it_is_from_itself_in_float32():
+    report = dpi.from_torch(Cancels(), inputs()).report
+    assert 2e-5 < report["tolerance"] < 1e-3
+    told = r"the module in float64, .*e-05 from itself in float32"
+    assert re.fullmatch(told, report["reference"])
+    assert dpi.from_torch(TwoTables(), inputs()).report["tolerance"] == 1e-5
+
+
+class MaximumOfNothing(nn.Module):
+    """A maximum over a list, of which an empty one leaves squares of -1e9."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.linear = nn.Embedding(9, DIM), nn.Linear(DIM, 1)
+
+    def forward(self, clicks):
+        pooled = (self.table(clicks) - 1e9 * (clicks == 0).unsqueeze(2)).amax(1)
+        return self.linear((pooled + self.table(clicks[:, 0])) ** 2 - pooled**2)
+
+
+def test_samples_are_drawn_of_which_float32_has_the_first_digits():
+    report = dpi.from_torch(MaximumOfNothing(), torch.ones(2, 3, dtype=torch.long)).report
+    assert report["samples"]["are"] == "random, no list empty"
 
 
 def test_a_model_that_has_no_numbers_says_so():
