@@ -171,6 +171,11 @@ def _reason(error: Exception) -> str:
             " (the size of a tensor depends on the data: make indices, masks and combinations in "
             "__init__, and use torch.where in place of masked_select and nonzero)"
         )
+    if "is mutated" in text:
+        advice = (
+            " (the model changes its own constants while it scores: make new tensors in place of "
+            "+= and the like)"
+        )
     if "specialized" in text or "ConstraintViolation" in type(error).__name__:
         advice = " (the batch is fixed somewhere in it; use x.shape[0] or -1, never a number)"
     return _first_line(error) + advice
@@ -194,14 +199,17 @@ def _place(error: Exception) -> str:
 
 def of_program(program: ExportedProgram, inputs: Any = None) -> Traced:
     """An exported program in core operations."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with _quiet():
         try:
             program = program.run_decompositions()
         except KeyError as error:  # a weight's name is one of torch.fx.GraphModule's own
             raise ModelImportError(
                 f"torch.export cannot take the model apart: {_reason(error)}; give the weight or "
                 "buffer of that name another"
+            ) from error
+        except RuntimeError as error:
+            raise ModelImportError(
+                f"torch.export cannot take the model apart: {_reason(error)}"
             ) from error
     signature = program.graph_signature
     tensors: dict[str, Tensor] = {}

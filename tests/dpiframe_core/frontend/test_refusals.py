@@ -107,6 +107,17 @@ def test_a_batch_that_is_fixed():
         traced(Refused(lambda m, x, d: m.linear(d.view(5, 3))), (IDS, DENSE))
 
 
+def test_a_constant_that_changes():
+    def body(m, x, d):
+        m.steps += 1
+        return m.linear(d) * m.steps
+
+    model = Refused(body)
+    model.steps = torch.zeros(1)
+    with pytest.raises(ModelImportError, match=r"steps is mutated.*new tensors"):
+        traced(model, (IDS, DENSE))
+
+
 def test_a_batch_that_must_be_even():
     model = Refused(lambda m, x, d: m.linear(d.view(2, -1, 3)).view(-1, 1))
     with pytest.raises(ModelImportError, match=r"cannot trace.*batch"):
