@@ -236,7 +236,12 @@ class MatMul(Operation):
         inner = math.prod(a.shape[rows:])
         x = a.reshape(*a.shape[:batch], -1, inner)
         y = b.reshape(*b.shape[:batch], inner, -1)
-        found: Tensor = x @ y
+        if self.batch and b.shape[0] == 1:  # weights: one product of each for all samples
+            samples = x.movedim(0, -3)
+            found = samples.flatten(-3, -2) @ y[0]
+            found = found.unflatten(-2, samples.shape[-3:-1]).movedim(-3, 0)
+        else:
+            found = x @ y
         return found.reshape(found.shape[0], *out)
 
     def write(self, xs: Sequence[Tensor], out: Tensor) -> None:
