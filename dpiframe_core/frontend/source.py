@@ -70,10 +70,7 @@ class Source:
         module = copy.deepcopy(self.module).to(kind)
         typed = {n: t.to(kind) if t.is_floating_point() else t for n, t in inputs.items()}
         args, kwargs = self.arguments(typed)
-        widened: Any = contextlib.nullcontext()
-        if kind == torch.float64:
-            widened = _Widened()  # type: ignore[no-untyped-call]
-        with torch.no_grad(), _evaluating(module), _made_of(kind), widened:
+        with torch.no_grad(), _evaluating(module), _made_of(kind), _Computed(kind):
             return [x for x in pytree.tree_leaves(module(*args, **kwargs)) if isinstance(x, Tensor)]
 
     def parameters(self) -> dict[str, Tensor]:
@@ -210,16 +207,36 @@ def _made_of(kind: torch.dtype) -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-class _Widened(TorchDispatchMode):
-    """Operations compute in float64 what they name float32, as in `x.float()`."""
+class _Computed(TorchDispatchMode):
+    """Operations compute in float64, if wanted, what they name float32, as in `x.float()`. Of equal
+    numbers the first come first, which PyTorch leaves open.
+    """
+
+    def __init__(self, kind: torch.dtype) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.kind = kind
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         def wider(x: Any) -> Any:
-            return torch.float64 if x == torch.float32 else x
+            return self.kind if x == torch.float32 else x
 
-        if func is torch.ops.aten._assert_tensor_metadata.default:
+        aten = torch.ops.aten
+        if func is aten._assert_tensor_metadata.default:
             return None
         args, kwargs = pytree.tree_map_only(torch.dtype, wider, (args, kwargs or {}))
+        if func is aten.topk.default:
+            return _stable_topk(*args, **kwargs)
+        if func is aten.sort.default:
+            names = ("dim", "descending")
+            kwargs |= dict(zip(names, args[1:], strict=False))
+            return aten.sort.stable(args[0], stable=True, **kwargs)
         return func(*args, **kwargs)
+
+
+def _stable_topk(
+    x: Tensor, k: int, dim: int = -1, largest: bool = True, ordered: bool = True
+) -> tuple[Tensor, Tensor]:
+    values, places = x.sort(stable=True, dim=dim, descending=largest)
+    return values.narrow(dim, 0, k), places.narrow(dim, 0, k)

@@ -300,6 +300,26 @@ def test_guards_that_torch_cannot_prove_are_tried():
     assert report["differences"]["interpreter, float64"]["largest"] < 1e-5
 
 
+class CountsAndPicks(nn.Module):
+    """Attends to the rows with the most equal signs, of which many have as many."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.linear = nn.Embedding(50, DIM), nn.Linear(DIM, 1)
+
+    def forward(self, item, clicks):
+        rows = self.table(clicks)
+        equal = (rows > 0) == (self.table(item)[:, None] > 0)
+        places = equal.sum(2).topk(5, 1)[1]
+        return self.linear(rows.gather(1, places[..., None].expand(-1, -1, DIM)).sum(1))
+
+
+def test_of_equal_numbers_the_first_are_picked():
+    given = (torch.zeros(2, dtype=torch.long), torch.zeros(2, 40, dtype=torch.long))
+    report = dpi.from_torch(CountsAndPicks(), given).report
+    assert report["differences"]["interpreter, float64"]["largest"] < 1e-5
+
+
 class Logarithms(nn.Module):
     """Of numbers, and attention over a list: it has no number for an empty one."""
 
