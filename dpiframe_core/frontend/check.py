@@ -38,13 +38,15 @@ class SampleKind:
 
     empty_lists: bool = True
     negatives: bool = True
+    beyond_examples: bool = True  # ids below, whole numbers outside: a length of 0
 
 
-MILDEST = SampleKind(False, False)
+MILDEST = SampleKind(False, False, False)
 SAMPLE_KINDS = {
     "random": SampleKind(),
     "random, no list empty": SampleKind(empty_lists=False),
-    "random, no list empty and no number negative": MILDEST,
+    "random, no list empty and no number negative": SampleKind(False, False),
+    "random, no list empty, no number negative, whole ones as of the examples": MILDEST,
 }
 
 
@@ -170,9 +172,12 @@ def draw_samples(
         for i in range(matrix.shape[1]):
             column = Column(name, i)
             if column in rows:
-                matrix[:, i] = _drawn_ids(rows[column], count, random)
+                least = (
+                    0 if kind.beyond_examples else min(int(matrix[:, i].min()), rows[column] - 1)
+                )
+                matrix[:, i] = _drawn_ids(least, rows[column], count, random)
             elif column in chosen.dense_columns:
-                matrix[:, i] = _drawn_numbers(example, count, kind.negatives, random)
+                matrix[:, i] = _drawn_numbers(example, count, kind, random)
         for feed in feeds:
             if feed.input == name and feed.elements is not None:
                 lists = matrix[:, feed.start : feed.start + feed.count]
@@ -183,19 +188,22 @@ def draw_samples(
     return found
 
 
-def _drawn_ids(rows: int, count: int, random: np.random.Generator) -> np.ndarray:
-    ids = random.integers(0, rows, count)
-    ids[:2] = (0, rows - 1)[: len(ids[:2])]
+def _drawn_ids(least: int, rows: int, count: int, random: np.random.Generator) -> np.ndarray:
+    ids = random.integers(least, rows, count)
+    ids[:2] = (least, rows - 1)[: len(ids[:2])]
     return ids
 
 
 def _drawn_numbers(
-    example: Tensor, count: int, negatives: bool, random: np.random.Generator
+    example: Tensor, count: int, kind: SampleKind, random: np.random.Generator
 ) -> np.ndarray:
     most = float(example.max())
     if example.dtype.is_floating_point:
         found = random.standard_normal(count, np.float32)
-        return found if negatives and not (most > 0 and bool((example >= 0).all())) else abs(found)
+        has_sign = kind.negatives and not (most > 0 and bool((example >= 0).all()))
+        return found if has_sign else abs(found)
+    if not kind.beyond_examples:
+        return random.integers(int(example.min()), int(most) + 1, count)
     return random.integers(0, 2 if example.dtype == torch.bool else max(8, int(most) + 1), count)
 
 

@@ -389,6 +389,24 @@ def test_samples_are_drawn_of_which_float32_has_the_first_digits():
     assert report["samples"]["are"] == "random, no list empty"
 
 
+class Last(nn.Module):
+    """The last row of a list, whose length is told: there is none of a list of 0."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.linear = nn.Embedding(9, DIM), nn.Linear(DIM, 1)
+
+    def forward(self, clicks, length):
+        at = (length - 1)[:, None, None].expand(-1, 1, DIM)
+        return self.linear(self.table(clicks).gather(1, at)[:, 0])
+
+
+def test_samples_are_drawn_without_numbers_that_the_model_cannot_take():
+    given = {"clicks": torch.ones(2, 3, dtype=torch.long), "length": torch.tensor([1, 3])}
+    report = dpi.from_torch(Last(), given).report
+    assert report["samples"]["are"].endswith("whole ones as of the examples")
+
+
 def test_a_model_that_has_no_numbers_says_so():
     given = {"clicks": torch.ones(2, 3, dtype=torch.long), "numbers": torch.zeros(2, 2)}
     with pytest.raises(ModelImportError, match=r"itself says NaN of \d+ of 512 samples"):
