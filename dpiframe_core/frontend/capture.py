@@ -176,7 +176,7 @@ def _reason(error: Exception) -> str:
             " (the model changes its own constants while it scores: make new tensors in place of "
             "+= and the like)"
         )
-    if "specialized" in text or "ConstraintViolation" in type(error).__name__:
+    if not advice and any(word in text for word in ("specialized", "Constraints violated")):
         advice = " (the batch is fixed somewhere in it; use x.shape[0] or -1, never a number)"
     return _first_line(error) + advice
 

@@ -83,6 +83,14 @@ def test_control_flow_that_depends_on_the_data():
         traced(Refused(_control), (IDS, DENSE))
 
 
+def test_a_number_of_the_data_is_no_fixed_batch():
+    def body(m, x, d):
+        return m.linear(d) + sum(d[:, int(i)] for i in x[0])[:, None]
+
+    with pytest.raises(ModelImportError, match=r"depends on the data; use torch\.where"):
+        traced(Refused(body), (IDS, DENSE))
+
+
 def test_examples_that_the_model_itself_cannot_score():
     with pytest.raises(ModelImportError, match=r"example inputs: Runtime.*test_refusals\.py"):
         traced(Refused(lambda m, x, d: m.linear(d[:, :2])), (IDS, DENSE))
