@@ -136,7 +136,7 @@ def _scattered(build: Building, x: Any, dim: int, index: Any, src: Any, adds: bo
         source = build.sliced(source, last, 0, hot.sizes[-2])
         source = unsqueeze(build, source, -1)
     if adds:
-        parts = build.mapped(("mul", "x0", "x1"), [hot, source])
+        parts = build.mapped(("where", "x0", "x1", 0.0), [hot, source])  # infinite, too
         total = build.reduced(parts, "sum", [len(hot.dims) - 2], False)
         return build.moved(build.mapped(("add", "x0", "x1"), [moved, total]), last, dim)
     if hot.sizes[-2] > MOST_WRITES:

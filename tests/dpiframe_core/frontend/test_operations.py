@@ -77,6 +77,8 @@ FAMILIES = {
         lambda x, y, n, t: torch.zeros(x.size(0), 5).scatter_(1, n, 1.0) * FIVE,
         lambda x, y, n, t: y.new_zeros(x.size(0), 5).scatter(1, n, y) * FIVE,
         lambda x, y, n, t: y.new_zeros(x.size(0), 5).scatter_add(1, n, y) * FIVE,
+        lambda x, y, n, t: y[:, :1] * (y.new_zeros(x.size(0), 5).scatter_add(
+            1, n, torch.full_like(y, -math.inf)).exp() * FIVE),
         lambda x, y, n, t: F.one_hot(n, 5) * FIVE,
         lambda x, y, n, t: (x.masked_fill(x > 0, 0.5) * K[0]
             + x.masked_fill((n == 0)[:, None], -1.0)),
