@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -47,7 +47,8 @@ class Places(NamedTuple):
 
 class Columns(BaseModel):
     """The columns of the input, by use; those of the other form are empty. `partitions` are those
-    among them that folder names give, with their types.
+    among them that folder names give, with their types; `held` those that are published which the
+    files hold as well, and are read from them.
 
     `id_columns` [F] and `dense_columns` [N] are in the order of the model spec; a column of
     `lists` is there once an element.
@@ -63,6 +64,7 @@ class Columns(BaseModel):
     lists: tuple[ListColumn, ...] = ()
     source_columns: tuple[str, ...] = ()
     partitions: dict[str, str] = {}
+    held: tuple[str, ...] = ()
 
     @property
     def published(self) -> tuple[str, ...]:
@@ -80,11 +82,12 @@ class Columns(BaseModel):
         named = dict.fromkeys((*self.published, *self.feature_columns))
         return [name for name in named if name not in self.partitions]
 
-    def with_partitions(self, types: Mapping[str, str]) -> Columns:
-        """The same columns, those of `types` from folder names."""
-        used = {*self.published, *self.feature_columns}
+    def with_partitions(self, types: Mapping[str, str], held: Collection[str] = ()) -> Columns:
+        """The same columns, those of `types` from folder names, but for those that are `held`."""
+        used = {*self.published, *self.feature_columns}.difference(held)
         named = {name: kind for name, kind in types.items() if name in used}
-        return self.model_copy(update={"partitions": named})
+        both = tuple(name for name in self.published if name in held)
+        return self.model_copy(update={"partitions": named, "held": both})
 
     @property
     def scalar_places(self) -> Places:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from stat import S_ISREG
 from typing import Any, NamedTuple
@@ -88,6 +88,7 @@ class InputScan(NamedTuple):
     files: list[InputFile]
     quarantined: list[Quarantined]
     partitions: dict[str, Kind]  # the types of partition columns
+    held: frozenset[str]  # those of them that every file with rows holds as well
 
 
 def scan_inputs(config: JobConfig, limits: Limits | None = None) -> InputScan:
@@ -107,9 +108,11 @@ def scan_inputs(config: JobConfig, limits: Limits | None = None) -> InputScan:
         raise ResumableError(_unreachable(refused))
     if refused:
         raise ContractError(_refusal(refused))
+    held = _held(footers.good.values(), types)
+    folders = {name: kind for name, kind in types.items() if name not in held}
     schemas: dict[int, pa.Schema] = {}
     files = {
-        file: _input_file(file, footers.good[file.path], types, schemas)
+        file: _input_file(file, footers.good[file.path], types, folders, schemas)
         for file in dict.fromkeys(found)
         if file.path in footers.good
     }
@@ -117,7 +120,15 @@ def scan_inputs(config: JobConfig, limits: Limits | None = None) -> InputScan:
         files=[files[file] for file in found if file in files],
         quarantined=[Quarantined(path=path, reason=file.reason) for path, file in bad.items()],
         partitions=types,
+        held=held,
     )
+
+
+def _held(footers: Iterable[Footer], types: Mapping[str, Kind]) -> frozenset[str]:
+    """The partition columns that every file with rows holds."""
+    schemas = {id(footer.schema): footer.schema for footer in footers if any(footer.row_group_rows)}
+    names = [frozenset(schema.names) for schema in schemas.values()]
+    return frozenset(types).intersection(*names) if names else frozenset()
 
 
 def list_inputs(config: JobConfig) -> list[str]:
@@ -186,11 +197,17 @@ def _remote(entry: str, config: JobConfig) -> list[FoundFile]:
 
 
 def _input_file(
-    file: FoundFile, footer: Footer, types: dict[str, Kind], schemas: dict[int, pa.Schema]
+    file: FoundFile,
+    footer: Footer,
+    types: dict[str, Kind],
+    folders: dict[str, Kind],
+    schemas: dict[int, pa.Schema],
 ) -> InputFile:
-    """`schemas`: those with partition columns, by the id() of the file's own."""
-    if types and id(footer.schema) not in schemas:
-        schemas[id(footer.schema)] = with_partitions(footer.schema, types)
+    """`folders`: the `types` of columns that folder names alone give. `schemas`: those with such
+    columns, by the id() of the file's own.
+    """
+    if folders and id(footer.schema) not in schemas:
+        schemas[id(footer.schema)] = with_partitions(footer.schema, folders)
     return InputFile.model_construct(
         _ALL_FIELDS,
         path=file.path,

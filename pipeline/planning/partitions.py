@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import date
 from typing import Any, Literal
 from urllib.parse import unquote_to_bytes
 
@@ -20,6 +21,7 @@ NULL = "__HIVE_DEFAULT_PARTITION__"
 Kind = Literal["int32", "string"]
 
 _INTEGER = re.compile(r"-?[0-9]+|0[xX][0-9a-fA-F]{1,8}")
+_DECIMAL = re.compile(r"-?[0-9]{1,255}")
 _TYPES = {"int32": pa.int32(), "string": pa.string()}
 
 
@@ -89,6 +91,22 @@ def partition_array(value: Value, kind: str, rows: int) -> pa.Array:
 def partition_folder(values: Mapping[str, Value]) -> str:
     """The folders that say these values, as `partition_texts` reads them; such as a=1/b=x."""
     return "/".join(f"{_encoded(name)}={_encoded(value)}" for name, value in values.items())
+
+
+def differs(found: Any, said: str | int) -> bool:
+    """Whether a whole number, text, date, boolean or null of a file is not what its folder says."""
+    if isinstance(found, bool):
+        return str(found).lower() != str(said).lower()
+    if isinstance(found, date):
+        return found.isoformat() != said
+    if isinstance(found, str) and isinstance(said, str):
+        return found != said
+    return bool(_as_number(found) != _as_number(said))
+
+
+def _as_number(value: Any) -> Any:
+    """A number for the text of one, so that 05 is 5."""
+    return int(value) if isinstance(value, str) and _DECIMAL.fullmatch(value) else value
 
 
 def _value(text: str | None, kind: Kind) -> Value:

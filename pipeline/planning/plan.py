@@ -44,9 +44,9 @@ def make_plan(config: JobConfig) -> JobPlan:
     check_min_rows(scan.files, config)
     check_segments(scan.files, config.segments)
     joined = check_and_join(scan.files, opened, config)
-    columns = joined.columns.with_partitions(scan.partitions)
+    columns = joined.columns.with_partitions(scan.partitions, scan.held)
     if config.table is not None and scan.files:
-        schema = scan.files[0].arrow_schema
+        schema = next((file for file in scan.files if file.rows), scan.files[0]).arrow_schema
         published = pa.schema([schema.field(name) for name in columns.published])
         parse_table(config.table).check(published, config.output)
     bytes_a_row = row_bytes(scan.files, columns, joined.ids, joined.dense)

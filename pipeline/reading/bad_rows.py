@@ -16,6 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpiframe_core import _core
+from dpiframe_core.features.schema import is_text
+from pipeline.planning.columns import Columns
+from pipeline.planning.partitions import differs, partition_folder
+from pipeline.planning.units import Unit
 
 Rows = npt.NDArray[np.int64]
 Ids = npt.NDArray[np.int32] | npt.NDArray[np.int64] | npt.NDArray[np.uint64]
@@ -40,6 +44,28 @@ def null_findings(table: pa.Table, columns: Sequence[str], what: str) -> Iterato
         if column.null_count:
             rows = np.flatnonzero(pc.is_null(column).to_numpy()).astype(np.int64)
             yield Finding(name, rows, f"null {what}", pa.nulls(len(rows), pa.string()))
+
+
+def published_findings(unit: Unit, columns: Columns, published: pa.Table) -> Iterator[Finding]:
+    """Findings for null keys, and for values that are not those of the folders' names."""
+    yield from null_findings(published, columns.key_columns, "key")
+    for name in columns.held:
+        said, column = unit.partitions.get(name), published.column(name)
+        if said is None or not _has_one_text(column.type):
+            continue
+        values = column.cast(pa.large_string()) if is_text(column.type) else column
+        others = [value for value in values.unique().to_pylist() if differs(value, said)]
+        if others:
+            bad = pc.is_in(values, value_set=pa.array(others, values.type))
+            rows = np.flatnonzero(bad.to_numpy()).astype(np.int64)
+            reason = f"its folder's name says {partition_folder({name: said})}"
+            yield Finding(name, rows, reason, values_as_text(values, rows))
+
+
+def _has_one_text(kind: pa.DataType) -> bool:
+    """Whether a folder's name can say a value of this type in one way, but for leading zeros."""
+    of_one = (pa.types.is_integer, pa.types.is_boolean, pa.types.is_date, is_text)
+    return any(is_of(kind) for is_of in of_one)
 
 
 def id_findings(

@@ -19,7 +19,7 @@ from pipeline.reading.bad_rows import (
     Dense,
     Ids,
     dense_findings,
-    null_findings,
+    published_findings,
     zeroed,
 )
 from pipeline.reading.encoded_columns import encoded_columns
@@ -38,7 +38,8 @@ def read_arrow(opened: UnitFile, plan: WorkerPlan, buffer: UnitBuffer) -> UnitCo
     for name, values in partition_columns(unit, columns).items():
         table = table.append_column(name, values)
     loaded = time.perf_counter()
-    findings = list(null_findings(table, columns.key_columns, "key"))
+    published = pa.table({name: published_array(table.column(name)) for name in columns.published})
+    findings = list(published_findings(unit, columns, published))
     if columns.form == "encoded":
         id_names, ids, dense_names, dense, nulls = encoded_columns(table, columns)
         findings += nulls
@@ -46,7 +47,6 @@ def read_arrow(opened: UnitFile, plan: WorkerPlan, buffer: UnitBuffer) -> UnitCo
         id_names, ids, dense_names, dense = encoded_raw(unit, table, plan)
     findings += dense_findings(dense_names, dense, table)
     dense = zeroed(dense, dense_names, findings)
-    published = pa.table({name: published_array(table.column(name)) for name in columns.published})
     facts = ReadFacts(group_rows, loaded - opened.began, time.perf_counter() - loaded, "arrow")
     return UnitColumns(facts, id_names, ids, dense, published, findings)
 

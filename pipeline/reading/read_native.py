@@ -11,7 +11,7 @@ import pyarrow as pa
 from pipeline.planning.columns import Columns
 from pipeline.planning.job_plan import WorkerPlan
 from pipeline.reading.arrow_file import published_columns
-from pipeline.reading.bad_rows import Finding, dense_findings, null_findings, zeroed
+from pipeline.reading.bad_rows import Finding, dense_findings, published_findings, zeroed
 from pipeline.reading.native_file import DENSE_TYPE, ID_TYPES, NativeFile, native_file
 from pipeline.reading.unit_buffers import UnitBuffer
 from pipeline.reading.unit_data import ReadFacts, UnitColumns
@@ -50,7 +50,7 @@ def read_native(opened: UnitFile, plan: WorkerPlan, buffer: UnitBuffer) -> UnitC
     for name in scalar & {finding.column for finding in not_finite}:
         if found.file.feature_types([name], *groups) != [DENSE_TYPE]:
             return None  # its text is that of the file's own type
-    findings = [*null_findings(published, columns.key_columns, "key"), *nulls, *not_finite]
+    findings = [*published_findings(unit, columns, published), *nulls, *not_finite]
     return UnitColumns(
         ReadFacts(found.group_rows, decoded - opened.began, time.perf_counter() - decoded, "cpu"),
         id_names,

@@ -6,7 +6,7 @@ import time
 
 from pipeline.planning.job_plan import WorkerPlan
 from pipeline.reading.arrow_file import published_columns
-from pipeline.reading.bad_rows import dense_findings, null_findings
+from pipeline.reading.bad_rows import dense_findings, published_findings
 from pipeline.reading.native_file import DENSE_TYPE, native_file
 from pipeline.reading.unit_buffers import UnitBuffer
 from pipeline.reading.unit_data import ReadFacts, UnitPages
@@ -39,7 +39,7 @@ def read_pages(opened: UnitFile, plan: WorkerPlan, buffer: UnitBuffer) -> UnitPa
     memory = memory if stored is None else stored
     ids = found.file.read_pages(id_columns, *groups, memory, unpacking.above)
     published = published_columns(opened, columns, copied)
-    if any(map(len, nulls)) or any(null_findings(published, columns.key_columns, "key")):
+    if any(map(len, nulls)) or any(published_findings(unit, columns, published)):
         return None
     if any(dense_findings(columns.dense_columns, list(dense))):
         return None

@@ -15,7 +15,7 @@ import pyarrow as pa
 from dpiframe_core import _core
 from pipeline.planning.job_plan import WorkerPlan
 from pipeline.reading.arrow_file import published_columns
-from pipeline.reading.bad_rows import dense_findings, null_findings
+from pipeline.reading.bad_rows import dense_findings, published_findings
 from pipeline.reading.native_file import DENSE_TYPE, plain_published
 from pipeline.reading.open_encoder import open_encoder
 from pipeline.reading.unit_buffers import UnitBuffer, aligned
@@ -60,7 +60,7 @@ def read_raw_pages(opened: UnitFile, plan: WorkerPlan, buffer: UnitBuffer) -> Un
     found = raw_file(opened, plan)
     if found is None or not found.features.fields:
         return None
-    columns, features = plan.columns, found.features
+    features = found.features
     names = [feature.column for feature in features.fields]
     encoders = [feature.encoder for feature in features.fields]
     size = found.file.encoded_pages_bytes(names, *found.groups, encoders)
@@ -73,7 +73,7 @@ def read_raw_pages(opened: UnitFile, plan: WorkerPlan, buffer: UnitBuffer) -> Un
     )
     ids = found.file.read_encoded_pages(names, *found.groups, encoders, memory, unpacking.above)
     published = read_rest(opened, plan, found, list(dense), vectors)
-    if published is None or any(null_findings(published, columns.key_columns, "key")):
+    if published is None or any(published_findings(opened.unit, plan.columns, published)):
         return None
     facts = ReadFacts(found.group_rows, time.perf_counter() - opened.began, 0.0, "gpu")
     return UnitPages(
@@ -97,7 +97,7 @@ def read_raw(opened: UnitFile, plan: WorkerPlan, buffer: UnitBuffer) -> UnitColu
     published = read_rest(opened, plan, found, list(dense), vectors, list(ids))
     if published is None:
         return None
-    findings = list(null_findings(published, plan.columns.key_columns, "key"))
+    findings = list(published_findings(opened.unit, plan.columns, published))
     facts = ReadFacts(found.group_rows, time.perf_counter() - opened.began, 0.0, "cpu")
     names = [feature.name for feature in features.fields]
     return UnitColumns(facts, names, list(ids), list(dense), published, findings)

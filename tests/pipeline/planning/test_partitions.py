@@ -9,8 +9,11 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
+from job_cases import encoded_table as encoded
+from job_cases import job_keys, read_scores, score_here, tiny_bundle
 from plan_jobs import encoded_spec, encoded_table, job, save, write
 
+from pipeline.config.job import JobConfig
 from pipeline.errors import ConfigError, ContractError
 from pipeline.planning.inputs import scan_inputs
 from pipeline.planning.partitions import partition_folder, partition_texts
@@ -151,7 +154,24 @@ def test_what_counts_in_the_identity(partitioned: Path) -> None:
     )
 
 
-def test_a_column_of_folder_and_file_is_refused_where_it_is_used(partitioned: Path) -> None:
+def test_a_column_of_folder_and_of_every_file_is_that_of_the_file(tmp_path: Path) -> None:
+    """As Polars writes partitions, and others if they are asked to."""
+    tiny_bundle(tmp_path / "bundle")
+    table = encoded(40).append_column("hour", pa.array([5] * 20 + [6] * 20, pa.int64()))
+    for hour, rows in ((5, table.slice(0, 20)), (6, table.slice(20))):
+        write(tmp_path / f"input/hour={hour}/f.parquet", rows)
+    write(tmp_path / "input/hour=7/empty.parquet", table.slice(0, 0).drop_columns(["hour"]))
+
+    keys = {"key_columns": ["hour", "row_id"], "where": "hour in (6, 7)"}
+    plan = make_plan(JobConfig.model_validate(job_keys(tmp_path, **keys)))
+    assert plan.columns.partitions == {} and [unit.rows for unit in plan.units] == [20]
+    score_here(tmp_path, **keys)
+    scored = read_scores(tmp_path / "output")
+    assert scored.column("hour").to_pylist() == [6] * 20
+    assert scored.column("row_id").to_pylist() == list(range(20, 40))
+
+
+def test_a_column_of_folder_and_of_some_files_is_refused_if_used(partitioned: Path) -> None:
     write(partitioned / "input/date=2026-11-19/hour=07/f.parquet", encoded_table(hour=[7] * 111))
     config = job(partitioned)
     assert make_plan(config).total_rows == 19 + 19 + 111  # it is not used
