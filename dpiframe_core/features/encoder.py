@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dpiframe_core import _core
 from dpiframe_core.features.columns import (
@@ -26,6 +27,7 @@ from dpiframe_core.features.columns import (
 )
 from dpiframe_core.features.errors import EncodeError, SchemaError
 from dpiframe_core.features.lists import pad_lists
+from dpiframe_core.features.numbers import as_reals, rounded_down, whole_numbers
 from dpiframe_core.features.numeric import bucket_encoder, log_bucket_rows
 from dpiframe_core.features.schema import (
     FIRST_VALUE_ROW,
@@ -124,7 +126,8 @@ def encode_field(
     field: CategoricalFeature, index: VocabularyIndex | None, values: pa.Array, out: np.ndarray
 ) -> None:
     """Write the ids of the values [n] of a plain array, which may hold nulls, into `out` [n]."""
-    values = as_text(values)
+    bucketed = isinstance(field.encoding, LogBucketEncoding)
+    values = as_reals(rounded_down(values)) if bucketed else as_field_values(values, field)
     match field.encoding:
         case HashEncoding() as encoding:
             hash_rows(values, encoding, out)
@@ -166,7 +169,7 @@ def encode_dense(
         encoder.standardise(numbers(run).astype(np.float64), into)
         fill_missing(run, feature.fill, into)
 
-    in_runs(values, out, standardise)
+    in_runs(as_reals(values), out, standardise)
 
 
 def field_encoder(field: CategoricalFeature, index: VocabularyIndex | None) -> _core.ValueEncoder:
@@ -194,6 +197,24 @@ def fill_missing(values: pa.Array, fill: float, out: np.ndarray) -> None:
     absent = missing(values)
     if absent is not None:
         out[absent] = fill
+
+
+def as_field_values(values: pa.Array, field: CategoricalFeature) -> pa.Array:
+    """The strings, or the integers of numbers of any type, NaN as null.
+
+    Raises EncodeError for a number that is no whole one.
+    """
+    if field.values == "string":
+        return as_text(values)
+    if pa.types.is_floating(values.type):
+        values = pc.if_else(pc.is_nan(values), None, values)
+    found = whole_numbers(values)
+    if len(found.others):
+        raise EncodeError(
+            f"column {field.column}: holds {values[int(found.others[0])]}, which is no whole "
+            f"number of type {values.type}; field {field.name} is made of these alone"
+        )
+    return found.integers
 
 
 def as_vocabulary_values(values: pa.Array, field: CategoricalFeature) -> pa.Array:

@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpiframe_core.features.columns import as_table, as_text, list_chunk, missing, numbers
-from dpiframe_core.features.encoder import as_vocabulary_values
+from dpiframe_core.features.columns import as_table, list_chunk, missing, numbers
+from dpiframe_core.features.encoder import as_field_values, as_vocabulary_values
 from dpiframe_core.features.errors import EncodeError, SchemaError
+from dpiframe_core.features.numbers import as_reals
 from dpiframe_core.features.numeric import transform
 from dpiframe_core.features.schema import (
     CategoricalFeature,
@@ -79,13 +80,13 @@ class ValueCounter:
         if pa.types.is_null(chunk.type) or len(chunk) == 0:
             return
         if pa.types.is_dictionary(chunk.type):
-            values = chunk.dictionary
+            values = as_field_values(chunk.dictionary, self.feature)
             used = numbers(chunk.indices.drop_null()).astype(np.int64)
             counts = pa.array(np.bincount(used, minlength=len(values)))
         else:
-            counted = pc.value_counts(chunk)
+            counted = pc.value_counts(as_field_values(chunk, self.feature))
             values, counts = counted.field(0), counted.field(1)
-        values = as_vocabulary_values(as_text(values), self.feature).cast(self._type)
+        values = as_vocabulary_values(values, self.feature).cast(self._type)
         keep = pc.and_(pc.is_valid(values), pc.greater(counts, 0))
         if self.feature.values == "string":
             keep = pc.and_(keep, pc.not_equal(pc.fill_null(values, ""), ""))
@@ -125,6 +126,7 @@ class Moments:
         plain = chunk.dictionary_decode() if pa.types.is_dictionary(chunk.type) else chunk
         if pa.types.is_null(plain.type):
             return
+        plain = as_reals(plain)
         absent = missing(plain)
         present = numbers(plain) if absent is None else numbers(plain)[~absent]
         if len(present) == 0:

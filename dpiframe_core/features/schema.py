@@ -29,6 +29,7 @@ from pydantic import (
 
 from dpiframe_core.features.errors import SchemaError
 from dpiframe_core.features.lists import Shape, is_list
+from dpiframe_core.features.numbers import is_number
 
 MISSING_ROW = 0
 UNSEEN_ROW = 1
@@ -331,10 +332,8 @@ def accepts(feature: CategoricalFeature | DenseFeature, arrow_type: pa.DataType)
     kind = value_type(encoded)
     if pa.types.is_null(kind):
         return True
-    if isinstance(feature, DenseFeature) or feature.encoding.kind == "log_bucket":
-        return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
-    if feature.values == "integer":
-        return bool(pa.types.is_integer(kind))
+    if isinstance(feature, DenseFeature) or feature.values == "integer":
+        return is_number(kind)
     return _may_be_text(kind)
 
 
@@ -355,9 +354,9 @@ def expected_type(feature: CategoricalFeature | DenseFeature) -> str:
         split = feature.elements.split_at
         return f"a list of {element}" + (f", or string to split at {split!r}" if split else "")
     if isinstance(feature, DenseFeature) or feature.encoding.kind == "log_bucket":
-        return "an integer or floating-point type"
+        return "an integer, floating-point, decimal or boolean type"
     if feature.values == "integer":
-        return "an integer type"
+        return "whole numbers, of an integer, floating-point, decimal or boolean type"
     return "string or binary, or a dictionary of these"
 
 

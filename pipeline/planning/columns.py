@@ -10,6 +10,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
 from dpiframe_core.features.lists import Shape, is_list
+from dpiframe_core.features.numbers import is_number
 from dpiframe_core.features.schema import FeatureSchema
 from pipeline.config.job import SCORE_COLUMN, JobConfig, embedding_column, score_column
 from pipeline.errors import ConfigError
@@ -185,7 +186,7 @@ def _guess_form(
     dense: tuple[str, ...],
     schema: FeatureSchema | None,
 ) -> Literal["raw", "encoded"]:
-    """Encoded if all id columns exist as integers or lists of them, raw if the schema can read the
+    """Encoded if all id columns exist as numbers or lists of them, raw if the schema can read the
     file.
 
     If neither holds, the form that lacks fewer columns, so that the contract names the missing.
@@ -195,14 +196,14 @@ def _guess_form(
     if not schemas:
         return "raw"
     first = schemas[0]
-    integers = {field.name for field in first if pa.types.is_integer(element_type(field.type))}
-    lacking = [c for c in dict.fromkeys(ids) if c not in integers]
+    numbers = {field.name for field in first if is_number(element_type(field.type))}
+    lacking = [c for c in dict.fromkeys(ids) if c not in numbers]
     lacking += [c for c in dict.fromkeys(dense) if c not in first.names]
     lacking_raw = schema.check(first)
     shared = [column for column in ids if column in schema.source_columns]
     if not lacking and not lacking_raw and shared:
         raise ConfigError(
-            "form: auto cannot tell ids from raw integers in these files, as both forms use "
+            "form: auto cannot tell ids from raw numbers in these files, as both forms use "
             f"column {shared[0]!r}; set form to raw or encoded"
         )
     return "encoded" if not lacking or len(lacking) < len(lacking_raw) else "raw"

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpiframe_core.features.lists import is_list
+from dpiframe_core.features.numbers import is_number
 from dpiframe_core.features.schema import FeatureSchema, nearest
 from dpiframe_core.model.spec import ModelSpec
 from pipeline.config.job import JobConfig
@@ -127,15 +128,21 @@ def _schema_problems(
     yield from _absent(found, (*columns.id_columns, *columns.dense_columns))
     for column in columns.scalar_ids:
         kind = _type(found, column)
-        if kind is not None and not pa.types.is_integer(kind):
-            yield f"column {column}: type is {kind}, expected integer ids (int8 to uint64)"
+        if kind is not None and not is_number(kind):
+            yield (
+                f"column {column}: type is {kind}, expected integer ids, or whole numbers of "
+                "another numeric type"
+            )
     for column in columns.scalar_dense:
         kind = _type(found, column)
-        if kind is not None and not _is_number(kind):
-            yield f"column {column}: type is {kind}, expected a number"
+        if kind is not None and not is_number(kind):
+            yield (
+                f"column {column}: type is {kind}, expected a number; write it as the one that the "
+                "model was trained with"
+            )
     for each in columns.lists:
         kind = _type(found, each.column)
-        accepted = _is_number if each.dense else pa.types.is_integer
+        accepted = is_number if each.dense else pa.types.is_integer
         if kind is None or pa.types.is_null(element_type(kind)):  # no list has an element
             continue
         if not (is_list(kind) and accepted(kind.value_type)):
@@ -164,12 +171,7 @@ def _unusable(found: pa.Schema, columns: Columns, config: JobConfig) -> Iterator
 
 
 def _is_label(kind: pa.DataType) -> bool:
-    more = pa.types.is_boolean(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind)
-    return bool(more) or _is_number(kind)
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+    return is_number(kind) or bool(pa.types.is_null(kind))
 
 
 def _absent(found: pa.Schema, columns: Sequence[str]) -> Iterator[str]:

@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from dpiframe_core.features.lists import pad_lists, split_lists
+from dpiframe_core.features.numbers import as_reals, whole_numbers
 from pipeline.planning.columns import Columns, ListColumn, element_type
 from pipeline.reading.arrow_file import one_chunk, published_array
-from pipeline.reading.bad_rows import Dense, Finding, Ids, null_findings
+from pipeline.reading.bad_rows import Dense, Finding, Ids, null_findings, values_as_text
 
 
 class EncodedColumns(NamedTuple):
@@ -29,7 +30,9 @@ class EncodedColumns(NamedTuple):
 def encoded_columns(table: pa.Table, columns: Columns) -> EncodedColumns:
     """The features of a table with B rows."""
     id_names, dense_names = columns.element_names()
-    scalar_ids = {name: as_ids(table.column(name)) for name in columns.scalar_ids}
+    stored = {name: published_array(table.column(name)) for name in columns.scalar_ids}
+    whole = {name: whole_numbers(ids) for name, ids in stored.items()}
+    scalar_ids = {name: as_ids(found.integers) for name, found in whole.items()}
     scalar_dense = {name: as_dense(table.column(name)) for name in columns.scalar_dense}
     # Those of lists follow.
     ids: list[Any] = [scalar_ids.get(name) for name in columns.id_columns]
@@ -37,6 +40,11 @@ def encoded_columns(table: pa.Table, columns: Columns) -> EncodedColumns:
     findings = [
         *null_findings(table, columns.scalar_ids, "id"),
         *null_findings(table, columns.scalar_dense, "dense value"),
+        *(
+            Finding(name, rows, "id is no whole number", values_as_text(stored[name], rows))
+            for name, (_, rows) in whole.items()
+            if len(rows)
+        ),
     ]
     for each in columns.lists:
         matrix, nulls = list_elements(table.column(each.column), each)
@@ -80,8 +88,8 @@ def as_ids(column: pa.ChunkedArray | pa.Array) -> Ids:
 
 
 def as_dense(column: pa.ChunkedArray | pa.Array) -> Dense:
-    """Numbers as float32 [n], without a copy if they are that; nulls become 0."""
-    values = without_nulls(one_chunk(column))
+    """Numbers of any type as float32 [n], without a copy if they are that; nulls become 0."""
+    values = without_nulls(as_reals(published_array(column)))
     with np.errstate(over="ignore"):  # a value beyond float32 becomes infinite, which is a finding
         return values.astype(np.float32, copy=False)
 

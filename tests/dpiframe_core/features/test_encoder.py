@@ -2,6 +2,7 @@
 
 import csv
 from collections import Counter
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -201,13 +202,79 @@ def test_zero_rows():
 def test_wrong_types_name_column_found_and_expected():
     with pytest.raises(EncodeError, match=r"column c: type is int64, expected string"):
         _ids(_schema(HashEncoding(modulus=5)), pa.array([1]))
-    with pytest.raises(EncodeError, match=r"column c: type is double, expected an integer type"):
-        _ids(_schema(HashEncoding(modulus=5), "integer"), pa.array([1.5]))
+    with pytest.raises(EncodeError, match=r"column c: type is string, expected whole numbers"):
+        _ids(_schema(HashEncoding(modulus=5), "integer"), pa.array(["1"]))
     with pytest.raises(EncodeError, match=r"column c: missing"):
         Encoder(_schema(HashEncoding(modulus=5))).encode(pa.table({"d": [1]}))
     with pytest.raises(EncodeError, match=r"column c: .*int64"):
         schema = _schema(VocabularyEncoding(size=1), "integer")
         _ids(schema, pa.array([2**64 - 1], pa.uint64()), {"f": pa.array([1])})
+
+
+@pytest.mark.parametrize(
+    "encoding",
+    [
+        HashEncoding(modulus=97),
+        ModuloEncoding(modulus=7),
+        LogBucketEncoding(),
+        VocabularyEncoding(),
+    ],
+    ids=lambda encoding: encoding.kind,
+)
+@pytest.mark.parametrize(
+    "kind",
+    [pa.float64(), pa.float32(), pa.decimal128(6, 2), pa.decimal128(38, 10), pa.decimal256(50, 0)],
+    ids=str,
+)
+def test_whole_numbers_of_another_type_are_encoded_as_integers(encoding, kind):
+    """Spark and Oracle write integers as decimals, pandas as floats where some are null."""
+    numbers = [3, None, -7, 1234, 0, 3, -1]
+    integers = pa.array(numbers, pa.int64())
+    if pa.types.is_floating(kind):
+        others = pa.array([np.nan if x is None else x for x in numbers], kind)
+    else:
+        others = pa.array([None if x is None else Decimal(x) for x in numbers], kind)
+    schema, values = fit_schema(_schema(encoding, "integer"), [pa.table({"c": integers})])
+    again = fit_schema(_schema(encoding, "integer"), [pa.table({"c": others})])
+    assert again == (schema, values)
+    assert _ids(schema, others, values) == _ids(schema, integers, values)
+    assert _ids(schema, others.dictionary_encode(), values) == _ids(schema, integers, values)
+
+
+def test_log_buckets_of_decimals_are_those_of_the_integers_below():
+    parts = ["2.0000000000000000001", "2.9999999999999999999", "-2.0000000000000000001"]
+    column = pa.array(map(Decimal, parts), pa.decimal128(38, 19))
+    schema = _schema(LogBucketEncoding(), "integer")
+    assert _ids(schema, column) == _ids(schema, pa.array([2, 2, -3]))
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        (pa.array([1.0, 1.5]), "1.5"),
+        (pa.array([1.0, np.inf]), "inf"),
+        (pa.array([2.0**53 + 2]), "9007199254740994.0"),
+        (pa.array([Decimal(2**63)], pa.decimal128(38, 0)), "9223372036854775808"),
+        (pa.array([Decimal("0.01")], pa.decimal32(5, 2)), "0.01"),
+    ],
+)
+def test_numbers_that_are_not_whole_are_told(column, value):
+    with pytest.raises(EncodeError, match=rf"column c: holds {value}, which is no whole number"):
+        _ids(_schema(HashEncoding(modulus=5), "integer"), column)
+
+
+@pytest.mark.parametrize("kind", [pa.decimal64(9, 3), pa.decimal128(38, 3), pa.decimal256(60, 3)])
+def test_decimals_and_booleans_are_dense_features(kind):
+    numbers = pa.array([1.5, None, -0.125, 1234.5])
+    yes = pa.array([True, None, False, True])
+    dense = (DenseFeature(name="a", column="a"), DenseFeature(name="b", column="b"))
+    schema = FeatureSchema(dataset="d", dense=dense)
+    as_floats = pa.table({"a": numbers, "b": yes.cast(pa.int8())})
+    as_written = pa.table({"a": numbers.cast(kind), "b": yes})
+    fitted, _ = fit_schema(schema, [as_floats])
+    assert fit_schema(schema, [as_written])[0] == fitted
+    expected, found = Encoder(fitted).encode(as_floats), Encoder(fitted).encode(as_written)
+    np.testing.assert_array_equal(found.dense, expected.dense)
 
 
 def test_vocabularies_must_be_those_of_the_schema():

@@ -95,7 +95,7 @@ def test_check_names_missing_columns_and_wrong_types():
     columns["I3"] = pa.string()
     columns["C26x"] = columns.pop("C26")
     assert schema.check(pa.schema(columns)) == [
-        "column I3: type is string, expected an integer or floating-point type",
+        "column I3: type is string, expected an integer, floating-point, decimal or boolean type",
         "column C2: type is int64, expected string or binary, or a dictionary of these",
         "column C26: missing (nearest is C26x)",
     ]

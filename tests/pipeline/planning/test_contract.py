@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +126,7 @@ def test_missing_columns_are_told_with_the_nearest_name(tmp_path: Path) -> None:
     assert "column labl: missing (nearest is label)" in text
 
 
-@pytest.mark.parametrize("values", [["a"] * 19, [0.5] * 19, [True] * 19, [None] * 19])
+@pytest.mark.parametrize("values", [["a"] * 19, [b"1"] * 19, [date(1970, 1, 2)] * 19, [None] * 19])
 def test_an_id_column_of_another_type(tmp_path: Path, values: list[object]) -> None:
     text = broken(tmp_path, encoded_table(19, C1=values))
     assert "column C1: type is" in text
