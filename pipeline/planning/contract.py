@@ -72,7 +72,7 @@ def check_contract(
             problems.add(f"{group}: {text}")
     for text in _type_conflicts(groups, columns):
         problems.add(text)
-    for text in _encrypted_columns(files, columns):
+    for text in _unreadable_columns(files, columns):
         problems.add(text)
     for text in _statistics_problems(files, columns, spec, config):
         problems.add(text)
@@ -210,14 +210,21 @@ def _type_conflicts(groups: list[_Alike], columns: Columns) -> Iterator[str]:
                 )
 
 
-def _encrypted_columns(files: Sequence[InputFile], columns: Columns) -> Iterator[str]:
-    """Encrypted columns that are read: Arrow would end the process at one."""
+def _unreadable_columns(files: Sequence[InputFile], columns: Columns) -> Iterator[str]:
+    """Columns that are read, but encrypted, at which Arrow would end the process, or of a type that
+    pyarrow does not know.
+    """
     read = columns.read_columns
     for file in files:
         for column in sorted(set(file.encrypted).intersection(read)):
             yield (
                 f"{file.path}: column {column} is encrypted, which is not supported; write it "
                 "without encryption"
+            )
+        for column in sorted(set(file.unknown).intersection(read)):
+            yield (
+                f"{file.path}: column {column} is of a type that pyarrow does not know, such as an "
+                "integer of 128 bits; write it as int64, or as a decimal"
             )
 
 

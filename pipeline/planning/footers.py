@@ -16,9 +16,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from dpiframe_core import _core
+from pipeline.planning.arrow_schemas import ArrowSchema, arrow_schema
 from pipeline.storage.address import is_remote
 from pipeline.storage.objects import read_footer
 
@@ -57,6 +57,7 @@ class Footer(NamedTuple):
     schema: pa.Schema
     problems: tuple[StatisticsProblem, ...]
     encrypted: tuple[str, ...]  # columns
+    unknown: tuple[str, ...]  # columns of a type that pyarrow may not know
 
 
 class Unreadable(NamedTuple):
@@ -90,7 +91,7 @@ class FooterReader:
 
     def __init__(self, limits: Limits | None = None) -> None:
         self._limits = dict(limits or {})
-        self._known: dict[bytes, tuple[pa.Schema, _core.StatisticsLimits]] = {}
+        self._known: dict[bytes, tuple[ArrowSchema, _core.StatisticsLimits]] = {}
         self._schemas: dict[bytes, pa.Schema] = {}
 
     def read(self, path: str) -> Footer:
@@ -101,7 +102,7 @@ class FooterReader:
         """The facts of an open file. CorruptFileError."""
         file, mtime_ns, etag = opened
         try:
-            schema, limits = self._schema(file.empty())
+            (schema, unknown), limits = self._schema(file.empty())
             problems = file.statistics_problems(limits)
         except (pa.ArrowException, OSError, ValueError, LookupError, OverflowError) as error:
             raise CorruptFileError(f"its footer cannot be read: {_first_line(error)}") from None
@@ -114,9 +115,10 @@ class FooterReader:
             schema=schema,
             problems=tuple(StatisticsProblem(*problem) for problem in problems),
             encrypted=tuple(file.encrypted),
+            unknown=unknown,
         )
 
-    def _schema(self, empty: bytes) -> tuple[pa.Schema, _core.StatisticsLimits]:
+    def _schema(self, empty: bytes) -> tuple[ArrowSchema, _core.StatisticsLimits]:
         """The Arrow schema of a file without rows, and the limits of its columns.
 
         Arrow converts it, but never sees the rest of a footer: row groups and statistics can make
@@ -124,7 +126,7 @@ class FooterReader:
         """
         if (known := self._known.get(empty)) is not None:
             return known
-        found = pq.read_metadata(pa.BufferReader(empty)).schema.to_arrow_schema()
+        found, unknown = arrow_schema(empty)
         schema = pa.schema([pa.field(f.name, f.type, f.nullable) for f in found])
         schema = self._schemas.setdefault(schema.serialize().to_pybytes(), schema)
         flat = {field.name: field.type for field in schema if not pa.types.is_nested(field.type)}
@@ -133,7 +135,8 @@ class FooterReader:
             for column, within in self._limits.items()
             if column in flat
         ]
-        return self._known.setdefault(empty, (schema, _core.StatisticsLimits(limits)))
+        facts = ArrowSchema(schema, unknown), _core.StatisticsLimits(limits)
+        return self._known.setdefault(empty, facts)
 
 
 def rows_of_version(path: str, size: int, mtime_ns: int, etag: str) -> int | None:

@@ -58,6 +58,7 @@ class InputFile(BaseModel):
     arrow_schema: Any = Field(exclude=True, repr=False)
     problems: tuple[StatisticsProblem, ...] = Field(default=(), exclude=True, repr=False)
     encrypted: tuple[str, ...] = Field(default=(), exclude=True, repr=False)
+    unknown: tuple[str, ...] = Field(default=(), exclude=True, repr=False)
 
     @property
     def row_groups(self) -> int:
@@ -221,6 +222,7 @@ def _input_file(
         arrow_schema=schemas.get(id(footer.schema), footer.schema),
         problems=footer.problems,
         encrypted=footer.encrypted,
+        unknown=footer.unknown,
     )
 
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.errors import UnitFailedError
+from pipeline.planning.arrow_schemas import without_arrow_schema
 from pipeline.planning.columns import Columns
 from pipeline.planning.partitions import partition_array
 from pipeline.planning.units import Unit
@@ -55,9 +56,8 @@ def decode(
     """As `load`, but raises pyarrow's own errors."""
     unit = opened.unit
     groups = list(range(unit.first_row_group, unit.stop_row_group))
-    with pq.ParquetFile(opened.source()) as file:
-        footer = file.metadata
-        kept = dictionaries(footer, groups, strings)
+    footer = metadata(opened)
+    kept = dictionaries(footer, groups, strings)
     with pq.ParquetFile(
         opened.source(),
         metadata=footer,
@@ -67,6 +67,15 @@ def decode(
     ) as file:
         table = file.read_row_groups(groups, columns=list(columns), use_threads=False)
     return table, [footer.row_group(group).num_rows for group in groups]
+
+
+def metadata(opened: UnitFile) -> pq.FileMetaData:
+    """The footer of a file, in a form that pyarrow takes."""
+    try:
+        with pq.ParquetFile(opened.source()) as file:
+            return file.metadata
+    except pa.ArrowNotImplementedError:  # a type that it does not know, of a column that is unused
+        return without_arrow_schema(opened.native().footer)
 
 
 def dictionaries(

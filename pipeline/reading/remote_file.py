@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from dpiframe_core import _core
 from pipeline.errors import ConfigError, UnitFailedError
+from pipeline.planning.arrow_schemas import arrow_schema
 from pipeline.planning.columns import Columns
 from pipeline.planning.units import Unit
 from pipeline.reading.unit_buffers import UnitBuffer
@@ -44,8 +44,7 @@ def remote_footer(path: str, size: int, etag: str) -> RemoteFooter:
         raise OSError(errno.ESTALE, f"{info.size} bytes, {size} were planned", path)
     memory = np.frombuffer(end, np.uint8)
     file = _core.ParquetFile.of_end(size, memory)
-    schema = pq.read_metadata(pa.BufferReader(file.empty())).schema.to_arrow_schema()
-    return RemoteFooter(memory, file, plain_types(schema))
+    return RemoteFooter(memory, file, plain_types(arrow_schema(file.empty()).schema))
 
 
 class RemoteFile(UnitFile):

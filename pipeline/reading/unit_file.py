@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from dpiframe_core import _core
 from pipeline.errors import UnitFailedError
+from pipeline.planning.arrow_schemas import arrow_schema
 from pipeline.planning.units import Unit
 
 # Arrow types whose values are the numbers of the file, and numpy's name of each.
@@ -84,7 +84,7 @@ def open_native(path: str, size: int, mtime_ns: int) -> _core.ParquetFile:
 @functools.lru_cache(maxsize=32)
 def plain_columns(empty: bytes) -> dict[str, str]:
     """Of a file by its schema alone, as a file of no rows: most files share it."""
-    return plain_types(pq.read_metadata(pa.BufferReader(empty)).schema.to_arrow_schema())
+    return plain_types(arrow_schema(empty).schema)
 
 
 def plain_types(schema: pa.Schema) -> dict[str, str]:
