@@ -10,6 +10,7 @@ from pipeline.errors import ConfigError
 from pipeline.storage.address import is_remote
 
 MAGIC_CHARACTERS = frozenset("*?[")
+ENDINGS = (".parquet", ".parq", ".pq")  # in any case
 
 
 def entries(given: str | Sequence[str]) -> list[str]:
@@ -20,6 +21,16 @@ def entries(given: str | Sequence[str]) -> list[str]:
 def is_pattern(entry: str) -> bool:
     """Whether an entry is a glob."""
     return bool(MAGIC_CHARACTERS & set(entry))
+
+
+def is_parquet_name(name: str) -> bool:
+    """Whether a file below a folder that is an entry belongs to the input, by its name."""
+    return name.lower().endswith(ENDINGS) and not is_hidden(name)
+
+
+def is_hidden(name: str) -> bool:
+    """Whether tools give such names to files without data: .part.crc, _SUCCESS, _temporary."""
+    return name.startswith((".", "_"))
 
 
 def base_of(entry: str) -> str:

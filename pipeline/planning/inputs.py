@@ -16,7 +16,15 @@ from pipeline.config.where import Value, meets, parse_where
 from pipeline.errors import ConfigError, ContractError, ResumableError
 from pipeline.lakehouse.addresses import is_table, parse_table
 from pipeline.lakehouse.table import DataFile
-from pipeline.planning.entries import FoundFile, base_of, entries, is_pattern, lead_of
+from pipeline.planning.entries import (
+    FoundFile,
+    base_of,
+    entries,
+    is_hidden,
+    is_parquet_name,
+    is_pattern,
+    lead_of,
+)
 from pipeline.planning.footers import (
     Footer,
     Limits,
@@ -271,7 +279,10 @@ def _expand(pattern: str, config: JobConfig) -> list[FoundFile]:
     if path.is_dir():
         found = dict(sorted(_in_folder(path.resolve()), reverse=True))
         if not found:
-            raise ConfigError(f"input folder {pattern} holds no *.parquet file, at any depth")
+            raise ConfigError(
+                f"input folder {pattern} holds no *.parquet file, at any depth; give files of "
+                f"other names by a pattern such as {path}/*"
+            )
     elif path.exists():
         if not path.is_file():
             raise ConfigError(f"input {pattern} is neither a file nor a folder")
@@ -292,10 +303,10 @@ def _matches(pattern: Path) -> Iterator[tuple[str, str]]:
     """
     first = next(i for i, part in enumerate(pattern.parts) if is_pattern(part))
     base, rest = Path(*pattern.parts[:first]), Path(*pattern.parts[first:])
-    hidden_too = any(_hidden(part) for part in rest.parts)
+    hidden_too = any(is_hidden(part) for part in rest.parts)
     for path in base.glob(str(rest)):
         below = path.relative_to(base)
-        if not hidden_too and any(_hidden(part) for part in below.parts):
+        if not hidden_too and any(is_hidden(part) for part in below.parts):
             continue
         if path.is_dir():
             yield from ((file, str(below / rest)) for file, rest in _in_folder(path.resolve()))
@@ -318,13 +329,13 @@ def _in_folder(folder: Path) -> Iterator[tuple[str, str]]:
                 continue
             entered.add((stat.st_dev, stat.st_ino))
             with os.scandir(name) as listing:
-                entries = [entry for entry in listing if not _hidden(entry.name)]
+                entries = [entry for entry in listing if not is_hidden(entry.name)]
         except OSError as error:
             raise ContractError(f"cannot list input folder {name}: {error.strerror}") from None
         for entry in entries:
             if entry.is_dir():
                 waiting.append(entry.path)
-            elif entry.name.endswith(".parquet"):
+            elif is_parquet_name(entry.name):
                 if not entry.is_file():
                     _check_regular(Path(entry.path))
                 linked = entry.is_symlink()
@@ -336,11 +347,6 @@ def _check_regular(path: Path) -> None:
     """Refuse a pipe or a device, whose read would block; a missing file is reported later."""
     if not path.is_file() and path.exists():
         raise ConfigError(f"input {path} is not a file; remove it from the input")
-
-
-def _hidden(name: str) -> bool:
-    """Whether tools give such names to files without data: .part.crc, _SUCCESS, _temporary."""
-    return name.startswith((".", "_"))
 
 
 def _check_name(path: str) -> None:

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from pipeline.errors import ConfigError, ResumableError
-from pipeline.planning.entries import is_pattern
+from pipeline.planning.entries import ENDINGS, is_hidden, is_parquet_name, is_pattern
 from pipeline.storage.address import join, scheme_of, split
 from pipeline.storage.objects import open_store, repeated
 
@@ -44,7 +44,10 @@ def list_objects(address: str) -> list[str]:
     if not found:
         if any(map(is_pattern, parts)):
             raise ConfigError(f"input pattern {address} matches no object")
-        raise ConfigError(f"input {address} is no object, and holds no *.parquet one, at any depth")
+        raise ConfigError(
+            f"input {address} is no object, and holds no *.parquet one, at any depth; give objects "
+            f"of other names by a pattern such as {address.rstrip('/')}/*"
+        )
     return sorted(join(bucket, each) for each in found)
 
 
@@ -58,12 +61,12 @@ def _found(store: ObjectStore, parts: Sequence[str]) -> list[str]:
     """Keys that a key, folder or glob gives."""
     first = next((i for i, part in enumerate(parts) if is_pattern(part)), len(parts))
     base, rest = "/".join(parts[:first]), parts[first:]
-    if not rest and base.endswith(".parquet") and store.info(base) is not None:
+    if not rest and base.lower().endswith(ENDINGS) and store.info(base) is not None:
         return [base]
     listed = [info.key for info in store.list(base)]
     below = [(key, key[len(base) :].strip("/").split("/")) for key in listed]
     if rest:
-        hidden_too = any(map(_hidden, rest))
+        hidden_too = any(map(is_hidden, rest))
         return [key for key, names in below if _matches(names, rest, hidden_too)]
     found = [key for key, names in below if _is_input(names)]
     if not found and base and store.info(base) is not None:
@@ -73,13 +76,13 @@ def _found(store: ObjectStore, parts: Sequence[str]) -> list[str]:
 
 def _is_input(names: Sequence[str]) -> bool:
     """Whether a key below a folder is a parquet file that is not hidden."""
-    return names[-1].endswith(".parquet") and not any(map(_hidden, names))
+    return is_parquet_name(names[-1]) and not any(map(is_hidden, names))
 
 
 def _matches(names: Sequence[str], pattern: Sequence[str], hidden_too: bool) -> bool:
     """Whether a pattern gives the key of these names, or a folder that holds it."""
     for used in _prefixes(names, pattern):
-        if not hidden_too and any(map(_hidden, names[:used])):
+        if not hidden_too and any(map(is_hidden, names[:used])):
             continue
         if used == len(names) or _is_input(names[used:]):
             return True
@@ -98,8 +101,3 @@ def _prefixes(names: Sequence[str], pattern: Sequence[str]) -> Iterator[int]:
         else:
             ends = {e + 1 for e in ends if e < len(names) and fnmatchcase(names[e], part)}
     yield from sorted(ends)
-
-
-def _hidden(name: str) -> bool:
-    """Whether tools give such names to files without data: .part.crc, _SUCCESS, _temporary."""
-    return name.startswith((".", "_"))

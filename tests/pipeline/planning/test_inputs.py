@@ -51,6 +51,18 @@ def test_a_glob_finds_each_file_once(tree: Path, pattern: str, found: list[str])
     assert names(list_inputs(config), tree / "input") == found
 
 
+def test_parquet_files_are_known_by_their_endings(tmp_path: Path) -> None:
+    kept = ["a.PARQUET", "b.parq", "c.snappy.parquet", "d.pq", "e.parquet/part-0.Parquet"]
+    for name in [*kept, "part-00000", "f.parquet.gz", "g.parquet.crc", "h.csv", ".a.parquet.crc"]:
+        write(tmp_path / "input" / name, encoded_table(19))
+    assert names(list_inputs(job(tmp_path)), tmp_path / "input") == kept
+    (tmp_path / "hive").mkdir()
+    write(tmp_path / "hive/000000_0", encoded_table(19))
+    with pytest.raises(ConfigError, match=r"no \*.parquet file.*such as .*/hive/\*$"):
+        list_inputs(job(tmp_path, input=str(tmp_path / "hive")))
+    assert len(list_inputs(job(tmp_path, input=str(tmp_path / "hive/*")))) == 1
+
+
 def test_relative_paths_are_relative_to_the_current_directory(
     tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,7 @@ from pipeline.planning.inputs import list_inputs
 from pipeline.planning.plan import make_plan
 from pipeline.storage.object_store import ObjectStore
 
-KEYS = ["day=1/part-0.parquet", "day=1/x/part-1.parquet", "day=2/part-2.parquet", "day=2/y.parquet"]
+KEYS = ["day=1/part-0.parquet", "day=1/x/part-1.parquet", "day=2/part-2.PARQ", "day=2/y.parquet"]
 HIDDEN = ["_SUCCESS", "day=1/_tmp/part-9.parquet", "day=2/.part-2.parquet", "day=2/notes.txt"]
 
 
@@ -48,8 +48,8 @@ def parquet(table: pa.Table, group: int = 19) -> bytes:
         ("/day=2/y.parquet", KEYS[3:]),
         ("/day=2/notes.txt", HIDDEN[3:]),
         ("/day=*", KEYS),
-        ("/day=*/part-*.parquet", [KEYS[0], KEYS[2]]),
-        ("/**/part-?.parquet", KEYS[:3]),
+        ("/day=*/part-*.parquet", KEYS[:1]),
+        ("/**/part-?.*", KEYS[:3]),
         ("/day=[1]/**", KEYS[:2]),
         ("/day=1/_tmp/*", HIDDEN[1:2]),
     ],
