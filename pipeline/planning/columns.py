@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
@@ -49,7 +49,8 @@ class Places(NamedTuple):
 class Columns(BaseModel):
     """The columns of the input, by use; those of the other form are empty. `partitions` are those
     among them that folder names give, with their types; `held` those that are published which the
-    files hold as well, and are read from them.
+    files hold as well, and are read from them. `types`: of published columns that files store in
+    several.
 
     `id_columns` [F] and `dense_columns` [N] are in the order of the model spec; a column of
     `lists` is there once an element.
@@ -66,6 +67,7 @@ class Columns(BaseModel):
     source_columns: tuple[str, ...] = ()
     partitions: dict[str, str] = {}
     held: tuple[str, ...] = ()
+    types: dict[str, Any] = {}  # Arrow's (any: pyarrow has no types)
 
     @property
     def published(self) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from dpiframe_core.model.spec import ModelSpec
 from pipeline.config.job import JobConfig
 from pipeline.errors import ConfigError, ContractError
 from pipeline.planning.columns import Columns, choose_columns, element_type, feature_columns
+from pipeline.planning.common_types import common_type, type_family
 from pipeline.planning.footers import Limits, StatisticsProblem
 from pipeline.planning.inputs import InputFile
 from pipeline.planning.problems import ProblemList
@@ -70,8 +71,7 @@ def check_contract(
             problems.add(f"{group}: {text}")
         for text in _unusable(group.first.arrow_schema, columns, config):
             problems.add(f"{group}: {text}")
-    for text in _type_conflicts(groups, columns):
-        problems.add(text)
+    types = _published_types(groups, columns, problems)
     for text in _unreadable_columns(files, columns):
         problems.add(text)
     for text in _statistics_problems(files, columns, spec, config):
@@ -81,7 +81,7 @@ def check_contract(
             f"the input does not fit the bundle ({columns.form} form), "
             f"{len(problems)} problem(s):{problems}"
         )
-    return columns
+    return columns.model_copy(update={"types": types}) if types else columns
 
 
 def _group_by_schema(files: Sequence[InputFile]) -> list[_Alike]:
@@ -193,21 +193,32 @@ def _type(found: pa.Schema, column: str) -> pa.DataType | None:
     return found.field(indices[0]).type if len(indices) == 1 else None
 
 
-def _type_conflicts(groups: list[_Alike], columns: Columns) -> Iterator[str]:
-    """Published columns need one type, or the parts of the output would have several."""
+def _published_types(
+    groups: list[_Alike], columns: Columns, problems: ProblemList
+) -> dict[str, pa.DataType]:
+    """The type of each published column that files store in several; `problems` gets those that
+    need more than one, as the parts of the output would have several.
+    """
+    types = {}
     for column in columns.published:
-        first: tuple[_Alike, pa.DataType] | None = None
+        found: dict[str, tuple[_Alike, pa.DataType]] = {}
         for group in groups:
             kind = _type(group.first.arrow_schema, column)
-            if kind is None:
-                continue
-            if first is None:
-                first = (group, kind)
-            elif _family(kind) != _family(first[1]):
-                yield (
-                    f"{group}: column {column} is {kind}, but {first[1]} in {first[0]}; "
-                    "write all files with one type"
-                )
+            if kind is not None:
+                found.setdefault(type_family(kind), (group, kind))
+        if len(found) < 2:
+            continue
+        common = common_type([kind for _, kind in found.values()])
+        if common is not None:
+            types[column] = common.value_type if pa.types.is_dictionary(common) else common
+            continue
+        first, *others = found.values()
+        for group, kind in others:
+            problems.add(
+                f"{group}: column {column} is {kind}, but {first[1]} in {first[0]}; "
+                "write all files with one type"
+            )
+    return types
 
 
 def _unreadable_columns(files: Sequence[InputFile], columns: Columns) -> Iterator[str]:
@@ -226,15 +237,6 @@ def _unreadable_columns(files: Sequence[InputFile], columns: Columns) -> Iterato
                 f"{file.path}: column {column} is of a type that pyarrow does not know, such as an "
                 "integer of 128 bits; write it as int64, or as a decimal"
             )
-
-
-def _family(kind: pa.DataType) -> str:
-    """The name that types share if their values are published alike: texts, plain or not."""
-    if pa.types.is_dictionary(kind):
-        return _family(kind.value_type)
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-        return "string"
-    return str(kind)
 
 
 def _statistics_problems(

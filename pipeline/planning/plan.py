@@ -47,7 +47,8 @@ def make_plan(config: JobConfig) -> JobPlan:
     columns = joined.columns.with_partitions(scan.partitions, scan.held)
     if config.table is not None and scan.files:
         schema = next((file for file in scan.files if file.rows), scan.files[0]).arrow_schema
-        published = pa.schema([schema.field(name) for name in columns.published])
+        named = {name: schema.field(name).type for name in columns.published} | columns.types
+        published = pa.schema(named)
         parse_table(config.table).check(published, config.output)
     bytes_a_row = row_bytes(scan.files, columns, joined.ids, joined.dense)
     settled = {"form": columns.form, "key_columns": list(columns.key_columns)}

@@ -112,12 +112,18 @@ def published_columns(
         table, _ = load(opened, others, ())
     else:
         opened.check()
-    return pa.table(
-        {
-            name: copied[name] if name in copied else published_array(table.column(name))
-            for name in columns.published
-        }
-    )
+    found = {
+        name: copied[name] if name in copied else table.column(name) for name in columns.published
+    }
+    return published_table(found, columns)
+
+
+def published_table(found: Mapping[str, pa.Array | pa.ChunkedArray], columns: Columns) -> pa.Table:
+    """The published columns of those that were read, each in the type that it has in all parts."""
+    arrays = {name: published_array(found[name]) for name in columns.published}
+    for name, kind in columns.types.items():
+        arrays[name] = arrays[name].cast(kind)
+    return pa.table(arrays)
 
 
 def partition_columns(unit: Unit, columns: Columns) -> dict[str, pa.Array]:

@@ -14,7 +14,7 @@ from dpiframe_core.features.schema import FeatureSchema
 from pipeline.errors import UnitFailedError
 from pipeline.planning.job_plan import WorkerPlan
 from pipeline.planning.units import Unit
-from pipeline.reading.arrow_file import load, partition_columns, published_array
+from pipeline.reading.arrow_file import load, partition_columns, published_table
 from pipeline.reading.bad_rows import (
     Dense,
     Ids,
@@ -38,7 +38,7 @@ def read_arrow(opened: UnitFile, plan: WorkerPlan, buffer: UnitBuffer) -> UnitCo
     for name, values in partition_columns(unit, columns).items():
         table = table.append_column(name, values)
     loaded = time.perf_counter()
-    published = pa.table({name: published_array(table.column(name)) for name in columns.published})
+    published = published_table({name: table.column(name) for name in columns.published}, columns)
     findings = list(published_findings(unit, columns, published))
     if columns.form == "encoded":
         id_names, ids, dense_names, dense, nulls = encoded_columns(table, columns)

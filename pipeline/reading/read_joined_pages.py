@@ -32,7 +32,7 @@ def read_joined_pages(
     began, columns = time.perf_counter(), plan.columns
     if columns.form != "encoded" or columns.lists or not columns.id_columns:
         return None
-    if columns.partitions or columns.held or any(file.etag for file in files):
+    if columns.partitions or columns.held or columns.types or any(file.etag for file in files):
         return None
     first = open_native(files[0].path, files[0].size, files[0].mtime_ns)
     plain = plain_columns(first.empty())

@@ -16,7 +16,9 @@ from pipeline.scoring.score_stats import score_stats
 def publish_empty(plan: JobPlan, unit: Unit, publisher: Publisher) -> UnitRecord:
     """Publish a part that has the columns of the output and no row; its record."""
     schema = next(file.arrow_schema for file in plan.files if file.path == unit.path)
-    fields = [pa.field(name, plain(schema.field(name).type)) for name in plan.columns.published]
+    columns = plan.columns
+    kinds = {name: plain(schema.field(name).type) for name in columns.published} | columns.types
+    fields = [pa.field(name, kind) for name, kind in kinds.items()]
     made = [(SCORE_COLUMN, pa.float32()), *((m.column, m.type) for m in plan.beside)]
     scores = pa.schema([*fields, *made]).empty_table()
     parts = publisher.write_parts(unit.name, scores, REJECTED_SCHEMA.empty_table())

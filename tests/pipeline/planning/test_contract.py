@@ -148,9 +148,9 @@ def test_a_column_that_is_there_twice(tmp_path: Path) -> None:
 
 
 def test_copied_columns_need_one_type_in_all_files(tmp_path: Path) -> None:
-    other = encoded_table(19, label=pa.array([0.0] * 19))
+    other = encoded_table(19, label=pa.array(["0"] * 19))
     text = broken(tmp_path, encoded_table(), other, other, carry_columns=["label"])
-    assert "1.parquet (and 1 more like it): column label is double, but int8 in" in text
+    assert "1.parquet (and 1 more like it): column label is string, but int8 in" in text
     assert "0.parquet" in text
 
 
