@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from stat import S_ISREG
 from typing import Any, NamedTuple
@@ -312,7 +313,7 @@ def _matches(pattern: Path) -> Iterator[tuple[str, str]]:
             yield from ((file, str(below / rest)) for file, rest in _in_folder(path.resolve()))
         else:
             _check_regular(path)
-            yield str(path.resolve()), str(below)
+            yield _led_to(path), str(below)
 
 
 def _in_folder(folder: Path) -> Iterator[tuple[str, str]]:
@@ -339,8 +340,15 @@ def _in_folder(folder: Path) -> Iterator[tuple[str, str]]:
                 if not entry.is_file():
                     _check_regular(Path(entry.path))
                 linked = entry.is_symlink()
-                path = str(Path(entry.path).resolve()) if linked else entry.path
+                path = _led_to(Path(entry.path)) if linked else entry.path
                 yield path, entry.path[cut:]
+
+
+def _led_to(path: Path) -> str:
+    """The file that a path leads to; a link that leads nowhere is named itself."""
+    with suppress(OSError, RuntimeError):  # RuntimeError: it leads to itself
+        return str(path.resolve(strict=True))
+    return str(path)
 
 
 def _check_regular(path: Path) -> None:
