@@ -188,8 +188,8 @@ def _guess_form(
     dense: tuple[str, ...],
     schema: FeatureSchema | None,
 ) -> Literal["raw", "encoded"]:
-    """Encoded if all id columns exist as numbers or lists of them, raw if the schema can read the
-    file.
+    """Encoded if all id columns exist as integers or lists of them, raw if the schema can read the
+    file. Ids of another numeric type are never told from raw numbers.
 
     If neither holds, the form that lacks fewer columns, so that the contract names the missing.
     """
@@ -198,12 +198,15 @@ def _guess_form(
     if not schemas:
         return "raw"
     first = schemas[0]
-    numbers = {field.name for field in first if is_number(element_type(field.type))}
-    lacking = [c for c in dict.fromkeys(ids) if c not in numbers]
-    lacking += [c for c in dict.fromkeys(dense) if c not in first.names]
+    kinds = {field.name: element_type(field.type) for field in first}
+    integers = {name for name, kind in kinds.items() if pa.types.is_integer(kind)}
+    numbers = {name for name, kind in kinds.items() if is_number(kind)}
+    absent = [c for c in dict.fromkeys(dense) if c not in first.names]
+    lacking = [c for c in dict.fromkeys(ids) if c not in integers] + absent
+    may_be_ids = numbers.issuperset(ids) and not absent
     lacking_raw = schema.check(first)
     shared = [column for column in ids if column in schema.source_columns]
-    if not lacking and not lacking_raw and shared:
+    if may_be_ids and not lacking_raw and shared:
         raise ConfigError(
             "form: auto cannot tell ids from raw numbers in these files, as both forms use "
             f"column {shared[0]!r}; set form to raw or encoded"

@@ -94,7 +94,8 @@ def test_auto_takes_ids_for_encoded_even_with_a_schema(tmp_path: Path) -> None:
         check_raw(tmp_path, table.drop_columns(["C26"]))
 
 
-def test_auto_refuses_integers_that_could_be_either(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["int32", "float64"])
+def test_auto_refuses_numbers_that_could_be_either(tmp_path: Path, kind: str) -> None:
     fields = [
         CategoricalFeature(
             name=name, column=name, values="integer", encoding=HashEncoding(modulus=rows - 2)
@@ -104,12 +105,21 @@ def test_auto_refuses_integers_that_could_be_either(tmp_path: Path) -> None:
     schema = FeatureSchema(
         dataset="d", fields=tuple(fields), dense=(DenseFeature(name="I1", column="I1"),)
     )
-    write(tmp_path / "input/a.parquet", encoded_table())
+    write(tmp_path / "input/a.parquet", encoded_table(C1=pa.array([1] * 111, kind)))
     files = scan_inputs(job(tmp_path)).files
     with pytest.raises(ConfigError, match="both forms use column 'C1'; set form to raw or enc"):
         check_contract(files, encoded_spec(), schema, job(tmp_path))
     for form in ("raw", "encoded"):
         assert check_contract(files, encoded_spec(), schema, job(tmp_path, form=form)).form == form
+
+
+def test_auto_takes_floats_for_ids_only_without_a_schema(tmp_path: Path) -> None:
+    """Texts that pandas took for numbers look like ids."""
+    ids = {field.name: pa.array([1.0]) for field in raw_spec().fields}
+    table = raw_table(1, **{name: ids[name] for name in ids if name in raw_table().column_names})
+    with pytest.raises(ContractError, match=r"raw form(.|\n)*column C1: type is double"):
+        check_raw(tmp_path, table)
+    assert check_raw(tmp_path, table, form="encoded").form == "encoded"
 
 
 def test_auto_on_files_of_neither_form_tells_what_is_missing(tmp_path: Path) -> None:
