@@ -32,7 +32,8 @@ def scorer_metrics(config: JobConfig) -> Callable[[UnitRecord], None]:
     seconds = Counter(STAGE_SECONDS, "seconds of a stage, summed over units", (*TAGS, "stage"))
 
     def count(record: UnitRecord) -> None:
-        scored.inc(max(record.scored, 0), tags)
+        if record.scored > 0:
+            scored.inc(record.scored, tags)
         if record.rejected:
             rejected.inc(record.rejected, tags)
         for stage in STAGES:

@@ -275,6 +275,13 @@ def test_too_many_rejected_rows_fail_the_job_until_allowed(case: Case) -> None:
     assert verify_output(case.output).problems == []
 
 
+def test_all_rows_of_a_unit_may_be_rejected(case: Case) -> None:
+    """Counters of Ray refuse to count nothing."""
+    replace_column(case, "C2", pa.array([7] * 111, pa.int32()))
+    result = case.run(on_bad_row="reject", max_rejected_fraction=0.5)
+    assert (result.scored, result.rejected) == (222, 111)
+
+
 @pytest.mark.slow
 def test_a_bad_row_stops_the_job_by_default(case: Case) -> None:
     replace_column(case, "I1", pa.array([float("nan")] * 111, pa.float32()))
