@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.fx import Node
 
 from dpiframe_core.errors import ModelImportError
+from dpiframe_core.frontend.before_sigmoid import before_sigmoid
 from dpiframe_core.frontend.building import Building
 from dpiframe_core.frontend.convert import Converter, Traced
 from dpiframe_core.frontend.draft import Compute, Draft
@@ -162,21 +163,11 @@ def _convert(traced: Traced, build: Building, output: Output) -> bool:
 
 
 def _make_logit(build: Building, value: Value, kind: Kind) -> bool:
-    """Let the draft's output be the logit; returns whether a sigmoid was taken off it."""
+    """Let the draft's output be the logit; returns whether sigmoids were taken off it."""
     draft = build.draft
-    assert isinstance(value.source, Made)
-    last = draft.module(value.source.module)
-    is_sigmoid = (
-        isinstance(last, Compute) and last.op == Map(("sigmoid", "x0")) and bool(last.inputs)
-    )
-    if is_sigmoid and kind != "logit":
-        assert isinstance(last, Compute)
-        (operand,) = last.operands
-        index = np.unravel_index(value.offset, operand.shape or (1,))
-        place = sum(int(i) * stride for i, stride in zip(index, operand.strides, strict=False))
-        value = Value(Made(last.inputs[0]), ((BATCH,),), operand.offset + place)
-        if not draft.readers(last.name):
-            draft.modules.remove(last)
+    logit = before_sigmoid(build, value) if kind != "logit" else None
+    if logit is not None:
+        value = logit
     elif kind == "probability":
         value = build.mapped(LOG_ODDS, [value])
     assert isinstance(value.source, Made)
@@ -185,7 +176,7 @@ def _make_logit(build: Building, value: Value, kind: Kind) -> bool:
         value = build.computed(Join(1), [value], [(BATCH,)])
     assert isinstance(value.source, Made)
     draft.output = value.source.module
-    return is_sigmoid and kind != "logit"
+    return logit is not None
 
 
 def _is_single(module: Any) -> bool:

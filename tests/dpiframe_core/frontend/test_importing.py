@@ -138,10 +138,16 @@ def test_a_task_of_other_features_is_refused():
         (lambda z: torch.sigmoid(z), "logit", "output: a logit", None),
         (lambda z: torch.stack([-z, z], 1).div(2).softmax(1), "1", "without a final sigmoid", 1),
         (lambda z: torch.stack([-z, z], 1).sigmoid(), 0, "final sigmoid was taken off", -1),
+        (lambda z: torch.cat([z.sigmoid()[:, None], -z[:, None]], 1), "1", "a logit", -1),
+        (lambda z: torch.cat([z[:, None], -z[:, None].sigmoid()], 1), "0", "a logit", 1),
+        (lambda z: torch.stack([-z, z], 1).sigmoid().flip(1), 1, "sigmoid was taken off", -1),
+        (lambda z: torch.stack([(-z).sigmoid(), z.sigmoid()]).T, "1", "sigmoid was taken off", 1),
+        (lambda z: torch.where(z > 9, 0.25, z.sigmoid()), "auto", "sigmoid was taken off", 1),
+        (lambda z: torch.where(z > z, -z, z.sigmoid()), "auto", "without a final sigmoid", 1),
         (lambda z: {"ctr": z.sigmoid(), "cvr": -z}, "cvr", "cvr: a logit", -1),
         (lambda z: (z.sigmoid(), -z), 0, "0: a probability", 1),
     ],
-    ids=range(8),
+    ids=range(14),
 )
 def test_outputs(tmp_path, made, output, told, sign):
     module = Of(made).eval()
@@ -152,6 +158,38 @@ def test_outputs(tmp_path, made, output, told, sign):
     expected = logits.sigmoid() if sign is None else sign * logits
     # A logit of a float32 probability has the probability's rounding.
     assert np.allclose(engine_logits(bundle, inputs()), expected, rtol=1e-5, atol=1e-5)
+
+
+class Domains(nn.Module):
+    """A tower a domain, of which a column chooses; a score is none where there is no such domain."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.domain = nn.Embedding(50, 8), nn.Embedding(4, 2)
+        self.towers = nn.ModuleList(nn.Linear(10, 1) for _ in range(3))
+
+    def forward(self, x, domain):
+        e = torch.cat([self.table(x), self.domain(domain)], 1)
+        score = torch.zeros(x.shape[0])
+        for number, tower in enumerate(self.towers):
+            made = (tower(e).squeeze(1) * 9 + 9).sigmoid()  # near 1
+            score = torch.where(domain == number, made, score)
+        return score
+
+
+def test_the_sigmoids_of_a_choice_are_taken_off(tmp_path):
+    torch.manual_seed(0)
+    model = Domains().eval()
+    given = {"x": torch.arange(40), "domain": torch.arange(40) % 4}
+    bundle = dpi.from_torch(model, given, path=tmp_path / "bundle")
+    assert "whose final sigmoid was taken off" in bundle.report()["output"]
+    with torch.no_grad():
+        scores = model.double()(**given).double()
+    ids = torch.stack([given[field.name] for field in bundle.spec.fields]).numpy()
+    logits = torch.from_numpy(dpi.load_engine(bundle, device="cpu").logits(ids)).double()
+    assert (logits[3::4] == -torch.inf).all() and (scores[3::4] == 0).all()
+    there = torch.arange(40) % 4 != 3
+    assert torch.allclose(logits[there], scores[there].logit(), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(
