@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.fx import Node
@@ -21,7 +20,7 @@ from dpiframe_core.frontend.draft import Compute, Draft
 from dpiframe_core.frontend.operations.table import as_value
 from dpiframe_core.frontend.patterns import find_patterns
 from dpiframe_core.frontend.values import BATCH, Column, Made, Value, places, size
-from dpiframe_core.program.tensor_ops import Join, Map
+from dpiframe_core.program.tensor_ops import Join
 
 Kind = Literal["auto", "probability", "logit"]
 MOST_HASHED = 2**24  # ids that a table is laid out for

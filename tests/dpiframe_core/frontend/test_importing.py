@@ -161,7 +161,7 @@ def test_outputs(tmp_path, made, output, told, sign):
 
 
 class Domains(nn.Module):
-    """A tower a domain, of which a column chooses; a score is none where there is no such domain."""
+    """A tower a domain, of which a column chooses; 0 where there is no such domain."""
 
     def __init__(self) -> None:
         super().__init__()
