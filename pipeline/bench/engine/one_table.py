@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
@@ -24,7 +25,9 @@ def one_table(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     It is exported, so it computes the same operations; only what it looks up by ids that depend on
     other lookups stays as it is. DpiframeError where there are no two lookups to join.
     """
-    exported = torch.export.export(module, args, kwargs, strict=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of how the module is written
+        exported = torch.export.export(module, args, kwargs, strict=False)
     program = exported.module(check_guards=False)
     assert isinstance(program, GraphModule)
     found = _joined(program)
