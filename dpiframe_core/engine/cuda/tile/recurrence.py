@@ -193,7 +193,12 @@ def in_turns(
     """
     rows = _by_rows(ahead, operations, own)
     made, parts = _split_buffers(_ordered(rows, operations))
-    own |= {n for n, view in parts.items() if not any(view.overlaps(other) for other in left)}
+    own |= {
+        operation.out.buffer
+        for operation in made
+        if (part := parts.get(operation.out.buffer))
+        and not any(part.overlaps(other) for other in left)
+    }
     made, copies = _with_copies(made)
     return made, own | copies, parts
 
