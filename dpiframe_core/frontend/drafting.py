@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from dpiframe_core.errors import ModelImportError
 from dpiframe_core.frontend.before_sigmoid import before_sigmoid
 from dpiframe_core.frontend.building import Building
 from dpiframe_core.frontend.convert import Converter, Traced
-from dpiframe_core.frontend.draft import Compute, Draft
+from dpiframe_core.frontend.draft import Compute, Draft, Lookup
 from dpiframe_core.frontend.operations.table import as_value
 from dpiframe_core.frontend.patterns import find_patterns
 from dpiframe_core.frontend.values import BATCH, Column, Made, Value, places, size
@@ -105,10 +105,20 @@ def keep_output(traced: Traced, output: Output) -> None:
     graph.eliminate_dead_code()
 
 
+class Used(NamedTuple):
+    """Columns that are ids, each with the rows of its tables, and those that are numbers; and ids
+    of which only the shape of what they look up is used.
+    """
+
+    rows: dict[Column, int]
+    dense: set[Column]
+    shapes: dict[Column, int]
+
+
 def used_columns(
     traced: Traced, output: Output, largest: Callable[[Column], int] | None = None
-) -> tuple[dict[Column, int], set[Column]]:
-    """The columns that are ids, each with the rows of its tables, and those that are numbers.
+) -> Used:
+    """The columns that the output is made of.
 
     `largest`: an id of each column that has a row, where any has (a hash of the ids).
     """
@@ -123,7 +133,14 @@ def used_columns(
                     f"input {column.input} has ids as large as {rows[column] - 1:,}, which the "
                     f"model hashes; above {MOST_HASHED:,} make the hash a feature before the model"
                 )
-    return rows, set(build.seen_dense) - set(build.seen_ids)
+    build.draft.drop_unused()
+    lookups = [module for module in build.draft.modules if isinstance(module, Lookup)]
+    read = {column for lookup in lookups for column in lookup.columns}
+    return Used(
+        {column: count for column, count in rows.items() if column in read},
+        set(build.seen_dense) - set(build.seen_ids),
+        {column: count for column, count in rows.items() if column not in read},
+    )
 
 
 def _within_parts(build: Building) -> dict[Column, int]:

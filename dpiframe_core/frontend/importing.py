@@ -134,9 +134,9 @@ def from_torch(  # type: ignore[misc]  # noqa: PLR0913 - the one call that users
     check_weights(source)
     if columns is None and encoding is not None:
         columns = columns_of_schema(source.inputs, encoding.schema)
-    rows, dense = used_columns(source.traced, wanted, source.largest)
+    used = used_columns(source.traced, wanted, source.largest)
     feeds = feeds_of(source.inputs, columns)
-    chosen = choose_features(source.inputs, feeds, rows, dense)
+    chosen = choose_features(source.inputs, feeds, used.rows, used.dense)
     if encoding is not None:
         chosen, encoding = by_schema(chosen, feeds, encoding)
 
@@ -145,12 +145,13 @@ def from_torch(  # type: ignore[misc]  # noqa: PLR0913 - the one call that users
         reference = _Reference.of(source, wanted, inputs)
     else:
         inputs, reference, what = _drawn(source, wanted, feeds, chosen)
-    draft, is_sigmoid = drafted(source.traced, wanted, chosen.rows, chosen.dense_columns)
+    laid_out = used.shapes | chosen.rows
+    draft, is_sigmoid = drafted(source.traced, wanted, laid_out, chosen.dense_columns)
     # What the engine's own modules make (linear layers, their sums) is bounded by nothing.
     is_open = wanted.kind == "auto" and isinstance(draft.module(draft.output), Compute)
     if is_open and not is_sigmoid and reference.are_probabilities:
         wanted = replace(wanted, kind="probability")
-        draft, _ = drafted(source.traced, wanted, chosen.rows, chosen.dense_columns)
+        draft, _ = drafted(source.traced, wanted, laid_out, chosen.dense_columns)
     spec, weights = _spec(draft, chosen, name or source.name)
 
     ids, numbers = engine_inputs(inputs, chosen)

@@ -123,7 +123,8 @@ def _collect_known(draft: Draft, module: Known, place: int, terms: _Sum) -> None
 
 
 def _collect_computed(draft: Draft, module: Compute, place: int, terms: _Sum) -> None:
-    if isinstance(module.op, Reduce) and module.op.function == "sum" and draft.width(
+    is_sum = isinstance(module.op, Reduce) and module.op.function == "sum" and module.inputs
+    if is_sum and draft.width(
         module.name
     ) == 1 and _only_rows(draft, module.inputs[0], module.operands[0]):  # fmt: skip
         for column in _columns(module.operands[0]):

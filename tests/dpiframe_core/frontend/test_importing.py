@@ -119,6 +119,17 @@ def test_several_outputs_become_one_bundle_of_tasks(tmp_path):
     assert not [name for name in report["unused_weights"] if name.startswith("tower")]
 
 
+class OnlyItsShape(TwoTables):
+    def forward(self, C1, C2, I1):  # noqa: N803
+        return self.tables[0](C1).sum(1) + I1 + torch.ones_like(self.tables[1](C2)).sum(1)
+
+
+def test_a_column_of_whose_rows_only_the_shape_is_used_is_no_feature(tmp_path):
+    bundle = dpi.from_torch(OnlyItsShape().eval(), inputs(), path=tmp_path / "bundle")
+    assert [field.name for field in bundle.spec.fields] == ["C1"]
+    assert bundle.report()["unused_inputs"] == ["C2"]
+
+
 class OneFeatureLess(TwoTables):
     def forward(self, C1, C2, I1):  # noqa: N803
         return super().forward(C1, C2, I1), self.tables[0](C1).sum(1)

@@ -7,6 +7,7 @@ import re
 
 import pytest
 import torch
+from random_recurrences import RandomRecurrence
 from tile_on_host import largest_error
 from torch import nn
 
@@ -14,6 +15,7 @@ from dpiframe_core import from_torch
 from dpiframe_core.engine.cuda.tile.grouping import TileGroup, group_steps
 from dpiframe_core.engine.cuda.tile.rolled import rolled
 from dpiframe_core.lowering import COMPILED_PASSES, lower
+from dpiframe_core.program.interpreter import run_program
 from dpiframe_core.program.program import Program
 
 BOUNDS = {"fp32": 1e-5, "fp16": 6e-3, "bf16": 6e-2}
@@ -102,6 +104,24 @@ def test_a_recurrence_is_one_kernel(kind, recurrences, precision, emulated, tmp_
         assert kernel.source.count("DPIF_ROLLED for") >= 1
         assert kernel.source.count("multiply<") <= ITEMS  # of two a turn at least
         assert largest_error(program, group, precision, 37, folder, emulated) < BOUNDS[precision]
+
+
+@pytest.mark.parametrize("seed", [2, 5, 8, 13, 21, 31, 45, 48])
+def test_random_recurrences(seed, tmp_path):
+    torch.manual_seed(seed)
+    model = RandomRecurrence(seed).eval()
+    imported = from_torch(model, model.inputs())
+    ids = torch.stack([torch.randint(0, field.rows, (33,)) for field in imported.spec.fields])
+    for precision in ("fp32", "fp16"):
+        plain = lower(imported.spec, imported.weights, COMPILED_PASSES)
+        program = group_steps(plain, precision)
+        logits = [run_program(p, ids, torch.zeros(0, 33)) for p in (plain, program)]
+        assert torch.allclose(*logits, rtol=1e-5, atol=1e-5)
+        for number, group in enumerate(program.steps):
+            if isinstance(group, TileGroup) and group.turns is not None:
+                (folder := tmp_path / f"{precision}{number}").mkdir()
+                error = largest_error(program, group, precision, 37, folder)
+                assert error < BOUNDS[precision]
 
 
 def test_only_what_others_read_of_a_recurrence_reaches_device_memory():
