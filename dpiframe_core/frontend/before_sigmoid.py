@@ -1,4 +1,6 @@
-"""The logit behind a probability: before the sigmoid, be several joined or chosen from."""
+"""The logit behind a probability: what its sigmoid was taken of, also where several sigmoids are
+joined or chosen from.
+"""
 
 from __future__ import annotations
 

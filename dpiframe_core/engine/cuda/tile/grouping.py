@@ -10,7 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from dpiframe_core.engine.cuda.tile.recurrence import find_recurrences, in_order, in_turns
+from dpiframe_core.engine.cuda.tile.product import MOST_WEIGHT
+from dpiframe_core.engine.cuda.tile.recurrence import (
+    Turns,
+    find_recurrences,
+    in_order,
+    in_turns,
+)
 from dpiframe_core.engine.cuda.tile.shared_memory import UnsuitableError
 from dpiframe_core.engine.cuda.tile.source import SAMPLES, STAGES, TileKernel, tile_kernel
 from dpiframe_core.engine.translation import TRANSLATE, Operation, Translation
@@ -19,7 +25,6 @@ from dpiframe_core.program.program import Program
 from dpiframe_core.program.tensor_ops import MatMul, Operand
 from dpiframe_core.program.views import Bounds, State, View, Weight
 
-MOST_WEIGHT = 32 * 1024  # elements of a Linear's weight that a group takes in
 EXPANDED = 4  # times what it is made of: a buffer that is better not made
 MOST_VIEWS = 16  # buffers of a kernel's parameters
 MOST_WEIGHTS = 128
@@ -27,13 +32,13 @@ MOST_WEIGHTS = 128
 
 @dataclass(frozen=True)
 class TileGroup(p.Step):
-    """Steps that one kernel runs; `own`: buffers that nothing else reads; of a recurrence, `turns`:
-    where it begins among them, and what others read of it.
+    """Steps that one kernel runs; `own`: buffers that nothing else reads; `turns`, if they are a
+    recurrence.
     """
 
     parts: tuple[p.Step, ...]
     own: frozenset[str]
-    turns: tuple[int, tuple[View, ...]] | None = None
+    turns: Turns | None = None
 
     def leaves(self) -> tuple[p.Step, ...]:
         return self.parts
@@ -49,7 +54,7 @@ class TileGroup(p.Step):
     def writes(self) -> list[View]:
         found = [v for step in self.parts for v in step.writes() if v.buffer not in self.own]
         if self.turns is not None:
-            found = [v for v in found if any(v.overlaps(left) for left in self.turns[1])]
+            found = [v for v in found if any(v.overlaps(left) for left in self.turns.left)]
         return list(dict.fromkeys(found))
 
     def reads(self) -> list[View]:
@@ -68,7 +73,7 @@ class TileGroup(p.Step):
     def map_views(self, change: Callable[[View], View]) -> TileGroup:
         turns = self.turns
         if turns is not None:
-            turns = turns[0], tuple(change(view) for view in turns[1])
+            turns = Turns(turns.ahead, tuple(change(view) for view in turns.left))
         parts = tuple(step.map_views(change) for step in self.parts)
         return replace(self, parts=parts, turns=turns)
 
@@ -86,9 +91,8 @@ class TileGroup(p.Step):
         made = [operation for several in operations for operation in several]
         parts: dict[str, View] = {}
         if self.turns is not None:
-            begin, left = self.turns
-            ahead = sum(map(len, operations[:begin]))
-            made, own, parts = in_turns(made[:ahead], made[ahead:], own, left)
+            ahead = sum(map(len, operations[: self.turns.ahead]))
+            made, own, parts = in_turns(made[:ahead], made[ahead:], own, self.turns.left)
         kernel = tile_kernel(made, own, floats, precision, host=host, parts=parts)
         if len(kernel.buffers) > MOST_VIEWS or len(kernel.weights) > MOST_WEIGHTS:
             raise UnsuitableError(f"{len(kernel.buffers)} buffers, {len(kernel.weights)} weights")
@@ -176,8 +180,10 @@ def _grouped(
         ]
 
 
-def _group_of(program: Program, steps: Sequence[p.Step], begin: int | None = None) -> TileGroup:
-    """The steps as one group, be there a kernel for it or not; of a recurrence that begins at."""
+def _group_of(program: Program, steps: Sequence[p.Step], ahead: int | None = None) -> TileGroup:
+    """The steps as one group, be there a kernel for it or not; `ahead`: those of a recurrence that
+    are ahead of it.
+    """
     inside = {id(s) for s in steps}
     others = [step for step in program.steps if id(step) not in inside]
     own = {v.buffer for s in steps for v in s.writes()}
@@ -186,9 +192,9 @@ def _group_of(program: Program, steps: Sequence[p.Step], begin: int | None = Non
     own.discard(program.output.buffer)
     name = f"{steps[0].name} .. {steps[-1].name}" if len(steps) > 1 else steps[0].name
     turns = None
-    if begin is not None:
+    if ahead is not None:
         left = [view for step in others for leaf in step.leaves() for view in _ranges(leaf)]
-        turns = begin, (program.output, *left)
+        turns = Turns(ahead, (program.output, *left))
     return TileGroup(name, tuple(steps), frozenset(own), turns)
 
 

@@ -2,7 +2,7 @@
 
 Such products and what lies between them are one kernel, which takes turns: what is made of a whole
 history before is made turn by turn, too, and each turn's part of a buffer is a buffer of its own.
-Shared memory then has room for as many samples as a history of any length is read for.
+Shared memory holds a turn, not the history: its length does not limit the samples of a tile.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
+from dpiframe_core.engine.cuda.tile.product import MOST_WEIGHT
 from dpiframe_core.engine.translation import TRANSLATE, Operation, Source
 from dpiframe_core.program import steps as p
 from dpiframe_core.program.program import Program
@@ -22,7 +24,6 @@ from dpiframe_core.program.tensor_ops import Map, MatMul, Operand, Take, TensorO
 from dpiframe_core.program.views import View, Weight
 
 LEAST_TURNS = 4
-MOST_WEIGHT = 32 * 1024  # elements of a weight that is read each turn
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,15 @@ class Recurrence:
 
     steps: tuple[p.Step, ...]
     ahead: tuple[p.Step, ...]
+
+
+class Turns(NamedTuple):
+    """Of a group that is a recurrence: how many of its steps are ahead, and what others read of
+    it.
+    """
+
+    ahead: int
+    left: tuple[View, ...]
 
 
 def find_recurrences(program: Program) -> list[Recurrence]:

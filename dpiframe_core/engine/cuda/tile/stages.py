@@ -188,22 +188,22 @@ class Stages:
     def _join_attention(self) -> None:
         """Products with one that nothing else reads, or with its softmax, become one stage."""
         for stage in [s for s in self.all if isinstance(s.operation.op, MatMul)]:
-            softmax = self._whole_writer(stage.operation, 0)
-            if softmax is not None and self._weighs_plainly(softmax, stage):
-                stage.scores, stage.weigh = softmax, "Plain"
-                self.all = [s for s in self.all if s is not softmax]
+            weights = self._whole_writer(stage.operation, 0)
+            if weights is not None and self._weighs_plainly(weights, stage):
+                stage.scores, stage.weigh = weights, "Plain"
+                self.all = [s for s in self.all if s is not weights]
                 continue
-            scores = self._whole_writer(softmax.operation, 0) if softmax else None
-            if softmax is None or scores is None or softmax.post or scores.scores:
+            scores = self._whole_writer(weights.operation, 0) if weights else None
+            if weights is None or scores is None or weights.post or scores.scores:
                 continue
             if scores.is_permuted:
                 continue
-            if isinstance(softmax.operation.op, Softmax) and attends(
-                scores.operation, softmax.operation, stage.operation, self.samples
+            if isinstance(weights.operation.op, Softmax) and attends(
+                scores.operation, weights.operation, stage.operation, self.samples
             ):
                 stage.scores = scores
-                stage.weigh = "Guarded" if softmax.operation.op.guarded else "Softmax"
-                self.all = [s for s in self.all if s is not scores and s is not softmax]
+                stage.weigh = "Guarded" if weights.operation.op.guarded else "Softmax"
+                self.all = [s for s in self.all if s is not scores and s is not weights]
 
     def _weighs_plainly(self, scores: Stage, stage: Stage) -> bool:
         """Whether scores are multiplied as they are, and take too much memory to be stored."""
