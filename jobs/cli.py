@@ -74,7 +74,7 @@ def main() -> None:
     from pipeline.redaction import redact_process
 
     redact_process()
-    sys.unraisablehook = leave_half_made_unsaid
+    sys.unraisablehook = leave_stops_unsaid
     try:
         root.main(standalone_mode=False)
     except click.exceptions.Abort:
@@ -88,11 +88,15 @@ def main() -> None:
         sys.exit(error.exit_code)
 
 
-def leave_half_made_unsaid(found: sys.UnraisableHookArgs) -> None:
-    """Of what Ray's objects raise as they go, nothing: a signal may have come while one was made.
-    Others are told as ever.
+def leave_stops_unsaid(found: sys.UnraisableHookArgs) -> None:
+    """Say nothing of a stop that was raised where nothing can be, as it is remembered and raised
+    again, nor of what Ray's objects, half made when it came, raise as they go. Others are told as
+    ever.
     """
-    if not str(getattr(found.object, "__module__", "")).startswith("ray."):
+    from pipeline.cluster.signals import StopRequestedError
+
+    of_ray = str(getattr(found.object, "__module__", "")).startswith("ray.")
+    if not of_ray and not issubclass(found.exc_type, StopRequestedError):
         sys.__unraisablehook__(found)
 
 

@@ -15,7 +15,8 @@ import pytest
 import yaml
 from running_job import Case, RunningJob, ray_workers, wait_for
 
-from jobs.cli import leave_half_made_unsaid
+from jobs.cli import leave_stops_unsaid
+from pipeline.cluster.signals import StopRequestedError
 from pipeline.config.job import load_config
 from pipeline.errors import LockedError, ResumableError
 from pipeline.publishing.atomic import TEMP_MARK
@@ -84,18 +85,32 @@ def test_a_signal_while_ray_starts_stops_the_job(tmp_path: Path, seconds: float)
 class HalfMade:
     """As an object is whose making a signal ended."""
 
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
     def __del__(self) -> None:
-        raise AttributeError("no _current_executor")
+        raise self.error
 
 
-@pytest.mark.parametrize("module", ["ray.data.dataset", "elsewhere"])
-def test_what_ray_left_half_made_says_nothing(
-    module: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("module", "error", "said"),
+    [
+        ("ray.data.dataset", AttributeError("no _current_executor"), False),
+        ("elsewhere", AttributeError("no _current_executor"), True),
+        ("elsewhere", StopRequestedError("SIGTERM"), False),
+    ],
+)
+def test_what_a_stop_leaves_says_nothing(
+    module: str,
+    error: BaseException,
+    said: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(HalfMade.__del__, "__module__", module)
-    monkeypatch.setattr(sys, "unraisablehook", leave_half_made_unsaid)
-    HalfMade()
-    assert ("_current_executor" in capsys.readouterr().err) == (module == "elsewhere")
+    monkeypatch.setattr(sys, "unraisablehook", leave_stops_unsaid)
+    HalfMade(error)
+    assert (str(error) in capsys.readouterr().err) == said
 
 
 def test_a_signal_while_scorers_load_stops_the_job(tmp_path: Path, ray_session: str) -> None:
