@@ -108,7 +108,6 @@ def command() -> None:
     "--lookup", type=click.Choice(["fused", "by_table"]), default="fused", help="Ablation."
 )
 @click.option("--fusion/--no-fusion", default=True, help="Ablation: a step an operation.")
-@click.option("--trial", is_flag=True, help="GPU: with what has not run on every GPU yet.")
 @click.option(
     "--peers",
     type=click.Choice(["all", "plain", "none"]),

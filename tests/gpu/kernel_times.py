@@ -67,7 +67,6 @@ def main() -> None:
     parser.add_argument("--dim", type=int, default=16)
     parser.add_argument("--hidden", default="400,400")
     parser.add_argument("--scale", type=float, default=0.02)
-    parser.add_argument("--trial", action="store_true", help="with what is on trial")
     parser.add_argument("--timeline", action="store_true", help="the kernels of the last call")
     options = vars(parser.parse_args())
     models, precisions, batches = (

@@ -202,7 +202,7 @@ def product_chains() -> None:
     with pytest.MonkeyPatch.context() as patch:
         chains.always(patch)
         for program in (chains.mlp(130, 240, 100), chains.mlp(64, 240, 240, residual=True)):
-            dense_case(program, "fp16", trial=True)
+            dense_case(program, "fp16")
 
 
 def zoo() -> None:
@@ -232,8 +232,8 @@ def epilogues() -> None:
     if device_passes(0) is DEVICE_PASSES:
         return  # no Hopper GPU or no NVRTC
     for make, precision, k in itertools.product((gelu, gate, pair), ("fp32", "fp16"), (72, 4200)):
-        dense_case(program_of(k, 429, make), precision, trial=True)
-    dense_case(normed_program(72, 429, gelu), "fp16", trial=True)
+        dense_case(program_of(k, 429, make), precision)
+    dense_case(normed_program(72, 429, gelu), "fp16")
 
 
 def dense_case(program: Program, precision: str, **options: Any) -> None:

@@ -49,9 +49,9 @@ Found = tuple[np.ndarray, tuple[int, int]]
 class CudaOptions:
     """How a program runs on a GPU. `threads`: host threads that pack batches (None: up to 16);
     `fused`: batches in a fused forward kernel, where the program, their size and the GPU allow it;
-    `compiled`: groups of steps in kernels compiled for them, where there is NVRTC; `trial`: with
-    what has not run on a GPU yet: sums of rows in compiled epilogues (`fold_norms`,
-    `fuse_mapped_dot`), and products that follow one another in one kernel, where that is faster.
+    `compiled`: groups of steps in kernels compiled for them, where there is NVRTC;
+    `compiled_products`: there, and on Hopper, also products: sums of rows in their epilogues
+    (`fold_norms`, `fuse_mapped_dot`), chains of them in one kernel, where that is faster.
     """
 
     precision: str = "fp32"
@@ -63,7 +63,7 @@ class CudaOptions:
     threads: int | None = None
     fused: bool = True
     compiled: bool = True
-    trial: bool = False
+    compiled_products: bool = True
 
 
 @dataclass(frozen=True)
@@ -100,14 +100,14 @@ def _grouped(program: Program, options: CudaOptions) -> tuple[Program, Compiled,
     return grouped, compiled, f"{steps} steps in {len(groups)} kernels compiled for them"
 
 
-def _on_trial(options: CudaOptions) -> bool:
-    asked = options.trial and options.compiled
+def _compiles_products(options: CudaOptions) -> bool:
+    asked = options.compiled_products and options.compiled
     return asked and device_passes(options.device) is COMPILED_PASSES
 
 
 def _chained(program: Program, options: CudaOptions) -> tuple[Program, dict[str, bytes]]:
     """The program with chains of products, and the cubins of their kernels."""
-    if not _on_trial(options):
+    if not _compiles_products(options):
         return program, {}
     chained = chain_products(program, options.precision, options.max_batch)
     try:
@@ -133,7 +133,7 @@ class CudaBackend:
         self._turn = OneCaller()
         self.batch_seconds: list[float] = []
         faults = faults or Faults()
-        if _on_trial(options):
+        if _compiles_products(options):
             program = fold_norms(fuse_mapped_dot(program), options.precision)
         program, compiled, self._why = _grouped(program, options)
         program, chains = _chained(program, options)

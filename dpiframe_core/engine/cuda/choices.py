@@ -72,7 +72,7 @@ def chains_in_words(program: Program, precision: str) -> str:
             f"products {sizes} in one kernel in batches of {', '.join(map(str, step.rows))} rows: "
             f"about {together:.0f} us where they take {apart:.0f} at {most}"
         )
-    return "\n".join(lines) or "no products in one kernel"
+    return "\n".join(lines) or "no products in chains"
 
 
 __all__ = ["chains_in_words", "products_in_words", "whole_model_in_words"]

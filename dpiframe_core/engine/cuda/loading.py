@@ -23,7 +23,7 @@ def load_backend(opened: Bundle, options: CudaOptions) -> CudaBackend:
         return _with_passes(opened, options, device_passes(options.device))
     except CompileError as error:  # the kernels compiled ahead give the same numbers
         warnings.warn(f"epilogues run as steps of their own, more slowly: {error}", stacklevel=3)
-    return _with_passes(opened, options, DEVICE_PASSES)
+    return _with_passes(opened, replace(options, compiled_products=False), DEVICE_PASSES)
 
 
 def _with_passes(opened: Bundle, options: CudaOptions, passes: tuple[Pass, ...]) -> CudaBackend:

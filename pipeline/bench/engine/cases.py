@@ -102,7 +102,6 @@ class EngineCase(BaseModel):
     streams: int = Field(default=4, ge=1, le=64)
     graphs: bool = True
     one_kernel: bool = True
-    trial: bool = False
     lookup: Literal["fused", "by_table"] = "fused"
     fusion: bool = True
     peers: Literal["all", "plain", "none"] = "all"

@@ -19,7 +19,7 @@ from pipeline.evaluation.gates import SIGNIFICANT, Verdict, in_words
 
 LEAST_TURNS = 8
 # Options of the engine, which may differ; all others say what work is done.
-SETTINGS = {"policy", "streams", "graphs", "one_kernel", "trial", "lookup", "fusion", "peers"}
+SETTINGS = {"policy", "streams", "graphs", "one_kernel", "lookup", "fusion", "peers"}
 SETTINGS |= {"repeats"}
 
 

@@ -32,9 +32,9 @@ def open_engine(
         streams=case.streams,
         graphs=case.graphs,
         fused=case.one_kernel,
+        compiled=case.fusion,
         policy=case.policy,
         threads=case.threads,
-        trial=case.trial,
     )
     backend = CudaBackend(lower(spec, weights, case.passes()), options)
     return Engine(Bundle(Path(), spec, digest=""), backend, case.precision, "fail"), backend

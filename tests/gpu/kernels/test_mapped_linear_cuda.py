@@ -28,7 +28,7 @@ MAKES = [gelu, gate, cross, pair]
 
 def check(program: Program, precision: str, k: int) -> None:
     """Random batches of several sizes, the last first, in poisoned memory."""
-    options = CudaOptions(precision=precision, max_batch=4099, trial=True)
+    options = CudaOptions(precision=precision, max_batch=4099)
     backend = CudaBackend(program, options)
     for size in (4099, 1, 111, 4099):
         dense = np.random.default_rng(size).normal(size=(k, size)).astype(np.float32)

@@ -31,7 +31,7 @@ def check(program: Program, precision: str, sizes: tuple[int, ...]) -> CudaBacke
     """Random batches of each size, in poisoned memory, the largest first."""
     engine = CudaBackend(
         program,
-        CudaOptions(precision=precision, max_batch=max(sizes), fused=False, trial=True),
+        CudaOptions(precision=precision, max_batch=max(sizes), fused=False),
     )
     random = np.random.default_rng(len(sizes))
     for size in (max(sizes), *sizes):

@@ -135,7 +135,7 @@ def test_chosen_chains_in_words():
     assert words.startswith(
         "products 520 -> 256 -> 128 -> 64 in one kernel in batches of 512, 1024"
     )
-    assert chains_in_words(mlp(64, 48), "fp16") == "no products in one kernel"
+    assert chains_in_words(mlp(64, 48), "fp16") == "no products in chains"
 
 
 def test_what_other_steps_read_goes_to_memory():
