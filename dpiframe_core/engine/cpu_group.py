@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from dpiframe_core import _core
 from dpiframe_core.engine.native_ops import native_op, native_operand
-from dpiframe_core.engine.translation import TRANSLATE, Translation
+from dpiframe_core.engine.translation import HOST_TRANSLATE, Translation
 from dpiframe_core.program import steps as p
 from dpiframe_core.program.program import Program
 from dpiframe_core.program.tensor_ops import Operand
@@ -44,7 +44,7 @@ def compiled(
     program: Program, steps: Sequence[p.Step], own: frozenset[str], threads: int
 ) -> CpuGroup | None:
     """The steps as a group; None where one has no kernel: torch computes it."""
-    if any(type(step) not in TRANSLATE or type(step) in PRODUCTS for step in steps):
+    if any(type(step) not in HOST_TRANSLATE or type(step) in PRODUCTS for step in steps):
         return None
     try:
         return CpuGroup(program, steps, own, threads)

@@ -44,7 +44,7 @@ class Translation:
 
     def operations(self, step: p.Step) -> list[Operation]:
         """The operations that compute a step; none where there is no way."""
-        make = TRANSLATE.get(type(step))
+        make = HOST_TRANSLATE.get(type(step))
         return make(self, step) if make else []
 
     def temporary(self, width: int) -> View:
@@ -154,6 +154,56 @@ class Translation:
         expression = ("add", _sum(len(terms)), bias) if terms else bias
         return [*found, self._map(expression, terms, step.out)]
 
+    def _outer(self, step: p.Outer) -> list[Operation]:
+        rows, columns = self.program.weights[step.weight].shape
+        operands = Operand((rows, columns), (1, 0)), Operand.whole(rows, columns)
+        sources = step.x, self._weight(step.weight)
+        return [Operation(Map(("mul", "x0", "x1")), sources, operands, step.out)]
+
+    def _cross_scalar(self, step: p.CrossScalar) -> list[Operation]:
+        alpha: Expression = 1.0
+        for layer, shift in enumerate(self._weight(step.shift).tolist()):
+            alpha = ("add", ("mul", alpha, ("add", f"x{layer}", 1.0)), shift)
+        dots = [step.dots.columns(layer, 1) for layer in range(step.dots.width)]
+        return [self._map(alpha, dots, step.out)]
+
+    def _scale_shift(self, step: p.ScaleShift) -> list[Operation]:
+        width = step.out.width
+        operands = Operand.whole(width), Operand((width,), (0,)), Operand.whole(width)
+        sources = step.x, step.alpha, self._weight(step.beta)
+        expression = ("add", ("mul", "x0", "x1"), "x2")
+        return [Operation(Map(expression), sources, operands, step.out)]
+
+    def _fm(self, step: p.FM) -> list[Operation]:
+        """Each pair of fields once: what halves a, b of them have with one another, field by field,
+        is a . b, and all other pairs are those of the fields of a + b. Nothing cancels, as it does
+        in the square of a sum less the sum of squares.
+        """
+        found: list[Operation] = []
+        dots: list[View] = []
+        waiting, single = list(step.xs), list[View]()
+        while waiting:
+            x = waiting.pop()
+            half = x.width // step.dim // 2 * step.dim
+            if half:
+                waiting.append(self._folded(x.columns(0, half), x.columns(half, half), dots, found))
+            if x.width > 2 * half:
+                single.append(x.columns(2 * half, step.dim))
+        total = single.pop()
+        while single:
+            total = self._folded(total, single.pop(), dots, found)
+        sums = self._map(_sum(len(dots)) if dots else 0.0, dots, step.out)
+        return [*found, sums]
+
+    def _folded(self, a: View, b: View, dots: list[View], found: list[Operation]) -> View:
+        """a + b; adds a . b to the dots."""
+        total = self.temporary(a.width)
+        dots.append(self.temporary(1))
+        whole = (Operand.whole(a.width),) * 2
+        found.append(Operation(MatMul(0, 0, 1), (a, b), whole, dots[-1]))
+        found.append(self._map(("add", "x0", "x1"), [a, b], total))
+        return total
+
     def _map(self, expression: Expression, sources: Sequence[Source], out: View) -> Operation:
         operands = tuple(Operand.whole(out.width) for _ in sources)
         return Operation(Map(expression), tuple(sources), operands, out)
@@ -174,6 +224,14 @@ TRANSLATE: dict[type[p.Step], Callable[[Translation, Any], list[Operation]]] = {
     p.Add: Translation._add,
     p.CrossCombine: Translation._cross_combine,
     p.Head: Translation._head,
+}
+# A GPU has kernels of its own for these.
+HOST_TRANSLATE: dict[type[p.Step], Callable[[Translation, Any], list[Operation]]] = {
+    **TRANSLATE,
+    p.Outer: Translation._outer,
+    p.FM: Translation._fm,
+    p.CrossScalar: Translation._cross_scalar,
+    p.ScaleShift: Translation._scale_shift,
 }
 
 
