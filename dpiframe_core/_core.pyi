@@ -715,8 +715,22 @@ class TopKOp:
 class TakeAlongOp:
     def __init__(self) -> None: ...
 
+class FmOp:
+    """FM of all rows of the operands, `dim` wide; on a CPU alone."""
+
+    def __init__(self, dim: int) -> None: ...
+
 TensorOp = (
-    MapOp | ReduceOp | SoftmaxOp | LayerNormOp | MatMulOp | JoinOp | TakeOp | TopKOp | TakeAlongOp
+    MapOp
+    | ReduceOp
+    | SoftmaxOp
+    | LayerNormOp
+    | MatMulOp
+    | JoinOp
+    | TakeOp
+    | TopKOp
+    | TakeAlongOp
+    | FmOp
 )
 
 class GroupBuffer:

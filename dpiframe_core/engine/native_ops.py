@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from dpiframe_core import _core
@@ -21,7 +22,15 @@ from dpiframe_core.program.tensor_ops import (
     TopK,
 )
 
-NATIVE_OPS: dict[type[TensorOp], Callable[[Any], _core.TensorOp]] = {
+
+@dataclass(frozen=True)
+class FieldPairs:
+    """FM of all rows of the operands, `dim` wide: what a program has as a step of its own."""
+
+    dim: int
+
+
+NATIVE_OPS: dict[type[TensorOp | FieldPairs], Callable[[Any], _core.TensorOp]] = {
     Map: lambda op: _core.MapOp(list(postfix(op.expression))),
     Reduce: lambda op: _core.ReduceOp(op.function, op.axes),
     Softmax: lambda op: _core.SoftmaxOp(op.axes, op.guarded),
@@ -31,10 +40,11 @@ NATIVE_OPS: dict[type[TensorOp], Callable[[Any], _core.TensorOp]] = {
     Take: lambda op: _core.TakeOp(op.index, op.behind),
     TopK: lambda op: _core.TopKOp(op.k, op.largest, op.places),
     TakeAlong: lambda op: _core.TakeAlongOp(),
+    FieldPairs: lambda op: _core.FmOp(op.dim),
 }
 
 
-def native_op(op: TensorOp) -> _core.TensorOp:
+def native_op(op: TensorOp | FieldPairs) -> _core.TensorOp:
     """The operation as the compiled part takes it."""
     return NATIVE_OPS[type(op)](op)
 

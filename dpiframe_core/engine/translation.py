@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
+from dpiframe_core.engine.native_ops import FieldPairs
 from dpiframe_core.program import steps as p
 from dpiframe_core.program.expression import Expression
 from dpiframe_core.program.program import Program
@@ -29,7 +30,7 @@ Source = View | np.ndarray  # columns of a buffer, or a constant's numbers
 class Operation:
     """out = op of operands, which read the sources."""
 
-    op: TensorOp
+    op: TensorOp  # or FieldPairs, on a CPU
     sources: tuple[Source, ...]
     operands: tuple[Operand, ...]
     out: View
@@ -175,34 +176,9 @@ class Translation:
         return [Operation(Map(expression), sources, operands, step.out)]
 
     def _fm(self, step: p.FM) -> list[Operation]:
-        """Each pair of fields once: what halves a, b of them have with one another, field by field,
-        is a . b, and all other pairs are those of the fields of a + b. Nothing cancels, as it does
-        in the square of a sum less the sum of squares.
-        """
-        found: list[Operation] = []
-        dots: list[View] = []
-        waiting, single = list(step.xs), list[View]()
-        while waiting:
-            x = waiting.pop()
-            half = x.width // step.dim // 2 * step.dim
-            if half:
-                waiting.append(self._folded(x.columns(0, half), x.columns(half, half), dots, found))
-            if x.width > 2 * half:
-                single.append(x.columns(2 * half, step.dim))
-        total = single.pop()
-        while single:
-            total = self._folded(total, single.pop(), dots, found)
-        sums = self._map(_sum(len(dots)) if dots else 0.0, dots, step.out)
-        return [*found, sums]
-
-    def _folded(self, a: View, b: View, dots: list[View], found: list[Operation]) -> View:
-        """a + b; adds a . b to the dots."""
-        total = self.temporary(a.width)
-        dots.append(self.temporary(1))
-        whole = (Operand.whole(a.width),) * 2
-        found.append(Operation(MatMul(0, 0, 1), (a, b), whole, dots[-1]))
-        found.append(self._map(("add", "x0", "x1"), [a, b], total))
-        return total
+        operands = tuple(Operand.whole(x.width) for x in step.xs)
+        pairs = cast(TensorOp, FieldPairs(step.dim))
+        return [Operation(pairs, step.xs, operands, step.out)]
 
     def _map(self, expression: Expression, sources: Sequence[Source], out: View) -> Operation:
         operands = tuple(Operand.whole(out.width) for _ in sources)

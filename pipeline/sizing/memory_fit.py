@@ -30,9 +30,9 @@ QUEUED = 2  # calls sent to a scorer for each that runs, so that the scorer neve
 # Units in flight a core: some wait for the GPU while others are read.
 GPU_READS = 1.25
 # Units in flight beside one GPU: more do not keep it busier. Where it decodes nearly all rows
-# itself, reading encoded ones takes a quarter of the cores: PAGE_READS, of small units those of
-# PAGE_ROWS.
-MOST_READS, PAGE_READS, PAGE_ROWS, NEARLY_ALL = 32, 12, 12_000_000, 0.95
+# itself, reading and writing encoded ones takes half of the cores: 10 units are in their stages at
+# 160 M rows/s, some more wait (PAGE_READS), of small units those of PAGE_ROWS.
+MOST_READS, PAGE_READS, PAGE_ROWS, NEARLY_ALL = 32, 18, 18_000_000, 0.95
 CPU_READS = 3  # of a scorer without a GPU: one unit is read, one scored, one written
 # Bytes on their way from an object store beside one scorer: 4 GB/s (0.5 without a GPU) for the
 # 0.1 s until a store answers. Units of so many bytes are read ahead, up to MOST_AHEAD.

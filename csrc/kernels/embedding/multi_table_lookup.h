@@ -15,7 +15,7 @@
 #include <span>
 #include <vector>
 
-#include "common/thread_pool.h"
+#include "common/thread_team.h"
 #include "kernels/embedding/gather_rows_cpu.h"
 
 namespace dpiframe {
@@ -66,7 +66,7 @@ class MultiTableLookup {
   LookupReport run(const LookupBatch& batch);
 
   std::span<const LookupField> fields() const { return fields_; }
-  int num_threads() const { return pool_.num_threads(); }
+  int num_threads() const { return team_.num_threads(); }
 
  private:
   // Fields of equal dim that are all in FM or all not: one compiled loop serves them.
@@ -95,7 +95,7 @@ class MultiTableLookup {
   std::vector<int> wide_slot_;  // [F] in gather order: index among the wide fields, -1: none
   int num_wide_ = 0;
   std::vector<float> zeros_;  // the row read in place of a bad id's
-  ThreadPool pool_;
+  ThreadTeam team_;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::mutex turn_;
 };

@@ -67,7 +67,7 @@ struct MultiTableLookup::Worker {
 };
 
 MultiTableLookup::MultiTableLookup(std::vector<LookupField> fields, int num_threads)
-    : fields_(std::move(fields)), order_(fields_.size()), pool_(num_threads) {
+    : fields_(std::move(fields)), order_(fields_.size()), team_(num_threads) {
   DPIF_CHECK(!fields_.empty(), "a lookup needs at least one field");
   std::int64_t max_dim = 0;
   const LookupField* fm_field = nullptr;
@@ -102,7 +102,7 @@ MultiTableLookup::MultiTableLookup(std::vector<LookupField> fields, int num_thre
     wide_slot_.push_back(field.wide != nullptr ? num_wide_++ : -1);
   }
   zeros_.assign(max_dim, 0.0f);
-  for (int w = 0; w < pool_.num_threads(); ++w) {
+  for (int w = 0; w < team_.num_threads(); ++w) {
     workers_.push_back(std::make_unique<Worker>());
     workers_.back()->rows.resize(2 * kTile * fields_.size());
     workers_.back()->wide_rows.resize(2 * kTile * num_wide_);
@@ -135,9 +135,9 @@ LookupReport MultiTableLookup::run(const LookupBatch& batch) {
     worker->first_row = worker->first_field = -1;
   }
   const std::int64_t num_chunks = (batch.size + kChunk - 1) / kChunk;
-  const std::int64_t num_workers = std::min<std::int64_t>(num_chunks, pool_.num_threads());
+  const std::int64_t num_workers = std::min<std::int64_t>(num_chunks, team_.num_threads());
   std::atomic<std::int64_t> next_chunk = 0;
-  pool_.run(static_cast<int>(num_workers), [&](int w) {
+  team_.run(static_cast<int>(num_workers), [&](int w) {
     for (std::int64_t chunk = next_chunk++; chunk < num_chunks; chunk = next_chunk++) {
       const std::int64_t begin = chunk * kChunk;
       run_samples(batch, begin, std::min(batch.size, begin + kChunk), *workers_[w]);

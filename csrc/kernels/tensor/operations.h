@@ -50,8 +50,12 @@ struct TopKOp {
   bool places;
 };
 struct TakeAlongOp {};
+// Of all rows of the operands, `dim` wide: 1/2 sum_d ((sum_r v)^2 - sum_r v^2), as FM has it.
+struct FmOp {
+  int dim;
+};
 
 using TensorOp = std::variant<MapOp, ReduceOp, SoftmaxOp, LayerNormOp, MatMulOp, JoinOp, TakeOp,
-                              TopKOp, TakeAlongOp>;
+                              TopKOp, TakeAlongOp, FmOp>;
 
 }  // namespace dpiframe

@@ -38,6 +38,9 @@ struct Make {
   TensorLaunch operator()(const TakeOp& op) const { return take_op(op, operands); }
   TensorLaunch operator()(const TopKOp& op) const { return top_k_op(op, operands); }
   TensorLaunch operator()(const TakeAlongOp& op) const { return take_along_op(op, operands); }
+  TensorLaunch operator()(const FmOp&) const {
+    throw std::invalid_argument("FM is a step of its own on a GPU");
+  }
 };
 
 }  // namespace

@@ -121,6 +121,50 @@ def test_a_function_is_that_of_torch(name, loops):
     assert not wrong.any(), (xs[:, wrong][:, :5], found[wrong][:5], expected[wrong][:5])
 
 
+@pytest.mark.parametrize("loops", LOOPS)
+@pytest.mark.parametrize("dim", [1, 7, 10, 16, 33, 100])
+def test_fm_of_one_large_field_among_small_ones(dim, loops):
+    """In float32 the square of the sum less the sum of squares would have no right digit."""
+    rng = np.random.default_rng(dim)
+    buffers = {"a": 5 * dim + 3, "b": 2 * dim, "out": 3}
+    xs = View("a", 3, 5 * dim), View("b", 0, dim), View("b", dim, dim)
+    step = p.FM("fm", xs, dim, View("out", 1, 1))
+    given = {n: torch.from_numpy(rng.normal(size=(19, w))).float() for n, w in buffers.items()}
+    given["b"][:, :dim] *= 3e3
+    exact = {n: v.double() for n, v in given.items()}
+    CpuGroup(made_program(buffers, [step]), [step], frozenset(), 2, loops).run(
+        State(given, {}, torch.empty(0)), 19
+    )
+    step.run(State(exact, {}, torch.empty(0)))
+    torch.testing.assert_close(given["out"], exact["out"].float(), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("loops", LOOPS)
+def test_steps_that_a_gpu_has_kernels_for(loops):
+    """What dense features are multiplied by, and the scalars of a collapsed cross network."""
+    rng = np.random.default_rng(0)
+    shapes = {"outer": (3, 16), "shift": (4,), "beta": (48,)}
+    weights = {name: rng.normal(size=shape) for name, shape in shapes.items()}
+    steps = [
+        p.Outer("outer", View("x", 1, 3), Weight("outer"), View("y", 0, 48)),
+        p.CrossScalar("alpha", View("x", 0, 4), Weight("shift"), View("alpha", 0, 1)),
+        p.ScaleShift(
+            "scaled", View("y", 0, 48), View("alpha", 0, 1), Weight("beta"), View("out", 0, 48)
+        ),
+    ]
+    buffers = {"x": 5, "y": 48, "alpha": 1, "out": 48}
+    program = made_program(buffers, steps, weights)
+    given = {n: torch.from_numpy(rng.normal(size=(19, w))).float() for n, w in buffers.items()}
+    exact = {n: v.double() for n, v in given.items()}
+    CpuGroup(program, steps, frozenset({"y", "alpha"}), 2, loops).run(
+        State(given, {}, torch.empty(0)), 19
+    )
+    held = {n: torch.from_numpy(w).double() for n, w in program.weights.items()}
+    for step in steps:
+        step.run(State(exact, held, torch.empty(0)))
+    torch.testing.assert_close(given["out"], exact["out"].float(), rtol=1e-5, atol=1e-5)
+
+
 SHAPES = [(), (1,), (5,), (16,), (600,), (3, 7), (26, 16), (2, 5, 8), (4, 1, 9), (3, 2, 2, 5)]
 
 

@@ -56,7 +56,7 @@ def test_a_billion_rows_on_one_gpu_with_16_cores() -> None:
 
 def test_units_that_the_gpu_unpacks_take_few_threads() -> None:
     stored = choose_sizes(machine(), work(gpu_share=1.0), config())
-    assert (stored.read_in, stored.read_tasks, stored.calls) == ("scorer", 12, 12)
+    assert (stored.read_in, stored.read_tasks, stored.calls) == ("scorer", 18, 18)
     found = estimate(stored, machine(), work(gpu_share=1.0), "fp16")
     other = estimate(sizes_of(), machine(), work(), "fp16")
     assert found.limit == "the GPUs"
@@ -67,9 +67,9 @@ def test_units_that_the_gpu_unpacks_take_few_threads() -> None:
 def test_units_that_the_gpu_does_not_unpack_take_their_threads() -> None:
     mixed = choose_sizes(machine(), work(gpu_share=0.5), config())
     assert mixed.read_tasks == sizes_of().read_tasks
-    assert choose_sizes(machine(), work(gpu_share=0.96), config()).read_tasks == 12
+    assert choose_sizes(machine(), work(gpu_share=0.96), config()).read_tasks == 18
     small = work(gpu_share=1.0, largest_rows=800_000)
-    assert choose_sizes(machine(), small, config()).read_tasks == 15
+    assert choose_sizes(machine(), small, config()).read_tasks == 20
     found = [estimate(mixed, machine(), work(gpu_share=s), "fp16").rates for s in (0.0, 0.5, 1.0)]
     for stage, order in (("reading and publishing", 1), ("the GPUs", -1)):
         rates = [order * rates[stage] for rates in found]

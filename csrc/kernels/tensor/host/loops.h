@@ -67,6 +67,9 @@ struct HostLoops {
   // total (+, *, max, min) all of x, which lie `stride` apart.
   double (*reduce_row)(Reduction reduction, const float* x, std::int64_t stride, int size,
                        double total);
+  // sums[i] += x[i] and squares[i] += x[i]^2, i < size, of each of `rows` rows.
+  void (*add_rows)(const float* x, std::int64_t x_step, int rows, int size, double* sums,
+                   double* squares);
   // Softmax of each of `rows` rows of neighbours; x and out must not overlap.
   void (*softmax_rows)(const float* x, std::int64_t x_step, int rows, int size, float* out,
                        std::int64_t out_step);
@@ -86,8 +89,7 @@ extern const HostLoops kAvx512Loops;
 // Those that this processor runs, the best last.
 std::vector<const HostLoops*> usable_host_loops();
 
-// The best but for AVX-512, or those of the name: "baseline", "avx2", "avx512". ValueError: none
-// of the name here.
+// The best, or those of the name: "baseline", "avx2", "avx512". ValueError: none of the name here.
 const HostLoops& host_loops(const std::string& name = "");
 
 }  // namespace dpiframe

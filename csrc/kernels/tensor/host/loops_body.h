@@ -643,6 +643,31 @@ inline void normalize_row(const float* x, int size, double eps, const float* wei
   }
 }
 
+void add_rows(const float* x, std::int64_t x_step, int rows, int size, double* sums,
+              double* squares) {
+  constexpr int kHalf = kLanes / 2;
+  int i = 0;
+  for (; i + kHalf <= size; i += kHalf) {
+    DoubleVec sum;
+    DoubleVec square;
+    __builtin_memcpy(&sum, sums + i, sizeof(sum));
+    __builtin_memcpy(&square, squares + i, sizeof(square));
+    for (int r = 0; r < rows; ++r) {
+      const DoubleVec v = load_double(x + r * x_step + i);
+      sum += v;
+      square += v * v;
+    }
+    __builtin_memcpy(sums + i, &sum, sizeof(sum));
+    __builtin_memcpy(squares + i, &square, sizeof(square));
+  }
+  for (; i < size; ++i)
+    for (int r = 0; r < rows; ++r) {
+      const double v = x[r * x_step + i];
+      sums[i] += v;
+      squares[i] += v * v;
+    }
+}
+
 float dot(const float* a, const float* b, int size) {
   Vec first = {};
   Vec second = {};
@@ -720,6 +745,6 @@ void copy_runs(const HostRun* runs, int count, const float* x, float* out) {
 }
 
 constexpr HostLoops loops_named(const char* name) {
-  return {name,        kLanes,     apply_loop,   copy_rows,      copy_runs, transpose,
-          reduce_into, reduce_row, softmax_rows, normalize_rows, dot,       multiply};
+  return {name,       kLanes,   apply_loop,   copy_rows,      copy_runs, transpose, reduce_into,
+          reduce_row, add_rows, softmax_rows, normalize_rows, dot,       multiply};
 }

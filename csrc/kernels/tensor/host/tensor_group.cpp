@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 
 #include "common/check.h"
 #include "kernels/tensor/axes.h"
@@ -17,7 +16,6 @@ constexpr std::int64_t kMaxElements = std::int64_t{1} << 24;  // of one sample's
 constexpr std::int64_t kAlignment = 16;                       // floats: a cache line
 constexpr int kSliceInner = 256;          // inner places of a fused product's slice, about
 constexpr std::int64_t kFuseFrom = 4096;  // elements a sample from which a map is not written out
-constexpr std::chrono::microseconds kSpin{20};
 
 std::int64_t elements(const std::vector<int>& shape) {
   std::int64_t product = 1;
@@ -73,7 +71,7 @@ TensorGroup::TensorGroup(std::vector<GroupBuffer> buffers, std::vector<HostStep>
     : buffers_(std::move(buffers)),
       steps_(std::move(steps)),
       loops_(host_loops(loops)),
-      pool_(num_threads, kSpin) {
+      team_(num_threads) {
   for (const HostStep& step : steps_) check(step);
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     if (i + 1 < steps_.size() && fuse(steps_[i], steps_[i + 1])) {
@@ -85,7 +83,7 @@ TensorGroup::TensorGroup(std::vector<GroupBuffer> buffers, std::vector<HostStep>
   }
   place_scratch();
   for (const Kernel& kernel : kernels_) workspace_ = std::max(workspace_, kernel->workspace());
-  for (int i = 0; i < pool_.num_threads(); ++i) {
+  for (int i = 0; i < team_.num_threads(); ++i) {
     workers_.push_back(std::make_unique<Worker>());
     workers_.back()->scratch.resize(scratch_ * tile_samples_ + kAlignment);
     workers_.back()->workspace.resize(workspace_);
@@ -155,6 +153,7 @@ std::int64_t written(const HostStep& step) {
     return elements({x.begin(), x.end() - op->inner}) *
            elements({y.begin() + op->batch + op->inner, y.end()});
   }
+  if (std::holds_alternative<FmOp>(step.op)) return 1;
   if (std::holds_alternative<JoinOp>(step.op)) {
     std::int64_t size = 0;
     for (const HostStep::Input& input : step.inputs) size += elements(input.operand.shape);
@@ -201,6 +200,7 @@ struct Make {
   Kernel operator()(const TakeOp& op) const { return host_take(op, only(), out(), loops); }
   Kernel operator()(const TopKOp&) const { return none("top k"); }
   Kernel operator()(const TakeAlongOp&) const { return none("take along"); }
+  Kernel operator()(const FmOp& op) const { return host_fm(op, inputs(), out(), loops); }
 
   static Kernel none(const char* name) {
     throw std::invalid_argument(join_message("the CPU has no kernel for ", name));
@@ -327,12 +327,12 @@ void TensorGroup::run(const std::vector<float*>& matrices, std::int64_t rows) {
   for (std::size_t i = 0; i < buffers_.size(); ++i)
     DPIF_CHECK(matrices[i] != nullptr || buffers_[i].is_scratch || buffers_[i].constant != nullptr,
                "buffer ", i, " of a group is missing");
-  const std::int64_t threads = pool_.num_threads();
+  const std::int64_t threads = team_.num_threads();
   const std::int64_t tile =
       std::clamp<std::int64_t>((rows + threads - 1) / threads, 1, tile_samples_);
   const std::int64_t tiles = (rows + tile - 1) / tile;
   std::atomic<std::int64_t> next = 0;
-  pool_.run(static_cast<int>(std::min(tiles, threads)), [&](int w) {
+  team_.run(static_cast<int>(std::min(tiles, threads)), [&](int w) {
     for (std::int64_t i = next++; i < tiles; i = next++)
       run_tile(matrices, i * tile, static_cast<int>(std::min(tile, rows - i * tile)), *workers_[w]);
   });

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "common/thread_pool.h"
+#include "common/thread_team.h"
 #include "kernels/tensor/host/tile.h"
 
 namespace dpiframe {
@@ -66,7 +66,7 @@ class TensorGroup {
   int tile_samples_ = 1;
   int num_fused_ = 0;
   const HostLoops& loops_;
-  ThreadPool pool_;
+  ThreadTeam team_;
   std::vector<std::unique_ptr<Worker>> workers_;
 };
 

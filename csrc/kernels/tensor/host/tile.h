@@ -135,5 +135,7 @@ Kernel host_join(const JoinOp& op, const std::vector<HostInput>& xs, const HostT
                  const HostLoops& loops);
 Kernel host_take(const TakeOp& op, const HostInput& x, const HostTarget& out,
                  const HostLoops& loops);
+Kernel host_fm(const FmOp& op, const std::vector<HostInput>& xs, const HostTarget& out,
+               const HostLoops& loops);
 
 }  // namespace dpiframe
