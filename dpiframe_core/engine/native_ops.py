@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from dpiframe_core import _core
 from dpiframe_core.program.expression import postfix
 from dpiframe_core.program.tensor_ops import (
+    FieldPairs,
     Join,
     LayerNorm,
     Map,
@@ -21,14 +21,6 @@ from dpiframe_core.program.tensor_ops import (
     TensorOp,
     TopK,
 )
-
-
-@dataclass(frozen=True)
-class FieldPairs:
-    """FM of all rows of the operands, `dim` wide: what a program has as a step of its own."""
-
-    dim: int
-
 
 NATIVE_OPS: dict[type[TensorOp | FieldPairs], Callable[[Any], _core.TensorOp]] = {
     Map: lambda op: _core.MapOp(list(postfix(op.expression))),

@@ -9,11 +9,11 @@ from typing import Any, cast
 
 import numpy as np
 
-from dpiframe_core.engine.native_ops import FieldPairs
 from dpiframe_core.program import steps as p
 from dpiframe_core.program.expression import Expression
 from dpiframe_core.program.program import Program
 from dpiframe_core.program.tensor_ops import (
+    FieldPairs,
     Join,
     Map,
     MatMul,

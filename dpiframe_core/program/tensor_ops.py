@@ -374,4 +374,13 @@ class TakeAlong(Operation):
         return "take along the last axis"
 
 
+@dataclass(frozen=True)
+class FieldPairs:
+    """FM of all rows of the operands, `dim` wide: of a CPU's groups alone, as programs have a step
+    for it.
+    """
+
+    dim: int
+
+
 TensorOp = Map | Reduce | Softmax | LayerNorm | MatMul | Join | Take | TopK | TakeAlong
