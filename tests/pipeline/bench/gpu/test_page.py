@@ -42,7 +42,9 @@ def test_every_page_and_the_readme_s_table_are_made_of_the_json() -> None:
     page = readme + readme.replace("of job_h200", "of job_other")
     made = with_headlines(page, {"job_h200": of_h200, "job_other": of_h200[:1]})
     assert made.startswith(readme) and len(made) < len(page)
-    with pytest.raises(ConfigError, match=f"no reports of job_other; there are of {', '.join(reports)}"):
+    with pytest.raises(
+        ConfigError, match=f"no reports of job_other; there are of {', '.join(reports)}"
+    ):
         with_headlines(page, reports)
     with pytest.raises(ConfigError, match=r"no place for the table.* one of job_h100, job_h200"):
         with_headlines("", reports)
