@@ -1,6 +1,8 @@
 #include "common/thread_team.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -8,21 +10,24 @@
 #include <exception>
 #include <map>
 #include <mutex>
+#include <utility>
 
 namespace dpiframe {
 namespace {
 
 constexpr std::chrono::microseconds kSpin{20};
 
+// A fork has no threads but its own: in it OpenMP would wait for those of its parent for ever.
+bool is_fork = false;
+[[maybe_unused]] const int kWatched = pthread_atfork(nullptr, nullptr, [] { is_fork = true; });
+
 std::shared_ptr<ThreadPool> shared_pool(int num_threads) {
   static std::mutex guard;
-  static std::map<int, std::weak_ptr<ThreadPool>> pools;
+  static std::map<std::pair<pid_t, int>, std::weak_ptr<ThreadPool>> pools;
   const std::lock_guard lock(guard);
-  std::shared_ptr<ThreadPool> pool = pools[num_threads].lock();
-  if (pool == nullptr) {
-    pool = std::make_shared<ThreadPool>(num_threads, kSpin);
-    pools[num_threads] = pool;
-  }
+  std::weak_ptr<ThreadPool>& known = pools[{getpid(), num_threads}];
+  std::shared_ptr<ThreadPool> pool = known.lock();
+  if (pool == nullptr) known = pool = std::make_shared<ThreadPool>(num_threads, kSpin);
   return pool;
 }
 
@@ -58,6 +63,7 @@ ThreadTeam::ThreadTeam(int num_threads)
 }
 
 ThreadTeam::Parallel ThreadTeam::find_openmp() {
+  if (is_fork) return nullptr;
   void* library = dlopen("libgomp.so.1", RTLD_NOW | RTLD_NOLOAD);
   return library == nullptr ? nullptr : reinterpret_cast<Parallel>(dlsym(library, "GOMP_parallel"));
 }

@@ -10,7 +10,7 @@ namespace dpiframe {
 
 // Where the process has OpenMP's runtime, as torch brings it, tasks run on its threads: between two
 // products these poll for work for milliseconds, and would take the processors from any others.
-// Else they run on one pool of so many threads, whatever the number of teams.
+// Else, and in a fork, they run on one pool of so many threads, whatever the number of teams.
 class ThreadTeam {
  public:
   // As ThreadPool's.

@@ -18,6 +18,8 @@ PROGRAM = r"""
 #include <iterator>
 #include <stdexcept>
 #include <vector>
+#include <sys/wait.h>
+#include <unistd.h>
 #include "common/thread_team.h"
 
 #ifdef _OPENMP
@@ -49,7 +51,15 @@ int main() {
     }
   }
   const std::filesystem::directory_iterator threads("/proc/self/task");
-  std::cout << std::distance(begin(threads), end(threads)) << '\n';
+  std::cout << std::distance(begin(threads), end(threads)) << std::endl;
+  if (const pid_t child = fork(); child != 0) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WEXITSTATUS(status);
+  }
+  std::atomic<int> calls = 0;
+  dpiframe::ThreadTeam(4).run(99, [&](int) { ++calls; });
+  _exit(calls == 99 ? 0 : 4);
 }
 """
 
