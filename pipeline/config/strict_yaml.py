@@ -24,7 +24,7 @@ def load_yaml(text: str) -> Any:
     """The value of a document. ValueError says in one line what is wrong, in which line, column."""
     if len(text) > LONG and _LONG_LOADER is not None:
         with contextlib.suppress(yaml.YAMLError, RecursionError):  # told below, in the same words
-            if _depth(text) <= MOST_DEPTH:
+            if not _is_deep(text):
                 return yaml.load(text, Loader=_LONG_LOADER)
     try:
         return yaml.load(text, Loader=StrictLoader)
@@ -108,16 +108,19 @@ class StrictLoader(_Strict, yaml.SafeLoader):
         return node
 
 
-def _depth(text: str) -> int:
-    """Levels of nesting of a document, by libyaml."""
-    depth = most = 0
+def _is_deep(text: str) -> bool:
+    """Whether a document has more than MOST_DEPTH levels of nesting, by libyaml, which is asked for
+    no more events then: what lies deeper costs it ever more.
+    """
+    depth = 1
     for event in yaml.parse(text, Loader=yaml.CSafeLoader):
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
-            most = max(most, depth)
+            if depth > MOST_DEPTH:
+                return True
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
-    return most + 1
+    return False
 
 
 def _count_nodes(node: yaml.Node, known: dict[int, int]) -> int:

@@ -27,6 +27,7 @@ def bench_job(case: JobCase, folder: Path | None, keep: bool, say: Say) -> JobRe
     ConfigError for a folder that is not empty, DpiframeError for a run that fails, or when the
     peer's scores are not ours.
     """
+    asked = case  # what is recorded: the store's place on this machine is nobody else's
     # Resolved here, so that runs in other working directories log into the same store.
     case = case.model_copy(update={"mlflow_uri": resolve_uri(case.mlflow_uri)})
     with bench_folder(folder, case.disk_bytes(), keep, say) as made:
@@ -43,7 +44,7 @@ def bench_job(case: JobCase, folder: Path | None, keep: bool, say: Say) -> JobRe
                 sample = sample_scores(OutputLayout(made / "scores"), peer_files(case, inputs))
             shutil.rmtree(made / "scores")
         return JobReport(
-            case=case,
+            case=asked,
             inputs=inputs,
             storage=where(made),
             runs=runs,

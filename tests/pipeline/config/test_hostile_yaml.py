@@ -51,7 +51,7 @@ def test_a_hostile_file_is_refused_in_one_line(
     began = time.process_time()
     with pytest.raises(ConfigError) as caught:
         load_config(tmp_path / "job.yaml")
-    assert time.process_time() - began < 6  # braces take 2 on a slow machine
+    assert time.process_time() - began < 2
     message = str(caught.value)
     assert message.startswith(f"{tmp_path / 'job.yaml'} is not valid YAML: ")
     assert told in message and "\n" not in message and len(message) < 500
