@@ -236,9 +236,9 @@ def epilogues() -> None:
     dense_case(normed_program(72, 429, gelu), "fp16")
 
 
-def dense_case(program: Program, precision: str, **options: Any) -> None:
+def dense_case(program: Program, precision: str) -> None:
     """A program of dense features alone."""
-    engine = CudaBackend(program, CudaOptions(precision=precision, max_batch=300, **options))
+    engine = CudaBackend(program, CudaOptions(precision=precision, max_batch=300))
     for size in (1, 300):
         dense = np.random.default_rng(size).normal(size=(program.num_dense, size))
         found = np.empty(size, np.float32)
