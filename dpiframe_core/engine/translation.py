@@ -201,7 +201,7 @@ TRANSLATE: dict[type[p.Step], Callable[[Translation, Any], list[Operation]]] = {
     p.CrossCombine: Translation._cross_combine,
     p.Head: Translation._head,
 }
-# A GPU has kernels of its own for these.
+# On the CPU these, too: a GPU runs each by a kernel of its own.
 HOST_TRANSLATE: dict[type[p.Step], Callable[[Translation, Any], list[Operation]]] = {
     **TRANSLATE,
     p.Outer: Translation._outer,
