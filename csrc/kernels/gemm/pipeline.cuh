@@ -81,19 +81,52 @@ struct TileScheduler {
   __device__ int split_rank() const { return blockIdx.x % split; }
   __device__ int k_part(int rank) const { return num_k_tiles * rank / split; }
 
-  // The turns of this CTA are first_turn(), and so on in steps of turn_step().
-  __device__ std::int64_t first_turn() const { return blockIdx.x / ctas(); }
-  __device__ std::int64_t turn_step() const { return gridDim.x / ctas(); }
-  // Of this CTA's tile in a turn: its first row, and its place among the tiles of these rows.
-  __device__ std::int64_t row(std::int64_t turn) const {
-    return (static_cast<unsigned>(turn) / tiles_n * std::int64_t{cluster} + blockIdx.x % cluster) *
-           kTileRows;
-  }
-  __device__ int part(std::int64_t turn) const {
-    return static_cast<int>(static_cast<unsigned>(turn) % tiles_n);
-  }
 #endif
 };
+
+#ifdef __CUDACC__
+// The tiles of a CTA, one after the other: only the first one takes divisions, for these cost a
+// warp as much as a part of an epilogue.
+class TileWalk {
+ public:
+  __device__ explicit TileWalk(const TileScheduler& scheduler)
+      : left_(scheduler.num_turns - blockIdx.x / scheduler.ctas()),
+        step_(static_cast<int>(gridDim.x) / scheduler.ctas()),
+        tiles_n_(scheduler.tiles_n),
+        cluster_(scheduler.cluster),
+        place_(static_cast<int>(blockIdx.x) % scheduler.cluster),
+        rows_(static_cast<int>(blockIdx.x) / scheduler.ctas() / tiles_n_),
+        part_(static_cast<int>(blockIdx.x) / scheduler.ctas() % tiles_n_),
+        step_rows_(step_ / tiles_n_),
+        step_part_(step_ % tiles_n_) {}
+
+  __device__ bool has_tile() const { return left_ > 0; }
+  __device__ void advance() {
+    left_ -= step_;
+    rows_ += step_rows_;
+    part_ += step_part_;
+    if (part_ < tiles_n_) return;
+    part_ -= tiles_n_;
+    ++rows_;
+  }
+  // The tile's first row, and its place among the tiles of these rows.
+  __device__ std::int64_t row() const {
+    return (std::int64_t{rows_} * cluster_ + place_) * kTileRows;
+  }
+  __device__ int part() const { return part_; }
+
+ private:
+  std::int64_t left_;  // turns, this one included
+  int step_;
+  int tiles_n_;
+  int cluster_;
+  int place_;  // in the cluster
+  int rows_;   // of tiles, each as high as the cluster
+  int part_;
+  int step_rows_;
+  int step_part_;
+};
+#endif
 
 // A warp's view of the pipeline: the next stage and its phase.
 template <int kTileN>
@@ -171,13 +204,13 @@ class Pipeline {
     const int own_rows = kTileN / cluster_;
     const int first = cluster_ > 1 ? static_cast<int>(cluster_cta_rank()) * own_rows : 0;
     const auto ctas = static_cast<std::uint16_t>((1 << cluster_) - 1);
-    for (std::int64_t turn = scheduler.first_turn(); turn < scheduler.num_turns;
-         turn += scheduler.turn_step()) {
-      const int row = static_cast<int>(scheduler.row(turn));
-      const int column = scheduler.part(turn) * kTileN + first;
+    const int first_k_tile = scheduler.first_k_tile();
+    const int end_k_tile = first_k_tile + scheduler.own_k_tiles();
+    for (TileWalk walk(scheduler); walk.has_tile(); walk.advance()) {
+      const int row = static_cast<int>(walk.row());
+      const int column = walk.part() * kTileN + first;
 #pragma unroll 1
-      for (int i = 0; i < scheduler.own_k_tiles(); ++i, advance()) {
-        const int k_tile = scheduler.first_k_tile() + i;
+      for (int k_tile = first_k_tile; k_tile < end_k_tile; ++k_tile, advance()) {
         mbarrier_wait(empty(stage_), phase_ ^ 1);
         mbarrier_arrive_expect_tx(full(stage_), Layout::kBytes);
         tma_load_2d(x(), x_map, k_tile * x_step, row, full(stage_));

@@ -82,6 +82,13 @@ class TileEpilogue {
   static constexpr int kBoxGroups = 8 / sizeof(T);
   static constexpr int kBoxes = kGroups / kBoxGroups;
 
+  // A thread's sums of a group: four columns of both of its rows.
+  struct Four {
+    float of[2][4];
+    __device__ __forceinline__ Four(const float (&sums)[kTileN / 2], int g)
+        : of{{sums[8 * g], sums[8 * g + 1], sums[8 * g + 4], sums[8 * g + 5]},
+             {sums[8 * g + 2], sums[8 * g + 3], sums[8 * g + 6], sums[8 * g + 7]}} {}
+  };
   // Of a thread's four columns of a group, for both of its rows.
   struct Columns {
     float4 bias;
@@ -100,30 +107,38 @@ class TileEpilogue {
     boxes_.start_read(box % 2, box_column(box) - e_.linear.cross_begin, first_row_, !e_.xl_is_x0);
   }
 
+  // Boxes first, then the groups of columns that are in none: what runs for nearly every tile lies
+  // in one piece. A jump over code that does not run costs a warp a wait for instructions.
   template <bool kCross, bool kHead>
   __device__ __forceinline__ void finish_groups(const float (&sums)[kTileN / 2]) {
 #pragma unroll
-    for (int g = 0; g < kGroups; ++g) {
-      const int box = g / kBoxGroups;
-      const bool boxed = box < kBoxes && box < num_boxes_;
-      if (boxed && g % kBoxGroups == 0) {
-        if (kCross && box > 0 && box + 1 < num_boxes_) start_read(box + 1);
-        if (kCross)
-          boxes_.wait_read(box % 2);
-        else
-          boxes_.wait_free(box == 0);
+    for (int box = 0; box < kBoxes; ++box) {
+      if (box >= num_boxes_) break;
+      if (kCross && box > 0 && box + 1 < num_boxes_) start_read(box + 1);
+      if (kCross)
+        boxes_.wait_read(box % 2);
+      else
+        boxes_.wait_free(box == 0);
+      // A group's operands are read before the results of the one ahead are written, and so are
+      // there in time.
+      Boxed next = read_boxed<kCross, kHead>(box * kBoxGroups);
+#pragma unroll
+      for (int g = box * kBoxGroups; g < (box + 1) * kBoxGroups; ++g) {
+        const Boxed now = next;
+        if (g + 1 < (box + 1) * kBoxGroups) next = read_boxed<kCross, kHead>(g + 1);
+        finish_boxed<kCross, kHead>(g, Four(sums, g), now);
       }
-      const float four[2][4] = {
-          {sums[8 * g], sums[8 * g + 1], sums[8 * g + 4], sums[8 * g + 5]},
-          {sums[8 * g + 2], sums[8 * g + 3], sums[8 * g + 6], sums[8 * g + 7]}};
-      if (!boxed) {
-        finish_direct<kCross, kHead>(g, four);
-        continue;
-      }
-      finish_boxed<kCross, kHead>(g, four);
-      if (g % kBoxGroups == kBoxGroups - 1 && e_.linear.out != nullptr)
-        boxes_.store(box % 2, box_column(box), first_row_);
+      if (e_.linear.out != nullptr) boxes_.store(box % 2, box_column(box), first_row_);
     }
+    if (kGroups % kBoxGroups > 0 && first_column_ + kBoxes * kBoxGroups * 16 < e_.linear.n) {
+#pragma unroll
+      for (int g = kBoxes * kBoxGroups; g < kGroups; ++g)
+        finish_direct<kCross, kHead>(g, Four(sums, g));
+    }
+    if (__builtin_expect(num_boxes_ == kBoxes, true)) return;
+#pragma unroll
+    for (int g = 0; g < kBoxes * kBoxGroups; ++g)
+      if (g >= num_boxes_ * kBoxGroups) finish_direct<kCross, kHead>(g, Four(sums, g));
   }
 
   template <bool kCross, bool kHead>
@@ -136,29 +151,40 @@ class TileEpilogue {
             kCross && column >= p.cross_begin && column < p.cross_end};
   }
 
+  // What the results of a group depend on beside its sums.
+  struct Boxed {
+    Columns columns;
+    Quad<T> x0[2];
+    Quad<T> xl[2];
+  };
+  __device__ __forceinline__ Quad<T>* place(int group, int r) const {
+    const int bytes = (group % kBoxGroups * 16 + own_) * static_cast<int>(sizeof(T));
+    return reinterpret_cast<Quad<T>*>(boxes_.place(group / kBoxGroups % 2, bytes, r));
+  }
+  template <bool kCross, bool kHead>
+  __device__ __forceinline__ Boxed read_boxed(int group) const {
+    Boxed boxed{columns_of<kCross, kHead>(group), {}, {}};
+#pragma unroll
+    for (int r = 0; kCross && r < 2; ++r) {
+      const Quad<T>* from = place(group, r);
+      boxed.x0[r] = *from;
+      boxed.xl[r] = e_.xl_is_x0 ? *from : from[kBoxBytes / sizeof(Quad<T>)];
+    }
+    return boxed;
+  }
   // In the warp's box: the result overwrites x0.
   template <bool kCross, bool kHead>
-  __device__ __forceinline__ void finish_boxed(int group, const float (&four)[2][4]) {
-    const int slot = group / kBoxGroups % 2;
-    const int bytes = (group % kBoxGroups * 16 + own_) * static_cast<int>(sizeof(T));
-    const Columns columns = columns_of<kCross, kHead>(group);
+  __device__ __forceinline__ void finish_boxed(int group, const Four& four, const Boxed& boxed) {
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      auto* place = reinterpret_cast<Quad<T>*>(boxes_.place(slot, bytes, r));
-      Quad<T> x0;
-      Quad<T> xl;
-      if (kCross) {
-        x0 = *place;
-        xl = e_.xl_is_x0 ? x0 : place[kBoxBytes / sizeof(Quad<T>)];
-      }
-      *place = finish_quad<kCross, kHead>(columns, r, four[r], x0, xl);
-    }
+    for (int r = 0; r < 2; ++r)
+      *place(group, r) =
+          finish_quad<kCross, kHead>(boxed.columns, r, four.of[r], boxed.x0[r], boxed.xl[r]);
   }
 
   // From and to device memory. x0 and xl of both rows are loaded before any is used. Four columns
   // that n or the cross range ends in are finished one by one.
   template <bool kCross, bool kHead>
-  __device__ __forceinline__ void finish_direct(int group, const float (&four)[2][4]) {
+  __device__ __forceinline__ void finish_direct(int group, const Four& four) {
     const LinearParams& p = e_.linear;
     const int column = first_column_ + group * 16 + own_;
     const auto ends = [column](int end) { return column < end && column + 4 > end; };
@@ -167,7 +193,7 @@ class TileEpilogue {
       for (int r = 0; r < 2; ++r)
         dots_[r] +=
             finish_each<T, kScaled>(p, columns_, row_ + r * 8, first_column_, group * 16 + own_,
-                                    make_float4(four[r][0], four[r][1], four[r][2], four[r][3]));
+                                    make_float4(four.of[r][0], four.of[r][1], four.of[r][2], four.of[r][3]));
       return;
     }
     const Columns columns = columns_of<kCross, kHead>(group);
@@ -185,7 +211,7 @@ class TileEpilogue {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const std::int64_t row = row_ + r * 8;
-      const Quad<T> result = finish_quad<kCross, kHead>(columns, r, four[r], x0[r], xl[r]);
+      const Quad<T> result = finish_quad<kCross, kHead>(columns, r, four.of[r], x0[r], xl[r]);
       if (p.out == nullptr || column >= p.n || row >= p.rows) continue;
       *const_cast<Quad<T>*>(quad(static_cast<T*>(p.out) + row * p.ldo + column)) = result;
     }

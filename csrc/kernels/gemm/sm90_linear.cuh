@@ -31,10 +31,11 @@ __device__ __forceinline__ void multiply_step(std::uint64_t x, std::uint64_t w, 
 }
 
 // The mainloop over one tile: a k tile's four wgmma steps are issued while the one before still
-// runs; the last k tile has as many as k fills.
+// runs; the last k tile has `last_steps`, as many as k fills.
 template <class T, int kTileN, int kBlocks>
-__device__ __forceinline__ void multiply(Pipeline<kTileN>& pipeline, const TileScheduler& scheduler,
-                                         int first_row, float (&sums)[kBlocks][kTileN / 2]) {
+__device__ __forceinline__ void multiply(Pipeline<kTileN>& pipeline, int num_k_tiles,
+                                         int last_steps, int first_row,
+                                         float (&sums)[kBlocks][kTileN / 2]) {
   int before = -1;
   const auto k_tile = [&](auto steps) {
     pipeline.wait_full();
@@ -51,7 +52,7 @@ __device__ __forceinline__ void multiply(Pipeline<kTileN>& pipeline, const TileS
     pipeline.advance();
   };
 #pragma unroll 1
-  for (int i = scheduler.own_k_tiles(); i > 1; --i) {
+  for (int i = num_k_tiles; i > 1; --i) {
     k_tile([&](std::uint64_t x, std::uint64_t w, int adds) {
 #pragma unroll
       for (int step = 0; step < 4; ++step) multiply_step<T, kTileN>(x, w, step, adds + step, sums);
@@ -59,7 +60,7 @@ __device__ __forceinline__ void multiply(Pipeline<kTileN>& pipeline, const TileS
   }
   k_tile([&](std::uint64_t x, std::uint64_t w, int adds) {
 #pragma unroll 1
-    for (int step = 0; step < scheduler.own_last_steps(); ++step) {
+    for (int step = 0; step < last_steps; ++step) {
       wgmma_fence();
       multiply_step<T, kTileN>(x, w, step, adds + step, sums);
     }
@@ -108,25 +109,28 @@ __device__ __forceinline__ void linear_tiles(const CUtensorMap& x_map, const CUt
     warpgroup_reg_alloc<240>();
     const ColumnVectors columns = pipeline.columns(shared);
     const int warp = threadIdx.x / 32 % 4;
+    const int num_k_tiles = kBlocks == 1 ? scheduler.own_k_tiles() : scheduler.num_k_tiles;
+    const int last_steps = kBlocks == 1 ? scheduler.own_last_steps() : scheduler.last_steps;
+    const int first = kBlocks == 1 ? group * 64 : 0;
     int whose = 0;
+    int copied = -1;  // the part whose column vectors are there
     if (kBlocks == 2 && group == 1) pass_turn(0);
-    for (std::int64_t turn = scheduler.first_turn(); turn < scheduler.num_turns;
-         turn += scheduler.turn_step(), whose ^= 1) {
+    for (TileWalk walk(scheduler); walk.has_tile(); walk.advance(), whose ^= 1) {
       if (kBlocks == 2 && whose != group) {
-        pipeline.skip(scheduler.num_k_tiles);
+        pipeline.skip(num_k_tiles);
         continue;
       }
-      const int part = scheduler.part(turn);
-      const int first = kBlocks == 1 ? group * 64 : 0;
-      const std::int64_t row = scheduler.row(turn) + first + warp * 16;
-      columns.start_copies(e, part * kTileN, kTileN, threadIdx.x % 128, 128);
+      const int part = walk.part();
+      const std::int64_t row = walk.row() + first + warp * 16;
+      if (part != copied) columns.start_copies(e, part * kTileN, kTileN, threadIdx.x % 128, 128);
+      copied = part;
       Epilogue epilogue(e, columns, boxes, row, part * kTileN);
       const SplitK split(pipeline, scheduler);
       const bool finishes = kBlocks == 2 || split.finishes();
       if (finishes) epilogue.template start<kBlocks>();
       if (kBlocks == 2) await_turn(group);
       float sums[kBlocks][kTileN / 2];
-      multiply<T>(pipeline, scheduler, first, sums);
+      multiply<T>(pipeline, num_k_tiles, last_steps, first, sums);
       if (kBlocks == 2) pass_turn(1 - group);
       if (kBlocks == 1 && scheduler.split > 1) split.add(shared, sums[0]);
       ColumnVectors::wait_copies();

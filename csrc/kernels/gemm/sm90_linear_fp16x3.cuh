@@ -144,16 +144,18 @@ __device__ __forceinline__ void fp16x3_tiles(const CUtensorMap& x_map, const CUt
     warpgroup_reg_alloc<240>();
     const ColumnVectors columns = pipeline.columns(shared);
     const int first = threadIdx.x / 32 * 16;
-    for (std::int64_t turn = scheduler.first_turn(); turn < scheduler.num_turns;
-         turn += scheduler.turn_step()) {
-      const int part = scheduler.part(turn);
-      const std::int64_t row = scheduler.row(turn) + first;
-      columns.start_copies(e, part * kTileN, kTileN, threadIdx.x % 128, 128);
+    const int num_k_tiles = scheduler.own_k_tiles();
+    int copied = -1;  // the part whose column vectors are there
+    for (TileWalk walk(scheduler); walk.has_tile(); walk.advance()) {
+      const int part = walk.part();
+      const std::int64_t row = walk.row() + first;
+      if (part != copied) columns.start_copies(e, part * kTileN, kTileN, threadIdx.x % 128, 128);
+      copied = part;
       Epilogue epilogue(e, columns, boxes, row, part * kTileN);
       const SplitK split(pipeline, scheduler);
       if (split.finishes()) epilogue.template start<1>();
       float totals[1][kTileN / 2];
-      Fp16x3Mainloop<kTileN>(pipeline, shared, first, totals[0]).run(scheduler.own_k_tiles());
+      Fp16x3Mainloop<kTileN>(pipeline, shared, first, totals[0]).run(num_k_tiles);
       if (scheduler.split > 1) split.add(shared, totals[0]);
       ColumnVectors::wait_copies();
       warpgroup_barrier();

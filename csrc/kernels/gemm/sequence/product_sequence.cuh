@@ -93,7 +93,7 @@ __device__ __forceinline__ void product_sequence(const SequenceParams& p) {
   extern __shared__ unsigned char shared[];
   __shared__ TileQueue::Memory queue_memory;
   __shared__ bool is_last;
-  TileScheduler scheduler{0, 1, 0, 0, p.num_stages, p.box_bytes, 1, 1};
+  const TileScheduler scheduler{0, 1, 0, 0, p.num_stages, p.box_bytes, 1, 1};
   Pipeline<kTileN> pipeline(shared, scheduler);
   TileQueue queue(queue_memory);
   const int group = threadIdx.x / 128;
@@ -152,8 +152,6 @@ __device__ __forceinline__ void product_sequence(const SequenceParams& p) {
       if (tile.task == TileQueue::kNone) break;
       const SequenceTask& task = p.tasks[tile.task];
       const EpilogueParams& e = task.epilogue;
-      scheduler.num_k_tiles = task.num_k_tiles;
-      scheduler.last_steps = task.last_steps;
       const int first = kBlocks == 1 ? group * 64 : 0;
       const std::int64_t row = std::int64_t{tile.row_tile} * kTileRows + first + warp * 16;
       columns.start_copies(e, tile.part * kTileN, kTileN, threadIdx.x % 128, 128);
@@ -163,7 +161,7 @@ __device__ __forceinline__ void product_sequence(const SequenceParams& p) {
       epilogue.template start<kBlocks>();
       if (kBlocks == 2) await_turn(group);
       float sums[kBlocks][kTileN / 2];
-      multiply<T>(pipeline, scheduler, first, sums);
+      multiply<T>(pipeline, task.num_k_tiles, task.last_steps, first, sums);
       if (kBlocks == 2) pass_turn(1 - group);
       ColumnVectors::wait_copies();
       warpgroup_barrier();
