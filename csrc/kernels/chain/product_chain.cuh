@@ -308,7 +308,7 @@ __device__ void store_dot(const ChainParams& p, const ChainOut& out, std::uint32
 
 template <class Chain>
 __device__ void consume(const ChainParams& p, std::uint32_t base) {
-  const int group = threadIdx.x / 128;
+  const int group = warp_uniform(threadIdx.x / 128);
   ChainRing<Chain> ring{base};
   int phase = 0;
   for (int tile = blockIdx.x; tile < p.num_tiles; tile += gridDim.x, phase ^= 1) {

@@ -89,7 +89,7 @@ __device__ __forceinline__ void linear_tiles(const CUtensorMap& x_map, const CUt
                                              const TileScheduler& scheduler) {
   extern __shared__ unsigned char shared[];
   Pipeline<kTileN> pipeline(shared, scheduler);
-  const int group = threadIdx.x / 128;
+  const int group = warp_uniform(threadIdx.x / 128);
   if (threadIdx.x == 0) pipeline.init(kBlocks == 1 ? 8 : 4);
   WarpBoxes boxes = pipeline.boxes(maps, shared);
   if (threadIdx.x < kConsumerThreads && threadIdx.x % 32 == 0) boxes.init();
@@ -108,7 +108,7 @@ __device__ __forceinline__ void linear_tiles(const CUtensorMap& x_map, const CUt
   } else {
     warpgroup_reg_alloc<240>();
     const ColumnVectors columns = pipeline.columns(shared);
-    const int warp = threadIdx.x / 32 % 4;
+    const int warp = warp_uniform(threadIdx.x / 32 % 4);
     const int num_k_tiles = kBlocks == 1 ? scheduler.own_k_tiles() : scheduler.num_k_tiles;
     const int last_steps = kBlocks == 1 ? scheduler.own_last_steps() : scheduler.last_steps;
     const int first = kBlocks == 1 ? group * 64 : 0;

@@ -125,7 +125,7 @@ __device__ __forceinline__ void fp16x3_tiles(const CUtensorMap& x_map, const CUt
                                              const TileScheduler& scheduler) {
   extern __shared__ unsigned char shared[];
   Pipeline<kTileN> pipeline(shared, scheduler);
-  const int group = threadIdx.x / 128;
+  const int group = warp_uniform(threadIdx.x / 128);
   if (threadIdx.x == 0) pipeline.init(8);
   WarpBoxes boxes = pipeline.boxes(maps, shared);
   if (threadIdx.x < kConsumerThreads && threadIdx.x % 32 == 0) boxes.init();
@@ -143,7 +143,7 @@ __device__ __forceinline__ void fp16x3_tiles(const CUtensorMap& x_map, const CUt
   } else {
     warpgroup_reg_alloc<240>();
     const ColumnVectors columns = pipeline.columns(shared);
-    const int first = threadIdx.x / 32 * 16;
+    const int first = warp_uniform(threadIdx.x / 32) * 16;
     const int num_k_tiles = scheduler.own_k_tiles();
     int copied = -1;  // the part whose column vectors are there
     for (TileWalk walk(scheduler); walk.has_tile(); walk.advance()) {

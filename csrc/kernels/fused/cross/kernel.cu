@@ -85,7 +85,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kCtaThreads, 1)
   extern __shared__ __align__(128) unsigned char shared[];
   const FusedCrossSmem smem{a.smem, smem_address(shared)};
   const int rank = static_cast<int>(cluster_cta_rank());
-  const int warp = threadIdx.x / 32;
+  const int warp = warp_uniform(threadIdx.x / 32);
   if (threadIdx.x == 32 * kConsumerWarps) start_barriers(a, smem, rank);
   __syncwarp();
   cluster_arrive_relaxed();

@@ -99,7 +99,7 @@ struct CrossWeightConsumer {
                                 float (&sums)[kTile / 2]) {
     constexpr int kSteps = cross_stage_steps(kTile);
     constexpr int kGroupBytes = kTile / 8 * 128;
-    const int warpgroup = threadIdx.x / 128;
+    const int warpgroup = warp_uniform(threadIdx.x / 128);
 #pragma unroll 1
     for (int left = steps; left > 0; left -= kSteps) {
       const std::uint64_t w =

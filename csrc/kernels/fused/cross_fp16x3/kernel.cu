@@ -61,7 +61,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kCtaThreads, 1)
   extern __shared__ __align__(128) char shared[];
   const FusedCrossFp16x3Smem smem{a.smem, smem_address(shared)};
   const int rank = static_cast<int>(cluster_cta_rank());
-  const int warp = threadIdx.x / 32;
+  const int warp = warp_uniform(threadIdx.x / 32);
   if (warp < kConsumerWarps) [[likely]] {
     cluster_arrive_relaxed();  // before the barriers are there: the gather needs none
     warpgroup_reg_alloc<208>();

@@ -112,7 +112,7 @@ struct PanelExchange {
   const FusedCrossPersistentParams& a;
   const FusedCrossPersistentSmem& smem;
   int rank;
-  int group = threadIdx.x / 128;
+  int group = warp_uniform(threadIdx.x / 128);
   // Completed waits on kPeerFull, kPeerEmpty, kSent and kX0Reloaded; parity = & 1.
   int peer_full_uses = 0;
   int peer_empty_uses = 0;

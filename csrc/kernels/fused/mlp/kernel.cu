@@ -142,7 +142,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kCtaThreads, 1)
       fused_mlp_smem(kTile, a.num_layers, a.x_chunks[0] + a.x_chunks[1], a.first_extra[4]),
       smem_address(shared)};
   const int rank = static_cast<int>(cluster_cta_rank());
-  const int warp = threadIdx.x / 32;
+  const int warp = warp_uniform(threadIdx.x / 32);
   if (threadIdx.x == 32 * kConsumerWarps) start_barriers(smem, a, rank);
   __syncwarp();
   cluster_arrive_relaxed();

@@ -76,7 +76,7 @@ struct MlpWeightRing {
   __device__ void multiply_half(std::uint64_t x, int steps, bool is_first, int& pending,
                                 float (&sums)[kTile / 2]) {
     constexpr int kGroupBytes = kTile / 8 * 128;
-    const int warpgroup = threadIdx.x / 128;
+    const int warpgroup = warp_uniform(threadIdx.x / 128);
 #pragma unroll 1
     while (steps > 0) {
       if (step == 0) mbarrier_wait(smem.barriers().full(stage), phase);

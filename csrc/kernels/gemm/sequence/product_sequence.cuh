@@ -56,9 +56,7 @@ class TileQueue {
     __syncwarp();
     if (threadIdx.x % 32 == 0) mbarrier_arrive(smem_address(&memory_.empty[slot_]));
     advance();
-    // The same in all lanes, which is to be seen by the compiler: wgmma needs it.
-    return {__reduce_max_sync(0xffffffffu, tile.task), __reduce_max_sync(0xffffffffu, tile.row_tile),
-            __reduce_max_sync(0xffffffffu, tile.part)};
+    return {warp_uniform(tile.task), warp_uniform(tile.row_tile), warp_uniform(tile.part)};
   }
 
  private:
@@ -96,7 +94,7 @@ __device__ __forceinline__ void product_sequence(const SequenceParams& p) {
   const TileScheduler scheduler{0, 1, 0, 0, p.num_stages, p.box_bytes, 1, 1};
   Pipeline<kTileN> pipeline(shared, scheduler);
   TileQueue queue(queue_memory);
-  const int group = threadIdx.x / 128;
+  const int group = warp_uniform(threadIdx.x / 128);
   if (threadIdx.x == 0) {
     pipeline.init(kTileWarps);
     queue.init();
@@ -135,7 +133,7 @@ __device__ __forceinline__ void product_sequence(const SequenceParams& p) {
   } else {
     warpgroup_reg_alloc<240>();
     const ColumnVectors columns = pipeline.columns(shared);
-    const int warp = threadIdx.x / 32 % 4;
+    const int warp = warp_uniform(threadIdx.x / 32 % 4);
     // In pingpong every other tile is the other warpgroup's.
     const auto skip = [&] {
       const TileQueue::Tile tile = queue.take();
