@@ -36,18 +36,20 @@ class TileEpilogue {
     start_reads();
   }
 
-  // sums: wgmma's accumulators of each block of 64 rows; `part`: the index of this tile's partial
-  // head sum.
+  // sums: wgmma's accumulators of each block of 64 rows, which are used up; `part`: the index of
+  // this tile's partial head sum. The blocks run the same code, one after the other, so that the
+  // second finds it in the instruction cache.
   template <int kBlocks>
-  __device__ __forceinline__ void finish(const float (&sums)[kBlocks][kTileN / 2], int part) {
-#pragma unroll
+  __device__ __forceinline__ void finish(float (&sums)[kBlocks][kTileN / 2], int part) {
+#pragma unroll 1
     for (int b = 0; b < kBlocks; ++b) {
-      if (b > 0) {
-        first_row_ += 64;
-        row_ += 64;
-        start_reads();
-      }
-      finish_block(sums[b], part);
+      finish_block(sums[0], part);
+      if (b + 1 == kBlocks) break;
+      first_row_ += 64;
+      row_ += 64;
+      start_reads();
+#pragma unroll
+      for (int i = 0; i < kTileN / 2; ++i) sums[0][i] = sums[kBlocks - 1][i];
     }
   }
 
