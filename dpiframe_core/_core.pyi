@@ -974,15 +974,6 @@ class CudaProgram:
         """A product whose epilogue is an expression of further operands, by kernels compiled for
         it: columns of a tile, whether warpgroups take tiles in turn, cubin (`linear_configs`).
         """
-    def add_sequence(
-        self,
-        products: Sequence[ProductStep],
-        after: Sequence[Sequence[int]],
-        rows: Sequence[int],
-    ) -> None:
-        """One kernel in the place of the last products, in batches of `rows`; `after`: for each
-        product those before it whose results it reads.
-        """
     def add_chain(
         self,
         inputs: Sequence[ArenaView],
@@ -1291,13 +1282,6 @@ def linear_config(precision: str, rows: int, n: int, k: int) -> tuple[int, bool,
 
 def linear_microseconds(precision: str, rows: int, n: int, k: int) -> float:
     """What the model of a product's time, by which its tiles are chosen, says that it takes."""
-
-def sequence_choice(
-    precision: str, rows: int, products: Sequence[tuple[int, int, list[int]]]
-) -> tuple[int, bool, float]:
-    """The tiles of products in one kernel (n, k, those before it whose results one reads), as
-    `linear_config` has them, and what a model of its time says in microseconds. 16 bits.
-    """
 
 def all_linear_configs(precision: str) -> list[tuple[int, bool]]:
     """All that `linear_config` chooses from."""

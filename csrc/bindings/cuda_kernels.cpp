@@ -15,7 +15,6 @@
 #include "common/check.h"
 #include "kernels/embedding/multi_table_lookup_cuda.h"
 #include "kernels/gemm/linear.h"
-#include "kernels/gemm/sequence/sequence_config.h"
 #include "kernels/gemm/tile_config.h"
 #include "kernels/testing/plain_gather.h"
 #include "runtime/prepared_lookup.h"
@@ -281,16 +280,6 @@ void bind_products(py::module_& module) {
         return linear_microseconds(parse_precision(precision), rows, n, k);
       },
       py::arg("precision"), py::arg("rows"), py::arg("n"), py::arg("k"));
-  module.def(
-      "sequence_choice",
-      [](const std::string& precision, std::int64_t rows,
-         const std::vector<std::tuple<int, int, std::vector<int>>>& products) {
-        std::vector<ProductShape> shapes;
-        for (const auto& [n, k, after] : products) shapes.push_back({n, k, after});
-        const SequenceChoice choice = sequence_choice(parse_precision(precision), rows, shapes);
-        return std::tuple(choice.config.tile_n, choice.config.pingpong, choice.microseconds);
-      },
-      py::arg("precision"), py::arg("rows"), py::arg("products"));
   module.def("all_linear_configs", &every_linear_config, py::arg("precision"));
   module.def("linear", &run_linear, py::arg("precision"), py::arg("params"), py::arg("stream") = 0,
              py::arg("tiles") = py::none());

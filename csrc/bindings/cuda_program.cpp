@@ -32,8 +32,7 @@ int max_head_partials(const std::string& precision, std::int64_t max_rows, int n
   int most = 0;
   for (const std::int64_t rows : batch_buckets(max_rows))
     most = std::max(most, head_partials(parse_precision(precision), rows, n, k));
-  const bool in_sequences = activation_type(parse_precision(precision)) != DataType::kFloat;
-  return in_sequences ? std::max(most, (n + kLeastSequenceTile - 1) / kLeastSequenceTile) : most;
+  return most;
 }
 
 // The tiles that products k -> n have, over all batch sizes.
@@ -152,8 +151,6 @@ void bind_cuda_program(py::module_& module) {
            py::arg("rows"), py::arg("kernels"))
       .def("add_chain", &add_chain, py::arg("inputs"), py::arg("products"), py::arg("cubin"),
            py::arg("shared_bytes"), py::arg("rows"), py::arg("steps"))
-      .def("add_sequence", &CudaProgram::add_sequence, py::arg("products"), py::arg("after"),
-           py::arg("rows"))
       .def("add_tensor", &CudaProgram::add_tensor, py::arg("op"), py::arg("inputs"),
            py::arg("weights"), py::arg("operands"), py::arg("out"))
       .def("add_compiled", &add_compiled, py::arg("cubin"), py::arg("kernel"), py::arg("threads"),

@@ -59,16 +59,6 @@ __device__ inline void st_global_u8(char* address, std::uint32_t byte) {
 __device__ inline void st_global_u32(char* address, std::uint32_t word) {
   asm volatile("st.global.b32 [%0], %1;" ::"l"(address), "r"(word) : "memory");
 }
-// Counters by which the CTAs of a kernel hand memory over: whoever reads a count sees what the
-// threads that added to it had written, and their warps before a __syncwarp.
-__device__ inline std::uint32_t ld_acquire_gpu_u32(const std::uint32_t* address) {
-  std::uint32_t word;
-  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(word) : "l"(address) : "memory");
-  return word;
-}
-__device__ inline void add_release_gpu_u32(std::uint32_t* address, std::uint32_t added) {
-  asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(address), "r"(added) : "memory");
-}
 // Visible to the host that polls it.
 __device__ inline void st_relaxed_system_u32(std::uint32_t* address, std::uint32_t word) {
   asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(address), "r"(word) : "memory");

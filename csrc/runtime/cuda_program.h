@@ -7,8 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -22,7 +20,6 @@
 #include "kernels/fused/cross/fused_cross.h"
 #include "kernels/fused/mlp/fused_mlp.h"
 #include "kernels/gemm/mapped/mapped_linear.h"
-#include "kernels/gemm/sequence/product_sequence.h"
 #include "kernels/head/head.h"
 #include "kernels/tensor/tensor_op.h"
 #include "runtime/executor.h"
@@ -171,12 +168,6 @@ class CudaProgram {
   void add_compiled(const CompiledStep& step);
   // In the place of the last `steps` steps, which run where the chain does not.
   void add_chain(const ChainStep& chain, int steps);
-  // Products, in the place of the last steps, which are the same one by one and run where the
-  // sequence does not. `after`: for each product those before it whose results it reads; `rows`:
-  // the batches that run so.
-  void add_sequence(const std::vector<ProductStep>& products,
-                    const std::vector<std::vector<int>>& after,
-                    const std::vector<std::int64_t>& rows);
   // The last step: it writes the scores.
   void add_head(const std::vector<HeadPart>& parts, float bias, const ArenaView& out);
   // A fused forward kernel in place of all steps, for small batches; after them. `model` is all but
@@ -202,9 +193,7 @@ class CudaProgram {
   // Batches of more than so many samples and up to so many run as one fused kernel.
   std::int64_t fused_above() const { return fused_above_; }
   std::int64_t fused_up_to() const { return fused_up_to_; }
-  std::size_t device_bytes() const {
-    return weights_.bytes() + arena_.bytes() + fused_bytes_ + sequence_bytes_;
-  }
+  std::size_t device_bytes() const { return weights_.bytes() + arena_.bytes() + fused_bytes_; }
 
  private:
   using Launch = std::function<void(std::int64_t rows, const BatchMemory&, cudaStream_t)>;
@@ -214,10 +203,6 @@ class CudaProgram {
   }
   Matrix matrix(const ArenaView& view) const;
   LinearParams product_params(const ProductStep& step) const;
-  LinearParams product_params_with_ranges(const ProductStep& step) const;
-  template <class Products>
-  void replace_steps(std::size_t steps, Products products);
-  std::function<int(std::int64_t rows)> num_partials(const HeadPart& part) const;
   const float* numbers(int weight) const;
   float* partial(std::optional<std::int64_t> offset) const;  // null: none
   std::vector<DeviceLookupField> fields(const std::vector<LookupSlot>& slots) const;
@@ -238,9 +223,6 @@ class CudaProgram {
   std::vector<std::unique_ptr<DeviceLookupFields>> lookups_;
   Launch fused_;  // what add_fused_mlp or add_fused_cross added
   std::size_t fused_bytes_ = 0;
-  std::size_t sequence_bytes_ = 0;
-  // Parts of a dot by the offset of its partial sums, where a sequence makes them.
-  std::map<std::int64_t, std::function<std::optional<int>(std::int64_t rows)>> partials_;
   std::int64_t fused_above_ = 0;
   std::int64_t fused_up_to_ = 0;
   int num_report_ = 0;

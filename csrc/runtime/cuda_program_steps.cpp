@@ -138,46 +138,11 @@ void CudaProgram::add_chain(const ChainStep& chain, int steps) {
     }
     layers.push_back(layer);
   }
-  const ProductChain products(precision_, inputs, layers, chain.cubin, chain.shared_bytes,
-                              chain.rows);
-  replace_steps(static_cast<std::size_t>(steps), products);
-}
-
-void CudaProgram::add_sequence(const std::vector<ProductStep>& products,
-                               const std::vector<std::vector<int>>& after,
-                               const std::vector<std::int64_t>& rows) {
-  const DeviceGuard guard(device_);
-  DPIF_CHECK(products.size() == after.size() && products.size() <= steps_.size(), "a sequence of ",
-             products.size(), " products, with ", after.size(), " lists, in the place of some of ",
-             steps_.size(), " steps");
-  std::vector<SequenceProduct> made;
-  for (std::size_t i = 0; i < products.size(); ++i) {
-    DPIF_CHECK(products[i].rows_a_sample == 1 && products[i].relu.size() <= 1,
-               "a product of a sequence has one row a sample and one range of ReLU");
-    made.push_back({product_params_with_ranges(products[i]), after[i]});
-    made.back().params.rows = max_rows_;
-  }
-  const ProductSequence sequence(precision_, std::move(made), rows);
-  for (std::size_t i = 0; i < products.size(); ++i) {
-    if (!products[i].partial.has_value()) continue;
-    partials_[*products[i].partial] =
-        [sequence, product = static_cast<int>(i)](std::int64_t batch) -> std::optional<int> {
-      if (!sequence.takes(batch)) return std::nullopt;
-      return sequence.num_partials(product, batch);
-    };
-  }
-  sequence_bytes_ += sequence.bytes();
-  replace_steps(products.size(), sequence);
-}
-
-// `products` in the place of the last steps, in the batches that it takes.
-template <class Products>
-void CudaProgram::replace_steps(std::size_t steps, Products products) {
-  const std::vector<LaunchStep> apart(steps_.end() - static_cast<std::ptrdiff_t>(steps),
-                                      steps_.end());
+  const std::vector<LaunchStep> apart(steps_.end() - steps, steps_.end());
   steps_.resize(steps_.size() - steps);
-  add_step([products = std::move(products), apart](std::int64_t rows, const BatchMemory& memory,
-                                                   cudaStream_t stream) {
+  add_step([products = ProductChain(precision_, inputs, layers, chain.cubin, chain.shared_bytes,
+                                    chain.rows),
+            apart](std::int64_t rows, const BatchMemory& memory, cudaStream_t stream) {
     if (products.takes(rows)) return products.run(rows, stream);
     for (const LaunchStep& step : apart) step.launch(rows, memory, stream);
   });
@@ -218,9 +183,12 @@ LinearParams CudaProgram::product_params(const ProductStep& step) const {
   return params;
 }
 
-// With the first range of ReLU, and cross layers.
-LinearParams CudaProgram::product_params_with_ranges(const ProductStep& step) const {
+void CudaProgram::add_product(const ProductStep& step) {
+  const int rows_a_sample = step.rows_a_sample;
   LinearParams params = product_params(step);
+  DPIF_CHECK(rows_a_sample == 1 || (step.relu.empty() && !step.x0.has_value() &&
+                                    !step.partial.has_value() && step.out.has_value()),
+             "a product of ", rows_a_sample, " rows a sample has no epilogue but its bias");
   if (!step.relu.empty()) std::tie(params.relu_begin, params.relu_end) = step.relu.front();
   if (step.x0.has_value()) {
     params.cross_begin = step.cross_begin;
@@ -230,15 +198,6 @@ LinearParams CudaProgram::product_params_with_ranges(const ProductStep& step) co
     params.xl = matrix(step.xl.value()).data;
     params.ldxl = step.xl->row_stride;
   }
-  return params;
-}
-
-void CudaProgram::add_product(const ProductStep& step) {
-  const int rows_a_sample = step.rows_a_sample;
-  DPIF_CHECK(rows_a_sample == 1 || (step.relu.empty() && !step.x0.has_value() &&
-                                    !step.partial.has_value() && step.out.has_value()),
-             "a product of ", rows_a_sample, " rows a sample has no epilogue but its bias");
-  LinearParams params = product_params_with_ranges(step);
   // The epilogue takes one range of columns for ReLU; further ones are applied where they lie.
   std::vector<ElementwiseLaunch> more;
   for (std::size_t i = 1; i < step.relu.size(); ++i) {
@@ -289,38 +248,24 @@ void CudaProgram::add_mapped_product(const ProductStep& step, const std::vector<
   });
 }
 
-// Of a dot's parts, for so many rows.
-std::function<int(std::int64_t)> CudaProgram::num_partials(const HeadPart& part) const {
-  const auto alone = [n = part.partial_n, k = part.partial_k,
-                      precision = precision_](std::int64_t rows) {
-    return head_partials(precision, rows, n, k);
-  };
-  const auto found = partials_.find(part.a.offset);
-  if (found == partials_.end()) return alone;
-  return [in_sequence = found->second, alone](std::int64_t rows) {
-    const std::optional<int> parts = in_sequence(rows);
-    return parts.has_value() ? *parts : alone(rows);
-  };
-}
-
 void CudaProgram::add_head(const std::vector<HeadPart>& parts, float bias, const ArenaView& out) {
   DPIF_CHECK(out.is_float && out.row_stride == 1, "the logits must be float32 [B]");
   HeadStep step{{}, bias, static_cast<float*>(matrix(out).data), num_report_};
-  std::vector<std::function<int(std::int64_t)>> widths;  // of terms that are partial sums
+  std::vector<std::pair<int, int>> partial;  // n and k
   for (const HeadPart& part : parts) {
     HeadTerm term{matrix(part.a), {}, numbers(part.weight)};
     if (part.b.has_value()) term.b = matrix(*part.b);
-    widths.emplace_back();
-    if (part.partial_n > 0) {
-      term.a.column_stride = max_rows_;
-      widths.back() = num_partials(part);
-    }
+    if (part.partial_n > 0) term.a.column_stride = max_rows_;
+    partial.emplace_back(part.partial_n, part.partial_k);
     step.terms.push_back(term);
   }
   add_step(
-      [step, widths](std::int64_t rows, const BatchMemory& inputs, cudaStream_t stream) mutable {
-        for (std::size_t i = 0; i < widths.size(); ++i)
-          if (widths[i]) step.terms[i].a.width = widths[i](rows);
+      [step, partial, precision = precision_](std::int64_t rows, const BatchMemory& inputs,
+                                              cudaStream_t stream) mutable {
+        for (std::size_t i = 0; i < partial.size(); ++i) {
+          const auto [n, k] = partial[i];
+          if (n > 0) step.terms[i].a.width = head_partials(precision, rows, n, k);
+        }
         head(rows, step, inputs, stream);
       },
       true);

@@ -222,17 +222,6 @@ class Pipeline {
       }
     }
   }
-  // The same for one tile, where CTAs share nothing.
-  __device__ void load_tile(const CUtensorMap* x_map, const CUtensorMap* w_map, int num_k_tiles,
-                            int step, int row, int column) {
-#pragma unroll 1
-    for (int k_tile = 0; k_tile < num_k_tiles; ++k_tile, advance()) {
-      mbarrier_wait(empty(stage_), phase_ ^ 1);
-      mbarrier_arrive_expect_tx(full(stage_), Layout::kBytes);
-      tma_load_2d(x(), x_map, k_tile * step, row, full(stage_));
-      tma_load_2d(w(), w_map, k_tile * step, column, full(stage_));
-    }
-  }
 
  private:
   __device__ std::uint32_t boxes_base() const { return base_ + num_stages_ * Layout::kBytes; }

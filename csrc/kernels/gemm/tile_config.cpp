@@ -11,6 +11,16 @@ namespace {
 
 constexpr int kMultiprocessors = 132;
 
+// A tile configuration and its time in microseconds, by a model that is fitted to sweeps on an H100
+// (make gpu-sweep). A step is one k tile of a tile: it is bound by loading x and w, the more CTAs
+// load the more. A tile's end is its epilogue, which pingpong hides but for the last.
+struct TimedConfig {
+  LinearConfig config;
+  double step;
+  double busy_step;  // beside `step`, where all multiprocessors are busy
+  double tile;
+  double once;  // a launch
+};
 constexpr TimedConfig kConfigs[] = {
     {{64, false}, 0.1725, 0.1467, 1.11, 3.33},  {{112, false}, 0.2138, 0.2126, 1.43, 3.33},
     {{160, false}, 0.3020, 0.2748, 1.59, 3.33}, {{256, false}, 0.5185, 0.3271, 2.21, 3.33},
@@ -24,6 +34,11 @@ constexpr TimedConfig kFp16x3Configs[] = {{{64, false}, 0.4642, 0.1200, 2.33, 2.
 // sends. In 16 bits the fit gave 0.21 once, with which tiles were shared at a loss.
 constexpr double kExchange = 1.30, kExchangedColumn = 32.4e-3;
 constexpr double kFp16x3Exchange = 0.46, kFp16x3ExchangedColumn = 37.6e-3;
+
+std::span<const TimedConfig> timed_configs(Precision precision) {
+  if (precision == Precision::kFp32) return kFp16x3Configs;
+  return kConfigs;
+}
 
 // Clusters of CTAs that share a tile which run at once: a cluster lies in one GPC, of 16 or 18
 // multiprocessors.
@@ -78,11 +93,6 @@ Chosen choose(Precision precision, std::int64_t rows, int n, int k) {
 }
 
 }  // namespace
-
-std::span<const TimedConfig> timed_configs(Precision precision) {
-  if (precision == Precision::kFp32) return kFp16x3Configs;
-  return kConfigs;
-}
 
 LinearConfig linear_config(Precision precision, std::int64_t rows, int n, int k) {
   return choose(precision, rows, n, k).config;

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #ifndef __CUDACC_RTC__
-#include <span>
 #include <vector>
 #endif
 
@@ -36,18 +35,6 @@ double linear_microseconds(Precision precision, std::int64_t rows, int n, int k)
 #ifndef __CUDACC_RTC__
 // All that there are for a precision, not split.
 std::vector<LinearConfig> all_linear_configs(Precision precision);
-
-// A tile configuration and its time in microseconds, by a model that is fitted to sweeps on an H100
-// (make gpu-sweep). A step is one k tile of a tile: it is bound by loading x and w, the more CTAs
-// load the more. A tile's end is its epilogue, which pingpong hides but for the last.
-struct TimedConfig {
-  LinearConfig config;
-  double step;
-  double busy_step;  // beside `step`, where all multiprocessors are busy
-  double tile;
-  double once;  // a launch
-};
-std::span<const TimedConfig> timed_configs(Precision precision);
 #endif
 
 // 2 where pairs of CTAs, each with tiles of its own rows, share what they read of w.

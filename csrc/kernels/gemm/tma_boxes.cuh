@@ -21,7 +21,7 @@ class WarpBoxes {
   // memory: two slots of `slot_bytes`, aligned to 1,024 bytes; barriers: 16 bytes.
   __device__ WarpBoxes(const EpilogueMaps& maps, unsigned char* memory, int slot_bytes,
                        std::uint32_t barriers)
-      : maps_(&maps), memory_(memory), slot_bytes_(slot_bytes), barriers_(barriers) {}
+      : maps_(maps), memory_(memory), slot_bytes_(slot_bytes), barriers_(barriers) {}
 
   // Once, by one thread of each warp.
   __device__ void init() const {
@@ -29,9 +29,6 @@ class WarpBoxes {
     mbarrier_init(barriers_ + 8, 1);
     fence_mbarrier_init();
   }
-
-  // Of the product that follows.
-  __device__ void use(const EpilogueMaps& maps) { maps_ = &maps; }
 
   // Starts the loads of x0 and, if `both`, xl from `column`, `row` on into a slot whose results
   // have been stored.
@@ -43,8 +40,8 @@ class WarpBoxes {
       const std::uint32_t target = smem_address(memory_) + slot * slot_bytes_;
       const std::uint32_t barrier = barriers_ + slot * 8;
       mbarrier_arrive_expect_tx(barrier, both ? 2 * kBoxBytes : kBoxBytes);
-      tma_load_2d(target, &maps_->x0, column, static_cast<int>(row), barrier);
-      if (both) tma_load_2d(target + kBoxBytes, &maps_->xl, column, static_cast<int>(row), barrier);
+      tma_load_2d(target, &maps_.x0, column, static_cast<int>(row), barrier);
+      if (both) tma_load_2d(target + kBoxBytes, &maps_.xl, column, static_cast<int>(row), barrier);
     }
     __syncwarp();
   }
@@ -67,7 +64,7 @@ class WarpBoxes {
     fence_proxy_async_shared();
     __syncwarp();
     if (threadIdx.x % 32 == 0) {
-      tma_store_2d(&maps_->out, column, static_cast<int>(row),
+      tma_store_2d(&maps_.out, column, static_cast<int>(row),
                    smem_address(memory_) + slot * slot_bytes_);
     }
   }
@@ -84,7 +81,7 @@ class WarpBoxes {
   }
 
  private:
-  const EpilogueMaps* maps_;
+  const EpilogueMaps& maps_;
   unsigned char* memory_;
   int slot_bytes_;
   std::uint32_t barriers_;

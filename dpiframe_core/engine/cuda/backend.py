@@ -27,7 +27,6 @@ from dpiframe_core.engine.cuda.kernel_compiler import CompileError, KernelSource
 from dpiframe_core.engine.cuda.mapped_linear import device_passes
 from dpiframe_core.engine.cuda.page_scorer import SLOTS as UNIT_SLOTS
 from dpiframe_core.engine.cuda.page_scorer import PageScorer
-from dpiframe_core.engine.cuda.sequence import sequence_products
 from dpiframe_core.engine.cuda.tile.grouping import TileGroup, group_steps, without_own
 from dpiframe_core.engine.host_inputs import Columns
 from dpiframe_core.engine.one_caller import OneCaller
@@ -138,8 +137,6 @@ class CudaBackend:
             program = fold_norms(fuse_mapped_dot(program), options.precision)
         program, compiled, self._why = _grouped(program, options)
         program, chains = _chained(program, options)
-        if _compiles_products(options):
-            program = sequence_products(program, options.precision, options.max_batch)
         self.program = program
         self._layout = lay_out(
             program, options.precision, options.max_batch, options.streams, options.policy

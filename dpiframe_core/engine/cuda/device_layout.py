@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dpiframe_core import _core
@@ -136,14 +135,3 @@ def _operations(step: Step, program: Program) -> int:
         a, _ = step.operands
         return 2 * step.out.width * math.prod(a.shape[len(a.shape) - step.op.inner :])
     return 0
-
-
-def joined_ranges(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges of columns, without empty ones, those that touch made one."""
-    found: list[tuple[int, int]] = []
-    for start, stop in sorted(r for r in ranges if r[0] < r[1]):
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(stop, found[-1][1]))
-        else:
-            found.append((start, stop))
-    return found

@@ -11,11 +11,9 @@ import numpy as np
 from dpiframe_core import _core
 from dpiframe_core.engine.cuda.chain.areas import GROUP
 from dpiframe_core.engine.cuda.chain.grouping import ProductChain
-from dpiframe_core.engine.cuda.device_layout import DeviceLayout, joined_ranges
+from dpiframe_core.engine.cuda.device_layout import DeviceLayout
 from dpiframe_core.engine.cuda.fused import cross_model, fused_form, mlp_model, steps_up_to
 from dpiframe_core.engine.cuda.mapped_linear import column_constants, compiled_products
-from dpiframe_core.engine.cuda.parts import Parts
-from dpiframe_core.engine.cuda.sequence import ProductSequence
 from dpiframe_core.engine.cuda.tile.grouping import TileGroup
 from dpiframe_core.engine.cuda.tile.loops import THREADS
 from dpiframe_core.engine.cuda.tile.source import TileKernel
@@ -138,34 +136,25 @@ class DeviceProgram:
         self.reports.append(LookupCounters(offset, tuple(slot.field for slot in step.slots)))
 
     def _linear(self, step: Linear | FusedLinear) -> None:
-        self.native.add_product(self._product(step))
-
-    def _product(self, step: Linear | FusedLinear) -> _core.ProductStep:
         fused = step if isinstance(step, FusedLinear) else None
         head = fused.head if fused else None
-        return _core.ProductStep(
-            x=self.layout.view(step.x),
-            n=int(self.program.weights[step.weight].shape[0]),
-            weight=self._weight("product", step.weight),
-            bias=self._weight("numbers", step.bias),
-            out=self._view(step.out),
-            relu=joined_ranges(step.relu),
-            cross_begin=fused.cross_start if fused else 0,
-            x0=self._view(fused.x0 if fused else None),
-            xl=self._view(fused.xl if fused else None),
-            head_begin=fused.head_start if fused else 0,
-            head_width=len(self.program.weights[head]) if head else 0,
-            head=self._weight("numbers", head),
-            partial=self._offset(fused.head_out if fused else None),
+        self.native.add_product(
+            _core.ProductStep(
+                x=self.layout.view(step.x),
+                n=int(self.program.weights[step.weight].shape[0]),
+                weight=self._weight("product", step.weight),
+                bias=self._weight("numbers", step.bias),
+                out=self._view(step.out),
+                relu=_joined(step.relu),
+                cross_begin=fused.cross_start if fused else 0,
+                x0=self._view(fused.x0 if fused else None),
+                xl=self._view(fused.xl if fused else None),
+                head_begin=fused.head_start if fused else 0,
+                head_width=len(self.program.weights[head]) if head else 0,
+                head=self._weight("numbers", head),
+                partial=self._offset(fused.head_out if fused else None),
+            )
         )
-
-    def _sequence(self, step: ProductSequence) -> None:
-        for part in step.parts:
-            ADD[type(part)](self, part)
-        products = [
-            self._product(part) for part in step.parts if isinstance(part, (Linear, FusedLinear))
-        ]
-        self.native.add_sequence(products, [list(before) for before in step.after], step.rows)
 
     def _mapped_linear(self, step: MappedLinear) -> None:
         product = _core.ProductStep(
@@ -301,7 +290,6 @@ ADD: dict[type[Step], Callable[[DeviceProgram, Any], None]] = {
     LinearRows: DeviceProgram._linear_rows,
     MappedLinear: DeviceProgram._mapped_linear,
     ProductChain: DeviceProgram._chain,
-    ProductSequence: DeviceProgram._sequence,
     TensorStep: DeviceProgram._tensor,
     TileGroup: DeviceProgram._tile_group,
     Head: DeviceProgram._head,
@@ -342,8 +330,19 @@ def _uses(step: Step) -> list[Use]:
         return [("product", step.weight), *(("numbers", w) for w in numbers)]
     if isinstance(step, TileGroup):
         return []  # its kernel has its own
-    if isinstance(step, Parts):
+    if isinstance(step, ProductChain):
         return [use for part in step.parts for use in _uses(part)]
     if isinstance(step, Head):
         return [("numbers", w) for _, w in step.dots]
     return [("numbers", w) for w in step.weight_names()]
+
+
+def _joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges of columns, without empty ones, those that touch made one."""
+    found: list[tuple[int, int]] = []
+    for start, stop in sorted(r for r in ranges if r[0] < r[1]):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(stop, found[-1][1]))
+        else:
+            found.append((start, stop))
+    return found

@@ -66,7 +66,8 @@ class MapEpilogue {
         if (Map::kind(o) == MapOperandKind::kFloatRows) prefetch<float>(o, row);
       }
     }
-    if (Map::kNormed && lane < 16 * kBlocks && row < e_.linear.rows) load_moments(row);
+    if (Map::kNormed && lane < 16 * kBlocks && row < e_.linear.rows) start_moments(row);
+    if (kScaled && Map::kNormed) finish_moments();
     if (!kScaled) load_first();
   }
 
@@ -74,6 +75,7 @@ class MapEpilogue {
   __device__ __forceinline__ void finish(const float (&sums)[kBlocks][kTileN / 2],
                                          int tile_in_row) {
     if (kScaled) load_first();
+    if (!kScaled && Map::kNormed) finish_moments();
     const int chunks = (limit_ - first_column_ + kChunkColumns - 1) / kChunkColumns;
     int block = 0;
     int chunk = 0;
@@ -114,6 +116,7 @@ class MapEpilogue {
   static constexpr int kQuads = 2 * kProducts;  // four sums each, of a thread's columns
   static constexpr int kChunks = (kTileN + kChunk - 1) / kChunk;
   static constexpr int kSteps = 4;  // of a chunk
+  static constexpr int kRowParts = 4;
   static constexpr int kTail = kTileN - (kChunks - 1) * kChunk;
   // Threads that share a row, as a power of two: fewer where the last chunk is narrow, which then
   // has fewer steps.
@@ -357,17 +360,30 @@ class MapEpilogue {
 #pragma unroll
     for (float& sum : sums_) sum = 0.0f;
   }
-  // Of one row, for the lane that asks.
-  __device__ __forceinline__ void load_moments(std::int64_t row) {
+  // Starts the loads of one row's sums, for the lane that asks: they are on their way while the tile
+  // is multiplied. Whatever does not fit in kRowParts registers is summed up at once.
+  __device__ __forceinline__ void start_moments(std::int64_t row) {
     const RowMoments& m = e_.moments;
-    float sum = 0.0f;
-    float squares = 0.0f;
-    for (int i = 0; i < m.num_parts; ++i) {
-      sum += m.parts.sums[i * e_.linear.ld_partial + row];
-      squares += m.parts.squares[i * e_.linear.ld_partial + row];
+#pragma unroll
+    for (int i = 0; i < kRowParts; ++i) {
+      if (i >= m.num_parts) break;
+      row_parts_[i] = m.parts.sums[i * e_.linear.ld_partial + row];
+      row_parts_[kRowParts + i] = m.parts.squares[i * e_.linear.ld_partial + row];
     }
-    mean_ = sum / m.columns;
-    const float variance = squares / m.columns - mean_ * mean_;
+    for (int i = kRowParts; i < m.num_parts; ++i) {
+      mean_ += m.parts.sums[i * e_.linear.ld_partial + row];
+      scale_ += m.parts.squares[i * e_.linear.ld_partial + row];
+    }
+  }
+  __device__ __forceinline__ void finish_moments() {
+    const RowMoments& m = e_.moments;
+#pragma unroll
+    for (int i = 0; i < kRowParts; ++i) {
+      mean_ += row_parts_[i];
+      scale_ += row_parts_[kRowParts + i];
+    }
+    mean_ /= m.columns;
+    const float variance = scale_ / m.columns - mean_ * mean_;
     // A variance below 0 is rounding; NaN stays NaN.
     scale_ = 1.0f / sqrtf((variance < 0.0f ? 0.0f : variance) + m.eps);
   }
@@ -488,7 +504,8 @@ class MapEpilogue {
   int limit_;                   // the first column that is not the tile's
   float sums_[kSums + 1] = {};  // of the row of a block that this lane has
   float mean_ = 0.0f;           // of the row that this lane has
-  float scale_ = 0.0f;
+  float scale_ = 0.0f;          // in start(), sums and sums of squares
+  float row_parts_[2 * kRowParts]{};
   Operands ahead_[kAhead]{};                // of the next steps
   const char* from_[Map::kOperands + 1]{};  // where those of a part's first step are
 };

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from dpiframe_core import _core
@@ -12,19 +12,46 @@ from dpiframe_core.engine.cuda.chain.layers import Layer, layer_of
 from dpiframe_core.engine.cuda.chain.source import chain_source
 from dpiframe_core.engine.cuda.kernel_compiler import KernelSource, find_compiler
 from dpiframe_core.engine.cuda.mapped_linear import ARCH
-from dpiframe_core.engine.cuda.parts import Parts, common
 from dpiframe_core.engine.precision import HALF_PRECISIONS
 from dpiframe_core.program.program import Program
 from dpiframe_core.program.steps import Step
+from dpiframe_core.program.views import Bounds, State, View, Weight
 
 
 @dataclass(frozen=True)
-class ProductChain(Parts):
+class ProductChain(Step):
     """Products that one kernel runs in batches of `rows`, and one by one in all others."""
 
+    parts: tuple[Step, ...]
     layers: tuple[Layer, ...]
     areas: Areas
+    rows: tuple[int, ...]
     stored: frozenset[int]  # layers whose results other steps read
+
+    def leaves(self) -> tuple[Step, ...]:
+        return self.parts
+
+    def run(self, state: State) -> None:
+        for step in self.parts:
+            step.run(state)
+
+    def bound(self, bounds: Bounds) -> None:
+        for step in self.parts:
+            step.bound(bounds)
+
+    def writes(self) -> list[View]:
+        return list(dict.fromkeys(v for step in self.parts for v in step.writes()))
+
+    def reads(self) -> list[View]:
+        written = self.writes()
+        read = [v for step in self.parts for v in step.reads()]
+        return [v for v in dict.fromkeys(read) if sum(_common(w, v) for w in written) < v.width]
+
+    def weight_names(self) -> list[Weight]:
+        return [w for step in self.parts for w in step.weight_names()]
+
+    def map_views(self, change: Callable[[View], View]) -> ProductChain:
+        raise NotImplementedError("a chain is made last")
 
     def source(self, precision: str) -> KernelSource:
         """Of its kernel."""
@@ -103,9 +130,16 @@ def _joins(program: Program, layers: Sequence[Layer], floats: frozenset[str]) ->
     made = [x.out for x in before if x.out]
     for view in (last.x, *(operand.view for operand in last.operands)):
         inside = any(w.buffer == view.buffer for w in made)
-        if inside and common(made, view) < view.width:
+        if inside and sum(_common(w, view) for w in made) < view.width:
             return False  # a part of it comes from elsewhere
     return place_areas(layers, program.buffers) is not None
+
+
+def _common(a: View, b: View) -> int:
+    """Columns that both have."""
+    if a.buffer != b.buffer:
+        return 0
+    return max(0, min(a.start + a.width, b.start + b.width) - max(a.start, b.start))
 
 
 def _made(
@@ -124,4 +158,4 @@ def _made(
         i for i, x in enumerate(layers) if x.out and any(x.out.overlaps(view) for view in read)
     )
     name = f"{steps[0].name} .. {steps[-1].name}"
-    return [ProductChain(name, tuple(steps), faster, layers, areas, stored)]
+    return [ProductChain(name, tuple(steps), layers, areas, faster, stored)]
