@@ -15,8 +15,8 @@ __device__ void warpgroup_reg_dealloc() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
 }
 
-// A value that is the same in all lanes of a warp, so that the compiler sees that it is: what follows
-// from it stays in uniform registers, from which wgmma takes its descriptors.
+// A value that is the same in all lanes of a warp, so that the compiler sees that it is: what
+// follows from it stays in uniform registers, from which wgmma takes its descriptors.
 __device__ inline int warp_uniform(int value) {
   return __shfl_sync(0xffffffffu, value, 0);
 }

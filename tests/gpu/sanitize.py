@@ -291,7 +291,7 @@ def all_others() -> None:
     for shape in FUSED:
         case(shape, (19, 70), ("fp16",), fused=True)
     case(FEW_FIELDS, (19, 129, MANY_ROWS), ("fp16", "fp32"))
-    case(LONG, (1, 300), PRECISIONS)
+    case(LONG, (1, 129, 300), PRECISIONS)
     stored_case(SHAPES[1], 9000, compression="zstd", row_group_size=5000)
     stored_case(SHAPES[1], 3000, compression="zstd", use_dictionary=False, compression_level=19)
     stored_case(SHAPES[1], 3000, compression="none", data_page_version="2.0")

@@ -193,9 +193,9 @@ class TileEpilogue {
     if (ends(p.n) || (kCross && ends(p.cross_end))) {
 #pragma unroll
       for (int r = 0; r < 2; ++r)
-        dots_[r] +=
-            finish_each<T, kScaled>(p, columns_, row_ + r * 8, first_column_, group * 16 + own_,
-                                    make_float4(four.of[r][0], four.of[r][1], four.of[r][2], four.of[r][3]));
+        dots_[r] += finish_each<T, kScaled>(
+            p, columns_, row_ + r * 8, first_column_, group * 16 + own_,
+            make_float4(four.of[r][0], four.of[r][1], four.of[r][2], four.of[r][3]));
       return;
     }
     const Columns columns = columns_of<kCross, kHead>(group);

@@ -360,8 +360,8 @@ class MapEpilogue {
 #pragma unroll
     for (float& sum : sums_) sum = 0.0f;
   }
-  // Starts the loads of one row's sums, for the lane that asks: they are on their way while the tile
-  // is multiplied. Whatever does not fit in kRowParts registers is summed up at once.
+  // Starts the loads of one row's sums, for the lane that asks: they are on their way while the
+  // tile is multiplied. Whatever does not fit in kRowParts registers is summed up at once.
   __device__ __forceinline__ void start_moments(std::int64_t row) {
     const RowMoments& m = e_.moments;
 #pragma unroll
