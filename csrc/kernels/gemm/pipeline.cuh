@@ -80,7 +80,6 @@ struct TileScheduler {
   }
   __device__ int split_rank() const { return blockIdx.x % split; }
   __device__ int k_part(int rank) const { return num_k_tiles * rank / split; }
-
 #endif
 };
 

@@ -115,8 +115,8 @@ class MapEpilogue {
   static constexpr int kChunkColumns = kChunk / kProducts;
   static constexpr int kQuads = 2 * kProducts;  // four sums each, of a thread's columns
   static constexpr int kChunks = (kTileN + kChunk - 1) / kChunk;
-  static constexpr int kSteps = 4;  // of a chunk
-  static constexpr int kRowParts = 4;
+  static constexpr int kSteps = 4;     // of a chunk
+  static constexpr int kRowParts = 4;  // of a row's sums, and of its squares, in registers
   static constexpr int kTail = kTileN - (kChunks - 1) * kChunk;
   // Threads that share a row, as a power of two: fewer where the last chunk is narrow, which then
   // has fewer steps.
@@ -375,6 +375,7 @@ class MapEpilogue {
       scale_ += m.parts.squares[i * e_.linear.ld_partial + row];
     }
   }
+  // Mean and scale of the row, of what start_moments() asked for.
   __device__ __forceinline__ void finish_moments() {
     const RowMoments& m = e_.moments;
 #pragma unroll
@@ -503,9 +504,10 @@ class MapEpilogue {
   int first_column_;
   int limit_;                   // the first column that is not the tile's
   float sums_[kSums + 1] = {};  // of the row of a block that this lane has
-  float mean_ = 0.0f;           // of the row that this lane has
-  float scale_ = 0.0f;          // in start(), sums and sums of squares
-  float row_parts_[2 * kRowParts]{};
+  // Of the row that this lane has; until finish_moments(), sums of further values and squares.
+  float mean_ = 0.0f;
+  float scale_ = 0.0f;
+  float row_parts_[2 * kRowParts]{};        // parts of the sum of its values, then of their squares
   Operands ahead_[kAhead]{};                // of the next steps
   const char* from_[Map::kOperands + 1]{};  // where those of a part's first step are
 };
