@@ -16,6 +16,29 @@ __device__ inline std::uint32_t ld_global_u32(const char* address) {
   asm volatile("ld.global.b32 %0, [%1];" : "=r"(word) : "l"(address) : "memory");
   return word;
 }
+// 0 unless `is_read`; without a branch, so that many can be in flight.
+__device__ inline std::uint32_t ld_global_u16_if(const char* address, bool is_read) {
+  std::uint32_t word = 0;
+  asm volatile(
+      "{.reg .pred p;\n"
+      "setp.ne.s32 p, %2, 0;\n"
+      "@p ld.global.u16 %0, [%1];}"
+      : "+r"(word)
+      : "l"(address), "r"(static_cast<int>(is_read))
+      : "memory");
+  return word;
+}
+__device__ inline std::uint32_t ld_global_u32_if(const char* address, bool is_read) {
+  std::uint32_t word = 0;
+  asm volatile(
+      "{.reg .pred p;\n"
+      "setp.ne.s32 p, %2, 0;\n"
+      "@p ld.global.u32 %0, [%1];}"
+      : "+r"(word)
+      : "l"(address), "r"(static_cast<int>(is_read))
+      : "memory");
+  return word;
+}
 __device__ inline uint2 ld_global_v2(const char* address) {
   uint2 words;
   asm volatile("ld.global.v2.b32 {%0, %1}, [%2];"

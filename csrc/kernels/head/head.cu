@@ -1,17 +1,19 @@
 // Logits and scores; head.h has the formulas.
 //
 // Two mappings: with dots, a warp owns kWarpRows samples and its lanes share each dot; with narrow
-// terms alone (where the products' epilogues made the dots) a thread owns a sample, neighbouring
-// threads read neighbouring samples, and a thread has kInFlight loads in flight. Either way the
-// order of the sums is fixed. By the plan all other steps come before the head. So its first CTA
-// copies the lookups' counters to the caller if there were bad ids, which saves a copy of their
-// own, and its last CTA to finish sets the batch's completion flag.
+// terms alone (where the products' epilogues made the dots) kShares threads share the addends of a
+// sample, neighbouring threads read neighbouring samples, and all loads of a thread are in flight
+// at once, since nothing else hides their latency. Either way the order of the sums is fixed. By
+// the plan all other steps come before the head. So a CTA of its own copies the lookups' counters
+// to the caller if there were bad ids, which saves a copy of their own, and its last CTA to finish
+// sets the batch's completion flag.
 #include <algorithm>
 
 #include "cuda/completion_flag.cuh"
 #include "cuda/programmatic_launch.cuh"
 #include "kernels/elementwise/matrix.cuh"
 #include "kernels/head/head.h"
+#include "ptx/global_memory.cuh"
 
 namespace dpiframe {
 namespace {
@@ -20,7 +22,9 @@ constexpr int kThreads = 256;
 constexpr int kWarpRows = 4;  // their loads are in flight at once, and share the weights'
 constexpr int kMaxTerms = 16;
 constexpr int kMaxAddends = 32;
-constexpr int kInFlight = 8;
+constexpr int kShares = 4;  // threads that share a sample's addends
+constexpr int kNarrowRows = kThreads / kShares;
+constexpr int kInFlight = kMaxAddends / kShares;
 
 // What every launch has beside its terms. Many terms take several launches.
 struct Ends {
@@ -50,9 +54,14 @@ struct NarrowParams {
   Ends ends;
 };
 
+// The launch that writes the scores has a CTA more, for the report.
+__device__ bool is_report_cta(const Ends& ends) {
+  return ends.last && blockIdx.x == gridDim.x - 1;
+}
+
 // The host's copy says "no bad ids" unless it is overwritten, and writing to the host takes time.
 __device__ void copy_report(const BatchMemory& inputs, const Ends& ends) {
-  if (!ends.last || blockIdx.x != 0 || inputs.report_copy == nullptr) return;
+  if (inputs.report_copy == nullptr) return;
   bool any = false;
   for (int i = threadIdx.x; i < ends.num_report; i += kThreads)
     any = any || inputs.report[i] != ~0ull;
@@ -163,24 +172,81 @@ __device__ void wide_head(const BatchMemory& inputs, const WideParams& p) {
   }
 }
 
-__device__ void narrow_head(const BatchMemory& inputs, const NarrowParams& p) {
-  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (row >= p.ends.rows) return;
-  float sum = 0.0f;
-  for (int begin = 0; begin < p.num_addends; begin += kInFlight) {
-    float values[kInFlight];
-#pragma unroll
-    for (int i = 0; i < kInFlight; ++i) {
-      values[i] = 0.0f;
-      if (begin + i >= p.num_addends) continue;
-      const Addend& addend = p.addends[begin + i];
-      values[i] = load(addend.a, row, 0);
-      if (addend.b.data != nullptr) values[i] *= load(addend.b, row, 0);
-      if (addend.w != nullptr) values[i] *= *addend.w;
-    }
-#pragma unroll
-    for (int i = 0; i < kInFlight; ++i) sum += values[i];
+// One column of a Matrix. A load names its type by predicates and is consumed later.
+struct Column {
+  const char* data;          // null: 1
+  std::int64_t byte_stride;  // from a row to the next
+  DataType type;
+
+  struct Loaded {
+    std::uint32_t half;
+    std::uint32_t word;
+  };
+
+  __device__ static Column of(const Matrix& matrix) {
+    const int bytes = matrix.type == DataType::kFloat ? 4 : 2;
+    return {static_cast<const char*>(matrix.data), matrix.row_stride * bytes, matrix.type};
   }
+  __device__ Loaded load(std::int64_t row, bool is_read) const {
+    const char* address = data + row * byte_stride;
+    is_read = is_read && data != nullptr;
+    const bool is_float = type == DataType::kFloat;
+    return {ld_global_u16_if(address, is_read && !is_float),
+            ld_global_u32_if(address, is_read && is_float)};
+  }
+  __device__ float value(const Loaded& loaded) const {
+    if (data == nullptr) return 1.0f;
+    const auto half = static_cast<unsigned short>(loaded.half);
+    if (type == DataType::kHalf) return to_float(__ushort_as_half(half));
+    if (type == DataType::kBfloat16) return to_float(__ushort_as_bfloat16(half));
+    return __uint_as_float(loaded.word);
+  }
+};
+
+struct NarrowShared {
+  Column a[kMaxAddends];
+  Column b[kMaxAddends];
+  float w[kMaxAddends];
+  float sums[kShares][kNarrowRows];
+};
+
+// What no kernel writes is read before the kernels ahead have ended.
+__device__ void read_addends(const NarrowParams& p, NarrowShared& shared) {
+  for (int i = threadIdx.x; i < p.num_addends; i += kThreads) {
+    shared.a[i] = Column::of(p.addends[i].a);
+    shared.b[i] = Column::of(p.addends[i].b);
+    shared.w[i] = p.addends[i].w == nullptr ? 1.0f : *p.addends[i].w;
+  }
+  __syncthreads();
+}
+
+__device__ void narrow_head(const BatchMemory& inputs, const NarrowParams& p,
+                            NarrowShared& shared) {
+  const int share = static_cast<int>(threadIdx.x) / kNarrowRows;
+  const int own = static_cast<int>(threadIdx.x) % kNarrowRows;
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kNarrowRows + own;
+  const bool is_row = row < p.ends.rows;
+  Column::Loaded a[kInFlight];
+  Column::Loaded b[kInFlight];
+#pragma unroll
+  for (int i = 0; i < kInFlight; ++i) {
+    const int addend = share + i * kShares;
+    const bool is_read = is_row && addend < p.num_addends;
+    a[i] = shared.a[addend].load(row, is_read);
+    b[i] = shared.b[addend].load(row, is_read);
+  }
+  float sum = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kInFlight; ++i) {
+    const int addend = share + i * kShares;
+    if (addend >= p.num_addends) break;
+    sum += shared.a[addend].value(a[i]) * shared.b[addend].value(b[i]) * shared.w[addend];
+  }
+  shared.sums[share][own] = sum;
+  __syncthreads();
+  if (share != 0 || !is_row) return;
+#pragma unroll
+  for (int other = 1; other < kShares; ++other) sum += shared.sums[other][own];
   finish(inputs, p.ends, row, sum);
 }
 
@@ -188,22 +254,28 @@ __global__ void __launch_bounds__(kThreads)
     wide_head_kernel(const __grid_constant__ BatchMemory inputs,
                      const __grid_constant__ WideParams p) {
   await_predecessor();
-  copy_report(inputs, p.ends);
-  wide_head(inputs, p);
+  if (is_report_cta(p.ends))
+    copy_report(inputs, p.ends);
+  else
+    wide_head(inputs, p);
   if (p.ends.last && inputs.completion.flag != nullptr) signal_completion(inputs.completion);
 }
 
 __global__ void __launch_bounds__(kThreads)
     narrow_head_kernel(const __grid_constant__ BatchMemory inputs,
                        const __grid_constant__ NarrowParams p) {
+  __shared__ NarrowShared shared;
+  read_addends(p, shared);
   await_predecessor();
-  copy_report(inputs, p.ends);
-  narrow_head(inputs, p);
+  if (is_report_cta(p.ends))
+    copy_report(inputs, p.ends);
+  else
+    narrow_head(inputs, p, shared);
   if (p.ends.last && inputs.completion.flag != nullptr) signal_completion(inputs.completion);
 }
 
-unsigned blocks_for(std::int64_t threads) {
-  return static_cast<unsigned>((threads + kThreads - 1) / kThreads);
+unsigned ctas_for(std::int64_t rows, int rows_a_cta, const Ends& ends) {
+  return static_cast<unsigned>((rows + rows_a_cta - 1) / rows_a_cta) + (ends.last ? 1 : 0);
 }
 
 // The columns of all terms as addends.
@@ -246,9 +318,8 @@ void head(std::int64_t rows, const HeadStep& step, const BatchMemory& inputs, cu
                 [&](int begin, int end, const Ends& range) {
                   WideParams params{{}, end - begin, range};
                   std::copy(step.terms.begin() + begin, step.terms.begin() + end, params.terms);
-                  launch_early(wide_head_kernel,
-                               blocks_for((rows + kWarpRows - 1) / kWarpRows * 32), kThreads, 0,
-                               stream, inputs, params);
+                  launch_early(wide_head_kernel, ctas_for(rows, kThreads / 32 * kWarpRows, range),
+                               kThreads, 0, stream, inputs, params);
                 });
     return;
   }
@@ -257,8 +328,8 @@ void head(std::int64_t rows, const HeadStep& step, const BatchMemory& inputs, cu
               [&](int begin, int end, const Ends& range) {
                 NarrowParams params{{}, end - begin, range};
                 std::copy(addends.begin() + begin, addends.begin() + end, params.addends);
-                launch_early(narrow_head_kernel, blocks_for(rows), kThreads, 0, stream, inputs,
-                             params);
+                launch_early(narrow_head_kernel, ctas_for(rows, kNarrowRows, range), kThreads, 0,
+                             stream, inputs, params);
               });
 }
 

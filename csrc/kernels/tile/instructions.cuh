@@ -230,7 +230,7 @@ DPIF_DEVICE void wait_products() {
 #define DPIF_R16(i) DPIF_R8(i), DPIF_R8(i + 8)
 #define DPIF_R32(i) DPIF_R16(i), DPIF_R16(i + 16)
 #define DPIF_R64(i) DPIF_R32(i), DPIF_R32(i + 32)
-#define DPIF_RS(columns, half, type, suffix, A0, A1, A2, A3, B, ADD)                              \
+#define DPIF_TILE_RS(columns, half, type, suffix, A0, A1, A2, A3, B, ADD)                         \
   DPIF_DEVICE void multiply_warpgroup(float* d, const u32(&a)[4], u64 b, Number<columns>, type) { \
     asm volatile("{.reg .pred p;\nsetp.ne.b32 p, %" #ADD                                          \
                  ", 0;\n"                                                                         \
@@ -240,13 +240,13 @@ DPIF_DEVICE void wait_products() {
                  : DPIF_R##half(0)                                                                \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(1));                   \
   }
-#define DPIF_RS_TYPES(columns, half, ...)          \
-  DPIF_RS(columns, half, Half, "f16", __VA_ARGS__) \
-  DPIF_RS(columns, half, Bf16, "bf16", __VA_ARGS__)
-DPIF_RS_TYPES(16, 8, 8, 9, 10, 11, 12, 13)
-DPIF_RS_TYPES(32, 16, 16, 17, 18, 19, 20, 21)
-DPIF_RS_TYPES(64, 32, 32, 33, 34, 35, 36, 37)
-DPIF_RS_TYPES(128, 64, 64, 65, 66, 67, 68, 69)
+#define DPIF_TILE_RS_TYPES(columns, half, ...)          \
+  DPIF_TILE_RS(columns, half, Half, "f16", __VA_ARGS__) \
+  DPIF_TILE_RS(columns, half, Bf16, "bf16", __VA_ARGS__)
+DPIF_TILE_RS_TYPES(16, 8, 8, 9, 10, 11, 12, 13)
+DPIF_TILE_RS_TYPES(32, 16, 16, 17, 18, 19, 20, 21)
+DPIF_TILE_RS_TYPES(64, 32, 32, 33, 34, 35, 36, 37)
+DPIF_TILE_RS_TYPES(128, 64, 64, 65, 66, 67, 68, 69)
 
 // d += a b of kColumns in 16, 32, 64 or 128: a lane has 4 sums of each 8 columns. b: blocks of
 // 8 columns x 8 inner places of 128 bytes each, by columns, from the address `b` in shared memory
