@@ -217,6 +217,7 @@ class CudaProgram {
   DeviceBuffer weights_;
   DeviceBuffer arena_;
   DeviceBuffer staging_;  // while weights are added
+  DeviceBuffer batch_;    // the batch's memory, for the head; empty: no lookup leaves it there
   std::size_t used_ = 0;
   std::vector<char*> weight_addresses_;
   std::vector<std::int64_t> weight_sizes_;  // numbers in each

@@ -32,6 +32,7 @@ struct Ends {
   float* out;
   float bias;
   int num_report;
+  const BatchMemory* batch;
   bool first;  // starts from the bias, not from what an earlier launch left in out
   bool last;   // writes the scores
 };
@@ -53,6 +54,10 @@ struct NarrowParams {
   int num_addends;
   Ends ends;
 };
+
+__device__ BatchMemory batch_of(const BatchMemory& argument, const Ends& ends) {
+  return ends.batch == nullptr ? argument : *ends.batch;
+}
 
 // The launch that writes the scores has a CTA more, for the report.
 __device__ bool is_report_cta(const Ends& ends) {
@@ -251,9 +256,10 @@ __device__ void narrow_head(const BatchMemory& inputs, const NarrowParams& p,
 }
 
 __global__ void __launch_bounds__(kThreads)
-    wide_head_kernel(const __grid_constant__ BatchMemory inputs,
+    wide_head_kernel(const __grid_constant__ BatchMemory argument,
                      const __grid_constant__ WideParams p) {
   await_predecessor();
+  const BatchMemory inputs = batch_of(argument, p.ends);
   if (is_report_cta(p.ends))
     copy_report(inputs, p.ends);
   else
@@ -262,11 +268,12 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void __launch_bounds__(kThreads)
-    narrow_head_kernel(const __grid_constant__ BatchMemory inputs,
+    narrow_head_kernel(const __grid_constant__ BatchMemory argument,
                        const __grid_constant__ NarrowParams p) {
   __shared__ NarrowShared shared;
   read_addends(p, shared);
   await_predecessor();
+  const BatchMemory inputs = batch_of(argument, p.ends);
   if (is_report_cta(p.ends))
     copy_report(inputs, p.ends);
   else
@@ -309,7 +316,7 @@ void in_launches(int count, int most, Ends ends, const Launch& launch) {
 
 void head(std::int64_t rows, const HeadStep& step, const BatchMemory& inputs, cudaStream_t stream) {
   if (rows == 0) return;
-  const Ends ends{rows, step.out, step.bias, step.num_report, true, true};
+  const Ends ends{rows, step.out, step.bias, step.num_report, step.batch, true, true};
   const bool wide = std::any_of(step.terms.begin(), step.terms.end(), [](const HeadTerm& term) {
     return term.a.column_stride == 1 && term.a.width > 8;
   });

@@ -24,9 +24,12 @@ struct HeadStep {
   float bias;
   float* out;      // [rows] logits, the program's own memory
   int num_report;  // counters to copy to the caller
+  const BatchMemory*
+      batch;  // where a step before this one leaves the batch's memory; null: nowhere
 };
 
-// Enqueues the head over `rows` rows; the last kernel it launches is the one that takes `inputs`.
+// Enqueues the head over `rows` rows; the last kernel it launches is the one that takes the batch,
+// from `inputs` where step.batch is null.
 void head(std::int64_t rows, const HeadStep& step, const BatchMemory& inputs, cudaStream_t stream);
 
 }  // namespace dpiframe
