@@ -35,28 +35,35 @@ class SplitK {
     }
     sync();
     if (!finishes()) return;
-    // The sums of the CTAs before this one, its own, those of the CTAs behind it.
+    // The sums of the CTAs before this one, its own, those of the CTAs behind it; kAtOnce loads are
+    // on their way at a time.
     const unsigned char* received = shared + (pipeline_.memory() - smem_address(shared));
     const unsigned char* from = received + place(own);
-    constexpr int kWarpBytes = kVectors * kVectorBytes;
 #pragma unroll
-    for (int i = 0; i < kVectors; ++i) {
-      const auto part = [&](int sender) {
-        return *reinterpret_cast<const float4*>(from + sender * kWarpBytes + i * kVectorBytes);
-      };
-      float4 total{sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]};
-      if (rank_ > 0) {
-        float4 before = part(0);
+    for (int first = 0; first < kVectors; first += kAtOnce) {
+      float4 before[kAtOnce] = {};
 #pragma unroll 1
-        for (int sender = 1; sender < rank_; ++sender) accumulate(before, part(sender));
-        accumulate(total, before);
+      for (int sender = 0; sender < rank_; ++sender) accumulate(before, from, first, sender);
+      float4 total[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (first + i >= kVectors) break;
+        const float* mine = sums + 4 * (first + i);
+        total[i] = make_float4(before[i].x + mine[0], before[i].y + mine[1], before[i].z + mine[2],
+                               before[i].w + mine[3]);
       }
 #pragma unroll 1
-      for (int sender = rank_; sender < split_ - 1; ++sender) accumulate(total, part(sender));
-      sums[4 * i] = total.x;
-      sums[4 * i + 1] = total.y;
-      sums[4 * i + 2] = total.z;
-      sums[4 * i + 3] = total.w;
+      for (int sender = rank_; sender < split_ - 1; ++sender)
+        accumulate(total, from, first, sender);
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (first + i >= kVectors) break;
+        float* mine = sums + 4 * (first + i);
+        mine[0] = total[i].x;
+        mine[1] = total[i].y;
+        mine[2] = total[i].z;
+        mine[3] = total[i].w;
+      }
     }
   }
   // By the other warps, for each tile.
@@ -73,12 +80,25 @@ class SplitK {
   }
   static constexpr int kVectors = kTileN / 8;   // of four sums a thread
   static constexpr int kVectorBytes = 32 * 16;  // of a warp
+  static constexpr int kAtOnce = 4;
 
-  __device__ __forceinline__ static void accumulate(float4& total, const float4& part) {
-    total.x += part.x;
-    total.y += part.y;
-    total.z += part.z;
-    total.w += part.w;
+  __device__ __forceinline__ static void accumulate(float4 (&totals)[kAtOnce],
+                                                    const unsigned char* from, int first,
+                                                    int sender) {
+    float4 parts[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i)
+      if (first + i < kVectors)
+        parts[i] =
+            *reinterpret_cast<const float4*>(from + (sender * kVectors + first + i) * kVectorBytes);
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (first + i >= kVectors) break;
+      totals[i].x += parts[i].x;
+      totals[i].y += parts[i].y;
+      totals[i].z += parts[i].z;
+      totals[i].w += parts[i].w;
+    }
   }
   __device__ static int warp() { return threadIdx.x / 32; }
   // Where a thread's part of so many warps' sums begins.
