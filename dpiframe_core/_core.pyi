@@ -1275,24 +1275,25 @@ def prepare_linear_weight(
 def head_partials(precision: str, rows: int, n: int, k: int) -> int:
     """How many parts of the head's dot product `linear` writes for a row."""
 
-def linear_config(precision: str, rows: int, n: int, k: int) -> tuple[int, bool, int]:
-    """Columns of a tile, whether two warpgroups take tiles in turn, and the CTAs that share a tile,
-    each with a part of k.
+def linear_config(precision: str, rows: int, n: int, k: int) -> tuple[int, bool, int, int]:
+    """Columns of a tile, whether two warpgroups take tiles in turn, the CTAs that share a tile, each
+    with a part of k, and rows of a tile.
     """
 
 def linear_microseconds(precision: str, rows: int, n: int, k: int) -> float:
     """What the model of a product's time, by which its tiles are chosen, says that it takes."""
 
-def all_linear_configs(precision: str) -> list[tuple[int, bool]]:
-    """All that `linear_config` chooses from."""
+def all_linear_configs(precision: str) -> list[tuple[int, bool, int]]:
+    """All that `linear_config` chooses from: columns, in turn, rows."""
 
 def linear(
     precision: str,
     params: LinearParams,
     stream: int = 0,
-    tiles: tuple[int, bool, int, int] | None = None,
+    tiles: tuple[int, bool, int, int, int] | None = None,
 ) -> None:
-    """Enqueue the product; never synchronises, never allocates. `tiles`, to compare them: one of
-    `all_linear_configs`, the CTAs that share the weight (1 or 2; 0: as many as a model says), and
-    those that share a tile (1; if warpgroups share it, too, also 2, 4 or 8); a GPU must have them.
+    """Enqueue the product; never synchronises, never allocates. `tiles`, to compare them: columns
+    and in turn of one of `all_linear_configs`, the CTAs that share the weight (1 or 2; 0: as many
+    as a model says), those that share a tile (1; if it is not in turn, also 2, 4 or, of 128 rows,
+    8), and its rows; a GPU must have them.
     """

@@ -186,23 +186,24 @@ void prepare_weight(const std::string& precision, std::uintptr_t w, int n, int k
 }
 
 void run_linear(const std::string& precision, const LinearParams& params, std::uintptr_t stream,
-                const std::optional<std::tuple<int, bool, int, int>>& tiles) {
+                const std::optional<std::tuple<int, bool, int, int, int>>& tiles) {
   const auto on = reinterpret_cast<cudaStream_t>(stream);
   if (!tiles) return linear(parse_precision(precision), params, on);
-  const auto [tile_n, pingpong, cluster, split] = *tiles;
-  linear(parse_precision(precision), params, LinearConfig{tile_n, pingpong, cluster, split}, on);
+  const auto [tile_n, pingpong, cluster, split, rows] = *tiles;
+  linear(parse_precision(precision), params, LinearConfig{tile_n, pingpong, cluster, split, rows},
+         on);
 }
 
-std::vector<std::pair<int, bool>> every_linear_config(const std::string& precision) {
-  std::vector<std::pair<int, bool>> found;
+std::vector<std::tuple<int, bool, int>> every_linear_config(const std::string& precision) {
+  std::vector<std::tuple<int, bool, int>> found;
   for (const LinearConfig& config : dpiframe::all_linear_configs(parse_precision(precision)))
-    found.emplace_back(config.tile_n, config.pingpong);
+    found.emplace_back(config.tile_n, config.pingpong, config.rows);
   return found;
 }
 
 py::tuple tile_config(const std::string& precision, std::int64_t rows, int n, int k) {
   const LinearConfig chosen = linear_config(parse_precision(precision), rows, n, k);
-  return py::make_tuple(chosen.tile_n, chosen.pingpong, chosen.split);
+  return py::make_tuple(chosen.tile_n, chosen.pingpong, chosen.split, chosen.rows);
 }
 
 void plain_gather_argument(std::uintptr_t table, std::uintptr_t rows, std::int64_t num_rows,

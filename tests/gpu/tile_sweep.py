@@ -33,7 +33,7 @@ DEPTHS = (*WIDTHS, 1664, 2048, 4096, 6400, 10_413)
 INPUTS, LAUNCHES, REPEATS = 3, 6, 5  # rotated, in a graph, of a graph
 TORCH, CHOSEN = "torch", "chosen"
 MOST_WAVES = 3  # a product of more tiles than so many waves is not split
-Tiles = tuple[int, bool, int, int]
+Tiles = tuple[int, bool, int, int, int]
 
 
 class Product:
@@ -109,28 +109,30 @@ def sweep(precision: str, rows: int, n: int, k: int, line_bytes: int = LINE) -> 
 def all_tiles(precision: str, rows: int, n: int, k: int) -> Iterator[Tiles]:
     """Every configuration that makes sense for the shape."""
     multiprocessors = torch.cuda.get_device_properties(0).multi_processor_count
-    for tile_n, in_turn in _core.all_linear_configs(precision):
+    for tile_n, in_turn, height in _core.all_linear_configs(precision):
         if k >= PAIRED_K:
-            yield tile_n, in_turn, 2, 1
-        yield tile_n, in_turn, 1, 1
-        tiles = -(-rows // 128) * -(-n // tile_n)
+            yield tile_n, in_turn, 2, 1, height
+        yield tile_n, in_turn, 1, 1, height
+        tiles = -(-rows // height) * -(-n // tile_n)
         k_tiles = -(-k * TYPES[precision].itemsize // 128)
         for split in () if in_turn else (2, 4, 8):
-            if k_tiles >= 2 * split and tiles * split <= MOST_WAVES * multiprocessors:
-                yield tile_n, in_turn, 1, split
+            most = MOST_WAVES * multiprocessors
+            if k_tiles >= 2 * split and 16 * split <= height and tiles * split <= most:
+                yield tile_n, in_turn, 1, split, height
 
 
 def chosen_tiles(precision: str, rows: int, n: int, k: int) -> Tiles:
     """What the model of the tiles' time chooses."""
-    tile_n, in_turn, split = _core.linear_config(precision, rows, n, k)
-    return tile_n, in_turn, 0, split
+    tile_n, in_turn, split, height = _core.linear_config(precision, rows, n, k)
+    return tile_n, in_turn, 0, split, height
 
 
-def name_of(tile_n: int, in_turn: bool, cluster: int, split: int) -> str:
-    """Such as 144t2: 144 columns, in turn, two CTAs share w (0: as many as the model says); 64/4: k
-    is split over four.
+def name_of(tile_n: int, in_turn: bool, cluster: int, split: int, rows: int) -> str:
+    """Such as 128x144t2: 144 columns, in turn, two CTAs share w (0: as many as the model says);
+    64x64/4: k is split over four.
     """
-    return f"{tile_n}/{split}" if split > 1 else f"{tile_n}{'t' if in_turn else ''}{cluster}"
+    how = f"/{split}" if split > 1 else f"{'t' if in_turn else ''}{cluster}"
+    return f"{rows}x{tile_n}{how}"
 
 
 def main() -> None:

@@ -68,6 +68,7 @@ struct TileScheduler {
   int box_bytes;  // a warp
   int cluster;    // CTAs that share w
   int split;      // CTAs that share a tile, which is then their only one
+  int tile_rows;  // LinearConfig::rows
 
   DPIF_HOST_DEVICE int ctas() const { return cluster * split; }  // of a cluster of the launch
 #ifdef __CUDACC__
@@ -92,6 +93,7 @@ class TileWalk {
       : left_(scheduler.num_turns - blockIdx.x / scheduler.ctas()),
         step_(static_cast<int>(gridDim.x) / scheduler.ctas()),
         tiles_n_(scheduler.tiles_n),
+        tile_rows_(scheduler.tile_rows),
         cluster_(scheduler.cluster),
         place_(static_cast<int>(blockIdx.x) % scheduler.cluster),
         rows_(static_cast<int>(blockIdx.x) / scheduler.ctas() / tiles_n_),
@@ -110,7 +112,7 @@ class TileWalk {
   }
   // The tile's first row, and its place among the tiles of these rows.
   __device__ std::int64_t row() const {
-    return (std::int64_t{rows_} * cluster_ + place_) * kTileRows;
+    return (std::int64_t{rows_} * cluster_ + place_) * tile_rows_;
   }
   __device__ int part() const { return part_; }
 
@@ -118,6 +120,7 @@ class TileWalk {
   std::int64_t left_;  // turns, this one included
   int step_;
   int tiles_n_;
+  int tile_rows_;
   int cluster_;
   int place_;  // in the cluster
   int rows_;   // of tiles, each as high as the cluster
@@ -205,13 +208,14 @@ class Pipeline {
     const auto ctas = static_cast<std::uint16_t>((1 << cluster_) - 1);
     const int first_k_tile = scheduler.first_k_tile();
     const int end_k_tile = first_k_tile + scheduler.own_k_tiles();
+    const int bytes = (scheduler.tile_rows + kTileN) * kKTileBytes;
     for (TileWalk walk(scheduler); walk.has_tile(); walk.advance()) {
       const int row = static_cast<int>(walk.row());
       const int column = walk.part() * kTileN + first;
 #pragma unroll 1
       for (int k_tile = first_k_tile; k_tile < end_k_tile; ++k_tile, advance()) {
         mbarrier_wait(empty(stage_), phase_ ^ 1);
-        mbarrier_arrive_expect_tx(full(stage_), Layout::kBytes);
+        mbarrier_arrive_expect_tx(full(stage_), bytes);
         tma_load_2d(x(), x_map, k_tile * x_step, row, full(stage_));
         if (cluster_ == 1)
           tma_load_2d(w(), w_map, k_tile * w_step, column, full(stage_));
@@ -251,8 +255,11 @@ TileScheduler tile_scheduler(const EpilogueParams& e, int k_bytes, const LinearC
   const int last_bytes = k_bytes - (num_k_tiles - 1) * kKTileBytes;
   const int tiles_n = (p.n + kTileN - 1) / kTileN;
   const int box_bytes = p.cross_begin < p.cross_end ? 2 * kSlotBytes : 2 * kBoxBytes;
-  const std::int64_t row_tiles = (p.rows + kTileRows - 1) / kTileRows;
-  DPIF_CHECK(config.split >= 1 && config.split <= std::min(kMostSplit, num_k_tiles) &&
+  const std::int64_t row_tiles = (p.rows + config.rows - 1) / config.rows;
+  DPIF_CHECK(config.rows == kTileRows || (config.rows == kShortTileRows && !config.pingpong),
+             "no kernel has tiles of ", config.rows, " x ", config.tile_n);
+  DPIF_CHECK(config.split >= 1 &&
+                 config.split <= std::min(kMostSplit * config.rows / kTileRows, num_k_tiles) &&
                  kMostSplit % config.split == 0 &&
                  (config.split == 1 || !(config.pingpong || config.cluster > 1)),
              "k of ", num_k_tiles, " k tiles can't be split in ", config.split);
@@ -266,7 +273,8 @@ TileScheduler tile_scheduler(const EpilogueParams& e, int k_bytes, const LinearC
           StageLayout<kTileN>::count(box_bytes),
           box_bytes,
           cluster,
-          config.split};
+          config.split,
+          config.rows};
 }
 
 // A persistent CTA for each multiprocessor, or fewer where there are fewer tiles. CTAs that share a

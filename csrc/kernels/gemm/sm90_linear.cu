@@ -24,7 +24,7 @@ void launch(Precision precision, const LinearParams& p, const LinearConfig& conf
             cudaStream_t stream) {
   const WeightLayout layout(precision, p.n, p.k);
   const DataType type = activation_type(precision);
-  const CUtensorMap x_map = tensor_map(type, p.x, p.rows, p.k, p.ldx, kTileRows);
+  const CUtensorMap x_map = tensor_map(type, p.x, p.rows, p.k, p.ldx, config.rows);
   const std::int64_t width = std::int64_t{layout.k_tile} * layout.num_k_tiles;
   const EpilogueParams e = epilogue_params(p, sizeof(T));
   const TileScheduler scheduler =

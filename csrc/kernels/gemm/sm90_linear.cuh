@@ -5,7 +5,8 @@
 //
 // Warp-specialised and persistent: a CTA on each multiprocessor has two consumer warpgroups and a
 // producer thread, which runs ahead through the pipeline's stages, also into the next tile of 128 x
-// kTileN. kBlocks 1 (cooperative): both warpgroups work on each tile, 64 rows each. kBlocks 2
+// kTileN. kBlocks 1 (cooperative): both warpgroups work on each tile, 64 rows each, or one of them
+// where a tile has no more (the other one is idle). kBlocks 2
 // (pingpong): they take tiles in turn, 128 rows each, so that one runs its epilogue while the other
 // multiplies.
 //
@@ -90,7 +91,7 @@ __device__ __forceinline__ void linear_tiles(const CUtensorMap& x_map, const CUt
   extern __shared__ unsigned char shared[];
   Pipeline<kTileN> pipeline(shared, scheduler);
   const int group = warp_uniform(threadIdx.x / 128);
-  if (threadIdx.x == 0) pipeline.init(kBlocks == 1 ? 8 : 4);
+  if (threadIdx.x == 0) pipeline.init(kBlocks == 1 ? scheduler.tile_rows / 16 : 4);
   WarpBoxes boxes = pipeline.boxes(maps, shared);
   if (threadIdx.x < kConsumerThreads && threadIdx.x % 32 == 0) boxes.init();
   if (threadIdx.x == kConsumerThreads) {
@@ -105,6 +106,8 @@ __device__ __forceinline__ void linear_tiles(const CUtensorMap& x_map, const CUt
     constexpr int kStep = kKTileBytes / sizeof(T);
     if (threadIdx.x == kConsumerThreads) pipeline.produce(&x_map, &w_map, scheduler, kStep, kStep);
     if (kBlocks == 1 && scheduler.split > 1) SplitK(pipeline, scheduler).meet();
+  } else if (kBlocks == 1 && group * 64 >= scheduler.tile_rows) {
+    if (scheduler.split > 1) SplitK(pipeline, scheduler).meet();
   } else {
     warpgroup_reg_alloc<240>();
     const ColumnVectors columns = pipeline.columns(shared);

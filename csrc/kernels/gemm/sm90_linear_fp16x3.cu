@@ -21,6 +21,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 template <int kTileN>
 void launch(const LinearParams& p, const LinearConfig& config, cudaStream_t stream) {
   const WeightLayout layout(Precision::kFp32, p.n, p.k);
+  DPIF_CHECK(config.rows == kTileRows, "no kernel has tiles of ", config.rows, " rows in fp32");
   const CUtensorMap x_map = tensor_map(DataType::kFloat, p.x, p.rows, p.k, p.ldx, kTileRows);
   const std::int64_t width = std::int64_t{64} * layout.num_k_tiles;
   EpilogueParams e = epilogue_params(p, sizeof(float));

@@ -22,9 +22,14 @@ struct TimedConfig {
   double once;  // a launch
 };
 constexpr TimedConfig kConfigs[] = {
-    {{64, false}, 0.1725, 0.1467, 1.11, 3.33},  {{112, false}, 0.2138, 0.2126, 1.43, 3.33},
-    {{160, false}, 0.3020, 0.2748, 1.59, 3.33}, {{256, false}, 0.5185, 0.3271, 2.21, 3.33},
-    {{128, true}, 0.2573, 0.1570, 0.75, 5.57},  {{144, true}, 0.2933, 0.1974, 0.56, 6.06}};
+    {{64, false, 0, 1, kShortTileRows}, 0.1977, 0.0258, 1.05, 2.00},
+    {{112, false, 0, 1, kShortTileRows}, 0.1836, 0.0891, 1.25, 2.54},
+    {{64, false}, 0.1725, 0.1467, 1.11, 3.33},
+    {{112, false}, 0.2138, 0.2126, 1.43, 3.33},
+    {{160, false}, 0.3020, 0.2748, 1.59, 3.33},
+    {{256, false}, 0.5185, 0.3271, 2.21, 3.33},
+    {{128, true}, 0.2573, 0.1570, 0.75, 5.57},
+    {{144, true}, 0.2933, 0.1974, 0.56, 6.06}};
 constexpr TimedConfig kFp16x3Configs[] = {{{64, false}, 0.4642, 0.1200, 2.33, 2.54},
                                           {{112, false}, 0.5897, 0.0831, 2.99, 2.54},
                                           {{128, false}, 0.5741, 0.0888, 3.32, 2.54},
@@ -75,13 +80,14 @@ struct Chosen {
 
 Chosen choose(Precision precision, std::int64_t rows, int n, int k) {
   const bool fp16x3 = precision == Precision::kFp32;
-  const std::int64_t row_tiles = (rows + kTileRows - 1) / kTileRows;
   const int k_tiles = WeightLayout(precision, n, k).num_k_tiles;
   Chosen best{{}, std::numeric_limits<double>::max()};
   for (const TimedConfig& timed : timed_configs(precision)) {
     const LinearConfig& config = timed.config;
+    const std::int64_t row_tiles = (rows + config.rows - 1) / config.rows;
     const std::int64_t tiles = row_tiles * ((n + config.tile_n - 1) / config.tile_n);
-    const int most = config.pingpong ? 1 : std::min(kMostSplit, k_tiles / 2);
+    const int most =
+        config.pingpong ? 1 : std::min(kMostSplit * config.rows / kTileRows, k_tiles / 2);
     for (int split = 1; split <= std::max(1, most); split *= 2) {
       const double time = microseconds(timed, fp16x3, tiles, k_tiles, split);
       if (time >= best.microseconds) continue;

@@ -14,16 +14,20 @@
 namespace dpiframe {
 
 constexpr int kTileRows = 128;
+constexpr int kShortTileRows = 64;
 
-// A tile is kTileRows x tile_n of the output. Two warpgroups share it (cooperative), or each has
-// its own and runs the epilogue while the other multiplies (pingpong). `cluster`: CTAs that share
-// w, 0: ctas_a_cluster says how many. `split`: CTAs that share a tile, each with a part of k (split
-// k), of cooperative tiles alone; those that share w are then 1.
+// A tile is `rows` x tile_n of the output: kTileRows, or kShortTileRows of one warpgroup, where
+// there are few tiles (16 bits and tf32, not pingpong). Two warpgroups share it (cooperative), or
+// each has its own and runs the epilogue while the other multiplies (pingpong). `cluster`: CTAs
+// that share w, 0: ctas_a_cluster says how many. `split`: CTAs that share a tile, each with a part
+// of k (split k), of tiles that are not pingpong alone; those that share w are then 1. A CTA
+// finishes one warp of rows at least, so short tiles are split in 4 at most.
 struct LinearConfig {
   int tile_n;
   bool pingpong;
   int cluster = 0;
   int split = 1;
+  int rows = kTileRows;
 };
 
 constexpr int kMostSplit = 8;  // CTAs of a cluster on any GPU, and consumer warps of a CTA

@@ -68,8 +68,10 @@ class WarpBoxes {
                    smem_address(memory_) + slot * slot_bytes_);
     }
   }
+  // Before the CTA ends, for its memory ends with it. That the results are in device memory needs
+  // no wait: who reads them waits for the whole grid.
   __device__ static void finish_stores() {
-    if (threadIdx.x % 32 == 0) tma_store_wait<0>();
+    if (threadIdx.x % 32 == 0) tma_store_wait_read<0>();
   }
 
   // The warp's slots as plain memory, for what uses no boxes: 2 x slot_bytes.

@@ -44,16 +44,18 @@ def products_in_words(program: Program, precision: str, rows: int) -> str:
             counted[int(k), int(n), step.products if isinstance(step, MappedLinear) else 0] += 1
     lines = []
     for (k, n, mapped), count in counted.items():
-        columns, in_turn, split = _core.linear_config(precision, rows, n, k)
-        row_tiles, column_tiles = -(-rows // 128), -(-n // columns)
+        columns, in_turn, split, tile_rows = _core.linear_config(precision, rows, n, k)
+        row_tiles, column_tiles = -(-rows // tile_rows), -(-n // columns)
         how = "in turn by two warpgroups" if in_turn else "by two warpgroups together"
+        if tile_rows == 64:
+            how = "by one warpgroup"
         shared = f", each shared by {split} CTAs with a part of k each" if split > 1 else ""
         times = f", {count} times" if count > 1 else ""
         of = ", of two weights, with an epilogue compiled for both"
         epilogue = ("", ", with an epilogue compiled for it", of)[mapped]
         lines.append(
-            f"product {k} -> {n}{times}{epilogue}: {row_tiles * column_tiles} tiles of 128 x "
-            f"{columns} at {rows} rows, {how}{shared}"
+            f"product {k} -> {n}{times}{epilogue}: {row_tiles * column_tiles} tiles of "
+            f"{tile_rows} x {columns} at {rows} rows, {how}{shared}"
         )
     return "\n".join(lines) or "no product on its own"
 

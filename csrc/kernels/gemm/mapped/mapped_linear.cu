@@ -15,7 +15,7 @@ void launch(const LoadedKernel& kernel, Precision precision, const MapEpiloguePa
   const WeightLayout layout(precision, p.n, p.k);
   const DataType type = activation_type(precision);
   const bool fp16x3 = precision == Precision::kFp32;
-  const CUtensorMap x_map = tensor_map(type, p.x, p.rows, p.k, p.ldx, kTileRows);
+  const CUtensorMap x_map = tensor_map(type, p.x, p.rows, p.k, p.ldx, config.rows);
   const std::int64_t width = std::int64_t{fp16x3 ? 64 : layout.k_tile} * layout.num_k_tiles;
   const TileScheduler scheduler =
       tile_scheduler<kTileN>(e, p.k * static_cast<int>(bytes_of(type)), config);

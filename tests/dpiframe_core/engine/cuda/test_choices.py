@@ -52,8 +52,9 @@ def test_what_is_split_can_be(precision):
     for rows in (1, 128, 1024, 4096, 65_536):
         for n in (1, 64, 400, 1000):
             for k in (1, 64, 400, 1664, 10_413):
-                tile_n, in_turn, split = _core.linear_config(precision, rows, n, k)
+                tile_n, in_turn, split, height = _core.linear_config(precision, rows, n, k)
                 assert split in (1, 2, 4, 8)
+                assert height == 128 or (height == 64 and not in_turn and split < 8)
                 assert split == 1 or (not in_turn and -(-k // depth) >= 2 * split)
                 assert _core.head_partials(precision, rows, n, k) == -(-n // tile_n)
                 assert (tile_n, in_turn) in _core.linear_configs(precision, rows, n, k)
