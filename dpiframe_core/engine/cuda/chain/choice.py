@@ -12,7 +12,7 @@ from dpiframe_core.engine.cuda.chain.layers import Layer
 
 MULTIPROCESSORS = 132
 # Microseconds on an H100 (docs/kernels_chain.md).
-ONCE = 6.5  # a launch, until the first product, and what the model may be wrong
+ONCE = 2.5  # a launch, until the first product
 INPUTS = 1.5  # a tile
 MEETING = 0.6  # a product
 STEP_COLUMN = 1 / 1500  # 16 terms of a warpgroup's column
@@ -20,7 +20,7 @@ STEP_COLUMN = 1 / 1500  # 16 terms of a warpgroup's column
 # a byte of them at the least.
 ALONE, TOGETHER, BYTE = 1.0, 1.6, 1 / 100e3
 COLUMN = 8e-3  # a warpgroup's column in the epilogue
-OPERATION = 0.3  # of that, for each operation of an expression
+OPERATION = 0.7  # of that, for each operation of an expression
 LATER = 0.65  # of a tile's time behind another one, whose loads and products overlap
 IN_SEQUENCE = 1.2  # times as long as alone: a product behind another one
 
