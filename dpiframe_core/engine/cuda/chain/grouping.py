@@ -145,11 +145,13 @@ def _common(a: View, b: View) -> int:
 def _made(
     program: Program, steps: Sequence[Step], rows: Sequence[int], precision: str
 ) -> list[Step]:
-    """The steps as a chain, or as they are."""
+    """The steps as a chain, or as they are: where the largest batches would not run it, for then the
+    plan would keep them together, and from running beside others, for nothing.
+    """
     layers = tuple(layer for step in steps if (layer := layer_of(step, program.weights)))
     areas = place_areas(layers, program.buffers)
     faster = chain_rows(layers, areas, rows, precision) if areas and len(layers) > 1 else ()
-    if areas is None or not faster:
+    if areas is None or rows[-1] not in faster:
         return list(steps)
     inside = {id(step) for step in steps}
     read = [v for s in program.steps if id(s) not in inside for v in s.reads()]
