@@ -1276,8 +1276,8 @@ def head_partials(precision: str, rows: int, n: int, k: int) -> int:
     """How many parts of the head's dot product `linear` writes for a row."""
 
 def linear_config(precision: str, rows: int, n: int, k: int) -> tuple[int, bool, int, int]:
-    """Columns of a tile, whether two warpgroups take tiles in turn, the CTAs that share a tile, each
-    with a part of k, and rows of a tile.
+    """Columns of a tile, whether two warpgroups take tiles in turn, the CTAs that share a tile,
+    each with a part of k, and rows of a tile.
     """
 
 def linear_microseconds(precision: str, rows: int, n: int, k: int) -> float:

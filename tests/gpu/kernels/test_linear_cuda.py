@@ -154,7 +154,8 @@ def test_split_k(precision, split):
         if in_turn or split * 16 > height:
             continue
         for rows, n, k, cross in ((1, 1, 640, 0), (300, 404, 650, 404), (1111, 264, 2056, 120)):
-            case = Case(precision, (rows, n, k), cross=cross, tiles=(tile_n, False, 1, split, height))
+            tiles = (tile_n, False, 1, split, height)
+            case = Case(precision, (rows, n, k), cross=cross, tiles=tiles)
             same = list(range(0, rows, 17))  # of all warps: a sample has its bits in whatever row
             for rows_of in (case.x, case.x0, case.xl):
                 rows_of[same] = rows_of[0].clone()

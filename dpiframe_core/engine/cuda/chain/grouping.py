@@ -145,8 +145,8 @@ def _common(a: View, b: View) -> int:
 def _made(
     program: Program, steps: Sequence[Step], rows: Sequence[int], precision: str
 ) -> list[Step]:
-    """The steps as a chain, or as they are: where the largest batches would not run it, for then the
-    plan would keep them together, and from running beside others, for nothing.
+    """The steps as a chain, or as they are: where the largest batches would not run it, for then
+    the plan would keep them together, and from running beside others, for nothing.
     """
     layers = tuple(layer for step in steps if (layer := layer_of(step, program.weights)))
     areas = place_areas(layers, program.buffers)
