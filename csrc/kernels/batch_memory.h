@@ -3,10 +3,10 @@
 //
 // Replaying a captured graph over other memory changes this one argument of the few kernels that
 // touch the caller's memory. Those kernels take exactly two arguments, a BatchMemory and their own
-// parameters. Changing an argument takes the host a microsecond a kernel, so the first lookup copies
-// it to the program's own memory, where the head, which comes after all others, reads it. A kernel
-// may be launched for more rows than the batch has; it leaves the caller's
-// rows from `batch` on alone.
+// parameters. Changing an argument takes the host a microsecond a kernel, so the first lookup
+// copies it to the program's own memory, where the head, which comes after all others, reads it. A
+// kernel may be launched for more rows than the batch has; it leaves the caller's rows from `batch`
+// on alone.
 #pragma once
 
 #include <cstdint>
