@@ -216,8 +216,8 @@ class CudaProgram {
   std::int64_t max_rows_;
   DeviceBuffer weights_;
   DeviceBuffer arena_;
-  DeviceBuffer staging_;  // while weights are added
-  DeviceBuffer batch_;    // the batch's memory, for the head; empty: no lookup leaves it there
+  DeviceBuffer staging_;       // while weights are added
+  DeviceBuffer batch_memory_;  // the first lookup's, for the head; empty: there is no lookup
   std::size_t used_ = 0;
   std::vector<char*> weight_addresses_;
   std::vector<std::int64_t> weight_sizes_;  // numbers in each

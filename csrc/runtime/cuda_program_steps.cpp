@@ -47,9 +47,9 @@ int CudaProgram::add_lookup(const std::vector<LookupSlot>& slots,
     DPIF_CHECK(!scalar.has_value() || (scalar->is_float && scalar->row_stride == 1),
                "a lookup writes its sums as float32 [B]");
   num_report_ += static_cast<int>(slots.size()) + 1;
-  if (batch_.bytes() == 0) {
-    batch_ = DeviceBuffer::zeros(sizeof(BatchMemory));
-    params.batch = static_cast<BatchMemory*>(batch_.get());
+  if (batch_memory_.bytes() == 0) {
+    batch_memory_ = DeviceBuffer::zeros(sizeof(BatchMemory));
+    params.batch_memory = static_cast<BatchMemory*>(batch_memory_.get());
   }
   add_step([params](std::int64_t rows, const BatchMemory& inputs,
                     cudaStream_t stream) { multi_table_lookup(rows, params, inputs, stream); },
@@ -258,7 +258,7 @@ void CudaProgram::add_head(const std::vector<HeadPart>& parts, float bias, const
                 bias,
                 static_cast<float*>(matrix(out).data),
                 num_report_,
-                static_cast<const BatchMemory*>(batch_.get())};
+                static_cast<const BatchMemory*>(batch_memory_.get())};
   std::vector<std::pair<int, int>> partial;  // n and k
   for (const HeadPart& part : parts) {
     HeadTerm term{matrix(part.a), {}, numbers(part.weight)};
@@ -276,7 +276,7 @@ void CudaProgram::add_head(const std::vector<HeadPart>& parts, float bias, const
         }
         head(rows, step, inputs, stream);
       },
-      step.batch == nullptr);
+      step.batch_memory == nullptr);
 }
 
 // make(model, multiprocessors): sets fused_ and the batches that it is for, where the model runs

@@ -166,7 +166,7 @@ template <class T, int kWidth>
 __global__ void __launch_bounds__(kMaxThreads, kMinBlocks)
     lookup_kernel(const __grid_constant__ BatchMemory inputs,
                   const __grid_constant__ LookupArguments arguments) {
-  BatchMemory* const copy = arguments.params.batch;
+  BatchMemory* const copy = arguments.params.batch_memory;
   if (copy != nullptr && blockIdx.x == 0 && threadIdx.x == 0 && threadIdx.y == 0) *copy = inputs;
   look_up<T, kWidth>(inputs, arguments);
   if (arguments.params.completion.flag != nullptr) signal_completion(arguments.params.completion);

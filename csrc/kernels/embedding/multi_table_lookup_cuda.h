@@ -85,7 +85,7 @@ struct MultiTableLookupParams {
                             // ids of each field are added, and the last becomes the smallest
                             // sample * F + field
   CompletionFlag completion;  // set when all is written
-  BatchMemory* batch;         // where the batch's memory is copied to, or null
+  BatchMemory* batch_memory;  // where the call's BatchMemory is copied to, or null
 };
 
 struct LookupConfig {

@@ -4,11 +4,10 @@
 // rounded when it was prepared). Sums in float32.
 //
 // Warp-specialised and persistent: a CTA on each multiprocessor has two consumer warpgroups and a
-// producer thread, which runs ahead through the pipeline's stages, also into the next tile of 128 x
-// kTileN. kBlocks 1 (cooperative): both warpgroups work on each tile, 64 rows each, or one of them
-// where a tile has no more (the other one is idle). kBlocks 2
-// (pingpong): they take tiles in turn, 128 rows each, so that one runs its epilogue while the other
-// multiplies.
+// producer thread, which runs ahead through the pipeline's stages, also into the next tile of
+// tile_rows x kTileN. kBlocks 1 (cooperative): both warpgroups work on each tile, 64 rows each; a
+// tile of 64 rows leaves the second one idle. kBlocks 2 (pingpong): they take tiles in turn, 128
+// rows each, so that one runs its epilogue while the other multiplies.
 //
 // Bytes: x once from memory (its other reads, one for each tile of columns, hit L2), w from L2 once
 // for the tiles of a cluster (pipeline.cuh), out once. Rows beyond `rows`, and columns beyond n and

@@ -22,9 +22,9 @@ constexpr int kThreads = 256;
 constexpr int kWarpRows = 4;  // their loads are in flight at once, and share the weights'
 constexpr int kMaxTerms = 16;
 constexpr int kMaxAddends = 32;
-constexpr int kShares = 4;  // threads that share a sample's addends
-constexpr int kNarrowRows = kThreads / kShares;
-constexpr int kInFlight = kMaxAddends / kShares;
+constexpr int kShares = 4;                        // threads that share a sample's addends
+constexpr int kNarrowRows = kThreads / kShares;   // samples a CTA
+constexpr int kInFlight = kMaxAddends / kShares;  // addends a thread
 
 // What every launch has beside its terms. Many terms take several launches.
 struct Ends {
@@ -32,7 +32,7 @@ struct Ends {
   float* out;
   float bias;
   int num_report;
-  const BatchMemory* batch;
+  const BatchMemory* batch_memory;
   bool first;  // starts from the bias, not from what an earlier launch left in out
   bool last;   // writes the scores
 };
@@ -55,8 +55,8 @@ struct NarrowParams {
   Ends ends;
 };
 
-__device__ BatchMemory batch_of(const BatchMemory& argument, const Ends& ends) {
-  return ends.batch == nullptr ? argument : *ends.batch;
+__device__ BatchMemory batch_memory_of(const BatchMemory& argument, const Ends& ends) {
+  return ends.batch_memory == nullptr ? argument : *ends.batch_memory;
 }
 
 // The launch that writes the scores has a CTA more, for the report.
@@ -259,7 +259,7 @@ __global__ void __launch_bounds__(kThreads)
     wide_head_kernel(const __grid_constant__ BatchMemory argument,
                      const __grid_constant__ WideParams p) {
   await_predecessor();
-  const BatchMemory inputs = batch_of(argument, p.ends);
+  const BatchMemory inputs = batch_memory_of(argument, p.ends);
   if (is_report_cta(p.ends))
     copy_report(inputs, p.ends);
   else
@@ -273,7 +273,7 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ NarrowShared shared;
   read_addends(p, shared);
   await_predecessor();
-  const BatchMemory inputs = batch_of(argument, p.ends);
+  const BatchMemory inputs = batch_memory_of(argument, p.ends);
   if (is_report_cta(p.ends))
     copy_report(inputs, p.ends);
   else
@@ -316,7 +316,7 @@ void in_launches(int count, int most, Ends ends, const Launch& launch) {
 
 void head(std::int64_t rows, const HeadStep& step, const BatchMemory& inputs, cudaStream_t stream) {
   if (rows == 0) return;
-  const Ends ends{rows, step.out, step.bias, step.num_report, step.batch, true, true};
+  const Ends ends{rows, step.out, step.bias, step.num_report, step.batch_memory, true, true};
   const bool wide = std::any_of(step.terms.begin(), step.terms.end(), [](const HeadTerm& term) {
     return term.a.column_stride == 1 && term.a.width > 8;
   });

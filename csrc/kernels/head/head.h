@@ -22,14 +22,13 @@ struct HeadTerm {
 struct HeadStep {
   std::vector<HeadTerm> terms;
   float bias;
-  float* out;      // [rows] logits, the program's own memory
-  int num_report;  // counters to copy to the caller
-  const BatchMemory*
-      batch;  // where a step before this one leaves the batch's memory; null: nowhere
+  float* out;                       // [rows] logits, the program's own memory
+  int num_report;                   // counters to copy to the caller
+  const BatchMemory* batch_memory;  // where a lookup leaves its own; null: nowhere
 };
 
 // Enqueues the head over `rows` rows; the last kernel it launches is the one that takes the batch,
-// from `inputs` where step.batch is null.
+// from `inputs` where step.batch_memory is null.
 void head(std::int64_t rows, const HeadStep& step, const BatchMemory& inputs, cudaStream_t stream);
 
 }  // namespace dpiframe

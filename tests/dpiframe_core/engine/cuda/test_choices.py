@@ -45,6 +45,15 @@ def test_products_of_few_tiles_share_a_long_k():
     assert "each shared by 4 CTAs with a part of k each" in found
 
 
+def test_few_tiles_are_short():
+    assert "tiles of 64 x 64 at 1024 rows, by one warpgroup" in products_in_words(
+        program_of(512, 256, gelu), "fp16", 1024
+    )
+    many = products_in_words(program_of(512, 256, gelu), "fp16", 65_536)
+    assert "tiles of 128 x" in many and "by one warpgroup" not in many
+    assert "tiles of 128 x" in products_in_words(program_of(512, 256, gelu), "fp32", 1024)
+
+
 # Clusters have at most 8 CTAs, each has two k tiles or more, and warpgroups in turn share nothing.
 @pytest.mark.parametrize("precision", ["fp16", "bf16", "tf32", "fp32"])
 def test_what_is_split_can_be(precision):

@@ -12,6 +12,7 @@ from chains import mlp
 from random_specs import random_spec, random_weights
 
 from dpiframe_core import _core
+from dpiframe_core.engine.cuda.chain import grouping
 from dpiframe_core.engine.cuda.chain.areas import SHARED, own_columns, place_areas
 from dpiframe_core.engine.cuda.chain.choice import chain_rows
 from dpiframe_core.engine.cuda.chain.grouping import ProductChain, chain_products
@@ -127,6 +128,14 @@ def test_chosen_chains_are_for_16_bits():
     assert chains.chains_of(chain_products(program, "fp16", 65536))
     for precision in ("fp32", "tf32"):
         assert chain_products(program, precision, 65536) is program
+
+
+def test_no_chain_is_chosen_that_the_largest_batches_do_not_take(monkeypatch):
+    program = mlp(64, 48, 32)
+    for taken in ((512,), (512, 65_536), (65_536,)):
+        monkeypatch.setattr(grouping, "chain_rows", lambda *_, rows=taken: rows)
+        made = chains.chains_of(chain_products(program, "fp16", 65_536))
+        assert [chain.rows for chain in made] == ([taken] if 65_536 in taken else [])
 
 
 def test_chosen_chains_in_words():
