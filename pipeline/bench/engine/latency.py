@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from functools import cached_property, partial
 
 import numpy as np
+import torch
 from pydantic import BaseModel, ConfigDict, Field
 
 from dpiframe_core.engine.precision import HALF_PRECISIONS, LOGIT_BOUNDS
@@ -24,7 +26,7 @@ from pipeline.bench.engine.implementations import (
 from pipeline.bench.engine.peers import DTYPES
 from pipeline.bench.engine.reference import exact_logits
 from pipeline.bench.machine import commit, machine
-from pipeline.bench.timing import TimeRatio, Timing, interleaved
+from pipeline.bench.timing import TimedError, TimeRatio, Timing, interleaved
 from pipeline.errors import ConfigError, DpiframeError
 
 # Largest tolerated difference of two implementations' logits, scaled by max(1, |logit|).
@@ -85,7 +87,7 @@ def bench_engine(case: EngineCase) -> EngineReport:
         exact = ExactLogits(partial(exact_logits, spec, weights, batch), case.computed)
         away = scaled_error(made[OURS].logits(0), exact)
         difference = _agree(made, failed, exact)
-        taken = interleaved({n: c.run for n, c in made.items()}, case.repeats)
+        taken = _timed(made, failed, case.repeats)
     finally:
         close_all(made)
     least = None
@@ -162,6 +164,25 @@ def scaled_error(logits: np.ndarray, exact: ExactLogits) -> float:
     if not error <= bound and not error <= (bound := bound + 2 * exact.rounding):
         raise DpiframeError(f"our logits differ from float64's by {error:.1e}, not {bound:.0e}")
     return error
+
+
+def _timed(
+    made: dict[str, Implementation], failed: dict[str, str], repeats: int
+) -> dict[str, list[float]]:
+    """Milliseconds of each; a peer that finds no memory goes from `made` to `failed`, and the
+    others are timed anew. TimedError names the one that fails otherwise.
+    """
+    while True:
+        try:
+            return interleaved({n: c.run for n, c in made.items()}, repeats)
+        except TimedError as error:
+            if error.name == OURS or not isinstance(error.__cause__, torch.OutOfMemoryError):
+                raise
+            failed[error.name] = reason(error)
+            made.pop(error.name).close()
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
 
 
 def _agree(made: dict[str, Implementation], failed: dict[str, str], exact: ExactLogits) -> float:

@@ -124,6 +124,8 @@ class AutoInt(Model):
 class FiBiNET(Model):
     """Squeeze and excitation, bilinear pairs (Huang et al., 2019)."""
 
+    pairs: Tensor  # [2, pairs]
+
     def __init__(self, shape: Shape | None = None) -> None:
         super().__init__(shape)
         s = self.shape
@@ -136,17 +138,16 @@ class FiBiNET(Model):
         self.bilinear = nn.ParameterList(
             nn.Parameter(torch.randn(s.fields, s.dim, s.dim) * 0.2) for _ in range(2)
         )
-        pairs = list(itertools.combinations(range(s.fields), 2))
-        self.i, self.j = (list(part) for part in zip(*pairs, strict=True))
-        self.deep = mlp(2 * len(pairs) * s.dim + s.dense, *s.hidden, 1)
+        self.register_buffer("pairs", torch.triu_indices(s.fields, s.fields, 1))
+        self.deep = mlp(s.fields * (s.fields - 1) * s.dim + s.dense, *s.hidden, 1)
 
     def forward(self, x: Tensor, d: Tensor) -> Tensor:
         e = self.embedded(x)
         squeezed = e * self.excite(e.mean(-1)).unsqueeze(-1)
-        parts = []
+        parts, (i, j) = [], self.pairs
         for source, weight in zip((e, squeezed), self.bilinear, strict=True):
             left = torch.einsum("bfd,fde->bfe", source, weight)
-            parts.append((left[:, self.i] * source[:, self.j]).flatten(1))
+            parts.append((left[:, i] * source[:, j]).flatten(1))
         return self.deep(torch.cat([*parts, d], 1))
 
 
@@ -201,18 +202,21 @@ class FinalMLP(Model):
 class DLRM(Model):
     """Dot products of pairs (Naumov et al., 2019), 512-256-16 and 1024-1024-512-256."""
 
+    pairs: Tensor  # [2, pairs]
+
     def __init__(self, shape: Shape | None = None) -> None:
         super().__init__(shape)
         s = self.shape
         self.bottom = mlp(s.dense, 512, 256, s.dim)
         count = s.fields + 1
-        self.i, self.j = torch.tril_indices(count, count, -1).tolist()
+        self.register_buffer("pairs", torch.tril_indices(count, count, -1))
         self.top = mlp(s.dim + count * s.fields // 2, 1024, 1024, 512, 256, 1)
 
     def forward(self, x: Tensor, d: Tensor) -> Tensor:
         dense = self.bottom(d).relu()
         e = torch.cat([dense.unsqueeze(1), self.embedded(x)], 1)
-        dots = (e @ e.transpose(1, 2))[:, self.i, self.j]
+        i, j = self.pairs
+        dots = (e @ e.transpose(1, 2))[:, i, j]
         return self.top(torch.cat([dense, dots], 1))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from pipeline.bench.engine.ablation import AblationRow, TimeOfABatch
 from pipeline.bench.engine.cases import CRITEO_FIELDS, EngineCase
@@ -93,9 +93,10 @@ def _lookup(part: Part) -> Lines:
                 *(f"{r.rate(name):.2f}", f"{r.of_gather(name):.0%}"),
             )
     yield ""
-    for r in part.reports(LookupReport):
-        yield from _peers_failed(f"{r.case.batch:,}, {r.case.ids}, {r.case.precision}", r.failed)
-    yield ""
+    yield from _peers_failed(
+        (f"{r.case.batch:,}, {r.case.ids}, {r.case.precision}", r.failed)
+        for r in part.reports(LookupReport)
+    )
 
 
 def _models(part: Part) -> Lines:
@@ -160,10 +161,9 @@ def _all_implementations(reports: Sequence[EngineReport]) -> Lines:
         cells = (f"{r.milliseconds[n].median:.3f}" if n in r.milliseconds else "" for n in names)
         yield _row(_name(r.case), f"{r.case.batch:,}", r.case.precision, *cells)
     yield ""
-    for r in reports:
-        name = f"{_name(r.case)}, {r.case.batch:,}, {r.case.precision}"
-        yield from _peers_failed(name, r.failed)
-    yield ""
+    yield from _peers_failed(
+        (f"{_name(r.case)}, {r.case.batch:,}, {r.case.precision}", r.failed) for r in reports
+    )
 
 
 def _stream(part: Part) -> Lines:
@@ -270,9 +270,15 @@ def _with_derived(
     yield from zip(part.reports(kind), derived, strict=True)
 
 
-def _peers_failed(case: str, failed: dict[str, str]) -> Lines:
-    for name, why in failed.items():
-        yield f"- {case}: {name} failed: {why}"
+def _peers_failed(cases: Iterable[tuple[str, dict[str, str]]]) -> Lines:
+    """What failed in which cases; what failed for one reason in several is one line."""
+    found: dict[str, list[str]] = {}
+    for case, failed in cases:
+        for name, why in failed.items():
+            found.setdefault(f"{name} failed: {why}", []).append(case)
+    for what, where in found.items():
+        yield f"- {where[0]}{f' and {len(where) - 1} more' if len(where) > 1 else ''}: {what}"
+    yield ""
 
 
 def _head(*cells: str) -> Lines:

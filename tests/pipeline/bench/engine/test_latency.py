@@ -181,6 +181,25 @@ def test_a_peer_that_fails_ends_no_run(monkeypatch):
     assert "failed: RuntimeError: no kernel image" in show(report)
 
 
+def test_a_peer_that_finds_no_memory_while_it_is_timed_is_left_out(monkeypatch):
+    calls = 0
+
+    def run(_: int) -> None:
+        nonlocal calls
+        if (calls := calls + 1) > 2:
+            raise torch.OutOfMemoryError("tried to allocate 13 GiB")
+
+    made = {
+        OURS: lambda: _implementation(1.0),
+        "eager": lambda: _implementation(1.0)._replace(run=run),
+        "another": lambda: _implementation(1.0),
+    }
+    _replace(monkeypatch, made)
+    report = bench_engine(EngineCase(**SMALL, repeats=3))
+    assert set(report.milliseconds) == {OURS, "another"}
+    assert "eager failed while it was timed: tried to allocate" in report.failed["eager"]
+
+
 def test_another_result_than_plain_torch_is_our_fault(monkeypatch):
     made = {OURS: lambda: _implementation(1.0), "eager": lambda: _implementation(1.1)}
     _replace(monkeypatch, made)
