@@ -24,8 +24,7 @@ from pipeline.bench.timing import capture
 from pipeline.errors import DpiframeError
 
 OURS, EAGER = "dpiframe", "eager"
-TUNED = ("TBE + Inductor, graph",)  # its compiler times kernels before it chooses
-COMPILED = ("compile", "one-table, compile", *TUNED)  # peers of torch.compile
+COMPILED = ("compile", "one-table, compile")  # and are tuned by no times of kernels
 SCORES_AGREE = 1e-5  # of arrays on the host and on the device
 
 

@@ -1,5 +1,6 @@
 """Peers compiled ahead of a run, by many processes: the compiler's caches on disk then save the run
-most of its time. What a peer times to choose between kernels is timed in the run all the same.
+most of its time. Times that choose between kernels are taken in the run all the same, so a peer that
+is tuned (TBE + Inductor) is compiled there alone.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from pipeline.bench.engine.cases import EngineCase
 from pipeline.bench.engine.implementations import (
     COMPILED,
     OURS,
-    TUNED,
     build_all,
     close_all,
     implementations,
@@ -34,8 +34,6 @@ def compile_ahead(
 
     Each process makes the weights of its case, so memory must hold `processes` of them.
     """
-    from torch._inductor.codecache import CacheBase
-
     failed: dict[str, str] = {}
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(THREADS))
     with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
@@ -49,7 +47,6 @@ def compile_ahead(
                 found = {"": reason(error)}
             failed |= {f"{name} {peer}".strip(): why for peer, why in found.items()}
             say(f"compiled: {name} {found or ''}")
-    CacheBase.get_local_cache_path().unlink(missing_ok=True)  # times of tuned products
     return failed
 
 
@@ -63,10 +60,8 @@ def _compile(case: EngineCase) -> dict[str, str]:
     for name in (OURS, *COMPILED):
         if name not in factories:
             continue
-        # Times that are taken beside other processes must not choose a kernel of the run: of those
-        # that the compiler tunes only the kernels are kept, not the graph with its choices.
-        kept = {"autotune_local_cache": False, "fx_graph_cache": name not in TUNED}
-        with config.patch(kept):
+        # Times that are taken beside other processes must choose no kernel of the run.
+        with config.patch(autotune_local_cache=False):
             made, why = build_all({name: factories[name]})
         close_all(made)
         failed |= why
