@@ -146,6 +146,17 @@ def test_many_tiles_a_block(precision):
     case.check()
 
 
+# Tens of tiles a CTA in every configuration; k of one k tile and of several.
+@pytest.mark.parametrize("precision", TORCH_TYPES)
+def test_many_tiles_in_every_configuration(precision):
+    for tile_n, in_turn, height in _core.all_linear_configs(precision):
+        for k in (30, 200):
+            tiles = (tile_n, in_turn, 1, 1, height)
+            case = Case(precision, (99_001, 4 * tile_n + 23, k), tiles=tiles)
+            case.run()
+            case.check()
+
+
 # CTAs of a cluster share a tile, each with a part of k; the last part may be shorter.
 @pytest.mark.parametrize("precision", TORCH_TYPES)
 @pytest.mark.parametrize("split", [2, 4, 8])
