@@ -80,6 +80,8 @@ class EngineCase(BaseModel):
     `model`: a built-in one or one of the zoo. `bundle` or `module` (file.py:Name): a user's own
     model, which replaces the options that describe one of these.
     `peers`: which of them run; "plain" are the quick ones, in torch without a compiler.
+    `tuned`: the compiler behind TBE times kernels for each product in fp16, which takes longer than
+    all else.
     """
 
     model_config = CONFIG
@@ -105,6 +107,7 @@ class EngineCase(BaseModel):
     lookup: Literal["fused", "by_table"] = "fused"
     fusion: bool = True
     peers: Literal["all", "plain", "none"] = "all"
+    tuned: bool = True
     without: tuple[str, ...] = ()  # peers that lost the GPU in an earlier turn
     threads: int | None = Field(default=None, ge=1)
     repeats: int = Field(default=24, ge=3)

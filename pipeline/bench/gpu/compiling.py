@@ -1,6 +1,7 @@
-"""Peers compiled ahead of a run, by many processes: the compiler's caches on disk then save the run
-most of its time. Times that choose between kernels are taken in the run all the same, so a peer that
-is tuned (TBE + Inductor) is compiled there alone.
+"""Peers compiled ahead of a run, by many processes.
+
+The compiler's caches on disk then save the run most of its time. Times that choose between kernels
+are taken in the run all the same, so a peer that is tuned is compiled there alone.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ import torch
 
 from pipeline.bench.engine.cases import EngineCase
 from pipeline.bench.engine.implementations import (
-    COMPILED,
     OURS,
     build_all,
     close_all,
     implementations,
     reason,
+    untuned,
 )
 from pipeline.bench.engine.random_data import forget
 
@@ -57,7 +58,7 @@ def _compile(case: EngineCase) -> dict[str, str]:
     spec, weights = case.load()
     factories = implementations(spec, weights, case)
     failed: dict[str, str] = {}
-    for name in (OURS, *COMPILED):
+    for name in (OURS, *untuned(case)):
         if name not in factories:
             continue
         # Times that are taken beside other processes must choose no kernel of the run.

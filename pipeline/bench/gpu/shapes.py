@@ -19,7 +19,8 @@ HIDDEN = ((256, 128, 64), (512, 512), (1000,) * 5, (1024, 512, 256))
 FIELDS = (10, 26, 39, 200)
 SHAPE_BATCHES = (1024, 8192, 65536)
 COUNT = 40
-REPEATS = 24
+REPEATS, SHORT_REPEATS = 24, 96
+SHORT_FLOP = 10**11  # up to here calls are so short that the machine disturbs many in a row
 MOST_FLOP = 6 * 10**12  # of a batch: 0.1 s of plain fp32 on an H200
 SLOW_FLOP = 10**12  # from here on few repeats are enough
 MOST_WEIGHTS = 2**28  # in the tables of a shape: 1 GiB in float32, far more than an L2 cache holds
@@ -37,7 +38,8 @@ def zoo_cases() -> Iterator[EngineCase]:
                 "batch": batch,
                 "precision": precision,
                 "device": "cuda",
-                "repeats": REPEATS,
+                "repeats": SHORT_REPEATS if batch == min(BATCHES) else REPEATS,
+                "tuned": False,
             }
         )
 
@@ -72,6 +74,12 @@ def _flop(model: str, dim: int, hidden: tuple[int, ...], fields: int, batch: int
     return 2 * batch * (cross + sum(a * b for a, b in itertools.pairwise([width, *hidden])))
 
 
+def _repeats(flop: int) -> int:
+    if flop < SHORT_FLOP:
+        return SHORT_REPEATS
+    return REPEATS if flop < SLOW_FLOP else 8
+
+
 def _shape_case(
     model: str, dim: int, hidden: tuple[int, ...], fields: int, batch: int, precision: str
 ) -> EngineCase:
@@ -86,7 +94,8 @@ def _shape_case(
             "batch": batch,
             "precision": precision,
             "device": "cuda",
-            "repeats": REPEATS if _flop(model, dim, hidden, fields, batch) < SLOW_FLOP else 8,
+            "repeats": _repeats(_flop(model, dim, hidden, fields, batch)),
+            "tuned": False,
             "scale": math.floor(1000 * scale) / 1000,
         }
     )
