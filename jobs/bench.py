@@ -229,12 +229,6 @@ def stream(json_path: Path | None, **options: object) -> None:
 )
 @click.option("--resume", is_flag=True, help="Keep what was measured at this commit; add to it.")
 @click.option("--seed", type=int, default=0, help="Draws the cases of the part shapes.")
-@click.option(
-    "--compile-ahead",
-    type=click.IntRange(0),
-    default=0,
-    help="Processes that first compile all peers, beside one another, for a shorter run.",
-)
 def gpu(output: Path, **options: Any) -> None:
     """All results of a GPU: every case against every peer, as JSON and as a page.
 

@@ -24,7 +24,6 @@ from pipeline.bench.timing import capture
 from pipeline.errors import DpiframeError
 
 OURS, EAGER = "dpiframe", "eager"
-TBE_COMPILED = "TBE + Inductor, graph"
 SCORES_AGREE = 1e-5  # of arrays on the host and on the device
 
 
@@ -92,7 +91,8 @@ def implementations(spec: ModelSpec, weights: Weights, case: EngineCase) -> Fact
 
 def _peers_on_gpu(model: TorchModel, case: EngineCase) -> Factories:
     graphs = "reduce-overhead"
-    mode = "max-autotune-no-cudagraphs" if tunes(case) else "default"
+    tuned = case.tuned and case.precision == "fp16"
+    mode = "max-autotune-no-cudagraphs" if tuned else "default"
     factories: Factories = {
         EAGER: lambda: _launched(model.per_field(), True),
         "one-table, graph": lambda: _captured(model.one_table()),
@@ -106,19 +106,9 @@ def _peers_on_gpu(model: TorchModel, case: EngineCase) -> Factories:
         behind = partial(_compile, mode=mode)
         factories |= {
             "TBE, graph": lambda: _captured(model.tbe(lambda behind: behind)),
-            TBE_COMPILED: lambda: _captured(model.tbe(behind)),
+            "TBE + Inductor, graph": lambda: _captured(model.tbe(behind)),
         }
     return factories
-
-
-def tunes(case: EngineCase) -> bool:
-    """Whether a compiler chooses kernels by their times."""
-    return case.tuned and case.precision == "fp16"
-
-
-def untuned(case: EngineCase) -> tuple[str, ...]:
-    """The peers that are compiled, and whose compiler times no kernels."""
-    return ("compile", "one-table, compile", *(() if tunes(case) else (TBE_COMPILED,)))
 
 
 def _compile(module: nn.Module, mode: str | None) -> nn.Module:

@@ -37,7 +37,6 @@ from pipeline.bench.engine.random_data import forget
 from pipeline.bench.engine.stream import StreamCase, StreamReport, bench_stream
 from pipeline.bench.engine.stream import show as show_stream
 from pipeline.bench.engine.zoo import ZOO
-from pipeline.bench.gpu.compiling import compile_ahead
 from pipeline.bench.gpu.page import page
 from pipeline.bench.gpu.results import CEILINGS, Part, Report, Results, now
 from pipeline.bench.gpu.shapes import shape_cases, shape_title, zoo_cases
@@ -76,8 +75,7 @@ class Measurement(NamedTuple):
 class Limits(NamedTuple):
     """How much of the suite a run does. `match`: only cases whose title holds this text. `minutes`:
     no case is begun that would end later, as long as the longest before it. `resume`: cases that
-    were measured at this commit are not measured again. `seed`: draws the shapes. `compile_ahead`:
-    processes that first compile the peers of all cases, so that the run is shorter; 0: none.
+    were measured at this commit are not measured again. `seed`: draws the shapes.
     """
 
     only: str | None = None
@@ -86,7 +84,6 @@ class Limits(NamedTuple):
     minutes: float = math.inf
     resume: bool = False
     seed: int = 0
-    compile_ahead: int = 0
 
 
 def run_suite(output: Path, limits: Limits, say: Callable[[str], None]) -> bool:
@@ -113,22 +110,14 @@ def run_suite(output: Path, limits: Limits, say: Callable[[str], None]) -> bool:
     part.seconds = clock.passed()
     results.parts[CEILINGS] = part
     say(f"ceilings: {rates} {failed or ''}")
-    parts = {}
     for name in chosen:
         part = Part(commit=at, time=now(), machine=facts, ceilings=rates)
         if limits.resume and name in results.parts:
             before = results.parts[name]
             kept = ("results", "failed", "lost", "seconds")
             part = part.model_copy(update={name: getattr(before, name) for name in kept})
-        parts[name] = part
-        planned[name] = [m for m in planned[name] if not part.has(m.title)]
-    if limits.compile_ahead:
-        cases = [m.case for n in chosen for m in planned[n] if m.case and m.case.peers == "all"]
-        compile_ahead(cases, limits.compile_ahead, say)
-        say(f"compiled: {len(cases)} cases, {clock.passed():.0f} s in all")
-    for name in chosen:
-        part, left = parts[name], planned[name]
         results.parts[name] = part
+        left = [m for m in planned[name] if not part.has(m.title)]
         left.sort(key=lambda m: m.title in part.failed)  # one may have lost the GPU
         for number, measurement in enumerate(left):
             if not clock.has_time():

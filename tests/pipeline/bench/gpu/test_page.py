@@ -21,7 +21,7 @@ def test_a_page_is_its_record(record: Path) -> None:
 
 
 def test_the_page_of_the_papers_claims_is_its_record() -> None:
-    (record,) = [record for record in RECORDS if record.stem == "nvidia_h200"]
+    record = max(RECORDS, key=lambda record: len(Results.read(record).parts))
     text = paper_page(Results.read(record))
     assert text == record.with_name("paper.md").read_text()
     assert "| embedding | PyTorch" in text
