@@ -213,15 +213,18 @@ class HostTiles:
         out: torch.Tensor,
         ranges: tuple[int, int],
         partial: np.ndarray,
+        stored: bool = True,
     ) -> None:
         """sums [rows, tiles * tile_n]; `vectors`: bias [n] and head [n - head_begin], or None;
         `rows`: x0 and xl, which lie as out [rows, n] does; `ranges`: where the cross layer ends and
-        ReLU begins; where the head begins. Writes out and partial [tiles, rows].
+        ReLU begins; where the head begins. Writes partial [tiles, rows] and, if `stored`, out.
         """
         bias, head = vectors
         sizes = (ctypes.c_longlong * 5)(*out.shape, out.stride(0), *ranges)
         arrays = [a.ctypes.data_as(ctypes.c_void_p) for a in (sums, bias)]
         weights = None if head is None else head.ctypes.data_as(ctypes.c_void_p)
         given = [ctypes.c_void_p(x.data_ptr()) for x in (*rows, out)]
+        if not stored:
+            given[2] = ctypes.c_void_p(None)
         parts = None if head is None else partial.ctypes.data_as(ctypes.c_void_p)
         self._library.run(sizes, *arrays, weights, *given, parts)
