@@ -37,8 +37,7 @@ inline EpilogueParams epilogue_params(const LinearParams& p, std::size_t element
   const bool boxes =
       vectors && is_box(p.out, p.ldo) && (!cross || (is_box(p.x0, p.ldx0) && is_box(p.xl, p.ldxl)));
   // A TMA store clips a box at 16 bytes, not at an element.
-  const bool clips = p.out == nullptr || p.n * element % 16 == 0;
-  const int n_end = clips ? std::numeric_limits<int>::max() : p.n;
+  const int n_end = p.n * element % 16 == 0 ? std::numeric_limits<int>::max() : p.n;
   // Four columns that the cross range ends in are in no box.
   const int boxes_end = cross && p.cross_end % 4 != 0 ? std::min(n_end, p.cross_end) : n_end;
   const bool xl_is_x0 = cross && p.x0 == p.xl && p.ldx0 == p.ldxl;

@@ -54,11 +54,13 @@ def test_columns_of_any_range(precision, tile_n, tmp_path):
             whole = out.as_strided((ROWS, stride), (stride, 1))
             assert whole.isnan().all(), "written outside its columns"
             if with_head:
-                whole_rows = partial.copy()
+                beside_out = partial.copy()
+                partial[:] = np.nan
                 tiles.run(
                     sums.numpy(), vectors, (x0, xl), out, (cross, n // 2), partial, stored=False
                 )
-                assert np.allclose(partial, whole_rows, rtol=1e-5, atol=1e-5)
+                assert np.allclose(partial, beside_out, rtol=1e-5, atol=1e-5)
+                assert whole.isnan().all(), "stored what only the head is wanted of"
                 dots = wanted[:, n // 2 :] * head
                 away = (torch.from_numpy(partial).double().sum(0) - dots.sum(1)).abs()
                 assert (away / dots.abs().sum(1)).max() < 1e-6, (n, cross, pad)
