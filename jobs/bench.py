@@ -126,7 +126,7 @@ def engine(json_path: Path | None, **options: object) -> None:
     its inputs. The floor is what the bytes and the products of a batch take at the best rates of
     this machine.
     """
-    from pipeline.bench.engine.cases import EngineCase
+    from pipeline.bench.cases.engine_case import EngineCase
     from pipeline.bench.engine.latency import bench_engine, show
 
     report = bench_engine(EngineCase.model_validate(options))

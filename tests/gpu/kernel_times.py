@@ -15,7 +15,7 @@ from collections import Counter
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from pipeline.bench.engine.cases import EngineCase
+from pipeline.bench.cases.engine_case import EngineCase
 from pipeline.bench.engine.implementations import OURS, implementations
 
 CALLS = 4  # that are profiled

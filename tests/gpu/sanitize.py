@@ -42,7 +42,7 @@ from dpiframe_core.engine.precision import LOGIT_BOUNDS
 from dpiframe_core.lowering import DEVICE_FORM, DEVICE_PASSES
 from dpiframe_core.program.interpreter import run_program
 from dpiframe_core.program.program import Program
-from pipeline.bench.engine.cases import EngineCase
+from pipeline.bench.cases.engine_case import EngineCase
 
 SHAPES = (
     Shape("deepfm", 3, (10,), (50, 30), "raw", 1, "parallel"),

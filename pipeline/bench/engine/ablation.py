@@ -10,7 +10,7 @@ import torch
 from pydantic import BaseModel, ConfigDict
 
 from dpiframe_core import Engine
-from pipeline.bench.engine.cases import Batch, EngineCase
+from pipeline.bench.cases.engine_case import Batch, EngineCase
 from pipeline.bench.engine.ceilings import time_copy
 from pipeline.bench.engine.cuda_engine import DeviceInput, on_device, open_engine, time_back_to_back
 from pipeline.bench.engine.stream import SKIPPED, copied_bytes, in_memory, stream_gaps

@@ -12,7 +12,7 @@ from torch import Tensor
 from dpiframe_core import Bundle, Engine, ModelSpec
 from dpiframe_core.engine.cuda.backend import CudaBackend, CudaOptions
 from dpiframe_core.lowering import lower
-from pipeline.bench.engine.cases import Batch, EngineCase
+from pipeline.bench.cases.engine_case import Batch, EngineCase
 from pipeline.bench.engine.peers import Weights
 from pipeline.bench.timing import Timing
 from pipeline.errors import ConfigError

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict
 from dpiframe_core import Bundle, Engine
 from dpiframe_core.engine.cpu import CpuBackend
 from dpiframe_core.lowering import lower
-from pipeline.bench.engine.cases import Batch, EngineCase
+from pipeline.bench.cases.engine_case import Batch, EngineCase
 from pipeline.bench.engine.cuda_engine import on_device, open_engine
 from pipeline.bench.machine import machine
 from pipeline.errors import DpiframeError

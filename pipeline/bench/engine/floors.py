@@ -26,7 +26,7 @@ from dpiframe_core.lowering import lower
 from dpiframe_core.program.program import Program
 from dpiframe_core.program.steps import Linear, Lookup, TensorStep
 from dpiframe_core.program.tensor_ops import MatMul
-from pipeline.bench.engine.cases import EngineCase
+from pipeline.bench.cases.engine_case import EngineCase
 from pipeline.bench.engine.peers import DTYPES
 from pipeline.bench.timing import capture, time_with_events
 

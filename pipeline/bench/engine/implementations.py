@@ -16,7 +16,7 @@ from torch import nn
 from dpiframe_core import ModelSpec
 from dpiframe_core.engine.cpu import CpuBackend
 from dpiframe_core.lowering import lower
-from pipeline.bench.engine.cases import Batch, EngineCase
+from pipeline.bench.cases.engine_case import Batch, EngineCase
 from pipeline.bench.engine.cuda_engine import on_device, open_engine
 from pipeline.bench.engine.peers import Weights
 from pipeline.bench.engine.torch_models import Called, TorchModel, torch_model

@@ -11,7 +11,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 
 from dpiframe_core.engine.precision import HALF_PRECISIONS, LOGIT_BOUNDS
-from pipeline.bench.engine.cases import EngineCase
+from pipeline.bench.cases.engine_case import EngineCase
 from pipeline.bench.engine.cuda_engine import require_gpu
 from pipeline.bench.engine.floors import Floor, floor
 from pipeline.bench.engine.implementations import (

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from dpiframe_core import FieldSpec, ModelSpec, _core
 from dpiframe_core.model.builtin import Deep, Features, dcn
-from pipeline.bench.engine.cases import CONFIG, CRITEO_FIELDS, criteo_fields
+from pipeline.bench.cases.engine_case import CONFIG, CRITEO_FIELDS, criteo_fields
+from pipeline.bench.cases.random_data import FlatTable, IdDistribution, draw_ids, flat_table
 from pipeline.bench.engine.cuda_engine import require_gpu
 from pipeline.bench.engine.implementations import OURS, reason
 from pipeline.bench.engine.peers import DTYPES, OneTable, PerField, Tbe
-from pipeline.bench.engine.random_data import FlatTable, IdDistribution, draw_ids, flat_table
 from pipeline.bench.machine import machine
 from pipeline.bench.timing import (
     GRAPH_INPUTS,

@@ -8,7 +8,7 @@ import torch
 from pydantic import BaseModel, ConfigDict
 
 from dpiframe_core import ModelSpec
-from pipeline.bench.engine.cases import EngineCase
+from pipeline.bench.cases.engine_case import EngineCase
 from pipeline.bench.engine.cuda_engine import open_engine, require_gpu
 
 NARROW = {"fp16", "bf16"}

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from dpiframe_core import ModelSpec
 from dpiframe_core.model.modules import CrossV1, CrossV2
-from pipeline.bench.engine.random_data import FlatTable
+from pipeline.bench.cases.random_data import FlatTable
 
 Weights = Mapping[str, Tensor]
 DTYPES = {

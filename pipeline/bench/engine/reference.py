@@ -11,8 +11,8 @@ from torch import Tensor
 from dpiframe_core import ModelSpec
 from dpiframe_core.lowering import lower
 from dpiframe_core.program.interpreter import run_program
-from pipeline.bench.engine.cases import Batch
-from pipeline.bench.engine.random_data import TABLE_MARK
+from pipeline.bench.cases.engine_case import Batch
+from pipeline.bench.cases.random_data import TABLE_MARK
 
 SAMPLES = 256  # that are compared
 

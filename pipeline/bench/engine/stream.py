@@ -12,7 +12,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 
 from dpiframe_core import Engine, ModelSpec
-from pipeline.bench.engine.cases import Batch, EngineCase
+from pipeline.bench.cases.engine_case import Batch, EngineCase
 from pipeline.bench.engine.ceilings import host_to_device_rate
 from pipeline.bench.engine.cuda_engine import (
     DeviceInput,

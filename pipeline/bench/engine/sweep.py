@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
 
-from pipeline.bench.engine.cases import EngineCase
+from pipeline.bench.cases.engine_case import EngineCase
 from pipeline.bench.engine.implementations import OURS
 from pipeline.bench.engine.latency import EngineReport, bench_engine
 from pipeline.errors import ConfigError

@@ -15,7 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from dpiframe_core import CTRModel, ModelSpec
-from pipeline.bench.engine.cases import Batch, EngineCase
+from pipeline.bench.cases.engine_case import Batch, EngineCase
+from pipeline.bench.cases.random_data import TABLE_MARK, FlatTable, flat_of, flat_table
+from pipeline.bench.cases.user_module import Arguments, UserModule
 from pipeline.bench.engine.one_table import one_table
 from pipeline.bench.engine.peers import (
     DTYPES,
@@ -28,8 +30,6 @@ from pipeline.bench.engine.peers import (
     Tbe,
     Weights,
 )
-from pipeline.bench.engine.random_data import TABLE_MARK, FlatTable, flat_of, flat_table
-from pipeline.bench.engine.user_module import Arguments, UserModule
 from pipeline.errors import DpiframeError
 
 Change = Callable[[nn.Module], nn.Module]

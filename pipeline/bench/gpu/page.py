@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from pipeline.bench.cases.engine_case import CRITEO_FIELDS, EngineCase
 from pipeline.bench.engine.ablation import AblationRow, TimeOfABatch
-from pipeline.bench.engine.cases import CRITEO_FIELDS, EngineCase
 from pipeline.bench.engine.endurance import EnduranceReport
 from pipeline.bench.engine.endurance import show as show_endurance
 from pipeline.bench.engine.implementations import EAGER, OURS

@@ -9,8 +9,8 @@ import math
 import random
 from collections.abc import Iterator
 
-from pipeline.bench.engine.cases import EngineCase, criteo_fields
-from pipeline.bench.engine.zoo import ZOO
+from pipeline.bench.cases.engine_case import EngineCase, criteo_fields
+from pipeline.bench.cases.zoo import ZOO
 from pipeline.bench.gpu.targets import BATCHES, PRECISIONS
 
 MODELS = ("wdl", "deepfm", "dcn", "dcnv2")

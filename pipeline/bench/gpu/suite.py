@@ -15,6 +15,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
+from pipeline.bench.cases.engine_case import EngineCase
+from pipeline.bench.cases.random_data import forget
+from pipeline.bench.cases.zoo import ZOO
 from pipeline.bench.engine.ablation import (
     STREAM_VARIANTS,
     VARIANTS,
@@ -23,7 +26,6 @@ from pipeline.bench.engine.ablation import (
     bench_variant,
     time_of_a_batch,
 )
-from pipeline.bench.engine.cases import EngineCase
 from pipeline.bench.engine.ceilings import ceilings
 from pipeline.bench.engine.cuda_engine import require_gpu
 from pipeline.bench.engine.endurance import EnduranceReport, endure
@@ -33,10 +35,8 @@ from pipeline.bench.engine.latency import EngineReport, bench_engine, show
 from pipeline.bench.engine.lookup import LookupCase, LookupReport, bench_lookup
 from pipeline.bench.engine.lookup import show as show_lookup
 from pipeline.bench.engine.memory import MemoryReport, measure_memory
-from pipeline.bench.engine.random_data import forget
 from pipeline.bench.engine.stream import StreamCase, StreamReport, bench_stream
 from pipeline.bench.engine.stream import show as show_stream
-from pipeline.bench.engine.zoo import ZOO
 from pipeline.bench.gpu.page import page
 from pipeline.bench.gpu.results import CEILINGS, Part, Report, Results, now
 from pipeline.bench.gpu.shapes import shape_cases, shape_title, zoo_cases

@@ -6,13 +6,13 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from pipeline.bench.cases.zoo import ZOO
 from pipeline.bench.engine.endurance import EnduranceReport
 from pipeline.bench.engine.implementations import EAGER, OURS
 from pipeline.bench.engine.latency import EngineReport
 from pipeline.bench.engine.lookup import GATHER, PER_FIELD, LookupReport
 from pipeline.bench.engine.memory import MemoryReport
 from pipeline.bench.engine.stream import StreamReport
-from pipeline.bench.engine.zoo import ZOO
 from pipeline.bench.gpu.results import Results
 
 BATCHES = SMALL, LARGE = 4096, 65536

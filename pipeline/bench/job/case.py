@@ -20,7 +20,7 @@ from dpiframe_core.features import FeatureSchema
 from dpiframe_core.features.datasets import CRITEO_CATEGORICALS, criteo_schema
 from dpiframe_core.features.schema import FIRST_VALUE_ROW
 from dpiframe_core.model.builtin import MODELS, Deep, Features
-from pipeline.bench.engine.random_data import random_weights
+from pipeline.bench.cases.random_data import random_weights
 from pipeline.bench.job.histories import with_history
 from pipeline.bench.job.rewriting import Writing, rewrite
 from pipeline.config.job import known_keys

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from dpiframe_core import ModelSpec
 from dpiframe_core.bundle.files import WEIGHTS
+from pipeline.bench.cases.random_data import TABLE_MARK, FlatTable
 from pipeline.bench.engine.peers import DTYPES, Dense, OneTable, Peer
-from pipeline.bench.engine.random_data import TABLE_MARK, FlatTable
 
 
 class PeerSettings(BaseModel):

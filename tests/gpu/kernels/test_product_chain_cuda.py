@@ -14,7 +14,7 @@ from dpiframe_core.engine.precision import LOGIT_BOUNDS
 from dpiframe_core.lowering import COMPILED_PASSES, DEVICE_PASSES, lower
 from dpiframe_core.program.interpreter import run_program
 from dpiframe_core.program.program import Program
-from pipeline.bench.engine.cases import EngineCase
+from pipeline.bench.cases.engine_case import EngineCase
 
 pytestmark = pytest.mark.skipif(
     device_passes(0) is DEVICE_PASSES, reason="no Hopper GPU or no NVRTC"

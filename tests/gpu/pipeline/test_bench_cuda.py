@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from dpiframe_core import _core, save_bundle
+from pipeline.bench.cases.engine_case import EngineCase
 from pipeline.bench.engine.ablation import bench_together
-from pipeline.bench.engine.cases import EngineCase
 from pipeline.bench.engine.cuda_engine import on_device, open_engine
 from pipeline.bench.engine.endurance import endure
 from pipeline.bench.engine.implementations import OURS
@@ -160,7 +160,7 @@ def test_the_engine_benchmark_of_the_zoo(model, precision):
 def test_the_engine_benchmark_of_a_bundle_and_of_a_module(tmp_path):
     small = EngineCase(model="deepfm", **ZOO_SHAPE)
     save_bundle(tmp_path / "mine", *small.load())
-    (tmp_path / "m.py").write_text("from pipeline.bench.engine.zoo import DLRM\n")
+    (tmp_path / "m.py").write_text("from pipeline.bench.cases.zoo import DLRM\n")
     for own in ({"bundle": tmp_path / "mine"}, {"module": f"{tmp_path}/m.py:DLRM"}):
         report = bench_engine(EngineCase(batch=111, device="cuda", repeats=3, **own))
         peers = {"eager", "one-table, graph", "compile", "one-table, compile"}

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from dpiframe_core.engine.cpu import CpuBackend
 from jobs.bench import engine as bench_command
 from jobs.compare import command as compare
-from pipeline.bench.engine.cases import EngineCase
+from pipeline.bench.cases.engine_case import EngineCase
 from pipeline.bench.engine.comparing import compare_engines
 from pipeline.bench.engine.latency import EngineReport
 from pipeline.bench.timing import TimeRatio, Timing

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pipeline.bench.cases.engine_case import EngineCase
 from pipeline.bench.engine import endurance
-from pipeline.bench.engine.cases import EngineCase
 from pipeline.bench.engine.endurance import endure, show
 from pipeline.errors import DpiframeError
 

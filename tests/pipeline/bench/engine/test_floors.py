@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dpiframe_core.lowering import lower
+from pipeline.bench.cases.engine_case import EngineCase
 from pipeline.bench.engine import floors
-from pipeline.bench.engine.cases import EngineCase
 from pipeline.bench.engine.floors import Product, floor, products, sample_bytes
 
 SMALL = {"fields": 4, "dense": 3, "dim": 4, "hidden": (20, 16), "scale": 1e-4}

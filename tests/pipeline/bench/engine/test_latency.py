@@ -10,13 +10,13 @@ from dpiframe_core import CTRModel, save_bundle
 from dpiframe_core.lowering import lower
 from dpiframe_core.program.interpreter import run_program
 from dpiframe_core.program.steps import Lookup
+from pipeline.bench.cases.engine_case import EngineCase, criteo_fields
+from pipeline.bench.cases.random_data import flat_table
 from pipeline.bench.engine import latency as bench
 from pipeline.bench.engine.ablation import VARIANTS
-from pipeline.bench.engine.cases import EngineCase, criteo_fields
 from pipeline.bench.engine.implementations import OURS, Implementation
 from pipeline.bench.engine.latency import ExactLogits, _agree, bench_engine, scaled_error, show
 from pipeline.bench.engine.peers import Dense, OneTable, Peer, PerField
-from pipeline.bench.engine.random_data import flat_table
 from pipeline.bench.timing import ROTATED_INPUTS, time_interleaved
 from pipeline.errors import ConfigError, DpiframeError
 

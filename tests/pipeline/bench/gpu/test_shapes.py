@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from pipeline.bench.engine.zoo import ZOO
+from pipeline.bench.cases.zoo import ZOO
 from pipeline.bench.gpu.shapes import MODELS, shape_cases, shape_title, zoo_cases
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from pipeline.bench import machine
+from pipeline.bench.cases.engine_case import EngineCase
+from pipeline.bench.cases.zoo import ZOO
 from pipeline.bench.engine.ablation import AblationRow, TimeOfABatch
-from pipeline.bench.engine.cases import EngineCase
 from pipeline.bench.engine.endurance import EnduranceReport
 from pipeline.bench.engine.floors import Floor
 from pipeline.bench.engine.implementations import OURS
@@ -20,7 +21,6 @@ from pipeline.bench.engine.latency import EngineReport
 from pipeline.bench.engine.lookup import GATHER, PER_FIELD, LookupCase, LookupReport
 from pipeline.bench.engine.memory import MemoryReport, table_bytes
 from pipeline.bench.engine.stream import StreamCase, StreamReport, copied_bytes
-from pipeline.bench.engine.zoo import ZOO
 from pipeline.bench.gpu import suite
 from pipeline.bench.gpu.page import page
 from pipeline.bench.gpu.results import Part, Results

@@ -24,7 +24,7 @@ from dpiframe_core.lowering import COMPILED_PASSES, lower
 from dpiframe_core.lowering.device.fuse_dot import fuse_mapped_dot
 from dpiframe_core.program.interpreter import run_program
 from dpiframe_core.program.program import Program
-from pipeline.bench.engine.cases import EngineCase
+from pipeline.bench.cases.engine_case import EngineCase
 
 pytestmark = pytest.mark.skipif(
     not _core.build_info()["cuda"], reason="needs a build with CUDA, though no GPU"

@@ -22,7 +22,7 @@ from torch.utils import _pytree as pytree
 
 from dpiframe_core.errors import ModelImportError
 from dpiframe_core.frontend.importing import Imported, from_torch
-from pipeline.bench.engine.zoo import ZOO, Shape
+from pipeline.bench.cases.zoo import ZOO, Shape
 from pipeline.errors import ConfigError
 
 ZOO_ROWS = 100  # of a table of the zoo while it is imported, which copies the weights

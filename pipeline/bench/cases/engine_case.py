@@ -21,7 +21,7 @@ from dpiframe_core.model.builtin import MODELS, Deep, Features
 from dpiframe_core.program.program import Program
 from dpiframe_core.program.schedule import Policy
 from dpiframe_core.program.steps import Lookup, Step
-from pipeline.bench.engine.random_data import (
+from pipeline.bench.cases.random_data import (
     TABLE_MARK,
     IdDistribution,
     draw_dense,
@@ -29,8 +29,8 @@ from pipeline.bench.engine.random_data import (
     host_table,
     random_weights,
 )
-from pipeline.bench.engine.user_module import UserModule, load_user_module, load_zoo_module
-from pipeline.bench.engine.zoo import ZOO
+from pipeline.bench.cases.user_module import UserModule, load_user_module, load_zoo_module
+from pipeline.bench.cases.zoo import ZOO
 from pipeline.bench.timing import ROTATED_INPUTS
 from pipeline.data.cardinalities import CRITEO_CARDINALITIES
 from pipeline.errors import ConfigError

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from jobs import bench
-from pipeline.bench.engine.cases import EngineCase, ModelName
+from pipeline.bench.cases.engine_case import EngineCase, ModelName
+from pipeline.bench.cases.zoo import ZOO, Shape
 from pipeline.bench.engine.implementations import OURS
 from pipeline.bench.engine.latency import bench_engine
 from pipeline.bench.engine.one_table import one_table
-from pipeline.bench.engine.zoo import ZOO, Shape
 from pipeline.errors import ConfigError, DpiframeError
 
 SMALL = {"fields": 4, "dense": 3, "dim": 4, "hidden": (20, 20), "scale": 1e-4}
