@@ -556,6 +556,14 @@ def plain_gather(
     of 16; nothing is checked on the device.
     """
 
+class OneCaller:
+    """`with` it around each use of an engine. RuntimeError in a second thread at the same time, and
+    in a fork of the process that made it.
+    """
+
+    def __enter__(self) -> None: ...
+    def __exit__(self, kind: object, error: object, trace: object) -> None: ...
+
 class DeviceTensors:
     """Finds a model's inputs among tensors of `type` on a device (-1: the host's memory, for tests)
     by the C functions that DLPack 1.3 describes; never raises.
@@ -1027,6 +1035,11 @@ class CudaProgram:
     @property
     def fused_up_to(self) -> int:
         """Batches up to so many samples run as one fused kernel; 0: none does."""
+    @property
+    def buckets_in_turn(self) -> list[int]:
+        """Rows of the buckets in which branches of the plan run one after the other: BatchRing
+        found, when it was made, that this takes no longer than side by side.
+        """
     def build(
         self, plan: Plan, graphs: bool = True, delay_seed: int = 0, refused_step: int = -1
     ) -> None:
@@ -1088,27 +1101,11 @@ class BatchRing:
         batch: int,
         use_oov: bool,
         stream: int,
-        meanwhile: Callable[[], object],
     ) -> NDArray[np.int64] | None:
         """Score a batch on the device, on `stream` after what that holds so far, and wait for it.
 
         Device addresses, 0 for what the model has not; strides in numbers from one row to the next.
-        `meanwhile` is called when the GPU has begun; what it raises comes when the batch is done.
         ValueError for a stream that is being captured into a graph.
-        """
-    def score_tensors(
-        self,
-        tensors: DeviceTensors,
-        ids: Any,
-        dense: Any,
-        use_oov: bool,
-        make_scores: Callable[[int, int], tuple[Any, int]],
-        meanwhile: Callable[[], object],
-    ) -> tuple[Any, NDArray[np.int64] | None] | None:
-        """`run_in_place` of what `tensors` finds, on their library's current stream.
-
-        `make_scores(B, stream)` gives an array and its address; the array comes back with the
-        counters. None: nothing was done, since nothing was found or B is none of this ring's.
         """
     def start_in_place(
         self,
@@ -1129,6 +1126,26 @@ class BatchRing:
         """Copy in, compute, copy out on the device, of batches collected since the last call."""
     @property
     def device_bytes(self) -> int: ...
+
+class TensorScorer:
+    """Scores tensors that `tensors` finds, on their library's current stream, in few calls."""
+
+    def __init__(
+        self,
+        ring: BatchRing,
+        tensors: DeviceTensors,
+        caller: OneCaller,
+        use_oov: bool,
+        make_scores: Callable[[int], tuple[Any, int]],
+        inference_mode: Callable[[], bool],
+    ) -> None:
+        """`make_scores(B)` gives an array [B] and its address; it is called ahead, while the GPU
+        works, for a next call of the same B on the same stream, in the same `inference_mode()`.
+        """
+    def score(self, ids: Any, dense: Any) -> tuple[Any, float, NDArray[np.int64] | None] | None:
+        """Scores, the call's seconds, and the counters, as `BatchRing.run_in_place` has them. None:
+        nothing was done, since nothing was found or B is none of this ring's.
+        """
 
 def inject_cuda_failure(call: int, lost: bool = False) -> bool:
     """For tests: the `call`-th checked CUDA call from now on is not made and fails as if memory

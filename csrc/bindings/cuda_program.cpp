@@ -165,6 +165,7 @@ void bind_cuda_program(py::module_& module) {
       .def("poison", &CudaProgram::poison)
       .def_property_readonly("fused_above", &CudaProgram::fused_above)
       .def_property_readonly("fused_up_to", &CudaProgram::fused_up_to)
+      .def_property_readonly("buckets_in_turn", &CudaProgram::buckets_in_turn)
       .def_property_readonly("device_bytes", &CudaProgram::device_bytes);
 }
 

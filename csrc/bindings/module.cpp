@@ -3,6 +3,7 @@
 #include "bindings/families.h"
 #include "bindings/numpy_args.h"
 #include "common/device_errors.h"
+#include "common/one_caller.h"
 #include "kernels/embedding/gather_rows_cpu.h"
 
 #ifdef DPIFRAME_WITH_CUDA
@@ -67,6 +68,10 @@ PYBIND11_MODULE(_core, module) {
   module.doc() = "Compiled part of dpiframe_core; _core.pyi holds the signatures.";
   py::register_exception<DeviceLostError>(module, "DeviceLostError", PyExc_RuntimeError);
   py::register_exception<DeviceMemoryError>(module, "DeviceMemoryError", PyExc_RuntimeError);
+  py::class_<OneCaller>(module, "OneCaller")
+      .def(py::init<>())
+      .def("__enter__", &OneCaller::enter)
+      .def("__exit__", [](OneCaller& caller, const py::args&) { caller.leave(); });
   module.def("build_info", &build_info);
   module.def("cuda_device_count", &cuda_device_count, py::call_guard<py::gil_scoped_release>());
   module.def("begin_cuda", &begin_cuda, py::arg("device"),

@@ -1,4 +1,5 @@
 // Batches and units on the device.
+#include <chrono>
 #include <exception>
 #include <memory>
 #include <optional>
@@ -7,6 +8,7 @@
 #include "bindings/device_tensors.h"
 #include "bindings/families.h"
 #include "bindings/numpy_args.h"
+#include "common/one_caller.h"
 #include "cuda/cuda_check.h"
 #include "cuda/stream.h"
 #include "runtime/batch_ring.h"
@@ -112,45 +114,23 @@ struct RingArgument {
   }
 
   // The interpreter's lock is given away for the wait alone: a launch takes no longer than that.
-  // The batch is waited for whatever `meanwhile` raises.
   Counters run_in_place(std::uintptr_t ids, std::int64_t ids_stride, bool ids_are_int64,
                         std::uintptr_t dense, std::int64_t dense_stride, std::uintptr_t out,
-                        std::int64_t batch, bool use_oov, std::uintptr_t stream,
-                        const py::function& meanwhile) {
-    const BatchMemory inputs =
-        device_batch(ids, ids_stride, ids_are_int64, dense, dense_stride, out, batch, use_oov);
+                        std::int64_t batch, bool use_oov, std::uintptr_t stream) {
     const auto caller = reinterpret_cast<cudaStream_t>(stream);
-    ring->launch_in_place(inputs, caller);
-    std::exception_ptr raised;
-    try {
-      meanwhile();
-    } catch (...) {
-      raised = std::current_exception();
-    }
+    ring->launch_in_place(
+        device_batch(ids, ids_stride, ids_are_int64, dense, dense_stride, out, batch, use_oov),
+        caller);
+    return await_in_place(caller);
+  }
+
+  Counters await_in_place(cudaStream_t caller) {
     bool any = false;
     {
       const py::gil_scoped_release release;
       any = ring->await_in_place(caller, report);
     }
-    if (raised) std::rethrow_exception(raised);
     return counters(any);
-  }
-
-  // Scores of tensors, by `make_scores(B, stream)`: an array [B] and its address. None: nothing was
-  // done, since they are not found this way, or are none or too many rows for a batch.
-  py::object score_tensors(const DeviceTensors& tensors, const py::object& ids,
-                           const py::object& dense, bool use_oov, const py::function& make_scores,
-                           const py::function& meanwhile) {
-    const auto found = tensors.find(ids, dense);
-    if (!found.has_value() || found->size < 1 || found->size > max_rows) return py::none();
-    const auto address = [](const void* place) { return reinterpret_cast<std::uintptr_t>(place); };
-    const py::tuple out = make_scores(found->size, address(found->stream));
-    Counters bad =
-        run_in_place(address(found->ids.data), found->ids.stride,
-                     found->ids.number_bytes == sizeof(std::int64_t), address(found->dense.data),
-                     found->dense.stride, out[1].cast<std::uintptr_t>(), found->size, use_oov,
-                     address(found->stream), meanwhile);
-    return py::make_tuple(out[0], std::move(bad));
   }
 
   void start_in_place(std::uintptr_t ids, std::int64_t ids_stride, bool ids_are_int64,
@@ -176,6 +156,93 @@ struct RingArgument {
   std::vector<std::int64_t> report;
   std::int64_t max_rows;
   std::unique_ptr<BatchRing> ring;
+};
+
+// Scores tensors with as little of the host's time as there can be: of a few thousand samples a GPU
+// takes 10 to 30 us, of which a few calls in Python would be a third.
+class TensorScorer {
+ public:
+  // `make_scores(B)`: an array [B] on the library's current stream, and its address;
+  // `inference_mode()`: whether what is made now is for inference alone.
+  TensorScorer(RingArgument& ring, const DeviceTensors& tensors, OneCaller& caller, bool use_oov,
+               py::function make_scores, py::function inference_mode)
+      : ring_(ring),
+        tensors_(tensors),
+        caller_(caller),
+        use_oov_(use_oov),
+        make_scores_(std::move(make_scores)),
+        inference_mode_(std::move(inference_mode)) {}
+
+  // Scores, seconds, counters. None: nothing was done, since the tensors are not found this way, or
+  // are none or too many samples for a batch.
+  py::object score(const py::object& ids, const py::object& dense) {
+    using Clock = std::chrono::steady_clock;
+    const auto began = Clock::now();
+    const CallersTurn turn(caller_);
+    const std::optional<TensorBatch> found = tensors_.find(ids, dense);
+    if (!found.has_value() || found->size < 1 || found->size > ring_.max_rows) return py::none();
+    const Request request{found->size, found->stream, inference_mode_()};
+    Scores out = std::exchange(ahead_, {});
+    if (!out.array || !(request == request_)) out = make(request.size);
+    request_ = request;
+    BatchMemory memory{};
+    memory.batch = found->size;
+    memory.ids = found->ids.data;
+    memory.ids_stride = found->ids.stride;
+    memory.ids_are_int64 = found->ids.number_bytes == sizeof(std::int64_t);
+    memory.dense = static_cast<const float*>(found->dense.data);
+    memory.dense_stride = found->dense.stride;
+    memory.use_oov = use_oov_;
+    memory.scores = reinterpret_cast<float*>(out.address);
+    const auto caller = static_cast<cudaStream_t>(found->stream);
+    ring_.ring->launch_in_place(memory, caller);
+    const std::exception_ptr interrupted = make_ahead();
+    Counters bad = ring_.await_in_place(caller);  // the GPU uses the caller's memory until then
+    if (interrupted) std::rethrow_exception(interrupted);
+    const std::chrono::duration<double> seconds = Clock::now() - began;
+    return py::make_tuple(std::move(out.array), seconds.count(), std::move(bad));
+  }
+
+ private:
+  struct Request {
+    std::int64_t size = 0;
+    void* stream = nullptr;
+    py::object inference_mode;
+
+    bool operator==(const Request& other) const {
+      return size == other.size && stream == other.stream &&
+             inference_mode.is(other.inference_mode);
+    }
+  };
+  struct Scores {
+    py::object array;
+    std::uintptr_t address = 0;
+  };
+
+  Scores make(std::int64_t size) const {
+    const py::tuple made = make_scores_(size);
+    return {made[0], made[1].cast<std::uintptr_t>()};
+  }
+
+  // While the GPU works: what the next call needs if it asks for the same again. A failure comes to
+  // the call that needs the memory; what is none of an `Exception` (an interrupt) is returned.
+  std::exception_ptr make_ahead() {
+    try {
+      ahead_ = make(request_.size);
+    } catch (const py::error_already_set& error) {
+      if (!error.matches(PyExc_Exception)) return std::current_exception();
+    }
+    return nullptr;
+  }
+
+  RingArgument& ring_;
+  const DeviceTensors& tensors_;
+  OneCaller& caller_;
+  bool use_oov_;
+  py::function make_scores_;
+  py::function inference_mode_;
+  Request request_;  // the last one
+  Scores ahead_;
 };
 
 // A float32 [B] on the device, for callers whose own library cannot make one.
@@ -272,9 +339,7 @@ void bind_runtime(py::module_& module) {
       .def("collect", &RingArgument::collect, py::arg("slot"), py::arg("out"))
       .def("run_in_place", &RingArgument::run_in_place, py::arg("ids"), py::arg("ids_stride"),
            py::arg("ids_are_int64"), py::arg("dense"), py::arg("dense_stride"), py::arg("out"),
-           py::arg("batch"), py::arg("use_oov"), py::arg("stream"), py::arg("meanwhile"))
-      .def("score_tensors", &RingArgument::score_tensors, py::arg("tensors"), py::arg("ids"),
-           py::arg("dense"), py::arg("use_oov"), py::arg("make_scores"), py::arg("meanwhile"))
+           py::arg("batch"), py::arg("use_oov"), py::arg("stream"))
       .def("start_in_place", &RingArgument::start_in_place, py::arg("ids"), py::arg("ids_stride"),
            py::arg("ids_are_int64"), py::arg("dense"), py::arg("dense_stride"), py::arg("out"),
            py::arg("batch"), py::arg("use_oov"), py::arg("stream"))
@@ -286,6 +351,13 @@ void bind_runtime(py::module_& module) {
            })
       .def_property_readonly("device_bytes",
                              [](const RingArgument& self) { return self.ring->device_bytes(); });
+  py::class_<TensorScorer>(module, "TensorScorer")
+      .def(py::init<RingArgument&, const DeviceTensors&, OneCaller&, bool, py::function,
+                    py::function>(),
+           py::arg("ring"), py::arg("tensors"), py::arg("caller"), py::arg("use_oov"),
+           py::arg("make_scores"), py::arg("inference_mode"), py::keep_alive<1, 2>(),
+           py::keep_alive<1, 3>(), py::keep_alive<1, 4>())
+      .def("score", &TensorScorer::score, py::arg("ids"), py::arg("dense"));
   py::class_<PageScorer>(module, "PageScorer")
       .def(py::init(&make_page_scorer), py::arg("program"), py::arg("ring"), py::arg("num_fields"),
            py::arg("num_dense"), py::arg("num_slots"), py::keep_alive<1, 2>(),

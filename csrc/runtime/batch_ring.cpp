@@ -98,6 +98,19 @@ BatchRing::BatchRing(CudaProgram& program, int num_slots,
     slot.staged_inputs = PinnedBuffer(packed);
     slot.staged_scores = PinnedBuffer(sizeof(float) * rows);
   }
+  choose_streams();
+}
+
+// By a batch of zeros: the first row of each table.
+void BatchRing::choose_streams() {
+  BatchMemory memory{};
+  memory.batch = memory.ids_stride = memory.dense_stride = program_.max_rows();
+  memory.ids = inputs_[0].get();
+  memory.dense = static_cast<const float*>(inputs_[0].get());
+  memory.scores = static_cast<float*>(slots_.front().scores.get());
+  memory.report = in_place_.device();
+  memory.report_copy = in_place_.host();
+  program_.choose_streams(memory);
 }
 
 BatchRing::~BatchRing() {

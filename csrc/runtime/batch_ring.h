@@ -118,6 +118,7 @@ class BatchRing {
 
   class Call;
 
+  void choose_streams();
   void check(const HostBatch& batch) const;
   void enqueue(const HostBatch& batch, Slot& slot);
   // Enqueues the copies of ids and dense features to `inputs`; returns where they lie there.

@@ -190,6 +190,9 @@ class CudaProgram {
   std::int64_t max_rows() const { return max_rows_; }
   int num_report() const { return num_report_; }
   const Stream& stream() const { return executor_->stream(); }
+  // As Executor has them.
+  void choose_streams(const BatchMemory& inputs) { executor_->choose_streams(inputs); }
+  std::vector<std::int64_t> buckets_in_turn() const { return executor_->buckets_in_turn(); }
   // Batches of more than so many samples and up to so many run as one fused kernel.
   std::int64_t fused_above() const { return fused_above_; }
   std::int64_t fused_up_to() const { return fused_up_to_; }

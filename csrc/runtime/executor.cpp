@@ -1,6 +1,7 @@
 #include "runtime/executor.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "cuda/cuda_check.h"
@@ -11,6 +12,12 @@ namespace {
 
 constexpr std::int64_t kFirstBucket = 512;
 constexpr unsigned kMaxDelay = 50'000;  // nanoseconds: more than most steps take
+
+// How plans with branches are timed. One stream takes the host less, so it wins a draw.
+constexpr int kRounds = 3;
+constexpr int kMostRuns = 16;
+constexpr double kTimedMilliseconds = 1.0;  // of a round
+constexpr double kWorthIt = 1.01;
 
 // The node that the last launch on a capturing stream made.
 cudaGraphNode_t last_node(cudaStream_t stream) {
@@ -43,7 +50,6 @@ Executor::Executor(Plan plan, std::vector<LaunchStep> steps, FusedForward fused,
       steps_(std::move(steps)),
       fused_(std::move(fused)),
       options_(options),
-      buckets_(batch_buckets(options.max_rows)),
       streams_(plan_.num_streams()),
       used_(plan_.num_streams(), false),
       events_(plan_.num_events()),
@@ -53,10 +59,14 @@ Executor::Executor(Plan plan, std::vector<LaunchStep> steps, FusedForward fused,
              " steps, there are ", steps_.size());
   DPIF_CHECK(options.max_rows >= 1, "max_rows must be at least 1, got ", options.max_rows);
   for (const PlannedStep& planned : plan_.steps()) used_[planned.stream] = true;
-  for (const std::int64_t rows : buckets_) {
+  const bool has_branches = std::ranges::count(used_, true) > 1;
+  for (const std::int64_t rows : batch_buckets(options.max_rows)) {
     enqueue({rows, BatchMemory{}, stream().get(), nullptr});
     stream().synchronize();
-    if (options_.graphs) graphs_.push_back(capture(rows));
+    Bucket& bucket = buckets_.emplace_back(rows);
+    if (!options_.graphs) continue;
+    bucket.graph = capture(rows, false);
+    if (has_branches && !is_fused(rows)) bucket.in_turn = capture(rows, true);
   }
   warm_ = true;
 }
@@ -64,16 +74,59 @@ Executor::Executor(Plan plan, std::vector<LaunchStep> steps, FusedForward fused,
 void Executor::run(const BatchMemory& memory, cudaStream_t stream) {
   DPIF_CHECK(memory.batch >= 1 && memory.batch <= options_.max_rows, "a batch must have 1 to ",
              options_.max_rows, " rows, got ", memory.batch);
-  const auto bucket = std::lower_bound(buckets_.begin(), buckets_.end(), memory.batch);
-  if (options_.graphs)
-    graphs_[bucket - buckets_.begin()].launch(memory, stream);
+  const auto bucket = std::ranges::lower_bound(buckets_, memory.batch, {}, &Bucket::rows);
+  if (bucket->graph)
+    bucket->graph->launch(memory, stream);
   else
-    enqueue({*bucket, memory, stream, nullptr});
+    enqueue({bucket->rows, memory, stream, nullptr});
+}
+
+void Executor::choose_streams(const BatchMemory& inputs) {
+  for (Bucket& bucket : buckets_) {
+    if (!bucket.in_turn || bucket.rows > inputs.batch) continue;
+    BatchMemory memory = inputs;
+    memory.batch = bucket.rows;
+    (void)milliseconds(*bucket.in_turn, memory, 1);  // a graph's first launch takes longer
+    const double one = milliseconds(*bucket.graph, memory, 1);
+    const int runs = std::clamp(static_cast<int>(kTimedMilliseconds / one), 1, kMostRuns);
+    double in_turn = std::numeric_limits<double>::max();
+    double side_by_side = in_turn;
+    for (int round = 0; round < kRounds; ++round) {
+      in_turn = std::min(in_turn, milliseconds(*bucket.in_turn, memory, runs));
+      side_by_side = std::min(side_by_side, milliseconds(*bucket.graph, memory, runs));
+    }
+    bucket.is_in_turn = in_turn <= kWorthIt * side_by_side;
+    if (bucket.is_in_turn) bucket.graph = std::move(bucket.in_turn);
+    bucket.in_turn.reset();
+  }
+}
+
+double Executor::milliseconds(CapturedGraph& graph, const BatchMemory& memory, int runs) {
+  const TimedEvent begin;
+  const TimedEvent end;
+  graph.launch(memory, stream().get());  // so that the host is ahead of the launches that count
+  begin.record(stream());
+  for (int run = 0; run < runs; ++run) graph.launch(memory, stream().get());
+  end.record(stream());
+  stream().synchronize();
+  return 1e3 * seconds_between(begin, end) / runs;
+}
+
+std::vector<std::int64_t> Executor::buckets_in_turn() const {
+  std::vector<std::int64_t> rows;
+  for (const Bucket& bucket : buckets_)
+    if (bucket.is_in_turn) rows.push_back(bucket.rows);
+  return rows;
 }
 
 void Executor::enqueue(const Launches& launches) {
-  if (launches.rows > fused_.above && launches.rows <= fused_.up_to)
+  if (is_fused(launches.rows))
     return launch(fused_.step, options_.refused_step >= 0, launches.first, launches);
+  if (launches.in_turn) {
+    for (const PlannedStep& planned : plan_.steps())
+      launch(steps_[planned.step], planned.step == options_.refused_step, launches.first, launches);
+    return;
+  }
   start_.record(launches.first);
   for (std::size_t s = 1; s < streams_.size(); ++s)
     if (used_[s]) streams_[s].wait_for(start_.get());
@@ -103,11 +156,11 @@ void Executor::launch(const LaunchStep& step, bool refused, cudaStream_t stream,
   if (launches.nodes != nullptr && step.takes_batch) launches.nodes->push_back(last_node(stream));
 }
 
-CapturedGraph Executor::capture(std::int64_t rows) {
+CapturedGraph Executor::capture(std::int64_t rows, bool in_turn) {
   std::vector<cudaGraphNode_t> nodes;
   const BatchMemory memory{};
   CudaGraph graph =
-      capture_graph(stream(), [&] { enqueue({rows, memory, stream().get(), &nodes}); });
+      capture_graph(stream(), [&] { enqueue({rows, memory, stream().get(), &nodes, in_turn}); });
   return CapturedGraph(std::move(graph), std::move(nodes), memory);
 }
 

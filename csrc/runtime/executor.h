@@ -1,6 +1,8 @@
 // Runs a plan on CUDA streams, or captures it as a CUDA graph for each bucket of batch sizes and
 // replays that.
 //
+// Branches of a plan run side by side on its streams, or one after the other on one: which is
+// faster in a bucket is measured (choose_streams), since it gives the same bits.
 // A batch runs in the smallest bucket that holds it: powers of two from 512 on, and max_rows. Steps
 // are launched for the bucket's rows; nothing reads what they compute for rows beyond the batch. In
 // some buckets a fused forward kernel replaces the whole plan.
@@ -9,6 +11,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "cuda/stream.h"
@@ -51,8 +54,13 @@ class Executor {
   // for the plan's first stream. The caller orders batches on different streams.
   void run(const BatchMemory& memory, cudaStream_t stream);
 
+  // In each bucket of up to inputs.batch rows where branches are captured both ways, keeps the
+  // faster one; `inputs` is any batch in memory of its own. Waits for the stream.
+  void choose_streams(const BatchMemory& inputs);
+
   const Stream& stream() const { return streams_[0]; }
-  const std::vector<std::int64_t>& buckets() const { return buckets_; }
+  // Rows of the buckets in which branches run one after the other, by choose_streams.
+  std::vector<std::int64_t> buckets_in_turn() const;
 
  private:
   struct Launches {
@@ -60,24 +68,33 @@ class Executor {
     const BatchMemory& memory;
     cudaStream_t first;                   // stands in for streams_[0]
     std::vector<cudaGraphNode_t>* nodes;  // gets the nodes that take a batch; null: no capture
+    bool in_turn = false;                 // all steps on `first`
   };
 
+  struct Bucket {
+    std::int64_t rows;
+    std::optional<CapturedGraph> graph;    // without graphs none
+    std::optional<CapturedGraph> in_turn;  // where there are branches, until one is chosen
+    bool is_in_turn = false;
+  };
+
+  bool is_fused(std::int64_t rows) const { return rows > fused_.above && rows <= fused_.up_to; }
   void enqueue(const Launches& launches);
   void enqueue_step(const PlannedStep& planned, const Launches& launches);
   void launch(const LaunchStep& step, bool refused, cudaStream_t stream, const Launches& launches);
-  CapturedGraph capture(std::int64_t rows);
+  CapturedGraph capture(std::int64_t rows, bool in_turn);
+  double milliseconds(CapturedGraph& graph, const BatchMemory& memory, int runs);
 
   Plan plan_;
   std::vector<LaunchStep> steps_;
   FusedForward fused_;
   ExecutorOptions options_;
-  std::vector<std::int64_t> buckets_;
+  std::vector<Bucket> buckets_;
   std::vector<Stream> streams_;
   std::vector<bool> used_;  // by stream
   std::vector<Event> events_;
   std::vector<Event> ends_;  // by stream
   Event start_;
-  std::vector<CapturedGraph> graphs_;  // by bucket
   unsigned random_;
   bool warm_ = false;
 };

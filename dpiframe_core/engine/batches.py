@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,3 +28,15 @@ class BadIds(NamedTuple):
 
     counts: np.ndarray
     first: tuple[int, int, int] | None
+
+
+class TensorScorer(NamedTuple):
+    """Scores tensors of torch on a GPU in few calls.
+
+    `score(ids, dense)`: scores [B] there, the call's seconds, and counters of bad ids, None without
+    any; None where arrays are to be asked one by one: they are no tensors, on another device, or do
+    not fit, or B is not in 1 .. max_batch. `bad_ids(ids, counters)`: which they were.
+    """
+
+    score: Callable[[Any, Any], tuple[Any, float, np.ndarray | None] | None]
+    bad_ids: Callable[[Any, np.ndarray], BadIds]

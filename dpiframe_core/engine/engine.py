@@ -12,7 +12,7 @@ import numpy as np
 
 from dpiframe_core import _core
 from dpiframe_core.bundle.reading import Bundle
-from dpiframe_core.engine.batches import BadIds, DeviceSeconds, HostPart
+from dpiframe_core.engine.batches import BadIds, DeviceSeconds, HostPart, TensorScorer
 from dpiframe_core.engine.cuda.page_scorer import PageScorer
 from dpiframe_core.engine.host_inputs import Columns, Ids, checked_inputs, cut, on_device
 from dpiframe_core.errors import BadIdError
@@ -47,6 +47,9 @@ class Backend(Protocol):
 
     def score_on_device(self, ids: Any, dense: Any, use_oov: bool) -> tuple[Any, BadIds | None]:
         """Scores [B] of arrays on a GPU, an array there too; None where all ids are inside."""
+
+    def tensor_scorer(self, use_oov: bool) -> TensorScorer | None:
+        """What scores tensors on a GPU in few calls; None where nothing does."""
 
     def page_scorer(self, use_oov: bool) -> PageScorer | None:
         """What scores ids that are still parquet pages; None where nothing does."""
@@ -86,6 +89,7 @@ class Engine:
         self._backend: Backend | None = backend
         self._use_oov = on_bad_id == "oov"
         self._bad_ids: np.ndarray | None = None  # None: there were none
+        self._tensor_scorer: TensorScorer | None = None  # from the first batch on a GPU on
         self.batch_seconds: list[float] = []
         self.device_seconds = DeviceSeconds()
 
@@ -107,6 +111,15 @@ class Engine:
         ValueError for wrong shapes or types, BadIdError for an id outside its table with the
         policy `fail`; with `oov` such an id scores as its field's `oov_row`.
         """
+        scorer = self._tensor_scorer
+        if scorer is not None:
+            scored = scorer.score(ids, dense)
+            if scored is not None:
+                out, seconds, report = scored
+                self._bad_ids, self.batch_seconds, self.device_seconds = None, [seconds], NO_SECONDS
+                if report is not None:
+                    self._take(scorer.bad_ids(ids, report))
+                return out
         self._check_ends_in_logit()
         if on_device(ids) or on_device(dense):
             return self._score_on_device(ids, dense)
@@ -197,11 +210,19 @@ class Engine:
         backend = self._ready()
         out, bad = backend.score_on_device(ids, dense, self._use_oov)
         self.batch_seconds, self.device_seconds = backend.batch_seconds, NO_SECONDS
-        self._bad_ids = None if bad is None else bad.counts
-        if bad is not None and bad.first is not None:
+        self._bad_ids = None
+        if self._tensor_scorer is None:
+            self._tensor_scorer = backend.tensor_scorer(self._use_oov)
+        if bad is not None:
+            self._take(bad)
+        return out
+
+    def _take(self, bad: BadIds) -> None:
+        """Keep the counts of a call; BadIdError where such ids are not to be scored."""
+        self._bad_ids = bad.counts
+        if bad.first is not None:
             sample, f, value = bad.first
             raise self._bad_id(f, sample, value)
-        return out
 
     def describe(self) -> str:
         """The model and the plan that runs it, in words."""
@@ -213,7 +234,7 @@ class Engine:
         """Free the engine's memory; it cannot score any more."""
         if self._backend is not None:
             self._backend.close()
-        self._backend = None
+        self._backend = self._tensor_scorer = None
 
     def _fail(self, columns: Columns) -> None:
         """Raise for the first bad id, with the counts of the whole call."""

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from dpiframe_core import _core
 from dpiframe_core.engine.batches import BadIds, DeviceSeconds, HostPart
 from dpiframe_core.engine.host_inputs import Columns, cut
-from dpiframe_core.engine.one_caller import OneCaller
 from dpiframe_core.program.program import Program
 
 
@@ -23,7 +23,7 @@ class TiledBackend(ABC):
     def __init__(self, program: Program, max_batch: int, tile: int) -> None:
         self.program, self.max_batch, self.tile = program, max_batch, tile
         self.batch_seconds: list[float] = []
-        self._turn = OneCaller()
+        self._turn = _core.OneCaller()
 
     @abstractmethod
     def describe(self) -> str:
@@ -69,6 +69,10 @@ class TiledBackend(ABC):
     def score_on_device(self, ids: Any, dense: Any, use_oov: bool) -> tuple[Any, BadIds | None]:
         """ValueError: a CPU does not score arrays on a GPU."""
         raise ValueError(f"the arrays are on a CUDA device, the engine runs on {self.device}")
+
+    def tensor_scorer(self, use_oov: bool) -> None:
+        """None: nor does it score tensors there."""
+        return
 
     def page_scorer(self, use_oov: bool) -> None:
         """None: parquet pages are decoded by a GPU alone."""

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpiframe_core import _core
-from dpiframe_core.engine.batches import BadIds, DeviceSeconds, HostPart
+from dpiframe_core.engine.batches import BadIds, DeviceSeconds, HostPart, TensorScorer
 from dpiframe_core.engine.cuda.chain.grouping import chain_products, compiled_chains
 from dpiframe_core.engine.cuda.choices import (
     chains_in_words,
     products_in_words,
+    streams_in_words,
     whole_model_in_words,
 )
 from dpiframe_core.engine.cuda.device_layout import lay_out
@@ -29,7 +30,6 @@ from dpiframe_core.engine.cuda.page_scorer import SLOTS as UNIT_SLOTS
 from dpiframe_core.engine.cuda.page_scorer import PageScorer
 from dpiframe_core.engine.cuda.tile.grouping import TileGroup, group_steps, without_own
 from dpiframe_core.engine.host_inputs import Columns
-from dpiframe_core.engine.one_caller import OneCaller
 from dpiframe_core.engine.precision import bound_in_words
 from dpiframe_core.lowering import COMPILED_PASSES
 from dpiframe_core.lowering.device.fuse_dot import fuse_mapped_dot
@@ -130,7 +130,7 @@ class CudaBackend:
     ) -> None:
         self.program, self.options = program, options
         self.device, self.max_batch = f"cuda:{options.device}", options.max_batch
-        self._turn = OneCaller()
+        self._turn = _core.OneCaller()
         self.batch_seconds: list[float] = []
         faults = faults or Faults()
         if _compiles_products(options):
@@ -253,25 +253,26 @@ class CudaBackend:
                 batch,
                 use_oov,
                 stream,
-                self.inputs.preallocate_scores,
             )
         return None if report is None else (self._counts(report), self._first(report))
 
-    def score_tensors(self, ids: Any, dense: Any, use_oov: bool) -> tuple[Any, Found | None] | None:
-        """Scores [B] of ids [F, B] and dense [N, B], and what `run_in_place` returns.
+    def tensor_scorer(self, use_oov: bool) -> TensorScorer:
+        """What scores tensors of torch in few calls."""
+        import torch
 
-        None where that has to be found out step by step: the arrays are no tensors of torch on this
-        device, or do not fit, or B is not in 1 .. max_batch.
-        """
-        inputs = self.inputs
-        with self._turn:
-            found = self._ring.score_tensors(
-                inputs.tensors, ids, dense, use_oov, inputs.scores, inputs.preallocate_scores
-            )
-        if found is None:
-            return None
-        out, report = found
-        return out, None if report is None else (self._counts(report), self._first(report))
+        native = _core.TensorScorer(
+            self._ring,
+            self.inputs.tensors,
+            self._turn,
+            use_oov,
+            self.inputs.scores,
+            torch.is_inference_mode_enabled,
+        )
+
+        def bad_ids(ids: Any, report: np.ndarray) -> BadIds:
+            return self._bad_ids(ids, (self._counts(report), self._first(report)), use_oov)
+
+        return TensorScorer(native.score, bad_ids)
 
     def score_on_device(self, ids: Any, dense: Any, use_oov: bool) -> tuple[Any, BadIds | None]:
         """Scores [B] of arrays of any library on the GPU, and which ids were bad.
@@ -279,18 +280,12 @@ class CudaBackend:
         Where bad ids are not to be scored, it stops at the first batch of `max_batch` that has one.
         """
         began = perf_counter()
-        scored = self.score_tensors(ids, dense, use_oov)
-        if scored is not None:
-            out, found = scored
-            self.batch_seconds = [perf_counter() - began]
-            return out, None if found is None else self._bad_ids(ids, found, use_oov)
         inputs = self.inputs
         ids, dense = inputs.array(ids), inputs.array(dense)
         i, d, batch = inputs.matrices(ids, dense)
         source = ids if self.program.field_rows else dense
         stream = inputs.stream(source)
-        again = isinstance(source, inputs.tensor) and batch <= self.max_batch
-        out, address = inputs.scores(batch, stream if again else None)
+        out, address = inputs.scores(batch)
         self.batch_seconds = []
         counts, first = np.zeros(len(self.program.field_rows), np.int64), None
         for start in range(0, batch, self.max_batch):
@@ -356,12 +351,12 @@ class CudaBackend:
             f"{chains_in_words(self.program, o.precision)}\n"
             f"{products_in_words(self.program, o.precision, o.max_batch)}\n"
             f"{self.program}\n{self._layout.schedule.plan}"
+            f"{streams_in_words(self._native.buckets_in_turn)}"
         )
 
     def close(self) -> None:
         """Free all memory of the device."""
         self._ring = self._native = None
-        vars(self).pop("inputs", None)  # it may hold scores made ahead
 
     def _counts(self, report: np.ndarray | None) -> np.ndarray:
         """Ids outside their tables by field; counters start at -1."""

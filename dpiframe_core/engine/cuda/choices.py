@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from dpiframe_core import _core
 from dpiframe_core.engine.cuda.chain.choice import chain_microseconds, steps_microseconds
@@ -77,4 +78,12 @@ def chains_in_words(program: Program, precision: str) -> str:
     return "\n".join(lines) or "no products in chains"
 
 
-__all__ = ["chains_in_words", "products_in_words", "whole_model_in_words"]
+def streams_in_words(in_turn: Sequence[int]) -> str:
+    """For which batches one stream was the faster one when the engine was loaded."""
+    if not in_turn:
+        return ""
+    rows = ", ".join(map(str, in_turn))
+    return f"\nall on stream 0 in batches of {rows} rows, which took no longer (measured at load)"
+
+
+__all__ = ["chains_in_words", "products_in_words", "streams_in_words", "whole_model_in_words"]

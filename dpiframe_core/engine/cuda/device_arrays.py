@@ -7,7 +7,6 @@ for torch, which takes seconds to import: the engine imports this file with the 
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
 import torch
@@ -82,15 +81,12 @@ def _described(
 class DeviceArrays:
     """A model's inputs on one GPU, checked, and memory for its scores."""
 
-    tensor = Tensor
     array = staticmethod(device_array)
 
     def __init__(self, num_fields: int, num_dense: int, device: int) -> None:
         self.num_fields, self.num_dense, self.device = num_fields, num_dense, device
         self.tensors = _core.DeviceTensors(Tensor, num_fields, num_dense, device)
         self._prototype: Tensor | None = None  # scores are allocated like it
-        self._last_request: tuple[int, int, bool] | None = None  # batch, stream, inference mode
-        self._preallocated: Tensor | None = None  # serves the same request
 
     def matrices(self, ids: Any, dense: Any) -> tuple[Matrix, Matrix, int]:
         """The matrices of ids [F, B] and dense [N, B], and B; an input that the model lacks is
@@ -107,16 +103,10 @@ class DeviceArrays:
                 raise ValueError(f"ids and dense must have one batch, got {sorted((rows, batch))}")
         return i, d, batch or rows
 
-    def scores(self, batch: int, stream: int | None = None) -> tuple[Any, int]:
-        """An uninitialised float32 [B] and its address: a torch tensor where torch has CUDA, else a
-        plain array with `__cuda_array_interface__`. `stream`: torch's current one, to which the
-        tensor's memory belongs, where the next call may well ask for the same.
+    def scores(self, batch: int) -> tuple[Any, int]:
+        """An uninitialised float32 [batch] and its address: a torch tensor where torch has CUDA,
+        else a plain array with `__cuda_array_interface__`.
         """
-        made, self._preallocated = self._preallocated, None
-        request = None if stream is None else (batch, stream, torch.is_inference_mode_enabled())
-        if made is not None and request == self._last_request:
-            return made, made.data_ptr()
-        self._last_request = request
         if self._prototype is None:
             if not torch.cuda.is_available():
                 vector = _core.CudaVector(batch, self.device)
@@ -124,13 +114,6 @@ class DeviceArrays:
             self._prototype = torch.empty(0, dtype=torch.float32, device=f"cuda:{self.device}")
         made = self._prototype.new_empty(batch)  # takes less time than torch.empty
         return made, made.data_ptr()
-
-    def preallocate_scores(self) -> None:
-        """Allocate, while the GPU is busy, what `scores` returns if asked for the same again."""
-        if self._last_request is None or self._prototype is None or self._preallocated is not None:
-            return
-        with suppress(torch.OutOfMemoryError):  # scores() will raise it, if anybody asks
-            self._preallocated = self._prototype.new_empty(self._last_request[0])
 
     def stream(self, array: Any) -> int:
         """The stream that the caller's work on the array is on."""

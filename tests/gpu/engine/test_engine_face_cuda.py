@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import warnings
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from dpiframe_core import BadIdError, load_engine, save_bundle
+from dpiframe_core import BadIdError, _core, load_engine, save_bundle
 from dpiframe_core.model.builtin import Deep, Features, dcnv2
 
 BATCH = 20_000  # rows of ids are long enough for the GPU to read them from a larger array
@@ -89,10 +90,13 @@ class OtherArray:
         return self.tensor.__cuda_array_interface__
 
 
-@pytest.mark.skipif(
+needs_exchange = pytest.mark.skipif(
     not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"),
     reason="this torch has no such functions",
 )
+
+
+@needs_exchange
 def test_tensors_are_found_without_asking_them_in_python(bundle, monkeypatch):
     """On torch's current stream, where they come late; what is not found is asked."""
     spec, opened = bundle
@@ -101,8 +105,10 @@ def test_tensors_are_found_without_asking_them_in_python(bundle, monkeypatch):
     ids[2, 7] = -1
     expected, there = engine.score(ids, dense), on_gpu(ids, dense)
     late = torch.zeros_like(there[0])
-    assert engine._backend.score_tensors(there[0].T, there[1], True) is None
-    assert engine._backend.score_tensors(there[0][:, :0], there[1][:, :0], True) is None
+    engine.score(*there)  # the first one asks
+    scorer = engine._tensor_scorer
+    for other in ((there[0].T, there[1]), (there[0][:, :0], there[1][:, :0]), (ids, dense)):
+        assert scorer.score(*other) is None
     monkeypatch.setattr(engine._backend, "run_in_place", None)
     for _ in range(5):
         with torch.cuda.stream(torch.cuda.Stream()):
@@ -113,6 +119,58 @@ def test_tensors_are_found_without_asking_them_in_python(bundle, monkeypatch):
         np.testing.assert_array_equal(got.cpu(), expected)
         assert engine.bad_ids.tolist() == [0, 0, 1, 0, 0, 0, 0]
         assert len(engine.batch_seconds) == 1
+
+
+@needs_exchange
+def test_scores_are_the_callers_whatever_was_made_ahead(bundle):
+    """Memory for the next call is taken ahead: of the same size, stream and inference mode."""
+    spec, opened = bundle
+    engine = load_engine(opened, device="cuda", max_batch=128)
+    kept = []
+    for size, stream, mode in itertools.product((111, 111, 7), (None, torch.cuda.Stream()), (0, 1)):
+        ids, dense = model_zoo.random_inputs(spec, size, len(kept))
+        expected, there = engine.score(ids, dense), on_gpu(ids, dense)
+        torch.cuda.synchronize()
+        for _ in range(3):
+            with torch.cuda.stream(stream), torch.inference_mode(bool(mode)):
+                got = engine.score(*there)
+            assert got.is_inference() == bool(mode)
+            kept.append((got, expected))
+    torch.cuda.synchronize()
+    for got, expected in kept:
+        np.testing.assert_array_equal(got.cpu(), expected)
+
+
+@needs_exchange
+def test_a_failure_to_make_scores_comes_to_the_call_that_needs_them(bundle):
+    """Not to the one that asks ahead; an interrupt comes when its batch is done."""
+    spec, opened = bundle
+    engine = load_engine(opened, device="cuda", max_batch=128)
+    there = on_gpu(*model_zoo.random_inputs(spec, 111))
+    expected = engine.score(*there)
+    errors: list[BaseException] = []
+
+    def make(batch):
+        if errors:
+            raise errors.pop()
+        return engine._backend.inputs.scores(batch)
+
+    tensors, turn = engine._backend.inputs.tensors, engine._backend._turn
+    native = _core.TensorScorer(
+        engine._backend._ring, tensors, turn, False, make, torch.is_inference_mode_enabled
+    )
+    errors[:] = [torch.OutOfMemoryError("none left")]
+    with pytest.raises(torch.OutOfMemoryError, match="none left"):
+        native.score(*there)
+    assert torch.equal(native.score(*there)[0], expected)
+    errors[:] = [torch.OutOfMemoryError("none left")]  # ahead: there is memory when it is needed
+    assert torch.equal(native.score(*there)[0], expected)
+    assert not errors and torch.equal(native.score(*there)[0], expected)
+    errors[:] = [KeyboardInterrupt()]
+    with pytest.raises(KeyboardInterrupt):
+        native.score(*there)
+    assert torch.equal(native.score(*there)[0], expected)
+    engine.close()
 
 
 def test_device_batches_of_any_size_and_form(bundle):

@@ -105,26 +105,6 @@ def test_arrays_on_the_cpu_are_not_on_a_device():
     assert on_device(OtherArray((7, 19))) and on_device(OtherArray((7, 19), device=0))
 
 
-def test_preallocated_scores_serve_the_same_rows_on_the_same_stream_once():
-    inputs = DeviceArrays(7, 0, HERE)
-    inputs._prototype = torch.empty(0)
-    first, _ = inputs.scores(19, 5)
-    inputs.preallocate_scores()
-    inputs.preallocate_scores()
-    preallocated = inputs._preallocated
-    second, address = inputs.scores(19, 5)
-    assert second is preallocated and address == second.data_ptr() != first.data_ptr()
-    assert inputs.scores(19, 5)[0] is not second
-    for rows, stream in ((19, 6), (18, 5), (19, None)):
-        inputs.scores(19, 5)
-        inputs.preallocate_scores()
-        preallocated = inputs._preallocated
-        other, _ = inputs.scores(rows, stream)
-        assert other is not preallocated and other.shape == (rows,)
-    inputs.preallocate_scores()
-    assert inputs._preallocated is None  # nobody will ask again
-
-
 needs_exchange = pytest.mark.skipif(
     not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"),
     reason="this torch has no such functions",

@@ -9,8 +9,8 @@ import weakref
 import numpy as np
 import pytest
 
+from dpiframe_core import _core
 from dpiframe_core.engine.cuda.backend import SLOTS, CudaBackend
-from dpiframe_core.engine.one_caller import OneCaller
 
 
 class Ring:
@@ -50,7 +50,7 @@ def engine() -> CudaBackend:
         field_names = ("C0", "C1")
 
     made = CudaBackend.__new__(CudaBackend)
-    made.program, made._reports, made._turn = Program, [], OneCaller()
+    made.program, made._reports, made._turn = Program, [], _core.OneCaller()
     made._ring = Ring()
     return made
 
