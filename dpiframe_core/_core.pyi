@@ -827,6 +827,21 @@ def fused_mlp_fits(
     its layers, dots of a cross network, columns of FM, rows of a batch's ids, of the largest table.
     """
 
+def fused_mlp_microseconds(
+    dims: Sequence[int],
+    columns: Sequence[int],
+    num_shifts: int,
+    has_cross: bool,
+    num_fm: int,
+    num_ids: int,
+    max_rows: int,
+    samples: int,
+) -> float:
+    """About how long the fused MLP kernel takes for a batch; a model as for `fused_mlp_fits`.
+
+    ValueError where it does not fit.
+    """
+
 def fused_wave_samples(compute_capability_major: int, multiprocessors: int) -> int:
     """The largest batch of the kernels for small batches on such a GPU; 0: it has none."""
 
@@ -1021,13 +1036,17 @@ class CudaProgram:
         """
 
     def add_head(self, parts: Sequence[HeadPart], bias: float, out: ArenaView) -> None: ...
-    def add_fused_mlp(self, slots: Sequence[CudaSlot], model: FusedMlpModel) -> None:
-        """A fused forward kernel in place of all steps where batches are small; after the steps."""
+    def add_fused_mlp(
+        self, slots: Sequence[CudaSlot], model: FusedMlpModel, above: int = 0
+    ) -> None:
+        """A fused forward kernel in place of all steps where batches are small, in buckets of more
+        than `above` samples; after the steps.
+        """
     def add_fused_cross(
         self, slots: Sequence[CudaSlot], model: FusedCrossModel, above: int = 0
     ) -> None:
-        """The same for a model with cross layers, for buckets of more than `above` samples; in fp32
-        only where the arena is large enough to work in.
+        """The same for a model with cross layers; in fp32 only where the arena is large enough to
+        work in.
         """
     @property
     def fused_above(self) -> int:

@@ -157,7 +157,8 @@ void bind_cuda_program(py::module_& module) {
            py::arg("shared_bytes"), py::arg("samples_a_block"), py::arg("reads"), py::arg("writes"),
            py::arg("weights"))
       .def("add_head", &CudaProgram::add_head, py::arg("parts"), py::arg("bias"), py::arg("out"))
-      .def("add_fused_mlp", &CudaProgram::add_fused_mlp, py::arg("slots"), py::arg("model"))
+      .def("add_fused_mlp", &CudaProgram::add_fused_mlp, py::arg("slots"), py::arg("model"),
+           py::arg("above") = 0)
       .def("add_fused_cross", &CudaProgram::add_fused_cross, py::arg("slots"), py::arg("model"),
            py::arg("above") = 0)
       .def("build", &build, py::arg("plan"), py::arg("graphs") = true, py::arg("delay_seed") = 0,

@@ -70,6 +70,14 @@ bool mlp_fits(std::vector<std::int64_t> dims, std::vector<int> columns, int num_
   return fused_mlp_fits(
       {std::move(dims), std::move(columns), num_shifts, has_cross, num_fm, num_ids, max_rows});
 }
+double mlp_microseconds(std::vector<std::int64_t> dims, std::vector<int> columns, int num_shifts,
+                        bool has_cross, int num_fm, std::int64_t num_ids, std::int64_t max_rows,
+                        std::int64_t samples) {
+  const FusedMlpShape shape{
+      std::move(dims), std::move(columns), num_shifts, has_cross, num_fm, num_ids, max_rows};
+  DPIF_CHECK(fused_mlp_fits(shape), "the model does not fit one kernel");
+  return fused_mlp_microseconds(shape, samples);
+}
 bool cross_fits(std::vector<std::int64_t> dims, int num_cross, std::vector<int> columns,
                 std::int64_t num_ids, std::int64_t max_rows) {
   return fused_cross_fits({std::move(dims), num_cross, std::move(columns), num_ids, max_rows});
@@ -203,6 +211,9 @@ void bind_fused(py::module_& module) {
   module.def("fused_mlp_fits", &mlp_fits, py::arg("dims"), py::arg("columns"),
              py::arg("num_shifts"), py::arg("has_cross"), py::arg("num_fm"), py::arg("num_ids"),
              py::arg("max_rows"));
+  module.def("fused_mlp_microseconds", &mlp_microseconds, py::arg("dims"), py::arg("columns"),
+             py::arg("num_shifts"), py::arg("has_cross"), py::arg("num_fm"), py::arg("num_ids"),
+             py::arg("max_rows"), py::arg("samples"));
   module.def("fused_cross_fits", &cross_fits, py::arg("dims"), py::arg("num_cross"),
              py::arg("columns"), py::arg("num_ids"), py::arg("max_rows"));
   module.def("fused_cross_fp16x3_fits", &cross_fp16x3_fits, py::arg("dims"), py::arg("num_cross"),

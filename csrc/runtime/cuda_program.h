@@ -171,11 +171,12 @@ class CudaProgram {
   // The last step: it writes the scores.
   void add_head(const std::vector<HeadPart>& parts, float bias, const ArenaView& out);
   // A fused forward kernel in place of all steps, for small batches; after them. `model` is all but
-  // its fields and its place in the report. Nothing happens on a GPU that has no such kernel.
-  void add_fused_mlp(const std::vector<LookupSlot>& slots, const FusedMlpModel& model);
-  // For buckets of more than `above` samples, since it takes as long for few samples as for many;
-  // for large ones too, where the model fits and the arena is large enough to work in. In fp32 one
-  // kernel for all of them, or nothing where the arena is too small.
+  // its fields and its place in the report. For buckets of more than `above` samples, since it
+  // takes as long for few samples as for many. Nothing happens on a GPU that has no such kernel.
+  void add_fused_mlp(const std::vector<LookupSlot>& slots, const FusedMlpModel& model,
+                     std::int64_t above);
+  // For large batches too, where the model fits and the arena is large enough to work in. In fp32
+  // one kernel for all of them, or nothing where the arena is too small.
   void add_fused_cross(const std::vector<LookupSlot>& slots, const FusedCrossModel& model,
                        std::int64_t above);
 
@@ -212,7 +213,8 @@ class CudaProgram {
   void upload(DataType type, const float* values, std::int64_t size, char* target);
   void add_step(Launch launch, bool takes_batch = false);
   template <class Model, class Make>
-  void add_fused(const std::vector<LookupSlot>& slots, Model model, const Make& make);
+  void add_fused(const std::vector<LookupSlot>& slots, Model model, std::int64_t above,
+                 const Make& make);
 
   int device_;
   Precision precision_;

@@ -282,8 +282,13 @@ void CudaProgram::add_head(const std::vector<HeadPart>& parts, float bias, const
 // make(model, multiprocessors): sets fused_ and the batches that it is for, where the model runs
 // so.
 template <class Model, class Make>
-void CudaProgram::add_fused(const std::vector<LookupSlot>& slots, Model model, const Make& make) {
+void CudaProgram::add_fused(const std::vector<LookupSlot>& slots, Model model, std::int64_t above,
+                            const Make& make) {
   const DeviceGuard guard(device_);
+  fused_above_ = 0;  // a batch runs in a bucket: the largest of those that run in steps
+  for (const std::int64_t samples : batch_buckets(max_rows_))
+    if (samples <= above) fused_above_ = samples;
+  if (fused_above_ >= max_rows_) return;
   int major = 0;
   int multiprocessors = 0;
   DPIF_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device_));
@@ -297,25 +302,24 @@ void CudaProgram::add_fused(const std::vector<LookupSlot>& slots, Model model, c
   make(model, wave_samples, multiprocessors);
 }
 
-void CudaProgram::add_fused_mlp(const std::vector<LookupSlot>& slots, const FusedMlpModel& model) {
-  add_fused(slots, model, [this](const FusedMlpModel& placed, std::int64_t wave_samples, int) {
+void CudaProgram::add_fused_mlp(const std::vector<LookupSlot>& slots, const FusedMlpModel& model,
+                                std::int64_t above) {
+  const auto make = [this](const FusedMlpModel& placed, std::int64_t wave_samples, int) {
+    if (fused_above_ >= wave_samples) return;
     const auto mlp = make_fused_mlp(placed, activation_type(precision_));
     fused_up_to_ = wave_samples;
     fused_bytes_ = mlp->bytes();
     fused_ = [mlp](std::int64_t samples, const BatchMemory& inputs, cudaStream_t stream) {
       mlp->run(samples, inputs, stream);
     };
-  });
+  };
+  add_fused(slots, model, above, make);
 }
 
 void CudaProgram::add_fused_cross(const std::vector<LookupSlot>& slots,
                                   const FusedCrossModel& model, std::int64_t above) {
-  fused_above_ = 0;  // a batch runs in a bucket: the largest of those that run in steps
-  for (const std::int64_t samples : batch_buckets(max_rows_))
-    if (samples <= above) fused_above_ = samples;
   if (precision_ == Precision::kFp32) {
-    if (fused_above_ >= max_rows_) return;
-    add_fused(slots, model, [this](const FusedCrossModel& placed, std::int64_t, int processors) {
+    const auto make = [this](const FusedCrossModel& placed, std::int64_t, int processors) {
       const auto cross = make_fused_cross_fp16x3(placed, processors, arena());
       if (cross == nullptr) return;
       fused_up_to_ = max_rows_;
@@ -323,10 +327,10 @@ void CudaProgram::add_fused_cross(const std::vector<LookupSlot>& slots,
       fused_ = [cross](std::int64_t samples, const BatchMemory& inputs, cudaStream_t stream) {
         cross->run(samples, inputs, stream);
       };
-    });
-    return;
+    };
+    return add_fused(slots, model, above, make);
   }
-  add_fused(slots, model,
+  add_fused(slots, model, above,
             [this](const FusedCrossModel& placed, std::int64_t wave_samples, int processors) {
               const DataType type = activation_type(precision_);
               const auto small = make_fused_cross(placed, type);

@@ -84,6 +84,7 @@ int x_chunks_of(const std::vector<int>& slices, int rank);
 bool gather_fits(const std::vector<std::int64_t>& dims, std::int64_t num_ids,
                  std::int64_t max_rows);
 
+constexpr std::int64_t kMaxWaveSamples = 4096;  // beyond, a launch for each step is as fast
 // The largest batch whose tiles all have a cluster of their own at a time; 0: the GPU has no fused
 // kernel.
 std::int64_t fused_wave_samples(int compute_capability_major, int multiprocessors);

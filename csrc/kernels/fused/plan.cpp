@@ -13,7 +13,6 @@ namespace dpiframe {
 namespace {
 
 constexpr int kChunkColumns = 8;
-constexpr std::int64_t kMaxWaveSamples = 4096;  // beyond, a launch for each step is as fast
 
 // The column of a layer's output at `column` of its 4 tiles; -1: none.
 int output_column(const FusedMlpParams& a, int layer, int column) {

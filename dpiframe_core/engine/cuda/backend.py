@@ -341,12 +341,15 @@ class CudaBackend:
         how = "CUDA graphs" if o.graphs else "launches"
         least = f"more than {self.fused_above} and " if self.fused_above else ""
         fused = f"those of {least}up to {self.fused_up_to} in one kernel, "
+        whole = whole_model_in_words(
+            self.program, o.precision, o.fused, self.fused_up_to, o.max_batch
+        )
         return (
             f"{self.device}, {o.precision}, batches of up to {o.max_batch} rows as {how}, "
             f"{fused if self.fused_up_to else ''}"
             f"{self.device_bytes} bytes on the device, {self.arena_bytes} of them the arena\n"
             f"{bound_in_words(o.precision, self.program)}\n"
-            f"{whole_model_in_words(self.program, o.precision, o.fused, self.fused_up_to)}\n"
+            f"{whole}\n"
             f"{self._why}\n"
             f"{chains_in_words(self.program, o.precision)}\n"
             f"{products_in_words(self.program, o.precision, o.max_batch)}\n"

@@ -8,13 +8,15 @@ from collections.abc import Sequence
 from dpiframe_core import _core
 from dpiframe_core.engine.cuda.chain.choice import chain_microseconds, steps_microseconds
 from dpiframe_core.engine.cuda.chain.grouping import ProductChain
-from dpiframe_core.engine.cuda.fused import fused_form
+from dpiframe_core.engine.cuda.fused import fused_form, mlp_buckets, mlp_microseconds
 from dpiframe_core.engine.precision import HALF_PRECISIONS
 from dpiframe_core.program.program import MlpForm, Program
 from dpiframe_core.program.steps import FusedLinear, Linear, MappedLinear
 
 
-def whole_model_in_words(program: Program, precision: str, fused: bool, most: int) -> str:
+def whole_model_in_words(
+    program: Program, precision: str, fused: bool, most: int, max_batch: int
+) -> str:
     """Whether one kernel runs the whole model; `most`: samples that it takes, 0: it takes none."""
     form = program.form
     if form is None:
@@ -29,9 +31,28 @@ def whole_model_in_words(program: Program, precision: str, fused: bool, most: in
         return f"steps: the kernel for {what} as a whole is for fp16 and bf16"
     if fused_form(program, precision) is None:
         return f"steps: the kernel for {what} as a whole does not take its sizes in {precision}"
+    if isinstance(form, MlpForm):
+        return _mlp_in_words(program, form, precision, most, max_batch)
     if most == 0:
         return f"steps: the kernel for {what} as a whole has too little memory to work in"
     return f"a kernel for {what} as a whole takes batches of the sizes above"
+
+
+def _mlp_in_words(
+    program: Program, form: MlpForm, precision: str, most: int, max_batch: int
+) -> str:
+    sizes = mlp_buckets(max_batch)
+    if not sizes:
+        return "steps: the kernel for an MLP as a whole is for small batches"
+    times = (mlp_microseconds(program, form, precision, samples) for samples in sizes)
+    took = ", ".join(
+        f"{n}: {one:.0f}, {steps:.0f}" for n, (one, steps) in zip(sizes, times, strict=True)
+    )
+    verdict = "takes batches of the sizes above" if most else "is slower in batches of all sizes"
+    return (
+        f"{'' if most else 'steps: '}a kernel for an MLP as a whole {verdict}; about so many us it "
+        f"takes, and steps, by samples: {took}"
+    )
 
 
 def products_in_words(program: Program, precision: str, rows: int) -> str:

@@ -274,12 +274,11 @@ class DeviceProgram:
 
     def _fused(self, form: MlpForm | CrossForm) -> None:
         slots, num_ids = self._slots(form.lookup), len(self.program.field_rows)
+        above = steps_up_to(self.program, form, self.layout.precision, self.layout.max_batch)
         if isinstance(form, MlpForm):
-            self.native.add_fused_mlp(slots, mlp_model(form, num_ids))
+            self.native.add_fused_mlp(slots, mlp_model(form, num_ids), above)
         else:
-            above = steps_up_to(form, self.layout.precision)
-            model = cross_model(form, num_ids)
-            self.native.add_fused_cross(slots, model, above)
+            self.native.add_fused_cross(slots, cross_model(form, num_ids), above)
 
 
 ADD: dict[type[Step], Callable[[DeviceProgram, Any], None]] = {

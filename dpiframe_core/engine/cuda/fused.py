@@ -9,13 +9,22 @@ precision.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from dpiframe_core import _core
+from dpiframe_core.engine.cuda.chain.choice import chain_microseconds
+from dpiframe_core.engine.cuda.chain.grouping import ProductChain
 from dpiframe_core.engine.precision import HALF_PRECISIONS
 from dpiframe_core.program.program import CrossForm, Layer, MlpForm, Program
+from dpiframe_core.program.steps import FusedLinear, Linear
 
+# The kernel for an MLP runs batches for which it takes at most so many times what steps take.
+WORTH_IT = 1.0
+# Microseconds of steps on an H100 (docs/decisions/fused_mlp.md): once, a launch, of each that
+# products are said to take alone or in a chain, a number of an embedding.
+ONCE, STEP, PRODUCTS, NUMBER = 0.5, 1.6, 0.74, 0.8e-6
 # The 16-bit kernel takes about 21 us a million weights, however few the samples; steps of few
 # samples take not much more than their launches: 23 us for 512 samples, 44 us for 2,048
 # (docs/decisions/fused_cross.md).
@@ -34,14 +43,44 @@ def fused_form(program: Program, precision: str) -> MlpForm | CrossForm | None:
     return None
 
 
-def steps_up_to(form: MlpForm | CrossForm, precision: str) -> int:
+def steps_up_to(program: Program, form: MlpForm | CrossForm, precision: str, max_batch: int) -> int:
     """Batches of up to so many samples are faster as steps; 0: none is."""
     if isinstance(form, MlpForm):
-        return 0
+        above = 0
+        for samples in mlp_buckets(max_batch):
+            one, steps = mlp_microseconds(program, form, precision, samples)
+            above = samples if one > WORTH_IT * steps else above
+        return above
     if precision == FP16X3:
         return FP16X3_STEPS_UP_TO
     weights = sum(layer.weight.size for layer in (*form.cross, *form.layers))
     return STEPS_UP_TO if weights > MANY_WEIGHTS else 0
+
+
+def mlp_buckets(max_batch: int) -> list[int]:
+    """The sizes of batches that an MLP's kernel may take."""
+    most = _core.fused_wave_samples(9, 132)
+    return [samples for samples in _core.batch_buckets(max_batch) if samples <= most]
+
+
+def mlp_microseconds(
+    program: Program, form: MlpForm, precision: str, samples: int
+) -> tuple[float, float]:
+    """About what a batch takes as one kernel, and as the program's steps, in 16 bits."""
+    one = _core.fused_mlp_microseconds(**_mlp_shape(program, form), samples=samples)
+    launches, products = 0, 0.0
+    for step in program.steps:
+        if isinstance(step, ProductChain) and samples in step.rows:
+            launches += 1
+            products += chain_microseconds(step.layers, step.areas, samples)
+            continue
+        for leaf in step.leaves():
+            launches += 1
+            if isinstance(leaf, (Linear, FusedLinear)):
+                n, k = program.weights[leaf.weight].shape
+                products += _core.linear_microseconds(precision, samples, int(n), int(k))
+    numbers = samples * sum(slot.dim for slot in form.lookup.slots if slot.table is not None)
+    return one, ONCE + STEP * launches + PRODUCTS * products + NUMBER * numbers
 
 
 def mlp_model(form: MlpForm, num_ids: int) -> _core.FusedMlpModel:
@@ -94,15 +133,22 @@ def _mlp_fits(program: Program, form: MlpForm) -> bool:
     dims = {slot.dim for slot in slots}
     if lookup.fm_out and (len(dims) != 1 or not all(slot.in_fm for slot in slots)):
         return False
-    return _core.fused_mlp_fits(
-        dims=[slot.dim if slot.table is not None else 0 for slot in lookup.slots],
-        columns=[len(layer.weight) for layer in form.layers],
-        num_shifts=len(form.cross.shift) if form.cross else 0,
-        has_cross=form.cross is not None,
-        num_fm=dims.pop() if lookup.fm_out else 0,
-        num_ids=len(program.field_rows),
-        max_rows=max(program.field_rows),
-    )
+    return _core.fused_mlp_fits(**_mlp_shape(program, form))
+
+
+def _mlp_shape(program: Program, form: MlpForm) -> dict[str, Any]:
+    """What the compiled part knows a model of that form by."""
+    lookup = form.lookup
+    dims = [slot.dim if slot.table is not None else 0 for slot in lookup.slots]
+    return {
+        "dims": dims,
+        "columns": [len(layer.weight) for layer in form.layers],
+        "num_shifts": len(form.cross.shift) if form.cross else 0,
+        "has_cross": form.cross is not None,
+        "num_fm": max(dims) if lookup.fm_out else 0,
+        "num_ids": len(program.field_rows),
+        "max_rows": max(program.field_rows),
+    }
 
 
 def _cross_fits(program: Program, form: CrossForm, precision: str) -> bool:

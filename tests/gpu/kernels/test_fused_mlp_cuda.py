@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 import model_zoo
@@ -38,7 +39,9 @@ SIZES = (1, 19, 64, 65, 111, ROWS - 1, ROWS, ROWS + 1)  # the last by another ke
 def _on_hopper(monkeypatch):
     if torch.cuda.get_device_capability()[0] != 9:
         pytest.skip("needs a GPU of compute capability 9")
-    monkeypatch.setattr("dpiframe_core.engine.cuda.fused.STEPS_UP_TO", 0)  # few rows in it, too
+    fused = "dpiframe_core.engine.cuda.fused"
+    monkeypatch.setattr(f"{fused}.STEPS_UP_TO", 0)  # few rows in it, too
+    monkeypatch.setattr(f"{fused}.WORTH_IT", math.inf)
 
 
 @lru_cache(maxsize=1)

@@ -46,6 +46,9 @@ struct FusedMlpShape {
   std::int64_t max_rows;  // of a table
 };
 bool fused_mlp_fits(const FusedMlpShape& shape);
+// About how long a batch of up to a wave takes, by a model that is fitted to an H100
+// (docs/decisions/fused_mlp.md); of a shape that fits.
+double fused_mlp_microseconds(const FusedMlpShape& shape, std::int64_t samples);
 
 // Kernel arguments and data on the host, before upload.
 struct FusedMlpPlan {

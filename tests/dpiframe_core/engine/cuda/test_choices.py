@@ -17,15 +17,21 @@ pytestmark = pytest.mark.skipif(
 
 
 def test_the_reason_for_steps_or_a_whole_kernel():
-    features = Features(model_zoo.fields(16), [], "field")
-    model = model_zoo.random_model(MODELS["deepfm"](features, Deep((33, 20, 5))))
-    program = lower(model.spec, model.state_dict(), DEVICE_PASSES)
-    assert "batches of the sizes above" in whole_model_in_words(program, "fp16", True, 4096)
-    assert "too little memory" in whole_model_in_words(program, "fp16", True, 0)
-    assert "was not wanted" in whole_model_in_words(program, "fp16", False, 0)
-    assert "fp16 and bf16" in whole_model_in_words(program, "fp32", True, 0)
+    def words(name: str, precision: str, fused: bool, most: int) -> str:
+        features = Features(model_zoo.fields(16), [], "field")
+        model = model_zoo.random_model(MODELS[name](features, Deep((33, 20, 5))))
+        program = lower(model.spec, model.state_dict(), DEVICE_PASSES)
+        return whole_model_in_words(program, precision, fused, most, 1024)
+
+    assert "batches of the sizes above" in words("dcnv2", "fp16", True, 4096)
+    assert "too little memory" in words("dcnv2", "fp16", True, 0)
+    taken, slower = words("deepfm", "fp16", True, 1024), words("deepfm", "fp16", True, 0)
+    assert "takes batches of the sizes above" in taken and "samples: 512: " in taken
+    assert slower.startswith("steps: ") and "is slower in batches of all sizes" in slower
+    assert "was not wanted" in words("deepfm", "fp16", False, 0)
+    assert "fp16 and bf16" in words("deepfm", "fp32", True, 0)
     other = program_of(72, 429, gelu)
-    assert "no kernel runs the whole model" in whole_model_in_words(other, "fp16", True, 0)
+    assert "no kernel runs the whole model" in whole_model_in_words(other, "fp16", True, 0, 1024)
 
 
 def test_products_tell_their_tiles():

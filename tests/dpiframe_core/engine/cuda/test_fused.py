@@ -7,9 +7,10 @@ from functools import lru_cache
 import model_zoo
 import pytest
 
-from dpiframe_core import _core
-from dpiframe_core.engine.cuda.fused import fused_form, steps_up_to
-from dpiframe_core.lowering import DEVICE_FORM, DEVICE_PASSES, lower
+from dpiframe_core import FieldSpec, _core
+from dpiframe_core.engine.cuda.chain.grouping import chain_products
+from dpiframe_core.engine.cuda.fused import fused_form, mlp_microseconds, steps_up_to
+from dpiframe_core.lowering import COMPILED_PASSES, DEVICE_FORM, DEVICE_PASSES, lower
 from dpiframe_core.model.builtin import MODELS, Deep, Features
 from dpiframe_core.program.program import CrossForm, MlpForm, Program
 
@@ -105,6 +106,38 @@ def test_fp32_has_limits_of_its_own(options, taken):
     ],
 )
 def test_batches_of_few_samples_run_as_steps(name, hidden, precision, samples):
-    form = fused_form(made(name, hidden, dims=72), precision)
+    program = made(name, hidden, dims=72)
+    form = fused_form(program, precision)
     assert form is not None
-    assert steps_up_to(form, precision) == samples
+    assert steps_up_to(program, form, precision, 65536) == samples
+
+
+# Measured on an H100 (docs/decisions/fused_mlp.md): microseconds of the kernel and of the steps.
+@pytest.mark.parametrize(
+    ("name", "fields", "dim", "hidden", "samples", "one", "steps"),
+    [
+        ("wdl", 10, 8, (512, 512), 512, 11.4, 14.1),
+        ("wdl", 26, 16, (400, 400, 400), 4096, 15.8, 22.7),
+        ("wdl", 26, 32, (512, 512), 1024, 19.1, 17.2),
+        ("wdl", 26, 32, (512, 256), 4096, 20.9, 26.9),
+        ("dcn", 10, 32, (400, 400, 400), 1024, 14.2, 17.8),
+        ("dcn", 39, 16, (400, 400, 400), 4096, 17.7, 29.1),
+        ("deepfm", 26, 8, (256, 128, 64), 4096, 15.5, 13.1),
+        ("deepfm", 39, 16, (256, 128, 64), 512, 17.7, 13.6),
+        ("deepfm", 39, 16, (400, 400, 400), 2048, 17.7, 24.8),
+        ("deepfm", 26, 32, (400, 400, 400), 1024, 35.2, 21.9),
+    ],
+)
+def test_the_model_of_the_time_is_near_what_was_measured(
+    name, fields, dim, hidden, samples, one, steps
+):
+    features = Features(
+        [FieldSpec(name=f"C{i}", rows=50, dim=dim) for i in range(fields)], [], "field"
+    )
+    model = model_zoo.random_model(MODELS[name](features, Deep(hidden)))
+    program = lower(model.spec, model.state_dict(), COMPILED_PASSES)
+    program = chain_products(program, "fp16", 4096)
+    found = mlp_microseconds(program, program.form, "fp16", samples)
+    assert found == pytest.approx((one, steps), rel=0.26)
+    above = steps_up_to(program, program.form, "fp16", 4096)
+    assert (above >= samples) == (steps < one)
