@@ -180,14 +180,20 @@ def _timed(
                 raise
             failed[error.name] = reason(error)
             made.pop(error.name).close()
-        gc.collect()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        _free_memory()
+
+
+def _free_memory() -> None:
+    """Of implementations that are gone."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def _agree(made: dict[str, Implementation], failed: dict[str, str], exact: ExactLogits) -> float:
     """The largest scaled difference between ours and a peer; peers above the tolerance go from
-    `made` to `failed`. DpiframeError where torch eager differs: then ours is wrong.
+    `made` to `failed`, and so do those that find no memory. DpiframeError where torch eager
+    differs: then ours is wrong.
 
     Each of the two may be as far from float64 as `scaled_error` lets ours be.
     """
@@ -201,8 +207,10 @@ def _agree(made: dict[str, Implementation], failed: dict[str, str], exact: Exact
                 raise DpiframeError(f"the logits of {name} differ from ours by {difference:.1e}")
             largest = max(largest, difference)
         except Exception as error:
-            if name == EAGER:
+            if name == EAGER and not isinstance(error, torch.OutOfMemoryError):
                 raise DpiframeError(f"{EAGER}: {reason(error)}") from error
-            del made[name]
             failed[name] = reason(error)
+        if name in failed:
+            made.pop(name).close()
+            _free_memory()
     return largest

@@ -200,6 +200,21 @@ def test_a_peer_that_finds_no_memory_while_it_is_timed_is_left_out(monkeypatch):
     assert "eager failed while it was timed: tried to allocate" in report.failed["eager"]
 
 
+def test_a_peer_that_finds_no_memory_to_be_compared_is_left_out(monkeypatch):
+    def logits(_: int) -> np.ndarray:
+        raise torch.OutOfMemoryError("tried to allocate 13 GiB")
+
+    made = {
+        OURS: lambda: _implementation(1.0),
+        "eager": lambda: _implementation(1.0)._replace(logits=logits),
+        "another": lambda: _implementation(1.0),
+    }
+    _replace(monkeypatch, made)
+    report = bench_engine(EngineCase(**SMALL, repeats=3))
+    assert set(report.milliseconds) == {OURS, "another"}
+    assert report.failed == {"eager": "OutOfMemoryError: tried to allocate 13 GiB"}
+
+
 def test_another_result_than_plain_torch_is_our_fault(monkeypatch):
     made = {OURS: lambda: _implementation(1.0), "eager": lambda: _implementation(1.1)}
     _replace(monkeypatch, made)
