@@ -37,9 +37,11 @@ def load_engine(  # noqa: PLR0913 - the one call that users make: keywords read 
     `device`: "cpu", "cuda", "cuda:1" for one of several GPUs, or "auto": a GPU where this build and
     the machine have one. `max_batch`: samples a device batch (larger inputs are cut); `streams`,
     `policy` (the order of launches: "serial", "depth_first", "breadth_first"; "auto": breadth first
-    where a fifth of the work lies beside the longest chain of steps, else serial) and `graphs`: how
-    a GPU runs the plan, without effect on the CPU. `threads`: CPU threads, on the CPU set for the
-    whole process (default: torch's setting), for a GPU those that pack batches (default: up to 16).
+    where a fiftieth of the work lies beside the longest chain of steps, else serial) and `graphs`:
+    how a GPU runs the plan, without effect on the CPU; with graphs, branches run on one stream in
+    sizes of batches where that takes no longer, as it measures. `threads`: CPU threads, on the CPU
+    set for the whole process (default: torch's setting), for a GPU those that pack batches
+    (default: up to 16).
     `precision` "bf16" computes in fp16 where the weights show that fp16 holds all numbers, dense
     features as the bundle's schema makes them. With `on_bad_id="oov"` every field needs an
     `oov_row`. The CPU computes in float32 whatever the precision, within the bound of each.
