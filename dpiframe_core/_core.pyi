@@ -1060,9 +1060,14 @@ class CudaProgram:
         found, when it was made, that this takes no longer than side by side.
         """
     def build(
-        self, plan: Plan, graphs: bool = True, delay_seed: int = 0, refused_step: int = -1
+        self,
+        plan: Plan,
+        graphs: bool = True,
+        delay_seed: int = 0,
+        refused_step: int = -1,
+        branches: Literal["measured", "side_by_side", "in_turn"] = "measured",
     ) -> None:
-        """Run every kernel once and capture the graphs; the last two arguments are for tests."""
+        """Run every kernel once and capture the graphs; the last three arguments are for tests."""
     def poison(self) -> None:
         """For tests: fill the arena with NaN."""
     @property
@@ -1165,6 +1170,8 @@ class TensorScorer:
         """Scores, the call's seconds, and the counters, as `BatchRing.run_in_place` has them. None:
         nothing was done, since nothing was found or B is none of this ring's.
         """
+    def close(self) -> None:
+        """Let go of the ring and its memory, whoever still holds this."""
 
 def inject_cuda_failure(call: int, lost: bool = False) -> bool:
     """For tests: the `call`-th checked CUDA call from now on is not made and fails as if memory

@@ -115,10 +115,18 @@ void bind_views(py::module_& module) {
            py::arg("rows_a_sample") = 1);
 }
 
+Branches branches_by_name(const std::string& name) {
+  if (name == "measured") return Branches::kMeasured;
+  if (name == "side_by_side") return Branches::kSideBySide;
+  DPIF_CHECK(name == "in_turn", "branches are measured, side_by_side or in_turn, got ", name);
+  return Branches::kInTurn;
+}
+
 void build(CudaProgram& program, const Plan& plan, bool graphs, unsigned delay_seed,
-           int refused_step) {
+           int refused_step, const std::string& branches) {
+  const Branches how = branches_by_name(branches);
   const py::gil_scoped_release release;
-  program.build(plan, {program.max_rows(), graphs, delay_seed, refused_step});
+  program.build(plan, {program.max_rows(), graphs, delay_seed, refused_step, how});
 }
 
 }  // namespace
@@ -162,7 +170,7 @@ void bind_cuda_program(py::module_& module) {
       .def("add_fused_cross", &CudaProgram::add_fused_cross, py::arg("slots"), py::arg("model"),
            py::arg("above") = 0)
       .def("build", &build, py::arg("plan"), py::arg("graphs") = true, py::arg("delay_seed") = 0,
-           py::arg("refused_step") = -1)
+           py::arg("refused_step") = -1, py::arg("branches") = "measured")
       .def("poison", &CudaProgram::poison)
       .def_property_readonly("fused_above", &CudaProgram::fused_above)
       .def_property_readonly("fused_up_to", &CudaProgram::fused_up_to)

@@ -3,6 +3,7 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <utility>
 
 #include "bindings/device_tensors.h"
@@ -66,6 +67,7 @@ struct RingArgument {
   RingArgument(CudaProgram& program, int num_slots, const std::vector<std::int64_t>& field_rows,
                int num_dense, int num_threads)
       : report(program.num_report()), max_rows(program.max_rows()) {
+    const py::gil_scoped_release release;
     const DeviceGuard guard(program.device());
     ring = std::make_unique<BatchRing>(program, num_slots, field_rows, num_dense, num_threads);
   }
@@ -164,9 +166,9 @@ class TensorScorer {
  public:
   // `make_scores(B)`: an array [B] on the library's current stream, and its address;
   // `inference_mode()`: whether what is made now is for inference alone.
-  TensorScorer(RingArgument& ring, const DeviceTensors& tensors, OneCaller& caller, bool use_oov,
+  TensorScorer(py::object ring, const DeviceTensors& tensors, OneCaller& caller, bool use_oov,
                py::function make_scores, py::function inference_mode)
-      : ring_(ring),
+      : ring_(std::move(ring)),
         tensors_(tensors),
         caller_(caller),
         use_oov_(use_oov),
@@ -179,8 +181,11 @@ class TensorScorer {
     using Clock = std::chrono::steady_clock;
     const auto began = Clock::now();
     const CallersTurn turn(caller_);
+    if (ring_.is_none()) throw std::runtime_error("the engine is closed");
+    const py::object held = ring_;  // whoever closes this meanwhile
+    auto& ring = held.cast<RingArgument&>();
     const std::optional<TensorBatch> found = tensors_.find(ids, dense);
-    if (!found.has_value() || found->size < 1 || found->size > ring_.max_rows) return py::none();
+    if (!found.has_value() || found->size < 1 || found->size > ring.max_rows) return py::none();
     const Request request{found->size, found->stream, inference_mode_()};
     Scores out = std::exchange(ahead_, {});
     if (!out.array || !(request == request_)) out = make(request.size);
@@ -195,12 +200,18 @@ class TensorScorer {
     memory.use_oov = use_oov_;
     memory.scores = reinterpret_cast<float*>(out.address);
     const auto caller = static_cast<cudaStream_t>(found->stream);
-    ring_.ring->launch_in_place(memory, caller);
+    ring.ring->launch_in_place(memory, caller);
     const std::exception_ptr interrupted = make_ahead();
-    Counters bad = ring_.await_in_place(caller);  // the GPU uses the caller's memory until then
+    Counters bad = ring.await_in_place(caller);  // the GPU uses the caller's memory until then
     if (interrupted) std::rethrow_exception(interrupted);
     const std::chrono::duration<double> seconds = Clock::now() - began;
     return py::make_tuple(std::move(out.array), seconds.count(), std::move(bad));
+  }
+
+  // Lets go of the ring and of what was made ahead, whoever still holds this.
+  void close() {
+    ring_ = py::none();
+    ahead_ = {};
   }
 
  private:
@@ -231,11 +242,13 @@ class TensorScorer {
       ahead_ = make(request_.size);
     } catch (const py::error_already_set& error) {
       if (!error.matches(PyExc_Exception)) return std::current_exception();
+    } catch (...) {
+      return std::current_exception();
     }
     return nullptr;
   }
 
-  RingArgument& ring_;
+  py::object ring_;  // a BatchRing; none: closed
   const DeviceTensors& tensors_;
   OneCaller& caller_;
   bool use_oov_;
@@ -352,12 +365,13 @@ void bind_runtime(py::module_& module) {
       .def_property_readonly("device_bytes",
                              [](const RingArgument& self) { return self.ring->device_bytes(); });
   py::class_<TensorScorer>(module, "TensorScorer")
-      .def(py::init<RingArgument&, const DeviceTensors&, OneCaller&, bool, py::function,
+      .def(py::init<py::object, const DeviceTensors&, OneCaller&, bool, py::function,
                     py::function>(),
            py::arg("ring"), py::arg("tensors"), py::arg("caller"), py::arg("use_oov"),
-           py::arg("make_scores"), py::arg("inference_mode"), py::keep_alive<1, 2>(),
-           py::keep_alive<1, 3>(), py::keep_alive<1, 4>())
-      .def("score", &TensorScorer::score, py::arg("ids"), py::arg("dense"));
+           py::arg("make_scores"), py::arg("inference_mode"), py::keep_alive<1, 3>(),
+           py::keep_alive<1, 4>())
+      .def("score", &TensorScorer::score, py::arg("ids"), py::arg("dense"))
+      .def("close", &TensorScorer::close);
   py::class_<PageScorer>(module, "PageScorer")
       .def(py::init(&make_page_scorer), py::arg("program"), py::arg("ring"), py::arg("num_fields"),
            py::arg("num_dense"), py::arg("num_slots"), py::keep_alive<1, 2>(),

@@ -64,9 +64,11 @@ Executor::Executor(Plan plan, std::vector<LaunchStep> steps, FusedForward fused,
     enqueue({rows, BatchMemory{}, stream().get(), nullptr});
     stream().synchronize();
     Bucket& bucket = buckets_.emplace_back(rows);
+    const bool both_ways = has_branches && !is_fused(rows);
+    bucket.is_in_turn = both_ways && options_.branches == Branches::kInTurn;
     if (!options_.graphs) continue;
-    bucket.graph = capture(rows, false);
-    if (has_branches && !is_fused(rows)) bucket.in_turn = capture(rows, true);
+    bucket.graph = capture(rows, bucket.is_in_turn);
+    if (both_ways && options_.branches == Branches::kMeasured) bucket.in_turn = capture(rows, true);
   }
   warm_ = true;
 }
@@ -78,7 +80,7 @@ void Executor::run(const BatchMemory& memory, cudaStream_t stream) {
   if (bucket->graph)
     bucket->graph->launch(memory, stream);
   else
-    enqueue({bucket->rows, memory, stream, nullptr});
+    enqueue({bucket->rows, memory, stream, nullptr, bucket->is_in_turn});
 }
 
 void Executor::choose_streams(const BatchMemory& inputs) {

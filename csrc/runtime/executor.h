@@ -34,11 +34,16 @@ struct FusedForward {
   std::int64_t up_to;
 };
 
+// How branches of a plan run: whichever way is faster (with graphs; else side by side), or always
+// one way, for tests.
+enum class Branches { kMeasured, kSideBySide, kInTurn };
+
 struct ExecutorOptions {
   std::int64_t max_rows;
   bool graphs;
   unsigned delay_seed = 0;  // for tests: not 0 puts a random delay before each step
   int refused_step = -1;    // for tests: this step's launch fails after construction
+  Branches branches = Branches::kMeasured;
 };
 
 std::vector<std::int64_t> batch_buckets(std::int64_t max_rows);

@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -68,10 +68,13 @@ class CudaOptions:
 
 @dataclass(frozen=True)
 class Faults:
-    """For tests: a random delay before each step where the seed is not 0; a step that fails."""
+    """For tests: a random delay before each step where the seed is not 0; a step that fails; how
+    branches of the plan run, in place of the faster way.
+    """
 
     delay_seed: int = 0
     refused_step: int = -1
+    branches: Literal["measured", "side_by_side", "in_turn"] = "measured"
 
 
 def _grouped(program: Program, options: CudaOptions) -> tuple[Program, Compiled, str]:
@@ -132,6 +135,7 @@ class CudaBackend:
         self.device, self.max_batch = f"cuda:{options.device}", options.max_batch
         self._turn = _core.OneCaller()
         self.batch_seconds: list[float] = []
+        self._scorers: list[_core.TensorScorer] = []
         faults = faults or Faults()
         if _compiles_products(options):
             program = fold_norms(fuse_mapped_dot(program), options.precision)
@@ -143,7 +147,11 @@ class CudaBackend:
         )
         made = DeviceProgram(self._layout, options.device, options.fused, compiled, chains)
         made.native.build(
-            self._layout.schedule.plan, options.graphs, faults.delay_seed, faults.refused_step
+            self._layout.schedule.plan,
+            options.graphs,
+            faults.delay_seed,
+            faults.refused_step,
+            faults.branches,
         )
         self._reports = made.reports
         self._native: Any = made.native
@@ -268,6 +276,7 @@ class CudaBackend:
             self.inputs.scores,
             torch.is_inference_mode_enabled,
         )
+        self._scorers.append(native)
 
         def bad_ids(ids: Any, report: np.ndarray) -> BadIds:
             return self._bad_ids(ids, (self._counts(report), self._first(report)), use_oov)
@@ -359,6 +368,9 @@ class CudaBackend:
 
     def close(self) -> None:
         """Free all memory of the device."""
+        for scorer in self._scorers:  # a traceback may hold them
+            scorer.close()
+        self._scorers.clear()
         self._ring = self._native = None
 
     def _counts(self, report: np.ndarray | None) -> np.ndarray:

@@ -8,7 +8,12 @@ from collections.abc import Sequence
 from dpiframe_core import _core
 from dpiframe_core.engine.cuda.chain.choice import chain_microseconds, steps_microseconds
 from dpiframe_core.engine.cuda.chain.grouping import ProductChain
-from dpiframe_core.engine.cuda.fused import fused_form, mlp_buckets, mlp_microseconds
+from dpiframe_core.engine.cuda.fused import (
+    fused_form,
+    mlp_buckets,
+    mlp_microseconds,
+    steps_up_to,
+)
 from dpiframe_core.engine.precision import HALF_PRECISIONS
 from dpiframe_core.program.program import MlpForm, Program
 from dpiframe_core.program.steps import FusedLinear, Linear, MappedLinear
@@ -48,6 +53,8 @@ def _mlp_in_words(
     took = ", ".join(
         f"{n}: {one:.0f}, {steps:.0f}" for n, (one, steps) in zip(sizes, times, strict=True)
     )
+    if not most and steps_up_to(program, form, precision, max_batch) < sizes[-1]:
+        return "steps: this GPU has no kernel for an MLP as a whole"
     verdict = "takes batches of the sizes above" if most else "is slower in batches of all sizes"
     return (
         f"{'' if most else 'steps: '}a kernel for an MLP as a whole {verdict}; about so many us it "

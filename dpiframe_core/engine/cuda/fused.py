@@ -18,13 +18,14 @@ from dpiframe_core.engine.cuda.chain.choice import chain_microseconds
 from dpiframe_core.engine.cuda.chain.grouping import ProductChain
 from dpiframe_core.engine.precision import HALF_PRECISIONS
 from dpiframe_core.program.program import CrossForm, Layer, MlpForm, Program
-from dpiframe_core.program.steps import FusedLinear, Linear
+from dpiframe_core.program.steps import CrossScalar, FusedLinear, Linear
 
 # The kernel for an MLP runs batches for which it takes at most so many times what steps take.
 WORTH_IT = 1.0
-# Microseconds of steps on an H100 (docs/decisions/fused_mlp.md): once, a launch, of each that
-# products are said to take alone or in a chain, a number of an embedding.
-ONCE, STEP, PRODUCTS, NUMBER = 0.5, 1.6, 0.74, 0.8e-6
+# Microseconds of steps on an H100 (docs/decisions/fused_mlp.md): what the first launch costs less
+# than each, of each that products are said to take alone or in a chain, a number of an embedding, a
+# cross network's scalar behind a chain.
+FIRST, LAUNCH, PRODUCTS, NUMBER, SCALAR = -1.47, 2.22, 0.72, 0.87e-6, 3.0
 # The 16-bit kernel takes about 21 us a million weights, however few the samples; steps of few
 # samples take not much more than their launches: 23 us for 512 samples, 44 us for 2,048
 # (docs/decisions/fused_cross.md).
@@ -49,7 +50,9 @@ def steps_up_to(program: Program, form: MlpForm | CrossForm, precision: str, max
         above = 0
         for samples in mlp_buckets(max_batch):
             one, steps = mlp_microseconds(program, form, precision, samples)
-            above = samples if one > WORTH_IT * steps else above
+            if one <= WORTH_IT * steps:
+                break  # so it is for more samples, but for some tenths of a microsecond
+            above = samples
         return above
     if precision == FP16X3:
         return FP16X3_STEPS_UP_TO
@@ -68,19 +71,21 @@ def mlp_microseconds(
 ) -> tuple[float, float]:
     """About what a batch takes as one kernel, and as the program's steps, in 16 bits."""
     one = _core.fused_mlp_microseconds(**_mlp_shape(program, form), samples=samples)
-    launches, products = 0, 0.0
+    launches, products, is_chain = 0, 0.0, False
     for step in program.steps:
         if isinstance(step, ProductChain) and samples in step.rows:
-            launches += 1
+            launches, is_chain = launches + 1, True
             products += chain_microseconds(step.layers, step.areas, samples)
             continue
         for leaf in step.leaves():
-            launches += 1
+            launches += not isinstance(leaf, CrossScalar)  # which runs beside products
             if isinstance(leaf, (Linear, FusedLinear)):
                 n, k = program.weights[leaf.weight].shape
                 products += _core.linear_microseconds(precision, samples, int(n), int(k))
     numbers = samples * sum(slot.dim for slot in form.lookup.slots if slot.table is not None)
-    return one, ONCE + STEP * launches + PRODUCTS * products + NUMBER * numbers
+    steps = FIRST + LAUNCH * launches + PRODUCTS * products + NUMBER * numbers
+    # But a chain makes the columns that it needs.
+    return one, steps + (SCALAR if form.cross is not None and is_chain else 0)
 
 
 def mlp_model(form: MlpForm, num_ids: int) -> _core.FusedMlpModel:

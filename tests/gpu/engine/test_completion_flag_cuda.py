@@ -101,7 +101,8 @@ def test_the_largest_batches_that_tell_their_end(precision):
 def test_callers_streams_of_all_kinds_take_turns(name, graphs, streams):
     """Batches from host memory and batches that were started run between them."""
     options = {"graphs": graphs, "streams": streams, "max_batch": 4096}
-    engine = cuda_engine(model_of(name), faults=Faults(delay_seed=5), **options)
+    faults = Faults(delay_seed=5, branches="side_by_side")
+    engine = cuda_engine(model_of(name), faults=faults, **options)
     outputs = [Outputs(engine, name, size) for size in (19, 4096)]
     callers = [torch.cuda.default_stream(), torch.cuda.Stream(), torch.cuda.Stream(priority=-1)]
     for turn in range(12):

@@ -14,6 +14,7 @@ from dpiframe_core.model.torch_module import CTRModel
 
 ROWS = 1111
 MAX_BATCH = 400  # three parts that overlap in the ring
+WAYS = ("side_by_side", "in_turn", "measured")
 
 
 @lru_cache(maxsize=2)
@@ -45,7 +46,7 @@ def test_delays_streams_and_graphs_change_no_bit(name, policy):
             precision = PRECISIONS[(streams + 2 * graphs) % 4]
             engine = cuda_engine(
                 model,
-                faults=Faults(delay_seed=streams),
+                faults=Faults(delay_seed=streams, branches="side_by_side"),
                 precision=precision,
                 max_batch=MAX_BATCH,
                 streams=streams,
@@ -60,8 +61,9 @@ def test_delays_streams_and_graphs_change_no_bit(name, policy):
             engine.close()
 
 
+@pytest.mark.parametrize("branches", WAYS)
 @pytest.mark.parametrize("policy", POLICIES)
-def test_delays_in_a_program_of_many_small_steps(policy):
+def test_delays_in_a_program_of_many_small_steps(policy, branches):
     """The unfused program has the most branches and the most reuse of memory."""
     model = large_model("dcnv2")
     ids, dense = inputs(model.spec, ROWS)
@@ -71,7 +73,7 @@ def test_delays_in_a_program_of_many_small_steps(policy):
         engine = cuda_engine(
             model,
             DEVICE_FORM,
-            Faults(delay_seed=streams),
+            Faults(delay_seed=streams, branches=branches),
             max_batch=MAX_BATCH,
             streams=streams,
             policy=policy,
@@ -81,3 +83,17 @@ def test_delays_in_a_program_of_many_small_steps(policy):
             np.testing.assert_array_equal(logits(engine, ids, dense), expected)
         engine.close()
     plain.close()
+
+
+def test_which_batches_run_on_one_stream_is_told():
+    model = large_model("dcnv2")
+    options = {"max_batch": 1111, "streams": 4, "policy": "breadth_first", "fused": False}
+    rows = {}
+    for way in WAYS:
+        engine = cuda_engine(model, DEVICE_FORM, Faults(branches=way), **options)
+        rows[way] = engine._native.buckets_in_turn
+        told = f"all on stream 0 in batches of {', '.join(map(str, rows[way]))} rows"
+        assert (told in engine.describe()) == bool(rows[way])
+        engine.close()
+    assert rows["side_by_side"] == [] and rows["in_turn"] == [512, 1024, 1111]
+    assert set(rows["measured"]) <= set(rows["in_turn"])

@@ -11,10 +11,12 @@ import model_zoo
 import numpy as np
 import pytest
 import torch
+from cuda_cases import free_bytes
 
 from dpiframe_core import BadIdError, _core, load_engine, save_bundle
 from dpiframe_core.model.builtin import Deep, Features, dcnv2
 
+PAGE = 2**21  # the driver's own unit
 BATCH = 20_000  # rows of ids are long enough for the GPU to read them from a larger array
 
 
@@ -139,6 +141,33 @@ def test_scores_are_the_callers_whatever_was_made_ahead(bundle):
     torch.cuda.synchronize()
     for got, expected in kept:
         np.testing.assert_array_equal(got.cpu(), expected)
+
+
+@needs_exchange
+def test_close_frees_all_while_an_error_is_handled(bundle, alone):
+    """The frames of its traceback hold what scored."""
+    spec, opened = bundle
+    ids, dense = model_zoo.random_inputs(spec, 111)
+    there = on_gpu(ids, dense)
+    ids[2, 7] = -1
+    bad = on_gpu(ids, dense)
+    load_engine(opened, device="cuda", max_batch=BATCH).close()
+    before = free_bytes()
+    engine = load_engine(opened, device="cuda", max_batch=BATCH)
+    engine.score(*there)
+    assert before - free_bytes() > PAGE
+    scorer = engine._tensor_scorer
+    try:
+        engine.score(*bad)
+    except BadIdError:
+        engine.close()
+        assert before - free_bytes() <= PAGE
+    else:
+        raise AssertionError("no error")
+    with pytest.raises(RuntimeError, match="the engine is closed"):
+        scorer.score(*there)
+    with pytest.raises(RuntimeError, match="the engine is closed"):
+        engine.score(*there)
 
 
 @needs_exchange

@@ -63,21 +63,22 @@ bool fused_mlp_fits(const FusedMlpShape& shape) {
 }
 
 double fused_mlp_microseconds(const FusedMlpShape& shape, std::int64_t samples) {
-  constexpr double kOnce = 9.07;
-  constexpr double kWeights = 3.75e-6;  // a byte of a CTA's weights, and where the ring is short
-  constexpr double kShortRing = 18.9e-6;
-  constexpr double kSlice = 31.7e-3;
-  constexpr double kFm = 2.24, kCross = 1.77;
-  constexpr double kWave = 0.78;  // all CTAs at once, not a few
+  constexpr double kOnce = 6.76, kLayer = 1.41;
+  // A byte of a CTA's weights; or as many as are on their way arrive in so long.
+  constexpr double kByte = 1.92e-6, kLatency = 0.42;
+  constexpr double kSlice = 19.6e-3;
+  constexpr double kFm = 1.44, kCross = 0.96;
+  constexpr double kWave = 0.75;  // all CTAs at once, not a few
   const int num_extras = num_extras_of(shape);
   const int tile = quarter_tile(shape.widths, num_extras);
   const std::vector<int> slices = slice_chunks(shape.dims);
   const int x_chunks = x_chunks_of(slices, 0) + x_chunks_of(slices, 1);
   const auto num_layers = static_cast<int>(shape.widths.size());
   const int steps = (x_chunks + (num_layers - 1) * output_chunks(tile)) / 2;
-  const int bytes = steps * weight_step_bytes(tile);
   const int stages = fused_mlp_smem(tile, num_layers, x_chunks, num_extras).stages;
-  return kOnce + bytes * (kWeights + kShortRing / (stages - 1)) +
+  const int bytes_ahead = (stages - 1) * stage_steps(tile) * weight_step_bytes(tile);
+  return kOnce + kLayer * num_layers +
+         steps * weight_step_bytes(tile) * std::max(kByte, kLatency / bytes_ahead) +
          kSlice * static_cast<double>(slices.size()) + (shape.num_fm > 0 ? kFm : 0) +
          (shape.has_cross ? kCross : 0) +
          kWave * static_cast<double>(samples) / static_cast<double>(kMaxWaveSamples);

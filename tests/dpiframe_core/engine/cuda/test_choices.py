@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def test_the_reason_for_steps_or_a_whole_kernel():
+def test_the_reason_for_steps_or_a_whole_kernel(monkeypatch):
     def words(name: str, precision: str, fused: bool, most: int) -> str:
         features = Features(model_zoo.fields(16), [], "field")
         model = model_zoo.random_model(MODELS[name](features, Deep((33, 20, 5))))
@@ -25,8 +25,11 @@ def test_the_reason_for_steps_or_a_whole_kernel():
 
     assert "batches of the sizes above" in words("dcnv2", "fp16", True, 4096)
     assert "too little memory" in words("dcnv2", "fp16", True, 0)
-    taken, slower = words("deepfm", "fp16", True, 1024), words("deepfm", "fp16", True, 0)
+    taken = words("deepfm", "fp16", True, 1024)
     assert "takes batches of the sizes above" in taken and "samples: 512: " in taken
+    assert "this GPU has no kernel" in words("deepfm", "fp16", True, 0)
+    monkeypatch.setattr("dpiframe_core.engine.cuda.fused.WORTH_IT", 0)
+    slower = words("deepfm", "fp16", True, 0)
     assert slower.startswith("steps: ") and "is slower in batches of all sizes" in slower
     assert "was not wanted" in words("deepfm", "fp16", False, 0)
     assert "fp16 and bf16" in words("deepfm", "fp32", True, 0)
