@@ -202,6 +202,7 @@ class TensorScorer {
     const auto caller = static_cast<cudaStream_t>(found->stream);
     ring.ring->launch_in_place(memory, caller);
     const std::exception_ptr interrupted = make_ahead();
+    if (ring_.is_none()) ahead_ = {};            // closed meanwhile
     Counters bad = ring.await_in_place(caller);  // the GPU uses the caller's memory until then
     if (interrupted) std::rethrow_exception(interrupted);
     const std::chrono::duration<double> seconds = Clock::now() - began;

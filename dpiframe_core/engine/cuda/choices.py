@@ -54,7 +54,9 @@ def _mlp_in_words(
         f"{n}: {one:.0f}, {steps:.0f}" for n, (one, steps) in zip(sizes, times, strict=True)
     )
     if not most and steps_up_to(program, form, precision, max_batch) < sizes[-1]:
-        return "steps: this GPU has no kernel for an MLP as a whole"
+        return (
+            "steps: this GPU has no kernel for an MLP as a whole in batches that it is faster for"
+        )
     verdict = "takes batches of the sizes above" if most else "is slower in batches of all sizes"
     return (
         f"{'' if most else 'steps: '}a kernel for an MLP as a whole {verdict}; about so many us it "

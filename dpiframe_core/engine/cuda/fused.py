@@ -51,7 +51,7 @@ def steps_up_to(program: Program, form: MlpForm | CrossForm, precision: str, max
         for samples in mlp_buckets(max_batch):
             one, steps = mlp_microseconds(program, form, precision, samples)
             if one <= WORTH_IT * steps:
-                break  # so it is for more samples, but for some tenths of a microsecond
+                break  # for more samples too, or it loses less than a microsecond
             above = samples
         return above
     if precision == FP16X3:

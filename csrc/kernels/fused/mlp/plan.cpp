@@ -64,8 +64,7 @@ bool fused_mlp_fits(const FusedMlpShape& shape) {
 
 double fused_mlp_microseconds(const FusedMlpShape& shape, std::int64_t samples) {
   constexpr double kOnce = 6.76, kLayer = 1.41;
-  // A byte of a CTA's weights; or as many as are on their way arrive in so long.
-  constexpr double kByte = 1.92e-6, kLatency = 0.42;
+  constexpr double kLatency = 0.42;  // until a CTA's weights that are on their way have come
   constexpr double kSlice = 19.6e-3;
   constexpr double kFm = 1.44, kCross = 0.96;
   constexpr double kWave = 0.75;  // all CTAs at once, not a few
@@ -78,7 +77,7 @@ double fused_mlp_microseconds(const FusedMlpShape& shape, std::int64_t samples) 
   const int stages = fused_mlp_smem(tile, num_layers, x_chunks, num_extras).stages;
   const int bytes_ahead = (stages - 1) * stage_steps(tile) * weight_step_bytes(tile);
   return kOnce + kLayer * num_layers +
-         steps * weight_step_bytes(tile) * std::max(kByte, kLatency / bytes_ahead) +
+         steps * weight_step_bytes(tile) * kLatency / bytes_ahead +
          kSlice * static_cast<double>(slices.size()) + (shape.num_fm > 0 ? kFm : 0) +
          (shape.has_cross ? kCross : 0) +
          kWave * static_cast<double>(samples) / static_cast<double>(kMaxWaveSamples);
