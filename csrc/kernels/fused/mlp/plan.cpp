@@ -76,8 +76,7 @@ double fused_mlp_microseconds(const FusedMlpShape& shape, std::int64_t samples) 
   const int steps = (x_chunks + (num_layers - 1) * output_chunks(tile)) / 2;
   const int stages = fused_mlp_smem(tile, num_layers, x_chunks, num_extras).stages;
   const int bytes_ahead = (stages - 1) * stage_steps(tile) * weight_step_bytes(tile);
-  return kOnce + kLayer * num_layers +
-         steps * weight_step_bytes(tile) * kLatency / bytes_ahead +
+  return kOnce + kLayer * num_layers + steps * weight_step_bytes(tile) * kLatency / bytes_ahead +
          kSlice * static_cast<double>(slices.size()) + (shape.num_fm > 0 ? kFm : 0) +
          (shape.has_cross ? kCross : 0) +
          kWave * static_cast<double>(samples) / static_cast<double>(kMaxWaveSamples);
