@@ -62,7 +62,7 @@ def steps_up_to(program: Program, form: MlpForm | CrossForm, precision: str, max
 
 def mlp_buckets(max_batch: int) -> list[int]:
     """The sizes of batches that an MLP's kernel may take."""
-    most = _core.fused_wave_samples(9, 132)
+    most = _core.fused_wave_samples(9, 132)  # an H100's compute capability and multiprocessors
     return [samples for samples in _core.batch_buckets(max_batch) if samples <= most]
 
 
@@ -78,13 +78,13 @@ def mlp_microseconds(
             products += chain_microseconds(step.layers, step.areas, samples)
             continue
         for leaf in step.leaves():
-            launches += not isinstance(leaf, CrossScalar)  # which runs beside products
+            launches += not isinstance(leaf, CrossScalar)
             if isinstance(leaf, (Linear, FusedLinear)):
                 n, k = program.weights[leaf.weight].shape
                 products += _core.linear_microseconds(precision, samples, int(n), int(k))
     numbers = samples * sum(slot.dim for slot in form.lookup.slots if slot.table is not None)
     steps = FIRST + LAUNCH * launches + PRODUCTS * products + NUMBER * numbers
-    # But a chain makes the columns that it needs.
+    # A cross network's scalar runs beside the products behind the first, but waits for a chain.
     return one, steps + (SCALAR if form.cross is not None and is_chain else 0)
 
 

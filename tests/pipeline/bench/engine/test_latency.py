@@ -181,38 +181,27 @@ def test_a_peer_that_fails_ends_no_run(monkeypatch):
     assert "failed: RuntimeError: no kernel image" in show(report)
 
 
-def test_a_peer_that_finds_no_memory_while_it_is_timed_is_left_out(monkeypatch):
-    calls = 0
+@pytest.mark.parametrize(
+    ("calls", "method", "why"),
+    [(2, "run", "eager failed while it was timed: "), (0, "logits", "OutOfMemoryError: ")],
+)
+def test_a_peer_that_finds_no_memory_is_left_out(monkeypatch, calls, method, why):
+    """While it is timed, after it was built and warmed up, or when it is compared."""
 
-    def run(_: int) -> None:
+    def fails(_: int) -> None:
         nonlocal calls
-        if (calls := calls + 1) > 2:
+        if (calls := calls - 1) < 0:
             raise torch.OutOfMemoryError("tried to allocate 13 GiB")
 
     made = {
         OURS: lambda: _implementation(1.0),
-        "eager": lambda: _implementation(1.0)._replace(run=run),
+        "eager": lambda: _implementation(1.0)._replace(**{method: fails}),
         "another": lambda: _implementation(1.0),
     }
     _replace(monkeypatch, made)
     report = bench_engine(EngineCase(**SMALL, repeats=3))
     assert set(report.milliseconds) == {OURS, "another"}
-    assert "eager failed while it was timed: tried to allocate" in report.failed["eager"]
-
-
-def test_a_peer_that_finds_no_memory_to_be_compared_is_left_out(monkeypatch):
-    def logits(_: int) -> np.ndarray:
-        raise torch.OutOfMemoryError("tried to allocate 13 GiB")
-
-    made = {
-        OURS: lambda: _implementation(1.0),
-        "eager": lambda: _implementation(1.0)._replace(logits=logits),
-        "another": lambda: _implementation(1.0),
-    }
-    _replace(monkeypatch, made)
-    report = bench_engine(EngineCase(**SMALL, repeats=3))
-    assert set(report.milliseconds) == {OURS, "another"}
-    assert report.failed == {"eager": "OutOfMemoryError: tried to allocate 13 GiB"}
+    assert f"{why}tried to allocate" in report.failed["eager"]
 
 
 def test_another_result_than_plain_torch_is_our_fault(monkeypatch):
