@@ -21,6 +21,7 @@ from dpiframe_core.lowering.device.matmul_to_rows import matmul_to_rows
 from dpiframe_core.lowering.device.pad_products import pad_products
 from dpiframe_core.lowering.device.pair_products import pair_products
 from dpiframe_core.lowering.device.separate_scalars import separate_scalars
+from dpiframe_core.lowering.device.sum_parts import sum_parts
 from dpiframe_core.lowering.fold_batch_norm import fold_batch_norm
 from dpiframe_core.lowering.fuse_activation import fuse_activation
 from dpiframe_core.lowering.fuse_head import fuse_head
@@ -70,6 +71,7 @@ DEVICE_FORM: tuple[Pass, ...] = (load_dense, separate_scalars, batch_norm_to_aff
 # a ReLU.
 DEVICE_PASSES: tuple[Pass, ...] = (
     *FUSIONS,
+    sum_parts,
     find_form,
     merge_siblings,
     place_concat,

@@ -47,40 +47,87 @@ template <int kWords>
 struct alignas(kWords * 4 <= 16 ? kWords * 4 : 16) Words {
   u32 of[kWords];
 };
-// Two neighbours as a register of a product's operand.
+template <int kWords, class T>
+DPIF_DEVICE void store_words(T* to, const Words<kWords>& words) {
+  *reinterpret_cast<Words<kWords>*>(to) = words;
+}
+// Where it is known to be device memory: the compiler makes a store a word of what is above.
+template <class T>
+struct Outside {
+  T* to;
+};
+template <class T>
+DPIF_DEVICE Outside<T> outside(T* to) {
+  return {to};
+}
+template <int kWords, class T>
+DPIF_DEVICE void store_words(Outside<T> there, const Words<kWords>& words) {
+  if constexpr (kWords % 4 == 0) {
+#pragma unroll
+    for (int i = 0; i < kWords; i += 4)
+      store_four(reinterpret_cast<u32*>(there.to) + i, words.of[i], words.of[i + 1],
+                 words.of[i + 2], words.of[i + 3]);
+  } else if constexpr (kWords == 2) {
+    store_two(reinterpret_cast<u32*>(there.to), words.of[0], words.of[1]);
+  } else {
+    store_words(there.to, words);
+  }
+}
+// Two neighbours as a register of// Two neighbours as a register of a product's operand.
 template <class T>
 DPIF_DEVICE u32 pair(float low, float high) {
   return narrow_pair(low, high, T{});
 }
 
+// V neighbours as they are stored.
 template <int V, class T>
-DPIF_DEVICE void load_pack(const T* from, float (&to)[V]) {
-  if constexpr (sizeof(T) == 4) {
-    const Words<V> words = *reinterpret_cast<const Words<V>*>(from);
+struct Pack {
+  Words<V * sizeof(T) / 4> words;
+};
+template <int V, class T>
+DPIF_DEVICE Pack<V, T> load_stored(const T* from) {
+  return {*reinterpret_cast<const Words<V * sizeof(T) / 4>*>(from)};
+}
+template <int V, class T>
+DPIF_DEVICE void unpacked(const Pack<V, T>& from, float (&to)[V]) {
 #pragma unroll
-    for (int i = 0; i < V; ++i) to[i] = bits_to_float(words.of[i]);
-  } else {
-    const Words<V / 2> words = *reinterpret_cast<const Words<V / 2>*>(from);
-#pragma unroll
-    for (int i = 0; i < V; ++i) {
+  for (int i = 0; i < V; ++i) {
+    if constexpr (sizeof(T) == 4) {
+      to[i] = bits_to_float(from.words.of[i]);
+    } else {
       T part;
-      part.bits = static_cast<u16>(words.of[i / 2] >> (16 * (i % 2)));
+      part.bits = static_cast<u16>(from.words.of[i / 2] >> (16 * (i % 2)));
       to[i] = widen(part);
     }
   }
 }
 template <int V, class T>
-DPIF_DEVICE void store_pack(T* to, const float (&from)[V]) {
+DPIF_DEVICE void load_pack(const T* from, float (&to)[V]) {
+  unpacked(load_stored<V>(from), to);
+}
+template <class To>
+struct ElementOf;
+template <class T>
+struct ElementOf<T*> {
+  using Type = T;
+};
+template <class T>
+struct ElementOf<Outside<T>> {
+  using Type = T;
+};
+template <int V, class To>
+DPIF_DEVICE void store_pack(To to, const float (&from)[V]) {
+  using T = typename ElementOf<To>::Type;
   if constexpr (sizeof(T) == 4) {
     Words<V> words;
 #pragma unroll
     for (int i = 0; i < V; ++i) words.of[i] = float_to_bits(from[i]);
-    *reinterpret_cast<Words<V>*>(to) = words;
+    store_words(to, words);
   } else {
     Words<V / 2> words;
 #pragma unroll
     for (int i = 0; i < V / 2; ++i) words.of[i] = pair<T>(from[2 * i], from[2 * i + 1]);
-    *reinterpret_cast<Words<V / 2>*>(to) = words;
+    store_words(to, words);
   }
 }
 
@@ -123,9 +170,9 @@ template <int V, class T>
 DPIF_DEVICE Words<V / 2> load_pairs(const T* from) {
   return *reinterpret_cast<const Words<V / 2>*>(from);
 }
-template <int V, class T>
-DPIF_DEVICE void store_pairs(T* to, const Words<V / 2>& pairs) {
-  *reinterpret_cast<Words<V / 2>*>(to) = pairs;
+template <int V, class To>
+DPIF_DEVICE void store_pairs(To to, const Words<V / 2>& pairs) {
+  store_words(to, pairs);
 }
 // Functions of pairs; NaN where one of both is.
 namespace pairs {

@@ -23,6 +23,14 @@ DPIF_DEVICE int multiprocessors() {
 DPIF_DEVICE void prefetch(const void*) {}
 #endif
 
+DPIF_DEVICE void store_two(u32* to, u32 a, u32 b) {
+  const u32 two[] = {a, b};
+  std::memcpy(to, two, sizeof two);
+}
+DPIF_DEVICE void store_four(u32* to, u32 a, u32 b, u32 c, u32 d) {
+  const u32 four[] = {a, b, c, d};
+  std::memcpy(to, four, sizeof four);
+}
 DPIF_DEVICE float bits_to_float(u32 bits) {
   float value;
   std::memcpy(&value, &bits, 4);

@@ -111,6 +111,14 @@ DPIF_DEVICE Four load_constant(const void* from) {
   return f;
 }
 
+// To device memory; to: a multiple of their size.
+DPIF_DEVICE void store_two(u32* to, u32 a, u32 b) {
+  asm volatile("st.global.v2.b32 [%0], {%1,%2};" ::"l"(to), "r"(a), "r"(b));
+}
+DPIF_DEVICE void store_four(u32* to, u32 a, u32 b, u32 c, u32 d) {
+  asm volatile("st.global.v4.b32 [%0], {%1,%2,%3,%4};" ::"l"(to), "r"(a), "r"(b), "r"(c), "r"(d));
+}
+
 // Of constants; from: a multiple of their size, 16 bytes at most.
 DPIF_DEVICE void load_numbers(const float* from, float (&to)[1]) {
   asm("ld.global.nc.f32 %0, [%1];" : "=f"(to[0]) : "l"(from));

@@ -16,6 +16,28 @@ DPIF_DEVICE void each(const Body& body) {
   }
 }
 
+// The same of a body that also takes what load(i) gives. The loads of kAtOnce turns are on their
+// way before the first is used: a compiler does not move loads ahead of stores that might change
+// what they read.
+template <int kCount, int kAtOnce, class Load, class Body>
+DPIF_DEVICE void each_ahead(const Load& load, const Body& body) {
+  constexpr int kTurns = (kCount + kThreads - 1) / kThreads;
+#pragma unroll(kTurns <= 8 ? kTurns : 1)
+  for (int first = 0; first < kTurns; first += kAtOnce) {
+    decltype(load(0)) loads[kAtOnce];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      const int i = thread() + (first + k) * kThreads;
+      loads[k] = load(kCount % kThreads == 0 || i < kCount ? i : kCount - 1);
+    }
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      const int i = thread() + (first + k) * kThreads;
+      if (i < kCount) body(i, loads[k]);
+    }
+  }
+}
+
 // Asks L2 for the input of the tile that is about to follow on this multiprocessor, where kCtas are
 // at once: columns kFirst .. kEnd of samples, the first of this tile's at `from`, of `rows` behind.
 template <int kSamples, int kCtas, int kFirst, int kEnd, class T>

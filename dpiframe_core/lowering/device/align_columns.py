@@ -1,9 +1,10 @@
-"""Pass for a device: the operand of a product begins at a column that is a multiple of 8.
+"""Pass for a device: what a product makes begins at a column that is a multiple of 8.
 
-16-byte accesses (8 halves) and TMA tensor copies need that. Where several outputs of one merged
-product are side by side and an odd width misaligns a later one, the columns are laid out anew:
-operands of products first, each at a multiple of 8, then the others. The rows of the product's
-weight follow that order, with rows of zeros in the gaps.
+16-byte accesses (8 halves) need that, and TMA tensor copies of the operand of another product.
+Where several outputs of one merged product are side by side and an odd width misaligns a later one,
+the columns are laid out anew: operands of products and other wide parts first, each at a multiple
+of 8, then the narrow ones. The rows of the product's weight follow that order, with rows of zeros
+in the gaps.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ def align_columns(program: Program) -> Program:
 
 def _aligned(program: Program, step: Linear | FusedLinear, out: View) -> Program:
     segments = _segments(program, step, out)
-    operands = {s for s in segments if _is_operand(program, out, s)}
-    if out.buffer == program.output.buffer or all(s[0] % ALIGNMENT == 0 for s in operands):
+    aligned = {s for s in segments if _is_wide(s) or _is_operand(program, out, s)}
+    if out.buffer == program.output.buffer or all(s[0] % ALIGNMENT == 0 for s in aligned):
         return program
     moved: dict[Range, int] = {}
     width = 0
-    for segment in sorted(segments, key=lambda s: (s not in operands, s)):
-        if segment in operands:
+    for segment in sorted(segments, key=lambda s: (s not in aligned, _leaves_gap(s), s)):
+        if segment in aligned:
             width = -(-width // ALIGNMENT) * ALIGNMENT
         moved[segment] = width
         width += segment[1] - segment[0]
@@ -106,6 +107,14 @@ def _segments(program: Program, step: Linear | FusedLinear, out: View) -> list[R
         else:
             joined.append((start, stop))
     return joined
+
+
+def _is_wide(segment: Range) -> bool:
+    return segment[1] - segment[0] >= ALIGNMENT
+
+
+def _leaves_gap(segment: Range) -> bool:
+    return (segment[1] - segment[0]) % ALIGNMENT != 0
 
 
 def _is_operand(program: Program, out: View, segment: Range) -> bool:

@@ -8,12 +8,14 @@ numbers, and what is read and written can only become less.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from dpiframe_core.program.expression import Expression, count_functions, replaced
 from dpiframe_core.program.program import Program
 from dpiframe_core.program.steps import Add, Linear, MappedLinear, Relu, Step, TensorStep
-from dpiframe_core.program.tensor_ops import Map, Operand
+from dpiframe_core.program.tensor_ops import Map, Operand, row_major
 from dpiframe_core.program.views import View, Weight
 
 LEAST_WEIGHT = 32 * 1024  # elements: generated kernels take smaller products in whole,
@@ -25,13 +27,18 @@ ALIGNMENT = 8  # columns: where the operand of a product may begin
 
 def fuse_epilogue(program: Program) -> Program:
     """Fuse every map into the product that makes one of its operands, where nothing else reads
-    that; maps behind it follow.
+    that; maps behind it follow. Where a product is read by several maps of which but one is left in
+    the end (Dice: x sigmoid(norm(x)) + ...), they are one first.
     """
     for name in [step.name for step in program.steps]:
         step = next((s for s in program.steps if s.name == name), None)
         found = _as_map(step, program) if step else None
         if step is None or found is None:
             continue
+        if isinstance(step, TensorStep) and (whole := _whole(program, step)):
+            program, step = whole
+            found = _as_map(step, program)
+            assert found is not None
         for place, view in enumerate(found.views):
             product = _maker(program, view)
             if product is None or is_small(program, product):
@@ -40,6 +47,81 @@ def fuse_epilogue(program: Program) -> Program:
                 program = _fused(program, product, step, found, place)
                 break
     return program
+
+
+def _whole(program: Program, step: TensorStep) -> tuple[Program, TensorStep] | None:
+    """The program with maps that are made for this one alone put into it, and this one then, if
+    it is the only reader of a product by that and was not before.
+    """
+    made, merged = program, step
+    while (inner := _made_for(made, merged)) is not None:
+        merged = _with(merged, inner)
+        if count_functions(_expression(merged)) > MOST_FUNCTIONS:
+            return None
+        made = made.changed(steps=tuple(merged if s.name == step.name else s for s in made.steps))
+    for view in merged.xs:
+        product = _maker(made, view)
+        if product is None or is_small(made, product) or made.only_reader(view) is not merged:
+            continue
+        if program.only_reader(view) is None:
+            return made, merged
+    return None
+
+
+def _made_for(program: Program, step: TensorStep) -> TensorStep | None:
+    """A map of the step's shape that makes one of its operands, and no other step's."""
+    for view, operand in zip(step.xs, step.operands, strict=False):
+        maker = program.producers().get(view)
+        if (
+            isinstance(maker, TensorStep)
+            and isinstance(maker.op, Map)
+            and _as_map(maker, program) is not None
+            and program.only_reader(view) is step
+            and operand.is_whole
+            and operand.size == view.width
+        ):
+            return maker
+    return None
+
+
+def _expression(step: TensorStep) -> Expression:
+    assert isinstance(step.op, Map)
+    return step.op.expression
+
+
+def _with(step: TensorStep, inner: TensorStep) -> TensorStep:
+    """The map with one that makes an operand of it in the place of that operand."""
+    gone = [k for k, x in enumerate(step.xs) if x == inner.out]
+    shape = step.operands[0].shape
+    outer_xs = [k for k in range(len(step.xs)) if k not in gone]
+    first = len(step.xs)
+    order = [
+        *((step, k) for k in outer_xs),
+        *((inner, k) for k in range(len(inner.xs))),
+        *((step, k) for k in range(first, len(step.operands))),
+        *((inner, k) for k in range(len(inner.xs), len(inner.operands))),
+    ]
+    place = {(id(of), k): f"x{n}" for n, (of, k) in enumerate(order)}
+    inside = replaced(_expression(inner), lambda name: place[id(inner), int(name[1:])])
+    expression = replaced(
+        _expression(step),
+        lambda name: inside if int(name[1:]) in gone else place[id(step), int(name[1:])],
+    )
+
+    def operand(of: TensorStep, k: int) -> Operand:
+        read = of.operands[k]
+        if read.shape == shape:
+            return read
+        strides = row_major(shape) if read.is_whole and read.size > 1 else (0,) * len(shape)
+        return Operand(shape, strides, read.offset)
+
+    return replace(
+        step,
+        op=Map(expression),
+        xs=(*(step.xs[k] for k in outer_xs), *inner.xs),
+        constants=(*step.constants, *inner.constants),
+        operands=tuple(operand(of, k) for of, k in order),
+    )
 
 
 def split_epilogues(program: Program) -> Program:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from dpiframe_core.engine.cuda.tile.index import Index, Scope, VaryingError
+from dpiframe_core.engine.cuda.tile.index import Index, Load, Scope, VaryingError
 from dpiframe_core.engine.cuda.tile.product import Order, Product, packed
 from dpiframe_core.engine.cuda.tile.shared_memory import SharedMemory
 from dpiframe_core.engine.cuda.tile.stages import Stage
@@ -127,13 +127,15 @@ class Elements:
 
     def loaded(self, scope: Scope, buffer: str, pointer: str, place: Index) -> str:
         """A load of a buffer's element."""
+        element = self.memory.element(buffer)
+        is_ahead = scope.ahead is not None and pointer.startswith("g")
         if not scope.packed:
-            return self.leaf(scope, pointer, place)
-        if self.memory.element(buffer) != self.type:
+            return self.leaf(scope, pointer, place, element if is_ahead else None)
+        if element != self.type:
             raise VaryingError
-        return self._pairs(scope, pointer, place)
+        return self._pairs(scope, pointer, place, is_ahead)
 
-    def _pairs(self, scope: Scope, pointer: str, place: Index) -> str:
+    def _pairs(self, scope: Scope, pointer: str, place: Index, is_ahead: bool) -> str:
         """A pair of neighbours, of a load of all."""
         width = scope.extents["u"]
         base = Index(place.constant, {n: f for n, f in place.factors.items() if n != "u"})
@@ -143,23 +145,44 @@ class Elements:
         if factor > 1 or (factor == 1 and not aligned):
             raise VaryingError
         if factor == 0:
-            scope.lines.append(f"const u32 {name} = twice({pointer} + {base});")
+            text = f"twice({pointer} + {base})"
+            if is_ahead:
+                return scope.load_ahead(Load(text, "u32", 1))
+            scope.lines.append(f"const u32 {name} = {text};")
             return name
-        scope.lines.append(f"const auto {name} = load_pairs<{width}>({pointer} + {base});")
+        text = f"load_pairs<{width}>({pointer} + {base})"
+        if is_ahead:
+            return scope.load_ahead(Load(text, f"Words<{width // 2}>", width // 2)) + ".of[u]"
+        scope.lines.append(f"const auto {name} = {text};")
         return f"{name}.of[u]"
 
-    def leaf(self, scope: Scope, pointer: str, place: Index) -> str:
-        """A load; in a block over neighbours `u` one load for all of them where that can be."""
+    def leaf(self, scope: Scope, pointer: str, place: Index, ahead: str | None = None) -> str:
+        """A load; in a block over neighbours `u` one load for all of them where that can be.
+        `ahead`: the element's type, of a load ahead of the block.
+        """
         if "u" not in scope.varying:
-            return f"load({pointer} + {place})"
+            text = f"load({pointer} + {place})"
+            return scope.load_ahead(Load(text, "float", 1)) if ahead else text
         width = scope.extents["u"]
         factor = place.factors.get("u", 0)
         base = Index(place.constant, {n: f for n, f in place.factors.items() if n != "u"})
         name = f"a{len(scope.lines)}"
         if factor == 0:
-            scope.lines.append(f"const float {name} = load({pointer} + {base});")
+            text = f"load({pointer} + {base})"
+            if ahead:
+                return scope.load_ahead(Load(text, "float", 1))
+            scope.lines.append(f"const float {name} = {text};")
             return name
         aligned = base.constant % width == 0 and all(f % width == 0 for f in base.factors.values())
+        if factor == 1 and aligned and ahead:
+            registers = width if ahead == "float" else width // 2
+            load = Load(
+                f"load_stored<{width}>({pointer} + {base})", f"Pack<{width}, {ahead}>", registers
+            )
+            scope.lines.append(
+                f"float {name}[{width}]; unpacked({scope.load_ahead(load)}, {name});"
+            )
+            return f"{name}[u]"
         if factor == 1 and aligned:
             scope.lines.append(
                 f"float {name}[{width}]; load_pack<{width}>({pointer} + {base}, {name});"
@@ -265,7 +288,7 @@ class Elements:
             column = first.plus(view.start)
             if any(f % width for f in column.factors.values()) or column.constant % width:
                 raise VaryingError
-            there = f"g{self.buffer(view.buffer)}({sample}) + {column}"
+            there = f"outside(g{self.buffer(view.buffer)}({sample}) + {column})"
             lines.append(f"if ({only} && {sample} < left) {store}<{width}>({there}, values);")
         return [*fixed.lines, *lines]
 

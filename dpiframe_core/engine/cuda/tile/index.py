@@ -41,12 +41,22 @@ def variable(name: str) -> Index:
     return Index(0, {name: 1})
 
 
+@dataclass(frozen=True)
+class Load:
+    """A load of device memory: an expression of C++, its type and the registers that it takes."""
+
+    text: str
+    type: str
+    registers: int
+
+
 class Scope:
     """A block of C++: its variables with their extents (each is below), its statements.
 
     Variables in `varying` change inside the block's last expression: nothing may be computed of
     them ahead (`VaryingError`). In a `packed` block elements are pairs of 16 bits, u is a pair's
-    number, and one operation at most may round (`rounds`).
+    number, and one operation at most may round (`rounds`). Loads of device memory are `ahead` of
+    the block where that is a list, and not among its statements.
     """
 
     def __init__(
@@ -54,9 +64,11 @@ class Scope:
         extents: Mapping[str, int],
         varying: frozenset[str] = frozenset(),
         packed: bool = False,
+        ahead: list[Load] | None = None,
     ) -> None:
         self.extents = dict(extents)
         self.varying, self.packed, self.rounds = varying, packed, 0
+        self.ahead = ahead
         self.lines: list[str] = []
         self._known: dict[str, str] = {}
         self._made_of: dict[str, frozenset[str]] = {}
@@ -82,6 +94,17 @@ class Scope:
             self._made_of[name] = self.depends_on(uses)
             self.lines.append(f"const int {name} = {text};")
         return variable(self._known[text])
+
+    def load_ahead(self, load: Load) -> str:
+        """The name in the block of what is loaded ahead of it."""
+        assert self.ahead is not None
+        if load not in self.ahead:
+            self.ahead.append(load)
+        return f"loads.l{self.ahead.index(load)}"
+
+    def index_lines(self) -> list[str]:
+        """The statements that make variables of indices."""
+        return [line for line in self.lines if line.split()[2] in self._made_of]
 
     def depends_on(self, index: Index) -> frozenset[str]:
         """The variables that an index is made of in the end, those given at the start."""

@@ -14,6 +14,9 @@ from dpiframe_core.program.tensor_ops import Join, LayerNorm, Operand, Reduce, S
 from dpiframe_core.program.views import View
 
 THREADS = 256
+WIDEST = 8  # neighbours at a time
+LEAST_SPLIT = 64  # elements of a row whose last ones are a loop of their own
+MOST_AHEAD = 16  # registers of a thread that loads ahead of their use go to
 MOST_ROW = 1024  # elements of a row that a softmax or a norm holds in registers
 
 
@@ -38,10 +41,23 @@ class Loops:
         value: Callable[[Scope, Sequence[Index], Index], str],
         pitch: tuple[int, int] | None = None,
     ) -> str:
-        """A loop over the elements of a shape; `pitch`: a row's columns in `out` and its first."""
+        """A loop over the elements of a shape; `pitch`: a row's columns in `out` and its first.
+        Of a long row all but the last elements are taken eight at a time.
+        """
         size = size_of(shape)
         last = shape[-1] if shape else 1
-        for width in (8, 4, 2, 1):
+        whole = size // WIDEST * WIDEST
+        if len(shape) == 1 and pitch is None and whole >= LEAST_SPLIT and size % 4:
+
+            def behind(scope: Scope, places: Sequence[Index], sample: Index) -> str:
+                return value(scope, [places[0].plus(whole)], sample)
+
+            parts = [
+                self._over(out, (whole,), value),
+                self._over(out, (size - whole,), behind, (0, whole)),
+            ]
+            return "\n  ".join(parts)
+        for width in (WIDEST, 4, 2, 1):
             if last % width or (pitch and (pitch[0] % width or pitch[1] % width)):
                 continue
             if out.start % width and width > 1:
@@ -69,7 +85,7 @@ class Loops:
         per_sample = size // width
         count = self._samples * per_sample
         varying = frozenset({"u"}) if width > 1 else frozenset()
-        scope = Scope({"i": count, "u": width}, varying, packed)
+        scope = Scope({"i": count, "u": width}, varying, packed, ahead=[])
         sample, place = scope.divided(variable("i"), per_sample)
         if width > 1:
             places = scope.split(place, (*shape[:-1], shape[-1] // width))
@@ -83,7 +99,7 @@ class Loops:
         text = value(scope, places, sample)
         if width == 1:
             body = self.elements.stored(scope, out, place, sample, text)
-            return f"each<{count}>([&](int i) {{ {' '.join(scope.lines)} {body} }});"
+            return _each(scope, count, [*scope.lines, body])
         if packed:
             count_of, target, store = width // 2, "values.of[u]", "store_pairs"
             lines = [*scope.lines, f"Words<{count_of}> values;"]
@@ -92,7 +108,7 @@ class Loops:
             lines = [*scope.lines, f"float values[{width}];"]
         lines.append(f"DPIF_UNROLL for (int u = 0; u < {count_of}; ++u) {target} = {text};")
         lines += self.elements.stored_pack(scope, out, place, sample, width, store)
-        return f"each<{count}>([&](int i) {{ {' '.join(lines)} }});"
+        return _each(scope, count, lines)
 
     def join(self, stage: Stage) -> str:
         operation = stage.operation
@@ -173,7 +189,7 @@ class Loops:
     def _by_widths(self, stage: Stage, gone: Sequence[int], code: Callable[[int], str]) -> str:
         """The code of a stage over rows, the more neighbours at a time the better."""
         shape = stage.operation.operands[0].shape
-        for width in (8, 4, 2):
+        for width in (WIDEST, 4, 2):
             if gone and gone[-1] == len(shape) - 1 and shape[-1] % width == 0:
                 with suppress(VaryingError):
                     return code(width)
@@ -287,6 +303,23 @@ class Loops:
             return f"layer_norm<{shape}>({literal(op.eps)}, {read},\n    {write});"
 
         return self._by_widths(stage, gone, code)
+
+
+def _each(scope: Scope, count: int, lines: Sequence[str]) -> str:
+    """A loop of all threads over a block, with what is loaded ahead of it."""
+    body = " ".join(lines)
+    if not scope.ahead:
+        return f"each<{count}>([&](int i) {{ {body} }});"
+    turns = -(-count // THREADS)
+    at_once = max(1, min(turns, MOST_AHEAD // sum(load.registers for load in scope.ahead)))
+    at_once = -(-turns // -(-turns // at_once))  # as many in each of them
+    places = " ".join(scope.index_lines())
+    members = " ".join(f"{load.type} l{n};" for n, load in enumerate(scope.ahead))
+    loads = ", ".join(load.text for load in scope.ahead)
+    return (
+        f"each_ahead<{count}, {at_once}>([&](int i) {{ {places} struct Loads {{ {members} }}; "
+        f"return Loads{{{loads}}}; }}, [&](int i, const auto& loads) {{ {body} }});"
+    )
 
 
 def _rounded_up(threads: int) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from dpiframe_core.engine.cuda.tile.product import Product
 from dpiframe_core.engine.cuda.tile.stages import Stage, Stages, times_read
 from dpiframe_core.engine.translation import Operation
-from dpiframe_core.program.tensor_ops import MatMul
+from dpiframe_core.program.tensor_ops import MatMul, Take
 from dpiframe_core.program.views import View
 
 NO_PARTS: Mapping[str, View] = {}
@@ -94,8 +94,11 @@ class SharedMemory:
         self.reads_of: dict[int, set[str]] = {i: set() for i in range(len(self.stages.all))}
         reads: dict[str, list[tuple[int, int, int, float, bool]]] = {}
         widths: dict[str, list[int]] = {}
+        seen: set[tuple[object, ...]] = set()  # a block that reads an element twice loads it once
 
-        def add(stage: int, operation: Operation, k: int, times: float, product: bool) -> None:
+        def add(
+            stage: int, operation: Operation, k: int, times: float, product: bool, moved: bool
+        ) -> None:
             source, operand = operation.sources[k], operation.operands[k]
             if not isinstance(source, View):
                 return
@@ -103,10 +106,15 @@ class SharedMemory:
             inner = self.stages.inlined_writer(source.buffer, first, end)
             if inner is not None:
                 share = times * operand.size / inner.out.width
+                moved = moved or not operand.is_whole or isinstance(inner.op, Take)
                 for j in range(len(inner.sources)):
-                    add(stage, inner, j, share, product)
+                    add(stage, inner, j, share, product, moved)
                 return
             self.reads_of[stage].add(source.buffer)
+            read = (stage, source, operand)
+            if read in seen and not product and not moved:
+                return
+            seen.add(read)
             reads.setdefault(source.buffer, []).append(
                 (stage, first, end, times * operand.size, product)
             )
@@ -118,7 +126,7 @@ class SharedMemory:
         for number, stage in enumerate(self.stages.all):
             for operation, k in stage.reads():
                 product = isinstance(operation.op, MatMul)
-                add(number, operation, k, times_read(operation, k), product)
+                add(number, operation, k, times_read(operation, k), product, False)
         for buffer, found in reads.items():
             first, end = min(f for _, f, _, _, _ in found), max(e for _, _, e, _, _ in found)
             begins = [

@@ -279,7 +279,7 @@ def test_what_follows_attention_is_applied_as_it_is_written():
     grouped = group_steps(program, "fp16")
     (group,) = groups(grouped)
     source = group.generate(grouped, grouped.float_buffers(), "fp16").source
-    assert (source.count("attend<"), source.count("each<")) == (2, 1)  # of inputs
+    assert (source.count("attend<"), source.count("each_ahead<")) == (2, 1)  # of inputs
 
 
 class LastOfHistory(nn.Module):
