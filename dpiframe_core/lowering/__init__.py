@@ -19,6 +19,7 @@ from dpiframe_core.lowering.device.fuse_epilogue import fuse_epilogue, split_epi
 from dpiframe_core.lowering.device.load_dense import load_dense
 from dpiframe_core.lowering.device.matmul_to_rows import matmul_to_rows
 from dpiframe_core.lowering.device.pad_products import pad_products
+from dpiframe_core.lowering.device.pair_dots import pair_dots
 from dpiframe_core.lowering.device.pair_products import pair_products
 from dpiframe_core.lowering.device.separate_scalars import separate_scalars
 from dpiframe_core.lowering.device.sum_parts import sum_parts
@@ -27,6 +28,7 @@ from dpiframe_core.lowering.fuse_activation import fuse_activation
 from dpiframe_core.lowering.fuse_head import fuse_head
 from dpiframe_core.lowering.fuse_lookup import fuse_lookup
 from dpiframe_core.lowering.fuse_softmax_guard import fuse_softmax_guard
+from dpiframe_core.lowering.matmul_to_linear import matmul_to_linear
 from dpiframe_core.lowering.merge_siblings import merge_siblings
 from dpiframe_core.lowering.place_concat import place_concat
 from dpiframe_core.lowering.scale_products import scale_products
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 Pass = Callable[[Program], Program]
 
 FUSIONS: tuple[Pass, ...] = (
+    matmul_to_linear,
     fold_batch_norm,
     batches_to_rows,
     fuse_activation,
@@ -56,6 +59,7 @@ PASSES: tuple[Pass, ...] = (*FUSIONS, merge_siblings, place_concat)
 
 # Those that do not ask for a logit, for programs that end in another module.
 MODULE_PASSES: tuple[Pass, ...] = (
+    matmul_to_linear,
     fold_batch_norm,
     batches_to_rows,
     fuse_activation,
@@ -72,6 +76,7 @@ DEVICE_FORM: tuple[Pass, ...] = (load_dense, separate_scalars, batch_norm_to_aff
 DEVICE_PASSES: tuple[Pass, ...] = (
     *FUSIONS,
     sum_parts,
+    pair_dots,
     find_form,
     merge_siblings,
     place_concat,

@@ -79,6 +79,10 @@ def _made_for(program: Program, step: TensorStep) -> TensorStep | None:
             and program.only_reader(view) is step
             and operand.is_whole
             and operand.size == view.width
+            and all(
+                inner.shape == operand.shape or inner.is_whole or not any(inner.strides)
+                for inner in maker.operands
+            )
         ):
             return maker
     return None
@@ -186,10 +190,7 @@ def _as_map(step: Step, program: Program) -> _AsMap | None:
         views.append(view.columns(operand.offset, read))
     constants = []
     for name, operand in zip(step.constants, step.operands[len(step.xs) :], strict=True):
-        read = _columns(operand, width)
-        if read is None:
-            return None
-        numbers = program.weights[name].reshape(-1)[operand.offset :][:read]
+        numbers = _numbers(program.weights[name], operand)
         constants.append((Weight(f"{step.name}/{name}/read"), numbers))
     return _AsMap(step.op.expression, views, constants)
 
@@ -199,6 +200,15 @@ def _columns(operand: Operand, width: int) -> int | None:
     if operand.is_whole and operand.size == width:
         return width
     return 1 if not any(operand.strides) else None
+
+
+def _numbers(constant: np.ndarray, operand: Operand) -> np.ndarray:
+    """A constant as it is read: one number, or one for each column."""
+    numbers = constant.reshape(-1)[operand.offset :]
+    if not any(operand.strides):
+        return numbers[:1]
+    strides = tuple(stride * numbers.itemsize for stride in operand.strides)
+    return np.lib.stride_tricks.as_strided(numbers, operand.shape, strides).reshape(-1)
 
 
 def _operand(width: int, columns: int) -> Operand:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from dpiframe_core.lowering.device.align_columns import ALIGNMENT
+from dpiframe_core.lowering.matmul_to_linear import constant_matrix
 from dpiframe_core.program.program import Program
 from dpiframe_core.program.steps import LinearRows, Step, TensorStep
 from dpiframe_core.program.tensor_ops import MatMul, Operand
@@ -27,7 +26,7 @@ def matmul_to_rows(program: Program) -> Program:
         made = _as_rows(step, program) if isinstance(step, TensorStep) else None
         if made is not None:
             assert isinstance(step, TensorStep)
-            weights[made.weight] = _weight(step, program)
+            weights[made.weight] = constant_matrix(program, step)
         steps.append(made or step)
     return program.changed(steps=tuple(steps), weights=weights)
 
@@ -67,14 +66,3 @@ def _fill(program: Program, view: View, rows: int, stride: int) -> bool:
     """Whether the rows of a sample fill its part of the buffer, so that all rows are even."""
     width = program.buffers[view.buffer]
     return rows == 1 or (width == rows * stride and width % ALIGNMENT == 0)
-
-
-def _weight(step: TensorStep, program: Program) -> np.ndarray:
-    """The constant matrix [height, width], as a product takes it."""
-    assert isinstance(step.op, MatMul)
-    b = step.operands[1]
-    flat = program.weights[step.constants[0]].reshape(-1)[b.offset :]
-    strides = tuple(s * flat.itemsize for s in b.strides)
-    matrix = np.lib.stride_tricks.as_strided(flat, b.shape, strides, writeable=False)
-    width = math.prod(b.shape[: step.op.inner])
-    return np.ascontiguousarray(matrix.reshape(width, -1).T)

@@ -100,7 +100,7 @@ def _maker(program: Program, source: View | Weight) -> TensorStep | None:
 
 def _replaced(program: Program, step: TensorStep, summed: _Summed) -> Program:
     """The program with a map of the parts in the place of the step; as it is where the map would be
-    too long, or parts are interleaved and no join has made them.
+    too long, parts are interleaved and no join has made them, or one tensor is summed as it is.
     """
     if summed.size * (count_functions(summed.expression) + 1) > MOST_FUNCTIONS:
         return program
@@ -121,6 +121,8 @@ def _replaced(program: Program, step: TensorStep, summed: _Summed) -> Program:
             names[f"x{k}"] = f"x{leaves.index(part)}"
         terms.append(replaced(summed.expression, names.__getitem__))
     if len(leaves) > MOST_OPERANDS:
+        return program
+    if summed.expression == "x0" and {leaf.source for leaf in leaves} == {summed.leaves[0].source}:
         return program
     total = functools.reduce(lambda a, b: ("add", a, b), terms)
     if summed.scale != 1:

@@ -1,0 +1,97 @@
+"""Pass: a generic product of a sample's columns with a constant matrix becomes a linear layer, with
+the bias and the ReLU of the map behind it.
+
+An importer finds linear layers of whole tensors; those of slices, such as a tower's share of the
+embeddings, come as generic products.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dpiframe_core.program.program import Program
+from dpiframe_core.program.steps import Linear, TensorStep
+from dpiframe_core.program.tensor_ops import Map, MatMul, Operand
+from dpiframe_core.program.views import Weight
+
+LEAST = 8  # rows and columns of the weight: below, the generic product does as well
+
+
+def matmul_to_linear(program: Program) -> Program:
+    """Replace every such product."""
+    for step in program.steps:
+        if isinstance(step, TensorStep) and _is_linear(program, step):
+            program = _replaced(program, step)
+    return program
+
+
+def constant_matrix(program: Program, step: TensorStep) -> np.ndarray:
+    """The constant operand of a product as the weight [height, width] of a linear layer."""
+    assert isinstance(step.op, MatMul)
+    b = step.operands[1]
+    flat = program.weights[step.constants[0]].reshape(-1)[b.offset :]
+    strides = tuple(s * flat.itemsize for s in b.strides)
+    matrix = np.lib.stride_tricks.as_strided(flat, b.shape, strides, writeable=False)
+    width = math.prod(b.shape[: step.op.inner])
+    return np.ascontiguousarray(matrix.reshape(width, -1).T)
+
+
+def _is_linear(program: Program, step: TensorStep) -> bool:
+    op = step.op
+    if not isinstance(op, MatMul) or op.batch or len(step.xs) != 1:
+        return False
+    a, b = step.operands
+    width = math.prod(b.shape[: op.inner])
+    return (
+        a.size == width
+        and Operand(a.shape, a.strides).is_whole
+        and min(width, step.out.width) >= LEAST
+        and not step.out.overlaps(program.output)
+    )
+
+
+def _replaced(program: Program, step: TensorStep) -> Program:
+    a = step.operands[0]
+    weights = dict(program.weights)
+    weight = Weight(f"{step.name}/matrix")
+    weights[weight] = constant_matrix(program, step)
+    x, out, bias, relu, gone = step.xs[0].columns(a.offset, a.size), step.out, None, False, step
+    reader = program.only_reader(step.out)
+    if isinstance(reader, TensorStep) and (found := _bias(program, step, reader)) is not None:
+        numbers, relu = found
+        if numbers is not None:
+            bias = Weight(f"{step.name}/bias")
+            weights[bias] = numbers
+        out, gone = reader.out, reader
+    linear = Linear(step.name, x, weight, bias, out, ((0, out.width),) if relu else ())
+    steps = [linear if s is gone else s for s in program.steps if s is gone or s is not step]
+    return program.changed(steps=tuple(steps), weights=weights)
+
+
+def _bias(
+    program: Program, step: TensorStep, reader: TensorStep
+) -> tuple[np.ndarray | None, bool] | None:
+    """What a map adds to the product, and whether a ReLU follows; None where it does other things
+    or more.
+    """
+    if not isinstance(reader.op, Map) or reader.xs != (step.out,):
+        return None
+    if reader.out.overlaps(program.output) or reader.out.width != step.out.width:
+        return None
+    x, *constants = reader.operands
+    if not x.is_whole or x.offset:
+        return None
+    expression, relu = reader.op.expression, False
+    if isinstance(expression, tuple) and expression[0] == "relu":
+        expression, relu = expression[1], True
+    if expression == "x0" and relu:
+        return None, True
+    if expression != ("add", "x0", "x1") or len(constants) != 1:
+        return None
+    (added,) = constants
+    numbers = program.weights[reader.constants[0]].reshape(-1)[added.offset :]
+    if added.is_whole:
+        return numbers[: added.size].copy(), relu
+    return None if any(added.strides) else (np.full(added.size, numbers[0]), relu)
