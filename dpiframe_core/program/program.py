@@ -22,6 +22,7 @@ from dpiframe_core.program.steps import (
     Step,
     TensorStep,
 )
+from dpiframe_core.program.tensor_ops import LayerNorm
 from dpiframe_core.program.views import View
 
 
@@ -134,11 +135,16 @@ class Program:
     def float_buffers(self) -> frozenset[str]:
         """Buffers that a GPU keeps in float32 in any precision: one number a sample, dense features
         and what generic operations make, unless a product or embedding rows need the activation
-        type.
+        type. Layer norms alone make numbers of one size, which that type holds in half the memory.
         """
         steps = [leaf for step in self.steps for leaf in step.leaves()]
         bound = {v.buffer for s in steps for v in _activations(s)}
-        made = {s.out.buffer for s in steps if isinstance(s, (LoadDense, TensorStep))}
+        made = {
+            s.out.buffer
+            for s in steps
+            if isinstance(s, LoadDense)
+            or (isinstance(s, TensorStep) and not isinstance(s.op, LayerNorm))
+        }
         narrow = {name for name, width in self.buffers.items() if width == 1}
         return frozenset((narrow | made) - bound)
 

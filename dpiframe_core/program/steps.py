@@ -8,6 +8,7 @@ runs: a GPU engine never needs it here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 import numpy as np
 
 from dpiframe_core.program.expression import Expression, evaluate
-from dpiframe_core.program.tensor_ops import Operand, TensorOp
+from dpiframe_core.program.tensor_ops import LayerNorm, Operand, TensorOp
 from dpiframe_core.program.views import Bounds, State, View, Weight
 
 if TYPE_CHECKING:
@@ -565,6 +566,13 @@ class TensorStep(Step):
         read = [o.read(tensor) for o, tensor in zip(self.operands, tensors, strict=True)]
         out = Operand.whole(*self.op.shape(self.operands)).read(state[self.out])
         self.op.write(read, out)
+
+    def bound(self, bounds: Bounds) -> None:
+        if not isinstance(self.op, LayerNorm) or len(self.xs) > 1:
+            return
+        count = math.prod(self.operands[0].shape[-self.op.axes :])
+        factor, *added = [float(bounds.size(weight).max()) for weight in self.constants] or [1.0]
+        bounds[self.out] = math.sqrt(count) * factor + sum(added)
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ class Multiplications:
 
     def multiply(self, stage: Stage, op: MatMul) -> str:
         product = Product.of(stage.operation, op, self._samples)
-        if min(product.rows, product.columns, product.outer * product.inner) < 8:
+        if not product.fills_tiles:
             return self._dots(stage, op)
         a, of_a = self._product_operand(stage.operation, product, 0)
         matrix = self.elements.memory.matrices.get(id(stage))

@@ -15,6 +15,7 @@ from dpiframe_core.program.tensor_ops import MatMul, Operand
 
 Order = Literal["lanes", "blocks", "fp16x3"]  # of a constant operand's elements
 WARPS = 8  # of a CTA
+LEAST_TILE = 8  # rows, columns and inner size of a product on tensor cores
 STAGES = 4  # chunks of a ring
 LEAST_RESIDENT = 32  # columns of a constant operand that is all in shared memory
 MOST_WEIGHT = 32 * 1024  # elements of a linear layer's weight that a group takes in
@@ -75,6 +76,11 @@ class Product:
     @property
     def rows(self) -> int:
         return self.rows_a_sample * (self.samples if self.constant is not None else 1)
+
+    @property
+    def fills_tiles(self) -> bool:
+        """Whether tensor cores take it; less is done number by number."""
+        return min(self.rows, self.columns, self.outer * self.inner) >= LEAST_TILE
 
     def places(self, scope: Scope) -> tuple[Index, Index, Index]:
         """Sample, place in the batch axes, and row of (q, r)."""

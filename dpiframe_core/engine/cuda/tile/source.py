@@ -15,6 +15,7 @@ from dpiframe_core.engine.cuda.tile.elements import Elements
 from dpiframe_core.engine.cuda.tile.loops import THREADS, Loops
 from dpiframe_core.engine.cuda.tile.merge import merge_maps, merge_norms, merge_products
 from dpiframe_core.engine.cuda.tile.multiply import Multiplications
+from dpiframe_core.engine.cuda.tile.product import Product
 from dpiframe_core.engine.cuda.tile.rolled import rolled
 from dpiframe_core.engine.cuda.tile.shared_memory import (
     NO_PARTS,
@@ -30,6 +31,7 @@ from dpiframe_core.program.views import View
 
 MOST_SHARED = 227 * 1024 - 1024  # bytes of a CTA
 FEW_SUMS = 32  # of a thread's products: three CTAs have registers for
+LIGHT_ELEMENTS = 4096  # of a tile that only moves numbers: more CTAs wait for memory side by side
 LEAST_FETCHED = 64  # columns of an input that are asked for ahead
 SAMPLES = (32, 16, 8, 4, 2, 1)  # a tile, tried in this order
 STAGES = (Map, Take, Join, Reduce, Softmax, LayerNorm, MatMul)  # operations that have code here
@@ -69,7 +71,10 @@ def tile_kernel(
     def memory(samples: int, whole: bool) -> SharedMemory:
         return SharedMemory(Stages(merged, own, samples), floats, TYPES[precision], whole, parts)
 
+    light = _most_elements(merged) if not any(_multiplies(o) for o in merged) else 0
     for samples in SAMPLES:
+        if light * samples >= 2 * LIGHT_ELEMENTS and samples > 1 and not parts:
+            continue
         plain = memory(samples, False)
         most = MOST_SHARED if samples == 1 or plain.fills_warpgroup else GOOD_SHARED
         if plain.bytes <= most:
@@ -80,6 +85,17 @@ def tile_kernel(
                     return _Source(found, precision).kernel(name, host)
             return _Source(plain, precision).kernel(name, host)
     raise UnsuitableError(f"a sample takes {plain.bytes:,} bytes of shared memory")
+
+
+def _multiplies(operation: Operation) -> bool:
+    """Whether tensor cores have it, which want many rows."""
+    op = operation.op
+    return isinstance(op, MatMul) and Product.of(operation, op, SAMPLES[0]).fills_tiles
+
+
+def _most_elements(operations: Sequence[Operation]) -> int:
+    """Of a sample, in one operation."""
+    return max(max(operand.size for operand in o.operands) for o in operations)
 
 
 class _Source:

@@ -97,3 +97,54 @@ def test_a_product_whose_operand_is_not_aligned_is_split():
     before = fuse_epilogue(program(a, mapped("m", GELU, a.out)))
     assert kinds(before) == ["MappedLinear", "Head"]
     assert kinds(same(before, split_epilogues(before))) == ["Linear", "TensorStep", "Head"]
+
+
+def test_maps_that_only_one_map_reads_go_into_the_epilogue_with_it():
+    """Dice: p x + (1 - p) alpha x, where p is the sigmoid of the normalised x."""
+    a = linear("a", X)
+    whole = Operand((WIDTH,), (1,))
+    constants = {name: np.linspace(0.5, 1.5, WIDTH) for name in ("scale", "shift", "alpha")}
+    gate = mapped(
+        "gate",
+        ("sigmoid", ("add", ("mul", "x0", "x1"), "x2")),
+        a.out,
+        constants=(Weight("scale"), Weight("shift")),
+        operands=(whole,) * 3,
+    )
+    dice = mapped(
+        "dice",
+        ("add", ("mul", "x0", "x1"), ("mul", ("mul", ("sub", 1.0, "x0"), "x2"), "x1")),
+        gate.out,
+        a.out,
+        constants=(Weight("alpha"),),
+        operands=(whole,) * 3,
+    )
+    before = program(a, gate, dice, **constants)
+    assert kinds(same(before, fuse_epilogue(before))) == ["MappedLinear", "Head"]
+
+
+def test_maps_stay_where_the_product_has_another_reader():
+    a = linear("a", X)
+    gate = mapped("gate", ("sigmoid", "x0"), a.out)
+    swish = mapped("swish", ("mul", "x0", "x1"), gate.out, a.out)
+    both = mapped("both", ("add", "x0", "x1"), swish.out, linear("b", a.out).out)
+    before = program(a, gate, swish, linear("b", a.out), both)
+    after = same(before, fuse_epilogue(before))
+    assert [s.name for s in after.steps if isinstance(s, TensorStep)] == ["gate", "swish"]
+
+
+def test_a_constant_that_repeats_is_an_operand_of_a_number_a_column():
+    a = linear("a", X, width=6)
+    shape = (2, 3)
+    step = TensorStep(
+        "m",
+        Map(("mul", "x0", "x1")),
+        (a.out,),
+        (Weight("c"),),
+        (Operand.whole(*shape), Operand(shape, (1, 0))),
+        View("m", 0, 6),
+    )
+    before = program(a, step, c=np.array([2.0, -3.0]))
+    after = same(before, fuse_epilogue(before))
+    (fused,) = [s for s in after.steps if isinstance(s, MappedLinear)]
+    np.testing.assert_array_equal(after.weights[fused.constants[0]], [2, 2, 2, -3, -3, -3])

@@ -1,0 +1,64 @@
+"""A product of a slice of columns is a linear layer, with its bias and ReLU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from small_programs import X, kinds, linear, program, same
+
+from dpiframe_core.lowering.matmul_to_linear import matmul_to_linear
+from dpiframe_core.program.program import Program
+from dpiframe_core.program.steps import Linear, TensorStep
+from dpiframe_core.program.tensor_ops import Expression, Map, MatMul, Operand
+from dpiframe_core.program.views import View, Weight
+
+FIRST, WIDTH, UNITS = 3, 8, 9
+RANDOM = np.random.default_rng(3)
+
+
+def tower(expression: Expression | None = None, bias: int = UNITS, width: int = WIDTH) -> Program:
+    """A product of columns FIRST .. of another's output, and a map of it and a constant."""
+    base = linear("base", X, FIRST + width + 1)
+    operands = Operand((width,), (1,), FIRST), Operand.whole(width, UNITS)
+    out = View("product", 0, UNITS)
+    product = TensorStep("product", MatMul(0, 0, 1), (base.out,), (Weight("w"),), operands, out)
+    weights = {"w": RANDOM.normal(size=(width, UNITS)), "c": RANDOM.normal(size=bias)}
+    if expression is None:
+        return program(base, product, linear("next", out), w=weights["w"])
+    read = Operand.whole(UNITS), Operand((UNITS,), (1 if bias == UNITS else 0,))
+    has_constant = "x1" in str(expression)
+    constants = (Weight("c"),) if has_constant else ()
+    made = View("map", 0, UNITS)
+    step = TensorStep("map", Map(expression), (out,), constants, read[: 1 + has_constant], made)
+    return program(base, product, step, linear("next", made), **weights)
+
+
+@pytest.mark.parametrize("bias", [UNITS, 1])
+@pytest.mark.parametrize(
+    ("expression", "relu"),
+    [
+        (None, False),
+        (("add", "x0", "x1"), False),
+        (("relu", ("add", "x0", "x1")), True),
+        (("relu", "x0"), True),
+    ],
+)
+def test_a_slice_is_the_operand_of_a_layer(expression, relu, bias):
+    before = tower(expression, bias)
+    after = same(before, matmul_to_linear(before))
+    assert kinds(after) == ["Linear", "Linear", "Linear", "Head"]
+    layer = after.steps[1]
+    assert isinstance(layer, Linear)
+    assert layer.x == View("base", FIRST, WIDTH)
+    assert layer.relu == (((0, UNITS),) if relu else ())
+    assert (layer.bias is not None) == ("x1" in str(expression))
+
+
+def test_another_map_stays_behind_the_layer():
+    before = tower(("tanh", ("add", "x0", "x1")))
+    assert kinds(same(before, matmul_to_linear(before)))[:3] == ["Linear", "Linear", "TensorStep"]
+
+
+def test_a_narrow_product_stays_generic():
+    before = tower(width=WIDTH - 1)
+    assert matmul_to_linear(before) == before
