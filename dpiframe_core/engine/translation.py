@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -37,10 +38,13 @@ class Operation:
 
 
 class Translation:
-    """Steps as operations, with buffers of their own for what lies between these."""
+    """Steps as operations, with buffers of their own for what lies between these. Operands of
+    products that have several inner axes are copied to one where a product has more columns than
+    `most_read_apart`: its kernel then reads them place by place.
+    """
 
-    def __init__(self, program: Program) -> None:
-        self.program = program
+    def __init__(self, program: Program, most_read_apart: int = 0) -> None:
+        self.program, self.most_read_apart = program, most_read_apart
         self.added: dict[str, int] = {}  # widths of further buffers
 
     def operations(self, step: p.Step) -> list[Operation]:
@@ -67,6 +71,9 @@ class Translation:
         found: list[Operation] = []
         made: list[tuple[Source, Operand]] = []
         is_one = _inner_is_one(op, operands), _columns_are_one(op, operands)
+        columns = math.prod(operands[1].shape[op.batch + op.inner :])
+        if is_one[1] and columns <= self.most_read_apart:
+            return [Operation(op, tuple(sources), tuple(operands), out)]
         for i, (source, operand) in enumerate(zip(sources, operands, strict=True)):
             if is_one[0] and (i == 0 or is_one[1]):
                 made.append((source, operand))

@@ -39,7 +39,7 @@ def _aligned(program: Program, step: Linear | FusedLinear, out: View) -> Program
         return program
     moved: dict[Range, int] = {}
     width = 0
-    for segment in sorted(segments, key=lambda s: (s not in aligned, _leaves_gap(s), s)):
+    for segment in sorted(segments, key=lambda s: (s not in aligned, s)):
         if segment in aligned:
             width = -(-width // ALIGNMENT) * ALIGNMENT
         moved[segment] = width
@@ -111,10 +111,6 @@ def _segments(program: Program, step: Linear | FusedLinear, out: View) -> list[R
 
 def _is_wide(segment: Range) -> bool:
     return segment[1] - segment[0] >= ALIGNMENT
-
-
-def _leaves_gap(segment: Range) -> bool:
-    return (segment[1] - segment[0]) % ALIGNMENT != 0
 
 
 def _is_operand(program: Program, out: View, segment: Range) -> bool:

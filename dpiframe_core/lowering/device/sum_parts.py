@@ -1,9 +1,9 @@
-"""Pass for a device: a sum over a few tensors side by side becomes a map of these.
+"""Pass for a device: a reduction over a few tensors side by side becomes a map of these.
 
-Experts are mixed by gates (MMoE, PLE, low-rank crosses), towers are averaged: a few tensors are
-stacked, weighted, and summed over the new axis. As a map of the parts each is read once, in the
-order in which it lies, a stack that is interleaved never exists, and the epilogue of a product can
-take the sum.
+Experts are mixed by gates (MMoE, PLE, low-rank crosses), towers are averaged, windows are pooled: a
+few tensors are stacked, weighted, and summed over the new axis. As a map of the parts each is read
+once, in the order in which it lies, a stack that is interleaved never exists, and the epilogue of a
+product can take the sum.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from dpiframe_core.program.views import View, Weight
 
 MOST_OPERANDS = 16  # of the map
 MOST_FUNCTIONS = 64
+MOST_POOLED = 4  # places of one tensor that are reduced as they are
+JOINED_BY = {"sum": "add", "mean": "add", "prod": "mul", "max": "max", "min": "min"}
 
 
 def sum_parts(program: Program) -> Program:
@@ -41,23 +43,22 @@ class _Leaf(NamedTuple):
 
 
 class _Summed(NamedTuple):
-    """What a step sums over an axis of `size`: an expression of operands that have the axis."""
+    """What a step reduces over an axis of `size`: an expression of operands that have the axis."""
 
     expression: Expression
     leaves: list[_Leaf]
     axis: int  # of every operand
     size: int
-    scale: float
+    function: str = "sum"
 
 
 def _summed(program: Program, step: TensorStep) -> _Summed | None:
     leaves, op = _leaves(step), step.op
-    if isinstance(op, Reduce) and op.function in ("sum", "mean") and len(op.axes) == 1:
+    if isinstance(op, Reduce) and len(op.axes) == 1:
         (leaf,) = leaves
         size = leaf.operand.shape[op.axes[0]]
-        scale = 1 / size if op.function == "mean" else 1.0
         expression, made = _expanded(program, step, leaf)
-        return _Summed(expression, made, op.axes[0], size, scale)
+        return _Summed(expression, made, op.axes[0], size, op.function)
     if isinstance(op, MatMul) and (op.batch, op.inner) == (0, 1):
         a, b = leaves
         rows, columns = a.operand.shape[:-1], b.operand.shape[1:]
@@ -69,7 +70,7 @@ def _summed(program: Program, step: TensorStep) -> _Summed | None:
         )
         other = Operand(wide.shape, (*(0 for _ in rows), *b.operand.strides), b.operand.offset)
         both = [_Leaf(a.source, wide), _Leaf(b.source, other)]
-        return _Summed(("mul", "x0", "x1"), both, axis, size, 1.0)
+        return _Summed(("mul", "x0", "x1"), both, axis, size)
     return None
 
 
@@ -100,7 +101,8 @@ def _maker(program: Program, source: View | Weight) -> TensorStep | None:
 
 def _replaced(program: Program, step: TensorStep, summed: _Summed) -> Program:
     """The program with a map of the parts in the place of the step; as it is where the map would be
-    too long, parts are interleaved and no join has made them, or one tensor is summed as it is.
+    too long, parts are interleaved and no join has made them, or a long axis of one tensor is
+    reduced as it is.
     """
     if summed.size * (count_functions(summed.expression) + 1) > MOST_FUNCTIONS:
         return program
@@ -122,11 +124,12 @@ def _replaced(program: Program, step: TensorStep, summed: _Summed) -> Program:
         terms.append(replaced(summed.expression, names.__getitem__))
     if len(leaves) > MOST_OPERANDS:
         return program
-    if summed.expression == "x0" and {leaf.source for leaf in leaves} == {summed.leaves[0].source}:
+    as_it_is = summed.expression == "x0" and leaves[0].source == summed.leaves[0].source
+    if as_it_is and summed.size > MOST_POOLED:
         return program
-    total = functools.reduce(lambda a, b: ("add", a, b), terms)
-    if summed.scale != 1:
-        total = ("mul", total, summed.scale)
+    total = functools.reduce(lambda a, b: (JOINED_BY[summed.function], a, b), terms)
+    if summed.function == "mean":
+        total = ("mul", total, 1 / summed.size)
     made = _map(step, total, leaves)
     return program.changed(steps=tuple(made if s is step else s for s in program.steps))
 

@@ -26,6 +26,7 @@ from dpiframe_core.program.tensor_ops import MatMul, Operand
 from dpiframe_core.program.views import Bounds, State, View, Weight
 
 EXPANDED = 4  # times what it is made of: a buffer that is better not made
+MOST_READ_APART = 64  # columns of a product whose operand, such as a window, is better not copied
 MOST_VIEWS = 16  # buffers of a kernel's parameters
 MOST_WEIGHTS = 128
 
@@ -81,7 +82,7 @@ class TileGroup(p.Step):
         self, program: Program, floats: frozenset[str], precision: str, host: bool = False
     ) -> TileKernel:
         """The generated kernel. UnsuitableError: there is none."""
-        translation = Translation(program)
+        translation = Translation(program, MOST_READ_APART)
         operations: list[list[Operation]] = []
         for step in self.parts:
             operations.append(translation.operations(step))

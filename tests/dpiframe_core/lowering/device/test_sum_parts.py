@@ -82,10 +82,23 @@ def test_constant_weights_are_operands():
     assert len(the_map(same(before, sum_parts(before))).xs) == EXPERTS
 
 
-def test_one_tensor_that_is_summed_as_it_is_stays():
-    wide = linear("wide", X, EXPERTS * WIDTH)
+@pytest.mark.parametrize("function", ["sum", "mean", "prod", "max", "min"])
+@pytest.mark.parametrize("size", [2, 5])
+def test_short_windows_of_one_tensor_are_pooled_in_a_map_and_long_axes_stay(function, size):
+    wide = linear("wide", X, size * WIDTH)
     reduce = TensorStep(
-        "sum", Reduce("sum", (0,)), (wide.out,), (), (Operand.whole(EXPERTS, WIDTH),),
+        "pool", Reduce(function, (0,)), (wide.out,), (), (Operand.whole(size, WIDTH),),
+        View("pool", 0, WIDTH),
+    )  # fmt: skip
+    before = program(wide, reduce)
+    after = same(before, sum_parts(before))
+    assert (after == before) == (size == 5)
+
+
+def test_the_last_axis_stays_a_reduction():
+    wide = linear("wide", X, 2 * WIDTH)
+    reduce = TensorStep(
+        "sum", Reduce("sum", (1,)), (wide.out,), (), (Operand.whole(WIDTH, 2),),
         View("sum", 0, WIDTH),
     )  # fmt: skip
     before = program(wide, reduce)
