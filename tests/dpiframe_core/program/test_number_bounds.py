@@ -17,7 +17,9 @@ from dpiframe_core.model.builtin import MODELS, Deep, Features
 from dpiframe_core.program.interpreter import as_tensor
 from dpiframe_core.program.number_bounds import holds_in_fp16, input_bounds
 from dpiframe_core.program.program import Program
-from dpiframe_core.program.views import DENSE, State
+from dpiframe_core.program.steps import TensorStep
+from dpiframe_core.program.tensor_ops import LayerNorm, Operand
+from dpiframe_core.program.views import DENSE, State, View, Weight
 
 DENSE_NAMES = ["I1", "I2"]
 
@@ -126,3 +128,18 @@ def test_bounds_of_dense_features_follow_from_the_schema():
     assert b == pytest.approx((1024 * math.log(2) + 1.5) * 2)  # of the largest double
     assert c == math.inf
     assert dense_bounds(None, 2) == [math.inf] * 2
+
+
+@pytest.mark.parametrize("affine", [True, False])
+def test_layer_norms_are_bounded_by_their_width_and_weights(affine):
+    x, out = View(DENSE, 0, 4), View("out", 0, 4)
+    operands = (Operand.whole(2, 2), *((Operand.whole(2),) * 2 if affine else ()))
+    names = (Weight("w"), Weight("b")) if affine else ()
+    norm = TensorStep("norm", LayerNorm(1, 1e-5), (x,), names, operands, out)
+    weights = {"w": np.array([-3.0, 2.0]), "b": np.array([0.5, -1.5])} if affine else {}
+    program = Program((), (), (), 4, {"out": 4, DENSE: 4}, (norm,), weights, out)
+    bounds = input_bounds(program, [math.inf] * 4)
+    norm.bound(bounds)
+    expected = 3 * 2**0.5 + 1.5 if affine else 2**0.5
+    np.testing.assert_allclose(bounds[out], expected)
+    assert program.float_buffers() == frozenset()
