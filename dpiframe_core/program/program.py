@@ -135,18 +135,24 @@ class Program:
     def float_buffers(self) -> frozenset[str]:
         """Buffers that a GPU keeps in float32 in any precision: one number a sample, dense features
         and what generic operations make, unless a product or embedding rows need the activation
-        type. Layer norms alone make numbers of one size, which that type holds in half the memory.
+        type. Layer norms make numbers of one size: where they alone write a buffer, that type holds
+        them in half the memory.
         """
         steps = [leaf for step in self.steps for leaf in step.leaves()]
         bound = {v.buffer for s in steps for v in _activations(s)}
-        made = {
-            s.out.buffer
-            for s in steps
-            if isinstance(s, LoadDense)
-            or (isinstance(s, TensorStep) and not isinstance(s.op, LayerNorm))
-        }
+        made = {s.out.buffer for s in steps if isinstance(s, (LoadDense, TensorStep))}
+        made -= _normed(steps)
         narrow = {name for name, width in self.buffers.items() if width == 1}
         return frozenset((narrow | made) - bound)
+
+
+def _normed(steps: list[Step]) -> set[str]:
+    """Buffers that layer norms alone write."""
+    norms, others = set[str](), set[str]()
+    for step in steps:
+        is_norm = isinstance(step, TensorStep) and isinstance(step.op, LayerNorm)
+        (norms if is_norm else others).update(view.buffer for view in step.writes())
+    return norms - others
 
 
 def _activations(step: Step) -> list[View]:

@@ -17,7 +17,7 @@ from dpiframe_core.model.builtin import MODELS, Deep, Features
 from dpiframe_core.program.interpreter import as_tensor
 from dpiframe_core.program.number_bounds import holds_in_fp16, input_bounds
 from dpiframe_core.program.program import Program
-from dpiframe_core.program.steps import TensorStep
+from dpiframe_core.program.steps import Copy, TensorStep
 from dpiframe_core.program.tensor_ops import LayerNorm, Operand
 from dpiframe_core.program.views import DENSE, State, View, Weight
 
@@ -143,3 +143,11 @@ def test_layer_norms_are_bounded_by_their_width_and_weights(affine):
     expected = 3 * 2**0.5 + 1.5 if affine else 2**0.5
     np.testing.assert_allclose(bounds[out], expected)
     assert program.float_buffers() == frozenset()
+
+
+def test_a_buffer_that_others_write_beside_a_norm_stays_in_float32():
+    x, out = View(DENSE, 0, 2), View("out", 0, 4)
+    norm = TensorStep("n", LayerNorm(1, 1e-5), (x,), (), (Operand.whole(2),), out.columns(0, 2))
+    copy = Copy("c", x, out.columns(2, 2))
+    program = Program((), (), (), 2, {"out": 4, DENSE: 2}, (norm, copy), {}, out)
+    assert program.float_buffers() == {"out"}
