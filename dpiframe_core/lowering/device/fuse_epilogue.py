@@ -53,6 +53,8 @@ def _whole(program: Program, step: TensorStep) -> tuple[Program, TensorStep] | N
     """The program with maps that are made for this one alone put into it, and this one then, if
     it is the only reader of a product by that and was not before.
     """
+    if step.out.width == 1:
+        return None  # no epilogue makes it
     made, merged = program, step
     while (inner := _made_for(made, merged)) is not None:
         merged = _with(merged, inner)
@@ -70,8 +72,9 @@ def _whole(program: Program, step: TensorStep) -> tuple[Program, TensorStep] | N
 
 def _made_for(program: Program, step: TensorStep) -> TensorStep | None:
     """A map of the step's shape that makes one of its operands, and no other step's."""
+    made_by = program.producers()
     for view, operand in zip(step.xs, step.operands, strict=False):
-        maker = program.producers().get(view)
+        maker = made_by.get(view)
         if (
             isinstance(maker, TensorStep)
             and isinstance(maker.op, Map)

@@ -19,20 +19,14 @@ MOST_ROWS = 128
 def pair_dots(program: Program) -> Program:
     """Replace every such sum."""
     for step in program.steps:
-        if isinstance(step, TensorStep):
+        if isinstance(step, TensorStep) and step.op == Reduce("sum", (1,)):
             program = _replaced(program, step)
     return program
 
 
 def _replaced(program: Program, step: TensorStep) -> Program:
     product = _made_for(program, step, 0)
-    if (
-        not isinstance(step.op, Reduce)
-        or (step.op.function, step.op.axes) != ("sum", (1,))
-        or product is None
-        or product.op != Map(("mul", "x0", "x1"))
-        or len(product.xs) != 2
-    ):
+    if product is None or product.op != Map(("mul", "x0", "x1")) or len(product.xs) != 2:
         return program
     first, second = (_made_for(program, product, k) for k in range(2))
     if first is None or second is None:

@@ -9,29 +9,32 @@ product can take the sum.
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 from dpiframe_core.program.expression import Expression, count_functions, replaced
 from dpiframe_core.program.program import Program
-from dpiframe_core.program.steps import Copy, TensorStep
+from dpiframe_core.program.steps import Copy, Step, TensorStep
 from dpiframe_core.program.tensor_ops import Join, Map, MatMul, Operand, Reduce
 from dpiframe_core.program.views import View, Weight
 
 MOST_OPERANDS = 16  # of the map
 MOST_FUNCTIONS = 64
+LEAST_WIDTH = 8  # columns of the result: fewer are as well reduced
 MOST_POOLED = 4  # places of one tensor that are reduced as they are
+Makers = Mapping[View, Step]
 JOINED_BY = {"sum": "add", "mean": "add", "prod": "mul", "max": "max", "min": "min"}
 
 
 def sum_parts(program: Program) -> Program:
     """Replace every such sum that is short."""
-    for name in [step.name for step in program.steps]:
-        step = next((s for s in program.steps if s.name == name), None)
-        if not isinstance(step, TensorStep):
+    made_by = program.producers()
+    for step in program.steps:
+        if not isinstance(step, TensorStep) or step.out.width < LEAST_WIDTH:
             continue
-        if (summed := _summed(program, step)) is not None:
-            program = _replaced(program, step, summed)
+        if (summed := _summed(program, made_by, step)) is not None:
+            program = _replaced(program, made_by, step, summed)
     return program
 
 
@@ -52,12 +55,12 @@ class _Summed(NamedTuple):
     function: str = "sum"
 
 
-def _summed(program: Program, step: TensorStep) -> _Summed | None:
+def _summed(program: Program, made_by: Makers, step: TensorStep) -> _Summed | None:
     leaves, op = _leaves(step), step.op
     if isinstance(op, Reduce) and len(op.axes) == 1:
         (leaf,) = leaves
         size = leaf.operand.shape[op.axes[0]]
-        expression, made = _expanded(program, step, leaf)
+        expression, made = _expanded(program, made_by, step, leaf)
         return _Summed(expression, made, op.axes[0], size, op.function)
     if isinstance(op, MatMul) and (op.batch, op.inner) == (0, 1):
         a, b = leaves
@@ -74,9 +77,11 @@ def _summed(program: Program, step: TensorStep) -> _Summed | None:
     return None
 
 
-def _expanded(program: Program, reader: TensorStep, leaf: _Leaf) -> tuple[Expression, list[_Leaf]]:
+def _expanded(
+    program: Program, made_by: Makers, reader: TensorStep, leaf: _Leaf
+) -> tuple[Expression, list[_Leaf]]:
     """The operand as the map that makes it for this reader alone, if one does."""
-    maker = _maker(program, leaf.source)
+    maker = _maker(made_by, leaf.source)
     if (
         maker is None
         or not isinstance(maker.op, Map)
@@ -94,19 +99,19 @@ def _leaves(step: TensorStep) -> list[_Leaf]:
     return [_Leaf(s, o) for s, o in zip(sources, step.operands, strict=True)]
 
 
-def _maker(program: Program, source: View | Weight) -> TensorStep | None:
-    maker = program.producers().get(source) if isinstance(source, View) else None
+def _maker(made_by: Makers, source: View | Weight) -> TensorStep | None:
+    maker = made_by.get(source) if isinstance(source, View) else None
     return maker if isinstance(maker, TensorStep) else None
 
 
-def _replaced(program: Program, step: TensorStep, summed: _Summed) -> Program:
+def _replaced(program: Program, made_by: Makers, step: TensorStep, summed: _Summed) -> Program:
     """The program with a map of the parts in the place of the step; as it is where the map would be
     too long, parts are interleaved and no join has made them, or a long axis of one tensor is
     reduced as it is.
     """
     if summed.size * (count_functions(summed.expression) + 1) > MOST_FUNCTIONS:
         return program
-    joins = [_join(program, leaf.source) for leaf in summed.leaves]
+    joins = [_join(made_by, leaf.source) for leaf in summed.leaves]
     leaves: list[_Leaf] = []
     terms: list[Expression] = []
     for i in range(summed.size):
@@ -148,9 +153,9 @@ def _map(step: TensorStep, expression: Expression, leaves: list[_Leaf]) -> Tenso
     )
 
 
-def _join(program: Program, source: View | Weight) -> TensorStep | None:
+def _join(made_by: Makers, source: View | Weight) -> TensorStep | None:
     """The join that makes the view of whole tensors."""
-    maker = _maker(program, source)
+    maker = _maker(made_by, source)
     if maker is None or not isinstance(maker.op, Join) or maker.constants:
         return None
     return maker if all(operand.is_whole for operand in maker.operands) else None

@@ -15,6 +15,12 @@ from dpiframe_core.program.views import View, Weight
 EXPERTS = 3
 
 
+@pytest.fixture(autouse=True)
+def narrow_sums(monkeypatch):
+    """Are replaced, too."""
+    monkeypatch.setattr("dpiframe_core.lowering.device.sum_parts.LEAST_WIDTH", WIDTH)
+
+
 def experts() -> tuple[list[Linear], Linear]:
     return [linear(f"e{i}", X) for i in range(EXPERTS)], linear("gates", X, EXPERTS)
 
@@ -123,6 +129,18 @@ def test_more_parts_than_a_map_takes_stay():
     stack = stacked(parts, 1)
     reduce = TensorStep(
         "sum", Reduce("sum", (0,)), (stack.out,), (), (Operand.whole(20, WIDTH),),
+        View("sum", 0, WIDTH),
+    )  # fmt: skip
+    before = program(*parts, stack, reduce)
+    assert sum_parts(before) == before
+
+
+def test_a_narrow_sum_stays(monkeypatch):
+    monkeypatch.setattr("dpiframe_core.lowering.device.sum_parts.LEAST_WIDTH", WIDTH + 1)
+    parts, _ = experts()
+    stack = stacked(parts, 1)
+    reduce = TensorStep(
+        "sum", Reduce("sum", (0,)), (stack.out,), (), (Operand.whole(EXPERTS, WIDTH),),
         View("sum", 0, WIDTH),
     )  # fmt: skip
     before = program(*parts, stack, reduce)
