@@ -43,6 +43,8 @@ def fuse_epilogue(program: Program) -> Program:
             product = _maker(program, view)
             if product is None or is_small(program, product):
                 continue
+            if any(other.overlaps(view) and other != view for other in found.views):
+                continue  # a column of it, for all others
             if program.only_reader(view) is step:
                 program = _fused(program, product, step, found, place)
                 break
@@ -75,13 +77,13 @@ def _made_for(program: Program, step: TensorStep) -> TensorStep | None:
     made_by = program.producers()
     for view, operand in zip(step.xs, step.operands, strict=False):
         maker = made_by.get(view)
+        reads = [o for x, o in zip(step.xs, step.operands, strict=False) if x == view]
         if (
             isinstance(maker, TensorStep)
             and isinstance(maker.op, Map)
             and _as_map(maker, program) is not None
             and program.only_reader(view) is step
-            and operand.is_whole
-            and operand.size == view.width
+            and all(read.is_whole and read.size == view.width for read in reads)
             and all(
                 inner.shape == operand.shape or inner.is_whole or not any(inner.strides)
                 for inner in maker.operands
@@ -192,9 +194,10 @@ def _as_map(step: Step, program: Program) -> _AsMap | None:
             return None
         views.append(view.columns(operand.offset, read))
     constants = []
-    for name, operand in zip(step.constants, step.operands[len(step.xs) :], strict=True):
+    reads = zip(step.constants, step.operands[len(step.xs) :], strict=True)
+    for k, (name, operand) in enumerate(reads):
         numbers = _numbers(program.weights[name], operand)
-        constants.append((Weight(f"{step.name}/{name}/read"), numbers))
+        constants.append((Weight(f"{step.name}/{name}/read{k}"), numbers))
     return _AsMap(step.op.expression, views, constants)
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 from small_programs import WIDTH, X, kinds, linear, mapped, program, same
 
 from dpiframe_core.lowering.device.fuse_epilogue import fuse_epilogue, split_epilogues
-from dpiframe_core.program.steps import Add, MappedLinear, TensorStep
-from dpiframe_core.program.tensor_ops import Map, Operand
+from dpiframe_core.program.expression import Expression
+from dpiframe_core.program.program import Program
+from dpiframe_core.program.steps import Add, MappedLinear, Step, TensorStep
+from dpiframe_core.program.tensor_ops import Map, Operand, row_major
 from dpiframe_core.program.views import DENSE, View, Weight
 
 
@@ -148,3 +152,52 @@ def test_a_constant_that_repeats_is_an_operand_of_a_number_a_column():
     after = same(before, fuse_epilogue(before))
     (fused,) = [s for s in after.steps if isinstance(s, MappedLinear)]
     np.testing.assert_array_equal(after.weights[fused.constants[0]], [2, 2, 2, -3, -3, -3])
+
+
+def random_maps(seed: int) -> Program:
+    """Products of one operand, and maps of these, of one another, of columns, of constants."""
+    rng, width = random.Random(seed), 6
+    steps: list[Step] = [linear(f"l{i}", X, width) for i in range(rng.randint(1, 3))]
+    steps.append(linear("scalar", X, 1))
+    views = [view for step in steps for view in step.writes()]
+    for k in range(rng.randint(2, 5)):
+        shape = rng.choice([(width,), (2, 3), (3, 2)])
+        read: list[tuple[View, Operand]] = []
+        for view in rng.choices(views[-3:] + views, k=rng.randint(1, 3)):
+            if view.width == 1 or rng.random() < 0.12:
+                first = rng.randrange(view.width)
+                read.append((view, Operand(shape, (0,) * len(shape), first)))
+            elif rng.random() < 0.1 and len(shape) == 2:
+                read.append((view, Operand(shape, (1, shape[0]))))
+            else:
+                read.append((view, Operand.whole(*shape)))
+        constants = []
+        for _ in range(rng.randint(0, 2)):
+            strides = [s if rng.random() < 0.6 else 0 for s in row_major(shape)]
+            constants.append(Operand(shape, tuple(strides), rng.randrange(width)))
+        operands = (*(operand for _, operand in read), *constants)
+        made: Expression = "x0"
+        for i in range(1, len(operands)):
+            made = rng.choice([("add", made, f"x{i}"), ("mul", made, f"x{i}")])
+        if rng.random() < 0.5:
+            made = rng.choice([("tanh", made), ("relu", made), ("mul", made, ("sigmoid", "x0"))])
+        names = (Weight("c"),) * len(constants)
+        out = View(f"m{k}", 0, width)
+        xs = tuple(view for view, _ in read)
+        steps.append(TensorStep(f"m{k}", Map(made), xs, names, operands, out))
+        views.append(out)
+        if rng.random() < 0.3:
+            steps.append(linear(f"k{k}", out, width))
+            views += steps[-1].writes()
+    return program(*steps, c=np.random.default_rng(seed).normal(size=4 * width)).changed()
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_maps_of_products(seed):
+    before = random_maps(seed)
+    same(before, fuse_epilogue(before))
+
+
+def test_most_random_programs_have_an_epilogue():
+    found = [kinds(fuse_epilogue(random_maps(seed))).count("MappedLinear") for seed in range(60)]
+    assert sum(count > 0 for count in found) > 30
