@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from dpiframe_core.program.program import Program
-from dpiframe_core.program.steps import Linear, TensorStep
+from dpiframe_core.program.steps import Linear, Step, TensorStep
 from dpiframe_core.program.tensor_ops import Map, MatMul, Operand
 from dpiframe_core.program.views import Weight
 
@@ -21,10 +21,22 @@ LEAST = 8  # rows and columns of the weight: below, the generic product does as 
 
 def matmul_to_linear(program: Program) -> Program:
     """Replace every such product."""
+    readers: dict[str, list[Step]] = {}
+    for step in program.steps:
+        for buffer in dict.fromkeys(view.buffer for view in step.reads()):
+            readers.setdefault(buffer, []).append(step)
+    made: dict[int, Linear | None] = {}  # by the ids of steps that are replaced, or gone
+    weights = dict(program.weights)
     for step in program.steps:
         if isinstance(step, TensorStep) and _is_linear(program, step):
-            program = _replaced(program, step)
-    return program
+            behind = readers.get(step.out.buffer, [])
+            linear, last = _linear(program, step, behind, weights)
+            made[id(step)] = None
+            made[id(last)] = linear
+    if not made:
+        return program
+    steps = [made.get(id(step), step) for step in program.steps]
+    return program.changed(steps=tuple(s for s in steps if s is not None), weights=weights)
 
 
 def constant_matrix(program: Program, step: TensorStep) -> np.ndarray:
@@ -52,22 +64,25 @@ def _is_linear(program: Program, step: TensorStep) -> bool:
     )
 
 
-def _replaced(program: Program, step: TensorStep) -> Program:
+def _linear(
+    program: Program, step: TensorStep, behind: list[Step], weights: dict[str, np.ndarray]
+) -> tuple[Linear, TensorStep]:
+    """The layer, whose weights are added, and the step in whose place it is; `behind`: the steps
+    that read the product's buffer.
+    """
     a = step.operands[0]
-    weights = dict(program.weights)
     weight = Weight(f"{step.name}/matrix")
     weights[weight] = constant_matrix(program, step)
-    x, out, bias, relu, gone = step.xs[0].columns(a.offset, a.size), step.out, None, False, step
-    reader = program.only_reader(step.out)
+    x, bias, relu, last = step.xs[0].columns(a.offset, a.size), None, False, step
+    (reader,) = behind if len(behind) == 1 else (None,)
     if isinstance(reader, TensorStep) and (found := _bias(program, step, reader)) is not None:
         numbers, relu = found
         if numbers is not None:
             bias = Weight(f"{step.name}/bias")
             weights[bias] = numbers
-        out, gone = reader.out, reader
-    linear = Linear(step.name, x, weight, bias, out, ((0, out.width),) if relu else ())
-    steps = [linear if s is gone else s for s in program.steps if s is gone or s is not step]
-    return program.changed(steps=tuple(steps), weights=weights)
+        last = reader
+    out = last.out
+    return Linear(step.name, x, weight, bias, out, ((0, out.width),) if relu else ()), last
 
 
 def _bias(

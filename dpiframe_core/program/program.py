@@ -102,11 +102,12 @@ class Program:
         needs.
         """
         program = replace(self, **parts)
-        needed, steps = [program.output], []
+        needed, steps = {program.output.buffer: {program.output}}, list[Step]()
         for step in reversed(program.steps):
-            if any(w.overlaps(n) for w in step.writes() for n in needed):
+            if any(w.overlaps(n) for w in step.writes() for n in needed.get(w.buffer, ())):
                 steps.append(step)
-                needed.extend(step.reads())
+                for view in step.reads():
+                    needed.setdefault(view.buffer, set()).add(view)
         steps.reverse()
         used = {v.buffer for s in steps for v in (*s.reads(), *s.writes())} | {
             program.output.buffer

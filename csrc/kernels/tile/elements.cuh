@@ -73,7 +73,7 @@ DPIF_DEVICE void store_words(Outside<T> there, const Words<kWords>& words) {
     store_words(there.to, words);
   }
 }
-// Two neighbours as a register of// Two neighbours as a register of a product's operand.
+// Two neighbours as a register of a product's operand.
 template <class T>
 DPIF_DEVICE u32 pair(float low, float high) {
   return narrow_pair(low, high, T{});

@@ -28,7 +28,7 @@ DPIF_DEVICE void each_ahead(const Load& load, const Body& body) {
 #pragma unroll
     for (int k = 0; k < kAtOnce; ++k) {
       const int i = thread() + (first + k) * kThreads;
-      loads[k] = load(kCount % kThreads == 0 || i < kCount ? i : kCount - 1);
+      loads[k] = load(i < kCount ? i : kCount - 1);
     }
 #pragma unroll
     for (int k = 0; k < kAtOnce; ++k) {

@@ -30,12 +30,15 @@ def fuse_epilogue(program: Program) -> Program:
     that; maps behind it follow. Where a product is read by several maps of which but one is left in
     the end (Dice: x sigmoid(norm(x)) + ...), they are one first.
     """
+    beside, of = _beside_others(program), program
     for name in [step.name for step in program.steps]:
         step = next((s for s in program.steps if s.name == name), None)
         found = _as_map(step, program) if step else None
         if step is None or found is None:
             continue
-        if isinstance(step, TensorStep) and (whole := _whole(program, step)):
+        if of is not program:
+            beside, of = _beside_others(program), program
+        if isinstance(step, TensorStep) and step.out in beside and (whole := _whole(program, step)):
             program, step = whole
             found = _as_map(step, program)
             assert found is not None
@@ -51,6 +54,27 @@ def fuse_epilogue(program: Program) -> Program:
     return program
 
 
+def _beside_others(program: Program) -> set[View]:
+    """What maps make of products that several steps read, all of them maps."""
+    readers: dict[View, list[Step]] = {
+        step.out: []
+        for step in program.steps
+        if isinstance(step, (Linear, MappedLinear)) and not is_small(program, step)
+    }
+    for step in program.steps if readers else ():
+        for view in set(step.reads()) & readers.keys():
+            readers[view].append(step)
+    found = {view for view, steps in readers.items() if len(steps) > 1 and all(map(_is_map, steps))}
+    for step in program.steps if found else ():
+        if isinstance(step, TensorStep) and _is_map(step) and not found.isdisjoint(step.xs):
+            found.add(step.out)
+    return found
+
+
+def _is_map(step: Step) -> bool:
+    return isinstance(step, TensorStep) and isinstance(step.op, Map)
+
+
 def _whole(program: Program, step: TensorStep) -> tuple[Program, TensorStep] | None:
     """The program with maps that are made for this one alone put into it, and this one then, if
     it is the only reader of a product by that and was not before.
@@ -59,9 +83,10 @@ def _whole(program: Program, step: TensorStep) -> tuple[Program, TensorStep] | N
         return None  # no epilogue makes it
     made, merged = program, step
     while (inner := _made_for(made, merged)) is not None:
-        merged = _with(merged, inner)
-        if count_functions(_expression(merged)) > MOST_FUNCTIONS:
+        both = _with(merged, inner)
+        if both is None:
             return None
+        merged = both
         made = made.changed(steps=tuple(merged if s.name == step.name else s for s in made.steps))
     for view in merged.xs:
         product = _maker(made, view)
@@ -98,8 +123,8 @@ def _expression(step: TensorStep) -> Expression:
     return step.op.expression
 
 
-def _with(step: TensorStep, inner: TensorStep) -> TensorStep:
-    """The map with one that makes an operand of it in the place of that operand."""
+def _with(step: TensorStep, inner: TensorStep) -> TensorStep | None:
+    """The map with one that makes an operand of it in the place of that operand; None: too long."""
     gone = [k for k, x in enumerate(step.xs) if x == inner.out]
     shape = step.operands[0].shape
     outer_xs = [k for k in range(len(step.xs)) if k not in gone]
@@ -116,6 +141,8 @@ def _with(step: TensorStep, inner: TensorStep) -> TensorStep:
         _expression(step),
         lambda name: inside if int(name[1:]) in gone else place[id(step), int(name[1:])],
     )
+    if count_functions(expression) > MOST_FUNCTIONS:
+        return None
 
     def operand(of: TensorStep, k: int) -> Operand:
         read = of.operands[k]

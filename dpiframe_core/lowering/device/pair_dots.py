@@ -29,15 +29,19 @@ def _replaced(program: Program, step: TensorStep) -> Program:
     if product is None or product.op != Map(("mul", "x0", "x1")) or len(product.xs) != 2:
         return program
     first, second = (_made_for(program, product, k) for k in range(2))
-    if first is None or second is None:
+    if first is None or second is None or not first.xs or not second.xs:
         return program
     if not isinstance(first.op, Take) or not isinstance(second.op, Take):
         return program
     (a,), (b,) = first.operands, second.operands
+    picked = (len(first.op.index), a.shape[-1])
+    shapes = {step.operands[0].shape, *(operand.shape for operand in product.operands)}
+    if shapes != {picked} or second.op.shape(second.operands) != picked:
+        return program  # something is read in another shape between
     if len(a.shape) != 2 or len(b.shape) != 2 or (first.op.behind, second.op.behind) != (1, 1):
         return program
-    rows, columns, picked = a.shape[0], b.shape[0], len(first.op.index)
-    if max(rows, columns) > MOST_ROWS or picked * LEAST_SHARE < rows * columns:
+    rows, columns = a.shape[0], b.shape[0]
+    if max(rows, columns) > MOST_ROWS or picked[0] * LEAST_SHARE < rows * columns:
         return program
     dots = View(f"{step.name}.dots", 0, rows * columns)
     turned = Operand(b.shape[::-1], b.strides[::-1], b.offset)

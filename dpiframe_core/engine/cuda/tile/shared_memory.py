@@ -94,7 +94,7 @@ class SharedMemory:
         self.reads_of: dict[int, set[str]] = {i: set() for i in range(len(self.stages.all))}
         reads: dict[str, list[tuple[int, int, int, float, bool]]] = {}
         widths: dict[str, list[int]] = {}
-        seen: set[tuple[object, ...]] = set()  # a block that reads an element twice loads it once
+        seen: set[tuple[object, ...]] = set()  # what a stage reads at the same places, counted once
 
         def add(
             stage: int, operation: Operation, k: int, times: float, product: bool, moved: bool

@@ -47,6 +47,14 @@ def test_rows_of_any_width_from_any_column_on(width, first, precision, emulated,
     assert error < BOUNDS[precision]
 
 
+def test_turns_that_loads_ahead_do_not_divide(tmp_path):
+    """Of one sample: behind its last element there is none."""
+    program, group = mapped(("relu", "x0"), 10_240, inputs=1)
+    kernel = generated(program, group)
+    assert kernel.samples == 1 and "each_ahead<1280, 3>" in kernel.source
+    assert largest_error(program, group, "fp16", 2, tmp_path, emulated="ascending") < 1e-3
+
+
 def test_an_input_is_loaded_once_ahead_of_its_use():
     source = generated(*mapped(GATE, 416)).source
     assert source.count("load_stored<8>") == 2  # of three reads

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from small_programs import X, linear, program, same
 
@@ -54,3 +57,20 @@ def test_pairs_are_picked_of_all_dots():
 def test_other_sums_stay(different):
     before = pairs(**different)
     assert pair_dots(before) == before
+
+
+def test_a_sum_of_the_products_in_another_shape_stays():
+    """Of 6 x 3 products, read as 9 x 2."""
+    before = pairs()
+    dots = next(s for s in before.steps if s.name == "dots")
+    assert isinstance(dots, TensorStep)
+    out = View("dots", 0, 9)
+    other = replace(dots, operands=(Operand.whole(9, 2),), out=out)
+    head = replace(before.steps[-1], dots=((out, before.steps[-1].dots[0][1]),))
+    weights = {**before.weights, "head/w": np.arange(9.0)}
+    buffers = {**before.buffers, "dots": 9}
+    before = replace(
+        before, steps=(*before.steps[:-2], other, head), buffers=buffers, weights=weights
+    )
+    assert pair_dots(before) == before
+    same(before, pair_dots(before))
