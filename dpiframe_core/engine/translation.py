@@ -38,9 +38,9 @@ class Operation:
 
 
 class Translation:
-    """Steps as operations, with buffers of their own for what lies between these. Operands of
-    products that have several inner axes are copied to one where a product has more columns than
-    `most_read_apart`: its kernel then reads them place by place.
+    """Steps as operations, with buffers of their own for what lies between these. An operand of a
+    product that has several inner axes is copied first, so that it has one; products of up to
+    `most_read_apart` columns read it where it lies.
     """
 
     def __init__(self, program: Program, most_read_apart: int = 0) -> None:

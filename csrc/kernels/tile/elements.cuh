@@ -51,7 +51,8 @@ template <int kWords, class T>
 DPIF_DEVICE void store_words(T* to, const Words<kWords>& words) {
   *reinterpret_cast<Words<kWords>*>(to) = words;
 }
-// Where it is known to be device memory: the compiler makes a store a word of what is above.
+// An address in device memory. There the compiler splits the copy above into a store a word, so
+// these stores are instructions of their own.
 template <class T>
 struct Outside {
   T* to;

@@ -47,7 +47,7 @@ def fuse_epilogue(program: Program) -> Program:
             if product is None or is_small(program, product):
                 continue
             if any(other.overlaps(view) and other != view for other in found.views):
-                continue  # a column of it, for all others
+                continue  # the map also reads a part of the product's output, a column for all
             if program.only_reader(view) is step:
                 program = _fused(program, product, step, found, place)
                 break

@@ -28,7 +28,7 @@ JOINED_BY = {"sum": "add", "mean": "add", "prod": "mul", "max": "max", "min": "m
 
 
 def sum_parts(program: Program) -> Program:
-    """Replace every such sum that is short."""
+    """Replace every such reduction that is short."""
     made_by = program.producers()
     for step in program.steps:
         if not isinstance(step, TensorStep) or step.out.width < LEAST_WIDTH:
