@@ -46,6 +46,7 @@ from dpiframe_core.program.tensor_ops import (
     TakeAlong,
     TensorOp,
     TopK,
+    check_elements,
 )
 from dpiframe_core.program.views import DENSE
 
@@ -94,6 +95,7 @@ class Building:
         """A new module's output; the values are read as their factors lie unless told."""
         ready = [self.ready(v) for v in values]
         read = list(operands) if operands else [v.operand() for v in ready]
+        check_elements(op.shape(read))
         return self.made(self.draft.compute(op, ready, read), dims)
 
     def ready(self, value: Value) -> Value:

@@ -34,6 +34,7 @@ from dpiframe_core.frontend.values import (
     packed,
 )
 from dpiframe_core.program.expression import Expression
+from dpiframe_core.program.tensor_ops import TooLargeError
 
 PYTORCH = str(Path(torch.__file__).parent)  # lines of it are not the model's own
 FOLDED_AS_FLOAT64 = 2**22  # elements; larger constants are tables, which nothing is computed of
@@ -83,7 +84,7 @@ class Converter:
         """The node's result; an error says where in the model it is."""
         try:
             return self._call(node, args, kwargs)
-        except CannotConvertError as error:
+        except (CannotConvertError, TooLargeError) as error:
             raise ModelImportError(f"{operation(node)}{where(node)}: {error}") from None
         except ModelImportError:
             raise

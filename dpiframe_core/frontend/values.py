@@ -113,11 +113,13 @@ class Value:
         return [f for dim in self.dims for f in dim if f is not BATCH]
 
     def operand(self) -> Operand:
-        """How a module reads the value: its factors as axes."""
+        """How a module reads the value: its factors as axes. TooLargeError: nothing can."""
         factors = self.factors
-        return Operand(
+        read = Operand(
             tuple(f.size for f in factors), tuple(f.stride for f in factors), self.offset
         )
+        read.check_size(self.source.numbers.numel() if isinstance(self.source, Fixed) else 0)
+        return read
 
     def with_dims(self, dims: Iterable[Dim], **changes: Any) -> Value:
         """The same source read otherwise."""

@@ -25,7 +25,14 @@ from dpiframe_core.program.expression import (
 if TYPE_CHECKING:
     from torch import Tensor
 
-MOST_ELEMENTS = 2**24  # of one sample's tensor: indices are exact in float32
+# Of one sample's tensor: places in it are numbers of float32 where TopK and TakeAlong hand them on,
+# which holds whole numbers up to this one exactly.
+MOST_ELEMENTS = 2**24
+MOST_NUMBERS = 2**31 - 1  # of a constant, such as a weight: kernels find them by a 32-bit number
+
+
+class TooLargeError(ValueError):
+    """A tensor of more elements than can be told apart: which one, and what to do."""
 
 
 class PlainData:
@@ -63,8 +70,17 @@ class Operand(PlainData):
             raise ValueError(f"an operand has shape {self.shape}, but strides {self.strides}")
         if min((*self.shape, 1)) < 1 or min((*self.strides, self.offset)) < 0:
             raise ValueError(f"an operand of shape {self.shape} is empty or goes backwards")
-        if self.size > MOST_ELEMENTS:
-            raise ValueError(f"an operand of shape {self.shape} is too large")
+        if max(self.size, self.end) > MOST_NUMBERS:
+            raise TooLargeError(
+                f"a tensor of shape {self.shape} has {self.size:,} elements, of which the last is "
+                f"number {self.end:,}; at most {MOST_NUMBERS:,} can be read: split it in several"
+            )
+
+    def check_size(self, numbers: int = 0) -> None:
+        """TooLargeError: the operand reads more elements than a sample's tensor may have, and than
+        the `numbers` of the constant that it reads, if it reads one.
+        """
+        check_elements(self.shape, max(MOST_ELEMENTS, numbers))
 
     @classmethod
     def whole(cls, *shape: int) -> Operand:
@@ -94,6 +110,16 @@ class Operand(PlainData):
         strides = (sample, *(stride * column for stride in self.strides))
         start = buffer.storage_offset() + self.offset * column
         return buffer.as_strided((buffer.shape[0], *self.shape), strides, start)
+
+
+def check_elements(shape: Sequence[int], most: int = MOST_ELEMENTS) -> None:
+    """TooLargeError: a sample's tensor of this shape has more elements than that."""
+    if math.prod(shape) > most:
+        raise TooLargeError(
+            f"a tensor of shape {tuple(shape)} would have {math.prod(shape):,} elements for each "
+            f"sample, more than {most:,}; make what is computed of it in parts, or as a product "
+            "with a matrix (torch.matmul), which makes no such tensor"
+        )
 
 
 def row_major(shape: Sequence[int]) -> tuple[int, ...]:
@@ -342,6 +368,7 @@ class TopK(Operation):
         (x,) = xs
         if not x.shape or not 1 <= self.k <= x.shape[-1]:
             raise ValueError(f"a tensor of shape {x.shape} has no {self.k} to pick")
+        check_elements(x.shape[-1:])
         return (*x.shape[:-1], self.k)
 
     def compute(self, xs: Sequence[Tensor]) -> Tensor:
@@ -363,6 +390,7 @@ class TakeAlong(Operation):
         x, places = xs
         if not x.shape or x.shape[:-1] != places.shape[:-1]:
             raise ValueError(f"places {places.shape} do not fit a tensor of shape {x.shape}")
+        check_elements(x.shape[-1:])
         return places.shape
 
     def compute(self, xs: Sequence[Tensor]) -> Tensor:

@@ -6,13 +6,15 @@
 namespace dpiframe {
 namespace {
 
-constexpr std::int64_t kMaxElements = std::int64_t{1} << 24;  // of one sample's tensor
+constexpr std::int64_t kMaxElements = std::int64_t{1} << 24;       // of one sample's tensor
+constexpr std::int64_t kMaxNumbers = (std::int64_t{1} << 31) - 1;  // of a constant
 
 // The operand reads inside its source.
 void check_operand(const TensorInput& input) {
   const Operand& o = input.operand;
   DPIF_CHECK(o.shape.size() == o.strides.size(), "an operand has ", o.shape.size(), " axes, but ",
              o.strides.size(), " strides");
+  const std::int64_t most = input.source.row_stride == 0 ? kMaxNumbers : kMaxElements;
   std::int64_t elements = 1;
   std::int64_t last = o.offset;
   for (std::size_t axis = 0; axis < o.shape.size(); ++axis) {
@@ -20,8 +22,9 @@ void check_operand(const TensorInput& input) {
                " elements with stride ", o.strides[axis]);
     elements *= o.shape[axis];
     last += static_cast<std::int64_t>(o.shape[axis] - 1) * o.strides[axis];
-    DPIF_CHECK(elements <= kMaxElements && last < input.source.width, "an operand reads column ",
-               last, " of ", input.source.width);
+    DPIF_CHECK(elements <= most, "an operand has more than ", most, " elements");
+    DPIF_CHECK(last < input.source.width, "an operand reads column ", last, " of ",
+               input.source.width);
   }
   DPIF_CHECK(o.offset >= 0 && last < input.source.width, "an operand reads column ", last, " of ",
              input.source.width);

@@ -66,6 +66,9 @@ def trilinear(  # noqa: PLR0913
     build: Building, a: Any, b: Any, c: Any, expand1: Any, expand2: Any, expand3: Any,
               sumdim: Any, unroll_dim: int = 1) -> Value:  # fmt: skip
     """The sum over dimensions of a b c, each with dimensions of one place more (nn.Bilinear)."""
+    expanded = (list(expand1), list(expand2), list(expand3), list(sumdim))
+    if expanded == ([1, 3], [0], [1, 2], [2, 3]) and isinstance(as_value(b).source, Fixed):
+        return _bilinear(build, as_value(a), as_value(b), as_value(c))
     parts = []
     for x, dims in ((as_value(a), expand1), (as_value(b), expand2), (as_value(c), expand3)):
         for dim in sorted(dims):
@@ -73,6 +76,16 @@ def trilinear(  # noqa: PLR0913
         parts.append(x)
     product = build.mapped(("mul", ("mul", "x0", "x1"), "x2"), parts)
     return build.reduced(product, "sum", list(sumdim), False)
+
+
+def _bilinear(build: Building, a: Value, b: Value, c: Value) -> Value:
+    """sum_ij a [.., i] b [n, i, j] c [.., j]: a product with a matrix [i, n j], and another of what
+    that makes, so that there is no tensor of all three for each sample.
+    """
+    rows, (n, width, _) = a.sizes[0], b.sizes
+    matrix = build.view(build.moved(b, 0, 1), [width, n * b.sizes[2]])
+    left = build.view(matmul(build, a, matrix), [rows, n, b.sizes[2]])
+    return squeeze(build, matmul(build, left, unsqueeze(build, c, 2)), [2])
 
 
 @TABLE.of("_cdist_forward")

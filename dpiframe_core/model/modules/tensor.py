@@ -20,7 +20,7 @@ from dpiframe_core.model.modules.base import (
 )
 from dpiframe_core.program import steps as p
 from dpiframe_core.program.builder import ProgramBuilder
-from dpiframe_core.program.tensor_ops import Operand, TensorOp
+from dpiframe_core.program.tensor_ops import Operand, TensorOp, check_elements
 from dpiframe_core.program.views import View
 
 if TYPE_CHECKING:
@@ -49,7 +49,11 @@ class Tensor(BaseModule):
                     f"module {self.name}: operand {i} reads column {operand.end - 1} of {width}"
                 )
         try:
-            return Value((math.prod(self.compute.shape(self.operands)),))
+            for i, (operand, width) in enumerate(zip(self.operands, widths, strict=True)):
+                operand.check_size(width if i >= len(x.shapes) else 0)
+            shape = self.compute.shape(self.operands)
+            check_elements(shape)
+            return Value((math.prod(shape),))
         except ValueError as error:
             raise SpecError(f"module {self.name}: {error}") from None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from imported_models import Imported
@@ -11,6 +12,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from dpiframe_core.frontend.capture import traced
+from dpiframe_core.lowering import lower
+from dpiframe_core.program.interpreter import run_program
 
 BATCH = 5
 K = torch.randn(4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
@@ -283,3 +286,27 @@ def test_rows_of_a_largest_norm(kind):
     found = Imported(traced(model, (ids,)), torch.float64)
     assert len(found.weights) == 1
     assert (found.logits({"n": ids}) - model(ids)).abs().max() <= 1e-9
+
+
+class Large(nn.Module):
+    """Weights of more than 2^24 elements: of a whole tensor, of columns of one."""
+
+    def __init__(self):
+        super().__init__()
+        self.weights = nn.ParameterList(torch.zeros(4200 - i, 4000) for i in range(2))
+        for weight in self.weights:
+            nn.init.normal_(weight[:, 0])
+
+    def forward(self, d):
+        x = d.repeat(1, 1400)
+        return (x @ self.weights[0] + x[:, 1:] @ self.weights[1])[:, :1]
+
+
+def test_a_weight_has_more_elements_than_a_sample():
+    model, given = Large().eval(), torch.rand(5, 3)
+    imported = Imported(traced(model, given))
+    with torch.no_grad():
+        expected = model(given).numpy()[:, 0]
+    program = lower(imported.spec, imported.weights)
+    found = run_program(program, torch.zeros(0, 5, dtype=torch.long), given.T)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)  # float32, 4,200 terms

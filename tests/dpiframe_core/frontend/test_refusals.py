@@ -62,6 +62,9 @@ CASES = {
         ("select", "batch")),
     "a determinant": (
         lambda m, x, d: torch.linalg.det(d.unsqueeze(2) * d.unsqueeze(1)), ("det", "rewrite")),
+    "more numbers for a sample than can be told apart": (
+        lambda m, x, d: (d.unsqueeze(2) * torch.zeros(1).expand(6_000_000)).sum((1, 2)),
+        ("mul", "18,000,000 elements for each sample", "torch.matmul")),
     "complex misuse": (
         lambda m, x, d: torch.fft.fft(d).exp().real.sum(1), ("exp", "real numbers")),
     "a median": (lambda m, x, d: d.median(1)[0], ("median", "topk")),

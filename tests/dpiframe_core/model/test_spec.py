@@ -8,7 +8,9 @@ import pytest
 
 from dpiframe_core import FieldSpec, ModelSpec, SpecError, load_engine, save_bundle
 from dpiframe_core.model.builtin import Deep, Features, dcnv2, deepfm, wdl
-from dpiframe_core.model.modules import FM, MLP, Add, Concat, Embedding, Linear, Wide
+from dpiframe_core.model.modules import FM, MLP, Add, Concat, Embedding, Linear, Tensor, Wide
+from dpiframe_core.model.modules.base import Inputs, Value
+from dpiframe_core.program.tensor_ops import Map, MatMul, Operand, Reduce, TopK
 
 FIELDS = model_zoo.fields(4)
 
@@ -43,6 +45,46 @@ def test_what_does_not_fit_is_named_in_one_line(make, message):
     with pytest.raises(SpecError, match=message) as error:
         make()
     assert "\n" not in str(error.value) and "pydantic" not in str(error.value)
+
+
+def tensors(compute, *operands, constants=()):
+    """A generic operation over the embeddings, and its sum."""
+    made = Tensor(name="t", inputs=("e",), compute=compute, operands=operands, constants=constants)
+    size = int(np.prod(compute.shape(operands)))
+    total = Tensor(
+        name="s", inputs=("t",), compute=Reduce("sum", (0,)), operands=(Operand.whole(size),)
+    )
+    return spec_of(Embedding(name="e"), made, total, output="s")
+
+
+def test_a_weight_may_have_more_elements_than_a_sample():
+    rows, columns = 28, 1_000_000
+    weight = Operand.whole(rows, columns)
+    spec = tensors(MatMul(0, 0, 1), Operand.whole(rows), weight, constants=((rows, columns),))
+    assert ModelSpec.model_validate_json(spec.model_dump_json()) == spec
+
+
+@pytest.mark.parametrize(
+    ("compute", "operands", "constants"),
+    [
+        (Map("x0"), [Operand((28, 1_000_000), (1, 0))], ()),  # columns that are repeated
+        (MatMul(0, 0, 1), [Operand.whole(28), Operand((28, 1_000_000), (1, 0))], ((28,),)),
+        (MatMul(0, 1, 0), [Operand.whole(28), Operand.whole(1_000_000)], ((1_000_000,),)),
+        (TopK(1, places=True), [Operand.whole(28_000_000)], ((28_000_000,),)),
+    ],
+)
+def test_a_sample_has_no_more_elements_than_float32_counts(compute, operands, constants):
+    with pytest.raises(SpecError, match=r"module t: .* 28,000,000 elements .*torch.matmul"):
+        Tensor(
+            name="t", inputs=("e",), compute=compute, operands=tuple(operands), constants=constants
+        ).infer(Inputs((), [Value((28,))] * (len(operands) - len(constants))))
+
+
+def test_a_constant_has_no_more_elements_than_32_bits_count():
+    Operand.whole(2**31 - 1)
+    for made in (lambda: Operand.whole(2**16, 2**15), lambda: Operand((2,), (2**31 - 1,))):
+        with pytest.raises(ValueError, match=r"at most 2,147,483,647 .* split it"):
+            made()
 
 
 def test_a_spec_goes_through_json():
