@@ -642,6 +642,8 @@ class ChainProduct:
         vectors: int,
         out: ArenaView | None,
         partial: int | None,
+        sums: int | None,
+        squares: int | None,
     ) -> None: ...
 
 class ProductStep:
@@ -1003,11 +1005,12 @@ class CudaProgram:
         products: Sequence[ChainProduct],
         cubin: bytes,
         shared_bytes: int,
+        ctas: int,
         rows: Sequence[int],
         steps: int,
     ) -> None:
-        """A chain of products in the place of the last `steps` steps, by a kernel compiled for it;
-        `rows`: the batches that run so, all others run the steps.
+        """A chain of products in the place of the last `steps` steps, by a kernel compiled for it,
+        of which `ctas` share a tile; `rows`: the batches that run so, all others run the steps.
         """
 
     def add_tensor(

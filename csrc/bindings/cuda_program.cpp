@@ -80,8 +80,8 @@ void add_mapped_product(CudaProgram& program, const ProductStep& step,
 
 void add_chain(CudaProgram& program, const std::vector<ArenaView>& inputs,
                const std::vector<ChainProduct>& products, const py::bytes& cubin, int shared_bytes,
-               const std::vector<std::int64_t>& rows, int steps) {
-  program.add_chain({inputs, products, cubin, shared_bytes, rows}, steps);
+               int ctas, const std::vector<std::int64_t>& rows, int steps) {
+  program.add_chain({inputs, products, cubin, shared_bytes, ctas, rows}, steps);
 }
 
 void bind_views(py::module_& module) {
@@ -104,8 +104,9 @@ void bind_views(py::module_& module) {
            py::arg("squares_out"), py::arg("sums"), py::arg("squares"), py::arg("made_n"),
            py::arg("made_k"), py::arg("width"), py::arg("eps"));
   py::class_<ChainProduct>(module, "ChainProduct")
-      .def(py::init<int, int, int, int, OptionalView, Offset>(), py::arg("weight"), py::arg("n"),
-           py::arg("k"), py::arg("vectors"), py::arg("out"), py::arg("partial"));
+      .def(py::init<int, int, int, int, OptionalView, Offset, Offset, Offset>(), py::arg("weight"),
+           py::arg("n"), py::arg("k"), py::arg("vectors"), py::arg("out"), py::arg("partial"),
+           py::arg("sums"), py::arg("squares"));
   py::class_<ProductStep>(module, "ProductStep")
       .def(py::init<ArenaView, int, int, int, OptionalView, std::vector<std::pair<int, int>>, int,
                     OptionalView, OptionalView, int, int, int, Offset, int>(),
@@ -158,7 +159,7 @@ void bind_cuda_program(py::module_& module) {
       .def("add_mapped_product", &add_mapped_product, py::arg("step"), py::arg("sources"),
            py::arg("rows"), py::arg("kernels"))
       .def("add_chain", &add_chain, py::arg("inputs"), py::arg("products"), py::arg("cubin"),
-           py::arg("shared_bytes"), py::arg("rows"), py::arg("steps"))
+           py::arg("shared_bytes"), py::arg("ctas"), py::arg("rows"), py::arg("steps"))
       .def("add_tensor", &CudaProgram::add_tensor, py::arg("op"), py::arg("inputs"),
            py::arg("weights"), py::arg("operands"), py::arg("out"))
       .def("add_compiled", &add_compiled, py::arg("cubin"), py::arg("kernel"), py::arg("threads"),

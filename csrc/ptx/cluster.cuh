@@ -36,14 +36,22 @@ __device__ inline void st_cluster(std::uint32_t cluster_target, const float4& va
                "f"(values.x), "f"(values.y), "f"(values.z), "f"(values.w)
                : "memory");
 }
-// DSMEM store; the barrier, in the same CTA as the target, counts 4 bytes, and who waits for it
-// sees the value.
+// DSMEM stores, aligned to their bytes; the barrier, in the same CTA as the target, counts these,
+// and who waits for it sees the values.
 __device__ inline void st_async(std::uint32_t cluster_target, float value,
                                 std::uint32_t cluster_barrier) {
   asm volatile(
       "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(
           cluster_target),
       "f"(value), "r"(cluster_barrier)
+      : "memory");
+}
+__device__ inline void st_async(std::uint32_t cluster_target, const uint2& words,
+                                std::uint32_t cluster_barrier) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];" ::
+          "r"(cluster_target),
+      "r"(words.x), "r"(words.y), "r"(cluster_barrier)
       : "memory");
 }
 

@@ -64,6 +64,13 @@ __device__ inline int4 ld_global_nc_v4(const int4* address) {
                : "l"(address));
   return words;
 }
+__device__ inline float4 ld_global_nc_f32x4(const float* address) {
+  float4 values;
+  asm volatile("ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(values.x), "=f"(values.y), "=f"(values.z), "=f"(values.w)
+               : "l"(address));
+  return values;
+}
 // Zeros unless `is_read`.
 __device__ inline float4 ld_global_nc_f32x4_if(const char* address, bool is_read) {
   float4 values;

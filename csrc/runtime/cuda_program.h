@@ -124,9 +124,13 @@ struct ChainProduct {
   int weight;  // a product's
   int n;
   int k;
-  int vectors;                          // numbers that each column has
-  std::optional<ArenaView> out;         // where other steps read it
-  std::optional<std::int64_t> partial;  // offset of float32 [head_partials, max_rows]
+  int vectors;                   // numbers that each column has
+  std::optional<ArenaView> out;  // where other steps read it
+  // Offsets of float32 [head_partials, max_rows]: of the head's dot, the sums of rows and of their
+  // squares.
+  std::optional<std::int64_t> partial;
+  std::optional<std::int64_t> sums;
+  std::optional<std::int64_t> squares;
 };
 
 // Products that one kernel, compiled at load, runs where that is faster than one by one.
@@ -135,6 +139,7 @@ struct ChainStep {
   std::vector<ChainProduct> products;
   std::string cubin;
   int shared_bytes;                // a block
+  int ctas;                        // of a cluster, which share a tile
   std::vector<std::int64_t> rows;  // the batches that run so
 };
 

@@ -136,16 +136,16 @@ void CudaProgram::add_chain(const ChainStep& chain, int steps) {
       layer.out = matrix(*product.out).data;
       layer.out_stride = product.out->row_stride;
     }
-    if (product.partial.has_value()) {
-      layer.partial = partial(product.partial);
-      layer.ld_partial = max_rows_;
-    }
+    layer.partial = partial(product.partial);
+    layer.sums = partial(product.sums);
+    layer.squares = partial(product.squares);
+    layer.ld_partial = max_rows_;
     layers.push_back(layer);
   }
   const std::vector<LaunchStep> apart(steps_.end() - steps, steps_.end());
   steps_.resize(steps_.size() - steps);
   add_step([products = ProductChain(precision_, inputs, layers, chain.cubin, chain.shared_bytes,
-                                    chain.rows),
+                                    chain.ctas, chain.rows),
             apart](std::int64_t rows, const BatchMemory& memory, cudaStream_t stream) {
     if (products.takes(rows)) return products.run(rows, stream);
     for (const LaunchStep& step : apart) step.launch(rows, memory, stream);

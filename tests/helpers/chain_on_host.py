@@ -1,5 +1,5 @@
-"""The kernel of a chain of products (csrc/kernels/chain) on the host: its threads, its shared
-memory, its barriers; wgmma and TMA as plain loops.
+"""The kernel of a chain of products (csrc/kernels/chain) on the host: the threads of a cluster, its
+shared memory, its barriers; wgmma and TMA as plain loops.
 """
 
 from __future__ import annotations
@@ -23,12 +23,15 @@ MAIN = """
 extern "C" void run(ChainParams* p, int blocks) {
   std::memset(shared, 0xff, sizeof(shared));
   gridDim.x = blocks;
-  for (int block = 0; block < blocks; ++block) {
-    blockIdx.x = block;
+  constexpr unsigned kCtas = Chain::kCtas;
+  cluster = std::make_unique<std::barrier<>>(kCtas * kThreads);
+  for (int block = 0; block < blocks; block += kCtas) {
     std::vector<std::thread> threads;
-    for (unsigned i = 0; i < kThreads; ++i)
+    for (unsigned i = 0; i < kCtas * kThreads; ++i)
       threads.emplace_back([=] {
-        threadIdx.x = i;
+        cta = i / kThreads;
+        blockIdx.x = block + cta;
+        threadIdx.x = i % kThreads;
         product_chain(*p);
       });
     for (auto& thread : threads) thread.join();
@@ -46,9 +49,10 @@ extern "C" void set_map(ChainParams* p, int weight, int i, const void* data, lon
   std::memcpy(weight ? p->weights + i : p->inputs + i, &map, sizeof(map));
 }
 extern "C" void set_layer(ChainParams* p, int i, const float* vectors, void* out, long stride,
-                          float* partial, long ld_partial, int num_partials) {
+                          float* partial, float* sums, float* squares, long ld_partial,
+                          int num_partials) {
   p->vectors[i] = vectors;
-  p->outs[i] = {out, stride, partial, ld_partial, num_partials};
+  p->outs[i] = {out, stride, partial, sums, squares, ld_partial, num_partials};
 }
 """
 
@@ -95,29 +99,35 @@ def run(
         values[:, : view.width] = buffers[view.buffer][:, view.start : view.start + view.width]
         sizes = map(number, (rows, view.width, values.stride(0), 64))
         library.set_map(params, 0, i, address(values), *sizes)
-    results, dots = {}, {}
+    results, sums = {}, dict[str, torch.Tensor]()
     for i, layer in enumerate(chain.layers):
         weight = prepared(program.weights[layer.weight], kind)
-        sizes = map(number, (*weight.shape, weight.stride(0), own_columns(layer.n)))
+        own = own_columns(layer.n, chain.areas.ctas)
+        sizes = map(number, (*weight.shape, weight.stride(0), own))
         library.set_map(params, 1, i, address(weight), *sizes)
         vectors = np.pad(np.stack(layer.vectors), ((0, 0), (0, -layer.n % 16)))
         if i in chain.stored:
             results[i] = torch.full((rows, -(-layer.n // 8) * 8 + 8), SENTINEL, dtype=kind)
-        if layer.dot:
-            dots[i] = torch.full((PARTIALS, rows), torch.nan)
+        made = {"dot": layer.dot and layer.dot.out}
+        if i in chain.summed:
+            made |= {"sums": layer.sums, "squares": layer.squares}
+        for view in made.values():
+            if view:
+                sums[view.buffer] = torch.full((PARTIALS, rows), torch.nan)
         out = results.get(i)
+        parts = [sums[v.buffer] if (v := made.get(x)) else None for x in ("dot", "sums", "squares")]
         library.set_layer(
             params, i, address(vectors), address(out), number(0 if out is None else out.stride(0)),
-            address(dots.get(i)), number(rows), PARTIALS,
+            *map(address, parts), number(rows), PARTIALS,
         )  # fmt: skip
     library.run(params, blocks)
+    for buffer, parts in sums.items():
+        buffers[buffer][:, 0] = parts.double().sum(0)
     for i, layer in enumerate(chain.layers):
         if layer.out and i in results:
             assert (results[i][:, layer.n :] == SENTINEL).all(), "written outside its columns"
             buffer = buffers[layer.out.buffer]
             buffer[:, layer.out.start : layer.out.start + layer.n] = results[i][:, : layer.n]
-        if layer.dot:
-            buffers[layer.dot.out.buffer][:, 0] = dots[i].double().sum(0)
 
 
 def prepared(weight: np.ndarray, kind: torch.dtype) -> torch.Tensor:

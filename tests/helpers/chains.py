@@ -18,9 +18,13 @@ from dpiframe_core.program.steps import Head, Linear, LoadDense, MappedLinear, S
 from dpiframe_core.program.views import DENSE, State, View, Weight
 
 
-def always(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chains are taken for batches of every size, whatever their time."""
+def always(monkeypatch: pytest.MonkeyPatch, ctas: int = 1) -> None:
+    """Chains, of which so many CTAs share a tile, are taken for batches of every size, whatever
+    their time.
+    """
     monkeypatch.setattr(grouping, "chain_rows", lambda layers, areas, rows, precision: tuple(rows))
+    monkeypatch.setattr(grouping, "CLUSTERS", (ctas,))
+    monkeypatch.setattr(grouping, "fits_gpu", lambda ctas, rows: True)
 
 
 def mlp(*widths: int, gelu: bool = False, residual: bool = False) -> Program:

@@ -13,7 +13,9 @@ constexpr int kMaxChainLayers = 12;
 struct ChainOut {
   void* data;  // of the activation type; null: nowhere
   long long stride;
-  float* partial;        // the parts of a head's dot, [num_partials, rows]; null: none
+  float* partial;  // the parts of a head's dot, [num_partials, rows]; null: none
+  float* sums;     // likewise of rows, and of their squares, which other steps read; or null
+  float* squares;
   long long ld_partial;  // elements from one part to the next
   int num_partials;      // the first gets the dot, the others 0
 };

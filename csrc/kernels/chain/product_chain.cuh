@@ -6,8 +6,12 @@
 // of their use also across layers and tiles, and from before the kernels ahead have ended; another
 // loads the tile's inputs.
 //
-// Bytes a tile: inputs and all weights once, from L2. Nothing else but results that other steps
-// read.
+// Where tiles are few, the CTAs of a cluster share one: each makes a part of the columns of every
+// layer, streams the weights of these alone, and writes its results into the memory of all, which
+// have the whole of each activation. They meet behind every layer.
+//
+// Bytes a tile: all weights once, inputs once for each of its CTAs, from L2. Nothing else but
+// results that other steps read.
 //
 // An activation is an area of shared memory: chunks of 64 columns, each 64 rows of 128 bytes under
 // the 128-byte swizzle. The host places the areas (dpiframe_core/engine/cuda/chain/areas.py): what
@@ -19,9 +23,11 @@
 //   kInputs          inputs; ChainInput input(int i)
 //   kStages, kStageBytes, kStageArea, kBarrierArea, kDotArea
 //   kInputsFree      the layer after which the next tile's inputs may be loaded
+//   kCtas            of a cluster, which share a tile; 1: each has tiles of its own
+//   kMomentArea      the sums of rows
 // Chain::Layer<i>:
 //   kK, kN           terms and columns of the product
-//   kOwn             columns of a warpgroup: a multiple of 16
+//   kOwn             columns of each warpgroup of the tile's CTAs: a multiple of 16
 //   kTiles           k tiles of 64 columns in a stage
 //   kX               where x begins: bytes to the chunk; kXStep: steps of 16 columns into it
 //   kOut             bytes to the area that is written, at its column kOutColumn; -1: none
@@ -33,8 +39,12 @@
 //   float of(float sum, const float (&x)[kOperands + 1], const float (&v)[kVectors], int column)
 //                    of one element: its product, operands and numbers
 //   kStores          whether the result goes to device memory
-//   kDot             whether the head's dot is made; float dot(float value, const float (&v), int
-//                    column): an element's part
+//   kDot             the place of the head's dot, -1: it has none; float dot(float value, const
+//                    float (&v), int column): an element's part
+//   kMoments         the place of the sums of its rows and of their squares; -1: not made
+//   kNorm            the place of the sums that the epilogue reads as mean and scale, which are
+//                    `of`'s last operands, x[kOperands] and x[kOperands + 1]; -1: none
+//   kNormColumns, kNormEps
 //   Multiply         wgmma of kOwn columns
 #pragma once
 
@@ -43,7 +53,9 @@
 #include "cuda/conversions.cuh"
 #include "cuda/programmatic_launch.cuh"
 #include "kernels/chain/chain_params.h"
+#include "ptx/cluster.cuh"
 #include "ptx/fence.cuh"
+#include "ptx/global_memory.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/named_barrier.cuh"
 #include "ptx/registers.cuh"
@@ -106,7 +118,22 @@ template <class Chain>
 __device__ std::uint32_t chain_barrier(std::uint32_t base, int i) {
   return base + Chain::kBarrierArea + 16 * Chain::kStages + 8 * i;
 }
-constexpr int kInputsFull = 0, kInputsEmpty = 1;
+constexpr int kInputsFull = 0, kInputsEmpty = 1, kAllRead = 2, kAllWrote = 3;  // and 4
+
+// The tile of a CTA, or of its cluster, and what lies between it and the next one.
+template <class Chain>
+__device__ int first_tile() {
+  return static_cast<int>(blockIdx.x) / Chain::kCtas;
+}
+template <class Chain>
+__device__ int tile_step() {
+  return static_cast<int>(gridDim.x) / Chain::kCtas;
+}
+template <class Chain>
+__device__ int rank_of_cta() {
+  if constexpr (Chain::kCtas == 1) return 0;
+  return static_cast<int>(cluster_cta_rank());
+}
 
 template <int kValue>
 struct Constant {
@@ -123,7 +150,8 @@ __device__ __forceinline__ void each_layer(const Visit& visit) {
 template <class Chain>
 __device__ void produce_weights(const ChainParams& p, std::uint32_t base) {
   ChainRing<Chain> ring{base};
-  for (int tile = blockIdx.x; tile < p.num_tiles; tile += gridDim.x) {
+  const int first_group = 2 * rank_of_cta<Chain>();
+  for (int tile = first_tile<Chain>(); tile < p.num_tiles; tile += tile_step<Chain>()) {
     each_layer<Chain>([&](auto index) {
       using L = typename Chain::template Layer<decltype(index)::value>;
       constexpr int kTiles = (L::kK + 63) / 64;
@@ -136,8 +164,8 @@ __device__ void produce_weights(const ChainParams& p, std::uint32_t base) {
         for (int t = 0; t < tiles; ++t)
           for (int group = 0; group < 2; ++group)
             tma_load_2d(ring.memory() + t * kTileBytes + group * L::kOwn * 128,
-                        &p.weights[decltype(index)::value], (tile_k + t) * 64, group * L::kOwn,
-                        ring.full());
+                        &p.weights[decltype(index)::value], (tile_k + t) * 64,
+                        (first_group + group) * L::kOwn, ring.full());
       }
     });
   }
@@ -151,7 +179,7 @@ __device__ void produce_inputs(const ChainParams& p, std::uint32_t base) {
   int bytes = 0;
 #pragma unroll
   for (int i = 0; i < Chain::kInputs; ++i) bytes += Chain::input(i).chunks * kChunkBytes;
-  for (int tile = blockIdx.x; tile < p.num_tiles; tile += gridDim.x, phase ^= 1) {
+  for (int tile = first_tile<Chain>(); tile < p.num_tiles; tile += tile_step<Chain>(), phase ^= 1) {
     mbarrier_wait(chain_barrier<Chain>(base, kInputsEmpty), phase);
     mbarrier_arrive_expect_tx(full, bytes);
 #pragma unroll
@@ -162,11 +190,91 @@ __device__ void produce_inputs(const ChainParams& p, std::uint32_t base) {
   }
 }
 
-// All warps that multiply: what they wrote before is there for all behind it, wgmma among them.
-__device__ __forceinline__ void meet_consumers() {
-  fence_proxy_async_shared();
-  named_barrier_sync<1, kChainConsumers>();
-}
+// The warps that multiply, of all CTAs of a tile: what they write into all CTAs' memory, and where
+// they meet. What comes from another CTA is counted in bytes by a barrier of the one that gets it.
+// As no CTA is more than a layer ahead of another one, two barriers in turn are enough. A CTA ends
+// when it has got all that it waits for, so its memory is there till then.
+template <class Chain>
+class ChainTeam {
+ public:
+  __device__ explicit ChainTeam(std::uint32_t base) : base_(base), rank_(rank_of_cta<Chain>()) {
+#pragma unroll
+    for (int i = 1; i < Chain::kCtas; ++i) others_[i] = mapa(base, (rank_ + i) % Chain::kCtas);
+  }
+  __device__ int rank() const { return rank_; }
+  // Of this CTA's first warpgroup.
+  __device__ int first_group() const { return 2 * rank_; }
+
+  // To the same place in all CTAs' memory, or in the first one's.
+  __device__ __forceinline__ void write(std::uint32_t place, const uint2& words) const {
+    st_shared_v2(base_ + place, words);
+#pragma unroll
+    for (int i = 1; i < Chain::kCtas; ++i)
+      st_async(others_[i] + place, words, others_[i] + wrote_place());
+  }
+  __device__ void write_to_first(std::uint32_t place, float value) const {
+    if (rank_ == 0)
+      st_shared_u32(base_ + place, __float_as_uint(value));
+    else
+      st_async(mapa(base_ + place, 0), value, mapa(base_ + wrote_place(), 0));
+  }
+
+  // All have multiplied: where x lies may be written. Only wgmma has read it, which has ended.
+  __device__ __forceinline__ void meet_readers() {
+    if constexpr (Chain::kCtas == 1) {
+      meet_cta();
+    } else {
+      const std::uint32_t barrier = chain_barrier<Chain>(base_, kAllRead);
+      const unsigned lane = threadIdx.x % 32;
+      __syncwarp();
+      if (lane < Chain::kCtas) mbarrier_arrive_remote(mapa(barrier, lane));
+      mbarrier_wait(barrier, reads_++ & 1);
+    }
+  }
+  // What all wrote into this CTA's memory is there for all of its warps, wgmma among them.
+  template <class L>
+  __device__ __forceinline__ void meet_writers() {
+    if constexpr (Chain::kCtas == 1) {
+      meet_cta();
+    } else {
+      const std::uint32_t barrier = base_ + wrote_place();
+      fence_proxy_async_shared();
+      __syncwarp();
+      if (threadIdx.x == 0)
+        mbarrier_arrive_expect_tx(barrier, received<L>());
+      else if (threadIdx.x % 32 == 0)
+        mbarrier_arrive(barrier);
+      mbarrier_wait(barrier, writes_ >> 1 & 1);
+      ++writes_;
+      fence_proxy_async_shared();
+    }
+  }
+
+ private:
+  __device__ __forceinline__ static void meet_cta() {
+    fence_proxy_async_shared();
+    named_barrier_sync<1, kChainConsumers>();
+  }
+  __device__ std::uint32_t wrote_place() const {
+    return chain_barrier<Chain>(0, kAllWrote + (writes_ & 1));
+  }
+  // Bytes that the other CTAs write into this one's memory.
+  template <class L>
+  __device__ int received() const {
+    constexpr int kColumns = (L::kN + 15) / 16 * 16, kCtaColumns = 2 * L::kOwn;
+    constexpr int kSums = 2 * (Chain::kCtas - 1) * kChainRows;
+    const int own = min(max(kColumns - rank_ * kCtaColumns, 0), kCtaColumns);
+    const int dots = L::kDot >= 0 && rank_ == 0 ? kSums * 4 : 0;
+    return (L::kOut >= 0 ? (kColumns - own) * kChainRows * 2 : 0) + dots +
+           (L::kMoments >= 0 ? kSums * 8 : 0);
+  }
+
+  std::uint32_t base_;
+  int rank_;
+  std::uint32_t others_[Chain::kCtas];  // their `base`
+  int reads_ = 0;
+  int writes_ = 0;
+};
 
 template <class L, int kSteps, class T>
 __device__ __forceinline__ void multiply_steps(float (&sums)[L::kOwn / 2], std::uint32_t x,
@@ -229,26 +337,66 @@ __device__ inline void unpack_four(const uint2& words, float (&values)[4]) {
   for (int i = 0; i < 4; ++i) values[i] = to_float(packed[i]);
 }
 
+// The numbers of a layer's columns, for four of these.
+template <int kVectors>
+struct ColumnNumbers {
+  float4 of[kVectors];
+};
+
+// Of a thread's two rows: sums over its columns for the head's dot, and of values and squares.
+struct ChainSums {
+  float dots[2] = {};
+  float2 moments[2] = {};
+};
+
+// Mean and 1 / deviation of a row, of the sums of all warpgroups.
+template <class Chain, class L>
+__device__ __forceinline__ float2 row_norm(std::uint32_t base, int row) {
+  float2 sums{};
+#pragma unroll
+  for (int group = 0; group < 2 * Chain::kCtas; ++group) {
+    const float2 part = ld_shared_f32x2(
+        base + Chain::kMomentArea + ((L::kNorm * 2 * Chain::kCtas + group) * kChainRows + row) * 8);
+    sums.x += part.x;
+    sums.y += part.y;
+  }
+  const float mean = sums.x / L::kNormColumns;
+  const float variance = sums.y / L::kNormColumns - mean * mean;
+  // A variance below 0 is rounding; NaN stays NaN.
+  return {mean, 1.0f / sqrtf((variance < 0.0f ? 0.0f : variance) + L::kNormEps)};
+}
+
 // A thread has, of each group of 16 of its warpgroup's columns, four in two rows (physical_row).
 template <class Chain, class L>
 __device__ __forceinline__ void finish_layer(const ChainParams& p, const ChainOut& out,
-                                             std::uint32_t base, int group, long long first_row,
-                                             const float* constants,
-                                             const float (&sums)[L::kOwn / 2], float (&dots)[2]) {
+                                             const ChainTeam<Chain>& team, std::uint32_t base,
+                                             long long first_row, const float* constants,
+                                             const float (&sums)[L::kOwn / 2], ChainSums& made) {
   using T = typename Chain::T;
   constexpr int kColumns = (L::kN + 15) / 16 * 16;
+  constexpr int kNormed = L::kNorm >= 0 ? 2 : 0;
   const int lane = threadIdx.x % 32;
   const int row = threadIdx.x / 32 % 4 * 16 + lane / 4;
-  const int first = group * L::kOwn + lane % 4 * 4;
+  const int group = team.first_group() + warp_uniform(threadIdx.x / 128);
+  float2 norms[2] = {};
 #pragma unroll
-  for (int g = 0; g < L::kOwn / 16; ++g) {
-    const int column = first + g * 16;
-    // Both warpgroups' columns are those of the layer, or 16 more: the second's last group.
-    if (2 * L::kOwn > kColumns && g == L::kOwn / 16 - 1 && group == 1) break;
-    float4 vectors[L::kVectors];
+  for (int r = 0; kNormed > 0 && r < 2; ++r) norms[r] = row_norm<Chain, L>(base, row + 8 * r);
+  const auto load = [&](int column) {
+    ColumnNumbers<L::kVectors> loaded;
 #pragma unroll
     for (int v = 0; v < L::kVectors; ++v)
-      vectors[v] = __ldg(reinterpret_cast<const float4*>(constants + v * kColumns + column));
+      loaded.of[v] = ld_global_nc_f32x4(constants + v * kColumns + min(column, kColumns - 4));
+    return loaded;
+  };
+  const int first = group * L::kOwn + lane % 4 * 4;
+  ColumnNumbers<L::kVectors> next = load(first);
+#pragma unroll
+  for (int g = 0; g < L::kOwn / 16; ++g) {
+    // The last warpgroups may have fewer columns than others, or none.
+    if (2 * Chain::kCtas * L::kOwn > kColumns && group * L::kOwn + g * 16 >= kColumns) break;
+    const int column = first + g * 16;
+    const ColumnNumbers<L::kVectors> vectors = next;
+    if (g + 1 < L::kOwn / 16) next = load(column + 16);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       float x[L::kOperands + 1][4];
@@ -264,21 +412,28 @@ __device__ __forceinline__ void finish_layer(const ChainParams& p, const ChainOu
       float values[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        float own[L::kOperands + 1];
+        float own[L::kOperands + kNormed + 1];
 #pragma unroll
         for (int o = 0; o < L::kOperands; ++o) own[o] = x[o][i];
+        if constexpr (kNormed > 0) {
+          own[L::kOperands] = norms[r].x;
+          own[L::kOperands + 1] = norms[r].y;
+        }
         float v[L::kVectors];
 #pragma unroll
-        for (int o = 0; o < L::kVectors; ++o) v[o] = at_column(vectors[o], i);
+        for (int o = 0; o < L::kVectors; ++o) v[o] = at_column(vectors.of[o], i);
         const bool there = L::kN % 16 == 0 || column + i < L::kN;
         const float sum = sums[8 * g + 2 * r + i / 2 * 4 + i % 2] + v[0];
         values[i] = there ? L::of(sum, own, v, column + i) : 0.0f;
-        if (L::kDot && there) dots[r] += L::dot(values[i], v, column + i);
+        if (L::kDot >= 0 && there) made.dots[r] += L::dot(values[i], v, column + i);
+        if constexpr (L::kMoments >= 0) {
+          made.moments[r].x += values[i];
+          made.moments[r].y = fmaf(values[i], values[i], made.moments[r].y);
+        }
       }
       const uint2 words = pack_four<T>(values);
-      if constexpr (L::kOut >= 0) {
-        st_shared_v2(base + L::kOut + place_in_area(row + 8 * r, L::kOutColumn + column), words);
-      }
+      if constexpr (L::kOut >= 0)
+        team.write(L::kOut + place_in_area(row + 8 * r, L::kOutColumn + column), words);
       if (L::kStores && first_row + row + 8 * r < p.rows) {
         T* to = static_cast<T*>(out.data) + (first_row + row + 8 * r) * out.stride + column;
         const auto* packed = reinterpret_cast<const T*>(&words);
@@ -294,51 +449,97 @@ __device__ __forceinline__ void finish_layer(const ChainParams& p, const ChainOu
   }
 }
 
-// The dot of a row: of both warpgroups, one behind the other.
-template <class Chain>
-__device__ void store_dot(const ChainParams& p, const ChainOut& out, std::uint32_t base,
-                          long long first_row) {
+// The sums of four threads, which share two rows.
+__device__ __forceinline__ float sum_of_four(float value) {
+  value += __shfl_xor_sync(0xffffffffu, value, 1);
+  return value + __shfl_xor_sync(0xffffffffu, value, 2);
+}
+
+// What a warp's threads summed up, to where it is read.
+template <class Chain, class L>
+__device__ __forceinline__ void share_sums(const ChainTeam<Chain>& team, ChainSums& made) {
+  const int group = team.first_group() + threadIdx.x / 128;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int row = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4 + 8 * r;
+    if constexpr (L::kDot >= 0) {
+      const float dot = sum_of_four(made.dots[r]);
+      const int place = (L::kDot * 2 * Chain::kCtas + group) * kChainRows + row;
+      if (threadIdx.x % 4 == 0) team.write_to_first(Chain::kDotArea + place * 4, dot);
+    }
+    if constexpr (L::kMoments >= 0) {
+      const uint2 words{__float_as_uint(sum_of_four(made.moments[r].x)),
+                        __float_as_uint(sum_of_four(made.moments[r].y))};
+      const int place = (L::kMoments * 2 * Chain::kCtas + group) * kChainRows + row;
+      if (threadIdx.x % 4 == 0) team.write(Chain::kMomentArea + place * 8, words);
+    }
+  }
+}
+
+// The first of so many parts gets a row's sum, the others 0.
+__device__ inline void store_parts(float* parts, const ChainOut& out, long long row, float sum) {
+  parts[row] = sum;
+  for (int part = 1; part < out.num_partials; ++part) parts[part * out.ld_partial + row] = 0.0f;
+}
+
+// Sums of rows that other steps read: of all warpgroups, one behind the other.
+template <class Chain, class L>
+__device__ void store_sums(const ChainParams& p, const ChainOut& out, std::uint32_t base,
+                           long long first_row) {
+  constexpr int kGroups = 2 * Chain::kCtas;
   const int row = threadIdx.x;
   if (row >= kChainRows || first_row + row >= p.rows) return;
-  const std::uint32_t dots = base + Chain::kDotArea + row * 4;
-  out.partial[first_row + row] = ld_shared_f32(dots) + ld_shared_f32(dots + kChainRows * 4);
-  for (int part = 1; part < out.num_partials; ++part)
-    out.partial[part * out.ld_partial + first_row + row] = 0.0f;
+  if constexpr (L::kDot >= 0) {
+    float dot = 0.0f;
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group)
+      dot += ld_shared_f32(base + Chain::kDotArea +
+                           ((L::kDot * kGroups + group) * kChainRows + row) * 4);
+    store_parts(out.partial, out, first_row + row, dot);
+  }
+  if (L::kMoments >= 0 && out.sums != nullptr) {
+    float2 sums{};
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group) {
+      const float2 part = ld_shared_f32x2(base + Chain::kMomentArea +
+                                          ((L::kMoments * kGroups + group) * kChainRows + row) * 8);
+      sums.x += part.x;
+      sums.y += part.y;
+    }
+    store_parts(out.sums, out, first_row + row, sums.x);
+    store_parts(out.squares, out, first_row + row, sums.y);
+  }
 }
+
+// A layer's sums of a thread. Bare arrays of one type are merged as layers are inlined, and the
+// compiler then keeps them in memory, as it does what is not set before the first product.
+template <int kCount>
+struct Accumulators {
+  float of[kCount];
+};
 
 template <class Chain>
 __device__ void consume(const ChainParams& p, std::uint32_t base) {
   const int group = warp_uniform(threadIdx.x / 128);
   ChainRing<Chain> ring{base};
+  ChainTeam<Chain> team(base);
   int phase = 0;
-  for (int tile = blockIdx.x; tile < p.num_tiles; tile += gridDim.x, phase ^= 1) {
+  for (int tile = first_tile<Chain>(); tile < p.num_tiles; tile += tile_step<Chain>(), phase ^= 1) {
     const long long first_row = static_cast<long long>(tile) * kChainRows;
     mbarrier_wait(chain_barrier<Chain>(base, kInputsFull), phase);
     each_layer<Chain>([&](auto index) {
       constexpr int kIndex = decltype(index)::value;
       using L = typename Chain::template Layer<kIndex>;
       const ChainOut& out = p.outs[kIndex];
-      float sums[L::kOwn / 2];
-      float dots[2] = {};
-      multiply_layer<Chain, L>(ring, base, group, sums);
-      if constexpr (L::kInPlace) meet_consumers();
-      finish_layer<Chain, L>(p, out, base, group, first_row, p.vectors[kIndex], sums, dots);
-      if constexpr (L::kDot) {
-#pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          dots[r] += __shfl_xor_sync(0xffffffffu, dots[r], 1);
-          dots[r] += __shfl_xor_sync(0xffffffffu, dots[r], 2);
-          const int row = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4 + 8 * r;
-          if (threadIdx.x % 4 == 0)
-            st_shared_u32(base + Chain::kDotArea + (group * kChainRows + row) * 4,
-                          __float_as_uint(dots[r]));
-        }
-      }
-      meet_consumers();
-      if constexpr (L::kDot) {
-        store_dot<Chain>(p, out, base, first_row);
-        meet_consumers();  // another layer's parts come into the same place
-      }
+      Accumulators<L::kOwn / 2> sums{};
+      ChainSums made;
+      multiply_layer<Chain, L>(ring, base, group, sums.of);
+      if constexpr (L::kInPlace) team.meet_readers();
+      finish_layer<Chain, L>(p, out, team, base, first_row, p.vectors[kIndex], sums.of, made);
+      share_sums<Chain, L>(team, made);
+      team.template meet_writers<L>();
+      // Sums of this place are written again by the next tile, behind another layer's meeting.
+      if (team.rank() == 0) store_sums<Chain, L>(p, out, base, first_row);
       if constexpr (kIndex == Chain::kInputsFree)
         if (threadIdx.x % 32 == 0) mbarrier_arrive(chain_barrier<Chain>(base, kInputsEmpty));
     });
@@ -357,9 +558,18 @@ __device__ __forceinline__ void run_chain(const ChainParams& p) {
     }
     mbarrier_init(chain_barrier<Chain>(base, kInputsFull), 1);
     mbarrier_init(chain_barrier<Chain>(base, kInputsEmpty), kChainConsumers / 32);
+    mbarrier_init(chain_barrier<Chain>(base, kAllRead), Chain::kCtas * kChainConsumers / 32);
+    for (int turn = 0; turn < 2; ++turn)
+      mbarrier_init(chain_barrier<Chain>(base, kAllWrote + turn), kChainConsumers / 32);
     fence_mbarrier_init();
   }
-  __syncthreads();
+  if constexpr (Chain::kCtas == 1) {
+    __syncthreads();
+  } else {
+    __syncwarp();
+    cluster_arrive_relaxed();
+    cluster_wait();
+  }
   launch_dependents();
   if (threadIdx.x >= kChainConsumers) {
     warpgroup_reg_dealloc<24>();

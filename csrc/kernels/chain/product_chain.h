@@ -28,14 +28,17 @@ struct ChainLayer {
   void* out;             // or null
   std::int64_t out_stride;
   float* partial;  // of the head's dot: [head_partials, ld_partial], or null
+  float* sums;     // likewise of rows, and of their squares, or null
+  float* squares;
   std::int64_t ld_partial;
 };
 
 class ProductChain {
  public:
-  // rows: the batches that it is for.
+  // ctas: of a cluster, which share a tile. rows: the batches that it is for.
   ProductChain(Precision precision, std::vector<ChainMatrix> inputs, std::vector<ChainLayer> layers,
-               const std::string& cubin, int shared_bytes, std::vector<std::int64_t> rows);
+               const std::string& cubin, int shared_bytes, int ctas,
+               std::vector<std::int64_t> rows);
 
   // Whether batches of so many rows run as the chain, and not step by step.
   bool takes(std::int64_t rows) const;
@@ -48,6 +51,7 @@ class ProductChain {
   std::vector<ChainMatrix> inputs_;
   std::vector<ChainLayer> layers_;
   LoadedKernel kernel_;
+  int ctas_;
   std::vector<std::int64_t> rows_;
 };
 

@@ -99,11 +99,12 @@ def chains_in_words(program: Program, precision: str) -> str:
             continue
         sizes = " -> ".join(str(k) for k in (step.layers[0].k, *(x.n for x in step.layers)))
         most = step.rows[-1]
+        shared = f", {ctas} multiprocessors a tile" if (ctas := step.areas.ctas) > 1 else ""
         together = chain_microseconds(step.layers, step.areas, most)
         apart = steps_microseconds(step.layers, most, precision)
         lines.append(
             f"products {sizes} in one kernel in batches of {', '.join(map(str, step.rows))} rows: "
-            f"about {together:.0f} us where they take {apart:.0f} at {most}"
+            f"about {together:.0f} us where they take {apart:.0f} at {most}{shared}"
         )
     return "\n".join(lines) or "no products in chains"
 

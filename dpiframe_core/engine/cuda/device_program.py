@@ -220,6 +220,8 @@ class DeviceProgram:
                 vectors=self._weight("numbers", f"{step.name}/{i}"),
                 out=self._view(layer.out) if i in step.stored else None,
                 partial=self._offset(layer.dot.out if layer.dot else None),
+                sums=self._offset(layer.sums if i in step.summed else None),
+                squares=self._offset(layer.squares if i in step.summed else None),
             )
             for i, layer in enumerate(step.layers)
         ]
@@ -228,6 +230,7 @@ class DeviceProgram:
             products,
             self._chains[step.name],
             step.areas.shared_bytes,
+            step.areas.ctas,
             step.rows,
             len(step.parts),
         )

@@ -18,14 +18,14 @@ from dpiframe_core.engine.cuda.chain.choice import chain_microseconds
 from dpiframe_core.engine.cuda.chain.grouping import ProductChain
 from dpiframe_core.engine.precision import HALF_PRECISIONS
 from dpiframe_core.program.program import CrossForm, Layer, MlpForm, Program
-from dpiframe_core.program.steps import CrossScalar, FusedLinear, Linear
+from dpiframe_core.program.steps import FusedLinear, Linear
 
 # The kernel for an MLP runs batches for which it takes at most so many times what steps take.
 WORTH_IT = 1.0
-# Microseconds of steps on an H100 (docs/decisions/fused_mlp.md): what the first launch costs less
-# than each, of each that products are said to take alone or in a chain, a number of an embedding, a
-# cross network's scalar behind a chain.
-FIRST, LAUNCH, PRODUCTS, NUMBER, SCALAR = -1.47, 2.22, 0.72, 0.87e-6, 3.0
+# Microseconds of steps on an H200 (docs/decisions/fused_mlp.md): beside the products, of each that
+# these are said to take alone or in a chain, a number of an embedding, a cross network's scalar
+# behind a chain.
+BESIDE, PRODUCTS, NUMBER, SCALAR = 6.88, 0.843, 0.9e-6, 2.6
 # The 16-bit kernel takes about 21 us a million weights, however few the samples; steps of few
 # samples take not much more than their launches: 23 us for 512 samples, 44 us for 2,048
 # (docs/decisions/fused_cross.md).
@@ -71,19 +71,18 @@ def mlp_microseconds(
 ) -> tuple[float, float]:
     """About what a batch takes as one kernel, and as the program's steps, in 16 bits."""
     one = _core.fused_mlp_microseconds(**_mlp_shape(program, form), samples=samples)
-    launches, products, is_chain = 0, 0.0, False
+    products, is_chain = 0.0, False
     for step in program.steps:
         if isinstance(step, ProductChain) and samples in step.rows:
-            launches, is_chain = launches + 1, True
+            is_chain = True
             products += chain_microseconds(step.layers, step.areas, samples)
             continue
         for leaf in step.leaves():
-            launches += not isinstance(leaf, CrossScalar)
             if isinstance(leaf, (Linear, FusedLinear)):
                 n, k = program.weights[leaf.weight].shape
                 products += _core.linear_microseconds(precision, samples, int(n), int(k))
     numbers = samples * sum(slot.dim for slot in form.lookup.slots if slot.table is not None)
-    steps = FIRST + LAUNCH * launches + PRODUCTS * products + NUMBER * numbers
+    steps = BESIDE + PRODUCTS * products + NUMBER * numbers
     # A cross network's scalar runs beside the products behind the first, but waits for a chain.
     return one, steps + (SCALAR if form.cross is not None and is_chain else 0)
 

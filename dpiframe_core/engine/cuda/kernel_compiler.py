@@ -59,14 +59,16 @@ class KernelCompiler:
         self, sources: Sequence[KernelSource], arch: str, precision: str = "fp32"
     ) -> list[bytes]:
         """The cubin of each source for a GPU such as "sm_90a"; different ones in parallel threads.
-        Kernels of other precisions than fp32 divide within 2 ulp, in a few instructions; those of
-        16 bits take subnormal numbers of float32 as 0, so that an exponential is one.
+        Kernels of other precisions than fp32 divide and take roots within 2 ulp, in a few
+        instructions; those of 16 bits take subnormal numbers of float32 as 0, so that an
+        exponential is one. An exact root calls a function, beside which ptxas lets one wgmma wait
+        for the other, with all sums in memory between them.
 
         CompileError: a source does not compile.
         """
-        division = () if precision == "fp32" else ("--prec-div=false",)
+        inexact = () if precision == "fp32" else ("--prec-div=false", "--prec-sqrt=false")
         subnormals = ("--ftz=true",) if precision in HALF_PRECISIONS else ()
-        options = (*OPTIONS, *division, *subnormals, f"--gpu-architecture={arch}")
+        options = (*OPTIONS, *inexact, *subnormals, f"--gpu-architecture={arch}")
         different = {source.text: source for source in sources}
         threads = max(1, min(len(different), os.cpu_count() or 1))
         with ThreadPoolExecutor(threads) as pool:

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 import torch
 from chains import mlp
+from mapped_programs import gelu, glu, normed_program
 
 from dpiframe_core.engine.cuda.backend import CudaBackend, CudaOptions
+from dpiframe_core.engine.cuda.chain.choice import CLUSTERS
 from dpiframe_core.engine.cuda.mapped_linear import device_passes
 from dpiframe_core.engine.precision import LOGIT_BOUNDS
 from dpiframe_core.lowering import COMPILED_PASSES, DEVICE_PASSES, lower
@@ -19,6 +21,7 @@ from pipeline.bench.cases.engine_case import EngineCase
 pytestmark = pytest.mark.skipif(
     device_passes(0) is DEVICE_PASSES, reason="no Hopper GPU or no NVRTC"
 )
+WIDTHS = [(520, 256, 128, 64), (429, 400, 400, 400), (64, 5, 33, 1), (72, 416, 17)]
 ROUNDS = 17_000  # more tiles than a GPU has multiprocessors, twice
 
 
@@ -59,9 +62,33 @@ def test_a_chain_computes_what_its_products_do(widths, precision):
     engine.close()
 
 
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+@pytest.mark.parametrize(
+    ("ctas", "widths"),
+    [
+        *((ctas, widths) for ctas in (2, 4, 8) for widths in WIDTHS),
+        *((ctas, (320, 1000, 512)) for ctas in (4, 8)),
+    ],
+)
+def test_ctas_share_a_tile(widths, ctas, precision, monkeypatch):
+    chains.always(monkeypatch, ctas)
+    engine = check(mlp(*widths), precision, (1, 63, 64, 65, 129, 700, 9000))
+    assert f"{ctas} multiprocessors a tile" in engine.describe()
+    engine.close()
+
+
+@pytest.mark.parametrize("ctas", list(CLUSTERS))
 @pytest.mark.parametrize("options", [{"gelu": True}, {"residual": True}])
-def test_epilogues_read_what_lies_in_shared_memory(options):
+def test_epilogues_read_what_lies_in_shared_memory(options, ctas, monkeypatch):
+    chains.always(monkeypatch, ctas)
     check(mlp(64, 240, 240, 240, 48, **options), "fp16", (1, 130)).close()
+
+
+@pytest.mark.parametrize("ctas", list(CLUSTERS))
+@pytest.mark.parametrize("then", [gelu, glu])
+def test_norms_of_what_a_layer_made(then, ctas, monkeypatch):
+    chains.always(monkeypatch, ctas)
+    check(normed_program(139, 240, then), "fp16", (1, 130, 700)).close()
 
 
 @pytest.mark.parametrize("widths", [(130, 240, 100), (429, 400, 400)])
@@ -69,10 +96,12 @@ def test_a_multiprocessor_takes_one_tile_after_the_other(widths):
     check(mlp(*widths), "fp16", (64 * 132 + 1, ROUNDS)).close()
 
 
+@pytest.mark.parametrize("ctas", [1, 2, 4])
 @pytest.mark.parametrize(
     "model", ["dcn", "dcnv2", "xdeepfm", "finalmlp", "dlrm", "gdcn", "deepgelu"]
 )
-def test_models_with_chains(model):
+def test_models_with_chains(model, ctas, monkeypatch):
+    chains.always(monkeypatch, ctas)
     case = EngineCase(model=model, fields=5, dense=13, hidden=(256, 240), scale=1e-5)
     spec, weights = case.load()
     program = lower(spec, weights, COMPILED_PASSES)

@@ -1,5 +1,5 @@
-// A CTA on the host, for csrc/kernels/chain/product_chain.cuh: its threads, which meet where the
-// GPU's do. The folder's ptx and cuda take the place of those of csrc.
+// A cluster of CTAs on the host, for csrc/kernels/chain/product_chain.cuh: their threads, which
+// meet where the GPU's do. The folder's ptx and cuda take the place of those of csrc.
 #pragma once
 
 #include <cuda.h>
@@ -8,8 +8,8 @@
 #include <vector_functions.h>
 
 #include <barrier>
-#include <condition_variable>
 #include <cmath>
+#include <condition_variable>
 #include <cstdint>
 #include <cstring>
 #include <map>
@@ -32,38 +32,42 @@
 #define __launch_bounds__(...)
 #define __grid_constant__
 
-constexpr int kThreads = 384;
+constexpr int kThreads = 384, kMostCtas = 8;
 struct Index {
   unsigned x;
 };
-inline thread_local Index threadIdx;
-inline Index blockIdx, gridDim;
-inline std::barrier<> all_threads(kThreads), consumers(256);
-inline std::barrier<>& own_warp() {
-  static std::vector<std::unique_ptr<std::barrier<>>> warps = [] {
-    std::vector<std::unique_ptr<std::barrier<>>> made;
-    for (int i = 0; i < kThreads / 32; ++i) made.push_back(std::make_unique<std::barrier<>>(32));
-    return made;
-  }();
-  return *warps[threadIdx.x / 32];
-}
+inline thread_local Index threadIdx, blockIdx;
+inline thread_local int cta;  // of the cluster
+inline Index gridDim;
+
+// Barriers of equal groups of threads.
+class Barriers {
+ public:
+  Barriers(int groups, int threads) {
+    for (int i = 0; i < groups; ++i) made_.push_back(std::make_unique<std::barrier<>>(threads));
+  }
+  void meet(int group) { made_[group]->arrive_and_wait(); }
+
+ private:
+  std::vector<std::unique_ptr<std::barrier<>>> made_;
+};
+inline Barriers warps(kMostCtas* kThreads / 32, 32), ctas(kMostCtas, kThreads),
+    consumers(kMostCtas, 256);
+inline std::unique_ptr<std::barrier<>> cluster;
 inline void __syncthreads() {
-  all_threads.arrive_and_wait();
+  ctas.meet(cta);
 }
 inline void __syncwarp() {
-  own_warp().arrive_and_wait();
-}
-inline float of_threads[kThreads];
-inline float __shfl_xor_sync(unsigned, float value, int mask) {
-  of_threads[threadIdx.x] = value;
-  __syncwarp();
-  const float other = of_threads[threadIdx.x ^ mask];
-  __syncwarp();
-  return other;
+  warps.meet((cta * kThreads + threadIdx.x) / 32);
 }
 template <class T>
-inline T __ldg(const T* from) {
-  return *from;
+T __shfl_xor_sync(unsigned, T value, int mask) {
+  static T of_threads[kMostCtas][kThreads];
+  of_threads[cta][threadIdx.x] = value;
+  __syncwarp();
+  const T other = of_threads[cta][threadIdx.x ^ mask];
+  __syncwarp();
+  return other;
 }
 inline std::uint32_t __float_as_uint(float x) {
   std::uint32_t bits;
@@ -79,7 +83,12 @@ inline float __fdividef(float a, float b) {
 inline int min(int a, int b) {
   return a < b ? a : b;
 }
+inline int max(int a, int b) {
+  return a < b ? b : a;
+}
 
 namespace dpiframe {
-alignas(1024) inline unsigned char shared[227 * 1024];
+// That of a CTA begins at a multiple of kWindow, of which the kernel sees the first.
+constexpr std::uint32_t kWindow = 256 * 1024;
+alignas(1024) inline unsigned char shared[kMostCtas * kWindow];
 }  // namespace dpiframe

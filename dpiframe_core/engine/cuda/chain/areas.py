@@ -1,5 +1,8 @@
 """Where a chain's activations lie in shared memory, and what is left for its weights.
 
+The CTAs of a cluster may share a tile, each with a part of every layer's columns; activations lie
+in the memory of each of them, at the same places.
+
 An area is a matrix of 64 samples: chunks of 64 columns, 8 KB each. It is there from the layer that
 makes it to the last one that reads it. What a layer makes may lie where its x does, which all have
 read by then, not where its epilogue reads.
@@ -19,9 +22,10 @@ GROUP = 16  # columns of a wgmma step of k, and of what a warp writes at once
 SHARED = 227 * 1024
 BARRIERS = 512
 MOST_STAGES, LEAST_STAGES, LEAST_FLIGHT = 8, 2, 32 * 1024
+GOOD_FLIGHT = 80 * 1024  # bytes of stages, for which a layer may write where its x lies
 LEAST_STAGE = 16 * 1024  # bytes
 MOST_OWN = 256  # columns of a warpgroup: of one wgmma
-DOT_BYTES = 2 * ROWS * 4
+DOT_BYTES, MOMENT_BYTES = ROWS * 4, ROWS * 8  # a warpgroup's: of a dot, of two sums of rows
 MOST_INPUTS, MOST_LAYERS = 4, 12  # csrc/kernels/chain/chain_params.h
 
 
@@ -48,12 +52,17 @@ class Area:
 
 @dataclass(frozen=True)
 class Areas:
-    """`inputs` are loaded, `own` made by the layers. All in bytes from the first area's begin."""
+    """`inputs` are loaded, `own` made by the layers. All in bytes from the first area's begin.
+    `ctas` share a tile; `dots`, `moments`: layers with a head's dot, with sums of rows.
+    """
 
     inputs: tuple[Area, ...]
     own: tuple[Area, ...]
     stage_bytes: int
     stages: int
+    ctas: int = 1
+    dots: int = 0
+    moments: int = 0
 
     @property
     def stages_at(self) -> int:
@@ -68,9 +77,13 @@ class Areas:
         return self.barriers_at + BARRIERS
 
     @property
+    def moments_at(self) -> int:
+        return self.dots_at + 2 * self.ctas * self.dots * DOT_BYTES
+
+    @property
     def shared_bytes(self) -> int:
         """Dynamic shared memory of a CTA; 1,024 bytes to align it."""
-        return 1024 + self.dots_at + DOT_BYTES
+        return 1024 + self.moments_at + 2 * self.ctas * self.moments * MOMENT_BYTES
 
     def read(self, view: View, epilogue: bool = False) -> Area:
         """Where a view that is read lies."""
@@ -94,22 +107,35 @@ class Areas:
         return max(a.last for a in areas if any(_meet(a, i) for i in self.inputs))
 
 
-def own_columns(n: int) -> int:
-    """Columns of one of the two warpgroups: whole groups of 16."""
-    return -(-n // (GROUP * 2)) * GROUP
+def own_columns(n: int, ctas: int = 1) -> int:
+    """Columns of one of the two warpgroups of each CTA: whole groups of 16."""
+    return -(-n // (GROUP * 2 * ctas)) * GROUP
 
 
-def place_areas(layers: Sequence[Layer], widths: Mapping[str, int]) -> Areas | None:
-    """None where the chain does not fit. `widths`: of the program's buffers."""
-    if len(layers) > MOST_LAYERS or any(own_columns(x.n) > MOST_OWN for x in layers):
+def place_areas(layers: Sequence[Layer], widths: Mapping[str, int], ctas: int = 1) -> Areas | None:
+    """None where the chain does not fit. `widths`: of the program's buffers. CTAs that share a tile
+    would have to meet before a layer writes where its x lies, so it rather does not.
+    """
+    most = max(own_columns(x.n, ctas) for x in layers)
+    if len(layers) > MOST_LAYERS or most > MOST_OWN:
         return None
     made = {x.out.buffer for x in layers if x.out}
     found = _areas(layers, widths, made)
     if found is None:
         return None
+    apart = _placed(layers, found, ctas, in_place=False) if ctas > 1 else None
+    if apart and apart.stages * apart.stage_bytes >= GOOD_FLIGHT:
+        return apart
+    return _placed(layers, found, ctas, in_place=True)
+
+
+def _placed(
+    layers: Sequence[Layer], found: Sequence[Area], ctas: int, in_place: bool
+) -> Areas | None:
     placed: list[Area] = []
     for area in sorted(found, key=lambda a: a.first):
-        others = sorted((p for p in placed if _together(p, area)), key=lambda p: p.offset)
+        together = (p for p in placed if _together(p, area, in_place))
+        others = sorted(together, key=lambda p: p.offset)
         offset = 0
         for other in others:
             if offset + area.chunks * CHUNK_BYTES <= other.offset:
@@ -118,20 +144,24 @@ def place_areas(layers: Sequence[Layer], widths: Mapping[str, int]) -> Areas | N
         placed.append(replace(area, offset=offset))
     inputs = tuple(a for a in placed if a.first < 0)
     own = tuple(a for a in placed if a.first >= 0)
-    stage = max([LEAST_STAGE, *(2 * own_columns(x.n) * 128 for x in layers)])
-    room = SHARED - 1024 - BARRIERS - DOT_BYTES - max(a.end for a in placed)
-    stages = min(MOST_STAGES, room // stage)
+    stage = max(LEAST_STAGE, 256 * max(own_columns(x.n, ctas) for x in layers))
+    dots, moments = sum(x.dot is not None for x in layers), sum(x.sums is not None for x in layers)
+    areas = Areas(inputs, own, stage, 0, ctas, dots, moments)
+    stages = min(MOST_STAGES, (SHARED - areas.shared_bytes) // stage)
     if stages < LEAST_STAGES or stages * stage < LEAST_FLIGHT or len(inputs) > MOST_INPUTS:
         return None
-    return Areas(inputs, own, stage, stages)
+    return replace(areas, stages=stages)
 
 
-def _together(a: Area, b: Area) -> bool:
-    """Whether both are there at a time; the one made by a layer may lie where its x does."""
+def _together(a: Area, b: Area, in_place: bool = True) -> bool:
+    """Whether both are there at a time; under `in_place` the one made by a layer may lie where its
+    x does.
+    """
     early, late = (a, b) if a.first <= b.first else (b, a)
     if late.first < 0:
         return True
-    return early.last > late.first or early.last_read >= late.first
+    last = early.last if in_place else early.last + 1
+    return last > late.first or early.last_read >= late.first
 
 
 def _meet(a: Area, b: Area) -> bool:

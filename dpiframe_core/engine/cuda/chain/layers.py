@@ -9,7 +9,7 @@ import numpy as np
 
 from dpiframe_core.engine.cuda.formula import statements
 from dpiframe_core.program.expression import replaced
-from dpiframe_core.program.steps import FusedLinear, Linear, MappedLinear, Step
+from dpiframe_core.program.steps import FusedLinear, Linear, MappedLinear, Moments, Step
 from dpiframe_core.program.views import View, Weight
 
 Weights = Mapping[str, np.ndarray]
@@ -38,7 +38,8 @@ class Dot:
 class Layer:
     """out = of(x weight^T + bias, operands, vectors), element by element.
 
-    `vectors` [n] each, bias first; `body`: the statements of `of` (product_chain.cuh).
+    `vectors` [n] each, bias first; `body`: the statements of `of` (product_chain.cuh). `sums`,
+    `squares`: of its rows, where it makes them; `norm`: those that its epilogue reads.
     """
 
     step: Linear | FusedLinear | MappedLinear
@@ -50,6 +51,9 @@ class Layer:
     vectors: tuple[np.ndarray, ...] = field(repr=False)
     body: str
     dot: Dot | None = None
+    sums: View | None = None
+    squares: View | None = None
+    norm: Moments | None = None
 
     @property
     def weight(self) -> Weight:
@@ -62,7 +66,7 @@ def layer_of(step: Step, weights: Weights) -> Layer | None:
     if isinstance(step, (Linear, FusedLinear)):
         return _product(step, weights)
     if isinstance(step, MappedLinear) and step.products == 1:
-        return None if step.norm or step.sums_out else _mapped(step, weights)
+        return _mapped(step, weights)
     return None
 
 
@@ -113,11 +117,15 @@ def _mapped(step: MappedLinear, weights: Weights) -> Layer | None:
         vectors.append(weights[step.head].reshape(-1).astype(np.float32))
     if any(len(vector) != n for vector in vectors):
         return None
+    if step.norm:
+        first = 1 + len(step.xs) + len(step.constants)
+        names |= {f"x{first + i}": f"x[{len(views) + i}]" for i in range(2)}
     expression = replaced(step.expression, lambda name: numbers.get(name, name))
     body = statements(expression, names, short=True)
     operands = tuple(EpilogueView(view, 0, n) for view in views)
     out = step.out if step.stored else None
-    return Layer(step, step.x, n, k, out, operands, tuple(vectors), body, dot)
+    moments = step.sums_out, step.squares_out, step.norm
+    return Layer(step, step.x, n, k, out, operands, tuple(vectors), body, dot, *moments)
 
 
 def _bias(name: str | None, weights: Weights, n: int) -> np.ndarray:

@@ -21,9 +21,9 @@ def chain_source(
 ) -> str:
     """CUDA C++; `stored`: the layers whose results go to device memory."""
     of_type, of_wgmma = TYPES[precision]
-    widths = sorted({own_columns(layer.n) for layer in layers})
+    widths = sorted({own_columns(layer.n, areas.ctas) for layer in layers})
     products = "\n".join(_wgmma(width, of_wgmma) for width in widths)
-    parts = "\n".join(_layer(i, layer, areas, i in stored) for i, layer in enumerate(layers))
+    parts = "\n".join(_layer(i, layers, areas, i in stored) for i in range(len(layers)))
     listed = ", ".join(f"{{{a.offset}, {a.chunks}}}" for a in areas.inputs)
     return f"""#include "common/short_functions.h"
 #include "kernels/chain/product_chain.cuh"
@@ -52,7 +52,9 @@ struct Chain {{
   static constexpr int kStageArea = {areas.stages_at};
   static constexpr int kBarrierArea = {areas.barriers_at};
   static constexpr int kDotArea = {areas.dots_at};
+  static constexpr int kMomentArea = {areas.moments_at};
   static constexpr int kInputsFree = {areas.inputs_free};
+  static constexpr int kCtas = {areas.ctas};
 }};
 
 extern "C" __global__ void __launch_bounds__(kChainThreads, 1)
@@ -62,8 +64,9 @@ extern "C" __global__ void __launch_bounds__(kChainThreads, 1)
 """
 
 
-def _layer(i: int, layer: Layer, areas: Areas, stores: bool) -> str:
-    own = own_columns(layer.n)
+def _layer(i: int, layers: Sequence[Layer], areas: Areas, stores: bool) -> str:
+    layer = layers[i]
+    own = own_columns(layer.n, areas.ctas)
     area = areas.read(layer.x)
     chunk, column = divmod(layer.x.start - area.view.start, CHUNK)
     out, out_column, in_place = -1, 0, False
@@ -78,6 +81,11 @@ def _layer(i: int, layer: Layer, areas: Areas, stores: bool) -> str:
     dot = layer.dot
     within = f"column >= {dot.begin} && column < {dot.end}" if dot else "false"
     vector = dot.vector if dot else 0
+    place = sum(before.dot is not None for before in layers[:i]) if dot else -1
+    makers = [x.sums for x in layers if x.sums]
+    moments = makers.index(layer.sums) if layer.sums else -1
+    norm = makers.index(layer.norm.sums) if layer.norm else -1
+    columns, eps = (layer.norm.width, layer.norm.eps) if layer.norm else (1, 0.0)
     return f"""template <>
 struct ChainLayer<{i}> {{
   using Multiply = Product<{own}>;
@@ -86,14 +94,15 @@ struct ChainLayer<{i}> {{
   static constexpr int kX = {area.offset + chunk * CHUNK_BYTES}, kXStep = {column // GROUP};
   static constexpr int kOut = {out}, kOutColumn = {out_column};
   static constexpr bool kInPlace = {_bool(in_place)}, kStores = {_bool(stores)};
-  static constexpr bool kDot = {_bool(dot is not None)};
+  static constexpr int kDot = {place}, kMoments = {moments}, kNorm = {norm};
+  static constexpr float kNormColumns = {columns}, kNormEps = {eps!r};
   static constexpr int kVectors = {len(layer.vectors)}, kOperands = {len(operands)};
   static constexpr ChainOperand operand(int i) {{
     constexpr ChainOperand operands[] = {{{", ".join(operands) or "{}"}}};
     return operands[i];
   }}
-  static float of(float sum, const float (&x)[kOperands + 1], const float (&v)[kVectors],
-                  int column) {{
+  static float of(float sum, const float (&x)[kOperands + {1 + 2 * (norm >= 0)}],
+                  const float (&v)[kVectors], int column) {{
     {layer.body}
   }}
   static float dot(float value, const float (&v)[kVectors], int column) {{

@@ -31,6 +31,9 @@ inline void mbarrier_init(std::uint32_t barrier, int arrivals) {
 inline void mbarrier_arrive(std::uint32_t barrier) {
   change_barrier(barrier, [](HostBarrier& own) { --own.pending; });
 }
+inline void mbarrier_arrive_remote(std::uint32_t barrier) {
+  mbarrier_arrive(barrier);
+}
 inline void mbarrier_arrive_expect_tx(std::uint32_t barrier, int bytes) {
   change_barrier(barrier, [bytes](HostBarrier& own) {
     own.bytes += bytes;

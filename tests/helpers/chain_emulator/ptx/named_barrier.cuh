@@ -5,6 +5,6 @@ namespace dpiframe {
 template <int kBarrier, int kCount>
 void named_barrier_sync() {
   static_assert(kCount == 256);
-  consumers.arrive_and_wait();
+  consumers.meet(cta);
 }
 }  // namespace dpiframe

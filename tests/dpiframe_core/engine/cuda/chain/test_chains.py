@@ -29,7 +29,7 @@ from pipeline.bench.cases.engine_case import EngineCase
 pytestmark = pytest.mark.skipif(
     not _core.build_info()["cuda"], reason="needs a build with CUDA, though no GPU"
 )
-ROWS = [512, 1024, 8192, 65536]
+ROWS = [512, 1024, 4096, 8192, 65536]
 
 
 @pytest.fixture(autouse=True)
@@ -65,14 +65,20 @@ def test_epilogues_read_what_lies_in_shared_memory(options):
     assert len(chain.layers) == 4
 
 
-@pytest.mark.parametrize("hidden", [(400, 240), (400, 400)])
-def test_products_of_norms_and_with_sums_of_rows_are_no_layers(hidden):
+@pytest.mark.parametrize(("hidden", "ctas"), [((400, 240), 1), ((400, 400), 1), ((400, 400), 2)])
+def test_a_product_of_a_norm_is_in_a_chain_with_the_one_that_made_its_sums(
+    hidden, ctas, monkeypatch
+):
+    chains.always(monkeypatch, ctas)
     case = EngineCase(model="deepgelu", fields=5, dense=13, hidden=hidden, scale=1e-5)
     lowered = fuse_mapped_dot(lower(*case.load(), COMPILED_PASSES))
     folded = fold_norms(lowered, "fp16")
     assert len(folded.steps) < len(lowered.steps)
-    for chain in same_results(group_steps(folded, "fp16")):
-        assert not any(getattr(part, "sums_out", None) for part in chain.parts)
+    found = same_results(group_steps(folded, "fp16"))
+    assert any(layer.norm for chain in found for layer in chain.layers)
+    for chain in found:
+        made = [layer.sums for layer in chain.layers]
+        assert all(layer.norm.sums in made for layer in chain.layers if layer.norm)
 
 
 @pytest.mark.parametrize("model", ["xdeepfm", "finalmlp", "dlrm", "deepgelu"])
@@ -107,27 +113,30 @@ def test_areas_that_are_there_at_a_time_do_not_meet(seed):
     assert all(areas.inputs_free >= area.last for area in areas.inputs)
 
 
-def test_wide_products_are_no_chain():
-    assert not same_results(mlp(64, 1000, 1000))
+def test_wide_products_are_a_chain_of_ctas_that_share_a_tile(monkeypatch):
+    assert not same_results(mlp(64, 1000, 512))
     assert own_columns(512) == 256
+    chains.always(monkeypatch, 4)
+    assert same_results(mlp(64, 1000, 512))
 
 
 def test_a_chain_is_chosen_where_the_model_of_its_time_is_less():
-    def faster(*widths, **options):
-        program = mlp(*widths, **options)
+    def faster(*widths, ctas=1):
+        program = mlp(*widths)
         layers = [x for s in program.steps if (x := layer_of(s, program.weights))]
-        return chain_rows(layers, place_areas(layers, program.buffers), ROWS, "fp16")
+        return chain_rows(layers, place_areas(layers, program.buffers, ctas), ROWS, "fp16")
 
-    assert faster(520, 256, 128, 64) == tuple(ROWS)
+    assert faster(520, 256, 128, 64) == (512, 1024, 4096, 8192)
     assert 1024 not in faster(429, 400, 400)
-    assert len(faster(429, 400, 400, gelu=True)) < len(faster(429, 400, 400))
+    assert 4096 not in faster(429, 400, 400)
+    assert 4096 in faster(429, 400, 400, ctas=2)
 
 
 def test_chosen_chains_are_for_16_bits():
     program = mlp(520, 256, 128, 64)
-    assert chains.chains_of(chain_products(program, "fp16", 65536))
+    assert chains.chains_of(chain_products(program, "fp16", 8192))
     for precision in ("fp32", "tf32"):
-        assert chain_products(program, precision, 65536) is program
+        assert chain_products(program, precision, 8192) is program
 
 
 def test_no_chain_is_chosen_that_the_largest_batches_do_not_take(monkeypatch):
