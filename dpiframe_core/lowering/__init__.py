@@ -21,6 +21,7 @@ from dpiframe_core.lowering.device.matmul_to_rows import matmul_to_rows
 from dpiframe_core.lowering.device.pad_products import pad_products
 from dpiframe_core.lowering.device.pair_dots import pair_dots
 from dpiframe_core.lowering.device.pair_products import pair_products
+from dpiframe_core.lowering.device.places_to_linear import places_to_linear, split_places
 from dpiframe_core.lowering.device.separate_scalars import separate_scalars
 from dpiframe_core.lowering.device.sum_parts import sum_parts
 from dpiframe_core.lowering.fold_batch_norm import fold_batch_norm
@@ -75,6 +76,7 @@ DEVICE_FORM: tuple[Pass, ...] = (load_dense, separate_scalars, batch_norm_to_aff
 # a ReLU.
 DEVICE_PASSES: tuple[Pass, ...] = (
     *FUSIONS,
+    places_to_linear,
     sum_parts,
     pair_dots,
     find_form,
@@ -92,6 +94,7 @@ DEVICE_PASSES: tuple[Pass, ...] = (
 BEFORE_MERGE = DEVICE_PASSES.index(merge_siblings)
 COMPILED_PASSES: tuple[Pass, ...] = (
     *DEVICE_PASSES[:BEFORE_MERGE],
+    split_places,
     fuse_epilogue,
     pair_products,
     *DEVICE_PASSES[BEFORE_MERGE:],

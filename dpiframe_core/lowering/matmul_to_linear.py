@@ -2,12 +2,14 @@
 the bias and the ReLU of the map behind it.
 
 An importer finds linear layers of whole tensors; those of slices, such as a tower's share of the
-embeddings, come as generic products.
+embeddings, come as generic products. So do stacked experts, which multiply the same columns by a
+matrix each: together they are one wide layer.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -28,15 +30,33 @@ def matmul_to_linear(program: Program) -> Program:
     made: dict[int, Linear | None] = {}  # by the ids of steps that are replaced, or gone
     weights = dict(program.weights)
     for step in program.steps:
-        if isinstance(step, TensorStep) and _is_linear(program, step):
-            behind = readers.get(step.out.buffer, [])
-            linear, last = _linear(program, step, behind, weights)
+        product = _of_one_row(step)
+        if product is not None and _is_linear(program, product):
+            behind = readers.get(product.out.buffer, [])
+            linear, last = _linear(program, product, behind, weights)
             made[id(step)] = None
-            made[id(last)] = linear
+            made[id(step if last is product else last)] = linear
     if not made:
         return program
     steps = [made.get(id(step), step) for step in program.steps]
     return program.changed(steps=tuple(s for s in steps if s is not None), weights=weights)
+
+
+def _of_one_row(step: Step) -> TensorStep | None:
+    """A product with a constant; where all places of its batch axes multiply the same row, these
+    are columns of the constant.
+    """
+    if not isinstance(step, TensorStep) or not isinstance(step.op, MatMul) or len(step.xs) != 1:
+        return None
+    op, (a, b) = step.op, step.operands
+    n, end = op.batch, op.batch + op.inner
+    if not n or any(a.strides[:n]) or math.prod(a.shape[n : n + op.rows]) != 1:
+        return step
+    row = Operand(a.shape[n:], a.strides[n:], a.offset)
+    shape = (*b.shape[n:end], *b.shape[:n], *b.shape[end:])
+    strides = (*b.strides[n:end], *b.strides[:n], *b.strides[end:])
+    op = MatMul(0, op.rows, op.inner)
+    return replace(step, op=op, operands=(row, Operand(shape, strides, b.offset)))
 
 
 def constant_matrix(program: Program, step: TensorStep) -> np.ndarray:

@@ -189,7 +189,9 @@ def split_epilogues(program: Program) -> Program:
 
 
 def is_small(program: Program, product: Linear | MappedLinear) -> bool:
-    """Whether a generated kernel takes the product in whole."""
+    """Whether a generated kernel takes the product in whole: none has an epilogue of its own."""
+    if isinstance(product, MappedLinear):
+        return False
     size = program.weights[product.weight].size
     return size <= LEAST_WEIGHT and product.out.width <= LEAST_WIDTH
 

@@ -62,3 +62,23 @@ def test_another_map_stays_behind_the_layer():
 def test_a_narrow_product_stays_generic():
     before = tower(width=WIDTH - 1)
     assert matmul_to_linear(before) == before
+
+
+def experts(strides: tuple[int, ...]) -> Program:
+    """A product of rows of another's output with a matrix each; a stride of 0: with one row."""
+    base = linear("base", X, 2 * WIDTH)
+    operands = Operand((2, 1, WIDTH), (*strides, 1)), Operand.whole(2, WIDTH, UNITS)
+    out = View("product", 0, 2 * UNITS)
+    step = TensorStep("product", MatMul(1, 1, 1), (base.out,), (Weight("w"),), operands, out)
+    return program(base, step, linear("next", out), w=RANDOM.normal(size=(2, WIDTH, UNITS)))
+
+
+def test_matrices_of_one_row_are_one_wide_layer():
+    before = experts((0, WIDTH))
+    after = same(before, matmul_to_linear(before))
+    assert kinds(after) == ["Linear", "Linear", "Linear", "Head"]
+
+
+def test_matrices_of_different_rows_stay_a_product():
+    before = experts((WIDTH, WIDTH))
+    assert matmul_to_linear(before) == before
