@@ -203,9 +203,14 @@ def product_chains() -> None:
     """Chains of products, wherever they fit: more tiles than one, rows that fill no tile."""
     if device_passes(0) is DEVICE_PASSES:
         return  # no Hopper GPU or no NVRTC
-    with pytest.MonkeyPatch.context() as patch:
-        chains.always(patch)
-        for program in (chains.mlp(130, 240, 100), chains.mlp(64, 240, 240, residual=True)):
+    programs = (
+        chains.mlp(130, 240, 100),
+        chains.mlp(64, 240, 240, residual=True),
+        normed_program(72, 240, gelu),
+    )
+    for ctas, program in itertools.product((1, 2, 4), programs):
+        with pytest.MonkeyPatch.context() as patch:
+            chains.always(patch, ctas)
             dense_case(program, "fp16")
 
 
@@ -313,6 +318,6 @@ if __name__ == "__main__":
         raise SystemExit("needs a CUDA device")
     cases = {
         "": all_others, "persistent": persistent, "fp16x3": fp16x3, "specs": specs,
-        "tensor": tensor, "zoo": zoo,
+        "tensor": tensor, "chains": product_chains, "zoo": zoo,
     }  # fmt: skip
     cases["".join(sys.argv[1:])]()

@@ -238,12 +238,8 @@ class ChainTeam {
       meet_cta();
     } else {
       const std::uint32_t barrier = base_ + wrote_place();
-      fence_proxy_async_shared();
-      __syncwarp();
-      if (threadIdx.x == 0)
-        mbarrier_arrive_expect_tx(barrier, received<L>());
-      else if (threadIdx.x % 32 == 0)
-        mbarrier_arrive(barrier);
+      if (threadIdx.x == 0) mbarrier_arrive_expect_tx(barrier, received<L>());
+      meet_cta();
       mbarrier_wait(barrier, writes_ >> 1 & 1);
       ++writes_;
       fence_proxy_async_shared();
@@ -560,7 +556,7 @@ __device__ __forceinline__ void run_chain(const ChainParams& p) {
     mbarrier_init(chain_barrier<Chain>(base, kInputsEmpty), kChainConsumers / 32);
     mbarrier_init(chain_barrier<Chain>(base, kAllRead), Chain::kCtas * kChainConsumers / 32);
     for (int turn = 0; turn < 2; ++turn)
-      mbarrier_init(chain_barrier<Chain>(base, kAllWrote + turn), kChainConsumers / 32);
+      mbarrier_init(chain_barrier<Chain>(base, kAllWrote + turn), 1);
     fence_mbarrier_init();
   }
   if constexpr (Chain::kCtas == 1) {
