@@ -22,9 +22,10 @@ from dpiframe_core.program.views import View, Weight
 
 # A linear layer a place is a launch, about 2 us, and reads and writes K + N numbers a sample in
 # device memory. A generated kernel keeps these in shared memory, but multiplies slower: RankMixer's
-# 32 products of 128 x 256 took 61 us each there (65,536 samples in fp16 on an H100, 70 TFLOP/s),
-# and the memory alone takes 15. With 64 x 128 it is 15 against 8 and a launch; with 64 x 64 there
-# is nothing left to gain. Below 32 columns most of a tile of wgmma is empty.
+# 32 products of 128 x 256 took 61 us each there (65,536 samples in fp16 on an H200, 70 TFLOP/s),
+# and take 30 as layers with GELU and residuals; 1,024 samples take as long either way. By the bytes
+# 64 x 128 should gain little more than its launch, 64 x 64 nothing (not measured). Below 32 columns
+# most of a tile of wgmma is empty.
 LEAST_SIDE = 32
 LEAST_WEIGHT = 8 * 1024  # elements of a place's matrix
 MOST_PLACES = 64  # each is a launch
