@@ -192,8 +192,9 @@ __device__ void produce_inputs(const ChainParams& p, std::uint32_t base) {
 
 // The warps that multiply, of all CTAs of a tile: what they write into all CTAs' memory, and where
 // they meet. What comes from another CTA is counted in bytes by a barrier of the one that gets it.
-// As no CTA is more than a layer ahead of another one, two barriers in turn are enough. A CTA ends
-// when it has got all that it waits for, so its memory is there till then.
+// Each writes columns of every layer but the last, so none is more than a layer ahead of another
+// one, and two barriers in turn are enough. A CTA ends when it has got all that it waits for, so
+// its memory is there till then.
 template <class Chain>
 class ChainTeam {
  public:

@@ -117,7 +117,7 @@ def place_areas(layers: Sequence[Layer], widths: Mapping[str, int], ctas: int = 
     would have to meet before a layer writes where its x lies, so it rather does not.
     """
     most = max(own_columns(x.n, ctas) for x in layers)
-    if len(layers) > MOST_LAYERS or most > MOST_OWN:
+    if len(layers) > MOST_LAYERS or most > MOST_OWN or not _all_write(layers, ctas):
         return None
     made = {x.out.buffer for x in layers if x.out}
     found = _areas(layers, widths, made)
@@ -127,6 +127,15 @@ def place_areas(layers: Sequence[Layer], widths: Mapping[str, int], ctas: int = 
     if apart and apart.stages * apart.stage_bytes >= GOOD_FLIGHT:
         return apart
     return _placed(layers, found, ctas, in_place=True)
+
+
+def _all_write(layers: Sequence[Layer], ctas: int) -> bool:
+    """Whether each CTA writes columns of each layer but the last for all others, which wait for
+    these: so none is more than a layer ahead of another one.
+    """
+    return ctas == 1 or all(
+        layer.out and (ctas - 1) * 2 * own_columns(layer.n, ctas) < layer.n for layer in layers[:-1]
+    )
 
 
 def _placed(

@@ -78,9 +78,9 @@ def test_a_chain_computes_what_its_products_do(widths, rows, blocks, tmp_path):
     ("widths", "options"),
     [
         ((130, 100, 33), {}),
-        ((72, 5, 20, 1), {}),
-        ((64, 80, 80, 80, 48), {"residual": True}),
-        ((33, 144, 40), {"gelu": True}),
+        ((72, 113, 20), {}),
+        ((64, 112, 112, 112, 48), {"residual": True}),
+        ((33, 208, 40), {"gelu": True}),
     ],
 )
 def test_ctas_share_a_tile(widths, options, ctas, tmp_path, monkeypatch):

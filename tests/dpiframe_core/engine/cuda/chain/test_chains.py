@@ -120,6 +120,19 @@ def test_wide_products_are_a_chain_of_ctas_that_share_a_tile(monkeypatch):
     assert same_results(mlp(64, 1000, 512))
 
 
+def test_ctas_that_share_a_tile_have_columns_of_each_layer_but_the_last():
+    def places(*widths, ctas):
+        program = mlp(*widths)
+        layers = [x for s in program.steps if (x := layer_of(s, program.weights))]
+        return place_areas(layers, program.buffers, ctas) is not None
+
+    assert places(64, 128, 64, 5, ctas=2)
+    assert places(64, 128, 5, ctas=4)
+    assert not places(64, 96, 5, ctas=4)  # three times 32 columns
+    assert not places(64, 5, 33, ctas=2)
+    assert places(64, 5, 33, ctas=1)
+
+
 def test_a_chain_is_chosen_where_the_model_of_its_time_is_less():
     def faster(*widths, ctas=1):
         program = mlp(*widths)
