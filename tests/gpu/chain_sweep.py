@@ -10,20 +10,14 @@ kernels of chains and of those by the model of the time.
 from __future__ import annotations
 
 import argparse
-import statistics
-import time
 from unittest.mock import patch
 
-import torch
-from torch.profiler import ProfilerActivity, profile
+from kernel_times import CALLS, measure
 
 from dpiframe_core.engine.cuda import backend
 from dpiframe_core.engine.cuda.chain import grouping
 from dpiframe_core.engine.cuda.chain.choice import CLUSTERS, chain_microseconds, fits_gpu
 from pipeline.bench.cases.engine_case import EngineCase
-from pipeline.bench.engine.implementations import OURS, implementations
-
-CALLS, PROFILED = 60, 4
 
 
 def taken(case: EngineCase) -> tuple[float, float, float]:
@@ -36,20 +30,10 @@ def taken(case: EngineCase) -> tuple[float, float, float]:
         return program
 
     with patch.object(backend, "chain_products", noted):
-        ours = implementations(*case.load(), case)[OURS]()
-    times = []
-    for i in range(CALLS):
-        began = time.perf_counter()
-        ours.run(i % 8)
-        times.append(1e6 * (time.perf_counter() - began))
-    with profile(activities=[ProfilerActivity.CUDA]) as profiled:
-        for i in range(PROFILED):
-            ours.run(i)
-        torch.cuda.synchronize()
-    ours.close()
-    chains = sum(e.device_time for e in profiled.events() if e.name == "product_chain")
+        measured = measure(case, calls=60)
+    chains = sum(e.device_time for e in measured.events if e.name == "product_chain")
     said = sum(chain_microseconds(s.layers, s.areas, case.batch) for s in made)
-    return statistics.median(times[8:]), chains / PROFILED, said
+    return 1e3 * measured.call, chains / CALLS, said
 
 
 def forced(case: EngineCase, ctas: int) -> tuple[float, float, float]:

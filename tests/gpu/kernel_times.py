@@ -11,6 +11,7 @@ import argparse
 import statistics
 import time
 from collections import Counter
+from typing import Any, NamedTuple
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -21,14 +22,22 @@ from pipeline.bench.engine.implementations import OURS, implementations
 CALLS = 4  # that are profiled
 
 
-def show(case: EngineCase, timeline: bool) -> None:
-    """One case: a call's time, then its kernels, the longest first."""
+class Measured(NamedTuple):
+    """Seconds until the engine was open, ms of a call (median), what the profiler saw of CALLS."""
+
+    opened: float
+    call: float
+    events: list[Any]
+
+
+def measure(case: EngineCase, calls: int = 32) -> Measured:
+    """So many calls of our engine, the first eight not counted, then those that are profiled."""
     spec, weights = case.load()
     began = time.perf_counter()
     ours = implementations(spec, weights, case)[OURS]()
     opened = time.perf_counter() - began
     taken = []
-    for i in range(32):
+    for i in range(calls):
         began = time.perf_counter()
         ours.run(i % 8)
         taken.append(1e3 * (time.perf_counter() - began))
@@ -37,15 +46,21 @@ def show(case: EngineCase, timeline: bool) -> None:
             ours.run(i)
         torch.cuda.synchronize()
     ours.close()
+    return Measured(opened, statistics.median(taken[8:]), list(profiled.events()))
+
+
+def show(case: EngineCase, timeline: bool) -> None:
+    """One case: a call's time, then its kernels, the longest first."""
+    measured = measure(case)
     times: Counter[str] = Counter()
     calls: Counter[str] = Counter()
-    for event in profiled.events():
+    for event in measured.events:
         times[event.name] += event.device_time / CALLS
         calls[event.name] += 1
-    last = sorted(profiled.events(), key=lambda event: event.time_range.start)
+    last = sorted(measured.events, key=lambda event: event.time_range.start)
     last = last[len(last) - len(last) // CALLS :]
     title = f"{case.model} {case.precision} {case.batch:,}"
-    print(f"{title}: {statistics.median(taken[8:]):.3f} ms, opened in {opened:.1f} s")
+    print(f"{title}: {measured.call:.3f} ms, opened in {measured.opened:.1f} s")
     for name, microseconds in times.most_common(12):
         if microseconds >= 1:
             print(f"  {microseconds:9.1f} us in {calls[name] / CALLS:g}: {name[:100]}")

@@ -118,7 +118,7 @@ template <class Chain>
 __device__ std::uint32_t chain_barrier(std::uint32_t base, int i) {
   return base + Chain::kBarrierArea + 16 * Chain::kStages + 8 * i;
 }
-constexpr int kInputsFull = 0, kInputsEmpty = 1, kAllRead = 2, kAllWrote = 3;  // and 4
+constexpr int kInputsFull = 0, kInputsEmpty = 1, kAllRead = 2, kAllWrote = 3;  // two, in turn
 
 // The tile of a CTA, or of its cluster, and what lies between it and the next one.
 template <class Chain>
@@ -346,17 +346,30 @@ struct ChainSums {
   float2 moments[2] = {};
 };
 
-// Mean and 1 / deviation of a row, of the sums of all warpgroups.
-template <class Chain, class L>
-__device__ __forceinline__ float2 row_norm(std::uint32_t base, int row) {
+// Where a warpgroup's sums of a row lie: the first of 8 bytes of kMomentArea, of 4 of kDotArea.
+template <class Chain>
+__device__ int sums_place(int layer_place, int group, int row) {
+  return (layer_place * 2 * Chain::kCtas + group) * kChainRows + row;
+}
+
+// The sums of a row and of its squares, of all warpgroups, one behind the other.
+template <class Chain>
+__device__ __forceinline__ float2 moments_of(std::uint32_t base, int layer_place, int row) {
   float2 sums{};
 #pragma unroll
   for (int group = 0; group < 2 * Chain::kCtas; ++group) {
-    const float2 part = ld_shared_f32x2(
-        base + Chain::kMomentArea + ((L::kNorm * 2 * Chain::kCtas + group) * kChainRows + row) * 8);
+    const int place = sums_place<Chain>(layer_place, group, row);
+    const float2 part = ld_shared_f32x2(base + Chain::kMomentArea + place * 8);
     sums.x += part.x;
     sums.y += part.y;
   }
+  return sums;
+}
+
+// Mean and 1 / deviation of a row.
+template <class Chain, class L>
+__device__ __forceinline__ float2 row_norm(std::uint32_t base, int row) {
+  const float2 sums = moments_of<Chain>(base, L::kNorm, row);
   const float mean = sums.x / L::kNormColumns;
   const float variance = sums.y / L::kNormColumns - mean * mean;
   // A variance below 0 is rounding; NaN stays NaN.
@@ -461,13 +474,13 @@ __device__ __forceinline__ void share_sums(const ChainTeam<Chain>& team, ChainSu
     const int row = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4 + 8 * r;
     if constexpr (L::kDot >= 0) {
       const float dot = sum_of_four(made.dots[r]);
-      const int place = (L::kDot * 2 * Chain::kCtas + group) * kChainRows + row;
+      const int place = sums_place<Chain>(L::kDot, group, row);
       if (threadIdx.x % 4 == 0) team.write_to_first(Chain::kDotArea + place * 4, dot);
     }
     if constexpr (L::kMoments >= 0) {
       const uint2 words{__float_as_uint(sum_of_four(made.moments[r].x)),
                         __float_as_uint(sum_of_four(made.moments[r].y))};
-      const int place = (L::kMoments * 2 * Chain::kCtas + group) * kChainRows + row;
+      const int place = sums_place<Chain>(L::kMoments, group, row);
       if (threadIdx.x % 4 == 0) team.write(Chain::kMomentArea + place * 8, words);
     }
   }
@@ -483,26 +496,17 @@ __device__ inline void store_parts(float* parts, const ChainOut& out, long long 
 template <class Chain, class L>
 __device__ void store_sums(const ChainParams& p, const ChainOut& out, std::uint32_t base,
                            long long first_row) {
-  constexpr int kGroups = 2 * Chain::kCtas;
   const int row = threadIdx.x;
   if (row >= kChainRows || first_row + row >= p.rows) return;
   if constexpr (L::kDot >= 0) {
     float dot = 0.0f;
 #pragma unroll
-    for (int group = 0; group < kGroups; ++group)
-      dot += ld_shared_f32(base + Chain::kDotArea +
-                           ((L::kDot * kGroups + group) * kChainRows + row) * 4);
+    for (int group = 0; group < 2 * Chain::kCtas; ++group)
+      dot += ld_shared_f32(base + Chain::kDotArea + sums_place<Chain>(L::kDot, group, row) * 4);
     store_parts(out.partial, out, first_row + row, dot);
   }
   if (L::kMoments >= 0 && out.sums != nullptr) {
-    float2 sums{};
-#pragma unroll
-    for (int group = 0; group < kGroups; ++group) {
-      const float2 part = ld_shared_f32x2(base + Chain::kMomentArea +
-                                          ((L::kMoments * kGroups + group) * kChainRows + row) * 8);
-      sums.x += part.x;
-      sums.y += part.y;
-    }
+    const float2 sums = moments_of<Chain>(base, L::kMoments, row);
     store_parts(out.sums, out, first_row + row, sums.x);
     store_parts(out.squares, out, first_row + row, sums.y);
   }

@@ -113,17 +113,23 @@ def _first_chain(
     chain: list[Step] = []
     layers: list[Layer] = []
     after: list[Step] = []
+    chain_reads: list[View] = []
+    chain_writes: list[View] = []
+    after_writes: list[View] = []
     for step in steps:
-        late = any(w.overlaps(r) for s in after for w in s.writes() for r in step.reads())
+        reads, writes = step.reads(), step.writes()
+        late = _overlap(after_writes, reads)
         layer = None if late else layer_of(step, program.weights)
         if layer and _joins(program, [*layers, layer], floats, ctas):
             chain.append(step)
             layers.append(layer)
+            chain_reads += reads
+            chain_writes += writes
             continue
-        needs = any(w.overlaps(r) for s in chain for w in s.writes() for r in step.reads())
-        changes = any(w.overlaps(r) for s in chain for w in step.writes() for r in s.reads())
+        needs, changes = _overlap(chain_writes, reads), _overlap(writes, chain_reads)
         if late or needs or changes or (chain and layer):
             after.append(step)
+            after_writes += writes
         else:
             before.append(step)
     return before, chain, after
@@ -154,6 +160,10 @@ def _joins(program: Program, layers: Sequence[Layer], floats: frozenset[str], ct
         if inside and sum(_common(w, view) for w in made) < view.width:
             return False  # a part of it comes from elsewhere
     return place_areas(layers, program.buffers, ctas) is not None
+
+
+def _overlap(some: Sequence[View], others: Sequence[View]) -> bool:
+    return any(a.overlaps(b) for a in some for b in others)
 
 
 def _common(a: View, b: View) -> int:
