@@ -619,6 +619,24 @@ class CudaSlot:
         in_fm: bool,
     ) -> None: ...
 
+class CudaDenseSlot:
+    """Dense features that a lookup brings along: csrc/kernels/embedding/multi_table_lookup_cuda.h;
+    weights by number, -1 for none.
+    """
+
+    def __init__(
+        self,
+        first: int,
+        count: int,
+        dim: int,
+        column: int,
+        weight: int,
+        shift: int,
+        wide: int,
+        numbers: ArenaView | None,
+        in_fm: bool,
+    ) -> None: ...
+
 class HeadPart:
     """A summand of the logit: a . weight, a * b, or a; partial_n, partial_k: see cuda_program.h."""
 
@@ -972,6 +990,7 @@ class CudaProgram:
     def add_lookup(
         self,
         slots: Sequence[CudaSlot],
+        dense: Sequence[CudaDenseSlot],
         out: ArenaView | None,
         fm: ArenaView | None,
         wide: ArenaView | None,

@@ -92,6 +92,10 @@ void bind_views(py::module_& module) {
       .def(py::init<int, int, int, std::int64_t, std::int64_t, std::int64_t, std::int64_t, bool>(),
            py::arg("field"), py::arg("table"), py::arg("wide"), py::arg("rows"), py::arg("dim"),
            py::arg("column"), py::arg("oov_row"), py::arg("in_fm"));
+  py::class_<DenseSlotStep>(module, "CudaDenseSlot")
+      .def(py::init<int, int, int, int, int, int, int, OptionalView, bool>(), py::arg("first"),
+           py::arg("count"), py::arg("dim"), py::arg("column"), py::arg("weight"),
+           py::arg("shift"), py::arg("wide"), py::arg("numbers"), py::arg("in_fm"));
   py::class_<HeadPart>(module, "HeadPart")
       .def(py::init<ArenaView, OptionalView, int, int, int>(), py::arg("a"),
            py::arg("b") = py::none(), py::arg("weight") = -1, py::arg("partial_n") = 0,
@@ -150,8 +154,8 @@ void bind_cuda_program(py::module_& module) {
            py::arg("device"), py::arg("precision"), py::arg("max_rows"), py::arg("weight_bytes"),
            py::arg("arena_bytes"))
       .def("add_weight", &add_weight, py::arg("kind"), py::arg("values"))
-      .def("add_lookup", &CudaProgram::add_lookup, py::arg("slots"), py::arg("out"), py::arg("fm"),
-           py::arg("wide"))
+      .def("add_lookup", &CudaProgram::add_lookup, py::arg("slots"), py::arg("dense"),
+           py::arg("out"), py::arg("fm"), py::arg("wide"))
       .def("add_load_dense", &CudaProgram::add_load_dense, py::arg("out"))
       .def("add_elementwise", &CudaProgram::add_elementwise, py::arg("name"), py::arg("inputs"),
            py::arg("weights"), py::arg("sizes"), py::arg("out"))

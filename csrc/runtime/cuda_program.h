@@ -52,6 +52,19 @@ struct LookupSlot {
   bool in_fm;
 };
 
+// Dense features that a lookup brings along (DenseSlot). Weights are numbers, or -1.
+struct DenseSlotStep {
+  int first;
+  int count;
+  int dim;     // 0: as numbers
+  int column;  // of the lookup's out
+  int weight;
+  int shift;
+  int wide;
+  std::optional<ArenaView> numbers;
+  bool in_fm;
+};
+
 // A product with its epilogue; linear.h has the formula. Ranges of columns are of out. With several
 // rows a sample, x and out are views of all of a sample's rows, each as far from the next in the
 // sample as the last one from the next sample's first.
@@ -155,8 +168,9 @@ class CudaProgram {
   int add_weight(WeightKind kind, const void* values, std::int64_t rows, std::int64_t columns);
 
   // Returns the offset of the lookup's counters in the report: one a slot, and one more.
-  int add_lookup(const std::vector<LookupSlot>& slots, const std::optional<ArenaView>& out,
-                 const std::optional<ArenaView>& fm, const std::optional<ArenaView>& wide);
+  int add_lookup(const std::vector<LookupSlot>& slots, const std::vector<DenseSlotStep>& dense,
+                 const std::optional<ArenaView>& out, const std::optional<ArenaView>& fm,
+                 const std::optional<ArenaView>& wide);
   void add_load_dense(const ArenaView& out);
   // A small step by its name in kernels/elementwise/steps.cu; weights are numbers.
   void add_elementwise(const std::string& name, const std::vector<ArenaView>& inputs,

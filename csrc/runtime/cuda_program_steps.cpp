@@ -26,6 +26,7 @@ std::vector<DeviceLookupField> CudaProgram::fields(const std::vector<LookupSlot>
 }
 
 int CudaProgram::add_lookup(const std::vector<LookupSlot>& slots,
+                            const std::vector<DenseSlotStep>& dense,
                             const std::optional<ArenaView>& out, const std::optional<ArenaView>& fm,
                             const std::optional<ArenaView>& wide) {
   const DeviceGuard guard(device_);
@@ -46,6 +47,12 @@ int CudaProgram::add_lookup(const std::vector<LookupSlot>& slots,
   for (const auto& scalar : {fm, wide})
     DPIF_CHECK(!scalar.has_value() || (scalar->is_float && scalar->row_stride == 1),
                "a lookup writes its sums as float32 [B]");
+  for (const DenseSlotStep& step : dense) {
+    DenseSlot slot{step.first,           step.count,          step.dim, step.column,
+                   numbers(step.weight), numbers(step.shift), numbers(step.wide), {}, step.in_fm};
+    if (step.numbers.has_value()) slot.numbers = matrix(*step.numbers);
+    add_dense_slot(params, slot);
+  }
   num_report_ += static_cast<int>(slots.size()) + 1;
   if (batch_memory_.bytes() == 0) {
     batch_memory_ = DeviceBuffer::zeros(sizeof(BatchMemory));

@@ -17,6 +17,7 @@ from dpiframe_core.lowering.device.fuse_cross import fuse_cross
 from dpiframe_core.lowering.device.fuse_dot import fuse_dot
 from dpiframe_core.lowering.device.fuse_epilogue import fuse_epilogue, split_epilogues
 from dpiframe_core.lowering.device.load_dense import load_dense
+from dpiframe_core.lowering.device.lookup_dense import lookup_dense
 from dpiframe_core.lowering.device.matmul_to_rows import matmul_to_rows
 from dpiframe_core.lowering.device.pad_products import pad_products
 from dpiframe_core.lowering.device.pair_dots import pair_dots
@@ -88,6 +89,7 @@ DEVICE_PASSES: tuple[Pass, ...] = (
     align_columns,
     pad_products,
     matmul_to_rows,
+    lookup_dense,
 )
 
 # The same for a GPU for which kernels are compiled at load.

@@ -142,6 +142,7 @@ class Program:
         steps = [leaf for step in self.steps for leaf in step.leaves()]
         bound = {v.buffer for s in steps for v in _activations(s)}
         made = {s.out.buffer for s in steps if isinstance(s, (LoadDense, TensorStep))}
+        made |= {v.buffer for s in steps if isinstance(s, Lookup) for v in s.dense_out if v}
         made -= _normed(steps)
         narrow = {name for name, width in self.buffers.items() if width == 1}
         return frozenset((narrow | made) - bound)

@@ -92,43 +92,80 @@ class Slot:
 
 
 @dataclass(frozen=True)
+class DenseSlot:
+    """Dense features' part in a lookup: their place in `dense_out` gets x weight + shift (both [N]),
+    or D columns of each where the weight is [N, D]; the wide sum gets x . wide.
+    """
+
+    x: View
+    weight: Weight | None = None
+    shift: Weight | None = None
+    wide: Weight | None = None
+    in_fm: bool = False
+
+
+@dataclass(frozen=True)
 class Lookup(Step):
     """out[:, column..] = table[ids[field]] for each slot; fm_out [B, 1] the second-order FM of the
-    slots in it; wide_out [B, 1] the sum of the slots' wide weights. All in one pass.
+    slots in it; wide_out [B, 1] the sum of the slots' wide weights; dense_out what each of `dense`
+    makes of dense features. All in one pass.
     """
 
     slots: tuple[Slot, ...]
     out: View | None
     fm_out: View | None = None
     wide_out: View | None = None
+    dense: tuple[DenseSlot, ...] = ()
+    dense_out: tuple[View | None, ...] = ()
 
     def run(self, state: State) -> None:
         import torch
 
-        found = []
+        in_fm = []
         for slot in self.slots:
             if slot.table is not None and self.out is not None:
                 ids, table = state.ids[slot.field], state.weights[slot.table]
-                found.append((slot, torch.nn.functional.embedding(ids, table)))
-                state[self.out.columns(slot.column, slot.dim)].copy_(found[-1][1])
+                values = torch.nn.functional.embedding(ids, table)
+                state[self.out.columns(slot.column, slot.dim)].copy_(values)
+                in_fm += [values] if slot.in_fm else []
+        wide = [state.weights[s.wide][state.ids[s.field]] for s in self.slots if s.wide]
+        for dense, out in zip(self.dense, self.dense_out, strict=True):
+            x = state[dense.x]
+            if out is not None:
+                values = _scaled(x, dense, state)
+                state[out].copy_(values.flatten(1))
+                in_fm += values.unbind(1) if dense.in_fm else []
+            if dense.wide is not None:
+                wide.append((x @ state.weights[dense.wide]).unsqueeze(1))
         if self.fm_out is not None:
-            _fm([values for slot, values in found if slot.in_fm], state[self.fm_out])
+            _fm(in_fm, state[self.fm_out])
         if self.wide_out is not None:
-            wide = [state.weights[s.wide][state.ids[s.field]] for s in self.slots if s.wide]
             torch.sum(torch.stack(wide), dim=0, out=state[self.wide_out])
 
     def bound(self, bounds: Bounds) -> None:
         fm: dict[int, float] = {}
+        wide = sum(bounds.largest[s.wide] for s in self.slots if s.wide)
         for slot in self.slots:
             if slot.table is None or self.out is None:
                 continue
             bounds[self.out.columns(slot.column, slot.dim)] = bounds.largest[slot.table]
             if slot.in_fm:
                 fm[slot.dim] = fm.get(slot.dim, 0.0) + bounds.largest[slot.table]
+        for dense, out in zip(self.dense, self.dense_out, strict=True):
+            x = bounds[dense.x]
+            if out is not None:
+                scale = bounds.size(dense.weight) if dense.weight else np.ones(len(x))
+                values = scale * (x[:, None] if scale.ndim == 2 else x) + bounds.size(dense.shift)
+                bounds[out] = values.ravel()
+                if dense.in_fm:
+                    dim = values.shape[1]
+                    fm[dim] = fm.get(dim, 0.0) + float(values.max(axis=1).sum())
+            if dense.wide:
+                wide += float(x @ bounds.size(dense.wide))
         if self.fm_out:
             bounds[self.fm_out] = sum(0.5 * dim * total**2 for dim, total in fm.items())
         if self.wide_out:
-            bounds[self.wide_out] = sum(bounds.largest[s.wide] for s in self.slots if s.wide)
+            bounds[self.wide_out] = wide
 
 
 @dataclass(frozen=True)
@@ -611,13 +648,21 @@ def _fm(embeddings: list[Tensor], out: Tensor) -> None:
     out.copy_(total.sum(1, keepdim=True) * 0.5)
 
 
+def _scaled(x: Tensor, dense: DenseSlot, state: State) -> Tensor:
+    """[B, N] or [B, N, D]."""
+    weight = state.weights[dense.weight] if dense.weight else None
+    if weight is not None:
+        x = x.unsqueeze(2) * weight if weight.ndim == 2 else x * weight
+    return x + state.weights[dense.shift] if dense.shift else x
+
+
 def _inside(value: Any, kind: type[T]) -> list[T]:
     """Every instance of `kind` inside nested tuples, slots and moments, in order."""
     if isinstance(value, kind):
         return [value]
     if isinstance(value, tuple):
         return [x for v in value for x in _inside(v, kind)]
-    if isinstance(value, (Slot, Moments)):
+    if isinstance(value, (Slot, DenseSlot, Moments)):
         return [x for f in fields(value) for x in _inside(getattr(value, f.name), kind)]
     return []
 
@@ -630,4 +675,6 @@ def _map(value: Any, change: Callable[[View], View]) -> Any:
         return tuple(_map(v, change) for v in value)
     if isinstance(value, Moments):
         return replace(value, sums=change(value.sums), squares=change(value.squares))
+    if isinstance(value, DenseSlot):
+        return replace(value, x=change(value.x))
     return value

@@ -61,7 +61,7 @@ DeviceLookupFields::DeviceLookupFields(const std::vector<DeviceLookupField>& fie
   DPIF_CHECK(!fields.empty() && fields.size() <= kMaxFields, "a lookup takes 1 to ", kMaxFields,
              " fields, got ", fields.size());
   shape_ = {static_cast<int>(fields.size()), 0, type, access_width(fields, type),
-            fields[0].ids_row};
+            fields[0].ids_row, 0};
   std::vector<PackedLookupField> records;
   std::int64_t fm_dim = 0;
   for (std::size_t f = 0; f < fields.size(); ++f) {
@@ -79,6 +79,25 @@ DeviceLookupFields::DeviceLookupFields(const std::vector<DeviceLookupField>& fie
   const std::size_t zeros = shape_.max_dim * bytes_of(type);
   buffer_ = DeviceBuffer::zeros(bytes + zeros);
   DPIF_CUDA_CHECK(cudaMemcpy(buffer_.get(), records.data(), bytes, cudaMemcpyHostToDevice));
+}
+
+void add_dense_slot(MultiTableLookupParams& params, const DenseSlot& slot) {
+  LookupShape& shape = params.shape;
+  DPIF_CHECK(params.num_dense < kMaxDenseSlots, "a lookup takes at most ", kMaxDenseSlots,
+             " slots of dense features");
+  DPIF_CHECK(slot.first >= 0 && slot.count >= 1 && slot.first + slot.count <= kMaxDenseColumns,
+             "a lookup takes the first ", kMaxDenseColumns, " dense features, got ", slot.first,
+             " to ", slot.first + slot.count);
+  if (slot.dim > 0) {
+    DPIF_CHECK(slot.weight != nullptr && params.out != nullptr && slot.dim <= kMaxDim &&
+                   slot.column + std::int64_t{slot.dim} * slot.count <= params.out_stride,
+               "dense features as rows need a weight and columns of out");
+    shape.max_dim = std::max(shape.max_dim, slot.dim);
+    while (slot.dim % shape.width != 0 || slot.column % shape.width != 0)
+      shape.width = shape.width > 2 ? 2 : 1;
+  }
+  shape.dense_columns = std::max(shape.dense_columns, slot.first + slot.count);
+  params.dense[params.num_dense++] = slot;
 }
 
 }  // namespace dpiframe

@@ -1,4 +1,5 @@
-// GPU multi-table lookup: one launch for all tables of a batch, with FM and the wide sum.
+// GPU multi-table lookup: one launch for all tables of a batch, with FM, the wide sum and the dense
+// features.
 //
 // Why one launch: a launch for each table costs more than copying its rows, and small tables leave
 // the GPU idle. The work is divided output-first (arXiv 2606.21101): threads own parts of the
@@ -13,7 +14,8 @@
 // side, so that a warp writes whole lines of out. kUnroll rows a thread are loaded before the first
 // is stored; at 39 fields of 16 floats that is all of them. The sums of FM and of the wide part are
 // reduced by shuffles, in an order that depends on the shape alone. FM cancels, so fp32 sums it in
-// double.
+// double. Dense features [N, B] are copied to shared memory while the ids are read; as rows they are
+// multiplied by their weights where the team copies embedding rows.
 //
 // Bytes a sample: F ids, and for each field dim numbers read and dim written, once. The vector
 // width of an access is 16 bytes where every dim and column is a multiple of that and all is
@@ -27,6 +29,7 @@
 #include "cuda/programmatic_launch.cuh"
 #include "kernels/embedding/checked_rows.cuh"
 #include "kernels/embedding/row_vectors.cuh"
+#include "kernels/elementwise/matrix.cuh"
 
 namespace dpiframe {
 namespace {
@@ -48,13 +51,21 @@ struct Shared {
   const char** rows;       // [tile, stride]: where each field's row starts
   float* weights;          // [tile, stride]: of the wide sum
   int stride;
+  float* dense;  // [dense columns, dense_stride]: of the tile's samples
+  int dense_stride;
 };
+
+// Odd, so that reads of many features of a sample have no bank conflicts.
+__host__ __device__ int dense_stride_of(const LookupConfig& config) {
+  return config.tile | 1;
+}
 
 __device__ Shared shared_arrays(char* memory, const LookupConfig& config) {
   const int stride = rows_stride(config.padded_fields);
   auto* columns = reinterpret_cast<LookupColumns*>(memory);
   auto* rows = reinterpret_cast<const char**>(columns + config.padded_fields);
-  return {columns, rows, reinterpret_cast<float*>(rows + config.tile * stride), stride};
+  auto* weights = reinterpret_cast<float*>(rows + config.tile * stride);
+  return {columns, rows, weights, stride, weights + config.tile * stride, dense_stride_of(config)};
 }
 
 // Stores the addresses of a sample's embedding rows.
@@ -86,7 +97,36 @@ struct RowStartsAndWeights {
   }
 };
 
-// The addresses of all embedding rows of the tile.
+// Starts the copies of the tile's dense features.
+__device__ void load_dense_columns(const BatchMemory& inputs, const LookupArguments& arguments,
+                                   std::int64_t first_sample, int num_samples, int thread,
+                                   const Shared& shared) {
+  const LookupConfig& config = arguments.config;
+  const int sample = thread & (config.tile - 1);
+  if (sample >= num_samples) return;
+  const int step = config.team * config.num_teams >> config.tile_bits;
+  for (int n = thread >> config.tile_bits; n < arguments.params.shape.dense_columns; n += step)
+    __pipeline_memcpy_async(shared.dense + n * shared.dense_stride + sample,
+                            inputs.dense + n * inputs.dense_stride + first_sample + sample,
+                            sizeof(float));
+}
+
+// Writes the dense features that stay numbers.
+__device__ void store_dense_numbers(const DenseSlot& slot, std::int64_t first_sample,
+                                    int num_samples, int thread, int num_threads,
+                                    const Shared& shared) {
+  const int total = num_samples * slot.count;
+  for (int i = thread; i < total; i += num_threads) {
+    const int sample = i / slot.count;
+    const int n = i - sample * slot.count;
+    float value = shared.dense[(slot.first + n) * shared.dense_stride + sample];
+    if (slot.weight != nullptr) value *= slot.weight[n];
+    if (slot.shift != nullptr) value += slot.shift[n];
+    store(slot.numbers, first_sample + sample, n, value);
+  }
+}
+
+// The addresses of all embedding rows of the tile, and its dense features.
 __device__ void load_row_starts(const BatchMemory& inputs, const LookupArguments& arguments,
                                 std::int64_t first_sample, int num_samples, const Shared& shared) {
   launch_dependents();
@@ -100,6 +140,7 @@ __device__ void load_row_starts(const BatchMemory& inputs, const LookupArguments
     else
       shared.columns[f] = {};
   }
+  load_dense_columns(inputs, arguments, first_sample, num_samples, thread, shared);
   __pipeline_commit();
   const LookupIds lookup{params.fields, params.shape.num_fields, params.shape.first_ids_row,
                          inputs.report + params.report};
@@ -129,6 +170,11 @@ __device__ void look_up(const BatchMemory& inputs, const LookupArguments& argume
   extern __shared__ __align__(16) char memory[];
   const Shared shared = shared_arrays(memory, config);
   load_row_starts(inputs, arguments, first_sample, num_samples, shared);
+  for (int i = 0; i < params.num_dense; ++i)
+    if (params.dense[i].numbers.data != nullptr)
+      store_dense_numbers(params.dense[i], first_sample, num_samples,
+                          threadIdx.y * config.team + threadIdx.x, config.team * config.num_teams,
+                          shared);
 
   T* block_out = static_cast<T*>(params.out) + first_sample * params.out_stride;
   const int lane = threadIdx.x & (config.row_threads - 1);
@@ -143,6 +189,10 @@ __device__ void look_up(const BatchMemory& inputs, const LookupArguments& argume
         copy_vectors(shared.columns + f, shared.rows + sample * shared.stride + f,
                      config.rows_at_once, v, writes ? out + v * kWidth : nullptr,
                      params.fm != nullptr, sums);
+      for (int i = 0; i < params.num_dense; ++i)
+        if (v * kWidth < params.dense[i].dim)
+          scale_vectors(params.dense[i], shared.dense + sample, shared.dense_stride, row_of_team,
+                        config.rows_at_once, v, writes ? out : nullptr, sums);
       if (params.fm != nullptr) fm += fm_of_vector(sums, config.row_threads, config.team);
     }
     if (params.fm == nullptr) continue;
@@ -157,6 +207,12 @@ __device__ void look_up(const BatchMemory& inputs, const LookupArguments& argume
     float wide = 0.0f;
     for (int f = threadIdx.x; f < params.shape.num_fields; f += config.team)
       wide += shared.weights[sample * shared.stride + f];
+    for (int i = 0; i < params.num_dense; ++i) {
+      const DenseSlot& slot = params.dense[i];
+      for (int n = threadIdx.x; slot.wide != nullptr && n < slot.count; n += config.team)
+        wide = fmaf(shared.dense[(slot.first + n) * shared.dense_stride + sample], slot.wide[n],
+                    wide);
+    }
     wide = sum_over(wide, 1, config.team);
     if (threadIdx.x == 0 && sample < num_samples) params.wide[first_sample + sample] = wide;
   }
@@ -215,7 +271,8 @@ LookupConfig lookup_config(const LookupShape& shape, std::int64_t rows) {
   config.padded_fields = (shape.num_fields + at_once - 1) / at_once * at_once;
   const auto shared_bytes = [&] {
     return config.padded_fields * sizeof(LookupColumns) +
-           config.tile * rows_stride(config.padded_fields) * (sizeof(char*) + sizeof(float));
+           config.tile * rows_stride(config.padded_fields) * (sizeof(char*) + sizeof(float)) +
+           shape.dense_columns * dense_stride_of(config) * sizeof(float);
   };
   // With two samples a team fewer CTAs pay for the first step; not where a multiprocessor would get
   // no CTA.

@@ -11,6 +11,7 @@
 #include "cuda/completion_flag.h"
 #include "cuda/device_buffer.h"
 #include "kernels/batch_memory.h"
+#include "kernels/elementwise/matrix.h"
 
 namespace dpiframe {
 
@@ -53,7 +54,27 @@ struct LookupShape {
   DataType type;               // of tables and of out
   int width;                   // elements an access: all rows and columns start at a multiple of it
   std::int64_t first_ids_row;  // where field f's ids_row is first_ids_row + f for all f; else -1
+  int dense_columns;           // as many of the batch's dense features are read
 };
+
+// Dense features that a lookup brings along, x[n] for n in [first, first + count) of the batch's:
+//   as rows      out[b, column + n dim + d] = x[n] weight[n, d], of the lookup's out; also in FM
+//   as numbers   numbers[b, n] = x[n] weight[n] + shift[n]
+//   in the sum   wide[b] += sum_n x[n] wide[n]
+// All pointers are device memory, and may be null.
+struct DenseSlot {
+  int first;
+  int count;
+  int dim;  // 0: as numbers
+  int column;
+  const float* weight;
+  const float* shift;
+  const float* wide;
+  Matrix numbers;
+  bool in_fm;
+};
+constexpr int kMaxDenseSlots = 6;
+constexpr int kMaxDenseColumns = 128;  // of a tile, in shared memory
 
 // Fields on the device that is current when this is made.
 class DeviceLookupFields {
@@ -86,7 +107,12 @@ struct MultiTableLookupParams {
                             // sample * F + field
   CompletionFlag completion;  // set when all is written
   BatchMemory* batch_memory;  // where the call's BatchMemory is copied to, or null
+  DenseSlot dense[kMaxDenseSlots];
+  int num_dense;
 };
+
+// One more slot; what it writes as rows must be columns of out.
+void add_dense_slot(MultiTableLookupParams& params, const DenseSlot& slot);
 
 struct LookupConfig {
   int row_bits;

@@ -77,6 +77,38 @@ __device__ void copy_vectors(const LookupColumns* columns, const char* const* ro
   }
 }
 
+// Vector v of dense features as rows of one sample: every rows_at_once-th of the slot's from
+// `first_row` on. `x`: the sample's dense features, `x_stride` apart; `out`: the sample's row, or
+// null.
+template <class T, int kWidth>
+__device__ void scale_vectors(const DenseSlot& slot, const float* x, int x_stride, int first_row,
+                              int rows_at_once, unsigned v, T* out, Sums<T, kWidth>& sums) {
+  using Number = typename Sums<T, kWidth>::Number;
+  constexpr int kAtOnce = kWidth < 4 ? kWidth : 4;
+#pragma unroll 2
+  for (int n = first_row; n < slot.count; n += rows_at_once) {
+    const int element = n * slot.dim + static_cast<int>(v) * kWidth;
+    const float number = x[(slot.first + n) * x_stride];
+    Vec<T, kWidth> scaled;
+#pragma unroll
+    for (int k = 0; k < kWidth; k += kAtOnce) {
+      const auto weights =
+          *reinterpret_cast<const Vec<float, kAtOnce>*>(slot.weight + element + k);
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i)
+        scaled.values[k + i] = from_float<T>(number * weights.values[i]);
+    }
+    if (out != nullptr) *reinterpret_cast<Vec<T, kWidth>*>(out + slot.column + element) = scaled;
+    if (!slot.in_fm) continue;
+#pragma unroll
+    for (int k = 0; k < kWidth; ++k) {
+      const Number value = to_float(scaled.values[k]);
+      sums.sum[k] += value;
+      sums.squares += value * value;
+    }
+  }
+}
+
 // Sums `part` over the threads of a warp that differ in the bits [from, to) of their lane.
 template <class Number>
 __device__ Number sum_over(Number part, int from, int to) {

@@ -116,6 +116,26 @@ class DeviceProgram:
             for slot in step.slots
         ]
 
+    def _dense_slots(self, step: Lookup) -> list[_core.CudaDenseSlot]:
+        found = []
+        for slot, out in zip(step.dense, step.dense_out, strict=True):
+            weight = self.program.weights[slot.weight] if slot.weight else np.ones(0)
+            dim = weight.shape[1] if weight.ndim == 2 else 0
+            found.append(
+                _core.CudaDenseSlot(
+                    first=slot.x.start,
+                    count=slot.x.width,
+                    dim=dim,
+                    column=out.start - step.out.start if dim and out and step.out else 0,
+                    weight=self._weight("numbers", slot.weight),
+                    shift=self._weight("numbers", slot.shift),
+                    wide=self._weight("numbers", slot.wide),
+                    numbers=None if dim else self._view(out),
+                    in_fm=slot.in_fm,
+                )
+            )
+        return found
+
     def _elementwise(self, step: Step) -> None:
         """A row of the table of csrc/kernels/elementwise/steps.cu."""
         (out,) = step.writes()
@@ -132,7 +152,7 @@ class DeviceProgram:
 
     def _lookup(self, step: Lookup) -> None:
         outs = [self._view(v) for v in (step.out, step.fm_out, step.wide_out)]
-        offset = self.native.add_lookup(self._slots(step), *outs)
+        offset = self.native.add_lookup(self._slots(step), self._dense_slots(step), *outs)
         self.reports.append(LookupCounters(offset, tuple(slot.field for slot in step.slots)))
 
     def _linear(self, step: Linear | FusedLinear) -> None:
@@ -321,7 +341,9 @@ def _uses(step: Step) -> list[Use]:
     """The weights of a step as the device needs them."""
     if isinstance(step, Lookup):
         tables: list[Use] = [("table", s.table) for s in step.slots if s.table]
-        return tables + [("numbers", s.wide) for s in step.slots if s.wide]
+        numbers = [s.wide for s in step.slots]
+        numbers += [w for s in step.dense for w in (s.weight, s.shift, s.wide)]
+        return tables + [("numbers", w) for w in numbers if w]
     if isinstance(step, (Linear, FusedLinear)):
         head = step.head if isinstance(step, FusedLinear) else None
         return [("product", step.weight), *(("numbers", w) for w in (step.bias, head) if w)]
