@@ -1355,10 +1355,9 @@ def linear(
     precision: str,
     params: LinearParams,
     stream: int = 0,
-    tiles: tuple[int, bool, int, int, int] | None = None,
+    tiles: tuple[int, bool, int, int] | None = None,
 ) -> None:
     """Enqueue the product; never synchronises, never allocates. `tiles`, to compare them: columns
-    and in turn of one of `all_linear_configs`, the CTAs that share the weight (1 or 2; 0: as many
-    as a model says), those that share a tile (1; if it is not in turn, also 2, 4 or, of 128 rows,
-    8), and its rows; a GPU must have them.
+    and in turn of one of `all_linear_configs`, the CTAs that share a tile (1; if it is not in turn,
+    also 2, 4 or, of 128 rows, 8), and its rows; a GPU must have them.
     """

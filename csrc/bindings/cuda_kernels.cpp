@@ -186,12 +186,11 @@ void prepare_weight(const std::string& precision, std::uintptr_t w, int n, int k
 }
 
 void run_linear(const std::string& precision, const LinearParams& params, std::uintptr_t stream,
-                const std::optional<std::tuple<int, bool, int, int, int>>& tiles) {
+                const std::optional<std::tuple<int, bool, int, int>>& tiles) {
   const auto on = reinterpret_cast<cudaStream_t>(stream);
   if (!tiles) return linear(parse_precision(precision), params, on);
-  const auto [tile_n, pingpong, cluster, split, rows] = *tiles;
-  linear(parse_precision(precision), params, LinearConfig{tile_n, pingpong, cluster, split, rows},
-         on);
+  const auto [tile_n, pingpong, split, rows] = *tiles;
+  linear(parse_precision(precision), params, LinearConfig{tile_n, pingpong, split, rows}, on);
 }
 
 std::vector<std::tuple<int, bool, int>> every_linear_config(const std::string& precision) {

@@ -94,8 +94,8 @@ void bind_views(py::module_& module) {
            py::arg("column"), py::arg("oov_row"), py::arg("in_fm"));
   py::class_<DenseSlotStep>(module, "CudaDenseSlot")
       .def(py::init<int, int, int, int, int, int, int, OptionalView, bool>(), py::arg("first"),
-           py::arg("count"), py::arg("dim"), py::arg("column"), py::arg("weight"),
-           py::arg("shift"), py::arg("wide"), py::arg("numbers"), py::arg("in_fm"));
+           py::arg("count"), py::arg("dim"), py::arg("column"), py::arg("weight"), py::arg("shift"),
+           py::arg("wide"), py::arg("numbers"), py::arg("in_fm"));
   py::class_<HeadPart>(module, "HeadPart")
       .def(py::init<ArenaView, OptionalView, int, int, int>(), py::arg("a"),
            py::arg("b") = py::none(), py::arg("weight") = -1, py::arg("partial_n") = 0,

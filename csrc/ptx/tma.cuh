@@ -39,17 +39,6 @@ __device__ inline void tma_load_2d(std::uint32_t target, const CUtensorMap* map,
       "l"(map), "r"(column), "r"(row), "r"(barrier)
       : "memory");
 }
-// Likewise to each CTA of the cluster whose bit is set in `ctas`; target and barrier are at the
-// same addresses in all of them, and each one's barrier counts the bytes.
-__device__ inline void tma_load_2d_multicast(std::uint32_t target, const CUtensorMap* map,
-                                             int column, int row, std::uint32_t barrier,
-                                             std::uint16_t ctas) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
-      ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(target),
-      "l"(map), "r"(column), "r"(row), "r"(barrier), "h"(ctas)
-      : "memory");
-}
 // A bulk group of its own.
 __device__ inline void tma_store_2d(const CUtensorMap* map, int column, int row,
                                     std::uint32_t source) {

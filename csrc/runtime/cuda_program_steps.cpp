@@ -48,8 +48,9 @@ int CudaProgram::add_lookup(const std::vector<LookupSlot>& slots,
     DPIF_CHECK(!scalar.has_value() || (scalar->is_float && scalar->row_stride == 1),
                "a lookup writes its sums as float32 [B]");
   for (const DenseSlotStep& step : dense) {
-    DenseSlot slot{step.first,           step.count,          step.dim, step.column,
-                   numbers(step.weight), numbers(step.shift), numbers(step.wide), {}, step.in_fm};
+    DenseSlot slot{
+        step.first,          step.count,         step.dim, step.column, numbers(step.weight),
+        numbers(step.shift), numbers(step.wide), {},       step.in_fm};
     if (step.numbers.has_value()) slot.numbers = matrix(*step.numbers);
     add_dense_slot(params, slot);
   }

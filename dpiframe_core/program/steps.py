@@ -93,7 +93,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class DenseSlot:
-    """Dense features' part in a lookup: their place in `dense_out` gets x weight + shift (both [N]),
+    """Dense features' part in a lookup: their place in `dense_out` gets x weight + shift, both [N],
     or D columns of each where the weight is [N, D]; the wide sum gets x . wide.
     """
 

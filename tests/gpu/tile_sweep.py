@@ -27,13 +27,28 @@ from pipeline.bench.timing import capture, time_graphs
 TYPES = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16}
 BOUNDS = {"fp32": 1e-6, "tf32": 1e-3, "fp16": 2e-3}
 ROWS = (1024, 4096, 8192, 16_384, 65_536)
-PAIRED_K = 4096  # from here on CTAs may share w
-WIDTHS = (64, 128, 200, 256, 400, 416, 432, 512, 624, 832, 1000, 1024)  # a model's are padded to 8
-DEPTHS = (*WIDTHS, 429, 829, 1664, 2048, 4096, 6400, 10_413)
+# A model's are padded to multiples of 8.
+WIDTHS = (
+    64,
+    128,
+    200,
+    256,
+    400,
+    408,
+    512,
+    624,
+    832,
+    1000,
+    1024,
+    1250,
+    1664,
+    2048,
+)  # a model's are padded to 8
+DEPTHS = (80, 104, 208, 260, 429, 1280, 3328, 4992, 6400, 10_240, *WIDTHS)
 INPUTS, LAUNCHES, REPEATS = 3, 6, 5  # rotated, in a graph, of a graph
 TORCH, CHOSEN = "torch", "chosen"
 MOST_WAVES = 3  # a product of more tiles than so many waves is not split
-Tiles = tuple[int, bool, int, int, int]
+Tiles = tuple[int, bool, int, int]
 
 
 class Product:
@@ -110,28 +125,23 @@ def all_tiles(precision: str, rows: int, n: int, k: int) -> Iterator[Tiles]:
     """Every configuration that makes sense for the shape."""
     multiprocessors = torch.cuda.get_device_properties(0).multi_processor_count
     for tile_n, in_turn, height in _core.all_linear_configs(precision):
-        if k >= PAIRED_K:
-            yield tile_n, in_turn, 2, 1, height
-        yield tile_n, in_turn, 1, 1, height
+        yield tile_n, in_turn, 1, height
         tiles = -(-rows // height) * -(-n // tile_n)
         k_tiles = -(-k * TYPES[precision].itemsize // 128)
         for split in () if in_turn else (2, 4, 8):
             most = MOST_WAVES * multiprocessors
             if k_tiles >= 2 * split and 16 * split <= height and tiles * split <= most:
-                yield tile_n, in_turn, 1, split, height
+                yield tile_n, in_turn, split, height
 
 
 def chosen_tiles(precision: str, rows: int, n: int, k: int) -> Tiles:
     """What the model of the tiles' time chooses."""
-    tile_n, in_turn, split, height = _core.linear_config(precision, rows, n, k)
-    return tile_n, in_turn, 0, split, height
+    return _core.linear_config(precision, rows, n, k)
 
 
-def name_of(tile_n: int, in_turn: bool, cluster: int, split: int, rows: int) -> str:
-    """Such as 128x144t2: 144 columns, in turn, two CTAs share w (0: as many as the model says);
-    64x64/4: k is split over four.
-    """
-    how = f"/{split}" if split > 1 else f"{'t' if in_turn else ''}{cluster}"
+def name_of(tile_n: int, in_turn: bool, split: int, rows: int) -> str:
+    """Such as 128x128t: 128 columns, in turn; 64x64/4: k is split over four."""
+    how = f"/{split}" if split > 1 else "t" if in_turn else ""
     return f"{rows}x{tile_n}{how}"
 
 

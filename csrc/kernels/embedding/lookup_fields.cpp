@@ -60,8 +60,8 @@ DeviceLookupFields::DeviceLookupFields(const std::vector<DeviceLookupField>& fie
                                        DataType type) {
   DPIF_CHECK(!fields.empty() && fields.size() <= kMaxFields, "a lookup takes 1 to ", kMaxFields,
              " fields, got ", fields.size());
-  shape_ = {static_cast<int>(fields.size()), 0, type, access_width(fields, type),
-            fields[0].ids_row, 0};
+  shape_ = {
+      static_cast<int>(fields.size()), 0, type, access_width(fields, type), fields[0].ids_row, 0};
   std::vector<PackedLookupField> records;
   std::int64_t fm_dim = 0;
   for (std::size_t f = 0; f < fields.size(); ++f) {

@@ -14,8 +14,8 @@
 // side, so that a warp writes whole lines of out. kUnroll rows a thread are loaded before the first
 // is stored; at 39 fields of 16 floats that is all of them. The sums of FM and of the wide part are
 // reduced by shuffles, in an order that depends on the shape alone. FM cancels, so fp32 sums it in
-// double. Dense features [N, B] are copied to shared memory while the ids are read; as rows they are
-// multiplied by their weights where the team copies embedding rows.
+// double. Dense features [N, B] are copied to shared memory while the ids are read; as rows they
+// are multiplied by their weights where the team copies embedding rows.
 //
 // Bytes a sample: F ids, and for each field dim numbers read and dim written, once. The vector
 // width of an access is 16 bytes where every dim and column is a multiple of that and all is
@@ -27,9 +27,9 @@
 
 #include "cuda/completion_flag.cuh"
 #include "cuda/programmatic_launch.cuh"
+#include "kernels/elementwise/matrix.cuh"
 #include "kernels/embedding/checked_rows.cuh"
 #include "kernels/embedding/row_vectors.cuh"
-#include "kernels/elementwise/matrix.cuh"
 
 namespace dpiframe {
 namespace {
@@ -210,8 +210,8 @@ __device__ void look_up(const BatchMemory& inputs, const LookupArguments& argume
     for (int i = 0; i < params.num_dense; ++i) {
       const DenseSlot& slot = params.dense[i];
       for (int n = threadIdx.x; slot.wide != nullptr && n < slot.count; n += config.team)
-        wide = fmaf(shared.dense[(slot.first + n) * shared.dense_stride + sample], slot.wide[n],
-                    wide);
+        wide =
+            fmaf(shared.dense[(slot.first + n) * shared.dense_stride + sample], slot.wide[n], wide);
     }
     wide = sum_over(wide, 1, config.team);
     if (threadIdx.x == 0 && sample < num_samples) params.wide[first_sample + sample] = wide;

@@ -92,8 +92,7 @@ __device__ void scale_vectors(const DenseSlot& slot, const float* x, int x_strid
     Vec<T, kWidth> scaled;
 #pragma unroll
     for (int k = 0; k < kWidth; k += kAtOnce) {
-      const auto weights =
-          *reinterpret_cast<const Vec<float, kAtOnce>*>(slot.weight + element + k);
+      const auto weights = *reinterpret_cast<const Vec<float, kAtOnce>*>(slot.weight + element + k);
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i)
         scaled.values[k + i] = from_float<T>(number * weights.values[i]);

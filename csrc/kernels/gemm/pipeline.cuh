@@ -2,11 +2,6 @@
 // consumer warpgroups empty them. A stage holds one k tile (128 bytes of each row) of a tile's rows
 // of x and of w, with a full and an empty barrier.
 //
-// Where k is long (ctas_a_cluster), the two CTAs of a cluster have tiles of the same columns, one
-// below the other: each loads half of w's rows for both, so w is read from L2 once for 256 rows. A
-// stage is then empty when the consumers of both CTAs have released it, and full when both halves
-// are there.
-//
 // Where there are few tiles for a long k, the CTAs of a cluster share a tile (split k): each has a
 // part of its k tiles, and split_k.cuh adds up what they have.
 #pragma once
@@ -26,7 +21,6 @@
 #include "kernels/gemm/sm90_linear.h"
 #include "kernels/gemm/tile_config.h"
 #include "kernels/gemm/tma_boxes.cuh"
-#include "ptx/cluster.cuh"
 #include "ptx/fence.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/named_barrier.cuh"
@@ -58,19 +52,17 @@ struct StageLayout {
 };
 
 // The order of a persistent kernel's tiles: by rows, so that tiles that share rows of x run side by
-// side. A cluster takes as many tiles at once as it has CTAs; one of them may lie below all rows.
+// side.
 struct TileScheduler {
-  std::int64_t num_turns;  // of all clusters
+  std::int64_t num_tiles;
   int tiles_n;
   int num_k_tiles;
   int last_steps;  // wgmma steps of the last k tile
   int num_stages;
   int box_bytes;  // a warp
-  int cluster;    // CTAs that share w
-  int split;      // CTAs that share a tile, which is then their only one
+  int split;      // CTAs of a cluster that share a tile, which is then their only one
   int tile_rows;  // LinearConfig::rows
 
-  DPIF_HOST_DEVICE int ctas() const { return cluster * split; }  // of a cluster of the launch
 #ifdef __CUDACC__
   // The k tiles of this CTA are [first_k_tile(), first_k_tile() + own_k_tiles()); the last of them
   // takes own_last_steps().
@@ -90,14 +82,12 @@ struct TileScheduler {
 class TileWalk {
  public:
   __device__ explicit TileWalk(const TileScheduler& scheduler)
-      : left_(scheduler.num_turns - blockIdx.x / scheduler.ctas()),
-        step_(static_cast<int>(gridDim.x) / scheduler.ctas()),
+      : left_(scheduler.num_tiles - blockIdx.x / scheduler.split),
+        step_(static_cast<int>(gridDim.x) / scheduler.split),
         tiles_n_(scheduler.tiles_n),
         tile_rows_(scheduler.tile_rows),
-        cluster_(scheduler.cluster),
-        place_(static_cast<int>(blockIdx.x) % scheduler.cluster),
-        rows_(static_cast<int>(blockIdx.x) / scheduler.ctas() / tiles_n_),
-        part_(static_cast<int>(blockIdx.x) / scheduler.ctas() % tiles_n_),
+        rows_(static_cast<int>(blockIdx.x) / scheduler.split / tiles_n_),
+        part_(static_cast<int>(blockIdx.x) / scheduler.split % tiles_n_),
         step_rows_(step_ / tiles_n_),
         step_part_(step_ % tiles_n_) {}
 
@@ -111,19 +101,15 @@ class TileWalk {
     ++rows_;
   }
   // The tile's first row, and its place among the tiles of these rows.
-  __device__ std::int64_t row() const {
-    return (std::int64_t{rows_} * cluster_ + place_) * tile_rows_;
-  }
+  __device__ std::int64_t row() const { return std::int64_t{rows_} * tile_rows_; }
   __device__ int part() const { return part_; }
 
  private:
-  std::int64_t left_;  // turns, this one included
+  std::int64_t left_;  // tiles, this one included
   int step_;
   int tiles_n_;
   int tile_rows_;
-  int cluster_;
-  int place_;  // in the cluster
-  int rows_;   // of tiles, each as high as the cluster
+  int rows_;  // of tiles
   int part_;
   int step_rows_;
   int step_part_;
@@ -140,25 +126,15 @@ class Pipeline {
       : base_((smem_address(shared) + 1023) & ~1023u),
         num_stages_(scheduler.num_stages),
         box_bytes_(scheduler.box_bytes),
-        cluster_(scheduler.cluster),
         barriers_(boxes_base() + kConsumerThreads / 32 * box_bytes_) {}
 
-  // Once, by one thread. A stage is empty when `consumer_warps` of each CTA have released it.
+  // Once, by one thread. A stage is empty when `consumer_warps` have released it.
   __device__ void init(int consumer_warps) const {
     for (int i = 0; i < num_stages_; ++i) {
       mbarrier_init(full(i), 1);
-      mbarrier_init(empty(i), consumer_warps * cluster_);
+      mbarrier_init(empty(i), consumer_warps);
     }
     fence_mbarrier_init();
-  }
-  // By all threads, at the start (no CTA is sent anything before its barriers are there) and at the
-  // end (none leaves while another one still sends to it). CTAs that share a tile meet elsewhere.
-  __device__ void sync_ctas() const {
-    __syncwarp();
-    if (cluster_ > 1)
-      cluster_sync();
-    else
-      __syncthreads();
   }
   // The warp's TMA boxes for the epilogue, after the stages; their barriers follow the stages'.
   __device__ WarpBoxes boxes(const EpilogueMaps& maps, unsigned char* shared) const {
@@ -178,15 +154,8 @@ class Pipeline {
   __device__ std::uint32_t memory() const { return base_; }
   __device__ int stage() const { return stage_; }
   __device__ void wait_full() const { mbarrier_wait(full(stage_), phase_); }
-  // What the other CTA loads for both is read by wgmma alone, which has ended: its arrival needs to
-  // order nothing, and to order memory among CTAs in each step would double the time of all.
   __device__ void release(int stage) const {
-    const int lane = threadIdx.x % 32;
-    if (lane == 0) mbarrier_arrive(empty(stage));
-    if (lane > 0 && lane < cluster_) {
-      const std::uint32_t other = (cluster_cta_rank() + lane) % cluster_;
-      mbarrier_arrive_remote(mapa(empty(stage), other));
-    }
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(empty(stage));
   }
   __device__ void advance() {
     if (++stage_ == num_stages_) {
@@ -202,26 +171,18 @@ class Pipeline {
   // columns of the two maps a k tile.
   __device__ void produce(const CUtensorMap* x_map, const CUtensorMap* w_map,
                           const TileScheduler& scheduler, int x_step, int w_step) {
-    // In a cluster the map's boxes are as many rows of w as a CTA loads for all.
-    const int own_rows = kTileN / cluster_;
-    const int first = cluster_ > 1 ? static_cast<int>(cluster_cta_rank()) * own_rows : 0;
-    const auto ctas = static_cast<std::uint16_t>((1 << cluster_) - 1);
     const int first_k_tile = scheduler.first_k_tile();
     const int end_k_tile = first_k_tile + scheduler.own_k_tiles();
     const int bytes = (scheduler.tile_rows + kTileN) * kKTileBytes;
     for (TileWalk walk(scheduler); walk.has_tile(); walk.advance()) {
       const int row = static_cast<int>(walk.row());
-      const int column = walk.part() * kTileN + first;
+      const int column = walk.part() * kTileN;
 #pragma unroll 1
       for (int k_tile = first_k_tile; k_tile < end_k_tile; ++k_tile, advance()) {
         mbarrier_wait(empty(stage_), phase_ ^ 1);
         mbarrier_arrive_expect_tx(full(stage_), bytes);
         tma_load_2d(x(), x_map, k_tile * x_step, row, full(stage_));
-        if (cluster_ == 1)
-          tma_load_2d(w(), w_map, k_tile * w_step, column, full(stage_));
-        else
-          tma_load_2d_multicast(w() + first * kKTileBytes, w_map, k_tile * w_step, column,
-                                full(stage_), ctas);
+        tma_load_2d(w(), w_map, k_tile * w_step, column, full(stage_));
       }
     }
   }
@@ -234,7 +195,6 @@ class Pipeline {
   std::uint32_t base_;
   int num_stages_;
   int box_bytes_;
-  int cluster_;
   std::uint32_t barriers_;
   int stage_ = 0;
   int phase_ = 0;
@@ -260,19 +220,14 @@ TileScheduler tile_scheduler(const EpilogueParams& e, int k_bytes, const LinearC
              "no kernel has tiles of ", config.rows, " x ", config.tile_n);
   DPIF_CHECK(config.split >= 1 &&
                  config.split <= std::min(kMostSplit * config.rows / kTileRows, num_k_tiles) &&
-                 kMostSplit % config.split == 0 &&
-                 (config.split == 1 || !(config.pingpong || config.cluster > 1)),
+                 kMostSplit % config.split == 0 && (config.split == 1 || !config.pingpong),
              "k of ", num_k_tiles, " k tiles can't be split in ", config.split);
-  const int cluster = config.split > 1     ? 1
-                      : config.cluster > 0 ? config.cluster
-                                           : ctas_a_cluster(row_tiles, tiles_n, num_k_tiles);
-  return {(row_tiles + cluster - 1) / cluster * tiles_n,
+  return {row_tiles * tiles_n,
           tiles_n,
           num_k_tiles,
           (last_bytes + kStepBytes - 1) / kStepBytes,
           StageLayout<kTileN>::count(box_bytes),
           box_bytes,
-          cluster,
           config.split,
           config.rows};
 }
@@ -280,11 +235,8 @@ TileScheduler tile_scheduler(const EpilogueParams& e, int k_bytes, const LinearC
 // A persistent CTA for each multiprocessor, or fewer where there are fewer tiles. CTAs that share a
 // tile have no other.
 inline unsigned persistent_blocks(const TileScheduler& scheduler) {
-  const int at_once = num_multiprocessors() / scheduler.cluster;
-  const std::int64_t clusters = scheduler.split > 1
-                                    ? scheduler.num_turns
-                                    : std::min<std::int64_t>(scheduler.num_turns, at_once);
-  return static_cast<unsigned>(clusters * scheduler.ctas());
+  if (scheduler.split > 1) return static_cast<unsigned>(scheduler.num_tiles * scheduler.split);
+  return static_cast<unsigned>(std::min<std::int64_t>(scheduler.num_tiles, num_multiprocessors()));
 }
 
 template <int kTileN, class... Args>
@@ -293,7 +245,7 @@ void launch_persistent(void (*kernel)(Args...), const TileScheduler& scheduler, 
   DPIF_CUDA_CHECK(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedLimit));
   const EarlyLaunch launch(persistent_blocks(scheduler), kThreads, kSharedLimit, stream,
-                           static_cast<unsigned>(scheduler.ctas()));
+                           static_cast<unsigned>(scheduler.split));
   DPIF_CUDA_CHECK(cudaLaunchKernelEx(launch.config(), kernel, args...));
 }
 

@@ -29,8 +29,7 @@ void launch(Precision precision, const LinearParams& p, const LinearConfig& conf
   const EpilogueParams e = epilogue_params(p, sizeof(T));
   const TileScheduler scheduler =
       tile_scheduler<kTileN>(e, p.k * static_cast<int>(bytes_of(type)), config);
-  const CUtensorMap w_map =
-      tensor_map(type, p.w, layout.rows, width, width, kTileN / scheduler.cluster);
+  const CUtensorMap w_map = tensor_map(type, p.w, layout.rows, width, width, kTileN);
   launch_persistent<kTileN>(linear_kernel<T, kTileN, kBlocks>, scheduler, stream, x_map, w_map,
                             epilogue_maps(type, e), e, scheduler);
 }
@@ -43,14 +42,16 @@ void launch_config(Precision precision, const LinearParams& params, const Linear
       return launch<T, 64, 1>(precision, params, config, stream);
     case 112:
       return launch<T, 112, 1>(precision, params, config, stream);
+    case 128:
+      return launch<T, 128, 1>(precision, params, config, stream);
     case 160:
       return launch<T, 160, 1>(precision, params, config, stream);
+    case 208:
+      return launch<T, 208, 1>(precision, params, config, stream);
     case 256:
       return launch<T, 256, 1>(precision, params, config, stream);
     case 129:
       return launch<T, 128, 2>(precision, params, config, stream);
-    case 145:
-      return launch<T, 144, 2>(precision, params, config, stream);
     default:
       DPIF_CHECK(false, "no kernel has tiles of ", config.tile_n, " columns");
   }

@@ -10,8 +10,8 @@
 // rows each, so that one runs its epilogue while the other multiplies.
 //
 // Bytes: x once from memory (its other reads, one for each tile of columns, hit L2), w from L2 once
-// for the tiles of a cluster (pipeline.cuh), out once. Rows beyond `rows`, and columns beyond n and
-// k, are zeros in shared memory and never stored.
+// a tile, out once. Rows beyond `rows`, and columns beyond n and k, are zeros in shared memory and
+// never stored.
 //
 // `Epilogue` is TileEpilogue, or the MapEpilogue of a kernel that is compiled at load.
 #pragma once
@@ -97,7 +97,7 @@ __device__ __forceinline__ void linear_tiles(const CUtensorMap& x_map, const CUt
     tma_prefetch_map(&x_map);
     tma_prefetch_map(&w_map);
   }
-  pipeline.sync_ctas();
+  __syncthreads();
   await_predecessor();
   launch_dependents();
   if (group == 2) {
@@ -142,7 +142,6 @@ __device__ __forceinline__ void linear_tiles(const CUtensorMap& x_map, const CUt
     }
     WarpBoxes::finish_stores();
   }
-  pipeline.sync_ctas();
 }
 
 }  // namespace dpiframe

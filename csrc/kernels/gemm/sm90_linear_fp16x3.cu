@@ -27,8 +27,7 @@ void launch(const LinearParams& p, const LinearConfig& config, cudaStream_t stre
   EpilogueParams e = epilogue_params(p, sizeof(float));
   const TileScheduler scheduler =
       tile_scheduler<kTileN>(e, p.k * static_cast<int>(sizeof(float)), config);
-  const CUtensorMap w_map =
-      tensor_map(DataType::kHalf, p.w, layout.rows, width, width, kTileN / scheduler.cluster);
+  const CUtensorMap w_map = tensor_map(DataType::kHalf, p.w, layout.rows, width, width, kTileN);
   e.column_scale =
       reinterpret_cast<const float*>(static_cast<const char*>(p.w) + layout.scale_offset);
   launch_persistent<kTileN>(fp16x3_kernel<kTileN>, scheduler, stream, x_map, w_map,

@@ -133,7 +133,7 @@ __device__ __forceinline__ void fp16x3_tiles(const CUtensorMap& x_map, const CUt
     tma_prefetch_map(&x_map);
     tma_prefetch_map(&w_map);
   }
-  pipeline.sync_ctas();
+  __syncthreads();
   await_predecessor();
   launch_dependents();
   if (group == 2) {
@@ -164,7 +164,6 @@ __device__ __forceinline__ void fp16x3_tiles(const CUtensorMap& x_map, const CUt
     }
     WarpBoxes::finish_stores();
   }
-  pipeline.sync_ctas();
 }
 
 }  // namespace dpiframe

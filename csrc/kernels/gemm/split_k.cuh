@@ -7,6 +7,7 @@
 #pragma once
 
 #include "kernels/gemm/pipeline.cuh"
+#include "ptx/cluster.cuh"
 
 namespace dpiframe {
 

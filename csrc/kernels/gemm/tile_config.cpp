@@ -21,24 +21,24 @@ struct TimedConfig {
   double tile;
   double once;  // a launch
 };
-constexpr TimedConfig kConfigs[] = {
-    {{64, false, 0, 1, kShortTileRows}, 0.1977, 0.0258, 1.05, 2.00},
-    {{112, false, 0, 1, kShortTileRows}, 0.1836, 0.0891, 1.25, 2.54},
-    {{64, false}, 0.1725, 0.1467, 1.11, 3.33},
-    {{112, false}, 0.2138, 0.2126, 1.43, 3.33},
-    {{160, false}, 0.3020, 0.2748, 1.59, 3.33},
-    {{256, false}, 0.5185, 0.3271, 2.21, 3.33},
-    {{128, true}, 0.2573, 0.1570, 0.75, 5.57},
-    {{144, true}, 0.2933, 0.1974, 0.56, 6.06}};
-constexpr TimedConfig kFp16x3Configs[] = {{{64, false}, 0.4642, 0.1200, 2.33, 2.54},
-                                          {{112, false}, 0.5897, 0.0831, 2.99, 2.54},
-                                          {{128, false}, 0.5741, 0.0888, 3.32, 2.54},
-                                          {{144, false}, 0.7390, 0.1069, 3.45, 2.54},
-                                          {{160, false}, 1.1760, 0.1693, 3.14, 2.54}};
+constexpr TimedConfig kConfigs[] = {{{64, false, 1, kShortTileRows}, 0.1632, 0.0800, 1.15, 2.03},
+                                    {{112, false, 1, kShortTileRows}, 0.1605, 0.1225, 1.23, 2.41},
+                                    {{64, false}, 0.2203, 0.0962, 1.51, 2.11},
+                                    {{112, false}, 0.2015, 0.2144, 1.46, 2.65},
+                                    {{128, false}, 0.2441, 0.1648, 1.51, 2.59},
+                                    {{160, false}, 0.2892, 0.2069, 1.76, 3.08},
+                                    {{208, false}, 0.3664, 0.2395, 1.95, 2.78},
+                                    {{256, false}, 0.4873, 0.2662, 2.27, 2.96},
+                                    {{128, true}, 0.2680, 0.1059, 0.94, 3.62}};
+constexpr TimedConfig kFp16x3Configs[] = {{{64, false}, 0.4868, 0.1353, 1.60, 2.82},
+                                          {{112, false}, 0.5430, 0.1550, 2.26, 3.14},
+                                          {{128, false}, 0.5619, 0.1246, 2.44, 3.14},
+                                          {{144, false}, 0.7254, 0.1713, 2.88, 3.17},
+                                          {{160, false}, 0.8860, 0.1980, 3.01, 3.20}};
 // What CTAs that share a tile take to exchange their sums: once, and for each column that one
-// sends. In 16 bits the fit gave 0.21 once, with which tiles were shared at a loss.
-constexpr double kExchange = 1.30, kExchangedColumn = 32.4e-3;
-constexpr double kFp16x3Exchange = 0.46, kFp16x3ExchangedColumn = 37.6e-3;
+// sends.
+constexpr double kExchange = 0.56, kExchangedColumn = 34.0e-3;
+constexpr double kFp16x3Exchange = 1.12, kFp16x3ExchangedColumn = 17.8e-3;
 
 std::span<const TimedConfig> timed_configs(Precision precision) {
   if (precision == Precision::kFp32) return kFp16x3Configs;
@@ -112,19 +112,6 @@ std::vector<LinearConfig> all_linear_configs(Precision precision) {
   std::vector<LinearConfig> found;
   for (const TimedConfig& timed : timed_configs(precision)) found.push_back(timed.config);
   return found;
-}
-
-// A pair must wait for one another in each step, which pays where the loop is long: then CTAs drift
-// apart, and w comes from L2 for each alone. On an H200, 65,536 rows in fp16, pairs take 0.82 of
-// the time for FiBiNET's products (k = 10,413, then 400), 1.03 to 1.04 for k = 400 to 1,024.
-int ctas_a_cluster(std::int64_t row_tiles, int tiles_n, int num_k_tiles) {
-  constexpr int kLong = 64;
-  const auto rounds = [&](int cluster) {
-    const std::int64_t turns = (row_tiles + cluster - 1) / cluster * tiles_n;
-    const int at_once = kMultiprocessors / cluster;
-    return (turns + at_once - 1) / at_once;
-  };
-  return num_k_tiles >= kLong && row_tiles > 1 && rounds(2) <= rounds(1) ? 2 : 1;
 }
 
 WeightLayout::WeightLayout(Precision precision, int n, int k)

@@ -18,14 +18,12 @@ constexpr int kShortTileRows = 64;
 
 // A tile is `rows` x tile_n of the output: kTileRows, or kShortTileRows of one warpgroup, where
 // there are few tiles (16 bits and tf32, not pingpong). Two warpgroups share it (cooperative), or
-// each has its own and runs the epilogue while the other multiplies (pingpong). `cluster`: CTAs
-// that share w, 0: ctas_a_cluster says how many. `split`: CTAs that share a tile, each with a part
-// of k (split k), of tiles that are not pingpong alone; those that share w are then 1. A CTA
+// each has its own and runs the epilogue while the other multiplies (pingpong). `split`: CTAs that
+// share a tile, each with a part of k (split k), of tiles that are not pingpong alone. A CTA
 // finishes one warp of rows at least, so short tiles are split in 4 at most.
 struct LinearConfig {
   int tile_n;
   bool pingpong;
-  int cluster = 0;
   int split = 1;
   int rows = kTileRows;
 };
@@ -40,9 +38,6 @@ double linear_microseconds(Precision precision, std::int64_t rows, int n, int k)
 // All that there are for a precision, not split.
 std::vector<LinearConfig> all_linear_configs(Precision precision);
 #endif
-
-// 2 where pairs of CTAs, each with tiles of its own rows, share what they read of w.
-int ctas_a_cluster(std::int64_t row_tiles, int tiles_n, int num_k_tiles);
 
 // A prepared weight: rows of `num_k_tiles` k tiles of 128 bytes, zero beyond k and n, in the order
 // of physical_row. For fp32 a k tile holds 32 columns as two float16, all large parts first, after

@@ -340,10 +340,9 @@ def _kind(weight: np.ndarray) -> str:
 def _uses(step: Step) -> list[Use]:
     """The weights of a step as the device needs them."""
     if isinstance(step, Lookup):
-        tables: list[Use] = [("table", s.table) for s in step.slots if s.table]
-        numbers = [s.wide for s in step.slots]
-        numbers += [w for s in step.dense for w in (s.weight, s.shift, s.wide)]
-        return tables + [("numbers", w) for w in numbers if w]
+        found = [("table", s.table) for s in step.slots] + [("numbers", s.wide) for s in step.slots]
+        found += [("numbers", w) for s in step.dense for w in (s.weight, s.shift, s.wide)]
+        return [(kind, weight) for kind, weight in found if weight]
     if isinstance(step, (Linear, FusedLinear)):
         head = step.head if isinstance(step, FusedLinear) else None
         return [("product", step.weight), *(("numbers", w) for w in (step.bias, head) if w)]

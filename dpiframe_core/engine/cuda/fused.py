@@ -25,7 +25,7 @@ WORTH_IT = 1.0
 # Microseconds of steps on an H200 (docs/decisions/fused_mlp.md): beside the products, of each that
 # these are said to take alone or in a chain, a number of an embedding, a cross network's scalar
 # behind a chain.
-BESIDE, PRODUCTS, NUMBER, SCALAR = 6.88, 0.843, 0.9e-6, 2.6
+BESIDE, PRODUCTS, NUMBER, SCALAR = 6.88, 0.88, 0.9e-6, 2.6
 # The 16-bit kernel takes about 21 us a million weights, however few the samples; steps of few
 # samples take not much more than their launches: 23 us for 512 samples, 44 us for 2,048
 # (docs/decisions/fused_cross.md).

@@ -142,7 +142,9 @@ def _with_fm(program: Program, made: Lookup, found: _Found) -> Lookup:
         pairs = zip(made.dense, made.dense_out, strict=True)
         dense = [_rows_in_fm(program, slot, to, step) for slot, to in pairs]
         width = sum(slot.dim for slot in slots if slot.in_fm)
-        width += sum(to.width for s, to in zip(dense, made.dense_out, strict=True) if s.in_fm and to)
+        width += sum(
+            to.width for s, to in zip(dense, made.dense_out, strict=True) if s.in_fm and to
+        )
         if width == sum(x.width for x in step.xs):
             found.gone.add(step.name)
             made = replace(made, slots=tuple(slots), dense=tuple(dense), fm_out=step.out)

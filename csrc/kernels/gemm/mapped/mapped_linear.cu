@@ -19,9 +19,9 @@ void launch(const LoadedKernel& kernel, Precision precision, const MapEpiloguePa
   const std::int64_t width = std::int64_t{fp16x3 ? 64 : layout.k_tile} * layout.num_k_tiles;
   const TileScheduler scheduler =
       tile_scheduler<kTileN>(e, p.k * static_cast<int>(bytes_of(type)), config);
-  const CUtensorMap w_map = tensor_map(fp16x3 ? DataType::kHalf : type, p.w, layout.rows, width,
-                                       width, kTileN / scheduler.cluster);
-  kernel.launch_early(persistent_blocks(scheduler), static_cast<unsigned>(scheduler.ctas()), stream,
+  const CUtensorMap w_map =
+      tensor_map(fp16x3 ? DataType::kHalf : type, p.w, layout.rows, width, width, kTileN);
+  kernel.launch_early(persistent_blocks(scheduler), static_cast<unsigned>(scheduler.split), stream,
                       x_map, w_map, epilogue_maps(type, e), e, scheduler);
 }
 
@@ -88,6 +88,8 @@ void MappedLinear::run(std::int64_t rows, cudaStream_t stream) const {
       return launch<144>(found->second, precision_, e, config, stream);
     case 160:
       return launch<160>(found->second, precision_, e, config, stream);
+    case 208:
+      return launch<208>(found->second, precision_, e, config, stream);
     case 256:
       return launch<256>(found->second, precision_, e, config, stream);
     default:
