@@ -263,13 +263,24 @@ class Building:
         return self.mapped(expression, parts)
 
     def _rows_of_ids(self, scalars: list[Scalar], numbers: list[Tensor], kind: str) -> Value:
-        """Numbers of each column's ids, looked up."""
+        """Numbers of each column's ids, looked up. Integers that 16 bits would round are looked up
+        digit by digit: from them come rows of other tables, where a near one is a wrong one.
+        """
+        count = max(_digits(found) for found in numbers)
         keys = []
         for scalar, found in zip(scalars, numbers, strict=True):
-            key = f"{scalar.expression}/{len(found)}{kind}"
-            self.draft.tables.setdefault(key, Table(found.reshape(-1, 1)))
+            key = f"{scalar.expression}/{len(found)}{kind}" + (f"*{count}" if count > 1 else "")
+            self.draft.tables.setdefault(key, Table(_in_digits(found, count)))
             keys.append(key)
-        return self.lookup([s.column for s in scalars], keys, 1)
+        looked_up = self.lookup([s.column for s in scalars], keys, count)
+        if count == 1:
+            return looked_up
+        places, _ = looked_up.dims
+        digits = [replace(looked_up, dims=(places,), offset=looked_up.offset + i) for i in range(count)]
+        expression: Expression = f"x{count - 1}"
+        for i in reversed(range(count - 1)):
+            expression = ("add", ("mul", expression, float(DIGIT)), f"x{i}")
+        return self.mapped(expression, digits)
 
     def kept(self, weight: Tensor) -> str:
         """What tells the weight from all others of this building."""
@@ -609,6 +620,26 @@ def _finite(expression: Expression, values: Sequence[Value]) -> tuple[Expression
 
 
 MOST_EXACT = 2.0**53
+DIGIT = 256  # integers up to it are exact in 16 bits of either kind
+
+
+def _digits(numbers: Tensor) -> int:
+    """The digits that hold these numbers; 1 where not all are integers."""
+    if not bool((numbers == numbers.round()).all()):
+        return 1
+    count, largest = 1, float(numbers.abs().max()) if len(numbers) else 0.0
+    while largest > DIGIT and largest >= float(DIGIT) ** count:
+        count += 1
+    return count
+
+
+def _in_digits(numbers: Tensor, count: int) -> Tensor:
+    """[n, count], the lowest first, each with the number's sign; with one the numbers themselves."""
+    left, found = numbers.abs(), []
+    for _ in range(count - 1):
+        found.append(left % DIGIT)
+        left = torch.div(left, DIGIT, rounding_mode="floor")
+    return torch.stack([*found, left], 1) * torch.where(numbers < 0, -1.0, 1.0).unsqueeze(1)
 
 
 def of_ids(expression: Expression, ids: int | Tensor) -> Tensor:

@@ -127,6 +127,7 @@ __device__ void store_dense_numbers(const DenseSlot& slot, std::int64_t first_sa
 }
 
 // The addresses of all embedding rows of the tile, and its dense features.
+template <bool kDense>
 __device__ void load_row_starts(const BatchMemory& inputs, const LookupArguments& arguments,
                                 std::int64_t first_sample, int num_samples, const Shared& shared) {
   launch_dependents();
@@ -140,7 +141,8 @@ __device__ void load_row_starts(const BatchMemory& inputs, const LookupArguments
     else
       shared.columns[f] = {};
   }
-  load_dense_columns(inputs, arguments, first_sample, num_samples, thread, shared);
+  if constexpr (kDense)
+    load_dense_columns(inputs, arguments, first_sample, num_samples, thread, shared);
   __pipeline_commit();
   const LookupIds lookup{params.fields, params.shape.num_fields, params.shape.first_ids_row,
                          inputs.report + params.report};
@@ -159,7 +161,7 @@ __device__ void load_row_starts(const BatchMemory& inputs, const LookupArguments
 }
 
 // One CTA's tile.
-template <class T, int kWidth>
+template <class T, int kWidth, bool kDense>
 __device__ void look_up(const BatchMemory& inputs, const LookupArguments& arguments) {
   const MultiTableLookupParams& params = arguments.params;
   const LookupConfig& config = arguments.config;
@@ -169,8 +171,8 @@ __device__ void look_up(const BatchMemory& inputs, const LookupArguments& argume
   const int num_samples = static_cast<int>(min(left, static_cast<std::int64_t>(config.tile)));
   extern __shared__ __align__(16) char memory[];
   const Shared shared = shared_arrays(memory, config);
-  load_row_starts(inputs, arguments, first_sample, num_samples, shared);
-  for (int i = 0; i < params.num_dense; ++i)
+  load_row_starts<kDense>(inputs, arguments, first_sample, num_samples, shared);
+  for (int i = 0; kDense && i < params.num_dense; ++i)
     if (params.dense[i].numbers.data != nullptr)
       store_dense_numbers(params.dense[i], first_sample, num_samples,
                           threadIdx.y * config.team + threadIdx.x, config.team * config.num_teams,
@@ -189,7 +191,7 @@ __device__ void look_up(const BatchMemory& inputs, const LookupArguments& argume
         copy_vectors(shared.columns + f, shared.rows + sample * shared.stride + f,
                      config.rows_at_once, v, writes ? out + v * kWidth : nullptr,
                      params.fm != nullptr, sums);
-      for (int i = 0; i < params.num_dense; ++i)
+      for (int i = 0; kDense && i < params.num_dense; ++i)
         if (v * kWidth < params.dense[i].dim)
           scale_vectors(params.dense[i], shared.dense + sample, shared.dense_stride, row_of_team,
                         config.rows_at_once, v, writes ? out : nullptr, sums);
@@ -207,7 +209,7 @@ __device__ void look_up(const BatchMemory& inputs, const LookupArguments& argume
     float wide = 0.0f;
     for (int f = threadIdx.x; f < params.shape.num_fields; f += config.team)
       wide += shared.weights[sample * shared.stride + f];
-    for (int i = 0; i < params.num_dense; ++i) {
+    for (int i = 0; kDense && i < params.num_dense; ++i) {
       const DenseSlot& slot = params.dense[i];
       for (int n = threadIdx.x; slot.wide != nullptr && n < slot.count; n += config.team)
         wide =
@@ -218,29 +220,39 @@ __device__ void look_up(const BatchMemory& inputs, const LookupArguments& argume
   }
 }
 
-template <class T, int kWidth>
+// kDense: whether it brings dense features along.
+template <class T, int kWidth, bool kDense>
 __global__ void __launch_bounds__(kMaxThreads, kMinBlocks)
     lookup_kernel(const __grid_constant__ BatchMemory inputs,
                   const __grid_constant__ LookupArguments arguments) {
   BatchMemory* const copy = arguments.params.batch_memory;
   if (copy != nullptr && blockIdx.x == 0 && threadIdx.x == 0 && threadIdx.y == 0) *copy = inputs;
-  look_up<T, kWidth>(inputs, arguments);
+  look_up<T, kWidth, kDense>(inputs, arguments);
   if (arguments.params.completion.flag != nullptr) signal_completion(arguments.params.completion);
 }
 
-template <class T>
+template <class T, bool kDense>
 void launch(const LookupArguments& arguments, const BatchMemory& inputs, unsigned num_blocks,
             cudaStream_t stream) {
   constexpr int kWidest = 16 / sizeof(T);
   const LookupConfig& config = arguments.config;
-  auto* kernel = lookup_kernel<T, 1>;
-  if (arguments.params.shape.width == 2) kernel = lookup_kernel<T, 2>;
-  if (arguments.params.shape.width == kWidest) kernel = lookup_kernel<T, kWidest>;
+  auto* kernel = lookup_kernel<T, 1, kDense>;
+  if (arguments.params.shape.width == 2) kernel = lookup_kernel<T, 2, kDense>;
+  if (arguments.params.shape.width == kWidest) kernel = lookup_kernel<T, kWidest, kDense>;
   const auto shared = static_cast<int>(config.shared_bytes);
   if (config.shared_bytes > kSharedBytes)  // one sample with thousands of fields
     DPIF_CUDA_CHECK(
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
   kernel<<<num_blocks, dim3(config.team, config.num_teams), shared, stream>>>(inputs, arguments);
+}
+
+template <class T>
+void launch(const LookupArguments& arguments, const BatchMemory& inputs, unsigned num_blocks,
+            cudaStream_t stream) {
+  if (arguments.params.num_dense > 0)
+    launch<T, true>(arguments, inputs, num_blocks, stream);
+  else
+    launch<T, false>(arguments, inputs, num_blocks, stream);
 }
 
 int width_of_out(const MultiTableLookupParams& params) {

@@ -1,6 +1,7 @@
 #include "kernels/gemm/tile_config.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <span>
 
@@ -12,8 +13,8 @@ namespace {
 constexpr int kMultiprocessors = 132;
 
 // A tile configuration and its time in microseconds, by a model that is fitted to sweeps on an H100
-// (make gpu-sweep). A step is one k tile of a tile: it is bound by loading x and w, the more CTAs
-// load the more. A tile's end is its epilogue, which pingpong hides but for the last.
+// (tests/gpu/tile_fit.py). A step is one k tile of a tile: it is bound by loading x and w, the more
+// CTAs load the more. A tile's end is its epilogue, which pingpong hides but for the last.
 struct TimedConfig {
   LinearConfig config;
   double step;
@@ -21,24 +22,26 @@ struct TimedConfig {
   double tile;
   double once;  // a launch
 };
-constexpr TimedConfig kConfigs[] = {{{64, false, 1, kShortTileRows}, 0.1632, 0.0800, 1.15, 2.03},
-                                    {{112, false, 1, kShortTileRows}, 0.1605, 0.1225, 1.23, 2.41},
-                                    {{64, false}, 0.2203, 0.0962, 1.51, 2.11},
-                                    {{112, false}, 0.2015, 0.2144, 1.46, 2.65},
-                                    {{128, false}, 0.2441, 0.1648, 1.51, 2.59},
-                                    {{160, false}, 0.2892, 0.2069, 1.76, 3.08},
-                                    {{208, false}, 0.3664, 0.2395, 1.95, 2.78},
-                                    {{256, false}, 0.4873, 0.2662, 2.27, 2.96},
-                                    {{128, true}, 0.2680, 0.1059, 0.94, 3.62}};
-constexpr TimedConfig kFp16x3Configs[] = {{{64, false}, 0.4868, 0.1353, 1.60, 2.82},
-                                          {{112, false}, 0.5430, 0.1550, 2.26, 3.14},
-                                          {{128, false}, 0.5619, 0.1246, 2.44, 3.14},
-                                          {{144, false}, 0.7254, 0.1713, 2.88, 3.17},
+constexpr TimedConfig kConfigs[] = {{{64, false, 1, kShortTileRows}, 0.1667, 0.0562, 1.06, 2.18},
+                                    {{112, false, 1, kShortTileRows}, 0.1623, 0.1167, 1.17, 2.48},
+                                    {{64, false}, 0.2226, 0.0626, 1.38, 2.34},
+                                    {{112, false}, 0.2148, 0.1671, 1.52, 2.65},
+                                    {{128, false}, 0.2479, 0.1358, 1.57, 2.57},
+                                    {{160, false}, 0.2969, 0.1742, 1.91, 2.94},
+                                    {{208, false}, 0.3818, 0.2102, 2.01, 2.66},
+                                    {{256, false}, 0.5115, 0.2169, 2.46, 2.71},
+                                    {{128, true}, 0.2699, 0.0878, 0.97, 3.57}};
+constexpr TimedConfig kFp16x3Configs[] = {{{64, false}, 0.4807, 0.1084, 1.58, 2.99},
+                                          {{112, false}, 0.5437, 0.1517, 2.26, 3.15},
+                                          {{128, false}, 0.5666, 0.1165, 2.45, 3.13},
+                                          {{144, false}, 0.7285, 0.1668, 2.86, 3.18},
                                           {{160, false}, 0.8860, 0.1980, 3.01, 3.20}};
 // What CTAs that share a tile take to exchange their sums: once, and for each column that one
 // sends.
-constexpr double kExchange = 0.56, kExchangedColumn = 34.0e-3;
-constexpr double kFp16x3Exchange = 1.12, kFp16x3ExchangedColumn = 17.8e-3;
+constexpr double kExchange = 0.64, kExchangedColumn = 33.7e-3;
+constexpr double kFp16x3Exchange = 1.04, kFp16x3ExchangedColumn = 19.3e-3;
+// What a product's bytes take: a launch, bytes a microsecond.
+constexpr double kMemory = 2.5, kMemoryRate = 3.0e6;
 
 std::span<const TimedConfig> timed_configs(Precision precision) {
   if (precision == Precision::kFp32) return kFp16x3Configs;
@@ -73,6 +76,12 @@ double microseconds(const TimedConfig& timed, bool fp16x3, std::int64_t tiles, i
          rounds * (steps * (timed.step + busy * timed.busy_step) + timed.tile + exchanged);
 }
 
+// The longer of the two, and more where both take as long.
+double with_memory(double microseconds, double bytes) {
+  const double memory = kMemory + bytes / kMemoryRate;
+  return std::pow(std::pow(microseconds, 4) + std::pow(memory, 4), 0.25);
+}
+
 struct Chosen {
   LinearConfig config;
   double microseconds;
@@ -81,6 +90,8 @@ struct Chosen {
 Chosen choose(Precision precision, std::int64_t rows, int n, int k) {
   const bool fp16x3 = precision == Precision::kFp32;
   const int k_tiles = WeightLayout(precision, n, k).num_k_tiles;
+  const auto elements = static_cast<double>(rows) * (n + k) + static_cast<double>(n) * k;
+  const double bytes = elements * static_cast<double>(bytes_of(activation_type(precision)));
   Chosen best{{}, std::numeric_limits<double>::max()};
   for (const TimedConfig& timed : timed_configs(precision)) {
     const LinearConfig& config = timed.config;
@@ -89,7 +100,7 @@ Chosen choose(Precision precision, std::int64_t rows, int n, int k) {
     const int most =
         config.pingpong ? 1 : std::min(kMostSplit * config.rows / kTileRows, k_tiles / 2);
     for (int split = 1; split <= std::max(1, most); split *= 2) {
-      const double time = microseconds(timed, fp16x3, tiles, k_tiles, split);
+      const double time = with_memory(microseconds(timed, fp16x3, tiles, k_tiles, split), bytes);
       if (time >= best.microseconds) continue;
       best = {config, time};
       best.config.split = split;
