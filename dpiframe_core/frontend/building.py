@@ -276,7 +276,9 @@ class Building:
         if count == 1:
             return looked_up
         places, _ = looked_up.dims
-        digits = [replace(looked_up, dims=(places,), offset=looked_up.offset + i) for i in range(count)]
+        digits = [
+            replace(looked_up, dims=(places,), offset=looked_up.offset + i) for i in range(count)
+        ]
         expression: Expression = f"x{count - 1}"
         for i in reversed(range(count - 1)):
             expression = ("add", ("mul", expression, float(DIGIT)), f"x{i}")
@@ -634,7 +636,7 @@ def _digits(numbers: Tensor) -> int:
 
 
 def _in_digits(numbers: Tensor, count: int) -> Tensor:
-    """[n, count], the lowest first, each with the number's sign; with one the numbers themselves."""
+    """[n, count], the lowest first, with the number's sign; with one the numbers themselves."""
     left, found = numbers.abs(), []
     for _ in range(count - 1):
         found.append(left % DIGIT)

@@ -489,6 +489,28 @@ def test_ids_that_the_model_takes_apart_are_as_many_as_it_has_rows_for():
     assert rows == {"x": 4000, "bounded": 50, "hashed": 123_457}
 
 
+def test_ids_that_become_numbers_keep_their_digits_in_16_bits():
+    class Crossed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.tables, self.table = (
+                nn.ModuleList(nn.Embedding(5000, 2) for _ in "ab"),
+                nn.Embedding(9, 2),
+            )
+
+        def forward(self, a, b):
+            rows = [self.tables[0](a), self.tables[1](b), self.table((a * 31 + b) % 9)]
+            return torch.cat(rows, 1).sum(1)
+
+    given = {"a": torch.tensor([3, 4999]), "b": torch.tensor([17, 4998])}
+    imported = dpi.from_torch(Crossed(), given)
+    weights = [torch.as_tensor(w) for w in imported.weights.values()]
+    numbers = [w for w in weights if w.shape[0] == 5000 and w.abs().max() > 50]
+    assert numbers
+    for table in numbers:
+        assert torch.equal(table.bfloat16().float(), table.float())
+
+
 def test_ids_of_64_bits_are_hashed_before_the_model():
     class Hashed(nn.Module):
         def __init__(self):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dpiframe_core.engine.cuda.tile.product import Product
 from dpiframe_core.engine.cuda.tile.stages import Stage, Stages, times_read
 from dpiframe_core.engine.translation import Operation
-from dpiframe_core.program.tensor_ops import MatMul, Take
+from dpiframe_core.program.expression import Expression
+from dpiframe_core.program.tensor_ops import Map, MatMul, Take
 from dpiframe_core.program.views import View
 
 NO_PARTS: Mapping[str, View] = {}
@@ -85,6 +87,7 @@ class SharedMemory:
         self.inputs: dict[str, tuple[int, int]] = {}
         self.matrices: dict[int, Matrix] = {}
         self.ring_rows: list[int] = []  # of the products that have rings
+        self._exact = _exact(stages.operations)
         self._make_regions()
         self._place_matrices(whole)
         self._place_regions()
@@ -189,7 +192,7 @@ class SharedMemory:
         """The type of a buffer's elements."""
         if self.outside(View(buffer, 0, 0)).buffer in self.floats and buffer not in self.stages.own:
             return "float"
-        return self.type
+        return "float" if buffer in self._exact and buffer in self.stages.own else self.type
 
     def _place_matrices(self, whole: bool) -> None:
         for number, stage in enumerate(self.stages.all):
@@ -334,3 +337,38 @@ def name_of(buffer: str) -> str:
 def overlap(a: Region | Matrix, b: Region | Matrix, samples: int) -> bool:
     """Whether two parts of a kernel's shared memory have bytes in common."""
     return a.offset < b.offset + b.bytes(samples) and b.offset < a.offset + a.bytes(samples)
+
+
+JUMPS = frozenset(("mod", "floor", "ceil", "round"))
+EQUAL = frozenset(("eq", "ne"))
+
+
+def _exact(operations: Sequence[Operation]) -> set[str]:
+    """Buffers of numbers that must not be rounded to 16 bits, such as ids that are computed: what
+    is compared for equality or made an integer, and what that is made of.
+    """
+    found: set[str] = set()
+    for operation in reversed(operations):
+        names: set[str] = set()
+        if isinstance(operation.op, Map):
+            names = _before_jumps(operation.op.expression)
+        whole = operation.out.buffer in found and not isinstance(operation.op, MatMul)
+        for k, source in enumerate(operation.sources):
+            if isinstance(source, View) and (whole or f"x{k}" in names):
+                found.add(source.buffer)
+    return found
+
+
+def _before_jumps(expression: Expression, inside: bool = False) -> set[str]:
+    """Operands of an expression from which it makes integers or equality. Whether a number is 0,
+    infinite or itself no rounding changes.
+    """
+    if isinstance(expression, str):
+        return {expression} if inside else set()
+    if not isinstance(expression, tuple):
+        return set()
+    name, *parts = expression
+    jumps = name in JUMPS or (
+        name in EQUAL and parts[0] != parts[1] and not any(p in (0.0, math.inf) for p in parts)
+    )
+    return set().union(*(_before_jumps(part, inside or jumps) for part in parts))

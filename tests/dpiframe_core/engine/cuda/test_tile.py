@@ -545,3 +545,27 @@ def test_attention_stays_in_registers(fields, heads, dim, kind, precision, emula
     assert source.count("attend<") == 1 and "softmax<" not in source
     error = largest_error(grouped, group, precision, 5, tmp_path, emulated=emulated)
     assert error < BOUNDS[precision]
+
+
+class Bucketed(nn.Module):
+    """A number becomes one of 1,000 buckets, and looks up a row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.out = nn.Embedding(1000, 8), nn.Linear(8 + 3, 1)
+
+    def forward(self, dense: torch.Tensor) -> torch.Tensor:
+        buckets = (dense[:, 0] * 4096).floor() % 1000
+        return self.out(torch.cat([self.table(buckets.long()), dense], 1))
+
+    def example_inputs(self) -> tuple[torch.Tensor]:
+        return (torch.rand(2, 3),)
+
+
+@pytest.mark.parametrize("precision", BOUNDS)
+def test_numbers_that_pick_rows_are_not_rounded(precision, tmp_path):
+    torch.manual_seed(0)
+    made = from_torch(Bucketed().eval(), Bucketed().example_inputs())
+    program = group_steps(lower(made.spec, made.weights, DEVICE_PASSES), precision)
+    (group,) = groups(program)
+    assert largest_error(program, group, precision, 70, tmp_path) < BOUNDS[precision]
