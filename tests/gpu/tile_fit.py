@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 import statistics
 from collections import defaultdict
@@ -140,7 +141,11 @@ def _memory(shape: Mapping[str, Any]) -> float:
 
 
 def _whole(model: Model, exchange: np.ndarray, tile: Tile, shape: Mapping[str, Any]) -> float:
-    """With memory: the longer of the two, more where they are as long."""
+    """With memory: the longer of the two, more where they are as long. To take turns needs two
+    tiles.
+    """
+    if tile.in_turn and Work.of(tile, shape).rounds == 1:
+        return math.inf
     return float((_time(model, exchange, tile, shape) ** 4 + _memory(shape) ** 4) ** 0.25)
 
 

@@ -97,6 +97,7 @@ Chosen choose(Precision precision, std::int64_t rows, int n, int k) {
     const LinearConfig& config = timed.config;
     const std::int64_t row_tiles = (rows + config.rows - 1) / config.rows;
     const std::int64_t tiles = row_tiles * ((n + config.tile_n - 1) / config.tile_n);
+    if (config.pingpong && tiles <= kMultiprocessors) continue;  // nobody has two to take turns on
     const int most =
         config.pingpong ? 1 : std::min(kMostSplit * config.rows / kTileRows, k_tiles / 2);
     for (int split = 1; split <= std::max(1, most); split *= 2) {
