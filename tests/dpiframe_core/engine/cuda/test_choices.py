@@ -39,7 +39,7 @@ def test_the_reason_for_steps_or_a_whole_kernel(monkeypatch):
 
 def test_products_tell_their_tiles():
     assert products_in_words(program_of(72, 429, gelu), "fp16", 65_536) == (
-        "product 72 -> 429, with an epilogue compiled for it: 1536 tiles of 128 x 144 at 65536 "
+        "product 72 -> 429, with an epilogue compiled for it: 2048 tiles of 128 x 128 at 65536 "
         "rows, in turn by two warpgroups"
     )
 
