@@ -369,6 +369,8 @@ def _before_jumps(expression: Expression, inside: bool = False) -> set[str]:
         return set()
     name, *parts = expression
     jumps = name in JUMPS or (
-        name in EQUAL and parts[0] != parts[1] and not any(p in (0.0, math.inf) for p in parts)
+        name in EQUAL
+        and parts[0] != parts[1]
+        and not any(part in (0.0, math.inf, -math.inf) for part in parts)
     )
     return set().union(*(_before_jumps(part, inside or jumps) for part in parts))
