@@ -26,7 +26,7 @@ MAY_INCLUDE = {
     "parquet/gpu": ("common", "codec", "features", "parquet", "cuda", "ptx"),
     "kernels": ("common", "cuda"),
     "kernels/elementwise": KERNELS,
-    "kernels/embedding": KERNELS,
+    "kernels/embedding": (*KERNELS, "kernels/elementwise"),
     "kernels/gemm": KERNELS,
     "kernels/chain": (*KERNELS, "kernels/gemm"),
     "kernels/testing": KERNELS,
