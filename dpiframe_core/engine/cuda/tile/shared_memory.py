@@ -14,6 +14,9 @@ from dpiframe_core.program.tensor_ops import Map, MatMul, Take
 from dpiframe_core.program.views import View
 
 NO_PARTS: Mapping[str, View] = {}
+# Functions whose result jumps: a number that is a little off makes a wrong one.
+JUMPS = frozenset(("mod", "floor", "ceil", "round"))
+EQUAL = frozenset(("eq", "ne"))
 
 
 class UnsuitableError(Exception):
@@ -337,10 +340,6 @@ def name_of(buffer: str) -> str:
 def overlap(a: Region | Matrix, b: Region | Matrix, samples: int) -> bool:
     """Whether two parts of a kernel's shared memory have bytes in common."""
     return a.offset < b.offset + b.bytes(samples) and b.offset < a.offset + a.bytes(samples)
-
-
-JUMPS = frozenset(("mod", "floor", "ceil", "round"))
-EQUAL = frozenset(("eq", "ne"))
 
 
 def _exact(operations: Sequence[Operation]) -> set[str]:
