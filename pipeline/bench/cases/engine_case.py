@@ -190,7 +190,9 @@ class EngineCase(BaseModel):
         """Several batches, so that no repeat finds its own embedding rows in a cache."""
         rows = tuple(field.rows for field in spec.fields)
         ids = draw_ids(rows, self.batch, self.ids, self.zipf_exponent, ROTATED_INPUTS, self.seed)
-        dense = draw_dense(len(spec.dense), self.batch, ROTATED_INPUTS, self.seed)
+        user = self.user_module() if self.module else None
+        known = user.imported.dense if user else None
+        dense = draw_dense(len(spec.dense), self.batch, ROTATED_INPUTS, self.seed, known)
         kind = np.dtype(self.id_type)
         return [Batch(i.astype(kind, copy=False), d) for i, d in zip(ids, dense, strict=True)]
 

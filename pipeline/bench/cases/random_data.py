@@ -143,7 +143,13 @@ def _draw(
     return permute_ranks(ranks, rows).astype(np.int64)
 
 
-def draw_dense(num_dense: int, batch: int, count: int, seed: int) -> list[np.ndarray]:
-    """`count` batches of dense features [N, B] float32, normal."""
+def draw_dense(
+    num_dense: int, batch: int, count: int, seed: int, known: np.ndarray | None = None
+) -> list[np.ndarray]:
+    """`count` batches of dense features [N, B] float32: samples of `known` [N, S], or normal."""
     rng = np.random.default_rng([seed, num_dense])
-    return [rng.standard_normal((num_dense, batch), dtype=np.float32) for _ in range(count)]
+    if known is None:
+        return [rng.standard_normal((num_dense, batch), dtype=np.float32) for _ in range(count)]
+    samples = known.T.astype(np.float32)
+    drawn = [samples[rng.integers(0, len(samples), batch)] for _ in range(count)]
+    return [np.ascontiguousarray(some.T) for some in drawn]
