@@ -167,6 +167,54 @@ DPIF_DEVICE void reduce(const Read& read, const Write& write) {
   });
 }
 
+// The same of rows whose elements lie apart and that lie side by side themselves, kRows blocks of
+// kWidth of them: read(block, i, x) takes element i of each. Lanes side by side have neighbouring
+// blocks, so that a warp reads what lies together.
+template <class F, int kLanes, int kRows, int kSize, int kWidth, int kStart, class Read,
+          class Write>
+DPIF_DEVICE void reduce_columns(const Read& read, const Write& write) {
+#ifdef DPIF_TILE_HOST
+  constexpr int kStep = 1;
+  constexpr int kAtOnce = 1;
+  const int lane = 0;
+  const int own = 0;
+#else
+  constexpr int kStep = kLanes;
+  constexpr int kTogether = 32 / kLanes;
+  constexpr int kAtOnce = kThreads / kLanes;
+  const int place = (thread() + kThreads - kStart) % kThreads;
+  const int lane = place % 32 / kTogether;
+  const int own = place / 32 * kTogether + place % kTogether;
+#endif
+  for (int first = 0; first < kRows; first += kAtOnce) {
+#ifndef DPIF_TILE_HOST
+    if (first + place / 32 * kTogether >= kRows) break;  // whole warps go through it
+#endif
+    const bool valid = first + own < kRows;
+    const int row = valid ? first + own : kRows - 1;
+    float total[kWidth];
+#pragma unroll
+    for (auto& x : total) x = F::start();
+#pragma unroll(kWidth > 2 ? 4 : 8)
+    for (int i = lane; i < kSize; i += kStep) {
+      float x[kWidth];
+      read(row, i, x);
+#pragma unroll
+      for (int u = 0; u < kWidth; ++u) total[u] = F::join(total[u], x[u]);
+    }
+#ifndef DPIF_TILE_HOST
+#pragma unroll
+    for (int bits = kTogether * kLanes / 2; bits >= kTogether; bits /= 2) {
+#pragma unroll
+      for (auto& x : total) x = F::join(x, shuffled(x, bits));
+    }
+#endif
+    if (!valid || lane != 0) continue;
+#pragma unroll
+    for (int u = 0; u < kWidth; ++u) write(row * kWidth + u, total[u]);
+  }
+}
+
 // The least number of a half in the place of those below, which are -inf in a half: a row of these
 // alone, of which a mask leaves nothing, has the same number everywhere then, as in float32.
 DPIF_DEVICE float held(float x, Half) {

@@ -29,6 +29,9 @@ EXPANDED = 4  # times what it is made of: a buffer that is better not made
 MOST_READ_APART = 64  # columns of a product whose operand, such as a window, is better not copied
 MOST_VIEWS = 16  # buffers of a kernel's parameters
 MOST_WEIGHTS = 128
+# Tiles of fewer samples have no rows for tensor cores, so a linear layer of more elements than the
+# other number is a step of its own.
+LEAST_ROWS, MOST_OF_FEW = 16, 2048
 
 
 @dataclass(frozen=True)
@@ -169,8 +172,16 @@ def _grouped(
         return list(steps)
     group = _group_of(program, steps)
     try:
-        group.generate(program, floats, precision)
-        return [group]
+        kernel = group.generate(program, floats, precision)
+        large = [step for step in steps if kernel.samples < LEAST_ROWS and _is_large(program, step)]
+        if not large:
+            return [group]
+        at = next(i for i, step in enumerate(steps) if step is large[0])
+        return [
+            *_grouped(program, steps[:at], floats, precision),
+            steps[at],
+            *_grouped(program, steps[at + 1 :], floats, precision),
+        ]
     except UnsuitableError:
         if len(steps) == 1:
             return list(steps)
@@ -179,6 +190,11 @@ def _grouped(
             *_grouped(program, steps[:half], floats, precision),
             *_grouped(program, steps[half:], floats, precision),
         ]
+
+
+def _is_large(program: Program, step: p.Step) -> bool:
+    """Whether it is a linear layer with more weights than tiles of a few samples should read."""
+    return isinstance(step, p.Linear) and program.weights[step.weight].size > MOST_OF_FEW
 
 
 def _group_of(program: Program, steps: Sequence[p.Step], ahead: int | None = None) -> TileGroup:

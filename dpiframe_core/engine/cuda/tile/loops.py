@@ -17,6 +17,8 @@ THREADS = 256
 WIDEST = 8  # neighbours at a time
 LEAST_SPLIT = 64  # elements of a row whose last ones are a loop of their own
 MOST_AHEAD = 16  # registers of a thread that loads ahead of their use go to
+LEAST_COLUMNS = 8  # rows side by side that are read together
+MOST_APART = 8  # threads that share such a row
 MOST_ROW = 1024  # elements of a row that a softmax or a norm holds in registers
 
 
@@ -186,6 +188,25 @@ class Loops:
         self._next_thread = (start + _rounded_up(rows * lanes)) % THREADS
         return f"{lanes}, {rows}, {size}, {width}, {start}"
 
+    def column_arguments(self, rows: int, size: int, width: int) -> str:
+        """The same of rows side by side, `width` of which a thread takes at a time."""
+        lanes, blocks = 1, rows // width
+        while lanes < MOST_APART and 2 * lanes * blocks <= THREADS and 8 * lanes <= size:
+            lanes *= 2
+        start = self._next_thread
+        self._next_thread = (start + _rounded_up(blocks * lanes)) % THREADS
+        return f"{lanes}, {blocks}, {size}, {width}, {start}"
+
+    def column_widths(self, rows: int, columns: int) -> list[int]:
+        """How many of rows side by side, `columns` of which follow one another, a thread may take:
+        the more the better, but for threads without any.
+        """
+        return [
+            width
+            for width in (WIDEST, 4, 2, 1)
+            if columns % width == 0 and (width == 1 or 2 * MOST_APART * rows >= width * THREADS)
+        ]
+
     def _by_widths(self, stage: Stage, gone: Sequence[int], code: Callable[[int], str]) -> str:
         """The code of a stage over rows, the more neighbours at a time the better."""
         shape = stage.operation.operands[0].shape
@@ -244,7 +265,44 @@ class Loops:
             shape = self.row_arguments(rows, size, width)
             return f"reduce<{function[op.function]}, {shape}>({read},\n    {write});"
 
+        operand = stage.operation.operands[0]
+        last = len(operand.shape) - 1
+        if kept and kept[-1] == last and operand.shape[last] >= LEAST_COLUMNS:
+            for width in self.column_widths(rows, operand.shape[last]):
+                with suppress(VaryingError):
+                    read = self._column_reader(stage, kept, gone, rows, width)
+                    shape = self.column_arguments(rows, size, width)
+                    return (
+                        f"reduce_columns<{function[op.function]}, {shape}>({read},\n    {write});"
+                    )
         return self._by_widths(stage, gone, code)
+
+    def _column_reader(
+        self, stage: Stage, kept: Sequence[int], gone: Sequence[int], rows: int, width: int
+    ) -> str:
+        """What reads an element of `width` rows side by side."""
+        operation = stage.operation
+        shape = operation.operands[0].shape
+        sizes = [shape[a] for a in kept]
+        sizes[-1] //= width
+        extents = {"r": rows // width, "i": size_of([shape[a] for a in gone]), "u": width}
+        scope = Scope(extents, frozenset({"u"}) if width > 1 else frozenset())
+        sample, row = scope.divided(variable("r"), rows // width // self._samples)
+        places = [Index()] * len(shape)
+        for axis, place in zip(kept, scope.split(row, sizes), strict=True):
+            places[axis] = place
+        if width > 1:
+            places[kept[-1]] = places[kept[-1]].times(width).plus(variable("u"))
+        inner = scope.split(variable("i"), [shape[a] for a in gone])
+        for axis, place in zip(gone, inner, strict=True):
+            places[axis] = place
+        text = self.elements.element(
+            scope, operation.sources[0], operation.operands[0], places, sample
+        )
+        return (
+            f"[&](int r, int i, float (&x)[{width}]) {{ {' '.join(scope.lines)} "
+            f"DPIF_UNROLL for (int u = 0; u < {width}; ++u) x[u] = {text}; }}"
+        )
 
     def softmax(self, stage: Stage, op: Softmax) -> str:
         rows, size, kept, gone = self._rows(stage, op.axes)

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from dpiframe_core.engine.cuda.tile.elements import Elements
 from dpiframe_core.engine.cuda.tile.index import Index, Scope, VaryingError, variable
-from dpiframe_core.engine.cuda.tile.loops import Loops
+from dpiframe_core.engine.cuda.tile.loops import LEAST_COLUMNS, Loops
 from dpiframe_core.engine.cuda.tile.product import (
     READING,
     STAGES,
@@ -18,7 +18,7 @@ from dpiframe_core.engine.cuda.tile.product import (
 from dpiframe_core.engine.cuda.tile.shared_memory import Matrix
 from dpiframe_core.engine.cuda.tile.stages import Stage, Weigh
 from dpiframe_core.engine.translation import Operation
-from dpiframe_core.program.tensor_ops import Map, MatMul
+from dpiframe_core.program.tensor_ops import Map, MatMul, Operand
 from dpiframe_core.program.views import View
 
 MOST_FIXED = 32  # inner places that lanes hold in registers
@@ -288,11 +288,64 @@ class Multiplications:
     def _dots(self, stage: Stage, op: MatMul) -> str:
         """A small product: a few lanes a number."""
         inner = stage.operation.operands[1].shape[op.batch : op.batch + op.inner]
+        if self._lies_apart(stage.operation.operands[1], op):
+            product = Product.of(stage.operation, op, self._samples)
+            rows = self._samples * product.batches * product.rows_a_sample * product.columns
+            for width in self._loops.column_widths(rows, stage.operation.operands[1].shape[-1]):
+                with suppress(VaryingError):
+                    return self._dots_of_columns(width, stage, op)
         for width in (8, 4, 2):
             if inner and inner[-1] % width == 0:
                 with suppress(VaryingError):
                     return self._dots_by(width, stage, op)
         return self._dots_by(1, stage, op)
+
+    @staticmethod
+    def _lies_apart(b: Operand, op: MatMul) -> bool:
+        """Whether columns of b lie side by side, and their inner places apart."""
+        first = op.batch + op.inner
+        return (
+            len(b.shape) > first
+            and b.strides[-1] == 1
+            and b.shape[-1] >= LEAST_COLUMNS
+            and 1 not in b.strides[op.batch : first]
+        )
+
+    def _dots_of_columns(self, width: int, stage: Stage, op: MatMul) -> str:
+        """The same where a thread has several columns side by side."""
+        operation = stage.operation
+        product = Product.of(operation, op, self._samples)
+        size = product.outer * product.inner
+        count = self._samples * product.batches * product.rows_a_sample * product.columns
+        per_sample = count // self._samples
+        a, b = operation.operands
+        extents = {"r": count // width, "i": size, "u": width}
+        scope = Scope(extents, frozenset({"u"}) if width > 1 else frozenset())
+        sample, place = scope.divided(variable("r"), per_sample // width)
+        sizes = (product.batches, product.rows_a_sample, product.columns // width)
+        batch, row, column = scope.split(place, sizes)
+        if width > 1:
+            column = column.times(width).plus(variable("u"))
+        inner = scope.split(variable("i"), b.shape[op.batch : op.batch + op.inner])
+        batches = scope.split(batch, a.shape[: op.batch])
+        rows = scope.split(row, a.shape[op.batch : op.batch + op.rows])
+        columns = scope.split(column, b.shape[op.batch + op.inner :])
+        left = self.elements.element(
+            scope, operation.sources[0], a, [*batches, *rows, *inner], sample
+        )
+        right = self.elements.element(
+            scope, operation.sources[1], b, [*batches, *inner, *columns], sample
+        )
+        read = (
+            f"[&](int r, int i, float (&x)[{width}]) {{ {' '.join(scope.lines)} "
+            f"DPIF_UNROLL for (int u = 0; u < {width}; ++u) x[u] = {left} * {right}; }}"
+        )
+        scope = Scope({"r": count})
+        sample, place = scope.divided(variable("r"), per_sample)
+        body = self.elements.finished(scope, stage, place, sample, "x")
+        write = f"[&](int r, float x) {{ {' '.join(scope.lines)} {body} }}"
+        shape = self._loops.column_arguments(count, size, width)
+        return f"reduce_columns<Sum, {shape}>({read},\n    {write});"
 
     def _dots_by(self, width: int, stage: Stage, op: MatMul) -> str:
         operation = stage.operation

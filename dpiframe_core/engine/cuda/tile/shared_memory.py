@@ -17,6 +17,9 @@ NO_PARTS: Mapping[str, View] = {}
 # Functions whose result jumps: a number that is a little off makes a wrong one.
 JUMPS = frozenset(("mod", "floor", "ceil", "round"))
 EQUAL = frozenset(("eq", "ne"))
+# Functions whose result may be as small as an operand is.
+KEEPING = frozenset(("add", "sub", "mul", "neg", "abs", "max", "min", "where"))
+LEAST_HALF = 2.0**-24  # numbers up to half of it become 0 in float16
 
 
 class UnsuitableError(Exception):
@@ -90,7 +93,7 @@ class SharedMemory:
         self.inputs: dict[str, tuple[int, int]] = {}
         self.matrices: dict[int, Matrix] = {}
         self.ring_rows: list[int] = []  # of the products that have rings
-        self._exact = _exact(stages.operations)
+        self._exact = _exact(stages.operations) | _guards(stages.operations)
         self._make_regions()
         self._place_matrices(whole)
         self._place_regions()
@@ -356,6 +359,25 @@ def _exact(operations: Sequence[Operation]) -> set[str]:
             if isinstance(source, View) and (whole or f"x{k}" in names):
                 found.add(source.buffer)
     return found
+
+
+def _guards(operations: Sequence[Operation]) -> set[str]:
+    """Buffers of numbers that something of less than any float16 keeps from 0, as the norms of
+    `F.normalize` are, before others are divided by them.
+    """
+    return {
+        o.out.buffer for o in operations if isinstance(o.op, Map) and _is_guarded(o.op.expression)
+    }
+
+
+def _is_guarded(expression: Expression) -> bool:
+    if isinstance(expression, float):
+        return 0 < abs(expression) < LEAST_HALF
+    if not isinstance(expression, tuple):
+        return False
+    name, *parts = expression
+    kept = parts if name in KEEPING else parts[:1] if name == "div" else []
+    return any(_is_guarded(part) for part in kept)
 
 
 def _before_jumps(expression: Expression, inside: bool = False) -> set[str]:

@@ -4,6 +4,8 @@ against the steps themselves in float64; what is grouped, what reaches device me
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -19,7 +21,7 @@ from dpiframe_core.engine.cuda.tile.source import tile_kernel
 from dpiframe_core.engine.translation import Operation
 from dpiframe_core.lowering import DEVICE_PASSES, lower
 from dpiframe_core.program.program import Program
-from dpiframe_core.program.steps import TensorStep
+from dpiframe_core.program.steps import Linear, TensorStep
 from dpiframe_core.program.tensor_ops import (
     Join,
     LayerNorm,
@@ -378,6 +380,78 @@ def test_a_product_without_an_inner_axis(tmp_path):
     program = Program((), (), (), 0, {"x": 3, "y": 40, "out": 120}, (outer,), {}, outer.out)
     group = TileGroup("all", (outer,), frozenset())
     assert largest_error(program, group, "fp32", 35, tmp_path) < BOUNDS["fp32"]
+
+
+@pytest.mark.parametrize("emulated", [None, "ascending", "descending"])
+@pytest.mark.parametrize(("fields", "dim"), [(39, 64), (3, 24), (130, 9)])
+def test_sums_of_what_lies_apart(fields, dim, emulated, tmp_path):
+    sums = TensorStep(
+        "sums", Reduce("sum", (0,)), (View("x", 0, fields * dim),), (),
+        (Operand.whole(fields, dim),), View("out", 0, dim),
+    )  # fmt: skip
+    program = Program((), (), (), 0, {"x": fields * dim, "out": dim}, (sums,), {}, sums.out)
+    group = TileGroup("all", (sums,), frozenset())
+    source = group.generate(program, program.float_buffers(), "fp16").source
+    assert "reduce_columns<Sum" in source
+    assert largest_error(program, group, "fp16", 37, tmp_path, emulated=emulated) < BOUNDS["fp16"]
+
+
+@pytest.mark.parametrize("emulated", [None, "descending"])
+@pytest.mark.parametrize(("inner", "columns"), [(128, 60), (7, 33), (40, 8)])
+def test_a_matrix_of_each_sample(inner, columns, emulated, tmp_path):
+    product = TensorStep(
+        "product", MatMul(0, 0, 1), (View("x", 0, inner), View("w", 0, inner * columns)), (),
+        (Operand.whole(inner), Operand.whole(inner, columns)), View("out", 0, columns),
+    )  # fmt: skip
+    widths = {"x": inner, "w": inner * columns, "out": columns}
+    program = Program((), (), (), 0, widths, (product,), {}, product.out)
+    group = TileGroup("all", (product,), frozenset())
+    source = group.generate(program, program.float_buffers(), "fp16").source
+    assert "reduce_columns<Sum" in source
+    assert largest_error(program, group, "fp16", 37, tmp_path, emulated=emulated) < BOUNDS["fp16"]
+
+
+class OwnMatrix(nn.Module):
+    """A layer, and one whose weights are rows of a table: few samples' fit a tile."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.own = nn.Embedding(9, 154), nn.Embedding(9, 128 * 60)
+        self.trunk, self.out = nn.Linear(154, 128), nn.Linear(60, 1)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = self.trunk(self.table(ids[:, 0])).relu()
+        w = self.own(ids[:, 1]).view(-1, 128, 60) * 0.5
+        return self.out(torch.bmm(x.unsqueeze(1), w).squeeze(1).tanh())
+
+
+def test_a_large_layer_is_no_part_of_a_tile_of_few_samples():
+    made = from_torch(OwnMatrix().eval(), torch.zeros(2, 2, dtype=torch.long), precisions=())
+    program = group_steps(lower(made.spec, made.weights, DEVICE_PASSES), "fp16")
+    assert any(isinstance(step, Linear) for step in program.steps)
+
+
+class Normalized(nn.Module):
+    """Rows of length 1, of which some are zero."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.out = nn.Embedding(9, 4 * 16), nn.Linear(16, 1)
+        with torch.no_grad():
+            self.table.weight[::2, :16] = 0.0
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = nn.functional.normalize(self.table(ids).view(-1, 4, 16), dim=-1)
+        return self.out((x * x.sum(1, keepdim=True)).sum(1))
+
+
+def test_what_keeps_a_divisor_from_zero_is_not_rounded_to_zero():
+    made = from_torch(Normalized().eval(), torch.tensor([1, 2]), precisions=())
+    program = group_steps(lower(made.spec, made.weights, DEVICE_PASSES), "fp16")
+    source = groups(program)[0].generate(program, program.float_buffers(), "fp16").source
+    kept = [line for line in source.splitlines() if "fn::max(fn::sqrt" in line]
+    named = re.search(r"store\((s\d+_\w+)", kept[0])
+    assert named and f"{named[1]} = reinterpret_cast<float*>" in source
 
 
 @pytest.mark.parametrize("seed", range(6))
