@@ -588,9 +588,11 @@ class CudaVector:
 def weight_bytes(precision: str, kind: str, rows: int, columns: int) -> int:
     """Bytes that a weight takes on a device; `kind` is numbers, table or product."""
 
-def linear_configs(precision: str, max_rows: int, n: int, k: int) -> list[tuple[int, bool]]:
-    """Tile configurations of products k -> n over all batch sizes: columns of a tile, and
-    whether two warpgroups take tiles in turn.
+def linear_configs(
+    precision: str, max_rows: int, n: int, k: int, places: int = 1
+) -> list[tuple[int, bool]]:
+    """Tile configurations of products k -> n, or of so many that are one, over all batch sizes:
+    columns of a tile, and whether two warpgroups take tiles in turn.
     """
 
 def max_head_partials(precision: str, max_rows: int, n: int, k: int) -> int:
@@ -683,7 +685,10 @@ class ProductStep:
         head: int,
         partial: int | None,
         rows_a_sample: int = 1,
-    ) -> None: ...
+        places: int = 1,
+        place_step: int = 0,
+    ) -> None:
+        """`places`: so many products are one, whose x begin `place_step` columns apart."""
 
 class ProductRows:
     """What a product with a compiled epilogue makes of its rows (offsets of partial sums of them
@@ -703,9 +708,11 @@ class ProductRows:
     ) -> None: ...
 
 class MapSource:
-    """A further operand of a product's epilogue: a view, or the number of a weight."""
+    """A further operand of a product's epilogue: a view, or the number of a weight; `place_step`:
+    of one number a sample, columns from one place's to the next one's.
+    """
 
-    def __init__(self, view: ArenaView | None, weight: int = -1) -> None: ...
+    def __init__(self, view: ArenaView | None, weight: int = -1, place_step: int = 0) -> None: ...
 
 class TensorOperand:
     """Element [i, j, ...] of a sample is column offset + i strides[0] + j strides[1] + ..."""

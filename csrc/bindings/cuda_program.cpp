@@ -35,12 +35,12 @@ int max_head_partials(const std::string& precision, std::int64_t max_rows, int n
   return most;
 }
 
-// The tiles that products k -> n have, over all batch sizes.
+// The tiles that products k -> n, or so many of them that are one, have over all batch sizes.
 std::vector<std::pair<int, bool>> linear_configs(const std::string& precision,
-                                                 std::int64_t max_rows, int n, int k) {
+                                                 std::int64_t max_rows, int n, int k, int places) {
   std::vector<std::pair<int, bool>> found;
   for (const std::int64_t rows : batch_buckets(max_rows)) {
-    const LinearConfig config = linear_config(parse_precision(precision), rows, n, k);
+    const LinearConfig config = linear_config(parse_precision(precision), rows, n, k, places);
     const std::pair<int, bool> each(config.tile_n, config.pingpong);
     if (std::find(found.begin(), found.end(), each) == found.end()) found.push_back(each);
   }
@@ -101,7 +101,8 @@ void bind_views(py::module_& module) {
            py::arg("b") = py::none(), py::arg("weight") = -1, py::arg("partial_n") = 0,
            py::arg("partial_k") = 0);
   py::class_<MapSource>(module, "MapSource")
-      .def(py::init<OptionalView, int>(), py::arg("view"), py::arg("weight") = -1);
+      .def(py::init<OptionalView, int, int>(), py::arg("view"), py::arg("weight") = -1,
+           py::arg("place_step") = 0);
   using Offset = std::optional<std::int64_t>;
   py::class_<ProductRowsStep>(module, "ProductRows")
       .def(py::init<Offset, Offset, Offset, Offset, int, int, int, float>(), py::arg("sums_out"),
@@ -113,11 +114,11 @@ void bind_views(py::module_& module) {
            py::arg("sums"), py::arg("squares"));
   py::class_<ProductStep>(module, "ProductStep")
       .def(py::init<ArenaView, int, int, int, OptionalView, std::vector<std::pair<int, int>>, int,
-                    OptionalView, OptionalView, int, int, int, Offset, int>(),
+                    OptionalView, OptionalView, int, int, int, Offset, int, int, int>(),
            py::arg("x"), py::arg("n"), py::arg("weight"), py::arg("bias"), py::arg("out"),
            py::arg("relu"), py::arg("cross_begin"), py::arg("x0"), py::arg("xl"),
            py::arg("head_begin"), py::arg("head_width"), py::arg("head"), py::arg("partial"),
-           py::arg("rows_a_sample") = 1);
+           py::arg("rows_a_sample") = 1, py::arg("places") = 1, py::arg("place_step") = 0);
 }
 
 Branches branches_by_name(const std::string& name) {
@@ -143,7 +144,7 @@ void bind_cuda_program(py::module_& module) {
   module.def("max_head_partials", &max_head_partials, py::arg("precision"), py::arg("max_rows"),
              py::arg("n"), py::arg("k"));
   module.def("linear_configs", &linear_configs, py::arg("precision"), py::arg("max_rows"),
-             py::arg("n"), py::arg("k"));
+             py::arg("n"), py::arg("k"), py::arg("places") = 1);
   module.def("batch_buckets", &batch_buckets, py::arg("max_rows"));
   py::class_<CudaProgram>(module, "CudaProgram")
       .def(py::init([](int device, const std::string& precision, std::int64_t max_rows,

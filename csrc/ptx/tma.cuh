@@ -39,6 +39,14 @@ __device__ inline void tma_load_2d(std::uint32_t target, const CUtensorMap* map,
       "l"(map), "r"(column), "r"(row), "r"(barrier)
       : "memory");
 }
+__device__ inline void tma_load_3d(std::uint32_t target, const CUtensorMap* map, int column,
+                                   int matrix, int row, std::uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(target),
+      "l"(map), "r"(column), "r"(matrix), "r"(row), "r"(barrier)
+      : "memory");
+}
 // A bulk group of its own.
 __device__ inline void tma_store_2d(const CUtensorMap* map, int column, int row,
                                     std::uint32_t source) {

@@ -83,12 +83,15 @@ struct ProductStep {
   int head;                             // numbers, or -1
   std::optional<std::int64_t> partial;  // offset of float32 [head_partials, max_rows]
   int rows_a_sample = 1;                // more than 1: no epilogue but the bias
+  int places = 1;                       // products that are one; x is the first one's
+  int place_step = 0;                   // columns from one's x to the next one's
 };
 
 // A further operand of a product's epilogue: a view, or numbers that have one entry a column.
 struct MapSource {
   std::optional<ArenaView> view;
-  int weight;  // numbers, where there is no view
+  int weight;          // numbers, where there is no view
+  int place_step = 0;  // of one number a sample: columns from one place's to the next one's
 };
 
 // What a product with a compiled epilogue makes of its rows, and reads of those of x, which a

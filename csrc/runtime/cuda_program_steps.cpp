@@ -240,7 +240,7 @@ void CudaProgram::add_mapped_product(const ProductStep& step, const std::vector<
   std::vector<MapOperand> operands;
   for (const MapSource& source : sources) {
     if (source.view.has_value())
-      operands.push_back({matrix(*source.view).data, source.view->row_stride});
+      operands.push_back({matrix(*source.view).data, source.view->row_stride, source.place_step});
     else
       operands.push_back({numbers(source.weight), 0});
   }
@@ -254,10 +254,10 @@ void CudaProgram::add_mapped_product(const ProductStep& step, const std::vector<
   std::vector<std::pair<LinearConfig, std::string>> cubins;
   for (const TileKernel& kernel : kernels)
     cubins.emplace_back(LinearConfig{kernel.tile_n, kernel.pingpong}, kernel.cubin);
-  add_step([product = MappedLinear(precision_, params, columns, operands, product_rows, cubins)](
-               std::int64_t rows, const BatchMemory&, cudaStream_t stream) {
-    product.run(rows, stream);
-  });
+  const Places places{step.places, step.place_step};
+  add_step([product = MappedLinear(precision_, params, columns, operands, product_rows, cubins,
+                                   places)](std::int64_t rows, const BatchMemory&,
+                                            cudaStream_t stream) { product.run(rows, stream); });
 }
 
 void CudaProgram::add_head(const std::vector<HeadPart>& parts, float bias, const ArenaView& out) {

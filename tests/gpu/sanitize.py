@@ -33,15 +33,16 @@ import model_zoo
 from cuda_cases import PRECISIONS, Batch, check, cuda_engine, even_model, logits
 from mapped_programs import gate, gelu, normed_program, pair, program_of
 from odd_models import MIXED, Shape
+from placed_models import placed_models
 from random_specs import error_bound, random_spec, random_weights
 from random_tensors import random_tensor_model
 
-from dpiframe_core import CTRModel, _core
+from dpiframe_core import CTRModel, _core, from_torch
 from dpiframe_core.engine.cuda import fused as whole_models
 from dpiframe_core.engine.cuda.backend import CudaBackend, CudaOptions
 from dpiframe_core.engine.cuda.mapped_linear import device_passes
 from dpiframe_core.engine.precision import LOGIT_BOUNDS
-from dpiframe_core.lowering import DEVICE_FORM, DEVICE_PASSES
+from dpiframe_core.lowering import DEVICE_FORM, DEVICE_PASSES, lower
 from dpiframe_core.program.interpreter import run_program
 from dpiframe_core.program.program import Program
 from pipeline.bench.cases.engine_case import EngineCase
@@ -196,6 +197,7 @@ def tensor() -> None:
         compare(random_tensor_model(seed), (1, 19, 70), ("fp32", "bf16"))
     epilogues()
     product_chains()
+    placed()
     long_axes()
 
 
@@ -212,6 +214,25 @@ def product_chains() -> None:
         with pytest.MonkeyPatch.context() as patch:
             chains.always(patch, ctas)
             dense_case(program, "fp16")
+
+
+def placed() -> None:
+    """Products of places that are one, with operands of every kind."""
+    if device_passes(0) is DEVICE_PASSES:
+        return  # no Hopper GPU or no NVRTC
+    for module in placed_models().values():
+        imported = from_torch(module.eval(), torch.tensor([1, 2]), precisions=())
+        program = lower(imported.spec, imported.weights, device_passes(0))
+        engine = CudaBackend(program, CudaOptions(precision="fp16", max_batch=300))
+        for size in (1, 300):
+            ids = np.arange(size, dtype=np.int32)[None] % 19
+            found = np.empty(size, np.float32)
+            engine.run(ids, np.zeros((0, size), np.float32), False, found)
+            dense = torch.zeros(0, size)
+            wanted = run_program(program, torch.from_numpy(ids).long(), dense).numpy().ravel()
+            error = np.abs(found - wanted) / np.maximum(1, np.abs(wanted))
+            assert error.max() <= LOGIT_BOUNDS["fp16"]
+        engine.close()
 
 
 def zoo() -> None:
@@ -318,6 +339,6 @@ if __name__ == "__main__":
         raise SystemExit("needs a CUDA device")
     cases = {
         "": all_others, "persistent": persistent, "fp16x3": fp16x3, "specs": specs,
-        "tensor": tensor, "chains": product_chains, "zoo": zoo,
+        "tensor": tensor, "chains": product_chains, "placed": placed, "zoo": zoo,
     }  # fmt: skip
     cases["".join(sys.argv[1:])]()

@@ -59,9 +59,11 @@ struct TileScheduler {
   int num_k_tiles;
   int last_steps;  // wgmma steps of the last k tile
   int num_stages;
-  int box_bytes;  // a warp
-  int split;      // CTAs of a cluster that share a tile, which is then their only one
-  int tile_rows;  // LinearConfig::rows
+  int box_bytes;      // a warp
+  int split;          // CTAs of a cluster that share a tile, which is then their only one
+  int tile_rows;      // LinearConfig::rows
+  int tiles_a_place;  // of tiles_n
+  int place_columns;  // of out
 
 #ifdef __CUDACC__
   // The k tiles of this CTA are [first_k_tile(), first_k_tile() + own_k_tiles()); the last of them
@@ -77,6 +79,19 @@ struct TileScheduler {
 };
 
 #ifdef __CUDACC__
+// The columns of a tile: of several products that are one (mapped_linear.h), those of one place.
+template <bool kPlaces, int kTileN>
+struct TileColumns {
+  int place;
+  int first;
+  int end;  // of the place
+
+  __device__ TileColumns(const TileScheduler& scheduler, int part)
+      : place(kPlaces ? part / scheduler.tiles_a_place : 0),
+        first(part * kTileN + place * (scheduler.place_columns - scheduler.tiles_a_place * kTileN)),
+        end((place + 1) * scheduler.place_columns) {}
+};
+
 // The tiles of a CTA, one after the other: only the first one takes divisions, for these cost a
 // warp as much as a part of an epilogue.
 class TileWalk {
@@ -168,7 +183,8 @@ class Pipeline {
   }
 
   // The producer: every k tile of every tile of this CTA, in the order of use. x_step, w_step:
-  // columns of the two maps a k tile.
+  // columns of the two maps a k tile. x's map has three dimensions if there are places.
+  template <bool kPlaces = false>
   __device__ void produce(const CUtensorMap* x_map, const CUtensorMap* w_map,
                           const TileScheduler& scheduler, int x_step, int w_step) {
     const int first_k_tile = scheduler.first_k_tile();
@@ -176,13 +192,16 @@ class Pipeline {
     const int bytes = (scheduler.tile_rows + kTileN) * kKTileBytes;
     for (TileWalk walk(scheduler); walk.has_tile(); walk.advance()) {
       const int row = static_cast<int>(walk.row());
-      const int column = walk.part() * kTileN;
+      const TileColumns<kPlaces, kTileN> columns(scheduler, walk.part());
 #pragma unroll 1
       for (int k_tile = first_k_tile; k_tile < end_k_tile; ++k_tile, advance()) {
         mbarrier_wait(empty(stage_), phase_ ^ 1);
         mbarrier_arrive_expect_tx(full(stage_), bytes);
-        tma_load_2d(x(), x_map, k_tile * x_step, row, full(stage_));
-        tma_load_2d(w(), w_map, k_tile * w_step, column, full(stage_));
+        if constexpr (kPlaces)
+          tma_load_3d(x(), x_map, k_tile * x_step, columns.place, row, full(stage_));
+        else
+          tma_load_2d(x(), x_map, k_tile * x_step, row, full(stage_));
+        tma_load_2d(w(), w_map, k_tile * w_step, columns.first, full(stage_));
       }
     }
   }
@@ -207,13 +226,16 @@ __device__ inline void warpgroup_barrier() {
 
 #ifndef __CUDACC_RTC__
 
-// `k_bytes`: of a row of x.
+// `k_bytes`: of a row of x, in one of the `places` that n's columns are of.
 template <int kTileN>
-TileScheduler tile_scheduler(const EpilogueParams& e, int k_bytes, const LinearConfig& config) {
+TileScheduler tile_scheduler(const EpilogueParams& e, int k_bytes, const LinearConfig& config,
+                             int places = 1) {
   const LinearParams& p = e.linear;
   const int num_k_tiles = (k_bytes + kKTileBytes - 1) / kKTileBytes;
   const int last_bytes = k_bytes - (num_k_tiles - 1) * kKTileBytes;
-  const int tiles_n = (p.n + kTileN - 1) / kTileN;
+  const int place_columns = p.n / places;
+  const int tiles_a_place = (place_columns + kTileN - 1) / kTileN;
+  const int tiles_n = tiles_a_place * places;
   const int box_bytes = p.cross_begin < p.cross_end ? 2 * kSlotBytes : 2 * kBoxBytes;
   const std::int64_t row_tiles = (p.rows + config.rows - 1) / config.rows;
   DPIF_CHECK(config.rows == kTileRows || (config.rows == kShortTileRows && !config.pingpong),
@@ -229,7 +251,9 @@ TileScheduler tile_scheduler(const EpilogueParams& e, int k_bytes, const LinearC
           StageLayout<kTileN>::count(box_bytes),
           box_bytes,
           config.split,
-          config.rows};
+          config.rows,
+          tiles_a_place,
+          place_columns};
 }
 
 // A persistent CTA for each multiprocessor, or fewer where there are fewer tiles. CTAs that share a

@@ -81,8 +81,19 @@ __device__ inline void pass_turn(int group) {
   named_barrier_arrive<256>(1 + group);
 }
 
+template <class Epilogue, bool kPlaces, int kTileN>
+__device__ __forceinline__ Epilogue tile_epilogue(const typename Epilogue::Params& e,
+                                                  const ColumnVectors& columns, WarpBoxes& boxes,
+                                                  std::int64_t row,
+                                                  const TileColumns<kPlaces, kTileN>& own) {
+  if constexpr (kPlaces)
+    return Epilogue(e, columns, boxes, row, own.first, own.end, own.place);
+  else
+    return Epilogue(e, columns, boxes, row, own.first);
+}
+
 // The kernel; its parameters are __grid_constant__.
-template <class T, int kTileN, int kBlocks, class Epilogue>
+template <class T, int kTileN, int kBlocks, class Epilogue, bool kPlaces = false>
 __device__ __forceinline__ void linear_tiles(const CUtensorMap& x_map, const CUtensorMap& w_map,
                                              const EpilogueMaps& maps,
                                              const typename Epilogue::Params& e,
@@ -103,7 +114,8 @@ __device__ __forceinline__ void linear_tiles(const CUtensorMap& x_map, const CUt
   if (group == 2) {
     warpgroup_reg_dealloc<24>();
     constexpr int kStep = kKTileBytes / sizeof(T);
-    if (threadIdx.x == kConsumerThreads) pipeline.produce(&x_map, &w_map, scheduler, kStep, kStep);
+    if (threadIdx.x == kConsumerThreads)
+      pipeline.template produce<kPlaces>(&x_map, &w_map, scheduler, kStep, kStep);
     if (kBlocks == 1 && scheduler.split > 1) SplitK(pipeline, scheduler).meet();
   } else if (kBlocks == 1 && group * 64 >= scheduler.tile_rows) {
     if (scheduler.split > 1) SplitK(pipeline, scheduler).meet();
@@ -124,9 +136,10 @@ __device__ __forceinline__ void linear_tiles(const CUtensorMap& x_map, const CUt
       }
       const int part = walk.part();
       const std::int64_t row = walk.row() + first + warp * 16;
-      if (part != copied) columns.start_copies(e, part * kTileN, kTileN, threadIdx.x % 128, 128);
+      const TileColumns<kPlaces, kTileN> own(scheduler, part);
+      if (part != copied) columns.start_copies(e, own.first, kTileN, threadIdx.x % 128, 128);
       copied = part;
-      Epilogue epilogue(e, columns, boxes, row, part * kTileN);
+      Epilogue epilogue = tile_epilogue<Epilogue>(e, columns, boxes, row, own);
       const SplitK split(pipeline, scheduler);
       const bool finishes = kBlocks == 2 || split.finishes();
       if (finishes) epilogue.template start<kBlocks>();

@@ -28,6 +28,12 @@ int num_multiprocessors();
 CUtensorMap tensor_map(DataType type, const void* data, std::int64_t rows, std::int64_t columns,
                        std::int64_t stride, int box_rows);
 
+// The same of `places` matrices whose rows lie `step` elements behind one another: dimensions are
+// columns, matrices, rows.
+CUtensorMap tensor_map_of_places(DataType type, const void* data, std::int64_t rows,
+                                 std::int64_t columns, std::int64_t stride, int box_rows,
+                                 int places, std::int64_t step);
+
 // What the epilogue reads and writes in boxes of 16 rows; absent matrices are never used.
 struct EpilogueMaps {
   CUtensorMap out;

@@ -1,5 +1,7 @@
 #include <cuda_runtime_api.h>
 
+#include <vector>
+
 #include "cuda/cuda_check.h"
 #include "kernels/gemm/epilogue_params.h"
 #include "kernels/gemm/sm90_linear.h"
@@ -34,27 +36,42 @@ int attribute(cudaDeviceAttr name) {
   return value;
 }
 
-}  // namespace
-
-CUtensorMap tensor_map(DataType type, const void* data, std::int64_t rows, std::int64_t columns,
-                       std::int64_t stride, int box_rows) {
+// Of a box 128 bytes wide. `strides`, in elements, and `box` are those behind the first dimension.
+CUtensorMap encoded(DataType type, const void* data, const std::vector<std::int64_t>& sizes,
+                    const std::vector<std::int64_t>& strides, const std::vector<int>& box) {
   static const Encode encode = find_encode();
   const auto element = static_cast<std::int64_t>(bytes_of(type));
-  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
-  const cuuint64_t strides[] = {static_cast<cuuint64_t>(stride * element)};
-  const cuuint32_t box[] = {static_cast<cuuint32_t>(128 / element),
-                            static_cast<cuuint32_t>(box_rows)};
-  const cuuint32_t steps[] = {1, 1};
+  const std::vector<cuuint64_t> extents(sizes.begin(), sizes.end());
+  std::vector<cuuint64_t> bytes;
+  for (const std::int64_t stride : strides)
+    bytes.push_back(static_cast<cuuint64_t>(stride * element));
+  std::vector<cuuint32_t> boxes = {static_cast<cuuint32_t>(128 / element)};
+  for (const int size : box) boxes.push_back(static_cast<cuuint32_t>(size));
+  const std::vector<cuuint32_t> steps(sizes.size(), 1);
   CUtensorMap map;
   const CUresult result =
-      encode(&map, map_type(type), 2, const_cast<void*>(data), sizes, strides, box, steps,
+      encode(&map, map_type(type), static_cast<cuuint32_t>(sizes.size()), const_cast<void*>(data),
+             extents.data(), bytes.data(), boxes.data(), steps.data(),
              CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
              CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS)
     throw std::runtime_error(join_message("cuTensorMapEncodeTiled failed with ",
-                                          static_cast<int>(result), " for [", rows, ", ", columns,
-                                          "] of stride ", stride));
+                                          static_cast<int>(result), " for [", sizes.back(), ", ",
+                                          sizes.front(), "] of stride ", strides.back()));
   return map;
+}
+
+}  // namespace
+
+CUtensorMap tensor_map(DataType type, const void* data, std::int64_t rows, std::int64_t columns,
+                       std::int64_t stride, int box_rows) {
+  return encoded(type, data, {columns, rows}, {stride}, {box_rows});
+}
+
+CUtensorMap tensor_map_of_places(DataType type, const void* data, std::int64_t rows,
+                                 std::int64_t columns, std::int64_t stride, int box_rows,
+                                 int places, std::int64_t step) {
+  return encoded(type, data, {columns, places, rows}, {step, stride}, {1, box_rows});
 }
 
 EpilogueMaps epilogue_maps(DataType type, const EpilogueParams& e) {

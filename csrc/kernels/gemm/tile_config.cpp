@@ -89,16 +89,17 @@ struct Chosen {
   double microseconds;
 };
 
-Chosen choose(Precision precision, std::int64_t rows, int n, int k) {
+Chosen choose(Precision precision, std::int64_t rows, int n, int k, int places) {
   const bool fp16x3 = precision == Precision::kFp32;
   const int k_tiles = WeightLayout(precision, n, k).num_k_tiles;
   const auto elements = static_cast<double>(rows) * (n + k) + static_cast<double>(n) * k;
-  const double bytes = elements * static_cast<double>(bytes_of(activation_type(precision)));
+  const double bytes =
+      elements * places * static_cast<double>(bytes_of(activation_type(precision)));
   Chosen best{{}, std::numeric_limits<double>::max()};
   for (const TimedConfig& timed : timed_configs(precision)) {
     const LinearConfig& config = timed.config;
     const std::int64_t row_tiles = (rows + config.rows - 1) / config.rows;
-    const std::int64_t tiles = row_tiles * ((n + config.tile_n - 1) / config.tile_n);
+    const std::int64_t tiles = row_tiles * ((n + config.tile_n - 1) / config.tile_n) * places;
     if (config.pingpong && tiles <= kMultiprocessors) continue;  // nobody has two to take turns on
     const int most =
         config.pingpong ? 1 : std::min(kMostSplit * config.rows / kTileRows, k_tiles / 2);
@@ -114,12 +115,12 @@ Chosen choose(Precision precision, std::int64_t rows, int n, int k) {
 
 }  // namespace
 
-LinearConfig linear_config(Precision precision, std::int64_t rows, int n, int k) {
-  return choose(precision, rows, n, k).config;
+LinearConfig linear_config(Precision precision, std::int64_t rows, int n, int k, int places) {
+  return choose(precision, rows, n, k, places).config;
 }
 
 double linear_microseconds(Precision precision, std::int64_t rows, int n, int k) {
-  return choose(precision, rows, n, k).microseconds;
+  return choose(precision, rows, n, k, 1).microseconds;
 }
 
 std::vector<LinearConfig> all_linear_configs(Precision precision) {

@@ -30,7 +30,8 @@ struct LinearConfig {
 
 constexpr int kMostSplit = 8;  // CTAs of a cluster on any GPU, and consumer warps of a CTA
 
-LinearConfig linear_config(Precision precision, std::int64_t rows, int n, int k);
+// `places`: so many products of other columns of x and of out are one (mapped_linear.h).
+LinearConfig linear_config(Precision precision, std::int64_t rows, int n, int k, int places = 1);
 // What the model of its time says that it takes, alone on an H100.
 double linear_microseconds(Precision precision, std::int64_t rows, int n, int k);
 

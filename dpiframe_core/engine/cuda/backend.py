@@ -28,6 +28,7 @@ from dpiframe_core.engine.cuda.kernel_compiler import CompileError, KernelSource
 from dpiframe_core.engine.cuda.mapped_linear import device_passes
 from dpiframe_core.engine.cuda.page_scorer import SLOTS as UNIT_SLOTS
 from dpiframe_core.engine.cuda.page_scorer import PageScorer
+from dpiframe_core.engine.cuda.places import join_places
 from dpiframe_core.engine.cuda.tile.grouping import TileGroup, group_steps, without_own
 from dpiframe_core.engine.host_inputs import Columns
 from dpiframe_core.engine.precision import bound_in_words
@@ -139,6 +140,7 @@ class CudaBackend:
         faults = faults or Faults()
         if _compiles_products(options):
             program = fold_norms(fuse_mapped_dot(program), options.precision)
+            program = join_places(program, options.precision)
         program, compiled, self._why = _grouped(program, options)
         program, chains = _chained(program, options)
         self.program = program

@@ -14,6 +14,7 @@ from dpiframe_core.engine.cuda.chain.grouping import ProductChain
 from dpiframe_core.engine.cuda.device_layout import DeviceLayout
 from dpiframe_core.engine.cuda.fused import cross_model, fused_form, mlp_model, steps_up_to
 from dpiframe_core.engine.cuda.mapped_linear import column_constants, compiled_products
+from dpiframe_core.engine.cuda.places import PlacedLinear
 from dpiframe_core.engine.cuda.tile.grouping import TileGroup
 from dpiframe_core.engine.cuda.tile.loops import THREADS
 from dpiframe_core.engine.cuda.tile.source import TileKernel
@@ -176,7 +177,12 @@ class DeviceProgram:
             )
         )
 
-    def _mapped_linear(self, step: MappedLinear) -> None:
+    def _placed_linear(self, step: PlacedLinear) -> None:
+        self._mapped_linear(step.whole, len(step.parts), step.x_step, step.steps)
+
+    def _mapped_linear(
+        self, step: MappedLinear, places: int = 1, x_step: int = 0, steps: Sequence[int] = ()
+    ) -> None:
         product = _core.ProductStep(
             x=self.layout.view(step.x),
             n=int(self.program.weights[step.weight].shape[0]),
@@ -191,8 +197,14 @@ class DeviceProgram:
             head_width=step.out.width if step.head else 0,
             head=self._weight("numbers", step.head),
             partial=self._offset(step.head_out),
+            places=places,
+            place_step=x_step,
         )
-        sources = [_core.MapSource(self.layout.view(view)) for view in step.xs]
+        apart = steps or [0] * len(step.xs)
+        sources = [
+            _core.MapSource(self.layout.view(view), -1, columns)
+            for view, columns in zip(step.xs, apart, strict=True)
+        ]
         for name in column_constants(step, self.program.weights):
             sources.append(_core.MapSource(None, self._weight("numbers", name)))
         norm = step.norm
@@ -311,6 +323,7 @@ ADD: dict[type[Step], Callable[[DeviceProgram, Any], None]] = {
     FusedLinear: DeviceProgram._linear,
     LinearRows: DeviceProgram._linear_rows,
     MappedLinear: DeviceProgram._mapped_linear,
+    PlacedLinear: DeviceProgram._placed_linear,
     ProductChain: DeviceProgram._chain,
     TensorStep: DeviceProgram._tensor,
     TileGroup: DeviceProgram._tile_group,
@@ -351,6 +364,8 @@ def _uses(step: Step) -> list[Use]:
     if isinstance(step, MappedLinear):
         numbers = [w for w in (step.bias, step.head, *step.constants) if w]
         return [("product", step.weight), *(("numbers", w) for w in numbers)]
+    if isinstance(step, PlacedLinear):
+        return _uses(step.whole)
     if isinstance(step, TileGroup):
         return []  # its kernel has its own
     if isinstance(step, ProductChain):

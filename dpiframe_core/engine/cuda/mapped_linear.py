@@ -12,6 +12,7 @@ from dpiframe_core import _core
 from dpiframe_core.engine.cuda.device_layout import DeviceLayout, element_bytes
 from dpiframe_core.engine.cuda.formula import statements
 from dpiframe_core.engine.cuda.kernel_compiler import KernelSource, find_compiler
+from dpiframe_core.engine.cuda.places import PlacedLinear
 from dpiframe_core.engine.precision import HALF_PRECISIONS
 from dpiframe_core.lowering import COMPILED_PASSES, DEVICE_PASSES, Pass
 from dpiframe_core.program.expression import replaced
@@ -23,13 +24,17 @@ TYPES = {"fp32": "float", "tf32": "float", "fp16": "__half", "bf16": "__nv_bfloa
 Config = tuple[int, bool]  # columns of a tile; whether two warpgroups take tiles in turn
 
 
-def kernel_sources(step: MappedLinear, layout: DeviceLayout) -> dict[Config, KernelSource]:
-    """The kernels of a step."""
+def kernel_sources(
+    step: MappedLinear, layout: DeviceLayout, places: int = 1
+) -> dict[Config, KernelSource]:
+    """The kernels of a step, or of so many that are one."""
     n, k = layout.program.weights[step.weight].shape
-    configs = _core.linear_configs(layout.precision, layout.max_batch, int(n), int(k))
+    configs = _core.linear_configs(
+        layout.precision, layout.max_batch, int(n) // places, int(k), places
+    )
     operands = _map_struct(step, layout)
     return {
-        config: KernelSource(step.name, _source(operands, layout.precision, config))
+        config: KernelSource(step.name, _source(operands, layout.precision, config, places > 1))
         for config in configs
     }
 
@@ -39,12 +44,16 @@ def compiled_products(layout: DeviceLayout) -> dict[str, list[tuple[int, bool, b
 
     RuntimeError: there is no NVRTC.
     """
-    wanted = {
-        (step.name, config): source
-        for step in (leaf for step in layout.program.steps for leaf in step.leaves())
-        if isinstance(step, MappedLinear)
-        for config, source in kernel_sources(step, layout).items()
-    }
+    wanted: dict[tuple[str, Config], KernelSource] = {}
+    for step in layout.program.steps:
+        if isinstance(step, PlacedLinear):
+            sources = kernel_sources(step.whole, layout, len(step.parts))
+            wanted |= {(step.name, config): source for config, source in sources.items()}
+            continue
+        for leaf in step.leaves():
+            if isinstance(leaf, MappedLinear):
+                sources = kernel_sources(leaf, layout)
+                wanted |= {(leaf.name, config): source for config, source in sources.items()}
     if not wanted:
         return {}
     compiler = find_compiler()
@@ -63,14 +72,15 @@ def device_passes(device: int) -> tuple[Pass, ...]:
     return COMPILED_PASSES if is_hopper and find_compiler() is not None else DEVICE_PASSES
 
 
-def _source(map_struct: str, precision: str, config: Config) -> str:
+def _source(map_struct: str, precision: str, config: Config, places: bool = False) -> str:
     tile_n, pingpong = config
     scaled = "true" if precision == "fp32" else "false"
     if precision == "fp32":
         header, tiles = "sm90_linear_fp16x3.cuh", f"fp16x3_tiles<{tile_n}, Epilogue>"
     else:
         header = "sm90_linear.cuh"
-        tiles = f"linear_tiles<{TYPES[precision]}, {tile_n}, {2 if pingpong else 1}, Epilogue>"
+        blocks, placed = 2 if pingpong else 1, ", true" if places else ""
+        tiles = f"linear_tiles<{TYPES[precision]}, {tile_n}, {blocks}, Epilogue{placed}>"
     return f"""#include "common/short_functions.h"
 #include "kernels/gemm/mapped/map_epilogue.cuh"
 #include "kernels/gemm/{header}"

@@ -41,16 +41,20 @@ class MapEpilogue {
   using Params = MapEpilogueParams;
 
   // Of a warp's rows from `first_row` on, and of those 64 below for each further block. `columns`
-  // starts at the tile's first, `first_column`.
+  // starts at the tile's first, `first_column`; columns from `end` on are of another place.
   __device__ MapEpilogue(const Params& e, const ColumnVectors& columns, const WarpBoxes& boxes,
                          std::int64_t first_row, int first_column)
+      : MapEpilogue(e, columns, boxes, first_row, first_column, e.columns, 0) {}
+  __device__ MapEpilogue(const Params& e, const ColumnVectors& columns, const WarpBoxes& boxes,
+                         std::int64_t first_row, int first_column, int end, int place)
       : e_(e),
         columns_(columns),
         staged_(static_cast<float4*>(boxes.memory())),
         first_row_(first_row),
         num_rows_(static_cast<int>(min(e.linear.rows - first_row, std::int64_t{kTileRows}))),
         first_column_(first_column / kProducts),
-        limit_(min(e.columns, first_column_ + kColumns)) {}
+        limit_(min(end, first_column_ + kColumns)),
+        place_(place) {}
 
   // Asks for the operands' rows, of which a lane has one, and loads those of the first steps; in
   // FP16x3 only finish() does, for its mainloop needs the registers.
@@ -218,7 +222,8 @@ class MapEpilogue {
       const bool is_scalar =
           Map::kind(o) == MapOperandKind::kScalar || Map::kind(o) == MapOperandKind::kFloatScalar;
       from_[o] = address(static_cast<const char*>(operand.data), element_bytes(o), operand.stride,
-                         part.top + part.row, is_scalar ? 0 : first_column_ + part.column);
+                         part.top + part.row,
+                         is_scalar ? place_ * operand.place_step : first_column_ + part.column);
     }
   }
   static constexpr int element_bytes(int o) {
@@ -503,6 +508,7 @@ class MapEpilogue {
   int num_rows_;  // from first_row_ on; 0 or less where the tile lies below all rows
   int first_column_;
   int limit_;                   // the first column that is not the tile's
+  int place_;                   // of several products that are one
   float sums_[kSums + 1] = {};  // of the row of a block that this lane has
   // Of the row that this lane has; until finish_moments(), sums of further values and squares.
   float mean_ = 0.0f;

@@ -18,6 +18,7 @@ enum class MapOperandKind {
 struct MapOperand {
   const void* data;
   std::int64_t stride;  // elements from one row to the next
+  int place_step = 0;   // of a scalar: elements from one place's to the next one's
 };
 
 // Sums over the columns of a row of results, and over their squares, a part for each tile of a row:

@@ -10,15 +10,18 @@ namespace {
 
 template <int kTileN>
 void launch(const LoadedKernel& kernel, Precision precision, const MapEpilogueParams& e,
-            const LinearConfig& config, cudaStream_t stream) {
+            const LinearConfig& config, const Places& places, cudaStream_t stream) {
   const LinearParams& p = e.linear;
   const WeightLayout layout(precision, p.n, p.k);
   const DataType type = activation_type(precision);
   const bool fp16x3 = precision == Precision::kFp32;
-  const CUtensorMap x_map = tensor_map(type, p.x, p.rows, p.k, p.ldx, config.rows);
+  const CUtensorMap x_map = places.count == 1
+                                ? tensor_map(type, p.x, p.rows, p.k, p.ldx, config.rows)
+                                : tensor_map_of_places(type, p.x, p.rows, p.k, p.ldx, config.rows,
+                                                       places.count, places.x_step);
   const std::int64_t width = std::int64_t{fp16x3 ? 64 : layout.k_tile} * layout.num_k_tiles;
   const TileScheduler scheduler =
-      tile_scheduler<kTileN>(e, p.k * static_cast<int>(bytes_of(type)), config);
+      tile_scheduler<kTileN>(e, p.k * static_cast<int>(bytes_of(type)), config, places.count);
   const CUtensorMap w_map =
       tensor_map(fp16x3 ? DataType::kHalf : type, p.w, layout.rows, width, width, kTileN);
   kernel.launch_early(persistent_blocks(scheduler), static_cast<unsigned>(scheduler.split), stream,
@@ -33,14 +36,25 @@ bool is_same(const LinearConfig& a, const LinearConfig& b) {
 
 MappedLinear::MappedLinear(Precision precision, const LinearParams& params, int columns,
                            const std::vector<MapOperand>& operands, const ProductRows& product_rows,
-                           const std::vector<std::pair<LinearConfig, std::string>>& cubins)
+                           const std::vector<std::pair<LinearConfig, std::string>>& cubins,
+                           const Places& places)
     : precision_(precision),
       params_(params),
       columns_(columns),
       operands_(operands),
-      product_rows_(product_rows) {
+      product_rows_(product_rows),
+      places_(places) {
   DPIF_CHECK(columns == params.n || (columns <= params.n / 2 && params.n % 16 == 0),
              "a product of ", params.n, " columns, or two of half as many, can't write ", columns);
+  DPIF_CHECK(places.count >= 1 && params.n % places.count == 0, "a product of ", params.n,
+             " columns has no ", places.count, " equal places");
+  DPIF_CHECK(places.count == 1 ||
+                 (columns == params.n && params.n / places.count % 16 == 0 &&
+                  params.head_partial == nullptr && product_rows.read_n == 0 &&
+                  product_rows.made.sums == nullptr && bytes_of(activation_type(precision)) == 2 &&
+                  params.k % 8 == 0 && places.x_step % 8 == 0),
+             "products that are one are of 16 bits, of whole groups of 16 columns and k of 8, and "
+             "make nothing but their results");
   DPIF_CHECK(product_rows.read_n == 0 || precision != Precision::kFp32,
              "products of norms are for 16 bits");
   DPIF_CHECK(operands.size() <= kMaxMapOperands, "an epilogue takes up to ", kMaxMapOperands,
@@ -55,7 +69,8 @@ MappedLinear::MappedLinear(Precision precision, const LinearParams& params, int 
 
 void MappedLinear::run(std::int64_t rows, cudaStream_t stream) const {
   if (rows == 0) return;
-  const LinearConfig config = linear_config(precision_, rows, params_.n, params_.k);
+  const LinearConfig config =
+      linear_config(precision_, rows, params_.n / places_.count, params_.k, places_.count);
   const auto found = std::find_if(kernels_.begin(), kernels_.end(),
                                   [&](const auto& each) { return is_same(each.first, config); });
   DPIF_CHECK(found != kernels_.end(), "no kernel was compiled for tiles of ", config.tile_n,
@@ -79,19 +94,19 @@ void MappedLinear::run(std::int64_t rows, cudaStream_t stream) const {
         head_partials(precision_, rows, product_rows_.read_n, product_rows_.read_k);
   switch (config.tile_n) {
     case 64:
-      return launch<64>(found->second, precision_, e, config, stream);
+      return launch<64>(found->second, precision_, e, config, places_, stream);
     case 112:
-      return launch<112>(found->second, precision_, e, config, stream);
+      return launch<112>(found->second, precision_, e, config, places_, stream);
     case 128:
-      return launch<128>(found->second, precision_, e, config, stream);
+      return launch<128>(found->second, precision_, e, config, places_, stream);
     case 144:
-      return launch<144>(found->second, precision_, e, config, stream);
+      return launch<144>(found->second, precision_, e, config, places_, stream);
     case 160:
-      return launch<160>(found->second, precision_, e, config, stream);
+      return launch<160>(found->second, precision_, e, config, places_, stream);
     case 208:
-      return launch<208>(found->second, precision_, e, config, stream);
+      return launch<208>(found->second, precision_, e, config, places_, stream);
     case 256:
-      return launch<256>(found->second, precision_, e, config, stream);
+      return launch<256>(found->second, precision_, e, config, places_, stream);
     default:
       DPIF_CHECK(false, "no kernel has tiles of ", config.tile_n, " columns");
   }
