@@ -9,22 +9,27 @@ from dpiframe_core.program.views import DENSE, View
 
 def place_concat(program: Program) -> Program:
     """Remove every Copy of a whole buffer by making that buffer a view of the target."""
-    for copy in [s for s in program.steps if isinstance(s, Copy)]:
-        if copy in program.steps:
-            program = _placed(program, copy)
-    return program
-
-
-def _placed(program: Program, copy: Copy) -> Program:
-    source, target = copy.x.buffer, copy.out
-    whole = copy.x == View(source, 0, program.buffers[source])
-    if source in (DENSE, target.buffer, program.output.buffer) or not whole:
+    placed: dict[str, View] = {}  # targets by source
+    gone = set()
+    for step in program.steps:
+        if isinstance(step, Copy) and _may_go(program, step, placed):
+            placed[step.x.buffer] = step.out
+            gone.add(step.name)
+    if not placed:
         return program
 
     def place(view: View) -> View:
-        if view.buffer != source:
-            return view
-        return View(target.buffer, target.start + view.start, view.width)
+        while target := placed.get(view.buffer):  # a concat may be a part of another one
+            view = View(target.buffer, target.start + view.start, view.width)
+        return view
 
-    rest = [s.map_views(place) for s in program.steps if s != copy]
-    return program.changed(steps=tuple(rest))
+    rest = tuple(step.map_views(place) for step in program.steps if step.name not in gone)
+    return program.changed(steps=rest)
+
+
+def _may_go(program: Program, copy: Copy, placed: dict[str, View]) -> bool:
+    """Whether the source may be its target. What was placed itself is there, and stays a copy."""
+    source, target = copy.x.buffer, copy.out.buffer
+    whole = copy.x == View(source, 0, program.buffers[source])
+    fixed = (DENSE, target, program.output.buffer)
+    return whole and source not in fixed and source not in placed and target not in placed
