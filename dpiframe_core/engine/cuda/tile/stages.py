@@ -7,6 +7,7 @@ the result is written.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -92,6 +93,13 @@ class Stages:
         self.operations, self.own, self.samples = list(operations), own, samples
         self.all: list[Stage] = []
         self.inlined: set[int] = set()
+        # Numbers of the operations that write, and that read, a buffer.
+        self._writing = defaultdict[str, list[int]](list)
+        self._reading = defaultdict[str, list[int]](list)
+        for number, operation in enumerate(self.operations):
+            self._writing[operation.out.buffer].append(number)
+            for buffer in dict.fromkeys(s.buffer for s in operation.sources if isinstance(s, View)):
+                self._reading[buffer].append(number)
         self._choose_inlined()
         self.operations = [self._finer(o) for o in self.operations]
         self._make_stages()
@@ -99,17 +107,19 @@ class Stages:
     def _writers(self, buffer: str, first: int, end: int) -> list[int]:
         """Numbers of the operations that write any of the columns."""
         view = View(buffer, first, end - first)
-        return [i for i, o in enumerate(self.operations) if o.out.overlaps(view)]
+        return [i for i in self._writing.get(buffer, ()) if self.operations[i].out.overlaps(view)]
 
-    def _reads(self) -> Iterable[tuple[int, int, View, Operand, float]]:
-        """Every read of a view: reader, operand's number, view, operand, times each element is
-        read.
+    def _reads(self, buffer: str | None = None) -> Iterable[tuple[int, int, View, Operand, float]]:
+        """Every read of a view, or those of a buffer's: reader, operand's number, view, operand,
+        times each element is read.
         """
-        for i, operation in enumerate(self.operations):
+        numbers = range(len(self.operations)) if buffer is None else self._reading.get(buffer, ())
+        for i in numbers:
+            operation = self.operations[i]
             for k, (source, operand) in enumerate(
                 zip(operation.sources, operation.operands, strict=True)
             ):
-                if isinstance(source, View):
+                if isinstance(source, View) and buffer in (None, source.buffer):
                     yield i, k, source, operand, times_read(operation, k)
 
     def _choose_inlined(self) -> None:
@@ -223,7 +233,7 @@ class Stages:
         read = View(source.buffer, source.start + operand.offset, operand.size)
         readers = [
             (i, j)
-            for i, j, view, part, _ in self._reads()
+            for i, j, view, part, _ in self._reads(source.buffer)
             if View(view.buffer, view.start + part.offset, part.end - part.offset).overlaps(read)
         ]
         if len(readers) != 1:
@@ -236,7 +246,8 @@ class Stages:
         """
         if operation.out.buffer not in self.own:
             return None
-        users = {i for i, _, source, _, _ in self._reads() if source.overlaps(operation.out)}
+        reads = self._reads(operation.out.buffer)
+        users = {i for i, _, source, _, _ in reads if source.overlaps(operation.out)}
         if len(users) != 1:
             return None
         (user,) = users
