@@ -28,16 +28,16 @@ class PerToken(nn.Module):
 class Experts(nn.Module):
     """Experts of a layer or two; `gated`: weighed as they are made, by one number a sample each."""
 
-    def __init__(self, experts: int = 5, stacked: bool = True) -> None:
+    def __init__(self, experts: int = 5, stacked: bool = True, hidden: int = 192) -> None:
         super().__init__()
         self.table, self.gate = nn.Embedding(19, 48), nn.Linear(48, experts)
         self.mlps = nn.ModuleList(
-            nn.Sequential(nn.Linear(48, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU())
+            nn.Sequential(nn.Linear(48, 256), nn.ReLU(), nn.Linear(256, hidden), nn.ReLU())
             for _ in range(experts)
         )
         self.first = nn.Parameter(torch.randn(experts, 48, 128) / 7)
-        self.second = nn.Parameter(torch.randn(experts, 128, 64) / 11)
-        self.out, self.stacked = nn.Linear(64, 1), stacked
+        self.second = nn.Parameter(torch.randn(experts, 128, hidden) / 11)
+        self.out, self.stacked = nn.Linear(hidden, 1), stacked
 
     def forward(self, ids: Tensor) -> Tensor:
         x = self.table(ids)

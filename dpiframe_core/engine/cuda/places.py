@@ -18,6 +18,7 @@ import numpy as np
 from dpiframe_core.engine.cuda.tile.recurrence import in_order
 from dpiframe_core.engine.precision import HALF_PRECISIONS
 from dpiframe_core.lowering.device.align_columns import ALIGNMENT
+from dpiframe_core.lowering.device.fuse_epilogue import is_small
 from dpiframe_core.program.expression import Expression
 from dpiframe_core.program.program import Program
 from dpiframe_core.program.steps import Linear, MappedLinear, Step
@@ -100,7 +101,7 @@ def _next_family(program: Program, tried: set[str]) -> list[MappedLinear]:
     """
     found: dict[tuple[object, ...], list[MappedLinear]] = {}
     for step in program.steps:
-        if _has_epilogue(step) and step.name not in tried:
+        if _has_epilogue(program, step) and step.name not in tried:
             part = _as_mapped(step)
             if kind := _kind(program, part):
                 found.setdefault((part.x.buffer, *kind), []).append(part)
@@ -117,10 +118,12 @@ def _next_family(program: Program, tried: set[str]) -> list[MappedLinear]:
     return []
 
 
-def _has_epilogue(step: Step) -> bool:
-    """Whether it is a product whose results all have one expression."""
+def _has_epilogue(program: Program, step: Step) -> bool:
+    """Whether it is a product whose results all have one expression, and that no generated kernel
+    takes in.
+    """
     if isinstance(step, Linear):
-        return step.relu in ((), ((0, step.out.width),))
+        return step.relu in ((), ((0, step.out.width),)) and not is_small(program, step)
     return isinstance(step, MappedLinear)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from placed_models import PerToken, placed_models
+from placed_models import Experts, PerToken, placed_models
 from torch import nn
 
 from dpiframe_core import from_torch
@@ -60,6 +60,8 @@ def test_the_whole_is_its_parts(name):
 def test_what_stays_apart():
     program = lowered(PerToken())
     assert join_places(program, "fp32") is program
+    small = lowered(Experts(stacked=False, hidden=64))  # for generated kernels
+    assert join_places(small, "fp16") is small
     few = lowered(PerToken(tokens=LEAST_PLACES - 1))
     assert join_places(few, "fp16") is few
     narrow = lowered(PerToken(width=56, hidden=152))  # no whole groups of 16 columns
