@@ -267,7 +267,8 @@ class Loops:
 
         operand = stage.operation.operands[0]
         last = len(operand.shape) - 1
-        if kept and kept[-1] == last and operand.shape[last] >= LEAST_COLUMNS:
+        apart = all(operand.strides[axis] != 1 for axis in gone)
+        if apart and kept and kept[-1] == last and operand.shape[last] >= LEAST_COLUMNS:
             for width in self.column_widths(rows, operand.shape[last]):
                 with suppress(VaryingError):
                     read = self._column_reader(stage, kept, gone, rows, width)

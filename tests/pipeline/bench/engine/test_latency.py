@@ -15,7 +15,14 @@ from pipeline.bench.cases.random_data import flat_table
 from pipeline.bench.engine import latency as bench
 from pipeline.bench.engine.ablation import VARIANTS
 from pipeline.bench.engine.implementations import OURS, Implementation
-from pipeline.bench.engine.latency import ExactLogits, _agree, bench_engine, scaled_error, show
+from pipeline.bench.engine.latency import (
+    ExactLogits,
+    _agree,
+    bench_engine,
+    largest_difference,
+    scaled_error,
+    show,
+)
 from pipeline.bench.engine.peers import Dense, OneTable, Peer, PerField
 from pipeline.bench.timing import ROTATED_INPUTS, time_interleaved
 from pipeline.errors import ConfigError, DpiframeError
@@ -164,6 +171,21 @@ def test_large_hidden_numbers_widen_the_tolerance_to_peers(precision, eager, agr
             _agree(made, {}, _exact(precision))
 
 
+def test_torch_may_differ_in_16_bits_from_a_model_that_agreed_with_its_module():
+    made, failed = {OURS: _implementation(1.0), "eager": _implementation(1.5)}, {}
+    assert _agree(made, failed, _exact("fp16"), is_imported=True) == 0.0
+    assert list(made) == [OURS] and "differ from ours" in failed["eager"]
+    made["eager"] = _implementation(1.5)
+    with pytest.raises(DpiframeError, match="differ from ours"):
+        _agree(made, {}, _exact("tf32"), is_imported=True)
+
+
+def test_no_number_is_the_same_as_none():
+    nan, inf = np.nan, np.inf
+    assert largest_difference(np.array([nan, inf, 3.0]), np.array([nan, inf, 2.0])) == 0.5
+    assert np.isnan(largest_difference(np.array([nan, 3.0]), np.array([1.0, 3.0])))
+
+
 def test_a_peer_that_fails_ends_no_run(monkeypatch):
     made = {
         OURS: lambda: _implementation(1.0),
@@ -237,6 +259,22 @@ def example_inputs():
     return torch.zeros(2, 3, dtype=torch.long), torch.ones(2, 2), torch.ones(2)
 
 
+class Counts(nn.Module):
+    # Numbers that normal ones are not: a place, a length, what has a logarithm.
+    def __init__(self):
+        super().__init__()
+        self.table, self.out = nn.Embedding(50, 4), nn.Linear(4 + 1, 1)
+
+    def example_inputs(self):
+        place, length = torch.tensor([0, 2]), torch.tensor([3, 1])
+        return torch.tensor([[1, 2, 3], [4, 5, 6]]), place, length, torch.rand(2, 1)
+
+    def forward(self, ids, place, length, clicks):
+        e = self.table(ids) * (torch.arange(3) < length[:, None]).unsqueeze(2)
+        picked = e.gather(1, place.view(-1, 1, 1).expand(-1, 1, 4)).squeeze(1)
+        return self.out(torch.cat([picked, torch.log(clicks + 0.1)], 1))
+
+
 def no_module():
     return 3
 """
@@ -252,6 +290,18 @@ def test_a_module_of_ones_own_beside_itself(tmp_path):
     assert set(report.failed) == {"one-table", "one-table, compile"}
     assert "DpiframeError" not in str(report.failed)
     assert f"{file}:Scorer, batch 19, 3 fields + 2 dense, 150 rows x dim 4" in report.title
+
+
+def test_dense_features_of_a_module_are_as_in_its_import(tmp_path):
+    file = tmp_path / "scorer.py"
+    file.write_text(MODULE)
+    case = EngineCase(module=f"{file}:Counts", batch=300, repeats=3, peers="plain")
+    report = bench_engine(case)
+    assert "eager" in report.milliseconds and report.largest_error < 1e-5
+    spec, _ = case.load()
+    dense = dict(zip(spec.dense, case.draw(spec)[0].dense, strict=True))
+    assert set(np.unique(dense["place"])) == {0.0, 1.0, 2.0}
+    assert dense["clicks"].min() >= 0.0 and len(np.unique(dense["clicks"])) > 50
 
 
 @pytest.mark.parametrize(
