@@ -200,8 +200,8 @@ std::vector<std::tuple<int, bool, int>> every_linear_config(const std::string& p
   return found;
 }
 
-py::tuple tile_config(const std::string& precision, std::int64_t rows, int n, int k) {
-  const LinearConfig chosen = linear_config(parse_precision(precision), rows, n, k);
+py::tuple tile_config(const std::string& precision, std::int64_t rows, int n, int k, int places) {
+  const LinearConfig chosen = linear_config(parse_precision(precision), rows, n, k, places);
   return py::make_tuple(chosen.tile_n, chosen.pingpong, chosen.split, chosen.rows);
 }
 
@@ -273,7 +273,7 @@ void bind_products(py::module_& module) {
       },
       py::arg("precision"), py::arg("rows"), py::arg("n"), py::arg("k"));
   module.def("linear_config", &tile_config, py::arg("precision"), py::arg("rows"), py::arg("n"),
-             py::arg("k"));
+             py::arg("k"), py::arg("places") = 1);
   module.def(
       "linear_microseconds",
       [](const std::string& precision, std::int64_t rows, int n, int k) {

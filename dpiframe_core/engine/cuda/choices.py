@@ -14,6 +14,7 @@ from dpiframe_core.engine.cuda.fused import (
     mlp_microseconds,
     steps_up_to,
 )
+from dpiframe_core.engine.cuda.places import PlacedLinear
 from dpiframe_core.engine.precision import HALF_PRECISIONS
 from dpiframe_core.program.program import MlpForm, Program
 from dpiframe_core.program.steps import FusedLinear, Linear, MappedLinear
@@ -68,15 +69,19 @@ def products_in_words(program: Program, precision: str, rows: int) -> str:
     """The tiles of the products of so many rows: those of the least time, by a model of it
     (csrc/kernels/gemm/tile_config.cpp).
     """
-    counted: Counter[tuple[int, int, int]] = Counter()  # the last: products in a compiled epilogue
-    for step in [leaf for each in program.steps for leaf in each.leaves()]:
-        if isinstance(step, (Linear, FusedLinear, MappedLinear)):
-            n, k = program.weights[step.weight].shape
-            counted[int(k), int(n), step.products if isinstance(step, MappedLinear) else 0] += 1
+    # The last two: products in a compiled epilogue, and such products that are one.
+    counted: Counter[tuple[int, int, int, int]] = Counter()
+    for step in program.steps:
+        is_placed = isinstance(step, PlacedLinear)
+        for leaf in step.leaves()[:1] if is_placed else step.leaves():
+            if isinstance(leaf, (Linear, FusedLinear, MappedLinear)):
+                n, k = program.weights[leaf.weight].shape
+                mapped = leaf.products if isinstance(leaf, MappedLinear) else 0
+                counted[int(k), int(n), mapped, len(step.leaves()) if is_placed else 1] += 1
     lines = []
-    for (k, n, mapped), count in counted.items():
-        columns, in_turn, split, tile_rows = _core.linear_config(precision, rows, n, k)
-        row_tiles, column_tiles = -(-rows // tile_rows), -(-n // columns)
+    for (k, n, mapped, places), count in counted.items():
+        columns, in_turn, split, tile_rows = _core.linear_config(precision, rows, n, k, places)
+        row_tiles, column_tiles = -(-rows // tile_rows), -(-n // columns) * places
         how = "in turn by two warpgroups" if in_turn else "by two warpgroups together"
         if tile_rows == 64:
             how = "by one warpgroup"
@@ -84,8 +89,9 @@ def products_in_words(program: Program, precision: str, rows: int) -> str:
         times = f", {count} times" if count > 1 else ""
         of = ", of two weights, with an epilogue compiled for both"
         epilogue = ("", ", with an epilogue compiled for it", of)[mapped]
+        one = f", {places} places as one" if places > 1 else ""
         lines.append(
-            f"product {k} -> {n}{times}{epilogue}: {row_tiles * column_tiles} tiles of "
+            f"product {k} -> {n}{one}{times}{epilogue}: {row_tiles * column_tiles} tiles of "
             f"{tile_rows} x {columns} at {rows} rows, {how}{shared}"
         )
     return "\n".join(lines) or "no product on its own"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import model_zoo
 import pytest
+import torch
 from mapped_programs import gelu, pair, program_of
+from placed_models import placed_models
 
-from dpiframe_core import _core
+from dpiframe_core import _core, from_torch
 from dpiframe_core.engine.cuda.choices import products_in_words, whole_model_in_words
-from dpiframe_core.lowering import DEVICE_PASSES, lower
+from dpiframe_core.engine.cuda.places import join_places
+from dpiframe_core.lowering import COMPILED_PASSES, DEVICE_PASSES, lower
 from dpiframe_core.model.builtin import MODELS, Deep, Features
 
 pytestmark = pytest.mark.skipif(
@@ -47,6 +50,15 @@ def test_products_tell_their_tiles():
 def test_products_tell_that_they_are_two():
     found = products_in_words(program_of(72, 429, pair), "fp16", 65_536)
     assert "product 72 -> 864, of two weights, with an epilogue compiled for both: " in found
+
+
+def test_products_of_places_tell_how_many_they_are():
+    module = placed_models()["tokens"].eval()
+    imported = from_torch(module, torch.tensor([1, 2]), precisions=())
+    program = lower(imported.spec, imported.weights, COMPILED_PASSES)
+    found = products_in_words(join_places(program, "fp16"), "fp16", 1024).splitlines()
+    wanted = "product 64 -> 128, 6 places as one, with an epilogue compiled for it: "
+    assert found[0].startswith(wanted) and len(found) == 2
 
 
 def test_products_of_few_tiles_share_a_long_k():
