@@ -1350,8 +1350,8 @@ def head_partials(precision: str, rows: int, n: int, k: int) -> int:
 def linear_config(
     precision: str, rows: int, n: int, k: int, places: int = 1
 ) -> tuple[int, bool, int, int]:
-    """Of a product, or of so many that are one: columns of a tile, whether two warpgroups take tiles
-    in turn, the CTAs that share a tile, each with a part of k, and rows of a tile.
+    """Of a product, or of so many that are one: columns of a tile, whether two warpgroups take
+    tiles in turn, the CTAs that share a tile, each with a part of k, and rows of a tile.
     """
 
 def linear_microseconds(precision: str, rows: int, n: int, k: int) -> float:
