@@ -44,13 +44,13 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Imported:
     """A converted model: spec, weights by name, and `report`, plain data: how it was converted and
-    how far its logits are from the module's on the samples `ids` [F, S] and `dense` [N, S].
+    how far its logits are from the module's on samples, of which
+    `dense` [N, S] are the dense features.
     """
 
     spec: ModelSpec
     weights: Mapping[str, Tensor]
     report: Mapping[str, Any]
-    ids: np.ndarray
     dense: np.ndarray
     _source: Source
     _output: Output
@@ -201,7 +201,7 @@ def from_torch(  # type: ignore[misc]  # noqa: PLR0913 - the one call that users
             name for name in report["unused_weights"] if all(name in names for names in unused)
         ]
     if path is None:
-        return Imported(spec, weights, report, ids, numbers, source, wanted, chosen, is_probability)
+        return Imported(spec, weights, report, numbers, source, wanted, chosen, is_probability)
     schema, words = (encoding.schema, encoding.vocabularies) if encoding else (None, None)
     return save_bundle(path, spec, weights, schema, words, report)
 

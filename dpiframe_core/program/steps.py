@@ -78,6 +78,27 @@ class Step:
 
 
 @dataclass(frozen=True)
+class StepGroup(Step):
+    """Steps that one kernel runs; computed, they are run in order."""
+
+    parts: tuple[Step, ...]
+
+    def leaves(self) -> tuple[Step, ...]:
+        return self.parts
+
+    def run(self, state: State) -> None:
+        for step in self.parts:
+            step.run(state)
+
+    def bound(self, bounds: Bounds) -> None:
+        for step in self.parts:
+            step.bound(bounds)
+
+    def weight_names(self) -> list[Weight]:
+        return [name for step in self.parts for name in step.weight_names()]
+
+
+@dataclass(frozen=True)
 class Slot:
     """One field's part in a lookup: which ids, which table, and the column its embedding row goes
     to.

@@ -26,7 +26,7 @@ class PerToken(nn.Module):
 
 
 class Experts(nn.Module):
-    """Experts of a layer or two; `gated`: weighed as they are made, by one number a sample each."""
+    """Experts behind a gate; `stacked`: their weights are one parameter a layer, else modules."""
 
     def __init__(self, experts: int = 5, stacked: bool = True, hidden: int = 192) -> None:
         super().__init__()

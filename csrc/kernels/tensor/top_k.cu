@@ -5,7 +5,7 @@
 // than any number, as in torch.sort. By the length of a row:
 // - up to 32 elements: a thread has a row in registers and counts for each element those before it,
 //   which is its place in the result;
-// - up to 128: so does a warp, a row's elements spread over its lanes;
+// - up to 64: so does a warp, a row's elements spread over its lanes;
 // - few to pick, or a long row: a warp or a block owns it and finds the next largest key k times,
 //   reading the row from cache each time;
 // - up to 4,096: a block sorts the keys in shared memory (bitonic, 32 KiB).
@@ -17,7 +17,7 @@ namespace {
 using Key = unsigned long long;
 
 constexpr int kMostCounted = 32;
-constexpr int kMostInWarp = 128;
+constexpr int kMostInWarp = 64;
 constexpr int kMostSorted = 4096;
 
 struct TopKParams {
@@ -192,10 +192,7 @@ void launch_count(const RowRange& range, const TopKParams& params, cudaStream_t 
 
 void launch_count_in_warp(const RowRange& range, const TopKParams& params, cudaStream_t stream) {
   const unsigned blocks = blocks_of(range.places, kGroupThreads / 32);
-  if (params.size <= 64)
-    count_in_warp_kernel<2><<<blocks, kGroupThreads, 0, stream>>>(range, params);
-  else
-    count_in_warp_kernel<kMostInWarp / 32><<<blocks, kGroupThreads, 0, stream>>>(range, params);
+  count_in_warp_kernel<kMostInWarp / 32><<<blocks, kGroupThreads, 0, stream>>>(range, params);
 }
 
 void launch_select(const RowRange& range, const TopKParams& params, cudaStream_t stream) {

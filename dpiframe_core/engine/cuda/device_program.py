@@ -178,10 +178,10 @@ class DeviceProgram:
         )
 
     def _placed_linear(self, step: PlacedLinear) -> None:
-        self._mapped_linear(step.whole, len(step.parts), step.x_step, step.steps)
+        self._mapped_linear(step.whole, len(step.parts), step.x_step, step.xs_steps)
 
     def _mapped_linear(
-        self, step: MappedLinear, places: int = 1, x_step: int = 0, steps: Sequence[int] = ()
+        self, step: MappedLinear, places: int = 1, x_step: int = 0, xs_steps: Sequence[int] = ()
     ) -> None:
         product = _core.ProductStep(
             x=self.layout.view(step.x),
@@ -200,7 +200,7 @@ class DeviceProgram:
             places=places,
             place_step=x_step,
         )
-        apart = steps or [0] * len(step.xs)
+        apart = xs_steps or [0] * len(step.xs)
         sources = [
             _core.MapSource(self.layout.view(view), -1, columns)
             for view, columns in zip(step.xs, apart, strict=True)

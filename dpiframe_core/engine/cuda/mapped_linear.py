@@ -16,7 +16,7 @@ from dpiframe_core.engine.cuda.places import PlacedLinear
 from dpiframe_core.engine.precision import HALF_PRECISIONS
 from dpiframe_core.lowering import COMPILED_PASSES, DEVICE_PASSES, Pass
 from dpiframe_core.program.expression import replaced
-from dpiframe_core.program.steps import MappedLinear
+from dpiframe_core.program.steps import MappedLinear, Step
 from dpiframe_core.program.views import View, Weight
 
 ARCH = "sm_90a"  # wgmma exists on Hopper alone
@@ -44,16 +44,12 @@ def compiled_products(layout: DeviceLayout) -> dict[str, list[tuple[int, bool, b
 
     RuntimeError: there is no NVRTC.
     """
-    wanted: dict[tuple[str, Config], KernelSource] = {}
-    for step in layout.program.steps:
-        if isinstance(step, PlacedLinear):
-            sources = kernel_sources(step.whole, layout, len(step.parts))
-            wanted |= {(step.name, config): source for config, source in sources.items()}
-            continue
-        for leaf in step.leaves():
-            if isinstance(leaf, MappedLinear):
-                sources = kernel_sources(leaf, layout)
-                wanted |= {(leaf.name, config): source for config, source in sources.items()}
+    wanted = {
+        (product.name, config): source
+        for step in layout.program.steps
+        for product, places in _launched(step)
+        for config, source in kernel_sources(product, layout, places).items()
+    }
     if not wanted:
         return {}
     compiler = find_compiler()
@@ -64,6 +60,13 @@ def compiled_products(layout: DeviceLayout) -> dict[str, list[tuple[int, bool, b
     for (name, config), cubin in zip(wanted, cubins, strict=True):
         found.setdefault(name, []).append((*config, cubin))
     return found
+
+
+def _launched(step: Step) -> list[tuple[MappedLinear, int]]:
+    """The products of a step that are launches, and how many are one in each."""
+    if isinstance(step, PlacedLinear):
+        return [(step.whole, len(step.parts))]
+    return [(leaf, 1) for leaf in step.leaves() if isinstance(leaf, MappedLinear)]
 
 
 def device_passes(device: int) -> tuple[Pass, ...]:

@@ -21,48 +21,35 @@ from dpiframe_core.lowering.device.align_columns import ALIGNMENT
 from dpiframe_core.lowering.device.fuse_epilogue import is_small
 from dpiframe_core.program.expression import Expression
 from dpiframe_core.program.program import Program
-from dpiframe_core.program.steps import Linear, MappedLinear, Step
-from dpiframe_core.program.views import Bounds, State, View, Weight
+from dpiframe_core.program.steps import Linear, MappedLinear, Step, StepGroup
+from dpiframe_core.program.views import View, Weight
 
 GROUP = 16  # columns of a weight that lie together
 LEAST_PLACES = 4  # fewer may as well run side by side, or be a part of a chain
 
 
 @dataclass(frozen=True)
-class PlacedLinear(Step):
+class PlacedLinear(StepGroup):
     """Products of a place each, which one kernel runs; `whole` is the first of them with the
     weight, the bias and the constants of all, one place behind the other, and what they read beside
-    x and write; of one number a sample it reads the first's, the others' are `steps` columns apart.
+    x and write; of one number a sample it reads the first's, the others' are `xs_steps` columns
+    apart.
     """
 
     parts: tuple[MappedLinear, ...]
     whole: MappedLinear
-    steps: tuple[int, ...]  # of each of xs
+    xs_steps: tuple[int, ...]  # of each of its xs
 
     @property
     def x_step(self) -> int:
         """Columns from one place's x to the next one's."""
         return self.parts[1].x.start - self.parts[0].x.start
 
-    def leaves(self) -> tuple[Step, ...]:
-        return self.parts
-
-    def run(self, state: State) -> None:
-        for step in self.parts:
-            step.run(state)
-
-    def bound(self, bounds: Bounds) -> None:
-        for step in self.parts:
-            step.bound(bounds)
-
     def writes(self) -> list[View]:
         return [self.whole.out]
 
     def reads(self) -> list[View]:
         return list(dict.fromkeys(view for step in self.parts for view in step.reads()))
-
-    def weight_names(self) -> list[Weight]:
-        return [name for step in self.parts for name in step.weight_names()]
 
     def map_views(self, change: Callable[[View], View]) -> PlacedLinear:
         parts = tuple(step.map_views(change) for step in self.parts)
@@ -86,7 +73,7 @@ def _with_family(program: Program, parts: Sequence[MappedLinear]) -> Program | N
     if joined is None:
         return None
     weights = dict(joined.weights)
-    made = _placed(_again(joined, parts), weights)
+    made = _placed(_parts_of(joined, parts), weights)
     if made is None:
         return None
     names = {part.name for part in parts}
@@ -159,7 +146,7 @@ def _with_joined_buffers(program: Program, parts: Sequence[MappedLinear]) -> Pro
     they are of some, but not of as many.
     """
     for i in range(len(_views(parts[0]))):
-        names = [_views(step)[i].buffer for step in _again(program, parts)]
+        names = [_views(step)[i].buffer for step in _parts_of(program, parts)]
         if len(set(names)) == 1:
             continue
         widths = {program.buffers[name] for name in names}
@@ -169,8 +156,8 @@ def _with_joined_buffers(program: Program, parts: Sequence[MappedLinear]) -> Pro
     return program
 
 
-def _again(program: Program, parts: Sequence[MappedLinear]) -> list[MappedLinear]:
-    """The steps as they are by now."""
+def _parts_of(program: Program, parts: Sequence[MappedLinear]) -> list[MappedLinear]:
+    """The same products in this program."""
     steps = {step.name: step for step in program.steps}
     return [_as_mapped(steps[part.name]) for part in parts]
 

@@ -84,7 +84,7 @@ def bench_engine(case: EngineCase) -> EngineReport:
     failed |= {name: LOST for name in factories if name in case.without}
     try:
         batch = case.draw(spec)[0]
-        user = case.user_module()
+        user = case.user_module() if case.module else None
         own = user.imported.report["tolerance"] if user else 0.0
         exact = ExactLogits(partial(exact_logits, spec, weights, batch), case.computed, own)
         away = scaled_error(made[OURS].logits(0), exact)

@@ -300,7 +300,7 @@ def test_take(seed):
 
 @pytest.mark.parametrize("places", [False, True])
 @pytest.mark.parametrize("largest", [False, True])
-@pytest.mark.parametrize("size", [1, 2, 19, 40, 700, 4096, 5000])
+@pytest.mark.parametrize("size", [1, 2, 8, 13, 19, 32, 40, 64, 65, 100, 700, 4096, 5000])
 def test_top_k(size, largest, places):
     rng = np.random.default_rng(size)
     for k in sorted({1, min(5, size), min(9, size), min(100, size)}):

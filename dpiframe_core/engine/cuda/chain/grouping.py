@@ -20,31 +20,19 @@ from dpiframe_core.engine.cuda.kernel_compiler import KernelSource, find_compile
 from dpiframe_core.engine.cuda.mapped_linear import ARCH
 from dpiframe_core.engine.precision import HALF_PRECISIONS
 from dpiframe_core.program.program import Program
-from dpiframe_core.program.steps import Step
-from dpiframe_core.program.views import Bounds, State, View, Weight
+from dpiframe_core.program.steps import Step, StepGroup
+from dpiframe_core.program.views import View
 
 
 @dataclass(frozen=True)
-class ProductChain(Step):
+class ProductChain(StepGroup):
     """Products that one kernel runs in batches of `rows`, and one by one in all others."""
 
-    parts: tuple[Step, ...]
     layers: tuple[Layer, ...]
     areas: Areas
     rows: tuple[int, ...]
     stored: frozenset[int]  # layers whose results other steps read
     summed: frozenset[int]  # layers whose sums of rows other steps read
-
-    def leaves(self) -> tuple[Step, ...]:
-        return self.parts
-
-    def run(self, state: State) -> None:
-        for step in self.parts:
-            step.run(state)
-
-    def bound(self, bounds: Bounds) -> None:
-        for step in self.parts:
-            step.bound(bounds)
 
     def writes(self) -> list[View]:
         return list(dict.fromkeys(v for step in self.parts for v in step.writes()))
@@ -53,9 +41,6 @@ class ProductChain(Step):
         written = self.writes()
         read = [v for step in self.parts for v in step.reads()]
         return [v for v in dict.fromkeys(read) if sum(_common(w, v) for w in written) < v.width]
-
-    def weight_names(self) -> list[Weight]:
-        return [w for step in self.parts for w in step.weight_names()]
 
     def map_views(self, change: Callable[[View], View]) -> ProductChain:
         raise NotImplementedError("a chain is made last")

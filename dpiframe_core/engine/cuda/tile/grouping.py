@@ -23,37 +23,24 @@ from dpiframe_core.engine.translation import TRANSLATE, Operation, Translation
 from dpiframe_core.program import steps as p
 from dpiframe_core.program.program import Program
 from dpiframe_core.program.tensor_ops import MatMul, Operand
-from dpiframe_core.program.views import Bounds, State, View, Weight
+from dpiframe_core.program.views import View
 
 EXPANDED = 4  # times what it is made of: a buffer that is better not made
 MOST_READ_APART = 64  # columns of a product whose operand, such as a window, is better not copied
 MOST_VIEWS = 16  # buffers of a kernel's parameters
 MOST_WEIGHTS = 128
-# Tiles of fewer samples have no rows for tensor cores, so a linear layer of more elements than the
-# other number is a step of its own.
-LEAST_ROWS, MOST_OF_FEW = 16, 2048
+LEAST_ROWS = 16  # samples of a tile with rows for tensor cores
+MOST_WITHOUT = 2048  # elements of a linear layer's weight in tiles of fewer
 
 
 @dataclass(frozen=True)
-class TileGroup(p.Step):
+class TileGroup(p.StepGroup):
     """Steps that one kernel runs; `own`: buffers that nothing else reads; `turns`, if they are a
     recurrence.
     """
 
-    parts: tuple[p.Step, ...]
     own: frozenset[str]
     turns: Turns | None = None
-
-    def leaves(self) -> tuple[p.Step, ...]:
-        return self.parts
-
-    def run(self, state: State) -> None:
-        for step in self.parts:
-            step.run(state)
-
-    def bound(self, bounds: Bounds) -> None:
-        for step in self.parts:
-            step.bound(bounds)
 
     def writes(self) -> list[View]:
         found = [v for step in self.parts for v in step.writes() if v.buffer not in self.own]
@@ -70,9 +57,6 @@ class TileGroup(p.Step):
             if v.buffer not in self.own and not any(w.contains(v) for w in written)
         ]
         return list(dict.fromkeys(found))
-
-    def weight_names(self) -> list[Weight]:
-        return [w for step in self.parts for w in step.weight_names()]
 
     def map_views(self, change: Callable[[View], View]) -> TileGroup:
         turns = self.turns
@@ -194,7 +178,7 @@ def _grouped(
 
 def _is_large(program: Program, step: p.Step) -> bool:
     """Whether it is a linear layer with more weights than tiles of a few samples should read."""
-    return isinstance(step, p.Linear) and program.weights[step.weight].size > MOST_OF_FEW
+    return isinstance(step, p.Linear) and program.weights[step.weight].size > MOST_WITHOUT
 
 
 def _group_of(program: Program, steps: Sequence[p.Step], ahead: int | None = None) -> TileGroup:

@@ -217,31 +217,48 @@ class Loops:
         return code(1)
 
     def _row_scope(
-        self, stage: Stage, kept: Sequence[int], gone: Sequence[int], rows: int, width: int
+        self,
+        stage: Stage,
+        kept: Sequence[int],
+        gone: Sequence[int],
+        rows: int,
+        width: int,
+        apart: bool = False,
     ) -> tuple[Scope, Index, list[Index], Index]:
         """Scope over (r, i, u), the sample, the places, and the row within the sample; i and u: the
-        blocks of `width` neighbours in a row, and the place in one.
+        blocks of `width` neighbours in a row, and the place in one. `apart`: r are blocks of
+        `width` rows side by side, and u the row in one.
         """
         shape = stage.operation.operands[0].shape
-        blocks = [shape[a] for a in gone]
-        if width > 1:
+        blocks, sizes = [shape[a] for a in gone], [shape[a] for a in kept]
+        if apart:
+            sizes[-1] //= width
+            rows //= width
+        elif width > 1:
             blocks[-1] //= width
         extents = {"r": rows, "i": size_of(blocks), "u": width}
         scope = Scope(extents, frozenset({"u"}) if width > 1 else frozenset())
         sample, row = scope.divided(variable("r"), rows // self._samples)
         places = [Index()] * len(shape)
-        for axis, place in zip(kept, scope.split(row, [shape[a] for a in kept]), strict=True):
+        for axis, place in zip(kept, scope.split(row, sizes), strict=True):
             places[axis] = place
         for axis, place in zip(gone, scope.split(variable("i"), blocks), strict=True):
             places[axis] = place
         if width > 1:
-            places[gone[-1]] = places[gone[-1]].times(width).plus(variable("u"))
+            last = kept[-1] if apart else gone[-1]
+            places[last] = places[last].times(width).plus(variable("u"))
         return scope, sample, places, row
 
     def _reader(
-        self, stage: Stage, kept: Sequence[int], gone: Sequence[int], rows: int, width: int
+        self,
+        stage: Stage,
+        kept: Sequence[int],
+        gone: Sequence[int],
+        rows: int,
+        width: int,
+        apart: bool = False,
     ) -> str:
-        scope, sample, places, _ = self._row_scope(stage, kept, gone, rows, width)
+        scope, sample, places, _ = self._row_scope(stage, kept, gone, rows, width, apart)
         operation = stage.operation
         text = self.elements.element(
             scope, operation.sources[0], operation.operands[0], places, sample
@@ -271,39 +288,12 @@ class Loops:
         if apart and kept and kept[-1] == last and operand.shape[last] >= LEAST_COLUMNS:
             for width in self.column_widths(rows, operand.shape[last]):
                 with suppress(VaryingError):
-                    read = self._column_reader(stage, kept, gone, rows, width)
+                    read = self._reader(stage, kept, gone, rows, width, apart=True)
                     shape = self.column_arguments(rows, size, width)
                     return (
                         f"reduce_columns<{function[op.function]}, {shape}>({read},\n    {write});"
                     )
         return self._by_widths(stage, gone, code)
-
-    def _column_reader(
-        self, stage: Stage, kept: Sequence[int], gone: Sequence[int], rows: int, width: int
-    ) -> str:
-        """What reads an element of `width` rows side by side."""
-        operation = stage.operation
-        shape = operation.operands[0].shape
-        sizes = [shape[a] for a in kept]
-        sizes[-1] //= width
-        extents = {"r": rows // width, "i": size_of([shape[a] for a in gone]), "u": width}
-        scope = Scope(extents, frozenset({"u"}) if width > 1 else frozenset())
-        sample, row = scope.divided(variable("r"), rows // width // self._samples)
-        places = [Index()] * len(shape)
-        for axis, place in zip(kept, scope.split(row, sizes), strict=True):
-            places[axis] = place
-        if width > 1:
-            places[kept[-1]] = places[kept[-1]].times(width).plus(variable("u"))
-        inner = scope.split(variable("i"), [shape[a] for a in gone])
-        for axis, place in zip(gone, inner, strict=True):
-            places[axis] = place
-        text = self.elements.element(
-            scope, operation.sources[0], operation.operands[0], places, sample
-        )
-        return (
-            f"[&](int r, int i, float (&x)[{width}]) {{ {' '.join(scope.lines)} "
-            f"DPIF_UNROLL for (int u = 0; u < {width}; ++u) x[u] = {text}; }}"
-        )
 
     def softmax(self, stage: Stage, op: Softmax) -> str:
         rows, size, kept, gone = self._rows(stage, op.axes)

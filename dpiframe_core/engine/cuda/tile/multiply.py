@@ -293,7 +293,7 @@ class Multiplications:
             rows = self._samples * product.batches * product.rows_a_sample * product.columns
             for width in self._loops.column_widths(rows, stage.operation.operands[1].shape[-1]):
                 with suppress(VaryingError):
-                    return self._dots_of_columns(width, stage, op)
+                    return self._dots_by(width, stage, op, apart=True)
         for width in (8, 4, 2):
             if inner and inner[-1] % width == 0:
                 with suppress(VaryingError):
@@ -311,80 +311,52 @@ class Multiplications:
             and 1 not in b.strides[op.batch : first]
         )
 
-    def _dots_of_columns(self, width: int, stage: Stage, op: MatMul) -> str:
-        """The same where a thread has several columns side by side."""
+    def _dots_by(self, width: int, stage: Stage, op: MatMul, apart: bool = False) -> str:
+        """The same, of so many inner places a block, or of so many columns side by side."""
         operation = stage.operation
         product = Product.of(operation, op, self._samples)
         size = product.outer * product.inner
         count = self._samples * product.batches * product.rows_a_sample * product.columns
         per_sample = count // self._samples
         a, b = operation.operands
-        extents = {"r": count // width, "i": size, "u": width}
-        scope = Scope(extents, frozenset({"u"}) if width > 1 else frozenset())
-        sample, place = scope.divided(variable("r"), per_sample // width)
-        sizes = (product.batches, product.rows_a_sample, product.columns // width)
-        batch, row, column = scope.split(place, sizes)
-        if width > 1:
-            column = column.times(width).plus(variable("u"))
-        inner = scope.split(variable("i"), b.shape[op.batch : op.batch + op.inner])
-        batches = scope.split(batch, a.shape[: op.batch])
-        rows = scope.split(row, a.shape[op.batch : op.batch + op.rows])
-        columns = scope.split(column, b.shape[op.batch + op.inner :])
-        left = self.elements.element(
-            scope, operation.sources[0], a, [*batches, *rows, *inner], sample
-        )
-        right = self.elements.element(
-            scope, operation.sources[1], b, [*batches, *inner, *columns], sample
-        )
-        read = (
-            f"[&](int r, int i, float (&x)[{width}]) {{ {' '.join(scope.lines)} "
-            f"DPIF_UNROLL for (int u = 0; u < {width}; ++u) x[u] = {left} * {right}; }}"
-        )
-        scope = Scope({"r": count})
-        sample, place = scope.divided(variable("r"), per_sample)
-        body = self.elements.finished(scope, stage, place, sample, "x")
-        write = f"[&](int r, float x) {{ {' '.join(scope.lines)} {body} }}"
-        shape = self._loops.column_arguments(count, size, width)
-        return f"reduce_columns<Sum, {shape}>({read},\n    {write});"
-
-    def _dots_by(self, width: int, stage: Stage, op: MatMul) -> str:
-        operation = stage.operation
-        product = Product.of(operation, op, self._samples)
-        size = product.outer * product.inner
-        count = self._samples * product.batches * product.rows_a_sample * product.columns
-        per_sample = count // self._samples
-        a, b = operation.operands
-        blocks = list(b.shape[op.batch : op.batch + op.inner])
-        if width > 1:
-            blocks[-1] //= width
-
-        def scoped() -> tuple[Scope, Index, Index, list[Index]]:
+        blocks, columns = list(b.shape[op.batch : op.batch + op.inner]), product.columns
+        if apart:
+            columns //= width
+            extents = {"r": count // width, "i": size, "u": width}
+        else:
+            if width > 1:
+                blocks[-1] //= width
             extents = {"r": count, "i": size // width, "u": width}
-            scope = Scope(extents, frozenset({"u"}) if width > 1 else frozenset())
-            sample, place = scope.divided(variable("r"), per_sample)
-            parts = scope.split(place, (product.batches, product.rows_a_sample, product.columns))
-            return scope, sample, place, parts
-
-        scope, sample, _, (batch, row, column) = scoped()
+        varying = frozenset({"u"}) if width > 1 else frozenset[str]()
+        scope = Scope(extents, varying)
+        sample, place = scope.divided(variable("r"), extents["r"] // self._samples)
+        sizes = (product.batches, product.rows_a_sample, columns)
+        batch, row, column = scope.split(place, sizes)
         inner = scope.split(variable("i"), blocks)
-        if width > 1:
+        if width > 1 and apart:
+            column = column.times(width).plus(variable("u"))
+        elif width > 1:
             inner[-1] = inner[-1].times(width).plus(variable("u"))
         batches = scope.split(batch, a.shape[: op.batch])
         rows = scope.split(row, a.shape[op.batch : op.batch + op.rows])
-        columns = scope.split(column, b.shape[op.batch + op.inner :])
+        others = scope.split(column, b.shape[op.batch + op.inner :])
         left = self.elements.element(
             scope, operation.sources[0], a, [*batches, *rows, *inner], sample
         )
         right = self.elements.element(
-            scope, operation.sources[1], b, [*batches, *inner, *columns], sample
+            scope, operation.sources[1], b, [*batches, *inner, *others], sample
         )
         read = (
             f"[&](int r, int i, float (&x)[{width}]) {{ {' '.join(scope.lines)} "
             f"DPIF_UNROLL for (int u = 0; u < {width}; ++u) x[u] = {left} * {right}; }}"
         )
-        scope, sample, place, _ = scoped()
+        scope = Scope({"r": count}) if apart else Scope(extents, varying)
+        sample, place = scope.divided(variable("r"), per_sample)
         body = self.elements.finished(scope, stage, place, sample, "x")
         write = f"[&](int r, float x) {{ {' '.join(scope.lines)} {body} }}"
+        if apart:
+            shape = self._loops.column_arguments(count, size, width)
+            return f"reduce_columns<Sum, {shape}>({read},\n    {write});"
         shape = self._loops.row_arguments(count, size, width)
         return f"reduce<Sum, {shape}>({read},\n    {write});"
 

@@ -35,7 +35,7 @@ def test_products_of_places_are_one(name):
     found = [step for step in joined.steps if isinstance(step, PlacedLinear)]
     assert len(found) == STEPS[name]
     np.testing.assert_allclose(scores(joined), scores(program), atol=1e-5)
-    # Before and behind the other steps were put together.
+    # The same with the other steps in groups.
     np.testing.assert_allclose(scores(group_steps(joined, "fp16")), scores(program), atol=1e-5)
 
 
@@ -53,7 +53,7 @@ def test_the_whole_is_its_parts(name):
             np.testing.assert_array_equal(weight[rows], program.weights[part.weight])
             assert part.out == whole.out.columns(i * n, n)
             assert part.x.start == whole.x.start + i * step.x_step
-            for x, view, columns in zip(part.xs, whole.xs, step.steps, strict=True):
+            for x, view, columns in zip(part.xs, whole.xs, step.xs_steps, strict=True):
                 assert x.start == view.start + i * (columns if view.width == 1 else n)
 
 
