@@ -5,6 +5,7 @@ emulated instructions by as many as on a GPU.
 from __future__ import annotations
 
 import ctypes
+import mmap
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ from dpiframe_core.program.views import State
 CSRC = Path(__file__).parents[2] / "csrc"
 EMULATOR = Path(__file__).parent / "tile_emulator"
 COMPILE = ("g++", "-std=c++20", "-O1", "-w", "-shared", "-fPIC")
+_LIBC = ctypes.CDLL(None)
 Order = Literal["ascending", "descending"]
 TYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
 
@@ -35,6 +37,38 @@ class _Params(ctypes.Structure):
         ("views", _View * 16),
         ("weights", ctypes.c_void_p * 128),
     )
+
+
+class GuardedMemory:
+    """Copies of tensors, each right before a page that may not be touched: who reads or writes
+    behind its end (rounded up to 16 bytes) dies of SIGSEGV.
+    """
+
+    def __init__(self) -> None:
+        self._maps: list[mmap.mmap] = []
+
+    def copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        size = -(-tensor.nbytes // 16) * 16
+        pages = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+        memory, _ = self._map(pages, 1)
+        count = tensor.numel()
+        flat = torch.frombuffer(memory, dtype=tensor.dtype, count=count, offset=pages - size)
+        return flat.view(tensor.shape).copy_(tensor)
+
+    def nowhere(self) -> int:
+        """An address in the midst of pages that may not be touched."""
+        _, first = self._map(0, 512)
+        return first + 256 * mmap.PAGESIZE
+
+    def _map(self, size: int, pages: int) -> tuple[mmap.mmap, int]:
+        """Memory of `size` bytes in front of so many pages that may not be touched; its address."""
+        memory = mmap.mmap(-1, size + pages * mmap.PAGESIZE)
+        self._maps.append(memory)
+        first = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        length = ctypes.c_size_t(pages * mmap.PAGESIZE)
+        if _LIBC.mprotect(ctypes.c_void_p(first + size), length, 0):
+            raise OSError("mprotect failed")
+        return memory, first
 
 
 def largest_error(
@@ -55,22 +89,26 @@ def largest_error(
     entry = _compiled(kernel, folder, emulated, warpgroups)
     generator = torch.Generator().manual_seed(batch)
     read = {view.buffer for view in group.reads()}
-    full, rows = {}, {}
+    full, rows, guarded = {}, {}, GuardedMemory()
     for name, width in program.buffers.items():
         kind = torch.float32 if name in floats else TYPES[precision]
         stride = width if width == 1 else -(-width // 8) * 8
-        rows[name] = torch.full((batch, stride), torch.nan, dtype=kind)
+        rows[name] = guarded.copy(torch.full((batch, stride), torch.nan, dtype=kind))
         if name in read:
             rows[name][:, :width] = torch.randn(batch, width, generator=generator) * 0.5
         full[name] = rows[name][:, :width].double()
     params = _Params(rows=batch)
     for i, name in enumerate(kernel.buffers):
         params.views[i] = _View(rows[name].data_ptr(), rows[name].stride(0))
-    weights = [np.array(w, order="C") for w in kernel.weights]  # aligned, as on a GPU
-    for i, weight in enumerate(weights):
-        params.weights[i] = weight.ctypes.data
+    for i, weight in enumerate(kernel.weights):
+        params.weights[i] = guarded.copy(torch.from_numpy(np.ascontiguousarray(weight))).data_ptr()
     for block in range(-(-batch // kernel.samples)):
         entry(ctypes.byref(params), ctypes.c_longlong(block))
+    nowhere = guarded.nowhere()  # of no rows, which an engine begins with, it reads and writes none
+    none = _Params(rows=0, weights=params.weights)
+    for i, name in enumerate(kernel.buffers):
+        none.views[i] = _View(nowhere, rows[name].stride(0))
+    entry(ctypes.byref(none), ctypes.c_longlong(0))
     numbers = {n: torch.from_numpy(np.asarray(w, np.float64)) for n, w in program.weights.items()}
     state = State(full, numbers, torch.empty(0))
     group.run(state)
