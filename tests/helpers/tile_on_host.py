@@ -50,25 +50,15 @@ class GuardedMemory:
     def copy(self, tensor: torch.Tensor) -> torch.Tensor:
         size = -(-tensor.nbytes // 16) * 16
         pages = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
-        memory, _ = self._map(pages, 1)
-        count = tensor.numel()
-        flat = torch.frombuffer(memory, dtype=tensor.dtype, count=count, offset=pages - size)
-        return flat.view(tensor.shape).copy_(tensor)
-
-    def nowhere(self) -> int:
-        """An address in the midst of pages that may not be touched."""
-        _, first = self._map(0, 512)
-        return first + 256 * mmap.PAGESIZE
-
-    def _map(self, size: int, pages: int) -> tuple[mmap.mmap, int]:
-        """Memory of `size` bytes in front of so many pages that may not be touched; its address."""
-        memory = mmap.mmap(-1, size + pages * mmap.PAGESIZE)
+        memory = mmap.mmap(-1, pages + mmap.PAGESIZE)
         self._maps.append(memory)
         first = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-        length = ctypes.c_size_t(pages * mmap.PAGESIZE)
-        if _LIBC.mprotect(ctypes.c_void_p(first + size), length, 0):
+        page = ctypes.c_size_t(mmap.PAGESIZE)
+        if _LIBC.mprotect(ctypes.c_void_p(first + pages), page, 0):
             raise OSError("mprotect failed")
-        return memory, first
+        offset = pages - size
+        flat = torch.frombuffer(memory, dtype=tensor.dtype, count=tensor.numel(), offset=offset)
+        return flat.view(tensor.shape).copy_(tensor)
 
 
 def largest_error(
@@ -104,11 +94,6 @@ def largest_error(
         params.weights[i] = guarded.copy(torch.from_numpy(np.ascontiguousarray(weight))).data_ptr()
     for block in range(-(-batch // kernel.samples)):
         entry(ctypes.byref(params), ctypes.c_longlong(block))
-    nowhere = guarded.nowhere()  # of no rows, which an engine begins with, it reads and writes none
-    none = _Params(rows=0, weights=params.weights)
-    for i, name in enumerate(kernel.buffers):
-        none.views[i] = _View(nowhere, rows[name].stride(0))
-    entry(ctypes.byref(none), ctypes.c_longlong(0))
     numbers = {n: torch.from_numpy(np.asarray(w, np.float64)) for n, w in program.weights.items()}
     state = State(full, numbers, torch.empty(0))
     group.run(state)

@@ -104,11 +104,8 @@ struct Four {
   u32 x, y, z, w;
 };
 DPIF_DEVICE Four load_constant(const void* from) {
-  Four f;
-  asm("ld.global.nc.v4.b32 {%0,%1,%2,%3}, [%4];"
-      : "=r"(f.x), "=r"(f.y), "=r"(f.z), "=r"(f.w)
-      : "l"(from));
-  return f;
+  const uint4 f = __ldg(static_cast<const uint4*>(from));
+  return {f.x, f.y, f.z, f.w};
 }
 
 // To device memory; to: a multiple of their size.
@@ -119,20 +116,26 @@ DPIF_DEVICE void store_four(u32* to, u32 a, u32 b, u32 c, u32 d) {
   asm volatile("st.global.v4.b32 [%0], {%1,%2,%3,%4};" ::"l"(to), "r"(a), "r"(b), "r"(c), "r"(d));
 }
 
-// Of constants; from: a multiple of their size, 16 bytes at most.
+// Of constants; from: a multiple of their size, 16 bytes at most. No asm, which the compiler may
+// execute before the condition under which it stands.
 DPIF_DEVICE void load_numbers(const float* from, float (&to)[1]) {
-  asm("ld.global.nc.f32 %0, [%1];" : "=f"(to[0]) : "l"(from));
+  to[0] = __ldg(from);
 }
 DPIF_DEVICE void load_numbers(const float* from, float (&to)[2]) {
-  asm("ld.global.nc.v2.f32 {%0,%1}, [%2];" : "=f"(to[0]), "=f"(to[1]) : "l"(from));
+  const float2 two = __ldg(reinterpret_cast<const float2*>(from));
+  to[0] = two.x;
+  to[1] = two.y;
 }
 template <int V>
 DPIF_DEVICE void load_numbers(const float* from, float (&to)[V]) {
 #pragma unroll
-  for (int i = 0; i < V; i += 4)
-    asm("ld.global.nc.v4.f32 {%0,%1,%2,%3}, [%4];"
-        : "=f"(to[i]), "=f"(to[i + 1]), "=f"(to[i + 2]), "=f"(to[i + 3])
-        : "l"(from + i));
+  for (int i = 0; i < V; i += 4) {
+    const float4 four = __ldg(reinterpret_cast<const float4*>(from + i));
+    to[i] = four.x;
+    to[i + 1] = four.y;
+    to[i + 2] = four.z;
+    to[i + 3] = four.w;
+  }
 }
 
 // 1 / x within 2e-7 of it; 0 where that is below the normal numbers.

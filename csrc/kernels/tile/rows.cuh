@@ -22,18 +22,19 @@ DPIF_DEVICE void each(const Body& body) {
 template <int kCount, int kAtOnce, class Load, class Body>
 DPIF_DEVICE void each_ahead(const Load& load, const Body& body) {
   constexpr int kTurns = (kCount + kThreads - 1) / kThreads;
+  constexpr bool kWhole = kCount % kThreads == 0 && kTurns % kAtOnce == 0;
 #pragma unroll(kTurns <= 8 ? kTurns : 1)
   for (int first = 0; first < kTurns; first += kAtOnce) {
     decltype(load(0)) loads[kAtOnce];
 #pragma unroll
     for (int k = 0; k < kAtOnce; ++k) {
       const int i = thread() + (first + k) * kThreads;
-      loads[k] = load(i < kCount ? i : kCount - 1);
+      loads[k] = load(kWhole || i < kCount ? i : kCount - 1);
     }
 #pragma unroll
     for (int k = 0; k < kAtOnce; ++k) {
       const int i = thread() + (first + k) * kThreads;
-      if (i < kCount) body(i, loads[k]);
+      if (kWhole || i < kCount) body(i, loads[k]);
     }
   }
 }
@@ -153,10 +154,14 @@ template <class F, int kLanes, int kRows, int kSize, int kWidth, int kStart, cla
           class Write>
 DPIF_DEVICE void reduce(const Read& read, const Write& write) {
   using Lanes = Row<kLanes, kWidth, kWidth>;
+  constexpr int kBlocks = kSize / kWidth;
+  constexpr int kTurns = (kBlocks + Lanes::kStep - 1) / Lanes::kStep;
   each_row<kLanes, kRows, kStart>([&](int row, bool valid) {
     float total = F::start();
 #pragma unroll(kWidth == 1 ? 8 : 4)
-    for (int i = Lanes::lane(); i < kSize / kWidth; i += Lanes::kStep) {
+    for (int turn = 0; turn < kTurns; ++turn) {
+      const int i = Lanes::lane() + turn * Lanes::kStep;
+      if (kBlocks % Lanes::kStep != 0 && i >= kBlocks) break;
       float block[kWidth];
       read(row, i, block);
 #pragma unroll
@@ -186,6 +191,7 @@ DPIF_DEVICE void reduce_columns(const Read& read, const Write& write) {
   const int lane = place % 32 / kTogether;
   const int own = place / 32 * kTogether + place % kTogether;
 #endif
+  constexpr int kTurns = (kSize + kStep - 1) / kStep;
   for (int first = 0; first < kRows; first += kAtOnce) {
 #ifndef DPIF_TILE_HOST
     if (first + place / 32 * kTogether >= kRows) break;  // whole warps go through it
@@ -196,7 +202,9 @@ DPIF_DEVICE void reduce_columns(const Read& read, const Write& write) {
 #pragma unroll
     for (auto& x : total) x = F::start();
 #pragma unroll(kWidth > 2 ? 4 : 8)
-    for (int i = lane; i < kSize; i += kStep) {
+    for (int turn = 0; turn < kTurns; ++turn) {
+      const int i = lane + turn * kStep;
+      if (kSize % kStep != 0 && i >= kSize) break;
       float x[kWidth];
       read(row, i, x);
 #pragma unroll
@@ -266,9 +274,74 @@ DPIF_DEVICE void change_rows(const Read& read, const Change& change, const Write
   }
 }
 
+// A row that is too long for registers, of the same interface but for changes: it is read again for
+// each reduction and as it is written. read(block, x) takes a block's elements.
+template <int kLanes, int kSize, int kWidth, class Read>
+struct LongRow {
+  using Held = Row<kLanes, kWidth, kWidth>;
+  static constexpr int kBlocks = kSize / kWidth;
+  static constexpr int kTurns = (kBlocks + Held::kStep - 1) / Held::kStep;
+  const Read& read;
+
+  // body(block, x) of each of this lane's blocks.
+  template <class Body>
+  DPIF_DEVICE void each(const Body& body) const {
+#pragma unroll 4
+    for (int turn = 0; turn < kTurns; ++turn) {
+      const int i = Held::lane() + turn * Held::kStep;
+      if (kBlocks % Held::kStep != 0 && i >= kBlocks) break;
+      float x[kWidth];
+      read(i, x);
+      body(i, x);
+    }
+  }
+  template <class F, class Change>
+  DPIF_DEVICE float reduced(const Change& change) const {
+    float total = F::start();
+    each([&](int, const auto& block) {
+#pragma unroll
+      for (const float x : block) total = F::join(total, change(x));
+    });
+    return over_lanes<kLanes, F>(total);
+  }
+  template <class Change, class Write>
+  DPIF_DEVICE void write(const Change& change, const Write& write) const {
+    each([&](int i, auto& block) {
+#pragma unroll
+      for (auto& x : block) x = change(x);
+      write(i, block);
+    });
+  }
+};
+// With as many elements as this a lane, a row is held in registers.
+constexpr int kMostHeld = 32;
+template <int kLanes, int kSize, int kWidth>
+constexpr bool kIsLong = Row<kLanes, kSize, kWidth>::kStep == kLanes &&
+                         Row<kLanes, kSize, kWidth>::kEach * kWidth > kMostHeld;
+template <int kLanes, int kRows, int kSize, int kWidth, int kStart, class Read, class Body>
+DPIF_DEVICE void each_long_row(const Read& read, const Body& body) {
+  each_row<kLanes, kRows, kStart>([&](int r, bool valid) {
+    const auto of_row = [&](int i, auto& x) { read(r, i, x); };
+    body(LongRow<kLanes, kSize, kWidth, decltype(of_row)>{of_row}, r, valid);
+  });
+}
+
 template <class Element, bool kGuarded, int kLanes, int kRows, int kSize, int kWidth, int kStart,
           class Read, class Write>
 DPIF_DEVICE void softmax(const Read& read, const Write& write) {
+  if constexpr (kIsLong<kLanes, kSize, kWidth>) {
+    each_long_row<kLanes, kRows, kSize, kWidth, kStart>(
+        read, [&](const auto& row, int r, bool valid) {
+          const auto own = [](float x) { return kGuarded ? x : held(x, Element{}); };
+          const float largest = base_of<kGuarded>(row.template reduced<Max>(own));
+          const auto power = [&](float x) { return fn::exp_below(own(x), largest); };
+          const float scale = scale_of<kGuarded>(row.template reduced<Sum>(power));
+          if (!valid) return;
+          row.write([&](float x) { return power(x) * scale; },
+                    [&](int i, const auto& x) { write(r, i, x); });
+        });
+    return;
+  }
   const auto change = [](auto& row) {
     if (!kGuarded) row.each([](float x) { return held(x, Element{}); });
     const float largest = base_of<kGuarded>(row.template reduced<Max>([](float x) { return x; }));
@@ -282,13 +355,25 @@ DPIF_DEVICE void softmax(const Read& read, const Write& write) {
 // Normalised: weight and bias are the writer's.
 template <int kLanes, int kRows, int kSize, int kWidth, int kStart, class Read, class Write>
 DPIF_DEVICE void layer_norm(float eps, const Read& read, const Write& write) {
-  const auto change = [&](auto& row) {
+  const auto moments = [&](const auto& row, const auto& use) {
     const float mean = row.template reduced<Sum>([](float x) { return x; }) * (1.0f / kSize);
     const float variance = row.template reduced<Sum>([&](float x) {
       return (x - mean) * (x - mean);
     }) * (1.0f / kSize);
     const float scale = 1.0f / sqrtf(variance + eps);
-    row.each([&](float x) { return (x - mean) * scale; });
+    use([=](float x) { return (x - mean) * scale; });
+  };
+  if constexpr (kIsLong<kLanes, kSize, kWidth>) {
+    each_long_row<kLanes, kRows, kSize, kWidth, kStart>(
+        read, [&](const auto& row, int r, bool valid) {
+          moments(row, [&](const auto& normed) {
+            if (valid) row.write(normed, [&](int i, const auto& x) { write(r, i, x); });
+          });
+        });
+    return;
+  }
+  const auto change = [&](auto& row) {
+    moments(row, [&](const auto& normed) { row.each(normed); });
   };
   change_rows<kLanes, kRows, kSize, kWidth, kStart>(read, change, write);
 }

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from dpiframe_core.engine.cuda.tile.elements import Elements, literal
 from dpiframe_core.engine.cuda.tile.index import Index, Scope, VaryingError, size_of, variable
-from dpiframe_core.engine.cuda.tile.shared_memory import Region, UnsuitableError
+from dpiframe_core.engine.cuda.tile.shared_memory import Region
 from dpiframe_core.engine.cuda.tile.stages import Stage
 from dpiframe_core.engine.translation import Operation, Source
 from dpiframe_core.program.tensor_ops import Join, LayerNorm, Operand, Reduce, Softmax, row_major
@@ -19,7 +19,6 @@ LEAST_SPLIT = 64  # elements of a row whose last ones are a loop of their own
 MOST_AHEAD = 16  # registers of a thread that loads ahead of their use go to
 LEAST_COLUMNS = 8  # rows side by side that are read together
 MOST_APART = 8  # threads that share such a row
-MOST_ROW = 1024  # elements of a row that a softmax or a norm holds in registers
 
 
 class Loops:
@@ -297,8 +296,6 @@ class Loops:
 
     def softmax(self, stage: Stage, op: Softmax) -> str:
         rows, size, kept, gone = self._rows(stage, op.axes)
-        if size > MOST_ROW:
-            raise UnsuitableError(f"a softmax over {size} elements")
 
         def code(width: int) -> str:
             read = self._reader(stage, kept, gone, rows, width)
@@ -342,8 +339,6 @@ class Loops:
     def layer_norm(self, stage: Stage, op: LayerNorm) -> str:
         count = len(stage.operation.operands[0].shape)
         rows, size, kept, gone = self._rows(stage, range(count - op.axes, count))
-        if size > MOST_ROW:
-            raise UnsuitableError(f"a norm over {size} elements")
 
         def code(width: int) -> str:
             read = self._reader(stage, kept, gone, rows, width)

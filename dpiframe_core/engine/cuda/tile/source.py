@@ -186,7 +186,6 @@ class _Source:
             "  const auto at = [&](int s) { return s < left ? s : left - 1; };",
             "  (void)at;",
             "  begin();",
-            "  if (left < 1) return;  // every kernel runs once for no rows",
         ]
         for number, buffer in enumerate(self.elements.buffers):
             element = "float" if buffer in self.memory.floats else self.memory.type

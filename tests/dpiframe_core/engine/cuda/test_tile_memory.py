@@ -13,7 +13,7 @@ from dpiframe_core.engine.cuda.tile.source import TileKernel
 from dpiframe_core.lowering import COMPILED_PASSES, lower
 from dpiframe_core.program.program import Program
 from dpiframe_core.program.steps import TensorStep
-from dpiframe_core.program.tensor_ops import Expression, Map, Operand
+from dpiframe_core.program.tensor_ops import Expression, LayerNorm, Map, Operand, Softmax
 from dpiframe_core.program.views import View
 
 BOUNDS = {"fp32": 1e-5, "fp16": 6e-3, "bf16": 6e-2}
@@ -104,4 +104,16 @@ def test_windows_are_multiplied_where_they_lie(precision, emulated, tmp_path):
     assert source.count("multiply<") == 2
     assert "reduce<Max" not in source and "temporary" not in source
     error = largest_error(program, group, precision, 19, tmp_path, emulated=emulated)
+    assert error < BOUNDS[precision]
+
+
+@pytest.mark.parametrize("width", [1032, 2049, 4098])
+@pytest.mark.parametrize("op", [LayerNorm(1, 1e-5), Softmax((0,)), Softmax((0,), guarded=True)])
+@pytest.mark.parametrize(("precision", "emulated"), [("fp32", None), ("fp16", "descending")])
+def test_rows_too_long_for_registers_are_read_again(op, width, precision, emulated, tmp_path):
+    x, out = View("x", 0, width), View("out", 0, width)
+    step = TensorStep("long", op, (x,), (), (Operand.whole(width),), out)
+    program = Program((), (), (), 0, {"x": width, "out": width}, (step,), {}, out)
+    group = TileGroup("long", (step,), frozenset())
+    error = largest_error(program, group, precision, 3, tmp_path, emulated=emulated)
     assert error < BOUNDS[precision]
