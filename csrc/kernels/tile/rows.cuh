@@ -313,11 +313,10 @@ struct LongRow {
     });
   }
 };
-// With as many elements as this a lane, a row is held in registers.
+// A row of which a lane would have more elements is not held in registers.
 constexpr int kMostHeld = 32;
 template <int kLanes, int kSize, int kWidth>
-constexpr bool kIsLong = Row<kLanes, kSize, kWidth>::kStep == kLanes &&
-                         Row<kLanes, kSize, kWidth>::kEach * kWidth > kMostHeld;
+constexpr bool kIsLong = (kSize / kWidth + kLanes - 1) / kLanes * kWidth > kMostHeld;
 template <int kLanes, int kRows, int kSize, int kWidth, int kStart, class Read, class Body>
 DPIF_DEVICE void each_long_row(const Read& read, const Body& body) {
   each_row<kLanes, kRows, kStart>([&](int r, bool valid) {
