@@ -7,6 +7,7 @@ reaches device memory.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -22,7 +23,7 @@ from dpiframe_core.engine.cuda.tile.source import SAMPLES, STAGES, TileKernel, t
 from dpiframe_core.engine.translation import TRANSLATE, Operation, Translation
 from dpiframe_core.program import steps as p
 from dpiframe_core.program.program import Program
-from dpiframe_core.program.tensor_ops import MatMul, Operand
+from dpiframe_core.program.tensor_ops import LayerNorm, MatMul, Operand, Softmax
 from dpiframe_core.program.views import View
 
 EXPANDED = 4  # times what it is made of: a buffer that is better not made
@@ -30,7 +31,8 @@ MOST_READ_APART = 64  # columns of a product whose operand, such as a window, is
 MOST_VIEWS = 16  # buffers of a kernel's parameters
 MOST_WEIGHTS = 128
 LEAST_ROWS = 16  # samples of a tile with rows for tensor cores
-MOST_WITHOUT = 2048  # elements of a linear layer's weight in tiles of fewer
+MOST_WITHOUT = 2048  # elements of a product's weight in tiles of fewer
+LONG_ROW = 1024  # elements of a row, of which a tile that holds it has few samples
 
 
 @dataclass(frozen=True)
@@ -157,13 +159,12 @@ def _grouped(
     group = _group_of(program, steps)
     try:
         kernel = group.generate(program, floats, precision)
-        large = [step for step in steps if kernel.samples < LEAST_ROWS and _is_large(program, step)]
-        if not large:
+        at = _cut(program, steps) if kernel.samples < LEAST_ROWS else None
+        if at is None:
             return [group]
-        at = next(i for i, step in enumerate(steps) if step is large[0])
         return [
             *_grouped(program, steps[:at], floats, precision),
-            steps[at],
+            *_grouped(program, steps[at : at + 1], floats, precision),
             *_grouped(program, steps[at + 1 :], floats, precision),
         ]
     except UnsuitableError:
@@ -176,9 +177,35 @@ def _grouped(
         ]
 
 
-def _is_large(program: Program, step: p.Step) -> bool:
-    """Whether it is a linear layer with more weights than tiles of a few samples should read."""
-    return isinstance(step, p.Linear) and program.weights[step.weight].size > MOST_WITHOUT
+def _cut(program: Program, steps: Sequence[p.Step]) -> int | None:
+    """Which step should be apart where a tile has few samples: a linear layer with more weights
+    than these should read, or long rows, without which such products beside them have more.
+    """
+    for at, step in enumerate(steps):
+        if isinstance(step, p.Linear) and _weights_of(program, step) > MOST_WITHOUT:
+            return at
+    if len(steps) > 1 and any(_weights_of(program, step) > MOST_WITHOUT for step in steps):
+        return next((at for at, step in enumerate(steps) if _is_long(step)), None)
+    return None
+
+
+def _weights_of(program: Program, step: p.Step) -> int:
+    """The elements of what a product multiplies by."""
+    if isinstance(step, p.Linear):
+        return program.weights[step.weight].size
+    if isinstance(step, p.TensorStep) and isinstance(step.op, MatMul):
+        return sum(program.weights[name].size for name in step.constants)
+    return 0
+
+
+def _is_long(step: p.Step) -> bool:
+    """Whether it is a softmax or a norm over long rows."""
+    op = step.op if isinstance(step, p.TensorStep) else None
+    if isinstance(step, p.TensorStep) and isinstance(op, Softmax):
+        return math.prod(step.operands[0].shape[axis] for axis in op.axes) > LONG_ROW
+    if isinstance(step, p.TensorStep) and isinstance(op, LayerNorm):
+        return math.prod(step.operands[0].shape[-op.axes :]) > LONG_ROW
+    return False
 
 
 def _group_of(program: Program, steps: Sequence[p.Step], ahead: int | None = None) -> TileGroup:

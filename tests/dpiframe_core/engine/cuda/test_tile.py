@@ -643,3 +643,33 @@ def test_numbers_that_pick_rows_are_not_rounded(precision, tmp_path):
     program = group_steps(lower(made.spec, made.weights, DEVICE_PASSES), precision)
     (group,) = groups(program)
     assert largest_error(program, group, precision, 70, tmp_path) < BOUNDS[precision]
+
+
+class NormedPairs(nn.Module):
+    """A small layer for each pair, and a norm over all that they make."""
+
+    def __init__(self, pairs: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(9, 24)
+        self.weight = nn.Parameter(torch.randn(pairs, 24, 16) * 0.2)
+        self.second = nn.Parameter(torch.randn(pairs, 16, 5) * 0.2)
+        self.out = nn.Linear(pairs * 5, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        e = self.table(x)
+        pairs = e.unsqueeze(2) * e.unsqueeze(1)
+        first, second = torch.triu_indices(x.shape[1], x.shape[1], 1)
+        made = torch.einsum("bpi,pio->bpo", pairs[:, first, second], self.weight)
+        normed = torch.relu(nn.functional.layer_norm(made, made.shape[1:]))
+        return self.out(torch.einsum("bpi,pio->bpo", normed, self.second).flatten(1))
+
+
+def test_long_rows_leave_products_their_samples(tmp_path):
+    imported = from_torch(NormedPairs(120).eval(), (torch.zeros(2, 16, dtype=torch.long),))
+    program = lower(imported.spec, imported.weights, DEVICE_PASSES)
+    grouped = group_steps(program, "fp16")
+    found = groups(grouped)
+    (apart,) = [g for g in found if len(g.parts) == 1 and isinstance(g.parts[0].op, LayerNorm)]
+    first = found[0].generate(grouped, grouped.float_buffers(), "fp16")
+    assert first.samples >= 16
+    assert largest_error(grouped, apart, "fp16", 5, tmp_path) < BOUNDS["fp16"]
