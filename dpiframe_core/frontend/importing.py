@@ -44,8 +44,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Imported:
     """A converted model: spec, weights by name, and `report`, plain data: how it was converted and
-    how far its logits are from the module's on samples, of which
-    `dense` [N, S] are the dense features.
+    how far its logits are from the module's on samples, whose dense features are `dense` [N, S].
     """
 
     spec: ModelSpec
