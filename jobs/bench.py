@@ -114,7 +114,10 @@ def command() -> None:
     default="all",
     help="plain: without a compiler and other libraries.",
 )
-@click.option("--repeats", type=click.IntRange(3), default=24, help="Timed batches.")
+@click.option("--repeats", type=click.IntRange(3), default=24, help="Timed batches of a load.")
+@click.option(
+    "--loads", type=click.IntRange(1), default=1, help="How often all are loaded and timed anew."
+)
 @JSON
 def engine(json_path: Path | None, **options: object) -> None:
     """One batch through the engine and its peers; ratio above 1: we are faster.

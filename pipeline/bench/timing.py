@@ -46,7 +46,8 @@ class TimeRatio(BaseModel):
     """How many times as long one run takes as another in the same turns, and the standard error.
 
     Of each turn the quickest calls are compared, of the turns the median is taken: what disturbs
-    the machine for a turn or for a few calls changes neither.
+    the machine for a turn or for a few calls changes neither. What a load's place in memory changes
+    is the same in all its turns: of several loads each counts as one turn.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -63,10 +64,14 @@ class TimeRatio(BaseModel):
     @classmethod
     def of(cls, samples: Sequence[float], base: Sequence[float]) -> TimeRatio:
         """The ratio of samples that `interleaved` gave."""
-        whole = [
-            min(some) / min(others)
-            for some, others in zip(_turns(samples), _turns(base), strict=True)
-        ]
+        return cls.of_turns(_turns(samples), _turns(base))
+
+    @classmethod
+    def of_turns(
+        cls, samples: Sequence[Sequence[float]], base: Sequence[Sequence[float]]
+    ) -> TimeRatio:
+        """The ratio of samples turn by turn."""
+        whole = [min(some) / min(others) for some, others in zip(samples, base, strict=True)]
         if len(whole) < 2:
             return cls(ratio=whole[0], error=math.inf, turns=len(whole))
         # Of the quartiles, which outliers do not move: sigma of a normal distribution is their

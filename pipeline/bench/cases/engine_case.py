@@ -80,6 +80,8 @@ class EngineCase(BaseModel):
     `model`: a built-in one or one of the zoo. `bundle` or `module` (file.py:Name): a user's own
     model, which replaces the options that describe one of these.
     `peers`: which of them run; "plain" are the quick ones, in torch without a compiler.
+    `loads`: all are loaded so often, each time `repeats` batches are timed: where a load happens to
+    lie in memory moves the times of all its calls.
     `tuned`: the compiler behind TBE times kernels for each product in fp16, which takes longer than
     all else.
     """
@@ -111,6 +113,7 @@ class EngineCase(BaseModel):
     without: tuple[str, ...] = ()  # peers that lost the GPU in an earlier turn
     threads: int | None = Field(default=None, ge=1)
     repeats: int = Field(default=24, ge=3)
+    loads: int = Field(default=1, ge=1)
     seed: int = 0
 
     @property

@@ -17,10 +17,10 @@ from pipeline.bench.engine.latency import EngineReport
 from pipeline.errors import ConfigError
 from pipeline.evaluation.gates import SIGNIFICANT, Verdict, in_words
 
-LEAST_TURNS = 8
+LEAST_LOADS = 8
 # Options of the engine, which may differ; all others say what work is done.
 SETTINGS = {"policy", "streams", "graphs", "one_kernel", "lookup", "fusion", "peers"}
-SETTINGS |= {"repeats"}
+SETTINGS |= {"repeats", "loads"}
 
 
 class EngineComparison(BaseModel):
@@ -52,7 +52,7 @@ def compare_engines(base: EngineReport, candidate: EngineReport) -> EngineCompar
     if not shared:
         raise ConfigError("the two were not measured beside the same peer: use --peers plain")
     machines = _differing(base.machine, candidate.machine, {*base.machine, *candidate.machine})
-    differs = _differing(left, right, SETTINGS - {"repeats", "peers"}) | machines
+    differs = _differing(left, right, SETTINGS - {"repeats", "loads", "peers"}) | machines
     differs |= _differing({"commit": base.commit}, {"commit": candidate.commit}, ["commit"])
 
     def noise_beside(name: str) -> float:
@@ -61,9 +61,9 @@ def compare_engines(base: EngineReport, candidate: EngineReport) -> EngineCompar
 
     peer = min(shared, key=noise_beside)
     was, now = base.over_ours[peer], candidate.over_ours[peer]
-    turns = min(was.turns, now.turns)
-    if turns < LEAST_TURNS:
-        text = f"cannot tell: {turns} turns of 8 calls, {LEAST_TURNS} are needed (--repeats 64)"
+    loads = min(base.case.loads, candidate.case.loads)
+    if loads < LEAST_LOADS:
+        text = f"cannot tell: {loads} loads, {LEAST_LOADS} are needed (--loads {LEAST_LOADS})"
         verdict = Verdict("engine", None, None, text)
     else:
         relative = now.ratio / was.ratio - 1

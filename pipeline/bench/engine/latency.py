@@ -89,7 +89,12 @@ def bench_engine(case: EngineCase) -> EngineReport:
         exact = ExactLogits(partial(exact_logits, spec, weights, batch), case.computed, own)
         away = scaled_error(made[OURS].logits(0), exact)
         difference = _agree(made, failed, exact, is_imported=user is not None)
-        taken = _timed(made, failed, case.repeats)
+        taken = [_timed(made, failed, case.repeats)]
+        for _ in range(1, case.loads):
+            close_all(made)
+            made, lost = build_all({name: factories[name] for name in made})
+            failed |= lost
+            taken.append(_timed(made, failed, case.repeats))
     finally:
         close_all(made)
     least = None
@@ -104,8 +109,12 @@ def bench_engine(case: EngineCase) -> EngineReport:
         largest_difference=difference,
         largest_error=away,
         floor=least,
-        milliseconds={n: Timing.of(samples) for n, samples in taken.items()},
-        over_ours={n: TimeRatio.of(s, taken[OURS]) for n, s in taken.items() if n != OURS},
+        milliseconds={n: Timing.of([t for load in taken for t in load[n]]) for n in made},
+        over_ours={
+            name: _over_ours([load[name] for load in taken], [load[OURS] for load in taken])
+            for name in made
+            if name != OURS
+        },
         commit=commit(),
         failed=failed,
         machine=machine(case.device),
@@ -192,6 +201,13 @@ def _timed(
             failed[error.name] = reason(error)
             made.pop(error.name).close()
         _free_memory()
+
+
+def _over_ours(peer: list[list[float]], ours: list[list[float]]) -> TimeRatio:
+    """Of the milliseconds of each load."""
+    if len(ours) == 1:
+        return TimeRatio.of(peer[0], ours[0])
+    return TimeRatio.of_turns(peer, ours)
 
 
 def _free_memory() -> None:

