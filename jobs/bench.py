@@ -105,6 +105,9 @@ def command() -> None:
     help="Your own PyTorch module instead, beside itself.",
 )
 @click.option(
+    "--output", default="auto", help="Which output of the module is the score: its name or number."
+)
+@click.option(
     "--lookup", type=click.Choice(["fused", "by_table"]), default="fused", help="Ablation."
 )
 @click.option("--fusion/--no-fusion", default=True, help="Ablation: a step an operation.")

@@ -64,10 +64,15 @@ class Imported:
         """
         return self._source.arguments(check.module_inputs(self._source, self._chosen, ids, dense))
 
-    def logits(self, outputs: Any) -> np.ndarray:
-        """The logits [B] of what the module returned, in float64."""
+    def output(self, outputs: Any) -> Tensor:
+        """Of what the module returned the tensor that the score is taken from."""
         leaves = [x for x in pytree.tree_leaves(outputs) if isinstance(x, Tensor)]
-        found = leaves[self._output.index].detach().float().cpu()
+        return leaves[self._output.index]
+
+    def logits(self, outputs: Any) -> np.ndarray:
+        """The logits [B] of what the module returned, or of `output` of it, in float64."""
+        chosen = outputs if isinstance(outputs, Tensor) else self.output(outputs)
+        found = chosen.detach().float().cpu()
         numbers = found.reshape(found.shape[0], -1)[:, self._output.column].numpy()
         return _expected(numbers, self._is_probability).logits
 

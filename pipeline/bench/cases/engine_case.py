@@ -78,7 +78,7 @@ class EngineCase(BaseModel):
     """One benchmark case. `scale` shrinks the published cardinalities.
 
     `model`: a built-in one or one of the zoo. `bundle` or `module` (file.py:Name): a user's own
-    model, which replaces the options that describe one of these.
+    model, which replaces the options that describe one of these. `output`: which one of a module's.
     `peers`: which of them run; "plain" are the quick ones, in torch without a compiler.
     `loads`: all are loaded so often, each time `repeats` batches are timed: where a load happens to
     lie in memory moves the times of all its calls.
@@ -91,6 +91,7 @@ class EngineCase(BaseModel):
     model: ModelName = "dcnv2"
     bundle: Path | None = None
     module: str | None = None
+    output: str = "auto"
     batch: int = Field(default=4096, ge=1)
     fields: int = Field(default=CRITEO_FIELDS, ge=1, le=4096)
     dense: int = Field(default=0, ge=0, le=4096)
@@ -129,7 +130,7 @@ class EngineCase(BaseModel):
     def user_module(self) -> UserModule | None:
         """The user's module or the zoo's (its tables small ones); None for other models."""
         if self.module:
-            return load_user_module(self.module)
+            return load_user_module(self.module, self.output)
         if self.in_zoo:
             return load_zoo_module(self.model, self.fields, self.dense, self.dim, self.hidden)
         return None
@@ -138,6 +139,8 @@ class EngineCase(BaseModel):
         """The spec and its weights."""
         if self.bundle and self.module:
             raise ConfigError("give a bundle or a module, not both")
+        if self.output != "auto" and not self.module:
+            raise ConfigError("output: it is one of a module's, give it with a module")
         user = self.user_module()
         if user:
             imported = user.imported

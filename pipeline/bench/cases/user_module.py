@@ -7,6 +7,7 @@ file: a tensor, a tuple of arguments, or a dictionary (`dpiframe_core.from_torch
 
 from __future__ import annotations
 
+import copy
 import functools
 import importlib.util
 import sys
@@ -36,6 +37,10 @@ class UserModule:
     module: nn.Module
     imported: Imported
 
+    def scorer(self) -> nn.Module:
+        """A copy of the module that returns its score alone: a compiler leaves the rest out."""
+        return _Scorer(copy.deepcopy(self.module), self.imported)
+
     def arguments(
         self, ids: np.ndarray, dense: np.ndarray, device: str, dtype: torch.dtype
     ) -> Arguments:
@@ -50,10 +55,20 @@ class UserModule:
         return args, kwargs
 
 
+class _Scorer(nn.Module):
+    def __init__(self, module: nn.Module, imported: Imported) -> None:
+        super().__init__()
+        self.module = module
+        self._output = imported.output
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        return self._output(self.module(*args, **kwargs))
+
+
 @functools.cache
-def load_user_module(name: str) -> UserModule:
-    """The module of a file. ConfigError: no such file, name or example inputs, or a module that
-    cannot be imported.
+def load_user_module(name: str, output: str = "auto") -> UserModule:
+    """The module of a file; `output` as of `from_torch`. ConfigError: no such file, name or example
+    inputs, or a module that cannot be imported.
     """
     path, _, wanted = name.rpartition(":")
     file = _run(Path(path), name)
@@ -71,7 +86,7 @@ def load_user_module(name: str) -> UserModule:
                 f"module {name}: neither it nor {path} has a function example_inputs(), which "
                 "returns what the module is called with"
             )
-        return _imported(module, examples(), wanted, f"module {name}")
+        return _imported(module, examples(), wanted, f"module {name}", output)
 
 
 @functools.lru_cache(maxsize=4)
@@ -97,10 +112,12 @@ def _spread(module: nn.Module) -> None:
             layer.weight.normal_(std=(2 / layer.in_features) ** 0.5)
 
 
-def _imported(module: nn.Module, examples: Any, name: str, what: str) -> UserModule:
+def _imported(
+    module: nn.Module, examples: Any, name: str, what: str, output: str = "auto"
+) -> UserModule:
     try:
         # In float64 and on the CPU; the benchmark compares on its device in its precision.
-        imported = from_torch(module, examples, name=name, precisions=())
+        imported = from_torch(module, examples, name=name, output=output, precisions=())
     except ModelImportError as error:
         raise ConfigError(f"{what}: {error}") from None
     return UserModule(module.eval(), imported)

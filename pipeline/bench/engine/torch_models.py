@@ -92,7 +92,7 @@ class UserModel(TorchModel):
             module = self.placed(CTRModel.from_weights(self._spec, self._weights))
             return Called(module, [self._arrays(batch) for batch in self.batches], _numbers)
         inputs = [user.arguments(b.ids, b.dense, case.device, self.dtype) for b in self.batches]
-        module = self.placed(copy.deepcopy(user.module))
+        module = self.placed(user.scorer())
         return Called(module, inputs, user.imported.logits)
 
     def _arrays(self, batch: Batch) -> Arguments:

@@ -24,6 +24,7 @@ from pipeline.bench.engine.latency import (
     show,
 )
 from pipeline.bench.engine.peers import Dense, OneTable, Peer, PerField
+from pipeline.bench.engine.reference import exact_logits
 from pipeline.bench.timing import ROTATED_INPUTS, time_interleaved
 from pipeline.errors import ConfigError, DpiframeError
 
@@ -275,6 +276,11 @@ class Counts(nn.Module):
         return self.out(torch.cat([picked, torch.log(clicks + 0.1)], 1))
 
 
+class Tasks(Scorer):
+    def forward(self, *args):
+        return {"click": super().forward(*args), "buy": torch.sigmoid(3 * super().forward(*args))}
+
+
 def no_module():
     return 3
 """
@@ -290,6 +296,22 @@ def test_a_module_of_ones_own_beside_itself(tmp_path):
     assert set(report.failed) == {"one-table", "one-table, compile"}
     assert "DpiframeError" not in str(report.failed)
     assert f"{file}:Scorer, batch 19, 3 fields + 2 dense, 150 rows x dim 4" in report.title
+
+
+def test_an_output_of_a_module_of_several(tmp_path):
+    file = tmp_path / "scorer.py"
+    file.write_text(MODULE)
+    case = EngineCase(module=f"{file}:Tasks", batch=19, repeats=3, peers="plain", output="buy")
+    report = bench_engine(case)
+    assert "eager" in report.milliseconds and report.largest_difference < 1e-5
+    click = case.model_copy(update={"output": "click"})
+    batch = case.draw(case.load()[0])[0]
+    bought, clicked = (exact_logits(*of.load(), batch) for of in (case, click))
+    np.testing.assert_allclose(bought, 3 / (1 + np.exp(-clicked)), rtol=1e-6)
+    with pytest.raises(ConfigError, match=r"2 outputs \(0: click, 1: buy\): choose the score"):
+        bench_engine(EngineCase(module=f"{file}:Tasks"))
+    with pytest.raises(ConfigError, match="give it with a module"):
+        bench_engine(EngineCase(model="wdl", output="buy"))
 
 
 def test_dense_features_of_a_module_are_as_in_its_import(tmp_path):
