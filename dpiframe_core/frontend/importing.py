@@ -64,6 +64,11 @@ class Imported:
         """
         return self._source.arguments(check.module_inputs(self._source, self._chosen, ids, dense))
 
+    @property
+    def num_outputs(self) -> int:
+        """How many tensors the module returns."""
+        return self._output.count
+
     def output(self, outputs: Any) -> Tensor:
         """Of what the module returned the tensor that the score is taken from."""
         leaves = [x for x in pytree.tree_leaves(outputs) if isinstance(x, Tensor)]

@@ -46,8 +46,8 @@ class TimeRatio(BaseModel):
     """How many times as long one run takes as another in the same turns, and the standard error.
 
     Of each turn the quickest calls are compared, of the turns the median is taken: what disturbs
-    the machine for a turn or for a few calls changes neither. What a load's place in memory changes
-    is the same in all its turns: of several loads each counts as one turn.
+    the machine for a turn or for a few calls changes neither. What differs from load to load, such
+    as its place in memory, is the same in all its turns: of several loads each counts as one turn.
     """
 
     model_config = ConfigDict(frozen=True)

@@ -80,8 +80,8 @@ class EngineCase(BaseModel):
     `model`: a built-in one or one of the zoo. `bundle` or `module` (file.py:Name): a user's own
     model, which replaces the options that describe one of these. `output`: which one of a module's.
     `peers`: which of them run; "plain" are the quick ones, in torch without a compiler.
-    `loads`: all are loaded so often, each time `repeats` batches are timed: where a load happens to
-    lie in memory moves the times of all its calls.
+    `loads`: all are loaded so often, each time `repeats` batches are timed: the times of all calls
+    of a load differ from those of the next, by its place in memory or by what else runs.
     `tuned`: the compiler behind TBE times kernels for each product in fp16, which takes longer than
     all else.
     """

@@ -38,8 +38,11 @@ class UserModule:
     imported: Imported
 
     def scorer(self) -> nn.Module:
-        """A copy of the module that returns its score alone: a compiler leaves the rest out."""
-        return _Scorer(copy.deepcopy(self.module), self.imported)
+        """A copy of the module, which of several outputs returns the score alone: a compiler leaves
+        the rest out.
+        """
+        module = copy.deepcopy(self.module)
+        return module if self.imported.num_outputs == 1 else _Scorer(module, self.imported)
 
     def arguments(
         self, ids: np.ndarray, dense: np.ndarray, device: str, dtype: torch.dtype

@@ -304,7 +304,12 @@ def test_an_output_of_a_module_of_several(tmp_path):
     case = EngineCase(module=f"{file}:Tasks", batch=19, repeats=3, peers="plain", output="buy")
     report = bench_engine(case)
     assert "eager" in report.milliseconds and report.largest_difference < 1e-5
-    click = case.model_copy(update={"output": "click"})
+    click, alone = (
+        case.model_copy(update=to)
+        for to in ({"output": "click"}, {"module": f"{file}:Scorer", "output": "auto"})
+    )
+    names = [type(of.user_module().scorer()).__name__ for of in (alone, case)]
+    assert names == ["Scorer", "_Scorer"]  # the peer calls a module of one output as it is
     batch = case.draw(case.load()[0])[0]
     bought, clicked = (exact_logits(*of.load(), batch) for of in (case, click))
     np.testing.assert_allclose(bought, 3 / (1 + np.exp(-clicked)), rtol=1e-6)
