@@ -75,14 +75,14 @@ def by_rank(build: Building, x: Value, *args: Any, **options: Any) -> Value:
 @TABLE.of("bucketize")
 def bucketize(build: Building, x: Any, edges: Any, *, out_int32: bool = False,
               right: bool = False) -> Value:  # fmt: skip
-    """In which bucket between ascending fixed edges each number is: how many edges are below it,
-    with `right` at most it.
+    """In which bucket between ascending edges [E], or [.., E] for numbers [.., N], each number is:
+    how many edges are below it, with `right` at most it.
     """
-    if not isinstance(edges, Tensor) or edges.dim() != 1:
-        raise CannotConvertError("edges of buckets that depend on the data")
     below = ("ge" if right else "gt", "x0", "x1")
-    x = as_value(x)
-    truths = build.mapped(below, [unsqueeze(build, x, -1), of_tensor(edges)])
+    x, edges = as_value(x), as_value(edges)
+    if len(edges.dims) > 1:
+        edges = unsqueeze(build, edges, -2)
+    truths = build.mapped(below, [unsqueeze(build, x, -1), edges])
     return build.reduced(truths, "sum", [len(x.dims)], False)
 
 

@@ -74,6 +74,8 @@ FAMILIES = {
         lambda x, y, n, t: y.topk(2)[0] * K[0, :2] + y.topk(2, largest=False)[1],
         lambda x, y, n, t: x.sort(2)[0] * K[0] + x.max(2)[1][..., None] + x.argmin(1)[:, None],
         lambda x, y, n, t: torch.searchsorted(torch.tensor([0.5, 1.0]), y, right=True) * K[0],
+        lambda x, y, n, t: torch.searchsorted(K.sort(1)[0], y.t().contiguous()).t() * K[0],
+        lambda x, y, n, t: torch.searchsorted(y.cumsum(1), x.flatten(1)[:, :4]) * K[0],
         lambda x, y, n, t: torch.isin(n, torch.tensor([1, 3])) * K[0],
     ],
     "writing": [
