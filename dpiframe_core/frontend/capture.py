@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind
+from torch.utils import _pytree as pytree
 
 from dpiframe_core.errors import ModelImportError
 from dpiframe_core.frontend.convert import PYTORCH, Traced
@@ -52,14 +53,15 @@ def as_arguments(module: nn.Module, inputs: Any) -> tuple[tuple[Any, ...], dict[
 
 
 def _exported(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExportedProgram:
-    leaves = torch.utils._pytree.tree_leaves((args, kwargs))
-    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
     sizes = {t.shape[0] if t.dim() else 0 for t in tensors}
     if len(sizes) != 1 or min(sizes) < 2:
         raise ModelImportError(
             f"example inputs must be of one batch of at least 2 samples, got {sorted(sizes)}: "
             + WHAT_BATCH_MEANS
         )
+    # torch.export makes guards of inputs that share memory, such as a column of another.
+    args, kwargs = pytree.tree_map_only(Tensor, Tensor.clone, (args, kwargs))
     errors: list[Exception] = []
     for attempt in (_export, _without_opt_einsum, _with_asserted_guards):
         try:
@@ -116,7 +118,7 @@ def _export(
     def dynamic(leaf: Any) -> Any:
         return {0: batch} if isinstance(leaf, Tensor) else None
 
-    shapes = torch.utils._pytree.tree_map(dynamic, (args, kwargs))
+    shapes = pytree.tree_map(dynamic, (args, kwargs))
     fast_path = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -270,8 +272,8 @@ def _user_names(program: ExportedProgram) -> dict[str, str]:
     if spec is None:
         return {}
     count = spec.num_leaves
-    tree = torch.utils._pytree.tree_unflatten(list(range(count)), spec)
-    paths = torch.utils._pytree.tree_flatten_with_path(tree)[0]
+    tree = pytree.tree_unflatten(list(range(count)), spec)
+    paths = pytree.tree_flatten_with_path(tree)[0]
     users = [
         s.arg.name for s in program.graph_signature.input_specs if s.kind == InputKind.USER_INPUT
     ]

@@ -120,11 +120,11 @@ def used_columns(
 ) -> Used:
     """The columns that the output is made of.
 
-    `largest`: an id of each column that has a row, where any has (a hash of the ids).
+    `largest`: an id of each column that has a row.
     """
     build = Building()
     _convert(traced, build, output)
-    rows = _within_parts(build)
+    rows = _within_parts(build, largest)
     if largest is not None:
         for column in build.any_id:
             rows[column] = max(rows[column], largest(column) + 1)
@@ -143,15 +143,23 @@ def used_columns(
     )
 
 
-def _within_parts(build: Building) -> dict[Column, int]:
+def _within_parts(
+    build: Building, largest: Callable[[Column], int] | None = None
+) -> dict[Column, int]:
     """The rows of each id column. Where columns begin at several places of one table, each has the
-    rows up to the next place: an id beyond them would be another column's.
+    rows up to the next place: an id beyond them would be another column's. Not so where a column
+    begins at two places, or at the row behind another's, such as ids shifted for padding, or where
+    an example has such an id.
     """
     rows = dict(build.seen_ids)
     for starts in build.seen_starts.values():
+        columns = [column for found in starts.values() for column in found]
+        if len(set(columns)) < len(columns):
+            continue
         for start, end in itertools.pairwise(sorted(starts)):
             for column in starts[start]:
-                rows[column] = min(rows[column], end - start)
+                if end - start > max(1, largest(column) if largest else 0):
+                    rows[column] = min(rows[column], end - start)
     return rows
 
 

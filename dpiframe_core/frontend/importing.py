@@ -252,11 +252,10 @@ class _Reference:
 
     @property
     def are_meaningful(self) -> bool:
-        """Whether all are numbers, of which float32 has the first digits."""
+        """Whether all are numbers, of which float32 has the digits that are compared."""
         if not np.isfinite(self.numbers).all():
             return False
-        away = np.abs(self.single - self.numbers) / np.maximum(1, np.abs(self.numbers))
-        return bool(away.max() <= check.FIRST_DIGITS)
+        return self.own_difference(self.are_probabilities) <= check.OWN_MOST
 
     def expected(self, is_probability: bool) -> Expected:
         """The logits."""

@@ -208,8 +208,8 @@ def _made_of(kind: torch.dtype) -> Iterator[None]:
 
 
 class _Computed(TorchDispatchMode):
-    """Operations compute in float64, if wanted, what they name float32, as in `x.float()`. Of equal
-    numbers the first come first, which PyTorch leaves open.
+    """Operations compute in the type that is wanted what they name float32 or float64, as in
+    `x.float()`. Of equal numbers the first come first, which PyTorch leaves open.
     """
 
     def __init__(self, kind: torch.dtype) -> None:
@@ -219,13 +219,13 @@ class _Computed(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        def wider(x: Any) -> Any:
-            return self.kind if x == torch.float32 else x
+        def wanted(x: Any) -> Any:
+            return self.kind if x in (torch.float32, torch.float64) else x
 
         aten = torch.ops.aten
         if func is aten._assert_tensor_metadata.default:
             return None
-        args, kwargs = pytree.tree_map_only(torch.dtype, wider, (args, kwargs or {}))
+        args, kwargs = pytree.tree_map_only(torch.dtype, wanted, (args, kwargs or {}))
         if func is aten.topk.default:
             return _stable_topk(*args, **kwargs)
         if func is aten.sort.default:

@@ -179,6 +179,9 @@ def gather(build: Building, x: Any, dim: int, index: Any, **options: Any) -> Val
     """x[..., index[..., i], ...] along a dimension."""
     x, index = as_value(x), as_value(index)
     dim = axis(x, dim)
+    if isinstance(x.source, Fixed) and dim == 0 and math.prod(x.sizes[1:]) == 1:
+        weight = numbers_of(x).reshape(-1, 1)
+        return build.view(embedding(build, weight, index), index.sizes)
     for i, (have, want) in enumerate(zip(x.sizes, index.sizes, strict=True)):
         if i != dim and want < have:
             x = build.sliced(x, i, 0, want)

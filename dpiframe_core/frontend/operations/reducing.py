@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from dpiframe_core.frontend.building import Building, CannotConvertError
-from dpiframe_core.frontend.operations.moving import squeeze
+from dpiframe_core.frontend.operations.moving import squeeze, unsqueeze
 from dpiframe_core.frontend.operations.products import matmul
 from dpiframe_core.frontend.operations.table import Operation, Table, axes, axis
 from dpiframe_core.frontend.values import Value, of_tensor
@@ -150,6 +150,16 @@ def cumsum(build: Building, x: Value, dim: int, **options: Any) -> Value:
     ones = torch.ones(n, n, dtype=torch.float64).triu()
     found = build.view(matmul(build, flat, of_tensor(ones)), last.sizes)
     return build.moved(found, len(x.dims) - 1, dim)
+
+
+@TABLE.of("logcumsumexp")
+def logcumsumexp(build: Building, x: Value, dim: int) -> Value:
+    """`logsumexp` of a dimension up to each place."""
+    dim, n = axis(x, dim), x.sizes[axis(x, dim)]
+    last = unsqueeze(build, build.moved(x, dim, len(x.dims) - 1), -2)
+    later = of_tensor(torch.ones(n, n, dtype=torch.float64).triu(1))
+    shown = build.mapped(("where", "x1", -math.inf, "x0"), [last, later])
+    return build.moved(logsumexp(build, shown, [-1]), len(x.dims) - 1, dim)
 
 
 def _running(function: str) -> Operation:

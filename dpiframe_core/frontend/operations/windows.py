@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from dpiframe_core.frontend.building import Building, CannotConvertError
 from dpiframe_core.frontend.operations.joining import padded
@@ -76,10 +77,22 @@ def _windows(build: Building, x: Value, kernel: Sequence[int], stride: Sequence[
 
 
 def _pooled(build: Building, x: Value, function: str, kernel: Sequence[int], stride: Sequence[int],
-            padding: Sequence[int], dilation: Sequence[int]) -> Value:  # fmt: skip
-    if any(padding):
+            padding: Sequence[int], dilation: Sequence[int], ceil: bool = False,
+            ) -> Value:  # fmt: skip
+    """A reduction of each window. `ceil`: the last one may begin before the end and end behind
+    what `padding` adds.
+    """
+    behind = list(padding)
+    if ceil:
+        for i, length in enumerate(x.sizes[-len(kernel) :]):
+            reach = dilation[i] * (kernel[i] - 1) + 1
+            count = -((reach - length - 2 * padding[i]) // stride[i]) + 1
+            count -= (count - 1) * stride[i] >= length + padding[i]
+            behind[i] = max((count - 1) * stride[i] + reach - length - padding[i], 0)
+    if any(padding) or any(behind):
         edge = -math.inf if function == "max" else 0.0
-        x = padded(build, x, [p for n in reversed(padding) for p in (n, n)], edge)
+        pads = zip(reversed(padding), reversed(behind), strict=True)
+        x = padded(build, x, list(itertools.chain.from_iterable(pads)), edge)
     shown = _windows(build, x, kernel, stride, dilation)
     rank = len(shown.dims)
     return build.reduced(shown, function, range(rank - len(kernel), rank), False)
@@ -89,23 +102,34 @@ def _pooled(build: Building, x: Value, function: str, kernel: Sequence[int], str
 def max_pool(build: Building, x: Value, kernel: Any, stride: Any = (), padding: Any = 0,
              dilation: Any = 1, ceil: bool = False) -> tuple[Value, None]:  # fmt: skip
     """The largest of each window."""
-    if ceil:
-        raise CannotConvertError("pooling whose last window is cut (ceil_mode)")
     n = len(kernel)
-    spread = [each(v, n) for v in (kernel, stride or kernel, padding, dilation)]
-    return _pooled(build, x, "max", *spread), None
+    kernel, stride, padding, dilation = (
+        each(v, n) for v in (kernel, stride or kernel, padding, dilation)
+    )
+    return _pooled(build, x, "max", kernel, stride, padding, dilation, ceil), None
 
 
 @TABLE.of("avg_pool1d", "avg_pool2d", "avg_pool3d")
 def avg_pool(build: Building, x: Value, kernel: Any, stride: Any = (), padding: Any = 0,
              ceil: bool = False, counts_padding: bool = True, divisor: Any = None,
              ) -> Value:  # fmt: skip
-    """The mean of each window."""
+    """The sum of each window over what PyTorch divides it by."""
     n = len(kernel)
-    edges = each(padding, n)
-    if ceil or divisor or (any(edges) and not counts_padding):
-        raise CannotConvertError("average pooling with cut windows or a divisor of its own")
-    return _pooled(build, x, "mean", each(kernel, n), each(stride or kernel, n), edges, [1] * n)
+    kernel, stride, padding = (each(v, n) for v in (kernel, stride or kernel, padding))
+    mean = _pooled(build, x, "mean", kernel, stride, padding, [1] * n, ceil)
+    if not (ceil or divisor or (any(padding) and not counts_padding)):
+        return mean
+    # Of ones: a window's numbers over what PyTorch divides them by, and how many they are.
+    missing = 3 - n
+    ones = torch.ones(1, 1, *[1] * missing, *x.sizes[-n:], dtype=torch.float64)
+    window, step = ([1] * missing + v for v in (kernel, stride))
+    edge = [0] * missing + padding
+    shares, counts = (
+        nn.functional.avg_pool3d(ones, window, step, edge, ceil, counts_padding, by)
+        for by in (divisor, 1)
+    )
+    scale = (shares / counts * math.prod(kernel)).reshape(shares.shape[-n:])
+    return build.mapped(("mul", "x0", "x1"), [mean, of_tensor(scale)])
 
 
 @TABLE.of("_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "adaptive_avg_pool1d")
@@ -121,8 +145,12 @@ def adaptive_max_pool(build: Building, x: Value, sizes: Sequence[int]) -> tuple[
 
 
 def _adaptive(build: Building, x: Value, sizes: Sequence[int], function: str) -> Value:
+    """Windows of one size where that goes, else from i n / m to (i + 1) n / m, both outwards."""
     have = x.sizes[-len(sizes) :]
-    if any(n % m for n, m in zip(have, sizes, strict=True)):
-        raise CannotConvertError(f"{have} places cannot be pooled to {tuple(sizes)} of one size")
-    kernel = [n // m for n, m in zip(have, sizes, strict=True)]
-    return _pooled(build, x, function, kernel, kernel, [0] * len(sizes), [1] * len(sizes))
+    if not any(n % m for n, m in zip(have, sizes, strict=True)):
+        kernel = [n // m for n, m in zip(have, sizes, strict=True)]
+        return _pooled(build, x, function, kernel, kernel, [0] * len(sizes), [1] * len(sizes))
+    for dim, (n, m) in enumerate(zip(have, sizes, strict=True), len(x.dims) - len(sizes)):
+        windows = [build.sliced(x, dim, i * n // m, -(-(i + 1) * n // m)) for i in range(m)]
+        x = build.joined([build.reduced(w, function, [dim], True) for w in windows], dim)
+    return x

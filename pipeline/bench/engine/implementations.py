@@ -28,11 +28,14 @@ SCORES_AGREE = 1e-5  # of arrays on the host and on the device
 
 
 class Implementation(NamedTuple):
-    """`run(i)` scores input i and returns when the scores are there; `logits(i)` are [B] float."""
+    """`run(i)` scores input i and returns when the scores are there; `logits(i)` are [B] float;
+    `note`: what is to be said of how it runs.
+    """
 
     run: Callable[[int], object]
     logits: Callable[[int], np.ndarray]
     close: Callable[[], None] = lambda: None
+    note: str = ""
 
 
 Factories = dict[str, Callable[[], Implementation]]  # by name; ours is the first
@@ -167,7 +170,7 @@ def _launched(called: Called, on_gpu: bool) -> Implementation:
         torch.cuda.synchronize()
         return out
 
-    return Implementation(run, lambda i: called.logits(run(i)))
+    return Implementation(run, lambda i: called.logits(run(i)), note=called.note)
 
 
 def _captured(called: Called) -> Implementation:
@@ -191,4 +194,4 @@ def _captured(called: Called) -> Implementation:
         run(i)
         return called.logits(outputs[i])
 
-    return Implementation(run, logits)
+    return Implementation(run, logits, note=called.note)

@@ -48,6 +48,7 @@ class EngineReport(BaseModel):
     failed: dict[str, str] = Field(
         default_factory=dict
     )  # implementations that were not timed, and why
+    notes: dict[str, str] = {}  # what is to be said of how implementations run
     largest_difference: float  # of a peer's logits from ours, scaled by max(1, |logit|)
     largest_error: float | None = None  # of our logits, from the model in float64, likewise
     floor: Floor | None = None
@@ -117,6 +118,7 @@ def bench_engine(case: EngineCase) -> EngineReport:
         },
         commit=commit(),
         failed=failed,
+        notes={name: of.note for name, of in made.items() if of.note},
         machine=machine(case.device),
     )
 
@@ -140,6 +142,7 @@ def show(report: EngineReport) -> str:
         )
     if report.largest_error is not None:
         lines.append(f"logits within {report.largest_error:.0e} of float64's")
+    lines += [f"{name:<22}  {note}" for name, note in report.notes.items()]
     lines += [f"{name:<22}  failed: {why}" for name, why in report.failed.items()]
     return "\n".join(lines)
 

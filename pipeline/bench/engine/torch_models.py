@@ -35,12 +35,31 @@ from pipeline.errors import DpiframeError
 Change = Callable[[nn.Module], nn.Module]
 
 
+MIXED = "its weights are float32, its products 16 bits (torch.autocast): its own code mixes types"
+
+
 class Called(NamedTuple):
-    """A module, what it is called with for each batch, and its answer as logits [B]."""
+    """A module, what it is called with for each batch, and its answer as logits [B]. `note`: what
+    is to be said of how it runs.
+    """
 
     module: nn.Module
     inputs: Sequence[Arguments]
     logits: Callable[[Any], np.ndarray]
+    note: str = ""
+
+
+class Autocast(nn.Module):
+    """A module in float32 under torch's mixed precision."""
+
+    def __init__(self, module: nn.Module, device: str, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.module, self._device, self._dtype = module, device, dtype
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The module's answer."""
+        with torch.autocast(self._device, self._dtype):
+            return self.module(*args, **kwargs)
 
 
 class TorchModel:
@@ -70,7 +89,9 @@ class TorchModel:
 
 
 class UserModel(TorchModel):
-    """A module of one's own, or a bundle's model: in one table by rewriting its lookups."""
+    """A module of one's own, or a bundle's model: in one table by rewriting its lookups. A module
+    that cannot be of 16 bits as a whole, such as one that names float32, runs under autocast.
+    """
 
     def __init__(
         self, case: EngineCase, batches: Sequence[Batch], spec: ModelSpec, weights: Weights
@@ -79,20 +100,31 @@ class UserModel(TorchModel):
         self._spec, self._weights = spec, weights
 
     def per_field(self) -> Called:
-        return self._called
+        return self._called._replace(module=self._form(self._called.module))
 
     def one_table(self) -> Called:
         called = self._called
-        return called._replace(module=one_table(called.module, *called.inputs[0]))
+        return called._replace(module=self._form(one_table(called.module, *called.inputs[0])))
+
+    def _form(self, module: nn.Module) -> nn.Module:
+        mixed = self._called.note == MIXED
+        return Autocast(module, self.case.device, self.dtype) if mixed else module
 
     @functools.cached_property
     def _called(self) -> Called:
-        case, user = self.case, self.case.user_module()
+        user = self.case.user_module()
         if user is None:
             module = self.placed(CTRModel.from_weights(self._spec, self._weights))
             return Called(module, [self._arrays(batch) for batch in self.batches], _numbers)
-        inputs = [user.arguments(b.ids, b.dense, case.device, self.dtype) for b in self.batches]
-        module = self.placed(user.scorer())
+        called = self._in_type(user, self.dtype)
+        if self.dtype.itemsize == 2 and not _runs(called):
+            return self._in_type(user, torch.float32)._replace(note=MIXED)
+        return called
+
+    def _in_type(self, user: UserModule, dtype: torch.dtype) -> Called:
+        device = self.case.device
+        inputs = [user.arguments(b.ids, b.dense, device, dtype) for b in self.batches]
+        module = user.scorer().to(device, dtype).eval()
         return Called(module, inputs, user.imported.logits)
 
     def _arrays(self, batch: Batch) -> Arguments:
@@ -217,6 +249,19 @@ def torch_model(
         return OfZoo(case, batches, user)
     made = UserModel if case.bundle or case.module else BuiltIn
     return made(case, batches, spec, weights)
+
+
+def _runs(called: Called) -> bool:
+    """Whether the module takes its first inputs; where memory is short that is not its fault."""
+    args, kwargs = called.inputs[0]
+    try:
+        with torch.no_grad():
+            called.module(*args, **kwargs)
+    except torch.OutOfMemoryError:
+        return True
+    except RuntimeError:
+        return False
+    return True
 
 
 def _numbers(logits: Tensor) -> np.ndarray:

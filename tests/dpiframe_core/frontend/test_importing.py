@@ -438,6 +438,29 @@ def test_samples_are_drawn_of_which_float32_has_the_first_digits():
     assert report["samples"]["are"] == "random, no list empty"
 
 
+class AttentionOverNothing(nn.Module):
+    """Scores of -1e9 beside which float32 loses what they had: of an empty list all are equal."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.linear = nn.Embedding(9, DIM), nn.Linear(DIM, 1)
+        nn.init.normal_(self.table.weight, std=0.2)
+
+    def forward(self, clicks):
+        rows = self.table(clicks) + torch.linspace(-1, 1, 3)[:, None]
+        scores = (rows * self.table(clicks[:, :1] + 1)).sum(2)
+        weights = scores.masked_fill(clicks == 0, 0) - 1e9 * (clicks == 0) + 0.05 * scores
+        return self.linear((torch.softmax(weights, 1).unsqueeze(2) * rows).sum(1))
+
+
+def test_samples_are_drawn_of_which_float32_has_the_digits_that_are_compared():
+    torch.manual_seed(0)
+    examples = torch.ones(2, 3, dtype=torch.long)
+    report = dpi.from_torch(AttentionOverNothing(), examples).report
+    assert report["samples"]["are"] == "random, no list empty"
+    assert report["tolerance"] == 1e-5
+
+
 class Last(nn.Module):
     """The last row of a list, whose length is told: there is none of a list of 0."""
 

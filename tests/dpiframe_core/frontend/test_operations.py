@@ -85,6 +85,7 @@ FAMILIES = {
         lambda x, y, n, t: y[:, :1] * (y.new_zeros(x.size(0), 5).scatter_add(
             1, n, torch.full_like(y, -math.inf)).exp() * FIVE),
         lambda x, y, n, t: F.one_hot(n, 5) * FIVE,
+        lambda x, y, n, t: FIVE[:, None].gather(0, n[:, :1]) * y,
         lambda x, y, n, t: (x.masked_fill(x > 0, 0.5) * K[0]
             + x.masked_fill((n == 0)[:, None], -1.0)),
         lambda x, y, n, t: _assigned(x, y) * K[1],
@@ -94,6 +95,7 @@ FAMILIES = {
     ],
     "reducing": [
         lambda x, y, n, t: x.sum(1) * y + x.mean((1, 2), keepdim=True)[:, 0],
+        lambda x, y, n, t: x.logcumsumexp(2) * K[0] + x.logcumsumexp(1),
         lambda x, y, n, t: (x.amax(2) * K[0, :3] + x.amin((1, 2))[:, None]
             + x.max(1)[0].sum(1, True)),
         lambda x, y, n, t: x.prod(2) * K[1, :3] + (x > 0).any(1).double().sum(1, True),
@@ -150,6 +152,14 @@ FAMILIES = {
         lambda x, y, n, t: F.adaptive_avg_pool1d(x, 1) + F.adaptive_avg_pool2d(x[:, None], 1)[:, 0],
         lambda x, y, n, t: (F.adaptive_max_pool2d(x[:, None], (1, 2)) * K[0, :2]
             + F.adaptive_max_pool1d(x, 1)[:, None]),
+        lambda x, y, n, t: (F.avg_pool1d(x, 3, 2, 1, count_include_pad=False) * K[0, :2]
+            + F.avg_pool1d(x, 3, 2, 1, ceil_mode=True)[:, :, :1]),
+        lambda x, y, n, t: (F.avg_pool2d(x[:, None], 2, 2, ceil_mode=True) * K[0, :2]
+            + F.avg_pool2d(x[:, None], (2, 3), 1, divisor_override=5)),
+        lambda x, y, n, t: F.max_pool1d(x, 3, 3, ceil_mode=True) * K[0, :2],
+        lambda x, y, n, t: F.max_pool2d(x[:, None], 2, 3, 1, 1, ceil_mode=True) * K[0, :2],
+        lambda x, y, n, t: (F.adaptive_avg_pool2d(x[:, None], (2, 3))[:, 0] * K[0, :3]
+            + F.adaptive_max_pool1d(x, 3)[:, :2]),
         lambda x, y, n, t: F.lp_pool1d(x.abs() + 0.1, 2, 2) * K[0, :2],
     ],
     "norms": [

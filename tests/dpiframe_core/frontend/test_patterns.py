@@ -7,6 +7,7 @@ import torch
 from imported_models import import_module, import_program
 from torch import nn
 
+from dpiframe_core import from_torch
 from dpiframe_core.lowering import DEVICE_PASSES, lower
 from dpiframe_core.model.builtin import Deep, Features, dcn, dcnv2, deepfm, wdl
 from dpiframe_core.model.modules import Add, Linear, Wide
@@ -162,6 +163,29 @@ def test_one_table_with_offsets_is_a_table_a_field():
     assert found.kinds == ["embedding", "linear"]
     assert [field.rows for field in found.spec.fields] == [ROWS] * 3
     check(module, found, given)
+
+
+def test_shifted_ids_of_one_table_keep_their_rows():
+    class Model(nn.Module):
+        def __init__(self, shift):
+            super().__init__()
+            self.table, self.head, self.shift = nn.Embedding(ROWS, DIM), nn.Linear(DIM, 1), shift
+
+        def forward(self, item, clicks):
+            return self.head(self.table(item + self.shift) * self.table(clicks).sum(1))
+
+    class Next(Model):
+        def forward(self, clicks):
+            return super().forward(clicks[:, 0], clicks)
+
+    ids = inputs()["ids"] % (ROWS - 2)
+    for module, given, rows in (
+        (Model(1), {"item": ids[:, 0], "clicks": ids}, [ROWS - 1, *[ROWS] * ids.shape[1]]),
+        (Model(2), {"item": ids[:, 0], "clicks": ids}, [ROWS - 2, *[ROWS] * ids.shape[1]]),
+        (Next(1), {"clicks": ids}, [ROWS - 1, *[ROWS] * (ids.shape[1] - 1)]),
+    ):
+        found = from_torch(module, given)
+        assert [field.rows for field in found.spec.fields] == rows
 
 
 def test_histories_share_the_table_of_their_target():

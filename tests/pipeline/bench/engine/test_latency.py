@@ -25,6 +25,7 @@ from pipeline.bench.engine.latency import (
 )
 from pipeline.bench.engine.peers import Dense, OneTable, Peer, PerField
 from pipeline.bench.engine.reference import exact_logits
+from pipeline.bench.engine.torch_models import MIXED, UserModel
 from pipeline.bench.timing import ROTATED_INPUTS, time_interleaved
 from pipeline.errors import ConfigError, DpiframeError
 
@@ -202,6 +203,8 @@ def test_a_peer_that_fails_ends_no_run(monkeypatch):
         "another": "the logits of another differ from ours by 1.0e+00",
     }
     assert "failed: RuntimeError: no kernel image" in show(report)
+    said = report.model_copy(update={"notes": {"eager": "half of it is cast"}})
+    assert "eager                   half of it is cast" in show(said)
 
 
 @pytest.mark.parametrize(
@@ -276,6 +279,19 @@ class Counts(nn.Module):
         return self.out(torch.cat([picked, torch.log(clicks + 0.1)], 1))
 
 
+class NamesFloat32(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.two, self.out = nn.Embedding(50, 4), nn.Embedding(9, 4), nn.Linear(9, 1)
+
+    def example_inputs(self):
+        return torch.tensor([1, 2]), torch.tensor([3, 0]), torch.randn(2, 1)
+
+    def forward(self, one, two, dense):
+        known = (two > 0).float().unsqueeze(1)
+        return self.out(torch.cat([self.one(one), known * self.two(two), dense], 1))
+
+
 class Tasks(Scorer):
     def forward(self, *args):
         return {"click": super().forward(*args), "buy": torch.sigmoid(3 * super().forward(*args))}
@@ -317,6 +333,24 @@ def test_an_output_of_a_module_of_several(tmp_path):
         bench_engine(EngineCase(module=f"{file}:Tasks"))
     with pytest.raises(ConfigError, match="give it with a module"):
         bench_engine(EngineCase(model="wdl", output="buy"))
+
+
+@pytest.mark.parametrize(("name", "mixed"), [("Scorer", False), ("NamesFloat32", True)])
+def test_a_module_that_mixes_types_runs_under_autocast_in_16_bits(tmp_path, name, mixed):
+    file = tmp_path / "scorer.py"
+    file.write_text(MODULE)
+    case = EngineCase(module=f"{file}:{name}", batch=19)
+    spec, weights = case.load()
+    batches = case.draw(spec)
+    model = UserModel(case, batches, spec, weights)
+    model.dtype = torch.bfloat16
+    exact = exact_logits(spec, weights, batches[0])
+    for called in (model.per_field(), *([model.one_table()] if mixed else [])):
+        assert called.note == (MIXED if mixed else "")
+        args, kwargs = called.inputs[0]
+        with torch.no_grad():
+            logits = called.logits(called.module(*args, **kwargs))
+        assert 0 < largest_difference(logits, exact) < 3e-2
 
 
 def test_dense_features_of_a_module_are_as_in_its_import(tmp_path):
