@@ -53,19 +53,16 @@ class Feed:
         return [Column(self.input, self.start + i) for i in range(self.count)]
 
 
-def feeds_of(inputs: Mapping[str, tuple[int, ...]], columns: Any = None) -> list[Feed]:
+def feeds_of(inputs: Mapping[str, tuple[int, ...]], columns: Any) -> list[Feed]:
     """The feeds of a model's inputs (name -> sizes without the batch).
 
     `columns`: input -> its column; of an input with several numbers a sample, a list of columns in
     order, or one column of lists (a name, or a mapping as `ListColumn`). For a model of one matrix
     it may be the list of columns itself, or column -> (begin, end) in the matrix, as
-    DeepCTR-Torch's `feature_index`. None: every column is named like its input. ModelImportError
-    says what is wrong.
+    DeepCTR-Torch's `feature_index`. ModelImportError says what is wrong.
     """
     wide = [name for name, shape in inputs.items() if math.prod(shape) > 1]
-    if columns is None:
-        columns = {name: name for name in inputs}
-    elif isinstance(columns, Mapping) and columns and all(map(_is_range, columns.values())):
+    if isinstance(columns, Mapping) and columns and all(map(_is_range, columns.values())):
         matrix = _only_matrix(wide, "columns gives each column its places in a matrix")
         columns = {matrix: _of_ranges(matrix, math.prod(inputs[matrix]), columns)}
     elif isinstance(columns, Sequence) and not isinstance(columns, str):
@@ -84,6 +81,19 @@ def feeds_of(inputs: Mapping[str, tuple[int, ...]], columns: Any = None) -> list
         found += _of_input(name, inputs[name], given)
     _no_column_twice(found)
     return found
+
+
+def columns_of_inputs(
+    inputs: Mapping[str, tuple[int, ...]], ids: Collection[Column], numbers: Collection[Column]
+) -> dict[str, Any]:
+    """Columns named like the inputs; of one matrix of ids and numbers each place has its own:
+    x_0, x_1, ..
+    """
+    both = {column.input for column in ids} & {column.input for column in numbers}
+    return {
+        name: [f"{name}_{i}" for i in range(math.prod(shape))] if name in both else name
+        for name, shape in inputs.items()
+    }
 
 
 def _is_range(value: Any) -> bool:

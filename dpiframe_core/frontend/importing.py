@@ -20,7 +20,13 @@ from dpiframe_core.errors import ModelImportError, SpecError
 from dpiframe_core.frontend import check
 from dpiframe_core.frontend.assemble import assembled
 from dpiframe_core.frontend.check import Expected, engine_inputs
-from dpiframe_core.frontend.columns import Chosen, Feed, choose_features, feeds_of
+from dpiframe_core.frontend.columns import (
+    Chosen,
+    Feed,
+    choose_features,
+    columns_of_inputs,
+    feeds_of,
+)
 from dpiframe_core.frontend.draft import Compute, Draft
 from dpiframe_core.frontend.drafting import (
     Output,
@@ -112,7 +118,7 @@ def from_torch(  # type: ignore[misc]  # noqa: PLR0913 - the one call that users
     `example_inputs`: what it is called with, at least 2 samples: a tensor, a tuple of arguments, or
     a dictionary of keyword arguments or for the one dictionary that it takes. `columns` says which
     column feeds which input (`columns.feeds_of`); default: what the module tells
-    (`feature_index`), else columns named like the inputs.
+    (`feature_index`), else columns named like the inputs (`columns.columns_of_inputs`).
 
     `output`: auto takes a final sigmoid off, and takes what lies in 0..1 for a probability;
     probability or logit says which it is; a name or number chooses one of several.
@@ -146,6 +152,8 @@ def from_torch(  # type: ignore[misc]  # noqa: PLR0913 - the one call that users
     if columns is None and encoding is not None:
         columns = columns_of_schema(source.inputs, encoding.schema)
     used = used_columns(source.traced, wanted, source.largest)
+    if columns is None:
+        columns = columns_of_inputs(source.inputs, used.rows, used.dense)
     feeds = feeds_of(source.inputs, columns)
     chosen = choose_features(source.inputs, feeds, used.rows, used.dense)
     if encoding is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dpiframe_core import ModelImportError
-from dpiframe_core.frontend.columns import choose_features, feeds_of
+from dpiframe_core.frontend.columns import choose_features, columns_of_inputs, feeds_of
 from dpiframe_core.frontend.values import Column
 
 SCALARS = {"C1": (), "I1": (1,)}
@@ -20,9 +20,12 @@ def shapes(feeds):
 @pytest.mark.parametrize(
     ("inputs", "columns", "expected"),
     [
-        (SCALARS, None, [("C1", "C1", 0, 1, False), ("I1", "I1", 0, 1, False)]),
         (SCALARS, {"C1": "site id"}, [("site id", "C1", 0, 1, False)]),
-        (LISTS, None, [("item", "item", 0, 1, False), ("hist", "hist", 0, 3, True)]),
+        (
+            LISTS,
+            columns_of_inputs(LISTS, [], []),
+            [("item", "item", 0, 1, False), ("hist", "hist", 0, 3, True)],
+        ),
         (LISTS, {"hist": {"column": "h", "pad": 2}}, [("h", "hist", 0, 3, True)]),
         (LISTS, {"hist": ["a", "b", "c"]}, [(x, "hist", i, 1, False) for i, x in enumerate("abc")]),
         (MATRIX, list("abcd"), [(x, "X", i, 1, False) for i, x in enumerate("abcd")]),
@@ -61,9 +64,19 @@ def test_wrong_columns_are_named(inputs, columns, told):
         feeds_of(inputs, columns)
 
 
+OWN = {"item": "item", "hist": "hist"}
+
+
 def chosen(inputs, columns, rows, dense=()):
     ids = {Column(name, i): n for (name, i), n in rows.items()}
-    return choose_features(inputs, feeds_of(inputs, columns), ids, [Column(*d) for d in dense])
+    numbers = [Column(*d) for d in dense]
+    return choose_features(inputs, feeds_of(inputs, columns), ids, numbers)
+
+
+def test_each_place_of_a_matrix_of_ids_and_numbers_is_a_column():
+    found = columns_of_inputs({"X": (3,), "n": (2,), "i": (2,)}, [Column("X", 1), Column("i", 0)],
+                              [Column("X", 0), Column("n", 0)])  # fmt: skip
+    assert found == {"X": ["X_0", "X_1", "X_2"], "n": "n", "i": "i"}
 
 
 def test_names_that_a_spec_refuses_keep_their_columns():
@@ -84,7 +97,7 @@ def test_a_list_becomes_a_list_of_the_spec():
 
 
 def test_the_end_of_a_list_that_is_not_used_is_left_out():
-    found = chosen(LISTS, None, {("item", 0): 7, ("hist", 0): 7, ("hist", 1): 7})
+    found = chosen(LISTS, OWN, {("item", 0): 7, ("hist", 0): 7, ("hist", 1): 7})
     assert found.lists[0].features == ("hist_0", "hist_1")
 
 
@@ -92,8 +105,8 @@ def test_the_end_of_a_list_that_is_not_used_is_left_out():
     ("columns", "rows", "dense", "told"),
     [
         ({"item": "item"}, {("hist", 0): 7}, [], "input hist is not in columns"),
-        (None, {("hist", 0): 7, ("hist", 1): 7}, [("hist", 2)], "feeds ids .* and numbers"),
-        (None, {("hist", 1): 7, ("hist", 2): 7}, [], "does not use place 0"),
+        (OWN, {("hist", 0): 7, ("hist", 1): 7}, [("hist", 2)], "feeds ids .* and numbers"),
+        (OWN, {("hist", 1): 7, ("hist", 2): 7}, [], "does not use place 0"),
     ],
 )
 def test_lists_and_inputs_that_make_no_features_are_named(columns, rows, dense, told):
@@ -102,4 +115,4 @@ def test_lists_and_inputs_that_make_no_features_are_named(columns, rows, dense, 
 
 
 def test_inputs_that_the_model_does_not_use_are_listed():
-    assert chosen(SCALARS, None, {("C1", 0): 5}).unused_inputs == ("I1",)
+    assert chosen(SCALARS, {"C1": "C1", "I1": "I1"}, {("C1", 0): 5}).unused_inputs == ("I1",)
