@@ -29,13 +29,15 @@ SCORES_AGREE = 1e-5  # of arrays on the host and on the device
 
 class Implementation(NamedTuple):
     """`run(i)` scores input i and returns when the scores are there; `logits(i)` are [B] float;
-    `note`: what is to be said of how it runs.
+    `note`: what is to be said of how it runs; `untied(i)`: whose logits [B] do not depend on the
+    order of equal numbers.
     """
 
     run: Callable[[int], object]
     logits: Callable[[int], np.ndarray]
     close: Callable[[], None] = lambda: None
     note: str = ""
+    untied: Callable[[int], np.ndarray] | None = None
 
 
 Factories = dict[str, Callable[[], Implementation]]  # by name; ours is the first
@@ -170,7 +172,9 @@ def _launched(called: Called, on_gpu: bool) -> Implementation:
         torch.cuda.synchronize()
         return out
 
-    return Implementation(run, lambda i: called.logits(run(i)), note=called.note)
+    return Implementation(
+        run, lambda i: called.logits(run(i)), note=called.note, untied=called.untied
+    )
 
 
 def _captured(called: Called) -> Implementation:

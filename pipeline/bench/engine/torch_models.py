@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from dpiframe_core import CTRModel, ModelSpec
 from pipeline.bench.cases.engine_case import Batch, EngineCase
@@ -48,6 +49,18 @@ class Called(NamedTuple):
     logits: Callable[[Any], np.ndarray]
     note: str = ""
 
+    def untied(self, i: int) -> np.ndarray:
+        """Of the samples [B] of input i: whether the logit does not depend on which of equal
+        numbers topk and sort take first, which PyTorch leaves open.
+        """
+        args, kwargs = self.inputs[i]
+        found = []
+        for reverse in (False, True):
+            with torch.no_grad(), _TakesLast(reverse):
+                found.append(self.logits(self.module(*args, **kwargs)))
+        same: np.ndarray = (found[0] == found[1]) | np.isnan(found[0]) & np.isnan(found[1])
+        return same
+
 
 class Autocast(nn.Module):
     """A module in float32 under torch's mixed precision."""
@@ -60,6 +73,43 @@ class Autocast(nn.Module):
         """The module's answer."""
         with torch.autocast(self._device, self._dtype):
             return self.module(*args, **kwargs)
+
+
+class _TakesLast(TorchDispatchMode):
+    """Of equal numbers topk and sort take the last first, or, `reverse` False, the first."""
+
+    def __init__(self, reverse: bool) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._reverse = reverse
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        aten = torch.ops.aten
+        if func is aten.topk.default:
+            return self._topk(*args, **kwargs)
+        if func in (aten.sort.default, aten.sort.stable):
+            at = [a for a in args[1:] if a is not None and not isinstance(a, bool)]
+            down = [a for a in args[1:] if isinstance(a, bool)]
+            return self._sorted(
+                args[0],
+                kwargs.get("dim", at[0] if at else -1),
+                kwargs.get("descending", down[-1] if down else False),
+            )
+        return func(*args, **kwargs)
+
+    def _topk(
+        self, x: Tensor, k: int, dim: int = -1, largest: bool = True, ordered: bool = True
+    ) -> tuple[Tensor, Tensor]:
+        values, places = self._sorted(x, dim, largest)
+        return values.narrow(dim, 0, k), places.narrow(dim, 0, k)
+
+    def _sorted(self, x: Tensor, dim: int, descending: bool) -> tuple[Tensor, Tensor]:
+        values, places = (x.flip(dim) if self._reverse else x).sort(
+            dim=dim, descending=descending, stable=True
+        )
+        return values, x.shape[dim] - 1 - places if self._reverse else places
 
 
 class TorchModel:

@@ -18,6 +18,7 @@ from pipeline.bench.engine.implementations import OURS, Implementation
 from pipeline.bench.engine.latency import (
     ExactLogits,
     _agree,
+    _own_bound,
     bench_engine,
     largest_difference,
     scaled_error,
@@ -292,6 +293,20 @@ class NamesFloat32(nn.Module):
         return self.out(torch.cat([self.one(one), known * self.two(two), dense], 1))
 
 
+class Picks(nn.Module):
+    # The two nearest of a history, and when they were: equal items are equally near.
+    def __init__(self):
+        super().__init__()
+        self.items, self.out = nn.Embedding(9, 4), nn.Linear(2, 1)
+
+    def example_inputs(self):
+        return torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8]]), torch.tensor([3, 5]), torch.rand(2, 4)
+
+    def forward(self, history, item, ages):
+        nearness = (self.items(history) * self.items(item)[:, None]).sum(2)
+        return self.out(ages.gather(1, nearness.topk(2)[1]))
+
+
 class Tasks(Scorer):
     def forward(self, *args):
         return {"click": super().forward(*args), "buy": torch.sigmoid(3 * super().forward(*args))}
@@ -351,6 +366,37 @@ def test_a_module_that_mixes_types_runs_under_autocast_in_16_bits(tmp_path, name
         with torch.no_grad():
             logits = called.logits(called.module(*args, **kwargs))
         assert 0 < largest_difference(logits, exact) < 3e-2
+
+
+def test_what_torch_picks_of_equal_numbers_is_left_out_of_the_comparison(tmp_path):
+    file = tmp_path / "scorer.py"
+    file.write_text(MODULE)
+    case = EngineCase(module=f"{file}:Picks", batch=300, repeats=3, peers="plain", ids="uniform")
+    report = bench_engine(case)
+    assert "eager" in report.milliseconds and report.largest_difference < 1e-5
+
+    model = UserModel(case, case.draw(case.load()[0]), *case.load())
+    untied = model.per_field().untied(0)
+    assert 0.2 < untied.mean() < 0.9
+    ours = np.zeros(300, np.float32)
+    eager = np.where(untied, 0, 1).astype(np.float32)
+    made = {
+        OURS: Implementation(lambda _: None, lambda _: ours),
+        "eager": Implementation(lambda _: None, lambda _: eager, untied=lambda _: untied),
+    }
+    exact = ExactLogits(lambda: ours, "fp32")
+    assert _agree(made, {}, exact) == 0.0
+    eager[np.flatnonzero(untied)[0]] = 1
+    with pytest.raises(DpiframeError, match="the logits of eager differ from ours"):
+        _agree(made, {}, exact)
+
+
+def test_a_module_may_be_as_far_from_float64_as_float32_takes_torch_on_the_same_samples():
+    exact = _exact("fp32")
+    for noise, ours, ends in ((1e-5, 3.9e-5, False), (1e-5, 4.1e-5, True), (0.5, 1.1e-3, True)):
+        bound = _own_bound(_implementation(1.0 + noise), exact)
+        error = exact.difference(np.full(7, 1.0 + ours))
+        assert (error > bound) == ends
 
 
 def test_dense_features_of_a_module_are_as_in_its_import(tmp_path):
