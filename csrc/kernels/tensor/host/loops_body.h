@@ -219,6 +219,61 @@ inline Vec error_function(Vec x) {
   return t > 0.927734375f ? far : (x != x ? x : near);
 }
 
+constexpr float kMostAngle = 8192.0f;  // beyond it reduction by pi / 2 in three parts is too coarse
+
+// sin(x + turns pi / 2), |x| at most kMostAngle: x = n pi / 2 + r, and polynomials of sin(r) and
+// cos(r) (Cephes, sinf and cosf).
+inline Vec sine(Vec x, std::uint32_t turns) {
+  const Vec n = round_small(x * 0.636619772367581343f);
+  const Bits quarter = to_bits(n + 12582912.0f) + turns;
+  Vec r = x - n * 1.5703125f;
+  r = r - n * 4.837512969970703125e-4f;
+  r = r - n * 7.54978995489188216e-8f;
+  const Vec z = r * r;
+  Vec even = z * 2.443315711809948e-5f - 1.388731625493765e-3f;
+  even = even * z + 4.166664568298827e-2f;
+  even = even * z * z - 0.5f * z + 1.0f;
+  Vec odd = z * -1.9515295891e-4f + 8.3321608736e-3f;
+  odd = odd * z - 1.6666654611e-1f;
+  odd = odd * z * r + r;
+  const Vec found = (quarter & 1u) != 0u ? even : odd;
+  return from_bits(to_bits(found) ^ (quarter & 2u) << 30);
+}
+
+// Whether sine takes all of them.
+inline bool are_angles(const HostArgument& a, int size) {
+  const int count = a.is_scalar ? 1 : size;
+  for (int i = 0; i < count; ++i)
+    if (!(__builtin_fabsf(a.data[i]) <= kMostAngle)) return false;
+  return true;
+}
+
+// Of 0 to 1 (Cephes, atanf).
+inline Vec small_arctangent(Vec x) {
+  const Mask large = x > 0.414213562373095f;
+  const Vec t = large ? (x - 1.0f) / (x + 1.0f) : x;
+  const Vec z = t * t;
+  Vec p = z * 8.05374449538e-2f - 1.38776856032e-1f;
+  p = p * z + 1.99777106478e-1f;
+  p = p * z - 3.33329491539e-1f;
+  p = p * z * t + t;
+  return large ? p + 0.785398163397448310f : p;
+}
+
+// The angle of (x, y), from -pi to pi.
+inline Vec arctangent(Vec y, Vec x) {
+  const Vec a = magnitude(x);
+  const Vec b = magnitude(y);
+  const Vec most = a > b ? a : b;
+  const Vec least = a > b ? b : a;
+  Vec ratio = most == 0.0f ? Vec{} : least / most;
+  ratio = least == __builtin_inff() ? all(1.0f) : ratio;
+  Vec found = small_arctangent(ratio);
+  found = b > a ? 1.57079632679489662f - found : found;
+  found = (to_bits(x) & 0x80000000u) != 0u ? 3.14159265358979324f - found : found;
+  return (x != x) | (y != y) ? x + y : with_sign(found, y);
+}
+
 template <class F>
 inline void each(const HostArgument& a, int size, float* out, F f) {
   if (a.is_scalar) {
@@ -347,6 +402,17 @@ bool apply_unary(Function function, const HostArgument& a, int size, float* out)
     case Function::kErf:
       each(a, size, out, error_function);
       return true;
+    case Function::kSin:
+      if (!are_angles(a, size)) return false;
+      each(a, size, out, [](Vec x) { return sine(x, 0); });
+      return true;
+    case Function::kCos:
+      if (!are_angles(a, size)) return false;
+      each(a, size, out, [](Vec x) { return sine(x, 1); });
+      return true;
+    case Function::kAtan:
+      each(a, size, out, [](Vec x) { return arctangent(x, all(1.0f)); });
+      return true;
     case Function::kNot:
       each(a, size, out, [](Vec x) { return truth(x == 0.0f); });
       return true;
@@ -372,6 +438,9 @@ bool apply_binary(Function function, const HostArgument& a, const HostArgument& 
       return true;
     case Function::kDiv:
       each(a, b, size, out, [](Vec x, Vec y) { return x / y; });
+      return true;
+    case Function::kAtan2:
+      each(a, b, size, out, arctangent);
       return true;
     case Function::kMin:
       each(a, b, size, out, [](Vec x, Vec y) { return smaller(x, y); });
