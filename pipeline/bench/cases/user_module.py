@@ -45,14 +45,16 @@ class UserModule:
         return module if self.imported.num_outputs == 1 else _Scorer(module, self.imported)
 
     def arguments(
-        self, ids: np.ndarray, dense: np.ndarray, device: str, dtype: torch.dtype
+        self, ids: np.ndarray, dense: np.ndarray, device: str, dtype: torch.dtype | None
     ) -> Arguments:
-        """What the module is called with for ids [F, B] and dense [N, B]; floats in `dtype`."""
+        """What the module is called with for ids [F, B] and dense [N, B]; floats in `dtype`, None:
+        in the examples'.
+        """
 
         def placed(leaf: Any) -> Any:
             if not isinstance(leaf, Tensor):
                 return leaf
-            return leaf.to(device, dtype if leaf.is_floating_point() else leaf.dtype)
+            return leaf.to(device, dtype if leaf.is_floating_point() else None)
 
         args, kwargs = pytree.tree_map(placed, self.imported.arguments(ids, dense))
         return args, kwargs

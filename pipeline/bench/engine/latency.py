@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -89,8 +89,11 @@ def bench_engine(case: EngineCase) -> EngineReport:
         user = case.user_module() if case.module else None
         own = user.imported.report["tolerance"] if user else 0.0
         exact = ExactLogits(partial(exact_logits, spec, weights, batch), case.computed, own)
-        if user and case.computed == "fp32" and EAGER in made:
-            exact.bound = max(exact.bound, _own_bound(made[EAGER], exact))
+        if EAGER in made:
+            exact.find_untied = made[EAGER].untied
+            if user and case.computed == "fp32":
+                own = exact.difference(made[EAGER].logits(0))
+                exact.bound = max(exact.bound, allowed(exact.bound, own))
         away = scaled_error(made[OURS].logits(0), exact)
         difference = _agree(made, failed, exact, is_imported=user is not None)
         taken = [_timed(made, failed, case.repeats)]
@@ -153,17 +156,32 @@ def show(report: EngineReport) -> str:
 class ExactLogits:
     """The model's logits in float64, and what rounding its weights to a precision changes. `own`:
     the difference that is allowed of a module in float32, whose own order of operations may cost
-    that much.
+    that much. `find_untied(i)`: whose logits [B] of input i do not depend on the order of equal
+    numbers: where others differ, these alone count.
     """
 
     def __init__(self, compute: Callable[..., np.ndarray], precision: str, own: float = 0) -> None:
         self.precision, self.bound = precision, max(LOGIT_BOUNDS[precision], own)
+        self.find_untied: Callable[[int], np.ndarray] | None = None
         self._compute = compute
         self.logits = compute()
 
     def difference(self, logits: np.ndarray) -> float:
         """The largest difference of `logits` from these, scaled by max(1, |logit|)."""
-        return largest_difference(logits[: len(self.logits)], self.logits)
+        return self.least_difference(logits[: len(self.logits)], self.logits, self.bound)
+
+    def least_difference(self, logits: np.ndarray, expected: np.ndarray, bound: float) -> float:
+        """`largest_difference`, where it is beyond the bound of untied samples alone."""
+        found = largest_difference(logits, expected)
+        if found <= bound or self.find_untied is None:
+            return found
+        rows = self._untied[: len(logits)]
+        return largest_difference(logits[rows], expected[rows]) if rows.any() else found
+
+    @cached_property
+    def _untied(self) -> np.ndarray:
+        assert self.find_untied is not None
+        return self.find_untied(0)
 
     @cached_property
     def rounding(self) -> float:
@@ -190,18 +208,6 @@ def scaled_error(logits: np.ndarray, exact: ExactLogits) -> float:
     if not error <= bound and not error <= (bound := bound + 2 * exact.rounding):
         raise DpiframeError(f"our logits differ from float64's by {error:.1e}, not {bound:.0e}")
     return error
-
-
-def _own_bound(eager: Implementation, exact: ExactLogits) -> float:
-    """What a module's import would allow of these samples: a few times as far as float32 takes
-    the module from itself, order of equal numbers apart.
-    """
-    count = len(exact.logits)
-    logits, expected = eager.logits(0)[:count], exact.logits
-    if exact.difference(logits) > exact.bound and eager.untied is not None:
-        rows = eager.untied(0)[:count]
-        logits, expected = logits[rows], expected[rows]
-    return allowed(exact.bound, largest_difference(logits, expected))
 
 
 def _timed(
@@ -247,25 +253,14 @@ def _agree(
     with its module in float64: torch rounds the dense features, too, and a number at the end of a
     bucket falls into the next.
 
-    Each of the two may be as far from float64 as `scaled_error` lets ours be. Where one
-    differs, samples whose logits depend on the order of equal numbers (a top k) are left out.
+    Each of the two may be as far from float64 as `scaled_error` lets ours be.
     """
     ours, tolerance = made[OURS].logits(0), TOLERANCES[exact.precision]
-    untied = made[EAGER].untied if EAGER in made else None
-    find_untied = cache(lambda: untied(0) if untied is not None else np.ones(len(ours), bool))
-
-    def is_beyond(difference: float) -> bool:
-        return not difference <= tolerance and not difference <= tolerance + 4 * exact.rounding
-
     largest = 0.0
     for name in [name for name in made if name != OURS]:
         try:
-            logits = made[name].logits(0)
-            difference = largest_difference(logits, ours)
-            if is_beyond(difference) and find_untied().any():
-                rows = find_untied()
-                difference = largest_difference(logits[rows], ours[rows])
-            if is_beyond(difference):
+            difference = exact.least_difference(made[name].logits(0), ours, tolerance)
+            if not difference <= tolerance and not difference <= tolerance + 4 * exact.rounding:
                 raise DpiframeError(f"the logits of {name} differ from ours by {difference:.1e}")
             largest = max(largest, difference)
         except Exception as error:

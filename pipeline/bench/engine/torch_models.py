@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 import functools
 import importlib.util
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -34,9 +35,11 @@ from pipeline.bench.engine.peers import (
 from pipeline.errors import DpiframeError
 
 Change = Callable[[nn.Module], nn.Module]
+ORDERS = 8  # twice as many: of several equal numbers each should come first once
+NEAR, FARTHEST = 1e-5, 1e300  # numbers that rounding may exchange; infinite ones are equal as well
 
 
-MIXED = "its weights are float32, its products 16 bits (torch.autocast): its own code mixes types"
+MIXED = "its weights are as written, products in 16 bits (torch.autocast): its code mixes types"
 
 
 class Called(NamedTuple):
@@ -51,19 +54,20 @@ class Called(NamedTuple):
 
     def untied(self, i: int) -> np.ndarray:
         """Of the samples [B] of input i: whether the logit does not depend on which of equal
-        numbers topk and sort take first, which PyTorch leaves open.
+        numbers, or of some that rounding tells apart, topk and sort take first.
         """
         args, kwargs = self.inputs[i]
         found = []
-        for reverse in (False, True):
-            with torch.no_grad(), _TakesLast(reverse):
+        for seed, sign in itertools.product(range(ORDERS), (1, -1)):
+            with torch.no_grad(), _Moved(seed, sign):
                 found.append(self.logits(self.module(*args, **kwargs)))
-        same: np.ndarray = (found[0] == found[1]) | np.isnan(found[0]) & np.isnan(found[1])
+        logits = np.stack(found)
+        same: np.ndarray = ((logits == logits[0]) | np.isnan(logits)).all(0)
         return same
 
 
 class Autocast(nn.Module):
-    """A module in float32 under torch's mixed precision."""
+    """A module under torch's mixed precision."""
 
     def __init__(self, module: nn.Module, device: str, dtype: torch.dtype) -> None:
         super().__init__()
@@ -75,41 +79,32 @@ class Autocast(nn.Module):
             return self.module(*args, **kwargs)
 
 
-class _TakesLast(TorchDispatchMode):
-    """Of equal numbers topk and sort take the last first, or, `reverse` False, the first."""
+class _Moved(TorchDispatchMode):
+    """topk and sort compare numbers that are moved by about as much as rounding may, up or down as
+    the seed and its sign say: of two that are as good as equal each comes first once.
+    """
 
-    def __init__(self, reverse: bool) -> None:
+    def __init__(self, seed: int, sign: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._reverse = reverse
+        self._seed, self._sign = seed, sign
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
         aten = torch.ops.aten
-        if func is aten.topk.default:
-            return self._topk(*args, **kwargs)
-        if func in (aten.sort.default, aten.sort.stable):
-            at = [a for a in args[1:] if a is not None and not isinstance(a, bool)]
-            down = [a for a in args[1:] if isinstance(a, bool)]
-            return self._sorted(
-                args[0],
-                kwargs.get("dim", at[0] if at else -1),
-                kwargs.get("descending", down[-1] if down else False),
-            )
-        return func(*args, **kwargs)
-
-    def _topk(
-        self, x: Tensor, k: int, dim: int = -1, largest: bool = True, ordered: bool = True
-    ) -> tuple[Tensor, Tensor]:
-        values, places = self._sorted(x, dim, largest)
-        return values.narrow(dim, 0, k), places.narrow(dim, 0, k)
-
-    def _sorted(self, x: Tensor, dim: int, descending: bool) -> tuple[Tensor, Tensor]:
-        values, places = (x.flip(dim) if self._reverse else x).sort(
-            dim=dim, descending=descending, stable=True
+        if func not in (aten.topk.default, aten.sort.default, aten.sort.stable):
+            return func(*args, **kwargs)
+        x = args[0]
+        random = torch.Generator(x.device).manual_seed(self._seed)
+        by = self._sign * torch.rand(
+            x.shape, generator=random, dtype=torch.float64, device=x.device
         )
-        return values, x.shape[dim] - 1 - places if self._reverse else places
+        numbers = x.double().clamp(-FARTHEST, FARTHEST)
+        _, places = func(numbers * (1 + NEAR * by) + NEAR / 10 * by, *args[1:], **kwargs)
+        dims = [a for a in args[1:] if a is not None and not isinstance(a, bool)]
+        dims = dims[1:] if func is aten.topk.default else dims
+        return x.gather(kwargs.get("dim", dims[0] if dims else -1), places), places
 
 
 class TorchModel:
@@ -140,7 +135,8 @@ class TorchModel:
 
 class UserModel(TorchModel):
     """A module of one's own, or a bundle's model: in one table by rewriting its lookups. A module
-    that cannot be of 16 bits as a whole, such as one that names float32, runs under autocast.
+    that cannot be of one type as a whole, such as one that casts, keeps its own, and in 16 bits
+    runs under autocast.
     """
 
     def __init__(
@@ -167,11 +163,12 @@ class UserModel(TorchModel):
             module = self.placed(CTRModel.from_weights(self._spec, self._weights))
             return Called(module, [self._arrays(batch) for batch in self.batches], _numbers)
         called = self._in_type(user, self.dtype)
-        if self.dtype.itemsize == 2 and not _runs(called):
-            return self._in_type(user, torch.float32)._replace(note=MIXED)
-        return called
+        if _runs(called):
+            return called
+        as_written = self._in_type(user, None)
+        return as_written._replace(note=MIXED) if self.dtype.itemsize == 2 else as_written
 
-    def _in_type(self, user: UserModule, dtype: torch.dtype) -> Called:
+    def _in_type(self, user: UserModule, dtype: torch.dtype | None) -> Called:
         device = self.case.device
         inputs = [user.arguments(b.ids, b.dense, device, dtype) for b in self.batches]
         module = user.scorer().to(device, dtype).eval()

@@ -18,7 +18,6 @@ from pipeline.bench.engine.implementations import OURS, Implementation
 from pipeline.bench.engine.latency import (
     ExactLogits,
     _agree,
-    _own_bound,
     bench_engine,
     largest_difference,
     scaled_error,
@@ -385,18 +384,29 @@ def test_what_torch_picks_of_equal_numbers_is_left_out_of_the_comparison(tmp_pat
         "eager": Implementation(lambda _: None, lambda _: eager, untied=lambda _: untied),
     }
     exact = ExactLogits(lambda: ours, "fp32")
-    assert _agree(made, {}, exact) == 0.0
+    exact.find_untied = made["eager"].untied
+    assert _agree(made, {}, exact) == 0.0 == scaled_error(eager, exact)
     eager[np.flatnonzero(untied)[0]] = 1
     with pytest.raises(DpiframeError, match="the logits of eager differ from ours"):
         _agree(made, {}, exact)
+    with pytest.raises(DpiframeError, match=r"differ from float64's by 1\.0e"):
+        scaled_error(eager, exact)
 
 
-def test_a_module_may_be_as_far_from_float64_as_float32_takes_torch_on_the_same_samples():
-    exact = _exact("fp32")
-    for noise, ours, ends in ((1e-5, 3.9e-5, False), (1e-5, 4.1e-5, True), (0.5, 1.1e-3, True)):
-        bound = _own_bound(_implementation(1.0 + noise), exact)
-        error = exact.difference(np.full(7, 1.0 + ours))
-        assert (error > bound) == ends
+@pytest.mark.parametrize(("ours", "ends"), [(3.9e-5, False), (4.2e-5, True)])
+def test_a_module_may_be_as_far_from_float64_as_float32_takes_torch(
+    monkeypatch, tmp_path, ours, ends
+):
+    """Four times as far as torch is on the same samples."""
+    (tmp_path / "scorer.py").write_text(MODULE)
+    made = {OURS: lambda: _implementation(1 + ours), "eager": lambda: _implementation(1 + 1e-5)}
+    _replace(monkeypatch, made)
+    case = EngineCase(module=f"{tmp_path}/scorer.py:Scorer", batch=19, repeats=3)
+    if ends:
+        with pytest.raises(DpiframeError, match="our logits differ from float64's by 4"):
+            bench_engine(case)
+    else:
+        assert bench_engine(case).largest_error == pytest.approx(ours, rel=1e-2)
 
 
 def test_dense_features_of_a_module_are_as_in_its_import(tmp_path):
