@@ -73,6 +73,9 @@ struct HostLoops {
   // Softmax of each of `rows` rows of neighbours; x and out must not overlap.
   void (*softmax_rows)(const float* x, std::int64_t x_step, int rows, int size, float* out,
                        std::int64_t out_step);
+  // Softmax of `lanes` rows side by side, in place: row r's numbers are x[i * lanes + r], i < size.
+  // `guarded`: a row of -infinity alone becomes 0.
+  void (*softmax_lanes)(float* x, int size, bool guarded);
   // (x - mean) / sqrt(variance + eps) * weight + bias of each row; weight and bias may be null.
   void (*normalize_rows)(const float* x, std::int64_t x_step, int rows, int size, double eps,
                          const float* weight, const float* bias, float* out, std::int64_t out_step);

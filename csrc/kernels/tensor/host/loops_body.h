@@ -664,6 +664,22 @@ void softmax_row(const float* x, int size, float* out) {
   store(out + last, power * scale);
 }
 
+void softmax_lanes(float* x, int size, bool guarded) {
+  Vec most = load(x);
+  for (int i = 1; i < size; ++i) most = larger(most, load(x + i * kLanes));
+  Vec total = {};
+  for (int i = 0; i < size; ++i) {
+    const Vec power = exponential(load(x + i * kLanes) - most);
+    store(x + i * kLanes, power);
+    total += power;
+  }
+  const Mask is_nothing = most == -__builtin_inff();
+  for (int i = 0; i < size; ++i) {
+    const Vec share = load(x + i * kLanes) / total;
+    store(x + i * kLanes, guarded ? (is_nothing ? Vec{} : share) : share);
+  }
+}
+
 void softmax_rows(const float* x, std::int64_t x_step, int rows, int size, float* out,
                   std::int64_t out_step) {
   for (int r = 0; r < rows; ++r, x += x_step, out += out_step) {
@@ -746,7 +762,16 @@ float dot(const float* a, const float* b, int size) {
     second += load(a + i + kLanes) * load(b + i + kLanes);
   }
   for (; i + kLanes <= size; i += kLanes) first += load(a + i) * load(b + i);
-  float total = sum_of(first + second);
+  float total = i > 0 ? sum_of(first + second) : 0.0f;
+  using Four = float __attribute__((vector_size(16)));
+  Four few = {};
+  for (; i + 4 <= size; i += 4) {
+    Four x, y;
+    __builtin_memcpy(&x, a + i, 16);
+    __builtin_memcpy(&y, b + i, 16);
+    few += x * y;
+  }
+  total += (few[0] + few[1]) + (few[2] + few[3]);
   for (; i < size; ++i) total += a[i] * b[i];
   return total;
 }
@@ -814,6 +839,6 @@ void copy_runs(const HostRun* runs, int count, const float* x, float* out) {
 }
 
 constexpr HostLoops loops_named(const char* name) {
-  return {name,       kLanes,   apply_loop,   copy_rows,      copy_runs, transpose, reduce_into,
-          reduce_row, add_rows, softmax_rows, normalize_rows, dot,       multiply};
+  return {name,       kLanes,   apply_loop,   copy_rows,     copy_runs,      transpose, reduce_into,
+          reduce_row, add_rows, softmax_rows, softmax_lanes, normalize_rows, dot,       multiply};
 }

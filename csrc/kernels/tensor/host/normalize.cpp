@@ -69,6 +69,10 @@ struct RowAxes {
   int size = 1;
 };
 
+// Vectors' time: finding a row's maximum and sum across one, reading and writing a row with gaps.
+constexpr int kAcross = 2;
+constexpr int kGather = 2;
+
 class HostSoftmax : public HostKernel {
  public:
   HostSoftmax(const SoftmaxOp& op, const HostInput& x, const HostTarget& out,
@@ -79,7 +83,9 @@ class HostSoftmax : public HostKernel {
         guarded_(op.guarded),
         loops_(loops) {}
 
-  std::int64_t workspace() const override { return 2 * static_cast<std::int64_t>(axes_.size); }
+  std::int64_t workspace() const override {
+    return std::max(2, loops_.lanes) * static_cast<std::int64_t>(axes_.size);
+  }
 
   void run(const Tile& tile, float* workspace) const override {
     float* result = workspace + axes_.size;
@@ -87,6 +93,12 @@ class HostSoftmax : public HostKernel {
     axes_.each(
         tile, tile.at(x_), tile.at(out_),
         [&](const float* x, std::int64_t x_step, float* out, std::int64_t out_step, int rows) {
+          if (are_better_beside(rows, is_flat)) {
+            for (int r = 0; r < rows; r += loops_.lanes)
+              run_beside(x + r * x_step, x_step, std::min(loops_.lanes, rows - r),
+                         out + r * out_step, out_step, workspace);
+            return;
+          }
           if (is_flat) {
             loops_.softmax_rows(x, x_step, rows, axes_.size, out, out_step);
             for (int r = 0; r < rows; ++r) guard(x + r * x_step, out + r * out_step);
@@ -102,6 +114,35 @@ class HostSoftmax : public HostKernel {
   }
 
  private:
+  // Whether rows side by side take fewer vectors than one by one, each of which has its maximum and
+  // its sum to find across a vector.
+  bool are_better_beside(int rows, bool is_flat) const {
+    const auto vectors = [&](int numbers) { return (numbers + loops_.lanes - 1) / loops_.lanes; };
+    const int alone = vectors(axes_.size) + (is_flat ? kAcross : kAcross + kGather);
+    return axes_.sizes.empty() && vectors(rows) * axes_.size <= rows * alone;
+  }
+
+  // At most loops_.lanes rows, through columns of the workspace.
+  void run_beside(const float* x, std::int64_t x_step, int rows, float* out, std::int64_t out_step,
+                  float* workspace) const {
+    const int lanes = loops_.lanes;
+    const std::int64_t from = axes_.inner_strides[0];
+    const std::int64_t to = axes_.inner_strides[1];
+    if (rows < lanes) std::fill_n(workspace, lanes * axes_.size, 0.0f);
+    if (from == 1 && x_step != 1)
+      loops_.transpose(x, x_step, rows, axes_.size, workspace, lanes);
+    else
+      loops_.copy_rows(x, from, x_step, axes_.size, rows, workspace, lanes);
+    loops_.softmax_lanes(workspace, axes_.size, guarded_);
+    if (out_step == 1)
+      loops_.copy_rows(workspace, lanes, 1, axes_.size, rows, out, to);
+    else if (to == 1)
+      loops_.transpose(workspace, lanes, axes_.size, rows, out, out_step);
+    else
+      for (int i = 0; i < axes_.size; ++i)
+        for (int r = 0; r < rows; ++r) out[r * out_step + i * to] = workspace[i * lanes + r];
+  }
+
   // Zeros in a row where all of x is -infinity.
   void guard(const float* x, float* row) const {
     const auto is_nothing = [](float value) {
