@@ -105,7 +105,7 @@ gpu-sweep: $(SETUP)
 # process has in all its kernels, it warns of an overflow and then breaks launches.
 gpu-sanitize: $(SETUP) build/racecheck/.installed
 	for tool in memcheck initcheck "synccheck --num-cuda-barriers 65536" racecheck; do \
-	  for cases in "" persistent fp16x3 specs tensor zoo chains placed; do \
+	  for cases in "" persistent fp16x3 specs tensor zoo; do \
 	    [ $$tool-$$cases = racecheck-fp16x3 ] && bin=build/racecheck/venv/bin || bin=$(BIN); \
 	    compute-sanitizer --tool $$tool --error-exitcode 9 \
 	      $$bin/python tests/gpu/sanitize.py $$cases || exit 1; \
