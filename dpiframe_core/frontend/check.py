@@ -27,6 +27,7 @@ from dpiframe_core.program.interpreter import run_program
 SAMPLES = 512
 TOLERANCE = 1e-5
 OWN_TIMES, OWN_MOST = 4, 1e-3
+FIRST_DIGITS = 1e-2
 EXACT, CPU = "interpreter, float64", "CPU, fp32"
 _NOWHERE = Path()
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -24,6 +23,7 @@ from dpiframe_core.program.tensor_ops import Join
 
 Kind = Literal["auto", "probability", "logit"]
 MOST_HASHED = 2**24  # ids that a table is laid out for
+MOST_SHIFT = 16  # rows of a table that ids may leave for padding and the like
 LOG_ODDS = ("sub", ("log", "x0"), ("log1p", ("neg", "x0")))
 
 
@@ -147,20 +147,25 @@ def _within_parts(
     build: Building, largest: Callable[[Column], int] | None = None
 ) -> dict[Column, int]:
     """The rows of each id column. Where columns begin at several places of one table, each has the
-    rows up to the next place: an id beyond them would be another column's. Not so where a column
-    begins at two places, or at the row behind another's, such as ids shifted for padding, or where
-    an example has such an id.
+    rows up to the next place: an id beyond them would be another column's. A place a few rows
+    behind is no such border where it may be a shift, such as of ids that leave rows for padding,
+    and none is before an id of the examples.
     """
     rows = dict(build.seen_ids)
     for starts in build.seen_starts.values():
-        columns = [column for found in starts.values() for column in found]
-        if len(set(columns)) < len(columns):
-            continue
-        for start, end in itertools.pairwise(sorted(starts)):
-            for column in starts[start]:
-                if end - start > max(1, largest(column) if largest else 0):
-                    rows[column] = min(rows[column], end - start)
+        least = 0 if _are_fields(starts) else MOST_SHIFT
+        for start, columns in starts.items():
+            for column in columns:
+                near = max(least, largest(column) if largest else 0)
+                borders = [end - start for end in starts if end - start > near]
+                rows[column] = min([rows[column], *borders])
     return rows
+
+
+def _are_fields(starts: Mapping[int, Collection[Column]]) -> bool:
+    """Whether each place of a table is where one column of one input begins: `ids + offsets`."""
+    columns = [column for found in starts.values() for column in found]
+    return len(set(columns)) == len(starts) == len(columns) and len({c.input for c in columns}) == 1
 
 
 def drafted(

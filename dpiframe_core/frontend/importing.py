@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -152,9 +153,8 @@ def from_torch(  # type: ignore[misc]  # noqa: PLR0913 - the one call that users
     if columns is None and encoding is not None:
         columns = columns_of_schema(source.inputs, encoding.schema)
     used = used_columns(source.traced, wanted, source.largest)
-    if columns is None:
-        columns = columns_of_inputs(source.inputs, used.rows, used.dense)
-    feeds = feeds_of(source.inputs, columns)
+    own_names = columns_of_inputs(source.inputs, used.rows, used.dense)
+    feeds = feeds_of(source.inputs, own_names if columns is None else columns)
     chosen = choose_features(source.inputs, feeds, used.rows, used.dense)
     if encoding is not None:
         chosen, encoding = by_schema(chosen, feeds, encoding)
@@ -259,11 +259,12 @@ class _Reference:
         return 0 <= low < high <= 1
 
     @property
-    def are_meaningful(self) -> bool:
-        """Whether all are numbers, of which float32 has the digits that are compared."""
+    def distance(self) -> float:
+        """How far the module is from itself in float32; infinite where it has no numbers."""
         if not np.isfinite(self.numbers).all():
-            return False
-        return self.own_difference(self.are_probabilities) <= check.OWN_MOST
+            return math.inf
+        found = self.own_difference(self.are_probabilities)
+        return math.inf if math.isnan(found) else found
 
     def expected(self, is_probability: bool) -> Expected:
         """The logits."""
@@ -284,10 +285,13 @@ def _drawn(
 ) -> tuple[dict[str, Tensor], _Reference, str]:
     """Random samples, what the module says of them, and what they are in words. A module may have
     no number for an empty list (attention over nothing, a maximum of nothing that is -1e9) or a
-    negative number (its logarithm): then samples are drawn without these.
+    negative number (its logarithm): then samples are drawn without these. Lists are not empty, too,
+    where float32 has then the digits that are compared.
     """
-    finite, last = None, ModelImportError("no samples")
+    finite, near, last = None, None, ModelImportError("no samples")
     for what, kind in check.SAMPLE_KINDS.items():
+        if near is not None and not kind.negatives:
+            return near
         inputs = check.draw_samples(source, feeds, chosen, kind)
         try:
             reference = _Reference.of(source, wanted, inputs)
@@ -295,8 +299,10 @@ def _drawn(
             last = error
             continue
         found = inputs, reference, what
-        if reference.are_meaningful:
+        if reference.distance <= (check.OWN_MOST if kind.negatives else check.FIRST_DIGITS):
             return found
+        if near is None and reference.distance <= check.FIRST_DIGITS:
+            near = found
         if finite is None and (kind is check.MILDEST or np.isfinite(reference.numbers).all()):
             finite = found
     if finite is None:

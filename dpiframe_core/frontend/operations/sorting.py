@@ -76,9 +76,9 @@ def by_rank(build: Building, x: Value, *args: Any, **options: Any) -> Value:
 def bucketize(build: Building, x: Any, edges: Any, *, out_int32: bool = False,
               right: bool = False) -> Value:  # fmt: skip
     """In which bucket between ascending edges [E], or [.., E] for numbers [.., N], each number is:
-    how many edges are below it, with `right` at most it.
+    how many edges are below it, with `right` at most it. NaN is behind all.
     """
-    below = ("ge" if right else "gt", "x0", "x1")
+    below = ("not", ("lt" if right else "le", "x0", "x1"))
     x, edges = as_value(x), as_value(edges)
     if len(edges.dims) > 1:
         edges = unsqueeze(build, edges, -2)

@@ -120,13 +120,13 @@ def avg_pool(build: Building, x: Value, kernel: Any, stride: Any = (), padding: 
     if not (ceil or divisor or (any(padding) and not counts_padding)):
         return mean
     # Of ones: a window's numbers over what PyTorch divides them by, and how many they are.
-    missing = 3 - n
+    missing = max(2 - n, 0)
     ones = torch.ones(1, 1, *[1] * missing, *x.sizes[-n:], dtype=torch.float64)
     window, step = ([1] * missing + v for v in (kernel, stride))
     edge = [0] * missing + padding
+    pool = nn.functional.avg_pool3d if n == 3 else nn.functional.avg_pool2d
     shares, counts = (
-        nn.functional.avg_pool3d(ones, window, step, edge, ceil, counts_padding, by)
-        for by in (divisor, 1)
+        pool(ones, window, step, edge, ceil, counts_padding, by) for by in (divisor, 1)
     )
     scale = (shares / counts * math.prod(kernel)).reshape(shares.shape[-n:])
     return build.mapped(("mul", "x0", "x1"), [mean, of_tensor(scale)])

@@ -39,7 +39,8 @@ ORDERS = 8  # twice as many: of several equal numbers each should come first onc
 NEAR, FARTHEST = 1e-5, 1e300  # numbers that rounding may exchange; infinite ones are equal as well
 
 
-MIXED = "its weights are as written, products in 16 bits (torch.autocast): its code mixes types"
+MIXED = "its types are as written"
+AUTOCAST = "its types are as written, float32 products in 16 bits by torch.autocast"
 
 
 class Called(NamedTuple):
@@ -96,6 +97,8 @@ class _Moved(TorchDispatchMode):
         if func not in (aten.topk.default, aten.sort.default, aten.sort.stable):
             return func(*args, **kwargs)
         x = args[0]
+        if not x.is_floating_point():
+            return func(*args, **kwargs)
         random = torch.Generator(x.device).manual_seed(self._seed)
         by = self._sign * torch.rand(
             x.shape, generator=random, dtype=torch.float64, device=x.device
@@ -153,8 +156,9 @@ class UserModel(TorchModel):
         return called._replace(module=self._form(one_table(called.module, *called.inputs[0])))
 
     def _form(self, module: nn.Module) -> nn.Module:
-        mixed = self._called.note == MIXED
-        return Autocast(module, self.case.device, self.dtype) if mixed else module
+        if not self._called.note.startswith(AUTOCAST):
+            return module
+        return Autocast(module, self.case.device, self.dtype)
 
     @functools.cached_property
     def _called(self) -> Called:
@@ -163,10 +167,13 @@ class UserModel(TorchModel):
             module = self.placed(CTRModel.from_weights(self._spec, self._weights))
             return Called(module, [self._arrays(batch) for batch in self.batches], _numbers)
         called = self._in_type(user, self.dtype)
-        if _runs(called):
+        error = _error(called)
+        if error is None:
             return called
-        as_written = self._in_type(user, None)
-        return as_written._replace(note=MIXED) if self.dtype.itemsize == 2 else as_written
+        del called  # its tables
+        how = AUTOCAST if self.dtype.itemsize == 2 else MIXED
+        note = f"{how}, since in one type: {error}"
+        return self._in_type(user, None)._replace(note=note)
 
     def _in_type(self, user: UserModule, dtype: torch.dtype | None) -> Called:
         device = self.case.device
@@ -298,17 +305,17 @@ def torch_model(
     return made(case, batches, spec, weights)
 
 
-def _runs(called: Called) -> bool:
-    """Whether the module takes its first inputs; where memory is short that is not its fault."""
+def _error(called: Called) -> str | None:
+    """Why the module does not take its first inputs; short memory is not its fault."""
     args, kwargs = called.inputs[0]
     try:
         with torch.no_grad():
             called.module(*args, **kwargs)
     except torch.OutOfMemoryError:
-        return True
-    except RuntimeError:
-        return False
-    return True
+        return None
+    except RuntimeError as error:
+        return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+    return None
 
 
 def _numbers(logits: Tensor) -> np.ndarray:

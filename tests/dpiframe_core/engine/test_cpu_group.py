@@ -4,6 +4,7 @@ operand; what is fused; threads; refusals.
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -221,17 +222,20 @@ def test_softmax_of_infinite_numbers_is_that_of_torch():
         [-math.inf, 1, 2],
         [3e38, -3e38, 0],
     ]
-    for width in (3, 11):
-        x = torch.tensor(rows).repeat(1, 4)[:, :width].contiguous()
+    for width, times, guarded in itertools.product((3, 11), (1, 9), (False, True)):
+        x = torch.tensor(rows).repeat(times, 4)[:, :width].contiguous()
         step = p.TensorStep(
-            "s", Softmax((0,)), (View("x", 0, width),), (), (Operand.whole(width),),
+            "s", Softmax((0,), guarded), (View("x", 0, width),), (), (Operand.whole(width),),
             View("out", 0, width),
         )  # fmt: skip
         program = made_program({"x": width, "out": width}, [step])
+        expected = x.softmax(1)
+        if guarded:
+            expected[1::5] = 0
         for loops in LOOPS:
             given = {"x": x, "out": torch.zeros_like(x)}
-            CpuGroup(program, [step], frozenset(), 1, loops).run(State(given, {}, x), len(rows))
-            torch.testing.assert_close(given["out"], x.softmax(1), equal_nan=True)
+            CpuGroup(program, [step], frozenset(), 1, loops).run(State(given, {}, x), len(x))
+            torch.testing.assert_close(given["out"], expected, equal_nan=True)
 
 
 PRODUCTS = [  # batch, rows, inner, columns

@@ -76,6 +76,8 @@ FAMILIES = {
         lambda x, y, n, t: torch.searchsorted(torch.tensor([0.5, 1.0]), y, right=True) * K[0],
         lambda x, y, n, t: torch.searchsorted(K.sort(1)[0], y.t().contiguous()).t() * K[0],
         lambda x, y, n, t: torch.searchsorted(y.cumsum(1), x.flatten(1)[:, :4]) * K[0],
+        lambda x, y, n, t: torch.bucketize(y.log(), K[0].sort()[0], right=True) * K[1],
+        lambda x, y, n, t: torch.searchsorted(K[0].sort()[0], x, side="right") * K[:3],
         lambda x, y, n, t: torch.isin(n, torch.tensor([1, 3])) * K[0],
     ],
     "writing": [
@@ -157,6 +159,7 @@ FAMILIES = {
         lambda x, y, n, t: (F.avg_pool2d(x[:, None], 2, 2, ceil_mode=True) * K[0, :2]
             + F.avg_pool2d(x[:, None], (2, 3), 1, divisor_override=5)),
         lambda x, y, n, t: F.max_pool1d(x, 3, 3, ceil_mode=True) * K[0, :2],
+        lambda x, y, n, t: F.avg_pool1d(x[:, :, :2], 3, 3, ceil_mode=True) * K[0, :1],
         lambda x, y, n, t: F.max_pool2d(x[:, None], 2, 3, 1, 1, ceil_mode=True) * K[0, :2],
         lambda x, y, n, t: (F.adaptive_avg_pool2d(x[:, None], (2, 3))[:, 0] * K[0, :3]
             + F.adaptive_max_pool1d(x, 3)[:, :2]),

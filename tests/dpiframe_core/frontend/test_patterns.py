@@ -178,14 +178,36 @@ def test_shifted_ids_of_one_table_keep_their_rows():
         def forward(self, clicks):
             return super().forward(clicks[:, 0], clicks)
 
-    ids = inputs()["ids"] % (ROWS - 2)
+    ids = inputs()["ids"] * 0
+    count = ids.shape[1]
     for module, given, rows in (
-        (Model(1), {"item": ids[:, 0], "clicks": ids}, [ROWS - 1, *[ROWS] * ids.shape[1]]),
-        (Model(2), {"item": ids[:, 0], "clicks": ids}, [ROWS - 2, *[ROWS] * ids.shape[1]]),
-        (Next(1), {"clicks": ids}, [ROWS - 1, *[ROWS] * (ids.shape[1] - 1)]),
+        (Model(1), {"item": ids[:, 0], "clicks": ids}, [ROWS - 1, *[ROWS] * count]),
+        (Model(2), {"item": ids[:, 0], "clicks": ids}, [ROWS - 2, *[ROWS] * count]),
+        (Next(1), {"clicks": ids}, [ROWS - 1, *[ROWS] * (count - 1)]),
     ):
         found = from_torch(module, given)
         assert [field.rows for field in found.spec.fields] == rows
+
+
+@pytest.mark.parametrize("rows", [[1, 49, 50], [20, 1, 79], [2, 2, 2]])
+def test_fields_of_one_table_end_where_the_next_begins(rows):
+    class Model(nn.Module):
+        def __init__(self, again):
+            super().__init__()
+            self.table, self.head = nn.Embedding(sum(rows) + 1, DIM), nn.Linear(3 * DIM, 1)
+            self.again = again
+            self.register_buffer("offsets", torch.tensor([0, *rows[:2]]).cumsum(0))
+
+        def forward(self, ids):
+            found = self.head(self.table(ids + self.offsets).flatten(1))
+            return found + self.table(ids[:, 0] + 1).sum(1, True) if self.again else found
+
+    given = (torch.zeros(2, 3, dtype=torch.long),)
+    last = rows[2] + 1  # nothing ends it
+    assert [f.rows for f in from_torch(Model(False), given).spec.fields] == [*rows[:2], last]
+    if rows[0] == 20:  # also where a column begins twice, but at places near to one another
+        found = from_torch(Model(True), given).spec.fields
+        assert [field.rows for field in found] == [19, last + 1, last]
 
 
 def test_histories_share_the_table_of_their_target():

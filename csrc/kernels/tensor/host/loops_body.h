@@ -404,7 +404,7 @@ bool apply_unary(Function function, const HostArgument& a, int size, float* out)
       return true;
     case Function::kSin:
       if (!are_angles(a, size)) return false;
-      each(a, size, out, [](Vec x) { return sine(x, 0); });
+      each(a, size, out, [](Vec x) { return x == 0.0f ? x : sine(x, 0); });  // -0 stays -0
       return true;
     case Function::kCos:
       if (!are_angles(a, size)) return false;

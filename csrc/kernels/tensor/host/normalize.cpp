@@ -72,6 +72,8 @@ struct RowAxes {
 // Vectors' time: finding a row's maximum and sum across one, reading and writing a row with gaps.
 constexpr int kAcross = 2;
 constexpr int kGather = 2;
+constexpr int kMostFlat = 4;       // vectors of a row without gaps that goes beside others
+constexpr int kMostBeside = 4096;  // numbers of rows side by side: half of an L1 cache
 
 class HostSoftmax : public HostKernel {
  public:
@@ -115,11 +117,12 @@ class HostSoftmax : public HostKernel {
 
  private:
   // Whether rows side by side take fewer vectors than one by one, each of which has its maximum and
-  // its sum to find across a vector.
+  // its sum to find across a vector. Longer ones are transposed for more than that saves.
   bool are_better_beside(int rows, bool is_flat) const {
     const auto vectors = [&](int numbers) { return (numbers + loops_.lanes - 1) / loops_.lanes; };
     const int alone = vectors(axes_.size) + (is_flat ? kAcross : kAcross + kGather);
-    return axes_.sizes.empty() && vectors(rows) * axes_.size <= rows * alone;
+    const int most = is_flat ? kMostFlat * loops_.lanes : kMostBeside / loops_.lanes;
+    return axes_.sizes.empty() && axes_.size <= most && vectors(rows) * axes_.size <= rows * alone;
   }
 
   // At most loops_.lanes rows, through columns of the workspace.

@@ -25,7 +25,7 @@ from pipeline.bench.engine.latency import (
 )
 from pipeline.bench.engine.peers import Dense, OneTable, Peer, PerField
 from pipeline.bench.engine.reference import exact_logits
-from pipeline.bench.engine.torch_models import MIXED, UserModel
+from pipeline.bench.engine.torch_models import AUTOCAST, MIXED, UserModel
 from pipeline.bench.timing import ROTATED_INPUTS, time_interleaved
 from pipeline.errors import ConfigError, DpiframeError
 
@@ -292,6 +292,15 @@ class NamesFloat32(nn.Module):
         return self.out(torch.cat([self.one(one), known * self.two(two), dense], 1))
 
 
+class HeadInFloat64(NamesFloat32):
+    def __init__(self):
+        super().__init__()
+        self.out.double()
+
+    def forward(self, one, two, dense):
+        return self.out(torch.cat([self.one(one), self.two(two), dense], 1).double()).float()
+
+
 class Picks(nn.Module):
     # The two nearest of a history, and when they were: equal items are equally near.
     def __init__(self):
@@ -360,7 +369,8 @@ def test_a_module_that_mixes_types_runs_under_autocast_in_16_bits(tmp_path, name
     model.dtype = torch.bfloat16
     exact = exact_logits(spec, weights, batches[0])
     for called in (model.per_field(), *([model.one_table()] if mixed else [])):
-        assert called.note == (MIXED if mixed else "")
+        assert called.note.startswith(f"{AUTOCAST}, since in one type: mat1" if mixed else "")
+        assert bool(called.note) == mixed
         args, kwargs = called.inputs[0]
         with torch.no_grad():
             logits = called.logits(called.module(*args, **kwargs))
@@ -373,10 +383,11 @@ def test_what_torch_picks_of_equal_numbers_is_left_out_of_the_comparison(tmp_pat
     case = EngineCase(module=f"{file}:Picks", batch=300, repeats=3, peers="plain", ids="uniform")
     report = bench_engine(case)
     assert "eager" in report.milliseconds and report.largest_difference < 1e-5
+    assert f"{report.left_out} of 300 samples were not compared" in show(report)
 
     model = UserModel(case, case.draw(case.load()[0]), *case.load())
     untied = model.per_field().untied(0)
-    assert 0.2 < untied.mean() < 0.9
+    assert 0.2 < untied.mean() < 0.9 and report.left_out == (~untied).sum()
     ours = np.zeros(300, np.float32)
     eager = np.where(untied, 0, 1).astype(np.float32)
     made = {
@@ -391,6 +402,33 @@ def test_what_torch_picks_of_equal_numbers_is_left_out_of_the_comparison(tmp_pat
         _agree(made, {}, exact)
     with pytest.raises(DpiframeError, match=r"differ from float64's by 1\.0e"):
         scaled_error(eager, exact)
+    few = ExactLogits(lambda: np.zeros(300), "fp32")
+    few.find_untied = lambda _: np.arange(300) < 30
+    with pytest.raises(DpiframeError, match=r"differ from float64's by 1\.0e"):
+        scaled_error(np.arange(300) >= 30, few)
+
+
+def test_a_part_in_float64_stays_so_and_is_told(tmp_path):
+    (tmp_path / "scorer.py").write_text(MODULE)
+    case = EngineCase(module=f"{tmp_path}/scorer.py:HeadInFloat64", batch=19, repeats=3)
+    report = bench_engine(case.model_copy(update={"peers": "plain"}))
+    assert report.largest_difference < 1e-5
+    assert report.notes["eager"].startswith(f"{MIXED}, since in one type: ")
+
+
+def test_an_eager_without_memory_widens_no_bound():
+    def short(_: int) -> None:
+        raise torch.OutOfMemoryError("tried to allocate")
+
+    exact = _exact("fp32")
+    exact.find_untied = short
+    before = exact.bound, exact.tolerance
+    exact.widen(Implementation(short, short))
+    assert (exact.bound, exact.tolerance) == before
+    with pytest.raises(DpiframeError, match="our logits differ"):
+        scaled_error(np.full(7, 1.1), exact)
+    exact.widen(_implementation(1.0 + 1e-4))
+    assert exact.bound == pytest.approx(4e-4, rel=1e-3) and exact.tolerance == 2 * exact.bound
 
 
 @pytest.mark.parametrize(("ours", "ends"), [(3.9e-5, False), (4.2e-5, True)])
