@@ -54,6 +54,7 @@ class EngineReport(BaseModel):
     left_out: int = 0  # samples that were not compared: rounding decides what their model picks
     largest_difference: float  # of a peer's logits from ours, scaled by max(1, |logit|)
     largest_error: float | None = None  # of our logits, from the model in float64, likewise
+    allowed_error: float | None = None  # beside what rounding the weights to 16 bits brings
     floor: Floor | None = None
     machine: dict[str, str]
 
@@ -116,6 +117,7 @@ def bench_engine(case: EngineCase) -> EngineReport:
         rows=sum(field.rows for field in spec.fields),
         largest_difference=difference,
         largest_error=away,
+        allowed_error=exact.bound,
         floor=least,
         milliseconds={n: Timing.of([t for load in taken for t in load[n]]) for n in made},
         over_ours={
@@ -149,7 +151,9 @@ def show(report: EngineReport) -> str:
             f"products {floor.products_ms:.3f}: {share:.0%} of our time"
         )
     if report.largest_error is not None:
-        lines.append(f"logits within {report.largest_error:.0e} of float64's")
+        within = f"logits within {report.largest_error:.0e} of float64's"
+        allows = f", {report.allowed_error:.0e} is allowed" if report.allowed_error else ""
+        lines.append(within + allows)
     if report.left_out:
         lines.append(
             f"{report.left_out} of {report.case.batch} samples were not compared: which of equal "

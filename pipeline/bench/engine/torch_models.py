@@ -37,8 +37,7 @@ from pipeline.errors import DpiframeError
 Change = Callable[[nn.Module], nn.Module]
 ORDERS = 8  # twice as many: of several equal numbers each should come first once
 NEAR, FARTHEST = 1e-5, 1e300  # numbers that rounding may exchange; infinite ones are equal as well
-
-
+# How a module runs that cannot be of one type as a whole, in 32 and in 16 bits.
 MIXED = "its types are as written"
 AUTOCAST = "its types are as written, float32 products in 16 bits by torch.autocast"
 
@@ -156,9 +155,8 @@ class UserModel(TorchModel):
         return called._replace(module=self._form(one_table(called.module, *called.inputs[0])))
 
     def _form(self, module: nn.Module) -> nn.Module:
-        if not self._called.note.startswith(AUTOCAST):
-            return module
-        return Autocast(module, self.case.device, self.dtype)
+        mixed = bool(self._called.note) and self.dtype.itemsize == 2
+        return Autocast(module, self.case.device, self.dtype) if mixed else module
 
     @functools.cached_property
     def _called(self) -> Called:

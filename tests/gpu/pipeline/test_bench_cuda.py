@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mixed_types
 import numpy as np
 import pytest
 import torch
@@ -167,29 +168,9 @@ def test_the_engine_benchmark_of_a_bundle_and_of_a_module(tmp_path):
         assert set(report.ratios()) == peers, report.failed
 
 
-MIXES_TYPES = """
-import torch
-from torch import nn
-
-
-class Mixed(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.one, self.two, self.out = nn.Embedding(50, 8), nn.Embedding(9, 8), nn.Linear(17, 1)
-
-    def example_inputs(self):
-        return torch.tensor([1, 2]), torch.tensor([3, 0]), torch.randn(2, 1)
-
-    def forward(self, one, two, dense):
-        known = (two > 0).float().unsqueeze(1)
-        return self.out(torch.cat([self.one(one), known * self.two(two), dense], 1))
-"""
-
-
-def test_a_module_that_mixes_types_has_peers_in_16_bits(tmp_path):
-    (tmp_path / "m.py").write_text(MIXES_TYPES)
+def test_a_module_that_mixes_types_has_peers_in_16_bits():
     case = {"batch": 111, "device": "cuda", "precision": "fp16", "repeats": 3}
-    report = bench_engine(EngineCase(module=f"{tmp_path}/m.py:Mixed", **case))
+    report = bench_engine(EngineCase(module=f"{mixed_types.__file__}:NamesFloat32", **case))
     peers = {"eager", "one-table, graph", "compile", "one-table, compile"}
     assert set(report.ratios()) == set(report.notes) == peers, report.failed
 

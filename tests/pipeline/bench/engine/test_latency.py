@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mixed_types
 import numpy as np
 import pytest
 import torch
@@ -279,28 +280,6 @@ class Counts(nn.Module):
         return self.out(torch.cat([picked, torch.log(clicks + 0.1)], 1))
 
 
-class NamesFloat32(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.one, self.two, self.out = nn.Embedding(50, 4), nn.Embedding(9, 4), nn.Linear(9, 1)
-
-    def example_inputs(self):
-        return torch.tensor([1, 2]), torch.tensor([3, 0]), torch.randn(2, 1)
-
-    def forward(self, one, two, dense):
-        known = (two > 0).float().unsqueeze(1)
-        return self.out(torch.cat([self.one(one), known * self.two(two), dense], 1))
-
-
-class HeadInFloat64(NamesFloat32):
-    def __init__(self):
-        super().__init__()
-        self.out.double()
-
-    def forward(self, one, two, dense):
-        return self.out(torch.cat([self.one(one), self.two(two), dense], 1).double()).float()
-
-
 class Picks(nn.Module):
     # The two nearest of a history, and when they were: equal items are equally near.
     def __init__(self):
@@ -325,27 +304,31 @@ def no_module():
 """
 
 
-@pytest.mark.slow
-def test_a_module_of_ones_own_beside_itself(tmp_path):
+@pytest.fixture
+def scorers(tmp_path):
+    """The file of these modules."""
     file = tmp_path / "scorer.py"
     file.write_text(MODULE)
-    report = bench_engine(EngineCase(module=f"{file}:Scorer", batch=19, repeats=3))
+    return file
+
+
+@pytest.mark.slow
+def test_a_module_of_ones_own_beside_itself(scorers):
+    report = bench_engine(EngineCase(module=f"{scorers}:Scorer", batch=19, repeats=3))
     assert report.largest_difference < 1e-5
     assert set(report.milliseconds) == {OURS, "eager", "compile"}
     assert set(report.failed) == {"one-table", "one-table, compile"}
     assert "DpiframeError" not in str(report.failed)
-    assert f"{file}:Scorer, batch 19, 3 fields + 2 dense, 150 rows x dim 4" in report.title
+    assert f"{scorers}:Scorer, batch 19, 3 fields + 2 dense, 150 rows x dim 4" in report.title
 
 
-def test_an_output_of_a_module_of_several(tmp_path):
-    file = tmp_path / "scorer.py"
-    file.write_text(MODULE)
-    case = EngineCase(module=f"{file}:Tasks", batch=19, repeats=3, peers="plain", output="buy")
+def test_an_output_of_a_module_of_several(scorers):
+    case = EngineCase(module=f"{scorers}:Tasks", batch=19, repeats=3, peers="plain", output="buy")
     report = bench_engine(case)
     assert "eager" in report.milliseconds and report.largest_difference < 1e-5
     click, alone = (
         case.model_copy(update=to)
-        for to in ({"output": "click"}, {"module": f"{file}:Scorer", "output": "auto"})
+        for to in ({"output": "click"}, {"module": f"{scorers}:Scorer", "output": "auto"})
     )
     names = [type(of.user_module().scorer()).__name__ for of in (alone, case)]
     assert names == ["Scorer", "_Scorer"]  # the peer calls a module of one output as it is
@@ -353,16 +336,15 @@ def test_an_output_of_a_module_of_several(tmp_path):
     bought, clicked = (exact_logits(*of.load(), batch) for of in (case, click))
     np.testing.assert_allclose(bought, 3 / (1 + np.exp(-clicked)), rtol=1e-6)
     with pytest.raises(ConfigError, match=r"2 outputs \(0: click, 1: buy\): choose the score"):
-        bench_engine(EngineCase(module=f"{file}:Tasks"))
+        bench_engine(EngineCase(module=f"{scorers}:Tasks"))
     with pytest.raises(ConfigError, match="give it with a module"):
         bench_engine(EngineCase(model="wdl", output="buy"))
 
 
-@pytest.mark.parametrize(("name", "mixed"), [("Scorer", False), ("NamesFloat32", True)])
-def test_a_module_that_mixes_types_runs_under_autocast_in_16_bits(tmp_path, name, mixed):
-    file = tmp_path / "scorer.py"
-    file.write_text(MODULE)
-    case = EngineCase(module=f"{file}:{name}", batch=19)
+@pytest.mark.parametrize("mixed", [False, True])
+def test_a_module_that_mixes_types_runs_under_autocast_in_16_bits(scorers, mixed):
+    module = f"{mixed_types.__file__}:NamesFloat32" if mixed else f"{scorers}:Scorer"
+    case = EngineCase(module=module, batch=19)
     spec, weights = case.load()
     batches = case.draw(spec)
     model = UserModel(case, batches, spec, weights)
@@ -377,10 +359,8 @@ def test_a_module_that_mixes_types_runs_under_autocast_in_16_bits(tmp_path, name
         assert 0 < largest_difference(logits, exact) < 3e-2
 
 
-def test_what_torch_picks_of_equal_numbers_is_left_out_of_the_comparison(tmp_path):
-    file = tmp_path / "scorer.py"
-    file.write_text(MODULE)
-    case = EngineCase(module=f"{file}:Picks", batch=300, repeats=3, peers="plain", ids="uniform")
+def test_what_torch_picks_of_equal_numbers_is_left_out_of_the_comparison(scorers):
+    case = EngineCase(module=f"{scorers}:Picks", batch=300, repeats=3, peers="plain", ids="uniform")
     report = bench_engine(case)
     assert "eager" in report.milliseconds and report.largest_difference < 1e-5
     assert f"{report.left_out} of 300 samples were not compared" in show(report)
@@ -408,10 +388,9 @@ def test_what_torch_picks_of_equal_numbers_is_left_out_of_the_comparison(tmp_pat
         scaled_error(np.arange(300) >= 30, few)
 
 
-def test_a_part_in_float64_stays_so_and_is_told(tmp_path):
-    (tmp_path / "scorer.py").write_text(MODULE)
-    case = EngineCase(module=f"{tmp_path}/scorer.py:HeadInFloat64", batch=19, repeats=3)
-    report = bench_engine(case.model_copy(update={"peers": "plain"}))
+def test_a_part_in_float64_stays_so_and_is_told():
+    module = f"{mixed_types.__file__}:HeadInFloat64"
+    report = bench_engine(EngineCase(module=module, batch=19, repeats=3, peers="plain"))
     assert report.largest_difference < 1e-5
     assert report.notes["eager"].startswith(f"{MIXED}, since in one type: ")
 
@@ -433,24 +412,23 @@ def test_an_eager_without_memory_widens_no_bound():
 
 @pytest.mark.parametrize(("ours", "ends"), [(3.9e-5, False), (4.2e-5, True)])
 def test_a_module_may_be_as_far_from_float64_as_float32_takes_torch(
-    monkeypatch, tmp_path, ours, ends
+    monkeypatch, scorers, ours, ends
 ):
     """Four times as far as torch is on the same samples."""
-    (tmp_path / "scorer.py").write_text(MODULE)
     made = {OURS: lambda: _implementation(1 + ours), "eager": lambda: _implementation(1 + 1e-5)}
     _replace(monkeypatch, made)
-    case = EngineCase(module=f"{tmp_path}/scorer.py:Scorer", batch=19, repeats=3)
+    case = EngineCase(module=f"{scorers}:Scorer", batch=19, repeats=3)
     if ends:
         with pytest.raises(DpiframeError, match="our logits differ from float64's by 4"):
             bench_engine(case)
     else:
-        assert bench_engine(case).largest_error == pytest.approx(ours, rel=1e-2)
+        report = bench_engine(case)
+        assert report.largest_error == pytest.approx(ours, rel=1e-2)
+        assert "logits within 4e-05 of float64's, 4e-05 is allowed" in show(report)
 
 
-def test_dense_features_of_a_module_are_as_in_its_import(tmp_path):
-    file = tmp_path / "scorer.py"
-    file.write_text(MODULE)
-    case = EngineCase(module=f"{file}:Counts", batch=300, repeats=3, peers="plain")
+def test_dense_features_of_a_module_are_as_in_its_import(scorers):
+    case = EngineCase(module=f"{scorers}:Counts", batch=300, repeats=3, peers="plain")
     report = bench_engine(case)
     assert "eager" in report.milliseconds and report.largest_error < 1e-5
     spec, _ = case.load()
@@ -470,16 +448,15 @@ def test_dense_features_of_a_module_are_as_in_its_import(tmp_path):
         ("{bare}:Wrong", "module .*Wrong: .*batch"),
     ],
 )
-def test_a_module_that_cannot_be_had_is_refused(tmp_path, name, message):
-    file, bare = tmp_path / "scorer.py", tmp_path / "bare.py"
-    file.write_text(MODULE)
+def test_a_module_that_cannot_be_had_is_refused(scorers, tmp_path, name, message):
+    bare = tmp_path / "bare.py"
     bare.write_text(
         "import torch\nfrom torch import nn\n\ndef Linear():\n    return nn.Linear(3, 1)\n\n"
         "class Wrong(nn.Linear):\n    def __init__(self):\n        super().__init__(3, 1)\n\n"
         "    def example_inputs(self):\n        return torch.ones(2, 3)\n\n"
         "    def forward(self, x):\n        return super().forward(x) - x.mean()\n"
     )
-    given = name.format(file=file, bare=bare, folder=tmp_path)
+    given = name.format(file=scorers, bare=bare, folder=tmp_path)
     with pytest.raises(ConfigError, match=message):
         EngineCase(module=given).load()
 
