@@ -106,6 +106,18 @@ template <int V, class T>
 DPIF_DEVICE void load_pack(const T* from, float (&to)[V]) {
   unpacked(load_stored<V>(from), to);
 }
+// V entries of a table of indices.
+template <int V, class T>
+DPIF_DEVICE void load_places(const T* from, int (&to)[V]) {
+  const auto words = *reinterpret_cast<const Words<V * sizeof(T) / 4>*>(from);
+#pragma unroll
+  for (int i = 0; i < V; ++i) {
+    if constexpr (sizeof(T) == 4)
+      to[i] = static_cast<int>(words.of[i]);
+    else
+      to[i] = static_cast<int>(words.of[i / 2] >> (16 * (i % 2)) & 0xffffu);
+  }
+}
 template <class To>
 struct ElementOf;
 template <class T>

@@ -14,6 +14,9 @@ DPIF_DEVICE void multiply(const A& a, const B& b, const Write& write) {
   constexpr int kAllColumnTiles = (kColumns + 15) / 16;
   constexpr int kColumnBlocks = (kAllColumnTiles + kColumnTiles - 1) / kColumnTiles;
   constexpr int kBlocks = kProducts * kRowBlocks * kColumnBlocks;
+  constexpr int kSteps = padded(kInner, 16) / 16;
+  // Of a small block many steps are on their way: there is little else to hide their latency.
+  constexpr int kAtOnce = kSteps <= 8 ? kSteps : kRowTiles * kColumnTiles <= 2 ? 8 : 2;
   const int lane = thread() % 32;
   for (int block = thread() / 32; block < kBlocks; block += kThreads / 32) {
     const int column_block = block % kColumnBlocks;
@@ -24,7 +27,7 @@ DPIF_DEVICE void multiply(const A& a, const B& b, const Write& write) {
     const RowFragments<T, kOuter, kInner, kRows, kRowTiles, A> fragments(a, product, first_row);
 #pragma unroll(kOuter > 1 && padded(kInner, 16) <= 64 ? 2 : 1)
     for (int outer = 0; outer < kOuter; ++outer) {
-#pragma unroll(padded(kInner, 16) / 16 <= 8 ? padded(kInner, 16) / 16 : 2)
+#pragma unroll(kAtOnce)
       for (int first = 0; first < padded(kInner, 16); first += 16) {
         Fragment<T> rows[kRowTiles];
         fragments.read(rows, outer, first / 16);

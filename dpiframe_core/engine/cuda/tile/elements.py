@@ -133,6 +133,8 @@ class Elements:
             return self.leaf(scope, pointer, place, element if is_ahead else None)
         if element != self.type:
             raise VaryingError
+        if scope.varying & place.factors.keys() - {"u"}:
+            raise VaryingError
         return self._pairs(scope, pointer, place, is_ahead)
 
     def _pairs(self, scope: Scope, pointer: str, place: Index, is_ahead: bool) -> str:
@@ -163,6 +165,10 @@ class Elements:
         if "u" not in scope.varying:
             text = f"load({pointer} + {place})"
             return scope.load_ahead(Load(text, "float", 1)) if ahead else text
+        if scope.varying & place.factors.keys() - {"u"}:  # neighbours lie anywhere
+            if pointer.startswith("g"):
+                raise VaryingError  # threads side by side read lines side by side
+            return f"load({pointer} + {place})"
         width = scope.extents["u"]
         factor = place.factors.get("u", 0)
         base = Index(place.constant, {n: f for n, f in place.factors.items() if n != "u"})
@@ -200,7 +206,7 @@ class Elements:
             if op.index not in self.tables:
                 self.tables.append(op.index)
             table = self.tables.index(op.index)
-            taken = scope.let(f"t{table}[{places[axis]}]", max(op.index) + 1, places[axis])
+            taken = scope.pick(f"t{table}", max(op.index) + 1, places[axis])
             moved = [*places[:axis], taken, *places[axis + 1 :]]
             return self.of(scope, operation, 0, moved, sample)
         assert isinstance(op, Map)

@@ -95,6 +95,29 @@ class Scope:
             self.lines.append(f"const int {name} = {text};")
         return variable(self._known[text])
 
+    def pick(self, table: str, extent: int, place: Index) -> Index:
+        """A new variable for an entry of a table of indices; in a block over neighbours u, where
+        their entries are read at once, it varies with u.
+        """
+        if "u" not in self.varying or "u" not in place.factors:
+            return self.let(f"{table}[{place}]", extent, place)
+        width = self.extents["u"]
+        base = Index(place.constant, {n: f for n, f in place.factors.items() if n != "u"})
+        if self.packed or place.factors["u"] != 1 or self.varying & base.factors.keys():
+            raise VaryingError
+        if base.constant % width or any(f % width for f in base.factors.values()):
+            raise VaryingError
+        text = f"{table} + {base}"
+        if text not in self._known:
+            name = f"v{len(self._known)}"
+            self.lines.append(f"int {name}[{width}]; load_places<{width}>({text}, {name});")
+            self._known[text] = f"{name}[u]"
+        name = self._known[text]
+        self.varying |= {name}
+        self.extents[name] = extent
+        self._made_of[name] = self.depends_on(place)
+        return variable(name)
+
     def load_ahead(self, load: Load) -> str:
         """The name in the block of what is loaded ahead of it."""
         assert self.ahead is not None

@@ -7,7 +7,6 @@ from contextlib import suppress
 
 from dpiframe_core.engine.cuda.tile.elements import Elements, literal
 from dpiframe_core.engine.cuda.tile.index import Index, Scope, VaryingError, size_of, variable
-from dpiframe_core.engine.cuda.tile.shared_memory import Region
 from dpiframe_core.engine.cuda.tile.stages import Stage
 from dpiframe_core.engine.translation import Operation, Source
 from dpiframe_core.program.tensor_ops import Join, LayerNorm, Operand, Reduce, Softmax, row_major
@@ -152,20 +151,19 @@ class Loops:
 
         return self._over(out, (outer, columns), value, (row, begin))
 
-    def load(self, buffer: str, region: Region) -> str:
+    def load(self, view: View) -> str:
         """An input to shared memory."""
-        number = self.elements.buffer(buffer)
+        number = self.elements.buffer(view.buffer)
 
         def value(scope: Scope, places: Sequence[Index], sample: Index) -> str:
-            column = places[0].plus(region.first)
-            return self.elements.loaded(scope, buffer, f"g{number}(at({sample}))", column)
+            column = places[0].plus(view.start)
+            return self.elements.loaded(scope, view.buffer, f"g{number}(at({sample}))", column)
 
-        width = region.end - region.first
-        out = View(buffer, region.first, width)
         mine = self.elements.own
-        self.elements.own = self.elements.own | {buffer}  # it is stored to shared memory alone
+        # It is stored to shared memory alone.
+        self.elements.own = self.elements.own | {view.buffer}
         try:
-            return self._over(out, (width,), value)
+            return self._over(view, (view.width,), value)
         finally:
             self.elements.own = mine
 

@@ -73,9 +73,9 @@ class Matrix:
 
 
 class SharedMemory:
-    """`regions` by buffer, of which `staged` are inputs; `inputs`: first columns and ends of these;
-    `matrices` by the ids of their stages, `whole` ones if allowed; `bytes` of all. `element`: the
-    activation type.
+    """`regions` by buffer, and what of them is `staged` from device memory first; `inputs`: first
+    columns and ends of buffers that no stage writes; `matrices` by the ids of their stages, `whole`
+    ones if allowed; `bytes` of all. `element`: the activation type.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class SharedMemory:
         self.stages, self.samples, self.type = stages, stages.samples, element
         self.floats, self.parts = floats, parts
         self.regions: dict[str, Region] = {}
-        self.staged: dict[str, Region] = {}
+        self.staged: dict[str, View] = {}
         self.inputs: dict[str, tuple[int, int]] = {}
         self.matrices: dict[int, Matrix] = {}
         self.ring_rows: list[int] = []  # of the products that have rings
@@ -99,7 +99,9 @@ class SharedMemory:
         self._place_regions()
 
     def _make_regions(self) -> None:
-        """Regions of what stages read, and of inputs that are read more than once."""
+        """Regions of what stages read, and of inputs that are read more than once, or beside what
+        stages write, as the fields beside a dense vector in DLRM's interaction.
+        """
         self.reads_of: dict[int, set[str]] = {i: set() for i in range(len(self.stages.all))}
         reads: dict[str, list[tuple[int, int, int, float, bool]]] = {}
         widths: dict[str, list[int]] = {}
@@ -143,36 +145,30 @@ class SharedMemory:
                 for i, s in enumerate(self.stages.all)
                 if s.out.overlaps(View(buffer, first, end - first))
             ]
-            made = sum(self.stages.all[i].out.width for i in begins)
-            total = sum(size for _, _, _, size, _ in found)
-            element = self.element(buffer)
+            outs = [self.stages.all[i].out for i in begins]
+            if outs:
+                first = min(first, *(out.start for out in outs))
+                end = max(end, *(out.start + out.width for out in outs))
+            staged = _from_outside([View(buffer, f, e - f) for _, f, e, _, _ in found], outs)
             if not begins:
                 self.inputs[buffer] = first, end
-                several = len({stage for stage, _, _, _, _ in found}) > 1
+            if staged is not None:
+                total = sum(size for _, _, _, size, _ in found)
                 costly = total > 1.5 * (end - first) or any(p for _, _, _, _, p in found)
-                costly = costly or several
-                if not costly or end - first == 1 or buffer in self.parts:
+                several = not begins and len({stage for stage, _, _, _, _ in found}) > 1
+                if not (costly or several) or end - first == 1 or buffer in self.parts:
                     continue
-            elif made < end - first or not all(
-                first <= self.stages.all[i].out.start
-                and self.stages.all[i].out.start + self.stages.all[i].out.width <= end
-                for i in begins
-            ):
-                begun = {self.stages.all[i].out for i in begins}
-                first = min([first, *(v.start for v in begun)])
-                end = max([end, *(v.start + v.width for v in begun)])
-                if made < end - first:  # partly an input: it is read from device memory
-                    continue
+            element = self.element(buffer)
             region = Region(first, end, element)
-            region.begin = min(begins, default=-1)
+            region.begin = -1 if staged else min(begins)
             # Columns between those that are read may be written later, by stages of their own.
             region.last = max([*begins, *(stage for stage, _, _, _, _ in found)])
             made_rows = [self._made_row(self.stages.all[i]) for i in begins]
             rows = [row for row in made_rows if row] or widths.get(buffer, [])
             self._pad_rows(region, rows)
             self.regions[buffer] = region
-            if not begins:
-                self.staged[buffer] = region
+            if staged:
+                self.staged[buffer] = staged
         for stage in self.stages.all:
             if stage.out.buffer not in self.regions and stage.out.buffer in self.stages.own:
                 raise UnsuitableError(f"{stage.out} would be partly in shared memory")
@@ -343,6 +339,23 @@ def name_of(buffer: str) -> str:
 def overlap(a: Region | Matrix, b: Region | Matrix, samples: int) -> bool:
     """Whether two parts of a kernel's shared memory have bytes in common."""
     return a.offset < b.offset + b.bytes(samples) and b.offset < a.offset + a.bytes(samples)
+
+
+def _from_outside(reads: Sequence[View], outs: Sequence[View]) -> View | None:
+    """The columns of the views that no result has, and those between them."""
+    left = [(view.start, view.start + view.width) for view in reads]
+    for out in outs:
+        end = out.start + out.width
+        left = [
+            (a, b)
+            for first, last in left
+            for a, b in ((first, min(last, out.start)), (max(first, end), last))
+            if a < b
+        ]
+    if not left:
+        return None
+    first, end = min(a for a, _ in left), max(b for _, b in left)
+    return View(reads[0].buffer, first, end - first)
 
 
 def _exact(operations: Sequence[Operation]) -> set[str]:

@@ -133,9 +133,9 @@ class _Source:
     def kernel(self, name: str, host: bool) -> TileKernel:
         """The whole source."""
         body = self._fetches(0)
-        body += [self.loops.load(buffer, region) for buffer, region in self.memory.staged.items()]
+        body += [self.loops.load(view) for view in self.memory.staged.values()]
         # What was touched since all threads met.
-        since = Touched(written=[*self.memory.staged.values()])
+        since = Touched(written=[self.memory.regions[buffer] for buffer in self.memory.staged])
         for number, stage in enumerate(self.stages.all):
             touched = self.memory.touched(number, stage)
             arrives = self.memory.coming(number) is not None
@@ -162,7 +162,7 @@ class _Source:
             "#define DPIF_ROLLED" + ("" if host else ' _Pragma("unroll 1")'),
             "using namespace tile;",
             *(
-                f"{'static' if host else '__device__'} const {_smallest(t)} t{n}[] = "
+                f"alignas(16) {'static' if host else '__device__'} const {_smallest(t)} t{n}[] = "
                 f"{{{', '.join(map(str, t))}}};"
                 for n, t in enumerate(self.elements.tables)
             ),

@@ -525,6 +525,18 @@ def test_nothing_is_computed_ahead_of_what_varies():
         scope.divided(variable("u").plus(1), 4)
 
 
+def test_neighbours_pick_their_entries_at_once():
+    scope = Scope({"i": 9, "u": 8}, frozenset({"u"}))
+    place = variable("i").times(8).plus(variable("u"))
+    assert str(scope.pick("t0", 100, place)) == str(scope.pick("t0", 100, place)) == "v0[u]"
+    assert scope.lines == ["int v0[8]; load_places<8>(t0 + i * 8, v0);"]
+    assert scope.largest(variable("v0[u]")) == 99
+    with pytest.raises(VaryingError):  # of what is picked
+        scope.pick("t1", 100, variable("v0[u]"))
+    with pytest.raises(VaryingError):  # not at a multiple of 8
+        scope.pick("t0", 100, place.plus(1))
+
+
 @pytest.mark.parametrize("element", ["Half", "float"])
 def test_packed_matrices_hold_each_number_once_and_zeros(element):
     matrix = np.arange(1, 1 + 2 * 20 * 10, dtype=np.float32).reshape(2, 1, 20, 10)
@@ -562,6 +574,65 @@ def test_a_column_that_is_written_late_and_not_read_spoils_nothing(tmp_path):
     buffers |= {f"b{i}": 384 for i in range(3)} | {f"out{i}": 24 for i in range(3)}
     program = Program((), (), (), 0, buffers, steps, {}, View("both", 0, 48))
     group = TileGroup("all", steps, frozenset({"b0", "b1", "b2", "gap"}))
+    assert largest_error(program, group, "fp32", 35, tmp_path) < BOUNDS["fp32"]
+
+
+@pytest.mark.parametrize("emulated", [None, "ascending", "descending"])
+@pytest.mark.parametrize("precision", BOUNDS)
+@pytest.mark.parametrize("place", [0, 3, 11])
+def test_what_is_made_beside_fields_is_multiplied_with_them(place, precision, emulated, tmp_path):
+    """DLRM's interaction: a dense vector among the fields, made by the group. All is in shared
+    memory, its columns of the fields from device memory, pairs picked eight at a time.
+    """
+    rng = np.random.default_rng(place)
+    rows, width = 12, 16
+    fields, own = View("fields", 0, rows * width), View("fields", place * width, width)
+    weights = {
+        "w": rng.normal(size=(width, 40)).astype(np.float32) * 0.2,
+        "b": rng.normal(size=width).astype(np.float32),
+    }
+    stacked = Operand.whole(rows, width)
+    turned = Operand((width, rows), (1, width))
+    picked = tuple(i * rows + j for i in range(rows) for j in range(i))  # 66 of them
+    steps = (
+        Linear("bottom", View("hidden", 0, 40), "w", "b", own, ((0, width),)),
+        TensorStep("dots", MatMul(0, 1, 1), (fields, fields), (), (stacked, turned),
+                   View("dots", 0, rows * rows)),
+        TensorStep("pick", Take(picked), (View("dots", 0, rows * rows),), (),
+                   (Operand.whole(rows * rows),), View("pairs", 0, len(picked))),
+    )  # fmt: skip
+    buffers = {"hidden": 40, "fields": rows * width, "dots": rows * rows, "pairs": len(picked)}
+    program = Program((), (), (), 0, buffers, steps, weights, View("pairs", 0, len(picked)))
+    group = TileGroup("all", steps, frozenset({"dots"}))
+    kernel = group.generate(program, frozenset(), precision)
+    assert "load_places<8>" in kernel.source
+    assert f"g{kernel.buffers.index('fields')}(at(q))" not in kernel.source
+    error = largest_error(program, group, precision, 35, tmp_path, emulated)
+    assert error < BOUNDS[precision]
+
+
+def test_columns_that_others_write_are_not_read(tmp_path):
+    def doubled(name, x, out):
+        return TensorStep(name, Map(("mul", "x0", 2.0)), (x,), (), (Operand.whole(16),), out)
+
+    parts = [View("parts", start, 16) for start in (0, 16, 32)]
+    steps = (
+        doubled("first", View("x", 0, 16), parts[0]),
+        doubled("last", View("x", 16, 16), parts[2]),
+        *(
+            TensorStep(f"norm{i}", Softmax((0,)), (part,), (), (Operand.whole(16),), out)
+            for i, (part, out) in enumerate(
+                zip(parts[::2], (View("out", 0, 16), View("out", 16, 16)), strict=True)
+            )
+        ),
+    )
+    buffers = {"x": 32, "parts": 48, "out": 32}
+    program = Program((), (), (), 0, buffers, steps, {}, View("out", 0, 32))
+    group = TileGroup("all", steps, frozenset())  # another step has the columns between
+    kernel = group.generate(program, frozenset(), "fp32")
+    number = kernel.buffers.index("parts")
+    assert f"load_pack<8>(g{number}" not in kernel.source
+    assert f"g{number}(at(" not in kernel.source
     assert largest_error(program, group, "fp32", 35, tmp_path) < BOUNDS["fp32"]
 
 
