@@ -96,10 +96,10 @@ class Scope:
         return variable(self._known[text])
 
     def pick(self, table: str, extent: int, place: Index) -> Index:
-        """A new variable for an entry of a table of indices; in a block over neighbours u, where
-        their entries are read at once, it varies with u.
+        """A new variable for an entry of a table of indices; in a loop's block over neighbours u,
+        where their entries are read at once, it varies with u. (In a reduction that is slower.)
         """
-        if "u" not in self.varying or "u" not in place.factors:
+        if self.ahead is None or "u" not in self.varying or "u" not in place.factors:
             return self.let(f"{table}[{place}]", extent, place)
         width = self.extents["u"]
         base = Index(place.constant, {n: f for n, f in place.factors.items() if n != "u"})

@@ -526,7 +526,7 @@ def test_nothing_is_computed_ahead_of_what_varies():
 
 
 def test_neighbours_pick_their_entries_at_once():
-    scope = Scope({"i": 9, "u": 8}, frozenset({"u"}))
+    scope = Scope({"i": 9, "u": 8}, frozenset({"u"}), ahead=[])
     place = variable("i").times(8).plus(variable("u"))
     assert str(scope.pick("t0", 100, place)) == str(scope.pick("t0", 100, place)) == "v0[u]"
     assert scope.lines == ["int v0[8]; load_places<8>(t0 + i * 8, v0);"]
@@ -535,6 +535,8 @@ def test_neighbours_pick_their_entries_at_once():
         scope.pick("t1", 100, variable("v0[u]"))
     with pytest.raises(VaryingError):  # not at a multiple of 8
         scope.pick("t0", 100, place.plus(1))
+    with pytest.raises(VaryingError):  # a reduction
+        Scope({"i": 9, "u": 8}, frozenset({"u"})).pick("t0", 100, place)
 
 
 @pytest.mark.parametrize("element", ["Half", "float"])
