@@ -113,7 +113,7 @@ void bind_tensor(py::module_& module) {
       .def(py::init<std::vector<int>, int>(), py::arg("index"), py::arg("behind"));
   py::class_<TopKOp>(module, "TopKOp")
       .def(py::init<int, bool, bool>(), py::arg("k"), py::arg("largest"), py::arg("places"));
-  py::class_<TakeAlongOp>(module, "TakeAlongOp").def(py::init<>());
+  py::class_<TakeAlongOp>(module, "TakeAlongOp").def(py::init<bool>(), py::arg("places_first"));
   py::class_<FmOp>(module, "FmOp").def(py::init<int>(), py::arg("dim"));
   py::class_<BufferArgument>(module, "GroupBuffer")
       .def(py::init<int, bool, const std::optional<py::array>&>(), py::arg("width"),

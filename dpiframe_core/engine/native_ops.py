@@ -31,7 +31,7 @@ NATIVE_OPS: dict[type[TensorOp | FieldPairs], Callable[[Any], _core.TensorOp]] =
     Join: lambda op: _core.JoinOp(op.outer),
     Take: lambda op: _core.TakeOp(op.index, op.behind),
     TopK: lambda op: _core.TopKOp(op.k, op.largest, op.places),
-    TakeAlong: lambda op: _core.TakeAlongOp(),
+    TakeAlong: lambda op: _core.TakeAlongOp(op.places_first),
     FieldPairs: lambda op: _core.FmOp(op.dim),
 }
 

@@ -33,6 +33,7 @@ from dpiframe_core.frontend.values import (
     shape_of,
     viewed,
 )
+from dpiframe_core.frontend.whole_sums import MOST_WHOLE, WholeSums, largest
 from dpiframe_core.program.expression import Expression, evaluate, replaced
 from dpiframe_core.program.tensor_ops import (
     Join,
@@ -79,8 +80,10 @@ class Building:
     seen_starts: dict[str, dict[int, set[Column]]] = field(default_factory=dict)
     renormed: dict[str, Tensor] = field(default_factory=dict)
     any_id: set[Column] = field(default_factory=set)  # looked up only where every id has a row
+    hashed: set[Column] = field(default_factory=set)  # with others, as numbers of a table
     _weights: dict[str, Tensor] = field(default_factory=dict)
     _loads: dict[tuple[Scalar, ...], Value] = field(default_factory=dict)
+    _sums: WholeSums = field(default_factory=WholeSums)
 
     # What values are made of.
 
@@ -143,21 +146,70 @@ class Building:
 
     def mapped(self, expression: Expression, values: Sequence[Value]) -> Value:
         """An expression of x0, x1, ... over values that broadcast as PyTorch's do."""
-        columns = self._as_columns(expression, values)
-        if columns is not None:
-            return columns
+        for found in (self._as_columns(expression, values), self._remainder(expression, values)):
+            if found is not None:
+                return found
         aligned = self.aligned([self.ready(v) for v in values])
         if all(isinstance(v.source, Fixed) for v in aligned):
             given = [numbers_of(v).double() for v in aligned]
             numbers = evaluate(expression, given).expand_as(given[0])
             return Value(Fixed(numbers.contiguous()), packed(aligned[0].dims))
+        asked = expression
         expression, aligned = _finite(expression, aligned)
         # Modules read what others make first, constants last.
         order = sorted(range(len(aligned)), key=lambda i: isinstance(aligned[i].source, Fixed))
         names: dict[str, Expression] = {f"x{i}": f"x{order.index(i)}" for i in order}
         expression = replaced(expression, lambda name: names[name])
         sorted_values = [aligned[i] for i in order]
-        return self.computed(Map(expression), sorted_values, aligned[0].dims)
+        made = self.computed(Map(expression), sorted_values, aligned[0].dims)
+        self._sums.note(asked, values, made)
+        return made
+
+    def _remainder(self, expression: Expression, values: Sequence[Value]) -> Value | None:
+        """The remainder of a sum of whole numbers that float32 might round, of the remainders of
+        its parts; None where it is none.
+        """
+        if len(values) > 1 and isinstance(values[1].source, Fixed):
+            numbers = values[1].source.numbers
+            if numbers.numel() == 1 and expression == ("mod", "x0", "x1"):
+                expression, values = ("mod", "x0", float(numbers)), values[:1]
+        if not isinstance(expression, tuple) or expression[:2] != ("mod", "x0"):
+            return None
+        by, known = expression[2], self._sums.of(values[0])
+        if known is None or not isinstance(by, float) or by <= 0 or not by.is_integer():
+            return None
+        self._want_ids(known.values)
+        of_parts = largest(known.expression, [by] * len(known.values))
+        if self._largest(values[0]) < MOST_WHOLE or of_parts is None or of_parts >= MOST_WHOLE:
+            return None
+        parts = [
+            replace(self.mapped(expression, [value]), is_integer=True) for value in known.values
+        ]
+        return self.mapped(expression, [self.mapped(known.expression, parts)])
+
+    def _want_ids(self, values: Sequence[Value]) -> None:
+        """What is multiplied by the number of a hash is an id: as a dense feature it is rounded."""
+        for value in values:
+            if (known := self._sums.of(value)) is not None:
+                self._want_ids(known.values)
+            for scalar in value.source.scalars if isinstance(value.source, Columns) else ():
+                zero, one = of_ids(scalar.expression, 2).tolist()
+                if scalar.column not in self.id_columns and abs(one - zero) >= LEAST_HASH:
+                    self.limit_ids(scalar.column, 2, any_id=True)
+                    self.hashed.add(scalar.column)
+
+    def _largest(self, value: Value) -> float:
+        """The largest whole number that it may be, 0 where that is not known."""
+        if isinstance(value.source, Fixed):
+            return float(value.source.numbers.abs().max())
+        if isinstance(value.source, Columns):
+            known = [s for s in value.source.scalars if s.column in self.id_columns]
+            ids = [of_ids(s.expression, self.id_columns[s.column]) for s in known]
+            return max((float(numbers.abs().max()) for numbers in ids), default=0.0)
+        found = self._sums.of(value)
+        if found is None:
+            return 0.0
+        return largest(found.expression, [self._largest(v) for v in found.values]) or 0.0
 
     def aligned(self, values: Sequence[Value]) -> list[Value]:
         """The values broadcast to one shape, with factors of the same sizes."""
@@ -574,6 +626,7 @@ class Building:
 
 BATCH_PLACES = BATCH.size
 MOST_DIM = 4096  # columns of an embedding row
+LEAST_HASH = 1024  # what ids are multiplied by
 
 _NOT_FINITE = (math.inf, -math.inf, math.nan)
 

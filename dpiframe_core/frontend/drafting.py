@@ -135,7 +135,7 @@ def used_columns(
                 )
     build.draft.drop_unused()
     lookups = [module for module in build.draft.modules if isinstance(module, Lookup)]
-    read = {column for lookup in lookups for column in lookup.columns}
+    read = {column for lookup in lookups for column in lookup.columns} | build.hashed
     return Used(
         {column: count for column, count in rows.items() if column in read},
         set(build.seen_dense) - set(build.seen_ids),

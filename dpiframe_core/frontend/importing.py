@@ -41,6 +41,7 @@ from dpiframe_core.frontend.schemas import Encoding, by_schema, columns_of_schem
 from dpiframe_core.frontend.source import Source, of_archive, of_module
 from dpiframe_core.frontend.tasks import Converted, joined
 from dpiframe_core.frontend.weights import check_weights, weights_report
+from dpiframe_core.frontend.whole_sums import MOST_WHOLE
 from dpiframe_core.model.modules import Tensor as TensorModule
 from dpiframe_core.model.spec import ModelSpec
 
@@ -189,7 +190,7 @@ def from_torch(  # type: ignore[misc]  # noqa: PLR0913 - the one call that users
         "tolerance": allowed,
         "reference": f"the module in {reference.kind}"
         + (f", {own:.2g} from itself in float32" if allowed > tolerance else ""),
-        "differences": check.compare(found, expected, allowed),
+        "differences": _compared(found, expected, allowed, _rounded(inputs, chosen)),
         "modules": _modules(spec),
         "unused_inputs": list(chosen.unused_inputs),
         "raw_columns": list(encoding.notes) if encoding else [],
@@ -278,6 +279,28 @@ class _Reference:
 
 def _expected(numbers: np.ndarray, is_probability: bool) -> Expected:
     return (Expected.of_probabilities if is_probability else Expected.of_logits)(numbers)
+
+
+def _rounded(inputs: Mapping[str, Tensor], chosen: Chosen) -> list[str]:
+    """Inputs of whole numbers that are dense features, and that float32 rounds."""
+    names = dict.fromkeys(column.input for column in chosen.dense_columns)
+    whole = {n: inputs[n] for n in names if not inputs[n].is_floating_point()}
+    return [name for name, numbers in whole.items() if int(numbers.abs().max()) > MOST_WHOLE]
+
+
+def _compared(
+    found: Mapping[str, np.ndarray], expected: Expected, tolerance: float, rounded: Sequence[str]
+) -> dict[str, Any]:
+    try:
+        return check.compare(found, expected, tolerance)
+    except ModelImportError as error:
+        if not rounded:
+            raise
+        raise ModelImportError(
+            f"{error}. Scores are computed in float32, which rounds whole numbers above "
+            f"{MOST_WHOLE:,} such as input {rounded[0]} has: make what the model computes of them "
+            "(hours, differences) features"
+        ) from None
 
 
 def _drawn(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeVar
 
 from pydantic import ConfigDict, PlainSerializer
 
@@ -24,6 +24,8 @@ from dpiframe_core.program.expression import (
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+T = TypeVar("T")
 
 # Of one sample's tensor: places in it are numbers of float32 where TopK and TakeAlong hand them on,
 # which holds whole numbers up to this one exactly.
@@ -402,12 +404,15 @@ class TopK(Operation):
 
 @dataclass(frozen=True)
 class TakeAlong(Operation):
-    """out[.., i] = x[.., places[.., i]] along the last axis."""
+    """out[.., i] = x[.., places[.., i]] along the last axis, NaN where that is outside of it.
+    `places_first`: these are the first operand, as where x is a constant, for constants come last.
+    """
 
     kind: Literal["take_along"] = "take_along"
+    places_first: bool = False
 
     def shape(self, xs: Sequence[Operand]) -> tuple[int, ...]:
-        x, places = xs
+        x, places = self._in_order(xs)
         if not x.shape or x.shape[:-1] != places.shape[:-1]:
             raise ValueError(f"places {places.shape} do not fit a tensor of shape {x.shape}")
         check_elements(x.shape[-1:])
@@ -415,8 +420,13 @@ class TakeAlong(Operation):
 
     def compute(self, xs: Sequence[Tensor]) -> Tensor:
         batch = max(x.shape[0] for x in xs)
-        x, places = (x.expand(batch, *x.shape[1:]) for x in xs)
-        return x.gather(-1, places.long())
+        x, places = (x.expand(batch, *x.shape[1:]) for x in self._in_order(xs))
+        inside = (places > -1) & (places < x.shape[-1])
+        found = x.gather(-1, places.where(inside, 0).long())
+        return found if bool(inside.all()) else found.where(inside, math.nan)
+
+    def _in_order(self, xs: Sequence[T]) -> Sequence[T]:
+        return xs[::-1] if self.places_first else xs
 
     def __str__(self) -> str:
         return "take along the last axis"

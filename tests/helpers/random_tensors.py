@@ -134,7 +134,9 @@ class Graph:
                 places = self.add(TopK(k, largest, places=True), [(x, operand)])
                 where = self.whole(places)
                 del self.shapes[places]
-                self.add(TakeAlong(), [(x, operand), where])
+                first = bool(rng.random() < 0.5)
+                read = [(x, operand), where]
+                self.add(TakeAlong(places_first=first), read[::-1] if first else read)
         elif kind == "layer":
             units = int(rng.choice([1, 7, 16]))
             name, bias = f"m{len(self.modules)}", bool(rng.random() < 0.5)

@@ -164,10 +164,12 @@ TensorLaunch take_op(const TakeOp& op, const TensorOperands& operands) {
   };
 }
 
-TensorLaunch take_along_op(const TakeAlongOp&, const TensorOperands& operands) {
+TensorLaunch take_along_op(const TakeAlongOp& op, const TensorOperands& operands) {
   check_inputs(operands, "a take along an axis", 2, 2);
-  const Operand& x = operands.inputs[0].operand;
-  const Operand& places = operands.inputs[1].operand;
+  const TensorInput& from = operands.inputs[op.places_first ? 1 : 0];
+  const TensorInput& at = operands.inputs[op.places_first ? 0 : 1];
+  const Operand& x = from.operand;
+  const Operand& places = at.operand;
   check_operation(!x.shape.empty() && x.shape.size() == places.shape.size(),
                   "a take along an axis");
   const std::size_t last = x.shape.size() - 1;
@@ -176,16 +178,11 @@ TensorLaunch take_along_op(const TakeAlongOp&, const TensorOperands& operands) {
   const SharedAxes outer =
       shared_axes(sizes, {between(x.strides, 0, last), between(places.strides, 0, last)});
   check_out(operands, "a take along an axis", elements_of(places.shape));
-  const TakeAlongParams params{from_offset(operands.inputs[0]),
-                               from_offset(operands.inputs[1]),
-                               outer.axes,
-                               outer.strides[0],
-                               outer.strides[1],
-                               x.strides.back(),
-                               places.strides.back(),
-                               x.shape.back(),
-                               FastDivision(places.shape.back()),
-                               operands.out};
+  const TakeAlongParams params{
+      from_offset(from),     from_offset(at),  outer.axes,
+      outer.strides[0],      outer.strides[1], x.strides.back(),
+      places.strides.back(), x.shape.back(),   FastDivision(places.shape.back()),
+      operands.out};
   return [params](std::int64_t rows, cudaStream_t stream) {
     in_row_ranges(rows, params.out.width, [&](const RowRange& range) {
       take_along_kernel<<<blocks_of(range.places, kThreads), kThreads, 0, stream>>>(range, params);

@@ -49,7 +49,9 @@ struct TopKOp {
   bool largest;
   bool places;
 };
-struct TakeAlongOp {};
+struct TakeAlongOp {
+  bool places_first;  // operands are places, x
+};
 // Of all rows of the operands, `dim` wide: 1/2 sum_d ((sum_r v)^2 - sum_r v^2), as FM has it.
 struct FmOp {
   int dim;

@@ -18,6 +18,7 @@ from dpiframe_core.frontend.values import (
     BATCH,
     BATCH_SIZE,
     Columns,
+    Factor,
     Fixed,
     Samples,
     Scalar,
@@ -28,12 +29,14 @@ from dpiframe_core.frontend.values import (
     size,
 )
 from dpiframe_core.program.expression import Expression
+from dpiframe_core.program.tensor_ops import Operand, TakeAlong
 
 TABLE = Table()
 
 MOST_TRIED = 2**24  # ids
 ALWAYS_TRIED = 2**12
-MOST_COMPUTED = 2**18  # numbers of one-hot rows a sample: above, they would be the whole cost
+MOST_HOT = 2**13  # numbers of one-hot rows a sample: above, rows are picked
+MOST_PICKED = 2**30  # numbers of a table that computed ids pick from
 
 
 @TABLE.of("embedding")
@@ -89,20 +92,39 @@ def _looked_up(build: Building, weight: Tensor, ids: Value) -> Value:
 
 
 def _by_number(build: Building, weight: Tensor, ids: Value) -> Value:
-    """Rows by numbers that are computed: one-hot rows times the table."""
+    """Rows by numbers that are computed: one-hot rows times the table, of which a kernel makes
+    parts as it multiplies; of many rows those that are picked.
+    """
     if isinstance(ids.source, Samples):
         build.ready(ids)
     rows, dim = weight.shape
     count = math.prod(size(d) for d in ids.dims) // BATCH_SIZE
-    if rows * max(count, 1) > MOST_COMPUTED:
-        raise CannotConvertError(
-            f"ids that are computed from several columns or from numbers pick among {rows} rows; "
-            "make them a column of the input"
-        )
+    if rows * max(count, 1) > MOST_HOT:
+        return _picked(build, weight, build.ready(ids))
     numbers = of_tensor(torch.arange(rows, dtype=torch.float64))
     hot = build.mapped(("eq", "x0", "x1"), [unsqueeze(build, ids, -1), numbers])
     flat = build.view(hot, [math.prod(ids.sizes), rows])
     return build.view(matmul(build, flat, weight), [*ids.sizes, dim])
+
+
+def _picked(build: Building, weight: Tensor, ids: Value) -> Value:
+    """weight[ids] by a take along an axis: of each column of the table one row."""
+    rows, dim = weight.shape
+    if rows * dim > MOST_PICKED or not bool(weight.isfinite().all()):
+        raise CannotConvertError(
+            f"ids that are computed from several columns or from numbers pick among {rows} rows of "
+            f"{dim}: more than {MOST_PICKED:,} numbers, or some that are not finite; make them a "
+            "column of the input"
+        )
+    table = replace(of_tensor(weight), dims=())
+    at = ids.operand()
+    repeated = (0,) * len(at.shape)
+    read = [
+        Operand((*at.shape, dim, 1), (*at.strides, 0, 0), at.offset),
+        Operand((*at.shape, dim, rows), (*repeated, 1, dim), 0),
+    ]
+    dims = (*ids.dims, (Factor(dim, 1),) if dim > 1 else ())
+    return build.computed(TakeAlong(places_first=True), [ids, table], dims, read)
 
 
 def _table(build: Building, weight: Tensor, scalar: Scalar) -> str:

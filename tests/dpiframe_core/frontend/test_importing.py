@@ -534,6 +534,76 @@ def test_ids_that_become_numbers_keep_their_digits_in_16_bits():
         assert torch.equal(table.bfloat16().float(), table.float())
 
 
+class Crosses(nn.Module):
+    """Tables of crossed ids, hashed as Python would."""
+
+    def __init__(self, rows, hashed, *, alone=True):
+        super().__init__()
+        torch.manual_seed(0)
+        self.hashed, self.rows, self.alone = hashed, rows, alone
+        self.tables = nn.ModuleList(nn.Embedding(count, 2) for count in (30_000, 4000))
+        self.crossed, self.wide = nn.Embedding(rows, DIM), nn.Embedding(rows, 1)
+        self.out = nn.Linear(4 * alone + DIM, 1)
+
+    def forward(self, a, b, items):
+        place = self.hashed(a, b, self.rows)
+        parts = [self.tables[0](a), self.tables[1](b)] if self.alone else []
+        many = self.wide((items * 7919 + a[:, None]) % self.rows).sum(1)
+        return self.out(torch.cat([*parts, self.crossed(place)], 1)) + many
+
+    def example_inputs(self):
+        return torch.tensor([3, 29_999]), torch.tensor([17, 3999]), torch.tensor([[5, 900], [0, 1]])
+
+
+def operations(imported):
+    return [m.compute.kind for m in imported.spec.modules if m.op == "tensor"]
+
+
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize(
+    "hashed",
+    [
+        lambda a, b, rows: (a * 4000 + b) % rows,
+        lambda a, b, rows: (a * 2_654_435_761 + b * 40_503 + 17) % rows,
+        lambda a, b, rows: (b - a * 131_071) % rows,
+        lambda a, b, rows: torch.remainder(a * 1_000_003 + b, rows) // 2,
+    ],
+)
+def test_crossed_ids_are_hashed_without_rounding(hashed, alone):
+    rows = 100_003
+    model = Crosses(rows, hashed, alone=alone)
+    imported = dpi.from_torch(model, model.example_inputs())
+    assert imported.report["differences"]["CPU, fp32"]["largest"] < 1e-5
+    assert operations(imported).count("take_along") == 2  # no row of 100,003 zeros and ones
+
+
+def test_few_rows_of_computed_ids_are_multiplied():
+    model = Crosses(500, lambda a, b, rows: (a * 7 + b) % rows)
+    imported = dpi.from_torch(model, model.example_inputs())
+    assert "take_along" not in operations(imported)
+
+
+def test_computed_ids_pick_from_finite_tables():
+    model = Crosses(100_003, lambda a, b, rows: (a * 7 + b) % rows)
+    model.crossed.weight.data[3] = torch.inf
+    with pytest.raises(ModelImportError, match="not finite"):
+        dpi.from_torch(model, model.example_inputs())
+
+
+def test_what_float32_rounds_is_named():
+    class Hours(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.hour = nn.Embedding(24, DIM)
+
+        def forward(self, time, zone):
+            return self.hour(((time + zone * 60) // 3600) % 24).sum(1)
+
+    given = {"time": torch.tensor([1_700_000_000, 3]), "zone": torch.tensor([-300, 540])}
+    with pytest.raises(ModelImportError, match=r"16,777,216 such as input time has.*\(hours"):
+        dpi.from_torch(Hours(), given)
+
+
 def test_ids_of_64_bits_are_hashed_before_the_model():
     class Hashed(nn.Module):
         def __init__(self):

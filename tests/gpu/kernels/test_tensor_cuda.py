@@ -319,6 +319,10 @@ def test_take_along(constant):
         where = torch.from_numpy(rng.integers(0, 19, (1 if constant else batch, 3, 8)))
         places = source(rng, batch, (3, 8), constant=constant, values=where, form="transposed")
         check(TakeAlong(), [x, places], batch, rng)
+        where = torch.from_numpy(rng.integers(0, 19, (batch, 3, 8)))
+        table = source(rng, batch, (3, 19), constant=constant)
+        places = source(rng, batch, (3, 8), values=where)
+        check(TakeAlong(places_first=True), [places, table], batch, rng)
 
 
 def test_take_along_places_outside_the_axis_gives_nan():

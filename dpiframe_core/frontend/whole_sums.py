@@ -1,0 +1,62 @@
+"""Whole numbers that are computed of several columns, such as the hashes of crossed features.
+
+Scores are computed in float32, which holds whole numbers up to 2^24. (a * 40503 + b) % 100000 is
+the same of remainders, (a * 40503 % 100000 + b % 100000) % 100000, whose parts are functions of one
+column each and so are exact: numbers of a table.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dpiframe_core.frontend.values import Fixed, Made, Value
+from dpiframe_core.program.expression import Expression
+from dpiframe_core.program.tensor_ops import MOST_ELEMENTS
+
+MOST_WHOLE = MOST_ELEMENTS  # float32 holds all whole numbers up to this one
+
+
+@dataclass(frozen=True)
+class WholeSum:
+    """What a module makes of whole numbers by sums and products."""
+
+    expression: Expression
+    values: tuple[Value, ...]
+    made: Value
+
+
+class WholeSums:
+    """Those of a building, by the names of their modules."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, WholeSum] = {}
+
+    def note(self, expression: Expression, values: Sequence[Value], made: Value) -> None:
+        """A module's result, if it is one."""
+        whole = all(v.is_integer or isinstance(v.source, Fixed) for v in values)
+        if isinstance(made.source, Made) and whole and largest(expression, [1.0] * len(values)):
+            self._known[made.source.module] = WholeSum(expression, tuple(values), made)
+
+    def of(self, value: Value) -> WholeSum | None:
+        """What the value is the whole result of."""
+        known = self._known.get(value.source.module) if isinstance(value.source, Made) else None
+        same = known and (known.made.dims, known.made.offset) == (value.dims, value.offset)
+        return known if same else None
+
+
+def largest(expression: Expression, of: Sequence[float]) -> float | None:
+    """The largest that sums and products of whole numbers can be, whose largest are `of`; None
+    where it is another expression.
+    """
+    if isinstance(expression, str):
+        return of[int(expression[1:])]
+    if isinstance(expression, float):
+        return abs(expression) if expression.is_integer() else None
+    name, *parts = expression
+    found = [largest(part, of) for part in parts]
+    sizes = [size for size in found if size is not None]
+    if len(sizes) < len(found) or name not in ("add", "sub", "neg", "mul"):
+        return None
+    return math.prod(sizes) if name == "mul" else sum(sizes)
