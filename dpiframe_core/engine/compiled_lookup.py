@@ -15,20 +15,37 @@ from dpiframe_core.program.views import View
 HUGE_TABLE_BYTES = 2**21  # one huge page
 
 
-class CompiledLookup:
-    """A step with its tables, which are `program.weights` as float32 arrays."""
+class FastTables:
+    """An engine's embedding tables by name: its weights as float32 arrays, of which large ones are
+    copied to huge pages, where lookups are twice as fast, once for all lookups of a table.
+    """
 
-    def __init__(
-        self, step: p.Lookup, program: Program, weights: Mapping[str, np.ndarray], threads: int
-    ) -> None:
+    def __init__(self, weights: Mapping[str, np.ndarray]) -> None:
+        self._weights = weights
+        self._copies: dict[str, np.ndarray] = {}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        weight = self._weights[name]
+        if weight.nbytes < HUGE_TABLE_BYTES:
+            return weight
+        if name not in self._copies:
+            self._copies[name] = _core.empty_table(*weight.shape)
+            self._copies[name][:] = weight
+        return self._copies[name]
+
+
+class CompiledLookup:
+    """A step with its tables."""
+
+    def __init__(self, step: p.Lookup, program: Program, tables: FastTables, threads: int) -> None:
         self.step, self.num_fields = step, len(program.field_names)
         self.fields = [slot.field for slot in step.slots]
         self.columns = sum(max(slot.dim, 1) for slot in step.slots)
         made = []
         for i, slot in enumerate(step.slots):
-            wide = _fast_table(weights[slot.wide]).reshape(-1) if slot.wide else None
+            wide = tables[slot.wide].reshape(-1) if slot.wide else None
             # A wide weight without an embedding is a table of width 1 into a scratch column.
-            table = _fast_table(weights[slot.table or slot.wide or ""])
+            table = tables[slot.table or slot.wide or ""]
             made.append(
                 _core.LookupField(
                     table,
@@ -60,12 +77,3 @@ class CompiledLookup:
         counts = np.zeros(self.num_fields, np.int64)
         counts[self.fields] = report.bad_counts
         return counts
-
-
-def _fast_table(weight: np.ndarray) -> np.ndarray:
-    """The embedding table; a large one copied to huge pages, where lookups are twice as fast."""
-    if weight.nbytes < HUGE_TABLE_BYTES:
-        return weight
-    table = _core.empty_table(*weight.shape)
-    table[:] = weight
-    return table

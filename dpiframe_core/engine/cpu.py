@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpiframe_core.engine.compiled_lookup import CompiledLookup
+from dpiframe_core.engine.compiled_lookup import CompiledLookup, FastTables
 from dpiframe_core.engine.cpu_group import CpuGroup, compiled, find_groups, own_buffers
 from dpiframe_core.engine.host_inputs import Columns
 from dpiframe_core.engine.light_cpu import exact_columns
@@ -52,12 +52,13 @@ class CpuBackend(TiledBackend):
         self._arena = torch.empty(self.schedule.arena_bytes, dtype=torch.uint8)
         self._state = State({}, weights, torch.empty(0))
         self._lookups: dict[str, CompiledLookup] = {}
+        tables = FastTables(arrays)
         self._parts: list[_Part] = []
         own = own_buffers(program, groups)
         for group in planned:
             step = group[0]
             if isinstance(step, p.Lookup):
-                self._lookups[step.name] = CompiledLookup(step, program, arrays, self.threads)
+                self._lookups[step.name] = CompiledLookup(step, program, tables, self.threads)
                 self._parts.append(step)
             elif isinstance(step, p.Linear) and step.out.buffer in packed:
                 exact = exact_columns(program, step.out)

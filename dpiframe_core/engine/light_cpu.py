@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dpiframe_core.engine.compiled_lookup import CompiledLookup
+from dpiframe_core.engine.compiled_lookup import CompiledLookup, FastTables
 from dpiframe_core.engine.host_inputs import Columns
 from dpiframe_core.engine.precision import bound_in_words
 from dpiframe_core.engine.tiled import TiledBackend
@@ -35,8 +35,9 @@ class LightCpuBackend(TiledBackend):
             for step in program.steps
             if isinstance(step, p.Linear) and exact_columns(program, step.out)
         }
+        tables = FastTables(self._weights)
         self._lookups = {
-            step.name: CompiledLookup(step, program, self._weights, self.threads)
+            step.name: CompiledLookup(step, program, tables, self.threads)
             for step in program.steps
             if isinstance(step, p.Lookup)
         }

@@ -204,7 +204,7 @@ class Building:
             return float(value.source.numbers.abs().max())
         if isinstance(value.source, Columns):
             known = [s for s in value.source.scalars if s.column in self.id_columns]
-            ids = [of_ids(s.expression, self.id_columns[s.column]) for s in known]
+            ids = self._of_ids(known)
             return max((float(numbers.abs().max()) for numbers in ids), default=0.0)
         found = self._sums.of(value)
         if found is None:
@@ -300,8 +300,9 @@ class Building:
 
     def _ids_as_numbers(self, scalars: list[Scalar]) -> Value:
         """Functions of ids, looked up in tables of one number a row."""
-        found = [of_ids(s.expression, self.id_columns[s.column]) for s in scalars]
-        kinds = [n for n in _NOT_FINITE if any(bool(_is(numbers, n).any()) for numbers in found)]
+        found = self._of_ids(scalars)
+        different = {id(numbers): numbers for numbers in found}.values()
+        kinds = [n for n in _NOT_FINITE if any(bool(_is(each, n).any()) for each in different)]
         if not kinds:
             return self._rows_of_ids(scalars, found, "")
         # No table may hold what is not finite: it says where that is.
@@ -314,15 +315,22 @@ class Building:
             expression = ("where", f"x{i}", number, expression)
         return self.mapped(expression, parts)
 
+    def _of_ids(self, scalars: Sequence[Scalar]) -> list[Tensor]:
+        """Each function of all ids that its column has; one tensor for the same of several."""
+        wanted = [(s.expression, self.id_columns[s.column]) for s in scalars]
+        made = {key: of_ids(*key) for key in dict.fromkeys(wanted)}
+        return [made[key] for key in wanted]
+
     def _rows_of_ids(self, scalars: list[Scalar], numbers: list[Tensor], kind: str) -> Value:
         """Numbers of each column's ids, looked up. Integers that 16 bits would round are looked up
         digit by digit: from them come rows of other tables, where a near one is a wrong one.
         """
-        count = max(_digits(found) for found in numbers)
+        count = max(map(_digits, {id(found): found for found in numbers}.values()))
         keys = []
         for scalar, found in zip(scalars, numbers, strict=True):
             key = f"{scalar.expression}/{len(found)}{kind}" + (f"*{count}" if count > 1 else "")
-            self.draft.tables.setdefault(key, Table(_in_digits(found, count)))
+            if key not in self.draft.tables:
+                self.draft.tables[key] = Table(_in_digits(found, count))
             keys.append(key)
         looked_up = self.lookup([s.column for s in scalars], keys, count)
         if count == 1:

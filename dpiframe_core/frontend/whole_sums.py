@@ -35,8 +35,8 @@ class WholeSums:
 
     def note(self, expression: Expression, values: Sequence[Value], made: Value) -> None:
         """A module's result, if it is one."""
-        whole = all(v.is_integer or isinstance(v.source, Fixed) for v in values)
-        if isinstance(made.source, Made) and whole and largest(expression, [1.0] * len(values)):
+        is_sum = largest(expression, [1.0] * len(values)) is not None
+        if isinstance(made.source, Made) and is_sum and all(map(_is_whole, values)):
             self._known[made.source.module] = WholeSum(expression, tuple(values), made)
 
     def of(self, value: Value) -> WholeSum | None:
@@ -44,6 +44,13 @@ class WholeSums:
         known = self._known.get(value.source.module) if isinstance(value.source, Made) else None
         same = known and (known.made.dims, known.made.offset) == (value.dims, value.offset)
         return known if same else None
+
+
+def _is_whole(value: Value) -> bool:
+    if isinstance(value.source, Fixed):
+        numbers = value.source.numbers
+        return bool((numbers == numbers.round()).all())
+    return value.is_integer
 
 
 def largest(expression: Expression, of: Sequence[float]) -> float | None:

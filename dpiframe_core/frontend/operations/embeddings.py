@@ -29,7 +29,7 @@ from dpiframe_core.frontend.values import (
     size,
 )
 from dpiframe_core.program.expression import Expression
-from dpiframe_core.program.tensor_ops import Operand, TakeAlong
+from dpiframe_core.program.tensor_ops import Operand, TakeAlong, row_major
 
 TABLE = Table()
 
@@ -108,7 +108,7 @@ def _by_number(build: Building, weight: Tensor, ids: Value) -> Value:
 
 
 def _picked(build: Building, weight: Tensor, ids: Value) -> Value:
-    """weight[ids] by a take along an axis: of each column of the table one row."""
+    """weight[ids] by a take along an axis: of each column of the table the rows of all ids."""
     rows, dim = weight.shape
     if rows * dim > MOST_PICKED or not bool(weight.isfinite().all()):
         raise CannotConvertError(
@@ -116,15 +116,15 @@ def _picked(build: Building, weight: Tensor, ids: Value) -> Value:
             f"{dim}: more than {MOST_PICKED:,} numbers, or some that are not finite; make them a "
             "column of the input"
         )
-    table = replace(of_tensor(weight), dims=())
     at = ids.operand()
-    repeated = (0,) * len(at.shape)
-    read = [
-        Operand((*at.shape, dim, 1), (*at.strides, 0, 0), at.offset),
-        Operand((*at.shape, dim, rows), (*repeated, 1, dim), 0),
-    ]
-    dims = (*ids.dims, (Factor(dim, 1),) if dim > 1 else ())
-    return build.computed(TakeAlong(places_first=True), [ids, table], dims, read)
+    if at.strides != row_major(at.shape):
+        ids = build.copied(ids)
+        at = ids.operand()
+    read = [Operand((dim, at.size), (0, 1), at.offset), Operand((dim, rows), (1, dim))]
+    columns = (Factor(dim, 1),) if dim > 1 else ()
+    table = replace(of_tensor(weight), dims=())
+    found = build.computed(TakeAlong(places_first=True), [ids, table], [columns, *ids.dims], read)
+    return build.moved(found, 0, len(ids.dims))
 
 
 def _table(build: Building, weight: Tensor, scalar: Scalar) -> str:
