@@ -80,7 +80,7 @@ class Building:
     seen_starts: dict[str, dict[int, set[Column]]] = field(default_factory=dict)
     renormed: dict[str, Tensor] = field(default_factory=dict)
     any_id: set[Column] = field(default_factory=set)  # looked up only where every id has a row
-    hashed: set[Column] = field(default_factory=set)  # with others, as numbers of a table
+    remainders: list[Value] = field(default_factory=list)  # sums of whole numbers that have one
     _weights: dict[str, Tensor] = field(default_factory=dict)
     _loads: dict[tuple[Scalar, ...], Value] = field(default_factory=dict)
     _sums: WholeSums = field(default_factory=WholeSums)
@@ -178,38 +178,38 @@ class Building:
         by, known = expression[2], self._sums.of(values[0])
         if known is None or not isinstance(by, float) or by <= 0 or not by.is_integer():
             return None
-        self._want_ids(known.values)
+        self.remainders.append(values[0])
+        if not self.columns_of(values[0]) <= self.id_columns.keys():
+            return None
         of_parts = largest(known.expression, [by] * len(known.values))
-        if self._largest(values[0]) < MOST_WHOLE or of_parts is None or of_parts >= MOST_WHOLE:
+        of_all = self.largest_of(values[0], self.id_columns)
+        if of_all < MOST_WHOLE or of_parts is None or of_parts >= MOST_WHOLE:
             return None
         parts = [
             replace(self.mapped(expression, [value]), is_integer=True) for value in known.values
         ]
         return self.mapped(expression, [self.mapped(known.expression, parts)])
 
-    def _want_ids(self, values: Sequence[Value]) -> None:
-        """What is multiplied by the number of a hash is an id: as a dense feature it is rounded."""
-        for value in values:
-            if (known := self._sums.of(value)) is not None:
-                self._want_ids(known.values)
-            for scalar in value.source.scalars if isinstance(value.source, Columns) else ():
-                zero, one = of_ids(scalar.expression, 2).tolist()
-                if scalar.column not in self.id_columns and abs(one - zero) >= LEAST_HASH:
-                    self.limit_ids(scalar.column, 2, any_id=True)
-                    self.hashed.add(scalar.column)
+    def columns_of(self, value: Value) -> set[Column]:
+        """The columns that a sum of whole numbers is made of."""
+        if isinstance(value.source, Columns):
+            return {scalar.column for scalar in value.source.scalars}
+        found = self._sums.of(value)
+        return set().union(*map(self.columns_of, found.values)) if found else set()
 
-    def _largest(self, value: Value) -> float:
-        """The largest whole number that it may be, 0 where that is not known."""
+    def largest_of(self, value: Value, ids: Mapping[Column, int]) -> float:
+        """The largest that a sum of whole numbers may be, of so many ids in its columns; what is
+        computed otherwise counts as 0.
+        """
         if isinstance(value.source, Fixed):
             return float(value.source.numbers.abs().max())
         if isinstance(value.source, Columns):
-            known = [s for s in value.source.scalars if s.column in self.id_columns]
-            ids = self._of_ids(known)
-            return max((float(numbers.abs().max()) for numbers in ids), default=0.0)
+            wanted = dict.fromkeys((s.expression, ids[s.column]) for s in value.source.scalars)
+            return max(float(of_ids(*each).abs().max()) for each in wanted)
         found = self._sums.of(value)
         if found is None:
             return 0.0
-        return largest(found.expression, [self._largest(v) for v in found.values]) or 0.0
+        return largest(found.expression, [self.largest_of(v, ids) for v in found.values]) or 0.0
 
     def aligned(self, values: Sequence[Value]) -> list[Value]:
         """The values broadcast to one shape, with factors of the same sizes."""
@@ -634,7 +634,6 @@ class Building:
 
 BATCH_PLACES = BATCH.size
 MOST_DIM = 4096  # columns of an embedding row
-LEAST_HASH = 1024  # what ids are multiplied by
 
 _NOT_FINITE = (math.inf, -math.inf, math.nan)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -13,12 +14,13 @@ from torch.fx import Node
 
 from dpiframe_core.errors import ModelImportError
 from dpiframe_core.frontend.before_sigmoid import before_sigmoid
-from dpiframe_core.frontend.building import Building
+from dpiframe_core.frontend.building import Building, CannotConvertError
 from dpiframe_core.frontend.convert import Converter, Traced
 from dpiframe_core.frontend.draft import Compute, Draft, Lookup
 from dpiframe_core.frontend.operations.table import as_value
 from dpiframe_core.frontend.patterns import find_patterns
 from dpiframe_core.frontend.values import BATCH, Column, Made, Value, places, size
+from dpiframe_core.frontend.whole_sums import MOST_WHOLE
 from dpiframe_core.program.tensor_ops import Join
 
 Kind = Literal["auto", "probability", "logit"]
@@ -105,6 +107,16 @@ def keep_output(traced: Traced, output: Output) -> None:
     graph.eliminate_dead_code()
 
 
+class Examples(Protocol):
+    """What the examples of a module's inputs tell of its columns."""
+
+    def largest(self, column: Column) -> int:
+        """The largest id of a column."""
+
+    def are_ids(self, column: Column) -> bool:
+        """Whether they can be ids: whole numbers, none negative."""
+
+
 class Used(NamedTuple):
     """Columns that are ids, each with the rows of its tables, and those that are numbers; and ids
     of which only the shape of what they look up is used.
@@ -115,32 +127,45 @@ class Used(NamedTuple):
     shapes: dict[Column, int]
 
 
-def used_columns(
-    traced: Traced, output: Output, largest: Callable[[Column], int] | None = None
-) -> Used:
-    """The columns that the output is made of.
-
-    `largest`: an id of each column that has a row.
-    """
+def used_columns(traced: Traced, output: Output, examples: Examples | None = None) -> Used:
+    """The columns that the output is made of. `examples`: what inputs may be."""
     build = Building()
     _convert(traced, build, output)
-    rows = _within_parts(build, largest)
-    if largest is not None:
+    rows = _within_parts(build, examples.largest if examples else None)
+    hashed: dict[Column, int] = {}
+    if examples is not None:
         for column in build.any_id:
-            rows[column] = max(rows[column], largest(column) + 1)
+            rows[column] = max(rows[column], examples.largest(column) + 1)
             if rows[column] > MOST_HASHED:
                 raise ModelImportError(
                     f"input {column.input} has ids as large as {rows[column] - 1:,}, which the "
                     f"model hashes; above {MOST_HASHED:,} make the hash a feature before the model"
                 )
+        hashed = _hashed(build, rows, examples)
     build.draft.drop_unused()
     lookups = [module for module in build.draft.modules if isinstance(module, Lookup)]
-    read = {column for lookup in lookups for column in lookup.columns} | build.hashed
+    read = {column for lookup in lookups for column in lookup.columns}
     return Used(
-        {column: count for column, count in rows.items() if column in read},
-        set(build.seen_dense) - set(build.seen_ids),
+        {column: count for column, count in rows.items() if column in read} | hashed,
+        set(build.seen_dense) - set(build.seen_ids) - set(hashed),
         {column: count for column, count in rows.items() if column not in read},
     )
+
+
+def _hashed(build: Building, rows: Mapping[Column, int], examples: Examples) -> dict[Column, int]:
+    """Columns that look nothing up, of sums that float32 would round before a remainder is taken,
+    each with the ids that the examples have: as ids their parts of the sum are exact.
+    """
+    found: dict[Column, int] = {}
+    for value in build.remainders:
+        others = [c for c in build.columns_of(value) if c not in rows and examples.are_ids(c)]
+        ids = {**rows, **{column: examples.largest(column) + 1 for column in others}}
+        if not build.columns_of(value) <= ids.keys() or max(ids.values()) > MOST_HASHED:
+            continue
+        with suppress(CannotConvertError):  # above 2^53
+            if build.largest_of(value, ids) >= MOST_WHOLE:
+                found |= {column: ids[column] for column in others}
+    return found
 
 
 def _within_parts(

@@ -153,7 +153,7 @@ def from_torch(  # type: ignore[misc]  # noqa: PLR0913 - the one call that users
     check_weights(source)
     if columns is None and encoding is not None:
         columns = columns_of_schema(source.inputs, encoding.schema)
-    used = used_columns(source.traced, wanted, source.largest)
+    used = used_columns(source.traced, wanted, source)
     own_names = columns_of_inputs(source.inputs, used.rows, used.dense)
     feeds = feeds_of(source.inputs, own_names if columns is None else columns)
     chosen = choose_features(source.inputs, feeds, used.rows, used.dense)
@@ -190,7 +190,7 @@ def from_torch(  # type: ignore[misc]  # noqa: PLR0913 - the one call that users
         "tolerance": allowed,
         "reference": f"the module in {reference.kind}"
         + (f", {own:.2g} from itself in float32" if allowed > tolerance else ""),
-        "differences": _compared(found, expected, allowed, _rounded(inputs, chosen)),
+        "differences": _compared(found, expected, allowed, inputs, chosen),
         "modules": _modules(spec),
         "unused_inputs": list(chosen.unused_inputs),
         "raw_columns": list(encoding.notes) if encoding else [],
@@ -281,19 +281,18 @@ def _expected(numbers: np.ndarray, is_probability: bool) -> Expected:
     return (Expected.of_probabilities if is_probability else Expected.of_logits)(numbers)
 
 
-def _rounded(inputs: Mapping[str, Tensor], chosen: Chosen) -> list[str]:
-    """Inputs of whole numbers that are dense features, and that float32 rounds."""
-    names = dict.fromkeys(column.input for column in chosen.dense_columns)
-    whole = {n: inputs[n] for n in names if not inputs[n].is_floating_point()}
-    return [name for name, numbers in whole.items() if int(numbers.abs().max()) > MOST_WHOLE]
-
-
 def _compared(
-    found: Mapping[str, np.ndarray], expected: Expected, tolerance: float, rounded: Sequence[str]
+    found: Mapping[str, np.ndarray],
+    expected: Expected,
+    tolerance: float,
+    inputs: Mapping[str, Tensor],
+    chosen: Chosen,
 ) -> dict[str, Any]:
     try:
         return check.compare(found, expected, tolerance)
     except ModelImportError as error:
+        names = dict.fromkeys(column.input for column in chosen.dense_columns)
+        rounded = [n for n in names if _is_rounded(inputs[n])]
         if not rounded:
             raise
         raise ModelImportError(
@@ -301,6 +300,11 @@ def _compared(
             f"{MOST_WHOLE:,} such as input {rounded[0]} has: make what the model computes of them "
             "(hours, differences) features"
         ) from None
+
+
+def _is_rounded(numbers: Tensor) -> bool:
+    """Whether they are whole numbers of which float32 rounds some."""
+    return not numbers.is_floating_point() and float(numbers.double().abs().max()) > MOST_WHOLE
 
 
 def _drawn(

@@ -65,6 +65,13 @@ class Source:
         example = self.example(column.input)
         return int(example.reshape(len(example), -1)[:, column.position].max())
 
+    def are_ids(self, column: Column) -> bool:
+        """Whether the examples of a column can be ids: whole numbers, none negative."""
+        example = self.example(column.input)
+        if example.is_floating_point() or example.is_complex() or example.dtype == torch.bool:
+            return False
+        return int(example.reshape(len(example), -1)[:, column.position].min()) >= 0
+
     def run(self, inputs: Mapping[str, Tensor], kind: torch.dtype) -> list[Tensor]:
         """Each output on a batch, computed by a copy of the module in float32 or float64."""
         module = copy.deepcopy(self.module).to(kind)

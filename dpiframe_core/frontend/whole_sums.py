@@ -40,7 +40,7 @@ class WholeSums:
             self._known[made.source.module] = WholeSum(expression, tuple(values), made)
 
     def of(self, value: Value) -> WholeSum | None:
-        """What the value is the whole result of."""
+        """The sum that made this very value, and not a part of one."""
         known = self._known.get(value.source.module) if isinstance(value.source, Made) else None
         same = known and (known.made.dims, known.made.offset) == (value.dims, value.offset)
         return known if same else None

@@ -35,7 +35,7 @@ TABLE = Table()
 
 MOST_TRIED = 2**24  # ids
 ALWAYS_TRIED = 2**12
-MOST_HOT = 2**13  # numbers of one-hot rows a sample: above, rows are picked
+MOST_HOT = 2**13  # numbers of one-hot rows a sample: above, they are wider than most models
 MOST_PICKED = 2**30  # numbers of a table that computed ids pick from
 
 
@@ -110,12 +110,14 @@ def _by_number(build: Building, weight: Tensor, ids: Value) -> Value:
 def _picked(build: Building, weight: Tensor, ids: Value) -> Value:
     """weight[ids] by a take along an axis: of each column of the table the rows of all ids."""
     rows, dim = weight.shape
-    if rows * dim > MOST_PICKED or not bool(weight.isfinite().all()):
+    told = "ids that are computed from several columns or from numbers pick among"
+    if rows * dim > MOST_PICKED:
         raise CannotConvertError(
-            f"ids that are computed from several columns or from numbers pick among {rows} rows of "
-            f"{dim}: more than {MOST_PICKED:,} numbers, or some that are not finite; make them a "
-            "column of the input"
+            f"{told} {rows:,} rows of {dim}, more than {MOST_PICKED:,} numbers; make them a column "
+            "of the input"
         )
+    if not bool(weight.isfinite().all()):
+        raise CannotConvertError(f"{told} rows with a number that is not finite")
     at = ids.operand()
     if at.strides != row_major(at.shape):
         ids = build.copied(ids)

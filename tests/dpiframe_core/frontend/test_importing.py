@@ -567,6 +567,8 @@ def operations(imported):
         lambda a, b, rows: (a * 2_654_435_761 + b * 40_503 + 17) % rows,
         lambda a, b, rows: (b - a * 131_071) % rows,
         lambda a, b, rows: torch.remainder(a * 1_000_003 + b, rows) // 2,
+        lambda a, b, rows: (a * 1000 + b) % rows,
+        lambda a, b, rows: (((a * 31 + b) * 31 + a) * 31) % rows,
     ],
 )
 def test_crossed_ids_are_hashed_without_rounding(hashed, alone):
@@ -575,6 +577,41 @@ def test_crossed_ids_are_hashed_without_rounding(hashed, alone):
     imported = dpi.from_torch(model, model.example_inputs())
     assert imported.report["differences"]["CPU, fp32"]["largest"] < 1e-5
     assert operations(imported).count("take_along") == 2  # no row of 100,003 zeros and ones
+
+
+class Clock(nn.Module):
+    """Sums that float32 holds, and their remainders."""
+
+    def __init__(self):
+        super().__init__()
+        self.hour, self.out = nn.Embedding(24, DIM), nn.Linear(DIM + 1, 1)
+
+    def forward(self, hour, zone, price, flag):
+        local = (hour * 3600 + zone * 3600) % 86_400 // 3600
+        code = ((price.long() * 2048 + hour) % 100).float() * flag
+        return self.out(torch.cat([self.hour(local), code[:, None]], 1))
+
+
+def test_sums_that_nothing_rounds_stay_numbers():
+    price, flag = torch.tensor([3.5, 900.25, -7.0]), torch.tensor([True, False, True])
+    given = (torch.tensor([1, 22, 4]), torch.tensor([-5, 9, 0]), price, flag)
+    imported = dpi.from_torch(Clock(), given)
+    assert not imported.spec.fields
+    assert len(imported.spec.dense) == 4
+
+
+def test_long_lists_of_computed_ids_pick_from_wide_tables():
+    class Wide(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.table, self.out = nn.Embedding(5000, 128), nn.Linear(128, 1)
+
+        def forward(self, items, user):
+            return self.out(self.table((items * 31 + user[:, None]) % 5000).mean(1))
+
+    given = torch.randint(3000, (4, 50)), torch.randint(2000, (4,))
+    assert "take_along" in operations(dpi.from_torch(Wide(), given))
 
 
 def test_few_rows_of_computed_ids_are_multiplied():
