@@ -172,9 +172,9 @@ def draw_samples(
         for i in range(matrix.shape[1]):
             column = Column(name, i)
             if column in rows:
-                least = (
-                    0 if kind.beyond_examples else min(int(matrix[:, i].min()), rows[column] - 1)
-                )
+                # No id is negative, as the padding of a module's own examples may be.
+                own = max(0, min(int(matrix[:, i].min()), rows[column] - 1))
+                least = 0 if kind.beyond_examples else own
                 matrix[:, i] = _drawn_ids(least, rows[column], count, random)
             elif column in chosen.dense_columns:
                 matrix[:, i] = _drawn_numbers(example, count, kind, random)

@@ -479,6 +479,19 @@ def test_samples_are_drawn_without_numbers_that_the_model_cannot_take():
     assert report["samples"]["are"].endswith("whole ones as of the examples")
 
 
+class LastOfShifted(Last):
+    """The same of lists that are padded by -1."""
+
+    def forward(self, clicks, length):
+        return super().forward(clicks + 1, length)
+
+
+def test_no_sample_has_the_pad_of_examples_that_is_no_id():
+    given = {"clicks": torch.tensor([[3, -1, -1], [1, 2, 7]]), "length": torch.tensor([1, 3])}
+    report = dpi.from_torch(LastOfShifted(), given).report
+    assert report["samples"]["are"].endswith("whole ones as of the examples")
+
+
 def test_a_model_that_has_no_numbers_says_so():
     given = {"clicks": torch.ones(2, 3, dtype=torch.long), "numbers": torch.zeros(2, 2)}
     with pytest.raises(ModelImportError, match=r"itself says NaN of \d+ of 512 samples"):
