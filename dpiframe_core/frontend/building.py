@@ -80,7 +80,7 @@ class Building:
     seen_starts: dict[str, dict[int, set[Column]]] = field(default_factory=dict)
     renormed: dict[str, Tensor] = field(default_factory=dict)
     any_id: set[Column] = field(default_factory=set)  # looked up only where every id has a row
-    remainders: list[Value] = field(default_factory=list)  # sums of whole numbers that have one
+    remainders: list[Value] = field(default_factory=list)  # sums of which a remainder is taken
     _weights: dict[str, Tensor] = field(default_factory=dict)
     _loads: dict[tuple[Scalar, ...], Value] = field(default_factory=dict)
     _sums: WholeSums = field(default_factory=WholeSums)
@@ -146,9 +146,11 @@ class Building:
 
     def mapped(self, expression: Expression, values: Sequence[Value]) -> Value:
         """An expression of x0, x1, ... over values that broadcast as PyTorch's do."""
-        for found in (self._as_columns(expression, values), self._remainder(expression, values)):
-            if found is not None:
-                return found
+        found = self._as_columns(expression, values)
+        if found is None:
+            found = self._remainder(expression, values)
+        if found is not None:
+            return found
         aligned = self.aligned([self.ready(v) for v in values])
         if all(isinstance(v.source, Fixed) for v in aligned):
             given = [numbers_of(v).double() for v in aligned]
@@ -204,12 +206,12 @@ class Building:
         if isinstance(value.source, Fixed):
             return float(value.source.numbers.abs().max())
         if isinstance(value.source, Columns):
-            wanted = dict.fromkeys((s.expression, ids[s.column]) for s in value.source.scalars)
-            return max(float(of_ids(*each).abs().max()) for each in wanted)
-        found = self._sums.of(value)
-        if found is None:
+            found = _of_all_ids(value.source.scalars, ids)
+            return max(float(numbers.abs().max()) for numbers in _different(found))
+        known = self._sums.of(value)
+        if known is None:
             return 0.0
-        return largest(found.expression, [self.largest_of(v, ids) for v in found.values]) or 0.0
+        return largest(known.expression, [self.largest_of(v, ids) for v in known.values]) or 0.0
 
     def aligned(self, values: Sequence[Value]) -> list[Value]:
         """The values broadcast to one shape, with factors of the same sizes."""
@@ -300,8 +302,8 @@ class Building:
 
     def _ids_as_numbers(self, scalars: list[Scalar]) -> Value:
         """Functions of ids, looked up in tables of one number a row."""
-        found = self._of_ids(scalars)
-        different = {id(numbers): numbers for numbers in found}.values()
+        found = _of_all_ids(scalars, self.id_columns)
+        different = _different(found)
         kinds = [n for n in _NOT_FINITE if any(bool(_is(each, n).any()) for each in different)]
         if not kinds:
             return self._rows_of_ids(scalars, found, "")
@@ -315,17 +317,11 @@ class Building:
             expression = ("where", f"x{i}", number, expression)
         return self.mapped(expression, parts)
 
-    def _of_ids(self, scalars: Sequence[Scalar]) -> list[Tensor]:
-        """Each function of all ids that its column has; one tensor for the same of several."""
-        wanted = [(s.expression, self.id_columns[s.column]) for s in scalars]
-        made = {key: of_ids(*key) for key in dict.fromkeys(wanted)}
-        return [made[key] for key in wanted]
-
     def _rows_of_ids(self, scalars: list[Scalar], numbers: list[Tensor], kind: str) -> Value:
         """Numbers of each column's ids, looked up. Integers that 16 bits would round are looked up
         digit by digit: from them come rows of other tables, where a near one is a wrong one.
         """
-        count = max(map(_digits, {id(found): found for found in numbers}.values()))
+        count = max(map(_digits, _different(numbers)))
         keys = []
         for scalar, found in zip(scalars, numbers, strict=True):
             key = f"{scalar.expression}/{len(found)}{kind}" + (f"*{count}" if count > 1 else "")
@@ -723,6 +719,18 @@ def of_ids(expression: Expression, ids: int | Tensor) -> Tensor:
         return found
 
     return of(expression)
+
+
+def _of_all_ids(scalars: Sequence[Scalar], ids: Mapping[Column, int]) -> list[Tensor]:
+    """Each function of all ids that its column has; one tensor for the same of several columns."""
+    wanted = [(scalar.expression, ids[scalar.column]) for scalar in scalars]
+    made = {key: of_ids(*key) for key in dict.fromkeys(wanted)}
+    return [made[key] for key in wanted]
+
+
+def _different(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The tensors, each once."""
+    return list({id(tensor): tensor for tensor in tensors}.values())
 
 
 def transposed(value: Value) -> Value:

@@ -133,8 +133,6 @@ class Elements:
             return self.leaf(scope, pointer, place, element if is_ahead else None)
         if element != self.type:
             raise VaryingError
-        if scope.varying & place.factors.keys() - {"u"}:
-            raise VaryingError
         return self._pairs(scope, pointer, place, is_ahead)
 
     def _pairs(self, scope: Scope, pointer: str, place: Index, is_ahead: bool) -> str:
