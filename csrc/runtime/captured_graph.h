@@ -23,20 +23,37 @@ using CudaGraphExec = std::unique_ptr<std::remove_pointer_t<cudaGraphExec_t>, De
 // The graph of what `enqueue` puts on `stream`. Its kernels must have been loaded before.
 CudaGraph capture_graph(const Stream& stream, const std::function<void()>& enqueue);
 
+// A graph's nodes hold the memory of their batch, and changing them takes some microseconds. A
+// caller that reuses buffers in turn is spared this where several executable graphs are kept, each
+// with the memory that it was last launched over.
 class CapturedGraph {
  public:
   // `batch_nodes` are the graph's kernels that take (BatchMemory, parameters).
   CapturedGraph(CudaGraph graph, std::vector<cudaGraphNode_t> batch_nodes,
                 const BatchMemory& captured_with);
 
+  // Instantiates more executable graphs, so that there are `count`.
+  void keep(std::size_t count);
+
   void launch(const BatchMemory& memory, cudaStream_t stream);
 
  private:
+  struct Executable {
+    CudaGraphExec graph;
+    BatchMemory memory;  // what its nodes hold
+  };
+
+  // The executable graph that holds `memory`, or the one that is changed next.
+  Executable& executable(const BatchMemory& memory);
+  void change(Executable& executable, const BatchMemory& memory);
+
   CudaGraph graph_;
-  CudaGraphExec executable_;
   std::vector<cudaGraphNode_t> batch_nodes_;
   std::vector<cudaKernelNodeParams> params_;  // of the batch nodes
-  BatchMemory memory_;                        // what the executable graph holds
+  BatchMemory captured_with_;
+  std::vector<Executable> executables_;
+  std::size_t last_ = 0;     // launched last
+  std::size_t changed_ = 0;  // changed last
 };
 
 }  // namespace dpiframe

@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "cuda/completion_flag.h"
 #include "cuda/cuda_check.h"
 #include "kernels/testing/delay.h"
 
@@ -11,6 +12,12 @@ namespace dpiframe {
 namespace {
 
 constexpr std::int64_t kFirstBucket = 512;
+
+// Changing a graph's nodes counts where batches are short: those that are polled for, of so few
+// launches, have several executable graphs.
+constexpr std::size_t kShortSteps = 32;
+constexpr std::size_t kKept = 16;
+
 constexpr unsigned kMaxDelay = 50'000;  // nanoseconds: more than most steps take
 
 // How plans with branches are timed. One stream takes the host less, so it wins a draw.
@@ -68,7 +75,10 @@ Executor::Executor(Plan plan, std::vector<LaunchStep> steps, FusedForward fused,
     bucket.is_in_turn = both_ways && options_.branches == Branches::kInTurn;
     if (!options_.graphs) continue;
     bucket.graph = capture(rows, bucket.is_in_turn);
-    if (both_ways && options_.branches == Branches::kMeasured) bucket.in_turn = capture(rows, true);
+    if (both_ways && options_.branches == Branches::kMeasured)
+      bucket.in_turn = capture(rows, true);
+    else
+      keep_several(bucket);
   }
   warm_ = true;
 }
@@ -100,7 +110,12 @@ void Executor::choose_streams(const BatchMemory& inputs) {
     bucket.is_in_turn = in_turn <= kWorthIt * side_by_side;
     if (bucket.is_in_turn) bucket.graph = std::move(bucket.in_turn);
     bucket.in_turn.reset();
+    keep_several(bucket);
   }
+}
+
+void Executor::keep_several(Bucket& bucket) {
+  if (bucket.rows <= kMaxPolledRows && steps_.size() <= kShortSteps) bucket.graph->keep(kKept);
 }
 
 double Executor::milliseconds(CapturedGraph& graph, const BatchMemory& memory, int runs) {

@@ -88,6 +88,7 @@ class Executor {
   void enqueue_step(const PlannedStep& planned, const Launches& launches);
   void launch(const LaunchStep& step, bool refused, cudaStream_t stream, const Launches& launches);
   CapturedGraph capture(std::int64_t rows, bool in_turn);
+  void keep_several(Bucket& bucket);
   double milliseconds(CapturedGraph& graph, const BatchMemory& memory, int runs);
 
   Plan plan_;

@@ -140,7 +140,7 @@ class Program:
         them in half the memory.
         """
         steps = [leaf for step in self.steps for leaf in step.leaves()]
-        bound = {v.buffer for s in steps for v in _activations(s)}
+        bound = {v.buffer for s in steps for v in activations(s)}
         made = {s.out.buffer for s in steps if isinstance(s, (LoadDense, TensorStep))}
         made |= {v.buffer for s in steps if isinstance(s, Lookup) for v in s.dense_out if v}
         made -= _normed(steps)
@@ -157,8 +157,8 @@ def _normed(steps: list[Step]) -> set[str]:
     return norms - others
 
 
-def _activations(step: Step) -> list[View]:
-    """Views that must be of the activation type."""
+def activations(step: Step) -> list[View]:
+    """Views that a GPU must keep in the activation type."""
     if isinstance(step, Lookup):
         return [step.out] if step.out else []
     if isinstance(step, (Linear, LinearRows, MappedLinear)):

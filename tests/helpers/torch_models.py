@@ -662,6 +662,31 @@ class Features(nn.Module):
         return self.out(bins + pair + hashed + shifted + stacked + hot) + numbers * known
 
 
+def minutes() -> Tensor:
+    """[B, DENSE], numbers that 16 bits round."""
+    return torch.randint(2**14, 2**15, (BATCH, DENSE)) / 4
+
+
+@case(ids, minutes)
+class Times(nn.Module):
+    """Rows are picked by what is computed of numbers that a linear layer takes as they are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedded, self.hours = Embedded(), nn.Embedding(24, DIM)
+        self.minutes = nn.Embedding(60, DIM)
+        self.linear, self.out = nn.Linear(DENSE, 8), nn.Linear((FIELDS + 2) * DIM + 8, 1)
+        with torch.no_grad():
+            self.linear.weight.mul_(2e-4)
+
+    def forward(self, x: Tensor, d: Tensor) -> Tensor:
+        when = (d[:, 0] + d[:, 1]).long()
+        hours, minutes = self.hours(when // 60 % 24), self.minutes(when % 60)
+        numbers = self.linear(d).relu()
+        parts = torch.cat([self.embedded(x).flatten(1), hours, minutes, numbers], 1)
+        return self.out(parts).squeeze(1)
+
+
 def floats() -> Tensor:
     """[B, FIELDS + DENSE]: ids and dense features in one matrix of floats."""
     return torch.cat([ids().float(), dense()], 1)

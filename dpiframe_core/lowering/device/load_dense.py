@@ -1,20 +1,24 @@
 """Pass for a device: a step turns the dense features [N, B] of the batch to [B, N].
 
-Where they are only copied into concats, a step for each of these writes them there at once.
+Where they are only copied into concats, a step for each of these writes them there at once. Where
+products take them as they are, in 16 bits it may be, and generic operations too, which may compute
+ids of them, the products have rows of their own: float32 holds the others.
 """
 
 from __future__ import annotations
 
-from dpiframe_core.program.program import Program
-from dpiframe_core.program.steps import Copy, LoadDense, Step
+from collections.abc import Collection
+
+from dpiframe_core.program.program import Program, activations
+from dpiframe_core.program.steps import Copy, LoadDense, Step, TensorStep
 from dpiframe_core.program.views import DENSE, View
 
-ROWS = "dense.rows"
+ROWS, FACTORS = "dense.rows", "dense.factors"
 
 
 def load_dense(program: Program) -> Program:
     """Put a LoadDense first; all other steps read its output, or there is one for each Copy."""
-    readers = [s for s in program.steps if any(v.buffer == DENSE for v in s.reads())]
+    readers = [s for s in program.steps if _reads_dense(s.reads())]
     if not program.num_dense or not readers:
         return program
     whole = View(DENSE, 0, program.num_dense)
@@ -23,17 +27,29 @@ def load_dense(program: Program) -> Program:
     ):
         return program.changed(steps=tuple(_loading(s) for s in program.steps))
 
-    def place(view: View) -> View:
-        return View(ROWS, view.start, view.width) if view.buffer == DENSE else view
+    products = [s for s in readers if _reads_dense(activations(s))]
+    apart = products if any(isinstance(s, TensorStep) for s in readers) else []
 
-    width = program.num_dense
-    load = LoadDense("load_dense", View(DENSE, 0, width), View(ROWS, 0, width))
-    steps = (load, *(step.map_views(place) for step in program.steps))
+    def place(view: View, buffer: str = ROWS) -> View:
+        return View(buffer, view.start, view.width) if view.buffer == DENSE else view
+
+    def factor(view: View) -> View:
+        return place(view, FACTORS)
+
+    loads = [
+        LoadDense("load_dense", whole, place(whole)),
+        LoadDense("load_dense_factors", whole, factor(whole)),
+    ]
+    steps = [s.map_views(factor if s in apart else place) for s in program.steps]
     return program.changed(
-        steps=steps,
-        buffers={**program.buffers, ROWS: width},
+        steps=(*loads, *steps),
+        buffers={**program.buffers, ROWS: whole.width, FACTORS: whole.width},
         output=place(program.output),
     )
+
+
+def _reads_dense(views: Collection[View]) -> bool:
+    return any(view.buffer == DENSE for view in views)
 
 
 def _loading(step: Step) -> Step:

@@ -58,6 +58,24 @@ def test_arrays_on_the_device_are_read_where_they_lie(bundle, dtype):
         engine.score(there[0][:3], there[1])
 
 
+@pytest.mark.parametrize("buffers", [3, 16, 40])
+def test_buffers_in_turn_have_the_scores_of_their_own_rows(bundle, buffers):
+    """Also more of them than a bucket keeps executable graphs for; batches of two buckets."""
+    model, opened = bundle
+    engine = load_engine(opened, device="cuda:0", max_batch=1024)
+    ids, dense = (torch.from_numpy(x) for x in model_zoo.random_inputs(model.spec, 600 * buffers))
+    inputs = [
+        (i.contiguous().cuda(), d.contiguous().cuda())
+        for i, d in zip(ids.split(600, 1), dense.split(600, 1), strict=True)
+    ]
+    launches = load_engine(opened, device="cuda:0", max_batch=1024, graphs=False)
+    rng = np.random.default_rng(7)
+    for k in [*range(buffers)] * 3 + rng.integers(buffers, size=100).tolist():
+        size = (600, 600, 300)[rng.integers(3)]
+        part = [x[:, :size] for x in inputs[k]]
+        assert torch.equal(engine.score(*part), launches.score(*part))
+
+
 class OnlyInterface:
     """An array on the GPU of a library other than torch."""
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import numpy as np
+from imported_models import Imported
 from random_specs import random_weights
+from torch_models import MODELS
 
-from dpiframe_core.lowering import DEVICE_PASSES, lower
+from dpiframe_core.frontend.capture import traced
+from dpiframe_core.lowering import COMPILED_PASSES, DEVICE_PASSES, lower
+from dpiframe_core.lowering.device.load_dense import FACTORS, ROWS
 from dpiframe_core.lowering.device.lookup_dense import lookup_dense
 from dpiframe_core.model.builtin import Deep, Features, dcnv2, deepfm
 from dpiframe_core.model.spec import FieldSpec, ModelSpec
+from dpiframe_core.program.interpreter import run_program
 from dpiframe_core.program.program import Program
-from dpiframe_core.program.steps import Copy, LoadDense
+from dpiframe_core.program.steps import Copy, LoadDense, Lookup
 
 BEFORE = DEVICE_PASSES[: DEVICE_PASSES.index(lookup_dense)]
 FIELDS = [FieldSpec(name=f"C{i}", rows=7, dim=4) for i in range(3)]
@@ -32,3 +38,16 @@ def test_what_other_steps_read_too_has_a_buffer_of_its_own():
     program = lowered(deepfm(features, Deep(hidden=(8,))))
     (load,) = [step for step in program.steps if isinstance(step, LoadDense)]
     assert (program.steps[0], program.buffers[load.out.buffer]) == (load, 3)
+
+
+def test_products_have_rows_of_their_own_where_ids_are_computed_of_the_numbers():
+    model, inputs = MODELS["Times"].make().eval(), MODELS["Times"].inputs()
+    found = Imported(traced(model, inputs))
+    program = lower(found.spec, found.weights, COMPILED_PASSES)
+    (lookup,) = [step for step in program.steps if isinstance(step, Lookup)]
+    outs = {out.buffer for out in lookup.dense_out if out}
+    assert outs == {ROWS, FACTORS}
+    assert outs & program.float_buffers() == {ROWS}
+    ids, dense = found.rows(dict(zip(("x", "d"), inputs, strict=True)))
+    got = run_program(program, ids, dense)
+    np.testing.assert_allclose(got.numpy(), model(*inputs).detach().numpy(), atol=1e-5)
