@@ -119,12 +119,18 @@ def _compiled(
     if emulated == "descending":
         text = f"#define DPIF_TILE_DESCENDING\n{text}"
     if emulated:
+        size = max(kernel.shared_bytes, 16)
+        pages = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+        # Shared memory ends right before a page that may not be touched.
         text += f"""
-alignas(16) unsigned char shared[{max(kernel.shared_bytes, 16)}];
+#include <sys/mman.h>
+extern "C" {{ alignas({mmap.PAGESIZE}) unsigned char pages[{pages + mmap.PAGESIZE}]; }}
+asm(".globl shared\\n.set shared, pages + {pages - -(-size // 16) * 16}");
 static const Params* given;
 extern "C" void run_block(const Params* params, long long block) {{
   given = params;
-  std::memset(shared, 0xff, sizeof shared);  // NaN
+  mprotect(pages + {pages}, {mmap.PAGESIZE}, PROT_NONE);
+  std::memset(shared, 0xff, {size});  // NaN
   run_cta(block, [] {{ {name}(*given); }});
 }}
 """

@@ -322,7 +322,9 @@ struct RowFragments : RowsOfLane<kRows, kRowTiles> {
 #pragma unroll
     for (int i = 0; i < kRowTiles; ++i)
       if constexpr (kInBlocks<A>) {
-        const int first = this->first_row - thread() % 32 / 4 + i * 16;
+        int first = this->first_row - thread() % 32 / 4 + i * 16;
+        // Of a tile without rows those of the last are read; one of fewer sees to itself.
+        if (kRows % 16 == 0 && kRows % (kRowTiles * 16) != 0 && first >= kRows) first = kRows - 16;
         read_blocks<kRows, kInner, true>(to[i].of, a, product, first, outer, step * 16);
       } else {
         to[i].template read<kInner>(a, product, row(i, 0), row(i, 1), outer, step * 16);

@@ -321,7 +321,7 @@ def test_take_along(constant):
         check(TakeAlong(), [x, places], batch, rng)
         where = torch.from_numpy(rng.integers(0, 19, (batch, 3, 8)))
         table = source(rng, batch, (3, 19), constant=constant)
-        places = source(rng, batch, (3, 8), values=where)
+        places = source(rng, batch, (3, 8), values=where, form="sliced")
         check(TakeAlong(places_first=True), [places, table], batch, rng)
 
 

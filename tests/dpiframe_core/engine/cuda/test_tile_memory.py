@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
+from random_tensors import random_tensor_model
 from tile_on_host import largest_error
 from torch import nn
 
 from dpiframe_core import from_torch
 from dpiframe_core.engine.cuda.tile.grouping import TileGroup, group_steps
 from dpiframe_core.engine.cuda.tile.source import TileKernel
-from dpiframe_core.lowering import COMPILED_PASSES, lower
+from dpiframe_core.lowering import COMPILED_PASSES, DEVICE_PASSES, lower
 from dpiframe_core.program.program import Program
 from dpiframe_core.program.steps import TensorStep
 from dpiframe_core.program.tensor_ops import Expression, LayerNorm, Map, Operand, Softmax
@@ -117,3 +118,14 @@ def test_rows_too_long_for_registers_are_read_again(op, width, precision, emulat
     group = TileGroup("long", (step,), frozenset())
     error = largest_error(program, group, precision, 3, tmp_path, emulated=emulated)
     assert error < BOUNDS[precision]
+
+
+def test_rows_of_a_warp_behind_the_last_are_not_read(tmp_path):
+    """A warp has 64 rows of 224 that lie at the end of shared memory: half of its last ones."""
+    model = random_tensor_model(15)
+    grouped = group_steps(lower(model.spec, model.state_dict(), DEVICE_PASSES), "fp16")
+    groups = [step for step in grouped.steps if isinstance(step, TileGroup)]
+    (group,) = [g for g in groups if "multiply<Half, 1, 224, 1, 16, 24, 4, 2>" in
+                g.generate(grouped, grouped.float_buffers(), "fp16").source]  # fmt: skip
+    error = largest_error(grouped, group, "fp16", 35, tmp_path, emulated="ascending")
+    assert error < BOUNDS["fp16"]
