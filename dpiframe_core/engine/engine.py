@@ -122,7 +122,7 @@ class Engine:
                 return out
         self._check_ends_in_logit()
         if on_device(ids) or on_device(dense):
-            return self._score_on_device(ids, dense)
+            return self._score_on_device(self._in_tables(ids), dense)
         return self._run(ids, dense, scores=True)
 
     def embed(self, ids: Ids, dense: Any = None) -> np.ndarray:
@@ -182,12 +182,12 @@ class Engine:
 
     def page_scorer(self) -> PageScorer | None:
         """What scores ids that are still the pages of a parquet file, from any threads; None on a
-        CPU.
+        CPU, and where a field has a period.
 
         It may work while one other thread scores arrays of the host, not of the device. It keeps
         the GPU's memory of a closed engine for as long as it lives.
         """
-        return self._ready().page_scorer(self._use_oov)
+        return None if self.spec.has_periods else self._ready().page_scorer(self._use_oov)
 
     def _ready(self) -> Backend:
         if self._backend is None:
@@ -211,11 +211,21 @@ class Engine:
         out, bad = backend.score_on_device(ids, dense, self._use_oov)
         self.batch_seconds, self.device_seconds = backend.batch_seconds, NO_SECONDS
         self._bad_ids = None
-        if self._tensor_scorer is None:
+        if self._tensor_scorer is None and not self.spec.has_periods:
             self._tensor_scorer = backend.tensor_scorer(self._use_oov)
         if bad is not None:
             self._take(bad)
         return out
+
+    def _in_tables(self, ids: Any) -> Any:
+        """Ids on a GPU, those of fields with a period in their tables."""
+        if not self.spec.has_periods:
+            return ids
+        import torch  # there is none where a GPU is used without it
+
+        from dpiframe_core.model.torch_module import in_tables
+
+        return in_tables(self.spec, torch.as_tensor(ids, device=self.device))
 
     def _take(self, bad: BadIds) -> None:
         """Keep the counts of a call; BadIdError where such ids are not to be scored."""
@@ -249,5 +259,5 @@ class Engine:
 
     def _bad_id(self, f: int, row: int, value: int) -> BadIdError:
         field = self.spec.fields[f]
-        oov = all(other.oov_row is not None for other in self.spec.fields)
+        oov = not self.spec.without_oov_row
         return BadIdError(field.name, row, value, field.rows, oov)

@@ -90,7 +90,7 @@ def _on_cpu(program: Program, max_batch: int, threads: int | None, light: bool) 
 def _opened(bundle: str | Path | Bundle, on_bad_id: str) -> Bundle:
     opened = bundle if isinstance(bundle, Bundle) else open_bundle(bundle)
     if on_bad_id == "oov":
-        without = [field.name for field in opened.spec.fields if field.oov_row is None]
+        without = opened.spec.without_oov_row
         if without:
             raise ValueError(f"on_bad_id='oov' needs an oov_row in every field; none in {without}")
     return opened

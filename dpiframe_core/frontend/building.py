@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -81,6 +81,7 @@ class Building:
     renormed: dict[str, Tensor] = field(default_factory=dict)
     any_id: set[Column] = field(default_factory=set)  # looked up only where every id has a row
     remainders: list[Value] = field(default_factory=list)  # sums of which a remainder is taken
+    functions: dict[Column, set[Expression]] = field(default_factory=dict)  # that are computed
     _weights: dict[str, Tensor] = field(default_factory=dict)
     _loads: dict[tuple[Scalar, ...], Value] = field(default_factory=dict)
     _sums: WholeSums = field(default_factory=WholeSums)
@@ -289,6 +290,7 @@ class Building:
         return self._loads[key]
 
     def _new_load(self, scalars: list[Scalar]) -> Value:
+        self.note_functions(scalars)
         runs: list[tuple[str, list[Scalar]]] = []
         for scalar in scalars:
             kind = "ids" if scalar.column in self.id_columns else "dense"
@@ -345,6 +347,11 @@ class Building:
         key = f"{weight.data_ptr()}{list(weight.shape)}"
         self._weights.setdefault(key, weight)
         return key
+
+    def note_functions(self, scalars: Iterable[Scalar]) -> None:
+        """What is computed of columns, or looked up with them."""
+        for scalar in scalars:
+            self.functions.setdefault(scalar.column, set()).add(scalar.expression)
 
     def limit_ids(self, column: Column, rows: int, any_id: bool = False) -> None:
         """A table is looked up with the column: its ids are below `rows`. With `any_id` every id

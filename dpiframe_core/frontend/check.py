@@ -22,6 +22,7 @@ from dpiframe_core.frontend.source import Source
 from dpiframe_core.frontend.values import Column
 from dpiframe_core.lowering import lower
 from dpiframe_core.model.spec import ModelSpec
+from dpiframe_core.model.torch_module import in_tables
 from dpiframe_core.program.interpreter import run_program
 
 SAMPLES = 512
@@ -172,6 +173,11 @@ def draw_samples(
         for i in range(matrix.shape[1]):
             column = Column(name, i)
             if column in rows:
+                if column in chosen.periods:
+                    ids = source.ids(column)
+                    least = min(0, int(ids.min())) if chosen.periods[column] == rows[column] else 0
+                    matrix[:, i] = _drawn_ids(least, int(ids.max()) + 1, count, random)
+                    continue
                 # No id is negative, as the padding of a module's own examples may be.
                 own = max(0, min(int(matrix[:, i].min()), rows[column] - 1))
                 least = 0 if kind.beyond_examples else own
@@ -281,7 +287,8 @@ def engine_logits(
             engine.close()
     doubled = lower(spec, {name: array.astype(np.float64) for name, array in arrays.items()})
     with torch.no_grad():
-        exact = run_program(doubled, torch.from_numpy(ids), torch.from_numpy(dense))
+        inside = in_tables(spec, torch.from_numpy(ids))
+        exact = run_program(doubled, inside, torch.from_numpy(dense))
     return {EXACT: exact.numpy(), **found}
 
 

@@ -196,8 +196,8 @@ def _no_column_twice(feeds: list[Feed]) -> None:
 @dataclass(frozen=True)
 class Chosen:
     """The features of a model: names and rows in order, which are elements of lists, the columns
-    of those that are named otherwise, what the model takes but does not use, and the rows of ids
-    that are unknown, by field, where a schema tells.
+    of those that are named otherwise, what the model takes but does not use, the rows of ids that
+    are unknown, by field, where a schema tells, and the periods of ids without an end.
     """
 
     features: Features
@@ -206,6 +206,7 @@ class Chosen:
     columns: Mapping[str, str]
     unused_inputs: tuple[str, ...]
     oov_rows: Mapping[str, int] = field(default_factory=dict)
+    periods: Mapping[Column, int] = field(default_factory=dict)
 
     @property
     def rows(self) -> dict[Column, int]:

@@ -17,8 +17,10 @@ from dpiframe_core.frontend.before_sigmoid import before_sigmoid
 from dpiframe_core.frontend.building import Building, CannotConvertError
 from dpiframe_core.frontend.convert import Converter, Traced
 from dpiframe_core.frontend.draft import Compute, Draft, Lookup
+from dpiframe_core.frontend.operations.moving import of_whole
 from dpiframe_core.frontend.operations.table import as_value
 from dpiframe_core.frontend.patterns import find_patterns
+from dpiframe_core.frontend.periods import repeats
 from dpiframe_core.frontend.values import BATCH, Column, Made, Value, places, size
 from dpiframe_core.frontend.whole_sums import MOST_WHOLE
 from dpiframe_core.program.tensor_ops import Join
@@ -118,13 +120,14 @@ class Examples(Protocol):
 
 
 class Used(NamedTuple):
-    """Columns that are ids, each with the rows of its tables, and those that are numbers; and ids
-    of which only the shape of what they look up is used.
+    """Columns that are ids, each with the rows of its tables, and those that are numbers; ids of
+    which only the shape of what they look up is used; and the periods of ids without an end.
     """
 
     rows: dict[Column, int]
     dense: set[Column]
     shapes: dict[Column, int]
+    periods: dict[Column, int]
 
 
 def used_columns(traced: Traced, output: Output, examples: Examples | None = None) -> Used:
@@ -133,13 +136,20 @@ def used_columns(traced: Traced, output: Output, examples: Examples | None = Non
     _convert(traced, build, output)
     rows = _within_parts(build, examples.largest if examples else None)
     hashed: dict[Column, int] = {}
+    periods: dict[Column, int] = {}
     if examples is not None:
         for column in build.any_id:
-            rows[column] = max(rows[column], examples.largest(column) + 1)
+            largest = examples.largest(column)
+            found = repeats(map(of_whole, build.functions[column]), largest)
+            if found is not None and rows[column] <= found.rows <= min(largest, MOST_HASHED):
+                rows[column], periods[column] = found.rows, found.period
+                continue
+            rows[column] = max(rows[column], largest + 1)
             if rows[column] > MOST_HASHED:
                 raise ModelImportError(
-                    f"input {column.input} has ids as large as {rows[column] - 1:,}, which the "
-                    f"model hashes; above {MOST_HASHED:,} make the hash a feature before the model"
+                    f"input {column.input} has ids as large as {rows[column] - 1:,}, of which the "
+                    f"model computes what does not repeat within {MOST_HASHED:,} ids: make that a "
+                    "feature before the model"
                 )
         hashed = _hashed(build, rows, examples)
     build.draft.drop_unused()
@@ -149,6 +159,7 @@ def used_columns(traced: Traced, output: Output, examples: Examples | None = Non
         {column: count for column, count in rows.items() if column in read} | hashed,
         set(build.seen_dense) - set(build.seen_ids) - set(hashed),
         {column: count for column, count in rows.items() if column not in read},
+        {column: period for column, period in periods.items() if column in read},
     )
 
 

@@ -157,6 +157,7 @@ def from_torch(  # type: ignore[misc]  # noqa: PLR0913 - the one call that users
     own_names = columns_of_inputs(source.inputs, used.rows, used.dense)
     feeds = feeds_of(source.inputs, own_names if columns is None else columns)
     chosen = choose_features(source.inputs, feeds, used.rows, used.dense)
+    chosen = replace(chosen, periods=used.periods)
     if encoding is not None:
         chosen, encoding = by_schema(chosen, feeds, encoding)
 
@@ -357,8 +358,14 @@ def _given(source: Source, samples: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def _spec(draft: Draft, chosen: Chosen, name: str) -> tuple[ModelSpec, dict[str, Tensor]]:
     try:
         spec, weights = assembled(draft, chosen.features, name)
-        oov = chosen.oov_rows
-        fields = [f.model_copy(update={"oov_row": oov.get(f.name)}) for f in spec.fields]
+        periods = zip(chosen.id_columns, chosen.features.fields.values(), strict=True)
+        period = {name: chosen.periods.get(column) for column, (name, _) in periods}
+        fields = [
+            f.model_copy(
+                update={"oov_row": chosen.oov_rows.get(f.name), "period": period.get(f.name)}
+            )
+            for f in spec.fields
+        ]
         spec = ModelSpec(
             name=spec.name, fields=tuple(fields), dense=spec.dense, lists=chosen.lists,
             columns=dict(chosen.columns), modules=spec.modules, output=spec.output,

@@ -12,6 +12,7 @@ from dpiframe_core.errors import ModelImportError
 from dpiframe_core.features.schema import CategoricalFeature, DenseFeature, FeatureSchema
 from dpiframe_core.frontend.assemble import Features
 from dpiframe_core.frontend.columns import Chosen, Feed
+from dpiframe_core.frontend.drafting import MOST_HASHED
 from dpiframe_core.frontend.fuxictr import FuxiSchema
 from dpiframe_core.frontend.values import Column
 from dpiframe_core.model.fields import ListSpec
@@ -47,7 +48,10 @@ def by_schema(
     uses. ModelImportError where the two do not fit.
     """
     schema = encoding.schema
-    rows = {place: rows for place, (_, rows) in chosen.features.fields.items()}
+    rows = {
+        place: MOST_HASHED if place in chosen.periods else rows
+        for place, (_, rows) in chosen.features.fields.items()
+    }
     used = {*rows, *chosen.dense_columns}
     by_column = {feed.column: feed for feed in feeds}
     names: dict[Column, str] = {}
@@ -79,7 +83,7 @@ def by_schema(
     fitting = replace(
         chosen, features=features, dense_columns=tuple(places[n] for n in part.dense_names),
         lists=ListSpec.of_schema(part), columns=columns,
-        oov_rows={name: feature.unseen_row for name, feature in part.field_features},
+        oov_rows={name: feature.unseen_row for name, feature in part.field_features}, periods={},
     )  # fmt: skip
     needed = {f.name for f in fields if f.encoding.kind == "vocabulary"}
     words = {name: each for name, each in encoding.vocabularies.items() if name in needed}

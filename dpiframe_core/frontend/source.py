@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule, Interpreter
@@ -64,6 +65,12 @@ class Source:
         """The largest id of a column among the examples."""
         example = self.example(column.input)
         return int(example.reshape(len(example), -1)[:, column.position].max())
+
+    def ids(self, column: Column) -> np.ndarray:
+        """The ids of a column in the examples."""
+        example = self.example(column.input)
+        found: np.ndarray = example.reshape(len(example), -1)[:, column.position].numpy()
+        return found
 
     def are_ids(self, column: Column) -> bool:
         """Whether the examples of a column can be ids: whole numbers, none negative."""

@@ -16,6 +16,7 @@ from pydantic import (
 from dpiframe_core.errors import SpecError
 from dpiframe_core.features.schema import FeatureSchema
 
+MOST_IDS = 2**63 - 1
 NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_\-]*$"
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN, max_length=128)]
 
@@ -47,6 +48,9 @@ class FieldSpec(SpecPart):
 
     `table` names the table (default: the field's own name); fields of one table name share it.
     `oov_row` is the embedding row that scores an id outside the table under the policy `oov`.
+    With a `period` (the hashing trick) an id from `rows` on stands for the one of the last `period`
+    rows whose distance is a multiple of it; where `period` is `rows`, that is id mod rows, of
+    negative ids too.
     """
 
     name: Name
@@ -54,9 +58,37 @@ class FieldSpec(SpecPart):
     dim: int = Field(ge=1, le=4096)
     table: Name = ""
     oov_row: int | None = None
+    period: int | None = Field(default=None, ge=1)
+
+    @property
+    def takes_any(self) -> bool:
+        """Whether every whole number is an id."""
+        return self.period == self.rows
+
+    @property
+    def end(self) -> int | None:
+        """Ids are below it, and not negative; None: all whole numbers are ids."""
+        if self.takes_any:
+            return None
+        return self.rows if self.period is None else MOST_IDS
+
+    def in_table(self, ids: Any) -> Any:
+        """Of ids in an array or tensor of int64 those that they stand for."""
+        if self.period is None:
+            return ids
+        if self.takes_any:
+            return ids % self.rows
+        first = self.rows - self.period
+        is_inside = ids < self.rows
+        return ids * is_inside + (first + (ids - first) % self.period) * ~is_inside
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
+        if self.period is not None and self.period > self.rows:
+            raise SpecError(
+                f"field {self.name}: period must be at most its rows ({self.rows}), got "
+                f"{self.period}"
+            )
         if not self.table:
             object.__setattr__(self, "table", self.name)
         if self.oov_row is not None and not 0 <= self.oov_row < self.rows:

@@ -54,6 +54,16 @@ class ModelSpec(SpecPart):
             raise SpecError("a model needs at least one weight")
         return self
 
+    @property
+    def has_periods(self) -> bool:
+        """Whether ids of some field may stand for others."""
+        return any(field.period is not None for field in self.fields)
+
+    @property
+    def without_oov_row(self) -> list[str]:
+        """Fields in which an id may be bad, and that have no row for such."""
+        return [f.name for f in self.fields if f.oov_row is None and not f.takes_any]
+
     def walk(self) -> Iterator[tuple[Module, Inputs, Value]]:
         """Each module in order with what it reads and the shape of its output."""
         values = {DENSE: Value((len(self.dense),))}

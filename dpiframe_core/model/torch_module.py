@@ -45,6 +45,7 @@ class CTRModel(torch.nn.Module):
 
     def forward(self, ids: Tensor, dense: Tensor | None = None) -> Tensor:
         """Logits [B] of ids [F, B] (integers) and dense [N, B] (floats; None when N is 0)."""
+        ids = in_tables(self.spec, ids)
         if dense is None:
             dtype = next(self.parameters()).dtype
             dense = torch.empty((0, ids.shape[1]), dtype=dtype, device=ids.device)
@@ -63,6 +64,14 @@ class CTRModel(torch.nn.Module):
             )
             values[module.name] = module.forward(own, x)
         return values[self.spec.output].squeeze(1)
+
+
+def in_tables(spec: ModelSpec, ids: Tensor) -> Tensor:
+    """Ids [F, B] with those in the place of ids of fields with a period that these stand for."""
+    if not spec.has_periods:
+        return ids
+    rows = zip(spec.fields, ids.long(), strict=True)
+    return torch.stack([field.in_table(row) for field, row in rows])
 
 
 def check_weights(spec: ModelSpec, weights: Mapping[str, Tensor]) -> None:

@@ -93,13 +93,15 @@ def _group_by_schema(files: Sequence[InputFile]) -> list[_Alike]:
 
 
 def _table_rows(spec: ModelSpec, config: JobConfig) -> dict[str, int]:
-    """Id column -> rows of its table (of the smallest, when fields share the column); no lists."""
+    """Id column -> rows of its table (of the smallest, when fields share the column); no lists, and
+    no columns of which every whole number is an id.
+    """
     rows: dict[str, int] = {}
     columns, elements = feature_columns(spec, config), _elements(spec)
     for field in spec.fields:
-        if field.name not in elements:
+        if field.name not in elements and field.end is not None:
             column = columns[field.name]
-            rows[column] = min(field.rows, rows.get(column, field.rows))
+            rows[column] = min(field.end, rows.get(column, field.end))
     return rows
 
 
@@ -109,7 +111,7 @@ def _elements(spec: ModelSpec) -> set[str]:
 
 
 def _check_oov(spec: ModelSpec, config: JobConfig) -> None:
-    without = [field.name for field in spec.fields if field.oov_row is None]
+    without = spec.without_oov_row
     if config.on_bad_id == "oov" and without:
         raise ConfigError(
             "on_bad_id: oov needs a declared oov_row in every field, and the bundle has none in "
@@ -244,7 +246,7 @@ def _statistics_problems(
 ) -> Iterator[str]:
     rows = _table_rows(spec, config)
     advice = "fix the encoding, or set on_bad_row to reject"
-    if all(field.oov_row is not None for field in spec.fields):
+    if not spec.without_oov_row:
         advice = "fix the encoding, or set on_bad_id to oov"
     seen: set[str] = set()
     for file in files:
@@ -275,11 +277,12 @@ def _explain(
             return f"{where} holds {value} null(s), and the encoded form has none; {fix}"
         return None
     if column in columns.id_columns:
-        if config.on_bad_id == "oov" or 0 <= value < rows[column]:  # of a table of another bundle
+        end = rows.get(column)
+        if config.on_bad_id == "oov" or end is None or 0 <= value < end:  # of another bundle
             return None
         if config.segments is not None:  # its row may be another bundle's, which scoring tells
             return None
-        valid = f"outside its table of {rows[column]} rows (valid: 0 to {rows[column] - 1})"
+        valid = f"outside its table of {end} rows (valid: 0 to {end - 1})"
         return f"{where} holds id {value}, {valid}; {id_advice}"
     if column in columns.dense_columns and not abs(value) <= _FLOAT32:
         return f"{where} holds {value}, which float32 cannot hold; {fix}"

@@ -69,15 +69,20 @@ def _has_one_text(kind: pa.DataType) -> bool:
 
 
 def id_findings(
-    names: Sequence[str], ids: Sequence[Ids], table_rows: Sequence[int]
+    names: Sequence[str], ids: Sequence[Ids], table_rows: Sequence[int | None]
 ) -> Iterator[Finding]:
-    """Findings for ids [F] of [B] outside 0 .. table_rows[f] - 1."""
-    signed = [as_signed(column) for column in ids]
-    _, counts = _core.find_bad_ids(signed, list(table_rows))
+    """Findings for ids [F] of [B] outside 0 .. table_rows[f] - 1; None: none is outside."""
+    checked = [
+        (name, column, as_signed(column), end)
+        for name, column, end in zip(names, ids, table_rows, strict=True)
+        if end is not None
+    ]
+    _, counts = _core.find_bad_ids([each[2] for each in checked], [each[3] for each in checked])
     for f in np.flatnonzero(counts).tolist():
-        rows = np.flatnonzero((signed[f] < 0) | (signed[f] >= table_rows[f])).astype(np.int64)
-        reason = f"id outside its table of {table_rows[f]} rows (valid: 0 to {table_rows[f] - 1})"
-        yield Finding(names[f], rows, reason, values_as_text(pa.array(ids[f]), rows))
+        name, column, signed, end = checked[f]
+        rows = np.flatnonzero((signed < 0) | (signed >= end)).astype(np.int64)
+        reason = f"id outside its table of {end} rows (valid: 0 to {end - 1})"
+        yield Finding(name, rows, reason, values_as_text(pa.array(column), rows))
 
 
 def dense_findings(

@@ -71,7 +71,7 @@ class Model(NamedTuple):
     column: str
     engine: ResizingEngine
     fields: list[str]
-    table_rows: list[int]
+    table_rows: list[int | None]
     ids: Sequence[int] | None = None
     dense: Sequence[int] | None = None
 
@@ -296,7 +296,7 @@ class EngineThread:
         )
         engine = ResizingEngine(lambda rows: load(max_batch=rows), sizes.max_batch)
         names = [field.name for field in bundle.spec.fields]
-        rows = [field.rows for field in bundle.spec.fields]
+        rows = [field.end for field in bundle.spec.fields]
         if other is None:
             return Model("", SCORE_COLUMN, engine, names, rows)
         return Model(other.name, other.column, engine, names, rows, other.ids, other.dense)

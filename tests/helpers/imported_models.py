@@ -25,7 +25,7 @@ class Imported:
         inputs = {program.input_names[name]: shape for name, shape in program.inputs.items()}
         output = choose_output(program, ["output"], "auto")
         keep_output(program, output)
-        ids, dense, _ = used_columns(program, output)
+        ids, dense, *_ = used_columns(program, output)
         features = choose_features(inputs, feeds_of(inputs, _a_column_each(inputs)), ids, dense)
         self.fields: tuple[Column, ...] = features.id_columns
         self.dense: tuple[Column, ...] = features.dense_columns

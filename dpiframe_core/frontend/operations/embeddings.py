@@ -131,6 +131,7 @@ def _picked(build: Building, weight: Tensor, ids: Value) -> Value:
 
 def _table(build: Building, weight: Tensor, scalar: Scalar) -> str:
     """The key of the table that a column looks up, its function of the ids folded in."""
+    build.note_functions([scalar])
     column, start = scalar.column, _shift(of_whole(scalar.expression))
     if start is None:
         return _function_table(build, weight, scalar)

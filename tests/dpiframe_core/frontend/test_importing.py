@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 import dpiframe_core as dpi
-from dpiframe_core import ModelImportError
+from dpiframe_core import BadIdError, CTRModel, ModelImportError
 from dpiframe_core.frontend.check import Expected
 
 ROWS, DIM, BATCH = (11, 19), 4, 7
@@ -521,8 +521,8 @@ def test_ids_that_the_model_takes_apart_are_as_many_as_it_has_rows_for():
 
     given = {"x": [1, 2], "bounded": [3, 4], "hashed": [5, 123_456]}
     imported = dpi.from_torch(Parts(), {name: torch.tensor(ids) for name, ids in given.items()})
-    rows = {field.name: field.rows for field in imported.spec.fields}
-    assert rows == {"x": 4000, "bounded": 50, "hashed": 123_457}
+    found = {field.name: (field.rows, field.period) for field in imported.spec.fields}
+    assert found == {"x": (4000, None), "bounded": (50, None), "hashed": (7, 7)}
 
 
 def test_ids_that_become_numbers_keep_their_digits_in_16_bits():
@@ -654,17 +654,66 @@ def test_what_float32_rounds_is_named():
         dpi.from_torch(Hours(), given)
 
 
-def test_ids_of_64_bits_are_hashed_before_the_model():
-    class Hashed(nn.Module):
+class Endless(nn.Module):
+    """Ids of 64 bits, times and padded lists of such, of which what is computed repeats."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(3)
+        sizes = {"user": 500, "item": 300, "hour": 24, "day": 7}
+        self.tables = nn.ModuleDict({n: nn.Embedding(size, DIM) for n, size in sizes.items()})
+        self.out = nn.Linear(4 * DIM, 1)
+
+    def forward(self, user, time, items):
+        mask = (items > 0).float().unsqueeze(-1)
+        rows = self.tables["item"](items % 300) * mask
+        parts = [self.tables["user"]((user * 31 + 7) % 500), rows.sum(1) / mask.sum(1).clamp(min=1)]
+        parts += [self.tables["hour"](time // 3600 % 24), self.tables["day"](time // 86400 % 7)]
+        return self.out(torch.cat(parts, 1)).squeeze(1)
+
+
+def endless_inputs(count, seed=0):
+    made = torch.Generator().manual_seed(seed)
+    items = torch.randint(0, 2**44, (count, 5), generator=made)
+    return {
+        "user": torch.randint(-(2**40), 2**40, (count,), generator=made),
+        "time": torch.randint(1_600_000_000, 1_800_000_000, (count,), generator=made),
+        "items": items * (torch.rand(items.shape, generator=made) < 0.6),
+    }
+
+
+def test_ids_without_an_end_of_which_what_is_computed_repeats(tmp_path):
+    bundle = dpi.from_torch(Endless(), endless_inputs(30), path=tmp_path / "bundle")
+    found = [(field.rows, field.period) for field in bundle.spec.fields]
+    assert found == [(500, 500), (604_800, 604_800), *[(301, 300)] * 5]
+    others = endless_inputs(200, seed=1)
+    ids = torch.cat([x.reshape(200, -1).T for x in others.values()]).numpy()
+    expected = Endless()(**others).detach().numpy()
+    weights = {name: torch.as_tensor(w) for name, w in bundle.arrays().items()}
+    engine = dpi.load_engine(bundle, device="cpu", max_batch=64)
+    forms = [ids, list(ids), *engine.stream([(ids, None)])]
+    np.testing.assert_allclose(engine.logits(forms[0]), expected, atol=1e-5)
+    np.testing.assert_array_equal(engine.score(forms[1]), forms[2])
+    reference = CTRModel.from_weights(bundle.spec, weights)(torch.from_numpy(ids))
+    np.testing.assert_allclose(reference.detach().numpy(), expected, atol=1e-5)
+    ids[3, 77] = -1  # an item: a negative one is none
+    with pytest.raises(BadIdError, match="id -1 in row 77 of field items_1"):
+        engine.score(ids)
+
+
+def test_ids_of_which_what_is_computed_does_not_repeat_have_a_row_each():
+    class Parts(nn.Module):
         def __init__(self):
             super().__init__()
             self.table = nn.Embedding(7, DIM)
 
         def forward(self, x):
-            return self.table(x % 7).sum(1)
+            return self.table((x // 1000).clamp(max=6)).sum(1)
 
-    with pytest.raises(ModelImportError, match=r"input x has ids as large as 1,000,000,000,000"):
-        dpi.from_torch(Hashed(), {"x": torch.tensor([1, 10**12])})
+    with pytest.raises(
+        ModelImportError, match=r"x has ids as large as 1,000,000,000,000, of which"
+    ):
+        dpi.from_torch(Parts(), {"x": torch.tensor([1, 10**12])})
 
 
 def test_another_score_is_refused():

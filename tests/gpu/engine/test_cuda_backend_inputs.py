@@ -76,6 +76,22 @@ def test_buffers_in_turn_have_the_scores_of_their_own_rows(bundle, buffers):
         assert torch.equal(engine.score(*part), launches.score(*part))
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_ids_of_fields_with_a_period_have_no_end(tmp_path, dtype):
+    fields = [f.model_copy(update={"period": f.rows}) for f in model_zoo.fields(16)]
+    model = model_zoo.random_model(dcnv2(Features(fields, ["I1"], "field"), Deep((20,))))
+    engine = load_engine(save_bundle(tmp_path / "b", model.spec, model.state_dict()), device="cuda")
+    _, dense = model_zoo.random_inputs(model.spec, 333)
+    ids = np.random.default_rng(5).integers(-(2**31), 2**31, (len(fields), 333))
+    rows = np.array([f.rows for f in fields])[:, None]
+    expected = engine.score(np.ascontiguousarray(ids % rows), dense)
+    np.testing.assert_array_equal(engine.score(ids, dense), expected)
+    there = torch.from_numpy(ids).to("cuda", dtype), torch.from_numpy(dense).cuda()
+    for _ in range(2):
+        assert torch.equal(engine.score(*there).cpu(), torch.from_numpy(expected))
+    assert engine.page_scorer() is None
+
+
 class OnlyInterface:
     """An array on the GPU of a library other than torch."""
 

@@ -18,11 +18,12 @@ from job_cases import (
     reference_scores,
     score_here,
     tiny_bundle,
+    tiny_spec,
     with_value,
 )
 from model_zoo import random_model
 
-from dpiframe_core import FieldSpec, save_bundle
+from dpiframe_core import CTRModel, FieldSpec, save_bundle
 from dpiframe_core.features import Encoder, FeatureSchema
 from dpiframe_core.features.schema import CategoricalFeature, DenseFeature, HashEncoding
 from dpiframe_core.model.builtin import Deep, Features, wdl
@@ -203,3 +204,49 @@ def test_the_raw_form_is_encoded_by_the_schema_of_the_bundle(tmp_path: Path) -> 
         logits = model(ids, torch.from_numpy(np.stack(encoded.dense)))
     expected = torch.sigmoid(logits).numpy()
     np.testing.assert_allclose(found.column("score").to_numpy(), expected, atol=1e-5)
+
+
+def endless_bundle(path: Path) -> CTRModel:
+    """The tiny model, where C1 takes any whole number and C2 any that is not negative."""
+    spec = tiny_spec()
+    periods = {"C1": lambda f: f.rows, "C2": lambda f: f.rows - 2}
+    fields = [
+        f.model_copy(update={"period": periods[f.name](f)}) if f.name in periods else f
+        for f in spec.fields
+    ]
+    model = random_model(spec.model_copy(update={"fields": tuple(fields)}))
+    save_bundle(path, model.spec, model.state_dict())
+    return model
+
+
+@pytest.mark.parametrize("statistics", [False, True])
+def test_ids_of_fields_with_a_period_have_no_end(tmp_path: Path, statistics: bool) -> None:
+    model = endless_bundle(tmp_path / "bundle")
+    table = encoded_table(111)
+    random = np.random.default_rng(7)
+    for name, least in (("C1", -(2**62)), ("C2", 0)):
+        ids = pa.array(random.integers(least, 2**62, len(table)))
+        table = table.set_column(table.schema.get_field_index(name), name, ids)
+    (tmp_path / "input").mkdir()
+    pq.write_table(table, tmp_path / "input/a.parquet", write_statistics=statistics)
+
+    score_here(tmp_path)
+
+    found = read_scores(tmp_path / "output")
+    np.testing.assert_allclose(
+        found.column("score").to_numpy(), reference_scores(model, table), atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("column", ["C2", "C3"])
+def test_a_bad_id_beside_ids_without_an_end_is_rejected_alone(tmp_path: Path, column: str) -> None:
+    endless_bundle(tmp_path / "bundle")
+    table = with_value(encoded_table(40), column, 9, -5)
+    index = table.schema.get_field_index("C1")
+    table = table.set_column(index, "C1", pa.array(np.arange(40) - 2**40))
+    write(tmp_path, table)
+
+    manifest = score_here(tmp_path, on_bad_row="reject", max_rejected_fraction=0.1)
+
+    (rejected,) = rejected_rows(manifest)
+    assert (rejected["row"], rejected["column"], rejected["value"]) == (9, column, "-5")

@@ -1,0 +1,129 @@
+"""Functions of whole numbers that repeat, such as remainders (the hashing trick) and hours of days.
+
+A column whose ids have no end needs no table of all of them where all that a model computes of an
+id repeats: (x * 31 + 7) % 50000 is the same of x and of x + 50000, and x // 3600 % 24 of x and of
+x + 86400. x > 0 is the same for all ids from 1 on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from typing import NamedTuple
+
+from dpiframe_core.program.expression import Expression
+
+_COMPARED = {"eq", "ne", "lt", "le", "gt", "ge"}
+_MOST_INT64 = 2.0**63
+
+
+class Repeats(NamedTuple):
+    """f(x + period) = f(x) for all whole numbers x, or, where `start` is not 0, for those from it
+    on.
+    """
+
+    start: int
+    period: int
+
+    @property
+    def rows(self) -> int:
+        """The ids that have all results."""
+        return self.start + self.period
+
+
+def repeats(functions: Iterable[Expression], largest: int) -> Repeats | None:
+    """How functions of x0 repeat together; None where that is not known, or where int64 is too
+    small for what they make of numbers up to the largest.
+    """
+    found = []
+    for function in functions:
+        if _bound(function, float(largest)) >= _MOST_INT64:
+            return None
+        found.append(_repeats(function, None))
+    return _all(found)
+
+
+def _all(found: Sequence[Repeats | None]) -> Repeats | None:
+    known = [each for each in found if each is not None]
+    if len(known) < len(found):
+        return None
+    start = max((each.start for each in known), default=0)
+    return Repeats(start, reduce(math.lcm, (each.period for each in known), 1))
+
+
+def _repeats(function: Expression, modulus: int | None) -> Repeats | None:
+    """The same of one function; with a modulus of its remainder by it."""
+    if isinstance(function, float):
+        return Repeats(0, 1)
+    if isinstance(function, str):
+        return None if modulus is None else Repeats(0, modulus)
+    name, *parts = function
+    by = parts[1] if len(parts) == 2 else None
+    whole = int(by) if isinstance(by, float) and by > 0 and by.is_integer() else None
+    if name == "mod" and whole:
+        inner = whole if modulus is None or whole % modulus else modulus
+        return _repeats(parts[0], inner)
+    if by is not None and (end := _end(parts)) is not None:
+        if name in _COMPARED or name == "min":
+            return Repeats(end, 1)
+        if name == "max" and modulus is not None:
+            return Repeats(end, modulus)
+    if name in ("sign", "abs") and parts == ["x0"]:
+        period = 1 if name == "sign" else modulus
+        return Repeats(1, period) if period else None
+    if modulus is not None:
+        if name in ("add", "sub", "neg"):
+            return _all([_repeats(part, modulus) for part in parts])
+        if name == "mul":
+            return _product(parts, modulus)
+        if name == "where":
+            exact = _repeats(parts[0], None)
+            return _all([exact, *(_repeats(part, modulus) for part in parts[1:])])
+        if name == "floor" and (found := _quotient(parts[0])) is not None:
+            part, divisor = found
+            return _repeats(part, divisor * modulus)
+    return _all([_repeats(part, None) for part in parts])
+
+
+def _end(parts: Sequence[Expression]) -> int | None:
+    """From where on x0 is above the number beside it; None where these are not the two."""
+    a, b = parts
+    number = b if a == "x0" else a if b == "x0" else None
+    return max(1, math.floor(number) + 1) if isinstance(number, float) and number < 2**53 else None
+
+
+def _product(parts: Sequence[Expression], modulus: int) -> Repeats | None:
+    a, b = parts
+    if isinstance(b, float):
+        a, b = b, a
+    if not isinstance(a, float):
+        return _all([_repeats(a, modulus), _repeats(b, modulus)])
+    if not a.is_integer():
+        return _repeats(b, None)
+    return _repeats(b, modulus // math.gcd(int(a), modulus))
+
+
+def _quotient(part: Expression) -> tuple[Expression, int] | None:
+    """What a division by a whole number divides, and that number."""
+    if not isinstance(part, tuple) or part[0] != "div":
+        return None
+    divisor = part[2]
+    if isinstance(divisor, tuple) and divisor[0] == "pow":
+        base, exponent = divisor[1:]
+        if isinstance(base, float) and isinstance(exponent, float):
+            divisor = base**exponent
+    if not isinstance(divisor, float) or divisor < 1 or not divisor.is_integer():
+        return None
+    return part[1], int(divisor)
+
+
+def _bound(function: Expression, largest: float) -> float:
+    """The largest magnitude on the way to a function of numbers up to the largest."""
+    if isinstance(function, float):
+        return abs(function)
+    if isinstance(function, str):
+        return largest
+    name, *parts = function
+    found = [_bound(part, largest) for part in parts]
+    return math.prod(found) if name == "mul" else max(sum(found), *found)
