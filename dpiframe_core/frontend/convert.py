@@ -169,12 +169,10 @@ class Converter:
         given = [part(x) for x in args]
         named = {k: part(v) for k, v in kwargs.items() if not isinstance(v, torch.dtype)}
         expression: Expression | None
-        if name in _SHIFTS or (name.startswith("bitwise") and not _is_truth(node)):
-            expression = elementwise.of_bits(name, *given)
-            if expression is None:
-                raise CannotConvertError(
-                    "it mixes bits of whole numbers; make them before the model"
-                )
+        of_bits = name in _SHIFTS or name.startswith("bitwise")
+        if of_bits and not (_is_truth(node) or _of_two_truths(node)):
+            exact = all(isinstance(value.source, Columns) for value in values)
+            expression = elementwise.of_bits(name, *given, bits=52 if exact else 24)
         else:
             expression = elementwise.FUNCTIONS[name](*given, **named)
         if any(v.is_complex for v in values):
@@ -262,6 +260,14 @@ def _folded(target: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         return target(*given[0], **given[1])
 
 
+def _of_two_truths(node: Node) -> bool:
+    """Whether its arguments are two nodes that are 0 or 1, made of truths."""
+    given = node.all_input_nodes
+    return len(given) == 2 and all(
+        operation(one) in _CASTS and all(map(_is_truth, one.all_input_nodes)) for one in given
+    )
+
+
 def _as_told(node: Node, result: Any) -> Any:
     """The result, known to be whole numbers where PyTorch says so."""
     told = node.meta.get("val")
@@ -271,6 +277,7 @@ def _as_told(node: Node, result: Any) -> Any:
     return result
 
 
+_CASTS = {"aten._to_copy", "aten.to.dtype"}
 _SHIFTS = {"bitwise_left_shift", "bitwise_right_shift", "__lshift__", "__rshift__"}
 
 # Graphs that are called once, with what their region is for: gradients, types, memory.

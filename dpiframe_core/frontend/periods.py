@@ -38,7 +38,7 @@ def repeats(functions: Iterable[Expression], largest: int) -> Repeats | None:
     """
     found = []
     for function in functions:
-        if _bound(function, float(largest)) >= _MOST_INT64:
+        if _bounds(function, float(largest))[1] >= _MOST_INT64:
             return None
         found.append(_repeats(function, None))
     return _all(found)
@@ -54,7 +54,7 @@ def _all(found: Sequence[Repeats | None]) -> Repeats | None:
 
 def _repeats(function: Expression, modulus: int | None) -> Repeats | None:
     """The same of one function; with a modulus of its remainder by it."""
-    if isinstance(function, float):
+    if isinstance(function, float) or (modulus == 1 and _is_whole(function)):
         return Repeats(0, 1)
     if isinstance(function, str):
         return None if modulus is None else Repeats(0, modulus)
@@ -84,6 +84,18 @@ def _repeats(function: Expression, modulus: int | None) -> Repeats | None:
             part, divisor = found
             return _repeats(part, divisor * modulus)
     return _all([_repeats(part, None) for part in parts])
+
+
+def _is_whole(function: Expression) -> bool:
+    """Whether it is a whole number of every whole number."""
+    if isinstance(function, float):
+        return function.is_integer()
+    if isinstance(function, str):
+        return True
+    name, *parts = function
+    if name in ("floor", "sign") or name in _COMPARED:
+        return True
+    return name in ("add", "sub", "neg", "mul", "mod", "abs") and all(map(_is_whole, parts))
 
 
 def _end(parts: Sequence[Expression]) -> int | None:
@@ -118,12 +130,19 @@ def _quotient(part: Expression) -> tuple[Expression, int] | None:
     return part[1], int(divisor)
 
 
-def _bound(function: Expression, largest: float) -> float:
-    """The largest magnitude on the way to a function of numbers up to the largest."""
+def _bounds(function: Expression, largest: float) -> tuple[float, float]:
+    """The largest magnitude of a function of numbers up to the largest, and on the way to it."""
     if isinstance(function, float):
-        return abs(function)
+        return abs(function), abs(function)
     if isinstance(function, str):
-        return largest
+        return largest, largest
     name, *parts = function
-    found = [_bound(part, largest) for part in parts]
-    return math.prod(found) if name == "mul" else max(sum(found), *found)
+    found = [_bounds(part, largest) for part in parts]
+    sizes = [size for size, _ in found]
+    if name == "mul":
+        size = math.prod(sizes)
+    elif name == "div" and isinstance(parts[1], float) and abs(parts[1]) >= 1:
+        size = sizes[0] / abs(parts[1])
+    else:
+        size = sizes[1] if name == "mod" else sum(sizes)
+    return size, max(size, *(peak for _, peak in found))

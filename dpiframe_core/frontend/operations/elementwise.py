@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 
@@ -179,8 +180,10 @@ FUNCTIONS: dict[str, Callable[..., E]] = {
 }  # fmt: skip
 
 
-def of_bits(name: str, x: E, y: E = 0.0) -> E | None:
-    """Operations on the bits of whole numbers that arithmetic can do; None for others."""
+def of_bits(name: str, x: E, y: E = 0.0, *, bits: int) -> E:
+    """An operation on the bits of whole numbers by arithmetic; where that goes bit by bit these are
+    below 2**bits.
+    """
     if name == "bitwise_and" and isinstance(y, float) and y >= 0 and math.log2(y + 1).is_integer():
         return ("mod", x, y + 1)
     if name == "bitwise_not":
@@ -189,4 +192,18 @@ def of_bits(name: str, x: E, y: E = 0.0) -> E | None:
         return ("mul", x, ("pow", 2.0, y))
     if name in ("bitwise_right_shift", "__rshift__"):
         return ("floor", ("div", x, ("pow", 2.0, y)))
-    return None
+    found = _unlike_bits(x, y, bits)
+    if name == "bitwise_xor":
+        return found
+    return ("div", ("sub" if name == "bitwise_and" else "add", ("add", x, y), found), 2.0)
+
+
+def _unlike_bits(x: E, y: E, bits: int) -> E:
+    """x ^ y: a bit of it is the sum of theirs, modulo 2."""
+
+    def bit(k: int) -> E:
+        a, b = (("floor", ("div", part, 2.0**k)) if k else part for part in (x, y))
+        unlike = ("mod", ("add", a, b), 2.0)
+        return ("mul", unlike, 2.0**k) if k else unlike
+
+    return functools.reduce(lambda low, high: ("add", low, high), map(bit, range(bits)))

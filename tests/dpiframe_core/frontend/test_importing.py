@@ -701,6 +701,43 @@ def test_ids_without_an_end_of_which_what_is_computed_repeats(tmp_path):
         engine.score(ids)
 
 
+class Bits(nn.Module):
+    """Bits of one column, of two, and of truths that were made numbers."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(3)
+        self.own, self.crossed, self.masked = (nn.Embedding(n, DIM) for n in (64, 256, 1024))
+        self.out = nn.Linear(3 * DIM, 1)
+
+    def forward(self, x, y, numbers):
+        crossed = torch.cat([self.crossed((x ^ y) & 255), self.masked((x & 0x3C0) | (y % 16))], 1)
+        hidden = torch.cat([self.own((y ^ (y >> 3)) & 63), crossed], 1)
+        signs = (numbers > 0).int()
+        return self.out(hidden).squeeze(1) + (signs[:, :3] ^ signs[:, 3:]).sum(1)
+
+
+def test_bits_of_whole_numbers():
+    made = torch.Generator().manual_seed(1)
+    x, y = (torch.randint(0, 2**16, (50,), generator=made) for _ in "xy")
+    numbers = torch.randn(50, 6, generator=made)
+    imported = dpi.from_torch(Bits(), {"x": x, "y": y, "numbers": numbers})
+    assert max(each["largest"] for each in imported.report["differences"].values()) < 1e-5
+
+
+def test_bits_of_one_column_repeat():
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Embedding(64, DIM)
+
+        def forward(self, x):
+            return self.table((x ^ (x >> 3)) & 63).sum(1)
+
+    imported = dpi.from_torch(Own(), {"x": torch.tensor([5, 10**12, 10**9, 77])})
+    assert [(f.rows, f.period) for f in imported.spec.fields] == [(512, 512)]
+
+
 def test_ids_of_which_what_is_computed_does_not_repeat_have_a_row_each():
     class Parts(nn.Module):
         def __init__(self):

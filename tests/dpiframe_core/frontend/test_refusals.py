@@ -52,7 +52,6 @@ CASES = {
     "hashes above 2^53": (
         lambda m, x, d: m.table(x * 0x9E3779B97F4A7C15 // 3 % 3).sum((1, 2)),
         ("embedding", "2^53")),
-    "mixed bits": (lambda m, x, d: m.table((x ^ 5) % 3).sum((1, 2)), ("bitwise_xor", "bits")),
     "rows of a length that offsets decide": (
         lambda m, x, d: m.bag(x[:, 0], x[:, 1]).sum(1), ("_embedding_bag", "padded")),
     "places that depend on the data": (
