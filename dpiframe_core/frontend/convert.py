@@ -33,7 +33,6 @@ from dpiframe_core.frontend.values import (
     of_tensor,
     packed,
 )
-from dpiframe_core.program.expression import Expression
 from dpiframe_core.program.tensor_ops import TooLargeError
 
 PYTORCH = str(Path(torch.__file__).parent)  # lines of it are not the model's own
@@ -168,11 +167,12 @@ class Converter:
 
         given = [part(x) for x in args]
         named = {k: part(v) for k, v in kwargs.items() if not isinstance(v, torch.dtype)}
-        expression: Expression | None
         of_bits = name in _SHIFTS or name.startswith("bitwise")
         if of_bits and not (_is_truth(node) or _of_two_truths(node)):
-            exact = all(isinstance(value.source, Columns) for value in values)
-            expression = elementwise.of_bits(name, *given, bits=52 if exact else 24)
+            columns = set(map(_columns, values))
+            is_table = len(columns) == 1 and None not in columns
+            bits = EXACT_BITS if is_table else FLOAT32_BITS
+            expression = elementwise.of_bits(name, *given, bits=bits)
         else:
             expression = elementwise.FUNCTIONS[name](*given, **named)
         if any(v.is_complex for v in values):
@@ -260,6 +260,13 @@ def _folded(target: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         return target(*given[0], **given[1])
 
 
+def _columns(value: Value) -> tuple[Column, ...] | None:
+    """The columns that a value is still made of, alone; None where it is something else."""
+    if not isinstance(value.source, Columns):
+        return None
+    return tuple(scalar.column for scalar in value.source.scalars)
+
+
 def _of_two_truths(node: Node) -> bool:
     """Whether its arguments are two nodes that are 0 or 1, made of truths."""
     given = node.all_input_nodes
@@ -277,6 +284,7 @@ def _as_told(node: Node, result: Any) -> Any:
     return result
 
 
+EXACT_BITS, FLOAT32_BITS = 52, 24  # of functions of a column, which are numbers of a table; others
 _CASTS = {"aten._to_copy", "aten.to.dtype"}
 _SHIFTS = {"bitwise_left_shift", "bitwise_right_shift", "__lshift__", "__rshift__"}
 
