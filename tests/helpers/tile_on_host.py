@@ -5,6 +5,7 @@ emulated instructions by as many as on a GPU.
 from __future__ import annotations
 
 import ctypes
+import math
 import mmap
 import subprocess
 from collections.abc import Callable
@@ -71,7 +72,8 @@ def largest_error(
     warpgroups: bool = False,
 ) -> float:
     """Of what a group writes, over the largest number of each result, at least 1: the kernel's
-    numbers against the steps' in float64, of random inputs. `emulated`: all threads of a GPU, in
+    numbers against the steps' in float64, of random inputs; NaN where one alone has no number.
+    `emulated`: all threads of a GPU, in
     this order, with the products of a Hopper's warpgroups if wanted.
     """
     floats = program.float_buffers()
@@ -101,10 +103,10 @@ def largest_error(
     for view in group.writes():
         columns = slice(view.start, view.start + view.width)
         found, wanted = rows[view.buffer][:, columns].double(), full[view.buffer][:, columns]
-        error = ((found - wanted).abs().max() / wanted.abs().max().clamp_min(1)).item()
-        worst = error if error != error else max(worst, error)
-        if worst != worst:
-            return worst
+        if not torch.equal(found.isnan(), wanted.isnan()):
+            return math.nan
+        found, wanted = found.nan_to_num(0.0), wanted.nan_to_num(0.0)
+        worst = max(worst, ((found - wanted).abs().max() / wanted.abs().max().clamp_min(1)).item())
     return worst
 
 
