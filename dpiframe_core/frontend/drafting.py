@@ -141,7 +141,7 @@ def used_columns(traced: Traced, output: Output, examples: Examples | None = Non
         for column in build.any_id:
             largest = examples.largest(column)
             found = repeats(map(of_whole, build.functions[column]), largest)
-            if found is not None and rows[column] <= found.rows <= min(largest, MOST_HASHED):
+            if found is not None and found.rows <= min(largest, MOST_HASHED):
                 rows[column], periods[column] = found.rows, found.period
                 continue
             rows[column] = max(rows[column], largest + 1)

@@ -102,7 +102,9 @@ def _end(parts: Sequence[Expression]) -> int | None:
     """From where on x0 is above the number beside it; None where these are not the two."""
     a, b = parts
     number = b if a == "x0" else a if b == "x0" else None
-    return max(1, math.floor(number) + 1) if isinstance(number, float) and number < 2**53 else None
+    if not isinstance(number, float) or not abs(number) < 2.0**53:
+        return None
+    return max(1, math.floor(number) + 1)
 
 
 def _product(parts: Sequence[Expression], modulus: int) -> Repeats | None:
@@ -110,7 +112,8 @@ def _product(parts: Sequence[Expression], modulus: int) -> Repeats | None:
     if isinstance(b, float):
         a, b = b, a
     if not isinstance(a, float):
-        return _all([_repeats(a, modulus), _repeats(b, modulus)])
+        within = modulus if _is_whole(a) and _is_whole(b) else None
+        return _all([_repeats(a, within), _repeats(b, within)])
     if not a.is_integer():
         return _repeats(b, None)
     return _repeats(b, modulus // math.gcd(int(a), modulus))

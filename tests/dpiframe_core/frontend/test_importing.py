@@ -511,7 +511,7 @@ def test_ids_that_the_model_takes_apart_are_as_many_as_it_has_rows_for():
     class Parts(nn.Module):
         def __init__(self):
             super().__init__()
-            self.quotient, self.rest, self.hashed = (nn.Embedding(n, DIM) for n in (40, 100, 7))
+            self.quotient, self.rest, self.hashed = (nn.Embedding(n, DIM) for n in (40, 100, 9))
 
         def forward(self, x, bounded, hashed):
             bounded = bounded.clamp(max=49)
