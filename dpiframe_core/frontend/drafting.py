@@ -130,8 +130,13 @@ class Used(NamedTuple):
     periods: dict[Column, int]
 
 
-def used_columns(traced: Traced, output: Output, examples: Examples | None = None) -> Used:
-    """The columns that the output is made of. `examples`: what inputs may be."""
+def used_columns(
+    traced: Traced, output: Output, examples: Examples | None = None, *, is_task: bool = False
+) -> Used:
+    """The columns that the output is made of. `examples`: what inputs may be; `is_task`: their
+    fields must be those of other outputs, too, of which others may repeat, so that ids have a row
+    each where they can.
+    """
     build = Building()
     _convert(traced, build, output)
     rows = _within_parts(build, examples.largest if examples else None)
@@ -141,7 +146,8 @@ def used_columns(traced: Traced, output: Output, examples: Examples | None = Non
         for column in build.any_id:
             largest = examples.largest(column)
             found = repeats(map(of_whole, build.functions[column]), largest)
-            if found is not None and found.rows <= min(largest, MOST_HASHED):
+            least = MOST_HASHED if is_task else 0
+            if found is not None and largest >= least and found.rows <= min(largest, MOST_HASHED):
                 rows[column], periods[column] = found.rows, found.period
                 continue
             rows[column] = max(rows[column], largest + 1)

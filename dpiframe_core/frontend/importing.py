@@ -113,6 +113,7 @@ def from_torch(  # type: ignore[misc]  # noqa: PLR0913 - the one call that users
     labels: Any = None,
     tolerance: float = check.TOLERANCE,
     precisions: Sequence[Precision] = get_args(Precision),
+    _is_task: bool = False,
 ) -> Bundle | Imported:
     """Convert a PyTorch model; with `path` write it there as a bundle, which is returned opened.
 
@@ -153,7 +154,7 @@ def from_torch(  # type: ignore[misc]  # noqa: PLR0913 - the one call that users
     check_weights(source)
     if columns is None and encoding is not None:
         columns = columns_of_schema(source.inputs, encoding.schema)
-    used = used_columns(source.traced, wanted, source)
+    used = used_columns(source.traced, wanted, source, is_task=_is_task or bool(tasks))
     own_names = columns_of_inputs(source.inputs, used.rows, used.dense)
     feeds = feeds_of(source.inputs, own_names if columns is None else columns)
     chosen = choose_features(source.inputs, feeds, used.rows, used.dense)
@@ -205,7 +206,7 @@ def from_torch(  # type: ignore[misc]  # noqa: PLR0913 - the one call that users
         others = {
             task: from_torch(
                 module, example_inputs, columns, name=name, output=wanted_too, encoding=whole,
-                samples=samples, tolerance=tolerance, precisions=precisions,
+                samples=samples, tolerance=tolerance, precisions=precisions, _is_task=True,
             )
             for task, wanted_too in tasks.items()
         }  # fmt: skip

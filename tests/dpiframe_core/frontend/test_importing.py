@@ -813,3 +813,21 @@ def test_models_of_other_libraries_give_their_probabilities(shared_exports):
             tolerance=tolerance,
         ).report
         assert report["differences"]["CPU, fp32"]["largest"] < 1e-5, file.name
+
+
+class HashedTasks(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.ctr, self.cvr = nn.Embedding(500, 1), nn.Embedding(1500, 1)
+
+    def forward(self, x):
+        return {"ctr": self.ctr(x % 500).sum(1), "cvr": self.cvr(x % 1500).sum(1)}
+
+
+def test_tasks_that_hash_one_column_differently():
+    options = {"output": "ctr", "tasks": {"cvr": "cvr"}}
+    made = dpi.from_torch(HashedTasks(), {"x": torch.tensor([1, 77, 50_000])}, **options)
+    assert [(f.rows, f.period) for f in made.spec.fields] == [(50_001, None)]
+    with pytest.raises(ModelImportError, match="output 'cvr' reads other features"):
+        dpi.from_torch(HashedTasks(), {"x": torch.tensor([1, 77, 2**40])}, **options)
