@@ -31,11 +31,15 @@ class BadIdError(ValueError):
     (the id).
     """
 
-    def __init__(self, field: str, row: int, value: int, rows: int, oov: bool) -> None:
-        """`oov`: the model declares an out-of-vocabulary row in every field."""
+    def __init__(
+        self, field: str, row: int, value: int, rows: int, oov: bool, end: int | None = None
+    ) -> None:
+        """`oov`: the model declares an out-of-vocabulary row in every field; `end`: one more than
+        the largest id, where that is not the table's last.
+        """
         advice = " or load the engine with on_bad_id='oov'" if oov else ""
         super().__init__(
             f"id {value} in row {row} of field {field} is outside its table of {rows} rows "
-            f"(valid: 0 to {rows - 1}); fix the encoding{advice}"
+            f"(valid: 0 to {(end or rows) - 1}); fix the encoding{advice}"
         )
         self.field, self.row, self.value = field, row, value

@@ -260,4 +260,4 @@ class Engine:
     def _bad_id(self, f: int, row: int, value: int) -> BadIdError:
         field = self.spec.fields[f]
         oov = not self.spec.without_oov_row
-        return BadIdError(field.name, row, value, field.rows, oov)
+        return BadIdError(field.name, row, value, field.rows, oov, field.end)

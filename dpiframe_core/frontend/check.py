@@ -18,6 +18,7 @@ from dpiframe_core.engine.precision import Precision
 from dpiframe_core.errors import BadIdError, ModelImportError
 from dpiframe_core.evaluation import auc, logloss
 from dpiframe_core.frontend.columns import Chosen, Feed
+from dpiframe_core.frontend.periods import Repeats
 from dpiframe_core.frontend.source import Source
 from dpiframe_core.frontend.values import Column
 from dpiframe_core.lowering import lower
@@ -173,10 +174,10 @@ def draw_samples(
         for i in range(matrix.shape[1]):
             column = Column(name, i)
             if column in rows:
-                if column in chosen.periods:
+                if (repeats := chosen.periods.get(column)) is not None:
+                    end = source.most(column) if repeats.last is None else repeats.last
                     ids = source.ids(column)
-                    least = min(0, int(ids.min())) if chosen.periods[column] == rows[column] else 0
-                    matrix[:, i] = _drawn_ids(least, int(ids.max()) + 1, count, random)
+                    matrix[:, i] = _drawn_endless(ids, repeats, end or 0, count, random)
                     continue
                 # No id is negative, as the padding of a module's own examples may be.
                 own = max(0, min(int(matrix[:, i].min()), rows[column] - 1))
@@ -200,6 +201,17 @@ def _drawn_ids(least: int, rows: int, count: int, random: np.random.Generator) -
     return ids
 
 
+def _drawn_endless(
+    examples: np.ndarray, repeats: Repeats, most: int, count: int, random: np.random.Generator
+) -> np.ndarray:
+    """Ids up to `most`, half of them as large as the examples' at most."""
+    near, far = max(1, int(examples.max())), min(most, 2**62)
+    sizes = np.where(random.random(count) < 0.5, near, far)
+    signs = random.choice([-1, 1], count) if repeats.start == 0 else np.ones(count, np.int64)
+    found: np.ndarray = signs * (random.random(count) * sizes).astype(np.int64)
+    return found
+
+
 def _drawn_numbers(
     example: Tensor, count: int, kind: SampleKind, random: np.random.Generator
 ) -> np.ndarray:
@@ -210,7 +222,9 @@ def _drawn_numbers(
         return found if has_sign else abs(found)
     if not kind.beyond_examples:
         return random.integers(int(example.min()), int(most) + 1, count)
-    return random.integers(0, 2 if example.dtype == torch.bool else max(8, int(most) + 1), count)
+    least = min(0, int(example.min())) if kind.negatives else 0
+    end = 2 if example.dtype == torch.bool else max(8, int(most) + 1)
+    return random.integers(least, end, count)
 
 
 def _fill(lists: np.ndarray, feed: Feed, rows: int | None) -> None:

@@ -17,6 +17,7 @@ from pydantic import Field
 
 from dpiframe_core.errors import ModelImportError, SpecError
 from dpiframe_core.frontend.assemble import Features, legal_name
+from dpiframe_core.frontend.periods import Repeats
 from dpiframe_core.frontend.values import Column
 from dpiframe_core.model.fields import ListSpec, SpecPart
 
@@ -206,7 +207,7 @@ class Chosen:
     columns: Mapping[str, str]
     unused_inputs: tuple[str, ...]
     oov_rows: Mapping[str, int] = field(default_factory=dict)
-    periods: Mapping[Column, int] = field(default_factory=dict)
+    periods: Mapping[Column, Repeats] = field(default_factory=dict)
 
     @property
     def rows(self) -> dict[Column, int]:

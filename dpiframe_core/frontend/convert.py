@@ -169,15 +169,21 @@ class Converter:
         named = {k: part(v) for k, v in kwargs.items() if not isinstance(v, torch.dtype)}
         of_bits = name in _SHIFTS or name.startswith("bitwise")
         if of_bits and not (_is_truth(node) or _of_two_truths(node)):
-            columns = set(map(_columns, values))
-            is_table = len(columns) == 1 and None not in columns
-            bits = EXACT_BITS if is_table else FLOAT32_BITS
+            bits = EXACT_BITS if self._is_of_ids(values) else FLOAT32_BITS
             expression = elementwise.of_bits(name, *given, bits=bits)
         else:
             expression = elementwise.FUNCTIONS[name](*given, **named)
         if any(v.is_complex for v in values):
             return complex_map(self.build, name, values, expression)
         return _as_told(node, self.build.mapped(expression, values))
+
+    def _is_of_ids(self, values: list[Value]) -> bool:
+        """Whether numbers are functions of an id each, or may be while no feature is chosen yet."""
+        columns = {_columns(value) for value in values}
+        if len(columns) != 1 or None in columns:
+            return False
+        is_chosen = self.build.id_columns or self.build.dense_columns
+        return not is_chosen or set(columns.pop() or ()) <= self.build.id_columns.keys()
 
 
 def operation(node: Node) -> str:

@@ -20,9 +20,10 @@ from dpiframe_core.frontend.draft import Compute, Draft, Lookup
 from dpiframe_core.frontend.operations.moving import of_whole
 from dpiframe_core.frontend.operations.table import as_value
 from dpiframe_core.frontend.patterns import find_patterns
-from dpiframe_core.frontend.periods import repeats
+from dpiframe_core.frontend.periods import Repeats, repeats
 from dpiframe_core.frontend.values import BATCH, Column, Made, Value, places, size
 from dpiframe_core.frontend.whole_sums import MOST_WHOLE
+from dpiframe_core.program.expression import Expression
 from dpiframe_core.program.tensor_ops import Join
 
 Kind = Literal["auto", "probability", "logit"]
@@ -115,6 +116,9 @@ class Examples(Protocol):
     def largest(self, column: Column) -> int:
         """The largest id of a column."""
 
+    def most(self, column: Column) -> int | None:
+        """The largest number of its type; None where that is none of whole numbers."""
+
     def are_ids(self, column: Column) -> bool:
         """Whether they can be ids: whole numbers, none negative."""
 
@@ -127,7 +131,7 @@ class Used(NamedTuple):
     rows: dict[Column, int]
     dense: set[Column]
     shapes: dict[Column, int]
-    periods: dict[Column, int]
+    periods: dict[Column, Repeats]
 
 
 def used_columns(
@@ -141,14 +145,14 @@ def used_columns(
     _convert(traced, build, output)
     rows = _within_parts(build, examples.largest if examples else None)
     hashed: dict[Column, int] = {}
-    periods: dict[Column, int] = {}
+    periods: dict[Column, Repeats] = {}
     if examples is not None:
         for column in build.any_id:
             largest = examples.largest(column)
-            found = repeats(map(of_whole, build.functions[column]), largest)
+            found = _repeats(build.functions[column], largest, examples.most(column))
             least = MOST_HASHED if is_task else 0
             if found is not None and largest >= least and found.rows <= min(largest, MOST_HASHED):
-                rows[column], periods[column] = found.rows, found.period
+                rows[column], periods[column] = found.rows, found
                 continue
             rows[column] = max(rows[column], largest + 1)
             if rows[column] > MOST_HASHED:
@@ -165,8 +169,20 @@ def used_columns(
         {column: count for column, count in rows.items() if column in read} | hashed,
         set(build.seen_dense) - set(build.seen_ids) - set(hashed),
         {column: count for column, count in rows.items() if column not in read},
-        {column: period for column, period in periods.items() if column in read},
+        {column: found for column, found in periods.items() if column in read},
     )
+
+
+def _repeats(functions: Collection[Expression], largest: int, most: int | None) -> Repeats | None:
+    """How functions of ids of a type up to `most` repeat; None where that is not known."""
+    whole = {of_whole(function) for function in functions}
+    if most is None:
+        return None
+    if whole <= set(functions):
+        return repeats(whole, largest, most)
+    end = min(most, int(MOST_WHOLE))  # numbers of float32 on the way
+    found = repeats(whole, largest, end)
+    return found and found._replace(last=end if found.last is None else found.last)
 
 
 def _hashed(build: Building, rows: Mapping[Column, int], examples: Examples) -> dict[Column, int]:

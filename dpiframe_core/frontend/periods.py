@@ -7,6 +7,7 @@ x + 86400. x > 0 is the same for all ids from 1 on.
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Iterable, Sequence
 from functools import reduce
@@ -15,16 +16,16 @@ from typing import NamedTuple
 from dpiframe_core.program.expression import Expression
 
 _COMPARED = {"eq", "ne", "lt", "le", "gt", "ge"}
-_MOST_INT64 = 2.0**63
 
 
 class Repeats(NamedTuple):
     """f(x + period) = f(x) for all whole numbers x, or, where `start` is not 0, for those from it
-    on.
+    on; `last`: up to this magnitude, where the type of x does not hold what is made of larger ones.
     """
 
     start: int
     period: int
+    last: int | None = None
 
     @property
     def rows(self) -> int:
@@ -32,16 +33,20 @@ class Repeats(NamedTuple):
         return self.start + self.period
 
 
-def repeats(functions: Iterable[Expression], largest: int) -> Repeats | None:
-    """How functions of x0 repeat together; None where that is not known, or where int64 is too
-    small for what they make of numbers up to the largest.
+def repeats(functions: Iterable[Expression], largest: int, most: int) -> Repeats | None:
+    """How functions of x0 repeat together; None where that is not known, or where a type of numbers
+    up to `most` is too small for what they make of numbers up to the largest.
     """
-    found = []
-    for function in functions:
-        if _bounds(function, float(largest))[1] >= _MOST_INT64:
-            return None
-        found.append(_repeats(function, None))
-    return _all(found)
+    given = list(functions)
+    found = _all([_repeats(function, None) for function in given])
+    last = bisect.bisect_left(range(most), True, key=lambda x: not _fits(given, x, most)) - 1
+    if found is None or last < largest:
+        return None
+    return found._replace(last=last) if last < most - 1 else found
+
+
+def _fits(functions: Iterable[Expression], largest: int, most: int) -> bool:
+    return all(_bounds(function, float(largest))[1] <= float(most) for function in functions)
 
 
 def _all(found: Sequence[Repeats | None]) -> Repeats | None:
@@ -142,7 +147,9 @@ def _bounds(function: Expression, largest: float) -> tuple[float, float]:
     name, *parts = function
     found = [_bounds(part, largest) for part in parts]
     sizes = [size for size, _ in found]
-    if name == "mul":
+    if name in _COMPARED:
+        size = 1.0
+    elif name == "mul":
         size = math.prod(sizes)
     elif name == "div" and isinstance(parts[1], float) and abs(parts[1]) >= 1:
         size = sizes[0] / abs(parts[1])

@@ -72,6 +72,13 @@ class Source:
         found: np.ndarray = example.reshape(len(example), -1)[:, column.position].numpy()
         return found
 
+    def most(self, column: Column) -> int | None:
+        """The largest number of a column's type; None where that is none of whole numbers."""
+        kind = self.example(column.input).dtype
+        if kind.is_floating_point or kind.is_complex or kind == torch.bool:
+            return None
+        return torch.iinfo(kind).max
+
     def are_ids(self, column: Column) -> bool:
         """Whether the examples of a column can be ids: whole numbers, none negative."""
         example = self.example(column.input)

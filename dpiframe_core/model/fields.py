@@ -8,15 +8,16 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    SerializerFunctionWrapHandler,
     StringConstraints,
     ValidationError,
+    model_serializer,
     model_validator,
 )
 
 from dpiframe_core.errors import SpecError
 from dpiframe_core.features.schema import FeatureSchema
 
-MOST_IDS = 2**63 - 1
 NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_\-]*$"
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN, max_length=128)]
 
@@ -50,7 +51,7 @@ class FieldSpec(SpecPart):
     `oov_row` is the embedding row that scores an id outside the table under the policy `oov`.
     With a `period` (the hashing trick) an id from `rows` on stands for the one of the last `period`
     rows whose distance is a multiple of it; where `period` is `rows`, that is id mod rows, of
-    negative ids too.
+    negative ids too. `last`: the largest id that has one, and its negative the least.
     """
 
     name: Name
@@ -59,28 +60,39 @@ class FieldSpec(SpecPart):
     table: Name = ""
     oov_row: int | None = None
     period: int | None = Field(default=None, ge=1)
+    last: int | None = Field(default=None, ge=0, lt=2**63)
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, given: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without the keys that older releases do not know, where they say nothing."""
+        found: dict[str, Any] = given(self)
+        return {k: v for k, v in found.items() if v is not None or k not in ("period", "last")}
 
     @property
     def takes_any(self) -> bool:
         """Whether every whole number is an id."""
-        return self.period == self.rows
+        return self.period == self.rows and self.last is None
 
     @property
-    def end(self) -> int | None:
-        """Ids are below it, and not negative; None: all whole numbers are ids."""
-        if self.takes_any:
-            return None
-        return self.rows if self.period is None else MOST_IDS
+    def end(self) -> int:
+        """One more than the largest id."""
+        if self.period is None:
+            return self.rows
+        return 2**63 if self.last is None else self.last + 1
 
     def in_table(self, ids: Any) -> Any:
-        """Of ids in an array or tensor of int64 those that they stand for."""
+        """Of ids in an array or tensor of int64 those that they stand for; -1 for what is no id."""
         if self.period is None:
             return ids
-        if self.takes_any:
-            return ids % self.rows
-        first = self.rows - self.period
-        is_inside = ids < self.rows
-        return ids * is_inside + (first + (ids - first) % self.period) * ~is_inside
+        if self.period == self.rows:
+            found = ids % self.rows
+            is_id = None if self.last is None else (ids <= self.last) & (ids >= -self.last)
+        else:
+            first = self.rows - self.period
+            is_inside = ids < self.rows
+            found = ids * is_inside + (first + (ids - first) % self.period) * ~is_inside
+            is_id = None if self.last is None else ids <= self.last
+        return found if is_id is None else found * is_id - 1 * ~is_id
 
     @model_validator(mode="after")
     def _complete(self) -> Self:

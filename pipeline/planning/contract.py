@@ -49,6 +49,9 @@ def column_limits(spec: ModelSpec, schema: FeatureSchema | None, config: JobConf
             limits[config.field_columns.get(name, name)] = (-_FLOAT32, _FLOAT32)
     for column, rows in _table_rows(spec, config).items():
         limits[column] = (0, rows - 1)
+    for field in spec.fields:
+        if field.name not in elements and field.period is not None:  # nulls
+            limits.setdefault(feature_columns(spec, config)[field.name], None)
     for key in config.key_columns or (schema.key_columns if schema else ()):
         limits.setdefault(key, None)
     return limits
@@ -94,14 +97,14 @@ def _group_by_schema(files: Sequence[InputFile]) -> list[_Alike]:
 
 def _table_rows(spec: ModelSpec, config: JobConfig) -> dict[str, int]:
     """Id column -> rows of its table (of the smallest, when fields share the column); no lists, and
-    no columns of which every whole number is an id.
+    none whose ids do not end with the table.
     """
     rows: dict[str, int] = {}
     columns, elements = feature_columns(spec, config), _elements(spec)
     for field in spec.fields:
-        if field.name not in elements and field.end is not None:
+        if field.name not in elements and field.period is None:
             column = columns[field.name]
-            rows[column] = min(field.end, rows.get(column, field.end))
+            rows[column] = min(field.rows, rows.get(column, field.rows))
     return rows
 
 

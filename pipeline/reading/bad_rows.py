@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from dpiframe_core import _core
 from dpiframe_core.features.schema import is_text
+from dpiframe_core.model.fields import FieldSpec
 from pipeline.planning.columns import Columns
 from pipeline.planning.partitions import differs, partition_folder
 from pipeline.planning.units import Unit
@@ -69,20 +70,19 @@ def _has_one_text(kind: pa.DataType) -> bool:
 
 
 def id_findings(
-    names: Sequence[str], ids: Sequence[Ids], table_rows: Sequence[int | None]
+    names: Sequence[str], ids: Sequence[Ids], fields: Sequence[FieldSpec]
 ) -> Iterator[Finding]:
-    """Findings for ids [F] of [B] outside 0 .. table_rows[f] - 1; None: none is outside."""
-    checked = [
-        (name, column, as_signed(column), end)
-        for name, column, end in zip(names, ids, table_rows, strict=True)
-        if end is not None
+    """Findings for ids [F] of [B] that are none of their fields'."""
+    signed = [as_signed(column) for column in ids]
+    inside = [
+        column if field.period is None else field.in_table(column.astype(np.int64))
+        for column, field in zip(signed, fields, strict=True)
     ]
-    _, counts = _core.find_bad_ids([each[2] for each in checked], [each[3] for each in checked])
+    _, counts = _core.find_bad_ids(inside, [field.rows for field in fields])
     for f in np.flatnonzero(counts).tolist():
-        name, column, signed, end = checked[f]
-        rows = np.flatnonzero((signed < 0) | (signed >= end)).astype(np.int64)
-        reason = f"id outside its table of {end} rows (valid: 0 to {end - 1})"
-        yield Finding(name, rows, reason, values_as_text(pa.array(column), rows))
+        rows = np.flatnonzero((inside[f] < 0) | (inside[f] >= fields[f].rows)).astype(np.int64)
+        reason = f"id outside its table of {fields[f].rows} rows (valid: 0 to {fields[f].end - 1})"
+        yield Finding(names[f], rows, reason, values_as_text(pa.array(ids[f]), rows))
 
 
 def dense_findings(

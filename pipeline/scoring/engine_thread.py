@@ -35,7 +35,7 @@ from pipeline.sizing.sizes import Sizes
 from pipeline.storage.bundle_cache import bundle_fault, open_bundle_at
 
 if TYPE_CHECKING:
-    from dpiframe_core import Engine
+    from dpiframe_core import Engine, FieldSpec
     from dpiframe_core.bundle.reading import Bundle
 
 # After so many units in a row whose pages the GPU could not score, no more are tried, because each
@@ -71,7 +71,7 @@ class Model(NamedTuple):
     column: str
     engine: ResizingEngine
     fields: list[str]
-    table_rows: list[int | None]
+    specs: Sequence[FieldSpec]
     ids: Sequence[int] | None = None
     dense: Sequence[int] | None = None
 
@@ -103,7 +103,7 @@ class Inputs(NamedTuple):
             return engine.score(as_matrix(ids), dense), []
         except BadIdError:  # only now are the rows of bad ids looked for, as they are rare
             names = chosen(unit.id_names, self.model.ids)
-            bad = list(id_findings(names, self.ids, self.model.table_rows))
+            bad = list(id_findings(names, self.ids, self.model.specs))
             scores = engine.score(zeroed(ids, names, bad), dense)
             if self.rows is None:
                 return scores, bad
@@ -296,10 +296,10 @@ class EngineThread:
         )
         engine = ResizingEngine(lambda rows: load(max_batch=rows), sizes.max_batch)
         names = [field.name for field in bundle.spec.fields]
-        rows = [field.end for field in bundle.spec.fields]
+        specs = bundle.spec.fields
         if other is None:
-            return Model("", SCORE_COLUMN, engine, names, rows)
-        return Model(other.name, other.column, engine, names, rows, other.ids, other.dense)
+            return Model("", SCORE_COLUMN, engine, names, specs)
+        return Model(other.name, other.column, engine, names, specs, other.ids, other.dense)
 
 
 def units_behind(sizes: Sizes) -> int:

@@ -199,11 +199,13 @@ def of_bits(name: str, x: E, y: E = 0.0, *, bits: int) -> E:
 
 
 def _unlike_bits(x: E, y: E, bits: int) -> E:
-    """x ^ y: a bit of it is the sum of theirs, modulo 2."""
+    """x ^ y: a bit of it is the sum of theirs, modulo 2; the sign is one more, of -2**bits."""
 
     def bit(k: int) -> E:
         a, b = (("floor", ("div", part, 2.0**k)) if k else part for part in (x, y))
         unlike = ("mod", ("add", a, b), 2.0)
         return ("mul", unlike, 2.0**k) if k else unlike
 
-    return functools.reduce(lambda low, high: ("add", low, high), map(bit, range(bits)))
+    found = functools.reduce(lambda low, high: ("add", low, high), map(bit, range(bits)))
+    sign = ("ne", ("lt", x, 0.0), ("lt", y, 0.0))
+    return ("sub", found, ("mul", sign, 2.0**bits))

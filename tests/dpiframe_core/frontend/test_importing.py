@@ -831,3 +831,60 @@ def test_tasks_that_hash_one_column_differently():
     assert [(f.rows, f.period) for f in made.spec.fields] == [(50_001, None)]
     with pytest.raises(ModelImportError, match="output 'cvr' reads other features"):
         dpi.from_torch(HashedTasks(), {"x": torch.tensor([1, 77, 2**40])}, **options)
+
+
+class OneTable(nn.Module):
+    """A table looked up with what `row` makes of ids."""
+
+    def __init__(self, row):
+        super().__init__()
+        torch.manual_seed(2)
+        self.table, self.row = nn.Embedding(50, DIM), row
+
+    def forward(self, x):
+        return self.table(self.row(x)).sum(1)
+
+
+@pytest.mark.parametrize(("row", "largest", "kind"), [
+    (lambda x: x * 2654435761 % 50, 2**31, torch.int64),
+    (lambda x: (x * 31 + 7) % 50, 2**35, torch.int64),
+    (lambda x: x * x % 50, 2**30, torch.int64),
+    (lambda x: ((x * 31 + 7) % 1000003 * 17 + 3) % 50, 2**35, torch.int64),
+    (lambda x: (x * 31 + 7) % 50, 2**20, torch.int32),
+    (lambda x: x.int() % 50, 2**20, torch.int64),
+    (lambda x: x.to(torch.uint8).long() % 50, 200, torch.int64),
+    (lambda x: x.float().long() % 50, 2**20, torch.int64),
+    (lambda x: x.clamp(min=0) % 50, 2**40, torch.int64),
+    (lambda x: torch.where(x > 9, x % 50, 3), 2**40, torch.int64),
+    (lambda x: (x ^ (x >> 7)) & 31, 2**40, torch.int64),
+    (lambda x: x % 50, 2**62, torch.int64),
+])  # fmt: skip
+def test_ids_beyond_the_examples_score_as_the_model_or_are_bad(row, largest, kind):
+    module = OneTable(row)
+    given = torch.tensor([0, 1, 77, largest - 1], dtype=kind)
+    imported = dpi.from_torch(module, {"x": given})
+    (field,) = imported.spec.fields
+    random = np.random.default_rng(3)
+    sizes = 2.0 ** random.uniform(3, 31 if kind == torch.int32 else 63, 4000)
+    ids = (sizes * random.choice([-1, 1], 4000)).astype(np.int64)
+    inside = field.in_table(ids)
+    ids = torch.from_numpy(ids[(inside >= 0) & (inside < field.rows)])
+    model = CTRModel.from_weights(imported.spec, imported.weights)
+    expected = module(ids.to(kind)).detach()
+    np.testing.assert_allclose(model(ids[None]).detach(), expected, atol=1e-5)
+
+
+def test_bits_of_negative_numbers():
+    class Signed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.out = nn.Linear(5, 1)
+
+        def forward(self, a, b):
+            found = torch.stack([a ^ b, a & b, a | b, a & 0xF0, a ^ -3], 1)
+            return self.out(found / 1000).squeeze(1)
+
+    made = torch.Generator().manual_seed(1)
+    a, b = (torch.randint(-1000, 1000, (40,), generator=made) for _ in "ab")
+    imported = dpi.from_torch(Signed(), {"a": a, "b": b}, output="logit")
+    assert imported.spec.dense == ("a", "b")
