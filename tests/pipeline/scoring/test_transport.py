@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from dpiframe_core import FieldSpec
 from pipeline.errors import UnitFailedError
 from pipeline.planning.units import Unit
 from pipeline.reading.bad_rows import Finding, as_signed, id_findings, zeroed
@@ -91,7 +92,8 @@ def test_a_group_of_units_travels() -> None:
 def test_bad_ids_are_found_in_a_unit_and_made_harmless() -> None:
     unit = columns_from_table(table_of(19))
 
-    found = list(id_findings(unit.id_names, unit.ids, [100, 18, 19, 5]))
+    fields = [FieldSpec(name=f"C{i}", rows=rows, dim=1) for i, rows in enumerate([100, 18, 19, 5])]
+    found = list(id_findings(unit.id_names, unit.ids, fields))
     clean = zeroed(unit.ids, unit.id_names, found)
 
     assert [(f.column, len(f.rows)) for f in found] == [("C1", 2), ("C2", 2), ("C1", 19)]
