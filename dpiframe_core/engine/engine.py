@@ -14,7 +14,7 @@ from dpiframe_core import _core
 from dpiframe_core.bundle.reading import Bundle
 from dpiframe_core.engine.batches import BadIds, DeviceSeconds, HostPart, TensorScorer
 from dpiframe_core.engine.cuda.page_scorer import PageScorer
-from dpiframe_core.engine.host_inputs import Columns, Ids, checked_inputs, cut, on_device
+from dpiframe_core.engine.host_inputs import Columns, Ids, checked_inputs, cut, in_tables, on_device
 from dpiframe_core.errors import BadIdError
 
 NO_SECONDS = DeviceSeconds()
@@ -157,11 +157,12 @@ class Engine:
         def parts() -> Iterator[HostPart]:
             for ids, dense in batches:
                 columns, values, batch = checked_inputs(self.spec, ids, dense)
+                inside = in_tables(self.spec, columns)
                 scores = np.empty(batch, np.float32)
                 waiting.append(_Streamed(columns, scores, np.zeros(len(columns), np.int64)))
                 for start in range(0, batch, self.max_batch):
                     part = slice(start, start + self.max_batch)
-                    yield cut(columns, part), cut(values, part), scores[part]
+                    yield cut(inside, part), cut(values, part), scores[part]
 
         with closing(self._ready().stream(parts(), self._use_oov)) as found:
             for counts in found:
@@ -200,7 +201,8 @@ class Engine:
         out = np.empty(batch if self.width == 1 else (batch, self.width), np.float32)
         self._bad_ids, self.batch_seconds, self.device_seconds = None, [], NO_SECONDS
         backend.take_seconds()  # those of streams
-        self._bad_ids = backend.run(columns, values, self._use_oov, out, scores)
+        inside = in_tables(self.spec, columns)
+        self._bad_ids = backend.run(inside, values, self._use_oov, out, scores)
         self.batch_seconds, self.device_seconds = backend.batch_seconds, backend.take_seconds()
         if self._bad_ids.any() and not self._use_oov:
             self._fail(columns)
@@ -223,9 +225,9 @@ class Engine:
             return ids
         import torch  # there is none where a GPU is used without it
 
-        from dpiframe_core.model.torch_module import in_tables
+        from dpiframe_core.model import torch_module
 
-        return in_tables(self.spec, torch.as_tensor(ids, device=self.device))
+        return torch_module.in_tables(self.spec, torch.as_tensor(ids, device=self.device))
 
     def _take(self, bad: BadIds) -> None:
         """Keep the counts of a call; BadIdError where such ids are not to be scored."""
@@ -249,12 +251,12 @@ class Engine:
     def _fail(self, columns: Columns) -> None:
         """Raise for the first bad id, with the counts of the whole call."""
         rows = [field.rows for field in self.spec.fields]
-        mask, self._bad_ids = _core.find_bad_ids(list(columns), rows)
+        inside = in_tables(self.spec, columns)
+        mask, self._bad_ids = _core.find_bad_ids(list(inside), rows)
         row = int(np.argmax(mask))
-        for f, column in enumerate(columns):
-            value = int(column[row])
-            if not 0 <= value < rows[f]:
-                raise self._bad_id(f, row, value)
+        for f, column in enumerate(inside):
+            if not 0 <= column[row] < rows[f]:
+                raise self._bad_id(f, row, int(columns[f][row]))
         raise AssertionError("a bad id was counted but not found")
 
     def _bad_id(self, f: int, row: int, value: int) -> BadIdError:

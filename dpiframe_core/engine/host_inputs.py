@@ -33,19 +33,22 @@ def on_device(value: Any) -> bool:
 
 
 def checked_inputs(spec: ModelSpec, ids: Ids, dense: Any) -> tuple[Columns, Columns, int]:
-    """Ids [F, B], dense [N, B] and B, without a copy but of ids of fields with a period, which are
-    in their tables then; ValueError says what does not fit.
-    """
+    """Ids [F, B], dense [N, B] and B, without a copy; ValueError says what does not fit."""
     id_columns = _columns(ids)
     batch = _check_ids(spec, id_columns)
     dense_columns = [] if dense is None else _columns(dense)
     batch = _check_dense(spec, dense_columns, batch)
-    if spec.has_periods:
-        id_columns = [
-            column if field.period is None else field.in_table(column.astype(np.int64))
-            for field, column in zip(spec.fields, id_columns, strict=True)
-        ]
     return id_columns, dense_columns if spec.dense else [], batch or 0
+
+
+def in_tables(spec: ModelSpec, columns: Columns) -> Columns:
+    """Ids [F, B] with those in the place of ids of fields with a period that these stand for."""
+    if not spec.has_periods:
+        return columns
+    return [
+        column if field.period is None else field.in_table(column.astype(np.int64))
+        for field, column in zip(spec.fields, columns, strict=True)
+    ]
 
 
 def cut(columns: Columns, samples: slice) -> Columns:

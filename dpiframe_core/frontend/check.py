@@ -204,9 +204,8 @@ def _drawn_ids(least: int, rows: int, count: int, random: np.random.Generator) -
 def _drawn_endless(
     examples: np.ndarray, repeats: Repeats, most: int, count: int, random: np.random.Generator
 ) -> np.ndarray:
-    """Ids up to `most`, half of them as large as the examples' at most."""
-    near, far = max(1, int(examples.max())), min(most, 2**62)
-    sizes = np.where(random.random(count) < 0.5, near, far)
+    """Ids up to `most`, a third of them in the table and a third up to the examples' largest."""
+    sizes = random.choice([repeats.rows, max(1, int(examples.max())), min(most, 2**62)], count)
     signs = random.choice([-1, 1], count) if repeats.start == 0 else np.ones(count, np.int64)
     found: np.ndarray = signs * (random.random(count) * sizes).astype(np.int64)
     return found

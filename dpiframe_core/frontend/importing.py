@@ -187,7 +187,7 @@ def from_torch(  # type: ignore[misc]  # noqa: PLR0913 - the one call that users
     try:
         differences = _compared(found, expected, allowed, inputs, chosen)
     except ModelImportError:
-        if not chosen.periods or _is_task:
+        if not chosen.periods or _is_task or tasks:
             raise
         # Numbers of other types on the way may repeat otherwise, or not at all: a row for each id.
         return from_torch(

@@ -323,7 +323,7 @@ struct RowFragments : RowsOfLane<kRows, kRowTiles> {
     for (int i = 0; i < kRowTiles; ++i)
       if constexpr (kInBlocks<A>) {
         int first = this->first_row - thread() % 32 / 4 + i * 16;
-        // Of a tile without rows those of the last are read; one of fewer sees to itself.
+        // A tile behind the last row reads the last 16; read_blocks sees to one that it ends amid.
         if (kRows % 16 == 0 && kRows % (kRowTiles * 16) != 0 && first >= kRows) first = kRows - 16;
         read_blocks<kRows, kInner, true>(to[i].of, a, product, first, outer, step * 16);
       } else {

@@ -874,6 +874,15 @@ def test_ids_beyond_the_examples_score_as_the_model_or_are_bad(row, largest, kin
     np.testing.assert_allclose(model(ids[None]).detach(), expected, atol=1e-5)
 
 
+def test_an_id_that_the_integers_of_the_model_do_not_hold_is_told(tmp_path):
+    module = OneTable(lambda x: (x * 31 + 7) % 50)
+    bundle = dpi.from_torch(module, {"x": torch.tensor([1, 10**6])}, path=tmp_path / "bundle")
+    engine = dpi.load_engine(bundle, device="cpu")
+    with pytest.raises(BadIdError, match=f"id {2**60} in row 1 of field x") as error:
+        engine.score(np.array([[5, 2**60]]))
+    assert error.value.value == 2**60
+
+
 def test_bits_of_negative_numbers():
     class Signed(nn.Module):
         def __init__(self):
