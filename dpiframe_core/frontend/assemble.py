@@ -96,6 +96,9 @@ def _fields(draft: Draft, features: Features) -> dict[Column, FieldSpec]:
     owner: dict[str, str] = {}
     found = {}
     for column, (name, rows) in features.fields.items():
+        if column not in first:  # of a list, and nothing looks it up
+            found[column] = FieldSpec(name=name, rows=rows, dim=1)
+            continue
         key = first[column]
         table = owner.setdefault(key, name)
         dim = draft.tables[key].weight.shape[1]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import copy
+import dataclasses
 import logging
 import traceback
 import warnings
@@ -14,10 +16,12 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind
+from torch.fx import Graph, GraphModule
 from torch.utils import _pytree as pytree
 
 from dpiframe_core.errors import ModelImportError
 from dpiframe_core.frontend.convert import PYTORCH, Traced
+from dpiframe_core.frontend.packed import padded_in_place_of_packed
 
 WHAT_BATCH_MEANS = "the first dimension of every input is the batch, which may have any size"
 ASSERTED_BATCHES = (*range(1, 66), 127, 1000, 4096, 65535, 2**20)
@@ -30,13 +34,17 @@ def traced(module: nn.Module, inputs: Any) -> Traced:
     """
     args, kwargs = as_arguments(module, inputs)
     module.eval()
-    program = _exported(module, args, kwargs)
+    with padded_in_place_of_packed(module):
+        program = _exported(_with_free_names(module), args, kwargs)
     return of_program(program, (args, kwargs))
 
 
 def as_arguments(module: nn.Module, inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Example inputs as arguments of `forward`."""
-    if isinstance(inputs, Tensor):
+    """Example inputs as arguments of `forward`; kinds of dataclasses in them become known to torch
+    as what holds tensors.
+    """
+    _register_dataclasses(inputs)
+    if isinstance(inputs, Tensor) or _is_dataclass(inputs):
         return (inputs,), {}
     if isinstance(inputs, Mapping):
         import inspect
@@ -52,18 +60,56 @@ def as_arguments(module: nn.Module, inputs: Any) -> tuple[tuple[Any, ...], dict[
     )
 
 
+def _is_dataclass(value: Any) -> bool:
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+
+
+def _register_dataclasses(inputs: Any) -> None:
+    for leaf in pytree.tree_leaves(inputs):
+        if _is_dataclass(leaf):
+            torch.export.register_dataclass(type(leaf))
+            _register_dataclasses(_values(leaf))
+
+
+def _values(instance: Any) -> list[Any]:
+    """What the fields of a dataclass's instance hold."""
+    return [getattr(instance, field.name) for field in dataclasses.fields(instance)]
+
+
+def _with_free_names(module: nn.Module) -> nn.Module:
+    """The module, or where parts have names that a GraphModule has for itself (meta), a copy where
+    they have others: the old ones are properties.
+    """
+    taken = set(dir(GraphModule(nn.Module(), Graph()))) - set(dir(nn.Module()))
+    if not (renamed := taken & {*module._parameters, *module._buffers, *module._modules}):
+        return module
+    found = copy.copy(module)
+    for name in renamed:
+        for kind in ("_parameters", "_buffers", "_modules"):
+            parts = vars(found)[kind]
+            vars(found)[kind] = {f"{k}_" if k == name else k: v for k, v in parts.items()}
+    free = {name: _other_name(f"{name}_") for name in renamed}
+    found.__class__ = type(type(module).__name__, (type(module),), free)
+    return found
+
+
+def _other_name(name: str) -> property:
+    return property(lambda module: getattr(module, name))
+
+
 def _exported(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExportedProgram:
     tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
     sizes = {t.shape[0] if t.dim() else 0 for t in tensors}
     if len(sizes) != 1 or min(sizes) < 2:
         raise ModelImportError(
             f"example inputs must be of one batch of at least 2 samples, got {sorted(sizes)}: "
-            + WHAT_BATCH_MEANS
+            f"{WHAT_BATCH_MEANS}. Lists of any length, such as values with offsets, go in as "
+            "matrices [B, L], padded; nn.EmbeddingBag takes such with a padding_idx"
         )
     # torch.export makes guards of inputs that share memory, such as a column of another.
     args, kwargs = pytree.tree_map_only(Tensor, Tensor.clone, (args, kwargs))
     errors: list[Exception] = []
-    for attempt in (_export, _without_opt_einsum, _with_asserted_guards):
+    for attempt in ATTEMPTS:
         try:
             return attempt(module, args, kwargs)
         except Exception as error:  # torch.export raises errors of many kinds
@@ -96,6 +142,25 @@ def _without_opt_einsum(module: nn.Module, args: Any, kwargs: Any) -> ExportedPr
         torch.backends.opt_einsum.enabled = enabled
 
 
+def _with_lengths(module: nn.Module, args: Any, kwargs: Any) -> ExportedProgram:
+    """Python makes a number of len(x), and so fixes the batch: let it be x.shape[0]."""
+    plain = builtins.len
+
+    def length(x: Any) -> Any:
+        return x.shape[0] if isinstance(x, Tensor) and x.dim() else plain(x)
+
+    builtins.len = length
+    try:
+        return _export(module, args, kwargs)
+    finally:
+        builtins.len = plain
+
+
+def _strictly(module: nn.Module, args: Any, kwargs: Any) -> ExportedProgram:
+    """By the module's byte code, of which int(x.shape[0]) fixes no batch."""
+    return _export(module, args, kwargs, strict=True)
+
+
 def _with_asserted_guards(module: nn.Module, args: Any, kwargs: Any) -> ExportedProgram:
     """torch refuses a guard that it cannot prove, such as 11 B % 2 B != 0 of a view with heads in
     the batch: it becomes an assertion of the program, which must hold for batches of all kinds.
@@ -111,25 +176,33 @@ def _with_asserted_guards(module: nn.Module, args: Any, kwargs: Any) -> Exported
 
 
 def _export(
-    module: nn.Module, args: Any, kwargs: Any, assert_guards: bool = False
+    module: nn.Module, args: Any, kwargs: Any, assert_guards: bool = False, strict: bool = False
 ) -> ExportedProgram:
     batch = Dim("batch", min=1, max=2**20)
 
     def dynamic(leaf: Any) -> Any:
+        if _is_dataclass(leaf):
+            return [shapes_of(value) for value in _values(leaf) if value is not None]
         return {0: batch} if isinstance(leaf, Tensor) else None
 
-    shapes = pytree.tree_map(dynamic, (args, kwargs))
+    def shapes_of(inputs: Any) -> Any:
+        return pytree.tree_map(dynamic, inputs, is_leaf=_is_dataclass)
+
+    shapes = shapes_of((args, kwargs))
     fast_path = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
         with torch.no_grad(), _quiet():
             return torch.export.export(
                 module, args, kwargs or None,
-                dynamic_shapes=_by_argument(module, args, kwargs, shapes), strict=False,
+                dynamic_shapes=_by_argument(module, args, kwargs, shapes), strict=strict,
                 prefer_deferred_runtime_asserts_over_guards=assert_guards,
             )  # fmt: skip
     finally:
         torch.backends.mha.set_fastpath_enabled(fast_path)
+
+
+ATTEMPTS = (_export, _without_opt_einsum, _with_lengths, _strictly, _with_asserted_guards)
 
 
 @contextlib.contextmanager
@@ -204,11 +277,6 @@ def of_program(program: ExportedProgram, inputs: Any = None) -> Traced:
     with _quiet():
         try:
             program = program.run_decompositions()
-        except KeyError as error:  # a weight's name is one of torch.fx.GraphModule's own
-            raise ModelImportError(
-                f"torch.export cannot take the model apart: {_reason(error)}; give the weight or "
-                "buffer of that name another"
-            ) from error
         except RuntimeError as error:
             raise ModelImportError(
                 f"torch.export cannot take the model apart: {_reason(error)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -41,14 +41,19 @@ class SampleKind:
     empty_lists: bool = True
     negatives: bool = True
     beyond_examples: bool = True  # ids below, whole numbers outside: a length of 0
+    drawn: Literal["all", "ids", "nothing"] = "all"  # the others are those of an example
 
 
-MILDEST = SampleKind(False, False, False)
+LAST = SampleKind(False, False, False, "nothing")
 SAMPLE_KINDS = {
     "random": SampleKind(),
     "random, no list empty": SampleKind(empty_lists=False),
     "random, no list empty and no number negative": SampleKind(False, False),
-    "random, no list empty, no number negative, whole ones as of the examples": MILDEST,
+    "random, no list empty, no number negative, whole ones as of the examples": SampleKind(
+        False, False, False
+    ),
+    "random ids beside the numbers of an example": SampleKind(False, False, False, "ids"),
+    "the examples": LAST,
 }
 
 
@@ -159,8 +164,8 @@ def draw_samples(
 ) -> dict[str, Tensor]:  # fmt: skip
     """Random inputs by name: ids over all rows of their tables, the first and the last in the
     first samples, lists of random lengths, other numbers from a normal distribution, without a sign
-    where an input's examples have none, whole ones up to the examples' largest. What the model does
-    not use is as in its examples.
+    where an input's examples have none, whole ones up to the examples' largest. What is not drawn,
+    or the model does not use, is that of one example for each sample.
     """
     least, most = source.batches
     count = min(max(SAMPLES, least), most)
@@ -173,7 +178,7 @@ def draw_samples(
         matrix = repeated.reshape(count, -1).to(torch.float64).numpy().copy()
         for i in range(matrix.shape[1]):
             column = Column(name, i)
-            if column in rows:
+            if column in rows and kind.drawn != "nothing":
                 if (repeats := chosen.periods.get(column)) is not None:
                     end = source.most(column) if repeats.last is None else repeats.last
                     ids = source.ids(column)
@@ -183,10 +188,11 @@ def draw_samples(
                 own = max(0, min(int(matrix[:, i].min()), rows[column] - 1))
                 least = 0 if kind.beyond_examples else own
                 matrix[:, i] = _drawn_ids(least, rows[column], count, random)
-            elif column in chosen.dense_columns:
+            elif column in chosen.dense_columns and kind.drawn == "all":
                 matrix[:, i] = _drawn_numbers(example, count, kind, random)
         for feed in feeds:
-            if feed.input == name and feed.elements is not None:
+            is_drawn = kind.drawn == "all" or (kind.drawn == "ids" and feed.places[0] in rows)
+            if feed.input == name and feed.elements is not None and is_drawn:
                 lists = matrix[:, feed.start : feed.start + feed.count]
                 if not kind.empty_lists:
                     _fill(lists, feed, rows.get(feed.places[0]))

@@ -227,9 +227,13 @@ def choose_features(
     dense: Collection[Column],
 ) -> Chosen:
     """Features in the order of the inputs: `rows` of the tables that each id is looked up in, the
-    columns that are `dense`. ModelImportError where a used input has no column, or a list cannot be
-    one of features.
+    columns that are `dense`. Of a list's places that the model does not use, those are features,
+    too, that stand between others. ModelImportError where a used input has no column, or a list
+    cannot be one of features.
     """
+    rows, dense = dict(rows), set(dense)
+    for feed in feeds:
+        _add_unused(feed, rows, dense)
     used = {*rows, *dense}
     order = [Column(name, i) for name, shape in inputs.items() for i in range(math.prod(shape))]
     fed = {place: feed for feed in feeds for place in feed.places}
@@ -253,7 +257,6 @@ def choose_features(
         if feed.elements is None:
             names[wanted[0]] = name
             continue
-        _check_list(feed, wanted, rows)
         own = {place: _new_name(f"{name}_{place.position - feed.start}", taken) for place in wanted}
         names |= own
         each = feed.elements
@@ -273,27 +276,30 @@ def choose_features(
     )
 
 
-def _check_list(feed: Feed, wanted: list[Column], rows: Mapping[Column, int]) -> None:
-    ids = [place for place in wanted if place in rows]
-    if ids and len(ids) < len(wanted):
-        numbers = [p.position for p in wanted if p not in rows]
+def _add_unused(feed: Feed, rows: dict[Column, int], dense: set[Column]) -> None:
+    """Add the unused places of a list that has used ones, unless they are its end that padding or
+    cutting would leave out anyway. ModelImportError where it has places of both kinds.
+    """
+    ids = [place for place in feed.places if place in rows]
+    numbers = [place for place in feed.places if place in dense]
+    if feed.elements is None or not (ids or numbers):
+        return
+    if ids and numbers:
         raise ModelImportError(
             f"input {feed.input}: column {feed.column!r} feeds ids (place {ids[0].position}) and "
-            f"numbers (place {numbers[0]}); a list is of one kind: name the column of each place "
-            "in order, as [first, second, ...]"
+            f"numbers (place {numbers[0].position}); a list is of one kind: name the column of "
+            "each place in order, as [first, second, ...]"
         )
-    assert feed.elements is not None
-    # A list may lose the end that padding or cutting would leave out anyway.
+    wanted = ids or numbers
     front = feed.elements.side == "behind" and feed.elements.keep == "first"
     back = feed.elements.side == "before" and feed.elements.keep == "last"
-    kept = feed.places[: len(wanted)] if front else feed.places[-len(wanted) :] if back else []
-    if len(wanted) < feed.count and wanted != kept:
-        positions = [p.position for p in feed.places if p not in wanted]
-        raise ModelImportError(
-            f"input {feed.input}: the model does not use place {positions[0]}, which an element of "
-            f"column {feed.column!r} feeds; give the model only what it uses, or name the column "
-            "of each place in order"
-        )
+    at = [feed.places.index(place) for place in wanted]
+    places = feed.places[: at[-1] + 1] if front else feed.places[at[0] :] if back else feed.places
+    if ids:
+        most = max(rows[place] for place in ids)
+        rows |= {place: most for place in places if place not in rows}
+    else:
+        dense.update(places)
 
 
 def _new_name(text: str, taken: set[str]) -> str:

@@ -206,6 +206,7 @@ def from_torch(  # type: ignore[misc]  # noqa: PLR0913 - the one call that users
         "differences": differences,
         "modules": _modules(spec),
         "unused_inputs": list(chosen.unused_inputs),
+        "rounded_inputs": _rounded(inputs, chosen),
         "raw_columns": list(encoding.notes) if encoding else [],
         **weights_report(source, weights),
     }
@@ -304,9 +305,7 @@ def _compared(
     try:
         return check.compare(found, expected, tolerance)
     except ModelImportError as error:
-        names = dict.fromkeys(column.input for column in chosen.dense_columns)
-        rounded = [n for n in names if _is_rounded(inputs[n])]
-        if not rounded:
+        if not (rounded := _rounded(inputs, chosen)):
             raise
         raise ModelImportError(
             f"{error}. Scores are computed in float32, which rounds whole numbers above "
@@ -315,8 +314,13 @@ def _compared(
         ) from None
 
 
+def _rounded(inputs: Mapping[str, Tensor], chosen: Chosen) -> list[str]:
+    """The inputs that are whole numbers of which float32 rounds some."""
+    names = dict.fromkeys(column.input for column in chosen.dense_columns)
+    return [name for name in names if _is_rounded(inputs[name])]
+
+
 def _is_rounded(numbers: Tensor) -> bool:
-    """Whether they are whole numbers of which float32 rounds some."""
     return not numbers.is_floating_point() and float(numbers.double().abs().max()) > MOST_WHOLE
 
 
@@ -324,9 +328,10 @@ def _drawn(
     source: Source, wanted: Output, feeds: list[Feed], chosen: Chosen
 ) -> tuple[dict[str, Tensor], _Reference, str]:
     """Random samples, what the module says of them, and what they are in words. A module may have
-    no number for an empty list (attention over nothing, a maximum of nothing that is -1e9) or a
-    negative number (its logarithm): then samples are drawn without these. Lists are not empty, too,
-    where float32 has then the digits that are compared.
+    no number for an empty list (attention over nothing, a maximum of nothing that is -1e9), a
+    negative number (its logarithm) or numbers that do not go together (more clicks than views):
+    then samples are drawn without these. Lists are not empty, too, where float32 has then the
+    digits that are compared.
     """
     finite, near, last = None, None, ModelImportError("no samples")
     for what, kind in check.SAMPLE_KINDS.items():
@@ -343,7 +348,7 @@ def _drawn(
             return found
         if near is None and reference.distance <= check.FIRST_DIGITS:
             near = found
-        if finite is None and (kind is check.MILDEST or np.isfinite(reference.numbers).all()):
+        if finite is None and (kind is check.LAST or np.isfinite(reference.numbers).all()):
             finite = found
     if finite is None:
         raise last

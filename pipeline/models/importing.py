@@ -127,6 +127,7 @@ def in_words(bundle: Bundle) -> Iterator[str]:
 
 _NOTES = {
     "unused_inputs": "inputs that the model does not use",
+    "rounded_inputs": "inputs of whole numbers that float32 rounds (above 16,777,216)",
     "unused_weights": "weights that the score does not need, not stored",
     "rounded_to_float32": "weights rounded to float32",
     "widened_to_float32": "weights widened to float32",

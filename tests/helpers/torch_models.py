@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 BATCH = 5
 ROWS = (3, 7, 11, 4)
@@ -313,6 +314,33 @@ class Recurrent(nn.Module):
         lengths = (hist > 0).sum(1)
         last = states[torch.arange(states.size(0)), lengths - 1]
         return self.out(torch.cat([last, self.table(x[:, 2])], 1))
+
+
+@case(ids, history, kind="LSTM", width=34, bidirectional=True, num_layers=2, proj_size=3)
+@case(ids, history, kind="GRU", width=16, bidirectional=True)
+@case(ids, history, kind="RNN", width=12, num_layers=2, nonlinearity="relu", bias=False)
+class Packed(nn.Module):
+    """Histories that are packed, so that recurrent layers end where these do."""
+
+    def __init__(self, kind: str, width: int, **options: Any) -> None:
+        super().__init__()
+        self.table = nn.Embedding(ROWS[2], DIM)
+        self.start = nn.Parameter(torch.randn(4))
+        self.recurrent = getattr(nn, kind)(DIM, 4, batch_first=True, **options)
+        self.out = nn.Linear(width, 1)
+
+    def forward(self, x: Tensor, hist: Tensor) -> Tensor:
+        lengths = (hist > 0).sum(1).clamp(min=1)
+        packed = pack_padded_sequence(
+            self.table(hist), lengths.cpu(), batch_first=True, enforce_sorted=False
+        )
+        start = None
+        if isinstance(self.recurrent, nn.RNN):
+            start = self.start.expand(2, len(x), 4).contiguous()
+        states, last = self.recurrent(packed, start)
+        padded, _ = pad_packed_sequence(states, batch_first=True, padding_value=-1, total_length=7)
+        ends = last if isinstance(last, Tensor) else torch.cat(last, 2)
+        return self.out(torch.cat([padded.sum(1), ends.transpose(0, 1).flatten(1)], 1))
 
 
 @case(ids, history)

@@ -66,10 +66,29 @@ def argsort(build: Building, x: Value, *args: Any, **options: Any) -> Value:
     return sort(build, x, *args, **options)[1]
 
 
-@TABLE.of("median", "kthvalue", "mode")
-def by_rank(build: Building, x: Value, *args: Any, **options: Any) -> Value:
+@TABLE.of("kthvalue")
+def kthvalue(build: Building, x: Value, k: int, dim: int = -1,
+             keepdim: bool = False) -> tuple[Value, Value]:  # fmt: skip
+    """The k-th smallest number of a dimension, from 1, and its place."""
+    dim = axis(x, dim)
+    found = [build.sliced(each, dim, k - 1, k) for each in build.top(x, k, dim, largest=False)]
+    numbers, places = found if keepdim else (squeeze(build, each, [dim]) for each in found)
+    return numbers, places
+
+
+@TABLE.of("median")
+def median(build: Building, x: Value, dim: int | None = None,
+           keepdim: bool = False) -> tuple[Value, Value]:  # fmt: skip
+    """The middle of a dimension's numbers in order, of two the lower, and its place."""
+    if dim is None:
+        raise CannotConvertError(MIXES)
+    return kthvalue(build, x, (x.sizes[axis(x, dim)] + 1) // 2, dim, keepdim)
+
+
+@TABLE.of("mode")
+def mode(build: Building, x: Value, *args: Any, **options: Any) -> Value:
     """Refused."""
-    raise CannotConvertError("the number of a rank is picked; use torch.topk or torch.sort")
+    raise CannotConvertError("the most frequent number is picked; use torch.topk or torch.sort")
 
 
 @TABLE.of("bucketize")

@@ -101,12 +101,17 @@ def test_the_end_of_a_list_that_is_not_used_is_left_out():
     assert found.lists[0].features == ("hist_0", "hist_1")
 
 
+def test_a_place_of_a_list_that_is_not_used_before_others_is_a_feature():
+    found = chosen(LISTS, OWN, {("item", 0): 7, ("hist", 1): 5, ("hist", 2): 9})
+    assert found.lists[0].features == ("hist_0", "hist_1", "hist_2")
+    assert [rows for _, rows in found.features.fields.values()] == [7, 9, 5, 9]
+
+
 @pytest.mark.parametrize(
     ("columns", "rows", "dense", "told"),
     [
         ({"item": "item"}, {("hist", 0): 7}, [], "input hist is not in columns"),
         (OWN, {("hist", 0): 7, ("hist", 1): 7}, [("hist", 2)], "feeds ids .* and numbers"),
-        (OWN, {("hist", 1): 7, ("hist", 2): 7}, [], "does not use place 0"),
     ],
 )
 def test_lists_and_inputs_that_make_no_features_are_named(columns, rows, dense, told):

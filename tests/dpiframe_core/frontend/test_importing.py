@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence
 
 import dpiframe_core as dpi
 from dpiframe_core import BadIdError, CTRModel, ModelImportError
@@ -492,6 +494,25 @@ def test_no_sample_has_the_pad_of_examples_that_is_no_id():
     assert report["samples"]["are"].endswith("whole ones as of the examples")
 
 
+class Rates(nn.Module):
+    """The logit of clicks of views, which of more clicks than views is no number."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.linear = nn.Embedding(9, 1), nn.Linear(1, 1)
+
+    def forward(self, item, clicks, views):
+        rate = (clicks + 1) / (views + 20)
+        return self.linear(torch.logit(rate)[:, None] + self.table(item))
+
+
+def test_numbers_that_go_together_are_those_of_an_example():
+    given = {"item": torch.tensor([1, 2, 3]), "clicks": torch.tensor([1, 200, 3])}
+    given["views"] = given["clicks"] * 7
+    report = dpi.from_torch(Rates(), given).report
+    assert report["samples"]["are"] == "random ids beside the numbers of an example"
+
+
 def test_a_model_that_has_no_numbers_says_so():
     given = {"clicks": torch.ones(2, 3, dtype=torch.long), "numbers": torch.zeros(2, 2)}
     with pytest.raises(ModelImportError, match=r"itself says NaN of \d+ of 512 samples"):
@@ -652,6 +673,92 @@ def test_what_float32_rounds_is_named():
     given = {"time": torch.tensor([1_700_000_000, 3]), "zone": torch.tensor([-300, 540])}
     with pytest.raises(ModelImportError, match=r"16,777,216 such as input time has.*\(hours"):
         dpi.from_torch(Hours(), given)
+
+
+def test_whole_numbers_that_float32_rounds_are_told():
+    class Days(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.days = nn.Linear(1, 1)
+
+        def forward(self, time):
+            return self.days(time[:, None] / 864e5)
+
+    report = dpi.from_torch(Days(), {"time": torch.tensor([1_700_000_000_001, 3])}).report
+    assert report["rounded_inputs"] == ["time"]
+
+
+def test_the_last_of_a_list():
+    class Latest(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.out = nn.Embedding(9, DIM), nn.Linear(2 * DIM, 1)
+
+        def forward(self, clicks):
+            return self.out(self.table(clicks[:, -2:]).flatten(1))
+
+    given = {"clicks": torch.tensor([[3, 1, 8, 0], [1, 2, 7, 4]])}
+    found = dpi.from_torch(Latest(), given)
+    assert found.spec.lists[0].features == ("clicks_0", "clicks_1", "clicks_2", "clicks_3")
+    assert {module.op for module in found.spec.modules} == {"embedding", "linear"}
+
+
+@dataclass
+class Request:
+    item: torch.Tensor
+    prices: list[torch.Tensor]
+    note: torch.Tensor | None = None
+
+
+class OfRequests(nn.Module):
+    """Takes a dataclass; counts samples by len(); has a name that graphs have for themselves."""
+
+    def __init__(self):
+        super().__init__()
+        self.meta, self.code = nn.Parameter(torch.randn(DIM)), nn.Linear(2, DIM)
+        self.table = nn.Embedding(9, DIM)
+
+    def forward(self, request):
+        prices = self.code(torch.stack(request.prices, 1))
+        rows = self.table(request.item) * self.meta.expand(len(prices), -1)
+        return (rows * prices).sum(1)
+
+
+def test_dataclasses_lengths_and_names_of_graphs():
+    model = OfRequests()
+    given = Request(torch.tensor([1, 2]), [torch.rand(2), torch.rand(2)])
+    found = dpi.from_torch(model, given)
+    assert found.spec.dense == ("request_prices_0", "request_prices_1")
+    assert set(dict(model.named_parameters())) == {
+        "meta", "code.weight", "code.bias", "table.weight"
+    }  # fmt: skip
+
+
+def test_a_batch_as_a_number_of_python():
+    class Counts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.start = nn.Embedding(9, DIM), nn.Parameter(torch.randn(DIM))
+
+        def forward(self, item):
+            return (self.table(item) * self.start.expand(int(item.shape[0]), -1)).sum(1)
+
+    assert dpi.from_torch(Counts(), {"item": torch.tensor([3, 1])}).report["differences"]
+
+
+def test_what_is_packed_depends_on_the_data():
+    class Packs(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.gru = nn.Embedding(9, DIM), nn.GRU(DIM, 3, batch_first=True)
+
+        def forward(self, clicks):
+            packed = pack_padded_sequence(self.table(clicks), (clicks > 0).sum(1), True, False)
+            return self.gru(packed)[0].data.sum(1)
+
+    with pytest.raises(ModelImportError, match=r"data of a packed sequence.*pad_packed_sequence"):
+        dpi.from_torch(Packs(), {"clicks": torch.tensor([[3, 1, 8, 0], [1, 2, 7, 4]])})
+    assert pack_padded_sequence(torch.ones(1, 2, 1), [2], True).data.shape == (2, 1)
 
 
 class Endless(nn.Module):

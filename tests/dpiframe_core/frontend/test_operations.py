@@ -72,6 +72,8 @@ FAMILIES = {
         lambda x, y, n, t: F.embedding(torch.arange(4).expand(y.shape[0], 4), t) * y[:, :, None],
         lambda x, y, n, t: F.embedding(n & 3, t) + F.embedding(n >> 1, t) * K,
         lambda x, y, n, t: y.topk(2)[0] * K[0, :2] + y.topk(2, largest=False)[1],
+        lambda x, y, n, t: y.median(1)[0][:, None, None] * K[0] + x.median(1, True)[1],
+        lambda x, y, n, t: x.kthvalue(2, -1)[0][..., None] * K[0] + y.kthvalue(3)[1][:, None, None],
         lambda x, y, n, t: x.sort(2)[0] * K[0] + x.max(2)[1][..., None] + x.argmin(1)[:, None],
         lambda x, y, n, t: torch.searchsorted(torch.tensor([0.5, 1.0]), y, right=True) * K[0],
         lambda x, y, n, t: torch.searchsorted(K.sort(1)[0], y.t().contiguous()).t() * K[0],
