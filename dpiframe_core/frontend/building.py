@@ -33,7 +33,7 @@ from dpiframe_core.frontend.values import (
     shape_of,
     viewed,
 )
-from dpiframe_core.frontend.whole_sums import MOST_WHOLE, WholeSums, largest
+from dpiframe_core.frontend.whole_sums import MOST_WHOLE, WholeSums, largest, solid
 from dpiframe_core.program.expression import Expression, evaluate, replaced
 from dpiframe_core.program.tensor_ops import (
     Join,
@@ -178,6 +178,15 @@ class Building:
                 expression, values = ("mod", "x0", float(numbers)), values[:1]
         if not isinstance(expression, tuple) or expression[:2] != ("mod", "x0"):
             return None
+        if (joined := self._sums.parts_of(values[0])) is not None:
+            made = [self._remainder(expression, [part]) for part in joined.parts]
+            if not any(made):
+                return None
+            parts = [
+                replace(one or self.mapped(expression, [part]), is_integer=True)
+                for one, part in zip(made, joined.parts, strict=True)
+            ]
+            return self.joined(parts, joined.dim)
         by, known = expression[2], self._sums.of(values[0])
         if known is None or not isinstance(by, float) or by <= 0 or not by.is_integer():
             return None
@@ -191,7 +200,13 @@ class Building:
         parts = [
             replace(self.mapped(expression, [value]), is_integer=True) for value in known.values
         ]
-        return self.mapped(expression, [self.mapped(known.expression, parts)])
+        found = self.mapped(expression, [self.mapped(known.expression, parts)])
+        dims = iter(solid(found.dims))
+        return found.with_dims([next(dims) if dim else () for dim in values[0].dims])
+
+    def note_size(self, value: Value, size: float) -> None:
+        """Whole numbers that are computed are at most so large."""
+        self._sums.note_size(value, size)
 
     def columns_of(self, value: Value) -> set[Column]:
         """The columns that a sum of whole numbers is made of."""
@@ -202,7 +217,7 @@ class Building:
 
     def largest_of(self, value: Value, ids: Mapping[Column, int]) -> float:
         """The largest that a sum of whole numbers may be, of so many ids in its columns; what is
-        computed otherwise counts as 0.
+        computed otherwise counts as 0 unless its size was noted.
         """
         if isinstance(value.source, Fixed):
             return float(value.source.numbers.abs().max())
@@ -211,7 +226,7 @@ class Building:
             return max(float(numbers.abs().max()) for numbers in _different(found))
         known = self._sums.of(value)
         if known is None:
-            return 0.0
+            return self._sums.size(value)
         return largest(known.expression, [self.largest_of(v, ids) for v in known.values]) or 0.0
 
     def aligned(self, values: Sequence[Value]) -> list[Value]:
@@ -533,6 +548,7 @@ class Building:
         ]
         dims = [*shown[:dim], (Factor(total, 1),) if total > 1 else (), *shown[dim + 1 :]]
         found = self.computed(Join(outer), parts, dims, read)
+        self._sums.note_join(values, dim, found)
         return replace(
             found, is_integer=all(v.is_integer for v in values), is_complex=values[0].is_complex
         )

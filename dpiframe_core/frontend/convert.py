@@ -168,6 +168,7 @@ class Converter:
         given = [part(x) for x in args]
         named = {k: part(v) for k, v in kwargs.items() if not isinstance(v, torch.dtype)}
         of_bits = name in _SHIFTS or name.startswith("bitwise")
+        bits = 0
         if of_bits and not (_is_truth(node) or _of_two_truths(node)):
             bits = EXACT_BITS if self._is_of_ids(values) else FLOAT32_BITS
             expression = elementwise.of_bits(name, *given, bits=bits)
@@ -175,7 +176,10 @@ class Converter:
             expression = elementwise.FUNCTIONS[name](*given, **named)
         if any(v.is_complex for v in values):
             return complex_map(self.build, name, values, expression)
-        return _as_told(node, self.build.mapped(expression, values))
+        made = _as_told(node, self.build.mapped(expression, values))
+        if name in ("bitwise_xor", "bitwise_or", "bitwise_and") and bits:
+            self.build.note_size(made, 2.0**bits)
+        return made
 
     def _is_of_ids(self, values: list[Value]) -> bool:
         """Whether numbers are functions of an id each, or may be while no feature is chosen yet."""

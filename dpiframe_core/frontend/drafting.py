@@ -193,7 +193,7 @@ def _hashed(build: Building, rows: Mapping[Column, int], examples: Examples) -> 
     for value in build.remainders:
         others = [c for c in build.columns_of(value) if c not in rows and examples.are_ids(c)]
         ids = {**rows, **{column: examples.largest(column) + 1 for column in others}}
-        if not build.columns_of(value) <= ids.keys() or max(ids.values()) > MOST_HASHED:
+        if not build.columns_of(value) <= ids.keys() or max(ids.values(), default=0) > MOST_HASHED:
             continue
         with suppress(CannotConvertError):  # above 2^53
             if build.largest_of(value, ids) >= MOST_WHOLE:

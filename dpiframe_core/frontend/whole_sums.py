@@ -11,11 +11,20 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpiframe_core.frontend.values import Fixed, Made, Value
+from dpiframe_core.frontend.values import Dim, Fixed, Made, Value
 from dpiframe_core.program.expression import Expression
 from dpiframe_core.program.tensor_ops import MOST_ELEMENTS
 
 MOST_WHOLE = MOST_ELEMENTS  # float32 holds all whole numbers up to this one
+
+
+@dataclass(frozen=True)
+class JoinedParts:
+    """Values side by side along a dimension, and the whole."""
+
+    parts: tuple[Value, ...]
+    dim: int
+    made: Value
 
 
 @dataclass(frozen=True)
@@ -32,6 +41,8 @@ class WholeSums:
 
     def __init__(self) -> None:
         self._known: dict[str, WholeSum] = {}
+        self._joined: dict[str, JoinedParts] = {}
+        self._sizes: dict[str, float] = {}
 
     def note(self, expression: Expression, values: Sequence[Value], made: Value) -> None:
         """A module's result, if it is one."""
@@ -39,11 +50,41 @@ class WholeSums:
         if isinstance(made.source, Made) and is_sum and all(map(_is_whole, values)):
             self._known[made.source.module] = WholeSum(expression, tuple(values), made)
 
+    def note_join(self, parts: Sequence[Value], dim: int, made: Value) -> None:
+        """A module's result that is others side by side."""
+        assert isinstance(made.source, Made)
+        self._joined[made.source.module] = JoinedParts(tuple(parts), dim, made)
+
+    def note_size(self, made: Value, size: float) -> None:
+        """What is made of whole numbers otherwise than by a sum is at most so large."""
+        if isinstance(made.source, Made):
+            self._sizes[made.source.module] = size
+
+    def size(self, value: Value) -> float:
+        """The largest that such a value can be; 0 where nothing is known of it."""
+        return self._sizes.get(value.source.module, 0.0) if isinstance(value.source, Made) else 0.0
+
     def of(self, value: Value) -> WholeSum | None:
-        """The sum that made this very value, and not a part of one."""
+        """The sum that made this very value, and not a part of one; dimensions of one place do not
+        matter.
+        """
         known = self._known.get(value.source.module) if isinstance(value.source, Made) else None
+        return known if known and _same(known.made, value) else None
+
+    def parts_of(self, value: Value) -> JoinedParts | None:
+        """What this very value joins."""
+        known = self._joined.get(value.source.module) if isinstance(value.source, Made) else None
         same = known and (known.made.dims, known.made.offset) == (value.dims, value.offset)
         return known if same else None
+
+
+def _same(made: Value, value: Value) -> bool:
+    return made.offset == value.offset and solid(made.dims) == solid(value.dims)
+
+
+def solid(dims: Sequence[Dim]) -> list[Dim]:
+    """Dimensions without those of one place."""
+    return [dim for dim in dims if dim]
 
 
 def _is_whole(value: Value) -> bool:

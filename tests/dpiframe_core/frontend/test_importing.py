@@ -603,6 +603,9 @@ def operations(imported):
         lambda a, b, rows: torch.remainder(a * 1_000_003 + b, rows) // 2,
         lambda a, b, rows: (a * 1000 + b) % rows,
         lambda a, b, rows: (((a * 31 + b) * 31 + a) * 31) % rows,
+        lambda a, b, rows: ((a ^ (b * 7)) * 131 + b) % rows,
+        lambda a, b, rows: (torch.stack([a * 4001 + b, b, b * 4000 + a], 1) % rows)[:, 0],
+        lambda a, b, rows: (torch.cat([(a * 4001 + b)[:, None], b[:, None]], 1) % rows)[:, 0],
     ],
 )
 def test_crossed_ids_are_hashed_without_rounding(hashed, alone):
