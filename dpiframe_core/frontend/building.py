@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -33,7 +33,7 @@ from dpiframe_core.frontend.values import (
     shape_of,
     viewed,
 )
-from dpiframe_core.frontend.whole_sums import MOST_WHOLE, WholeSums, largest, solid
+from dpiframe_core.frontend.whole_sums import MOST_WHOLE, WholeBits, WholeSums, largest, solid
 from dpiframe_core.program.expression import Expression, evaluate, replaced
 from dpiframe_core.program.tensor_ops import (
     Join,
@@ -187,6 +187,8 @@ class Building:
                 for one, part in zip(made, joined.parts, strict=True)
             ]
             return self.joined(parts, joined.dim)
+        if (bits := self._sums.bits_of(values[0])) is not None:
+            return self._remainder_of_bits(bits, expression[2], values[0])
         by, known = expression[2], self._sums.of(values[0])
         if known is None or not isinstance(by, float) or by <= 0 or not by.is_integer():
             return None
@@ -200,13 +202,25 @@ class Building:
         parts = [
             replace(self.mapped(expression, [value]), is_integer=True) for value in known.values
         ]
-        found = self.mapped(expression, [self.mapped(known.expression, parts)])
-        dims = iter(solid(found.dims))
-        return found.with_dims([next(dims) if dim else () for dim in values[0].dims])
+        return _seen_as(self.mapped(expression, [self.mapped(known.expression, parts)]), values[0])
 
-    def note_size(self, value: Value, size: float) -> None:
-        """Whole numbers that are computed are at most so large."""
-        self._sums.note_size(value, size)
+    def _remainder_of_bits(self, bits: WholeBits, by: Expression, value: Value) -> Value | None:
+        """The last bits of whole numbers are made of theirs; None where float32 rounds none."""
+        size = math.log2(by) if isinstance(by, float) and by >= 1 else 0.5
+        if not size.is_integer():
+            return None
+        self.remainders += bits.values
+        if not all(self.columns_of(v) <= self.id_columns.keys() for v in bits.values):
+            return None
+        if all(self.largest_of(v, self.id_columns) < MOST_WHOLE for v in bits.values):
+            return None
+        last = [replace(self.mapped(("mod", "x0", by), [v]), is_integer=True) for v in bits.values]
+        return _seen_as(self.mapped(bits.of(int(size)), last), value)
+
+    def note_bits(self, of: Callable[[int], Expression], bits: int, values: Sequence[Value],
+                  made: Value) -> None:  # fmt: skip
+        """An operation on the bits of whole numbers."""
+        self._sums.note_bits(made, WholeBits(of, bits, tuple(values), made))
 
     def columns_of(self, value: Value) -> set[Column]:
         """The columns that a sum of whole numbers is made of."""
@@ -226,7 +240,8 @@ class Building:
             return max(float(numbers.abs().max()) for numbers in _different(found))
         known = self._sums.of(value)
         if known is None:
-            return self._sums.size(value)
+            bits = self._sums.bits_of(value)
+            return 2.0**bits.bits if bits else 0.0
         return largest(known.expression, [self.largest_of(v, ids) for v in known.values]) or 0.0
 
     def aligned(self, values: Sequence[Value]) -> list[Value]:
@@ -764,6 +779,12 @@ def transposed(value: Value) -> Value:
 
 def _without(value: Value, dim: int) -> Value:
     return replace(value, dims=(*value.dims[:dim], (), *value.dims[dim + 1 :]))
+
+
+def _seen_as(found: Value, value: Value) -> Value:
+    """With dimensions of one place where another value of the same elements has them."""
+    dims = iter(solid(found.dims))
+    return found.with_dims([next(dims) if dim else () for dim in value.dims])
 
 
 def _with_slots(expression: Expression) -> tuple[Expression, list[float]]:

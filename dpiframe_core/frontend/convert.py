@@ -10,6 +10,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from dpiframe_core.frontend.values import (
     of_tensor,
     packed,
 )
+from dpiframe_core.program.expression import Expression
 from dpiframe_core.program.tensor_ops import TooLargeError
 
 PYTORCH = str(Path(torch.__file__).parent)  # lines of it are not the model's own
@@ -178,7 +180,8 @@ class Converter:
             return complex_map(self.build, name, values, expression)
         made = _as_told(node, self.build.mapped(expression, values))
         if name in ("bitwise_xor", "bitwise_or", "bitwise_and") and bits:
-            self.build.note_size(made, 2.0**bits)
+            of = partial(_of_bits, name, given)
+            self.build.note_bits(of, bits, values, made)
         return made
 
     def _is_of_ids(self, values: list[Value]) -> bool:
@@ -188,6 +191,10 @@ class Converter:
             return False
         is_chosen = self.build.id_columns or self.build.dense_columns
         return not is_chosen or set(columns.pop() or ()) <= self.build.id_columns.keys()
+
+
+def _of_bits(name: str, given: list[Any], bits: int) -> Expression:
+    return elementwise.of_bits(name, *given, bits=bits)
 
 
 def operation(node: Node) -> str:

@@ -8,7 +8,7 @@ column each and so are exact: numbers of a table.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dpiframe_core.frontend.values import Dim, Fixed, Made, Value
@@ -28,6 +28,18 @@ class JoinedParts:
 
 
 @dataclass(frozen=True)
+class WholeBits:
+    """Whole numbers below 2**`bits` that an operation makes bit by bit: `of(bits)` is its
+    expression for values of so many bits.
+    """
+
+    of: Callable[[int], Expression]
+    bits: int
+    values: tuple[Value, ...]
+    made: Value
+
+
+@dataclass(frozen=True)
 class WholeSum:
     """What a module makes of whole numbers by sums and products."""
 
@@ -42,7 +54,7 @@ class WholeSums:
     def __init__(self) -> None:
         self._known: dict[str, WholeSum] = {}
         self._joined: dict[str, JoinedParts] = {}
-        self._sizes: dict[str, float] = {}
+        self._bits: dict[str, WholeBits] = {}
 
     def note(self, expression: Expression, values: Sequence[Value], made: Value) -> None:
         """A module's result, if it is one."""
@@ -55,14 +67,15 @@ class WholeSums:
         assert isinstance(made.source, Made)
         self._joined[made.source.module] = JoinedParts(tuple(parts), dim, made)
 
-    def note_size(self, made: Value, size: float) -> None:
-        """What is made of whole numbers otherwise than by a sum is at most so large."""
-        if isinstance(made.source, Made):
-            self._sizes[made.source.module] = size
+    def note_bits(self, made: Value, bits: WholeBits) -> None:
+        """A module's result, which an operation on bits made."""
+        if isinstance(made.source, Made) and all(map(_is_whole, bits.values)):
+            self._bits[made.source.module] = bits
 
-    def size(self, value: Value) -> float:
-        """The largest that such a value can be; 0 where nothing is known of it."""
-        return self._sizes.get(value.source.module, 0.0) if isinstance(value.source, Made) else 0.0
+    def bits_of(self, value: Value) -> WholeBits | None:
+        """The operation on bits that made this very value."""
+        known = self._bits.get(value.source.module) if isinstance(value.source, Made) else None
+        return known if known and _same(known.made, value) else None
 
     def of(self, value: Value) -> WholeSum | None:
         """The sum that made this very value, and not a part of one; dimensions of one place do not

@@ -629,6 +629,21 @@ class Clock(nn.Module):
         return self.out(torch.cat([self.hour(local), code[:, None]], 1))
 
 
+@pytest.mark.parametrize(
+    "hashed",
+    [
+        lambda a, b, rows: (a * 7919 ^ b) % rows,
+        lambda a, b, rows: (a * 100_003) ^ (b * 4001) & (rows - 1),
+        lambda a, b, rows: (((a * 7919) | b) * 31 + a) % rows,
+        lambda a, b, rows: (torch.stack([a * 7919 ^ b, b], 1) % rows)[:, 0],
+    ],
+)
+def test_bits_of_hashes_are_those_of_their_last_bits(hashed):
+    model = Crosses(2**14, lambda a, b, rows: hashed(a, b, rows) % rows)
+    report = dpi.from_torch(model, model.example_inputs()).report
+    assert report["differences"]["CPU, fp32"]["largest"] < 1e-5
+
+
 def test_sums_that_nothing_rounds_stay_numbers():
     price, flag = torch.tensor([3.5, 900.25, -7.0]), torch.tensor([True, False, True])
     given = (torch.tensor([1, 22, 4]), torch.tensor([-5, 9, 0]), price, flag)
