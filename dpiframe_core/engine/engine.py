@@ -224,10 +224,13 @@ class Engine:
         if not self.spec.has_periods:
             return ids
         import torch  # there is none where a GPU is used without it
+        from torch.utils.dlpack import from_dlpack
 
         from dpiframe_core.model import torch_module
 
-        return torch_module.in_tables(self.spec, torch.as_tensor(ids, device=self.device))
+        is_read = hasattr(ids, "__dlpack__")  # torch takes other libraries' arrays by either
+        found = from_dlpack(ids) if is_read else torch.as_tensor(ids, device=self.device)
+        return torch_module.in_tables(self.spec, found)
 
     def _take(self, bad: BadIds) -> None:
         """Keep the counts of a call; BadIdError where such ids are not to be scored."""

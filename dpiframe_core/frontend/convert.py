@@ -173,6 +173,7 @@ class Converter:
         bits = 0
         if of_bits and not (_is_truth(node) or _of_two_truths(node)):
             bits = EXACT_BITS if self._is_of_ids(values) else FLOAT32_BITS
+            bits = min(bits, _TYPE_BITS.get(node.meta["val"].dtype, bits))
             expression = elementwise.of_bits(name, *given, bits=bits)
         else:
             expression = elementwise.FUNCTIONS[name](*given, **named)
@@ -301,6 +302,7 @@ def _as_told(node: Node, result: Any) -> Any:
     return result
 
 
+_TYPE_BITS = {torch.uint8: 8, torch.int8: 7, torch.int16: 15}
 EXACT_BITS, FLOAT32_BITS = 52, 24  # of functions of a column, which are numbers of a table; others
 _CASTS = {"aten._to_copy", "aten.to.dtype"}
 _SHIFTS = {"bitwise_left_shift", "bitwise_right_shift", "__lshift__", "__rshift__"}

@@ -197,6 +197,12 @@ def _unwrapped(module: nn.Module) -> nn.Module:
 
 
 def _check_kinds(module: nn.Module) -> None:
+    for name, part in module.named_modules():
+        if isinstance(part, torch.jit.ScriptModule):
+            raise ModelImportError(
+                f"part {name} is TorchScript, which cannot be traced: make the model with the "
+                "module itself, which takes the same state_dict"
+            )
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
         if tensor.layout != torch.strided:
             raise ModelImportError(f"weight {name} is sparse: store it dense (to_dense()) first")

@@ -764,6 +764,12 @@ def test_a_batch_as_a_number_of_python():
     assert dpi.from_torch(Counts(), {"item": torch.tensor([3, 1])}).report["differences"]
 
 
+def test_a_part_that_is_a_script_is_named():
+    model = nn.Sequential(nn.Linear(3, 4), torch.jit.script(nn.Linear(4, 1)))
+    with pytest.raises(ModelImportError, match=r"part 1 is TorchScript.*state_dict"):
+        dpi.from_torch(model, torch.rand(2, 3))
+
+
 def test_what_is_packed_depends_on_the_data():
     class Packs(nn.Module):
         def __init__(self):
@@ -1008,17 +1014,27 @@ def test_an_id_that_the_integers_of_the_model_do_not_hold_is_told(tmp_path):
     assert error.value.value == 2**60
 
 
-def test_bits_of_negative_numbers():
+@pytest.mark.parametrize(
+    ("kind", "least", "most"),
+    [
+        (torch.int64, -1000, 1000),
+        (torch.int16, -32768, 32767),
+        (torch.int8, -128, 127),
+        (torch.uint8, 0, 255),
+    ],
+)
+def test_bits_of_numbers(kind, least, most):
     class Signed(nn.Module):
         def __init__(self):
             super().__init__()
             self.out = nn.Linear(5, 1)
 
         def forward(self, a, b):
-            found = torch.stack([a ^ b, a & b, a | b, a & 0xF0, a ^ -3], 1)
+            other = a ^ (-3 if a.dtype.is_signed else 3)
+            found = torch.stack([a ^ b, a & b, a | b, a & 0x70, other], 1)
             return self.out(found / 1000).squeeze(1)
 
     made = torch.Generator().manual_seed(1)
-    a, b = (torch.randint(-1000, 1000, (40,), generator=made) for _ in "ab")
+    a, b = (torch.randint(least, most + 1, (40,), generator=made).to(kind) for _ in "ab")
     imported = dpi.from_torch(Signed(), {"a": a, "b": b}, output="logit")
     assert imported.spec.dense == ("a", "b")
