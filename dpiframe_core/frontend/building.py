@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -147,7 +149,9 @@ class Building:
 
     def mapped(self, expression: Expression, values: Sequence[Value]) -> Value:
         """An expression of x0, x1, ... over values that broadcast as PyTorch's do."""
-        found = self._as_columns(expression, values)
+        found = self._of_samples(expression, values)
+        if found is None:
+            found = self._as_columns(expression, values)
         if found is None:
             found = self._remainder(expression, values)
         if found is not None:
@@ -167,6 +171,39 @@ class Building:
         made = self.computed(Map(expression), sorted_values, aligned[0].dims)
         self._sums.note(asked, values, made)
         return made
+
+    def _of_samples(self, expression: Expression, values: Sequence[Value]) -> Value | None:
+        """A sample's place in the batch times a number, or and a place of its own: of samples [B]
+        of N rows, i * N + place is a row of all B * N. None where it is none, or something else.
+        """
+        if not values or not isinstance(values[0].source, Samples):
+            is_second = len(values) == 2 and isinstance(values[1].source, Samples)
+            if is_second and expression in (("add", "x0", "x1"), ("mul", "x0", "x1")):
+                return self._of_samples(expression, values[::-1])
+            return None
+        if expression == "x0":
+            return values[0]
+        samples, others = values[0].source, values[1:]
+        if not isinstance(expression, tuple) or len(expression) != 3 or expression[1] != "x0":
+            return None
+        name, _, by = expression
+        other = of_tensor(torch.tensor(by)) if isinstance(by, float) else None
+        if by == "x1" and len(others) == 1 and not isinstance(others[0].source, Samples):
+            other = others[0] if others[0].is_integer else None
+        if other is None or name not in ("mul", "add", "sub"):
+            return None
+        if name == "mul":
+            times = numbers_of(other) if isinstance(other.source, Fixed) else torch.zeros(0)
+            if times.numel() != 1 or times.item() < 1 or times.item() % 1:
+                return None
+            added = samples.added and self.mapped(("mul", "x0", float(times)), [samples.added])
+            return replace(values[0], source=Samples(samples.step * int(times), added))
+        places, other = self.aligned([values[0], other])
+        if samples.added is not None:
+            other = self.mapped((name, "x0", "x1"), [samples.added, other])
+        elif name == "sub":
+            other = self.mapped(("neg", "x0"), [other])
+        return replace(places, source=Samples(samples.step, replace(other, is_integer=True)))
 
     def _remainder(self, expression: Expression, values: Sequence[Value]) -> Value | None:
         """The remainder of a sum of whole numbers that float32 might round, of the remainders of
@@ -738,25 +775,60 @@ def _in_digits(numbers: Tensor, count: int) -> Tensor:
     return torch.stack([*found, left], 1) * torch.where(numbers < 0, -1.0, 1.0).unsqueeze(1)
 
 
+MOST_KEPT = 2**20  # numbers of a function of ids that may be asked for again
+
+
 def of_ids(expression: Expression, ids: int | Tensor) -> Tensor:
     """The expression of ids 0 .. n - 1, or of those given, in float64."""
-    given = torch.arange(ids) if isinstance(ids, int) else ids
+    if isinstance(ids, int):
+        return (_kept if ids <= MOST_KEPT else _evaluated)(expression, ids)
+    return _of_numbers(expression, ids.double())
+
+
+def _evaluated(expression: Expression, ids: int) -> Tensor:
+    return _of_numbers(expression, torch.arange(ids).double())
+
+
+_kept = functools.lru_cache(maxsize=32)(_evaluated)
+
+
+def _of_numbers(expression: Expression, given: Tensor) -> Tensor:
+    uses = _uses(expression)
+    shared: dict[int, Tensor] = {}  # what several parts are made of is computed once
 
     def of(part: Expression) -> Tensor:
         if isinstance(part, str):
-            return given.double()
+            return given
         if isinstance(part, float):
-            return torch.full((len(given),), part, dtype=torch.float64)
+            return torch.tensor(part, dtype=torch.float64)
+        if id(part) in shared:
+            return shared[id(part)]
         name, *rest = part
-        found = evaluate((name, *(f"x{i}" for i in range(len(rest)))), [of(p) for p in rest])
+        parts = [of(p) for p in rest]
+        found = evaluate((name, *(f"x{i}" for i in range(len(rest)))), parts)
         if bool((found.isfinite() & (found.abs() > MOST_EXACT)).any()):
             raise CannotConvertError(
                 f"ids become numbers above 2^53 on their way ({name}), where a computer rounds; "
                 "make that feature before the model"
             )
+        if uses[id(part)] > 1:
+            shared[id(part)] = found
         return found
 
-    return of(expression)
+    return of(expression).expand_as(given).contiguous()
+
+
+def _uses(expression: Expression) -> Counter[int]:
+    """How many parts of an expression use each of its parts, which are told by their identity."""
+    found: Counter[int] = Counter()
+    todo = [expression]
+    while todo:
+        part = todo.pop()
+        if isinstance(part, tuple):
+            found[id(part)] += 1
+            if found[id(part)] == 1:
+                todo += part[1:]
+    return found
 
 
 def _of_all_ids(scalars: Sequence[Scalar], ids: Mapping[Column, int]) -> list[Tensor]:

@@ -6,10 +6,12 @@ import builtins
 import contextlib
 import copy
 import dataclasses
+import io
 import logging
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from typing import Any
 
 import torch
@@ -207,11 +209,12 @@ ATTEMPTS = (_export, _without_opt_einsum, _with_lengths, _strictly, _with_assert
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """What torch would log and warn of, whole programs among it, an error of ours says."""
+    """What torch would log, print and warn of, whole programs among it, an error of ours says."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
+    nowhere = io.StringIO()
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), redirect_stdout(nowhere), redirect_stderr(nowhere):
             warnings.simplefilter("ignore")
             yield
     finally:

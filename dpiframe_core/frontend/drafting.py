@@ -240,7 +240,10 @@ def drafted(
 def _convert(traced: Traced, build: Building, output: Output) -> bool:
     outputs = Converter(traced, build).run()
     (leaf,) = [x for x in torch.utils._pytree.tree_leaves(outputs) if x is not None]
-    value = build.on_batch(as_value(leaf))
+    try:
+        value = build.on_batch(as_value(leaf))
+    except CannotConvertError as error:
+        raise ModelImportError(f"the model's output: {error}") from None
     if math.prod(size(d) for d in value.dims) % BATCH.size:
         raise ModelImportError(
             f"the model's output has sizes {value.sizes}; it must have a number for each sample"

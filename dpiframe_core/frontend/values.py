@@ -81,9 +81,12 @@ class Fixed:
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Source: `step` times each sample's place in the batch, by which samples are picked."""
+    """Source: `step` times each sample's place in the batch, by which samples are picked, and what
+    is added to it: a value of the same dimensions.
+    """
 
     step: int
+    added: Value | None = None
 
 
 Source = Columns | Made | Fixed | Samples

@@ -17,7 +17,7 @@ from dpiframe_core.frontend.building import Building, CannotConvertError
 from dpiframe_core.frontend.operations.joining import stack
 from dpiframe_core.frontend.operations.moving import select, squeeze, unsqueeze
 from dpiframe_core.frontend.operations.products import matmul
-from dpiframe_core.frontend.operations.table import Table, axes
+from dpiframe_core.frontend.operations.table import Table, as_value, axes
 from dpiframe_core.frontend.values import Value, of_tensor
 from dpiframe_core.program.expression import Expression
 
@@ -80,6 +80,21 @@ def view_as_complex(build: Building, x: Value) -> Value:
 def complex_(build: Building, real: Any, imaginary: Any) -> Value:
     """real + i imaginary."""
     return replace(stack(build, [real, imaginary], -1), is_complex=True)
+
+
+@TABLE.of("polar")
+def polar(build: Building, length: Any, angle: Any) -> Value:
+    """Complex numbers of this absolute value and angle."""
+    both = [as_value(length), as_value(angle)]
+    real = build.mapped(("mul", "x0", ("cos", "x1")), both)
+    return complex_(build, real, build.mapped(("mul", "x0", ("sin", "x1")), both))
+
+
+@TABLE.of("angle")
+def angle(build: Building, x: Value) -> Value:
+    """The angle of complex numbers."""
+    real, imaginary = _parts(build, x)
+    return build.mapped(("atan2", "x0", "x1"), [imaginary, real])
 
 
 @TABLE.of("real")

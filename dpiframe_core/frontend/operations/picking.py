@@ -36,6 +36,8 @@ DEPENDS = (
 def index_select(build: Building, x: Any, dim: int, index: Any) -> Value:
     """Fixed places of a dimension."""
     x, index = as_value(x), fixed(index)
+    if isinstance(index, Value) and isinstance(index.source, Samples) and axis(x, dim) == 0:
+        return _own_row(build, x, index)
     if isinstance(index, Value):
         if isinstance(x.source, Fixed) and axis(x, dim) == 0:
             return _row(build, x, [index])
@@ -123,9 +125,24 @@ def _by_data(build: Building, x: Value, chosen: Indices) -> Value:
     if isinstance(x.source, Fixed) and dims == list(range(len(dims))):
         return _row(build, x, [as_value(part) for part in chosen.parts.values()])
     first = chosen.parts.get(0)
-    if dims == [0, 1] and isinstance(first, Value) and isinstance(first.source, Samples):
-        return _own_place(build, x, as_value(chosen.parts[1]))
+    if isinstance(first, Value) and isinstance(first.source, Samples):
+        if dims == [0, 1] and first.source.added is None:
+            return _own_place(build, x, as_value(chosen.parts[1]))
+        if dims == [0]:
+            return _own_row(build, x, first)
     raise CannotConvertError(DEPENDS)
+
+
+def _own_row(build: Building, x: Value, rows: Value) -> Value:
+    """x[i * N + place[i]] of each sample i: x [B * N, ...], of which each sample has N rows."""
+    assert isinstance(rows.source, Samples)
+    step, added = rows.source.step, rows.source.added
+    if x.sizes[0] != BATCH_SIZE * step or added is None or not added.sizes:
+        raise CannotConvertError(DEPENDS)
+    of_samples = build.view(x, [BATCH_SIZE, step, *x.sizes[1:]])
+    places = build.view(added, [BATCH_SIZE, math.prod(added.sizes) // BATCH_SIZE])
+    found = _own_place(build, of_samples, places)
+    return build.view(found, [*rows.sizes, *x.sizes[1:]])
 
 
 def _row(build: Building, x: Value, parts: list[Value]) -> Value:

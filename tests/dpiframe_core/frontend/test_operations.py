@@ -63,6 +63,10 @@ FAMILIES = {
         lambda x, y, n, t: t[(n * 75 + 31) % 1_000_003 % 5].sum(1),
         lambda x, y, n, t: y.gather(1, y.argsort(1, descending=True)) * K[1],
         lambda x, y, n, t: x[torch.arange(x.shape[0]), n[:, 0].clamp(max=2)] * K[2],
+        lambda x, y, n, t: x.reshape(-1, 4)[n[:, 0] % 3 + torch.arange(len(x)) * 3] * K[2],
+        lambda x, y, n, t: x.reshape(-1, 4)[(torch.arange(len(y)) * 3)[:, None] + n % 3 - 0] * K,
+        lambda x, y, n, t: torch.index_select(
+            x.view(-1, 4), 0, (torch.arange(x.size(0)) * 3 + n[:, 1] % 2 + 1).long()) * K[1],
         lambda x, y, n, t: x[torch.arange(x.shape[0])[:, None], n[:, :2] % 3 - 1] * CUBE[0].t(),
         lambda x, y, n, t: t[n] * K,
         lambda x, y, n, t: F.embedding(n.flip(1), t) * K,
@@ -202,6 +206,7 @@ FAMILIES = {
         lambda x, y, n, t: x.bool() * K[0] + x.half() * 0 + y[:, None].reciprocal() + x.neg(),
     ],
     "complex": [
+        lambda x, y, n, t: torch.polar(x.abs() + 0.1, x).angle() + torch.polar(y, y).real[:, None],
         lambda x, y, n, t: torch.fft.rfft(x, dim=1).abs() * K[:2],
         lambda x, y, n, t: (torch.fft.irfft(torch.fft.rfft(x, norm="ortho")
             * torch.complex(K[0, :3], K[1, :3]), n=4, norm="ortho") * K[1]),

@@ -44,6 +44,9 @@ CASES = {
     "the place in the batch": (
         lambda m, x, d: m.linear(d)[:, 0] + torch.arange(d.shape[0]),
         ("add", "place in the batch")),
+    "rows of other samples": (
+        lambda m, x, d: m.linear(d.reshape(-1, 1)[torch.arange(len(d)) * 2 + x[:, 0]] * d),
+        ("index", "places that depend on the data")),
     "the size of the batch": (
         lambda m, x, d: m.linear(d) / d.shape[0], ("div", "size of the batch")),
     "samples moved": (lambda m, x, d: m.linear(d.flip(0)), ("flip", "place in the batch")),
