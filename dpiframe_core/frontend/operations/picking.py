@@ -139,6 +139,9 @@ def _own_row(build: Building, x: Value, rows: Value) -> Value:
     step, added = rows.source.step, rows.source.added
     if x.sizes[0] != BATCH_SIZE * step or added is None or not added.sizes:
         raise CannotConvertError(DEPENDS)
+    shown = [n for n in rows.sizes if n != 1]
+    if shown not in ([n for n in added.sizes if n != 1], [math.prod(added.sizes)]):
+        raise CannotConvertError(DEPENDS)  # only some of them, or in another order
     of_samples = build.view(x, [BATCH_SIZE, step, *x.sizes[1:]])
     places = build.view(added, [BATCH_SIZE, math.prod(added.sizes) // BATCH_SIZE])
     found = _own_place(build, of_samples, places)
