@@ -230,7 +230,7 @@ class Engine:
 
         is_read = hasattr(ids, "__dlpack__")  # torch takes other libraries' arrays by either
         found = from_dlpack(ids) if is_read else torch.as_tensor(ids, device=self.device)
-        return torch_module.in_tables(self.spec, found)
+        return torch_module.in_tables(self.spec, found.to(self.device))
 
     def _take(self, bad: BadIds) -> None:
         """Keep the counts of a call; BadIdError where such ids are not to be scored."""

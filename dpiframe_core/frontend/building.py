@@ -243,13 +243,13 @@ class Building:
 
     def _remainder_of_bits(self, bits: WholeBits, by: Expression, value: Value) -> Value | None:
         """The last bits of whole numbers are made of theirs; None where float32 rounds none."""
-        size = math.log2(by) if isinstance(by, float) and by >= 1 else 0.5
+        size = math.log2(by) if isinstance(by, float) and by > 1 else 0.5
         if not size.is_integer():
             return None
         self.remainders += bits.values
-        if not all(self.columns_of(v) <= self.id_columns.keys() for v in bits.values):
-            return None
-        if all(self.largest_of(v, self.id_columns) < MOST_WHOLE for v in bits.values):
+        # Numbers that are dense are below 2^24, and so are their last bits exact.
+        ids = [v for v in bits.values if self.columns_of(v) <= self.id_columns.keys()]
+        if all(self.largest_of(v, self.id_columns) < MOST_WHOLE for v in ids):
             return None
         last = [replace(self.mapped(("mod", "x0", by), [v]), is_integer=True) for v in bits.values]
         return _seen_as(self.mapped(bits.of(int(size)), last), value)

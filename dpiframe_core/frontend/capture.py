@@ -8,6 +8,7 @@ import copy
 import dataclasses
 import io
 import logging
+import threading
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ from dpiframe_core.frontend.convert import PYTORCH, Traced
 from dpiframe_core.frontend.packed import padded_in_place_of_packed
 
 WHAT_BATCH_MEANS = "the first dimension of every input is the batch, which may have any size"
+_ONE_AT_A_TIME = threading.RLock()  # what torch.export is changed for is the process's
 ASSERTED_BATCHES = (*range(1, 66), 127, 1000, 4096, 65535, 2**20)
 
 
@@ -36,7 +38,7 @@ def traced(module: nn.Module, inputs: Any) -> Traced:
     """
     args, kwargs = as_arguments(module, inputs)
     module.eval()
-    with padded_in_place_of_packed(module):
+    with _ONE_AT_A_TIME, padded_in_place_of_packed(module):
         program = _exported(_with_free_names(module), args, kwargs)
     return of_program(program, (args, kwargs))
 

@@ -195,7 +195,8 @@ class Converter:
 
 
 def _of_bits(name: str, given: list[Any], bits: int) -> Expression:
-    return elementwise.of_bits(name, *given, bits=bits)
+    last = [g % 2.0**bits if isinstance(g, float) else g for g in given]
+    return elementwise.of_bits(name, *last, bits=bits)
 
 
 def operation(node: Node) -> str:

@@ -337,6 +337,8 @@ def _drawn(
     for what, kind in check.SAMPLE_KINDS.items():
         if near is not None and not kind.negatives:
             return near
+        if finite is not None and kind.drawn != "all":
+            break  # the examples' own numbers would hide what random ones show
         inputs = check.draw_samples(source, feeds, chosen, kind)
         try:
             reference = _Reference.of(source, wanted, inputs)

@@ -210,7 +210,12 @@ def embedding_bag(build: Building, weight: Any, ids: Any, offsets: Any, scale: b
     ids = as_value(ids)
     length = math.prod(ids.sizes) // BATCH_SIZE
     bags = offsets.source if isinstance(offsets, Value) else None
-    if not isinstance(bags, Samples) or bags.step != length or offsets.dims != ((BATCH,),):
+    if (
+        not isinstance(bags, Samples)
+        or bags.step != length
+        or bags.added
+        or offsets.dims != ((BATCH,),)
+    ):
         raise CannotConvertError(
             "bags of a length that the data decides (offsets); give the model ids [B, L], padded "
             "to the longest, with a padding id"

@@ -92,7 +92,9 @@ def polar(build: Building, length: Any, angle: Any) -> Value:
 
 @TABLE.of("angle")
 def angle(build: Building, x: Value) -> Value:
-    """The angle of complex numbers."""
+    """The angle of complex numbers; of real ones 0, or pi where they are negative."""
+    if not x.is_complex:
+        return build.mapped(("where", ("lt", "x0", 0.0), math.pi, 0.0), [x])
     real, imaginary = _parts(build, x)
     return build.mapped(("atan2", "x0", "x1"), [imaginary, real])
 
