@@ -513,6 +513,19 @@ def test_numbers_that_go_together_are_those_of_an_example():
     assert report["samples"]["are"] == "random ids beside the numbers of an example"
 
 
+def test_the_numbers_of_examples_hide_nothing_that_random_ones_show():
+    class Steep(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Embedding(9, 1)
+
+        def forward(self, item, x):
+            return self.table(item)[:, 0] + torch.sin(x * 1e7) * 50
+
+    with pytest.raises(ModelImportError, match="differs from the model"):
+        dpi.from_torch(Steep(), {"item": torch.tensor([1, 2]), "x": torch.zeros(2)})
+
+
 def test_a_model_that_has_no_numbers_says_so():
     given = {"clicks": torch.ones(2, 3, dtype=torch.long), "numbers": torch.zeros(2, 2)}
     with pytest.raises(ModelImportError, match=r"itself says NaN of \d+ of 512 samples"):
@@ -635,6 +648,8 @@ class Clock(nn.Module):
         lambda a, b, rows: (a * 7919 ^ b) % rows,
         lambda a, b, rows: (a * 100_003) ^ (b * 4001) & (rows - 1),
         lambda a, b, rows: (((a * 7919) | b) * 31 + a) % rows,
+        lambda a, b, rows: (((a * 7919 + b) & 0x0F0F0F0F) | 0x70000001) % rows,
+        lambda a, b, rows: ((a * 7919 + b) ^ -3) % rows,
         lambda a, b, rows: (torch.stack([a * 7919 ^ b, b], 1) % rows)[:, 0],
     ],
 )
