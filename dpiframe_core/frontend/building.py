@@ -268,7 +268,7 @@ class Building:
 
     def largest_of(self, value: Value, ids: Mapping[Column, int]) -> float:
         """The largest that a sum of whole numbers may be, of so many ids in its columns; what is
-        computed otherwise counts as 0 unless its size was noted.
+        computed otherwise counts as 0 unless it was made bit by bit.
         """
         if isinstance(value.source, Fixed):
             return float(value.source.numbers.abs().max())

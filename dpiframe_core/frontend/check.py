@@ -19,7 +19,7 @@ from dpiframe_core.errors import BadIdError, ModelImportError
 from dpiframe_core.evaluation import auc, logloss
 from dpiframe_core.frontend.columns import Chosen, Feed
 from dpiframe_core.frontend.periods import Repeats
-from dpiframe_core.frontend.source import Source
+from dpiframe_core.frontend.tracing.source import Source
 from dpiframe_core.frontend.values import Column
 from dpiframe_core.lowering import lower
 from dpiframe_core.model.spec import ModelSpec

@@ -38,8 +38,8 @@ from dpiframe_core.frontend.drafting import (
 )
 from dpiframe_core.frontend.fuxictr import FuxiSchema
 from dpiframe_core.frontend.schemas import Encoding, by_schema, columns_of_schema
-from dpiframe_core.frontend.source import Source, of_archive, of_module
 from dpiframe_core.frontend.tasks import Converted, joined
+from dpiframe_core.frontend.tracing.source import Source, of_archive, of_module
 from dpiframe_core.frontend.weights import check_weights, weights_report
 from dpiframe_core.frontend.whole_sums import MOST_WHOLE
 from dpiframe_core.model.modules import Tensor as TensorModule

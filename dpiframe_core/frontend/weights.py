@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dpiframe_core.errors import ModelImportError
-from dpiframe_core.frontend.source import Source
+from dpiframe_core.frontend.tracing.source import Source
 
 _Place = tuple[int, tuple[int, ...], tuple[int, ...]]
 

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from dpiframe_core.frontend.assemble import assembled
-from dpiframe_core.frontend.capture import of_program, traced
 from dpiframe_core.frontend.columns import choose_features, feeds_of
 from dpiframe_core.frontend.convert import Traced
 from dpiframe_core.frontend.drafting import choose_output, drafted, keep_output, used_columns
+from dpiframe_core.frontend.tracing.capture import of_program, traced
 from dpiframe_core.frontend.values import Column
 from dpiframe_core.model.spec import ModelSpec
 from dpiframe_core.model.torch_module import CTRModel

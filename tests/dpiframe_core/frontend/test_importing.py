@@ -795,7 +795,8 @@ def test_what_is_packed_depends_on_the_data():
             packed = pack_padded_sequence(self.table(clicks), (clicks > 0).sum(1), True, False)
             return self.gru(packed)[0].data.sum(1)
 
-    with pytest.raises(ModelImportError, match=r"data of a packed sequence.*pad_packed_sequence"):
+    told = r"cannot trace.*data of a packed sequence.*pad_packed_sequence.*test_importing\.py"
+    with pytest.raises(ModelImportError, match=told):
         dpi.from_torch(Packs(), {"clicks": torch.tensor([[3, 1, 8, 0], [1, 2, 7, 4]])})
     assert pack_padded_sequence(torch.ones(1, 2, 1), [2], True).data.shape == (2, 1)
 

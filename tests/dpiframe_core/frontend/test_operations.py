@@ -11,7 +11,7 @@ from imported_models import Imported
 from torch import nn
 from torch.nn import functional as F
 
-from dpiframe_core.frontend.capture import traced
+from dpiframe_core.frontend.tracing.capture import traced
 from dpiframe_core.lowering import lower
 from dpiframe_core.program.interpreter import run_program
 

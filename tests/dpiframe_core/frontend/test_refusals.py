@@ -9,7 +9,7 @@ from imported_models import Imported
 from torch import nn
 
 from dpiframe_core.errors import ModelImportError
-from dpiframe_core.frontend.capture import traced
+from dpiframe_core.frontend.tracing.capture import traced
 
 IDS = torch.arange(10).reshape(5, 2) % 3
 DENSE = torch.rand(5, 3)

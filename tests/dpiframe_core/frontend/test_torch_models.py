@@ -9,7 +9,7 @@ import torch
 from imported_models import Imported
 from torch_models import MODELS
 
-from dpiframe_core.frontend.capture import traced
+from dpiframe_core.frontend.tracing.capture import traced
 from dpiframe_core.lowering import lower
 from dpiframe_core.program.interpreter import run_program
 

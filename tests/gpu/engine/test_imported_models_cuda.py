@@ -11,7 +11,7 @@ from imported_models import Imported
 from torch_models import MODELS
 
 from dpiframe_core import load_engine, save_bundle
-from dpiframe_core.frontend.capture import traced
+from dpiframe_core.frontend.tracing.capture import traced
 
 # What the engine promises of any model in float32, and what these models keep in 16 bits; of those
 # that take logarithms or pick the largest of near numbers a rounding may change all.

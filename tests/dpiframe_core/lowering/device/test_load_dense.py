@@ -7,7 +7,7 @@ from imported_models import Imported
 from random_specs import random_weights
 from torch_models import MODELS
 
-from dpiframe_core.frontend.capture import traced
+from dpiframe_core.frontend.tracing.capture import traced
 from dpiframe_core.lowering import COMPILED_PASSES, DEVICE_PASSES, lower
 from dpiframe_core.lowering.device.load_dense import FACTORS, ROWS
 from dpiframe_core.lowering.device.lookup_dense import lookup_dense

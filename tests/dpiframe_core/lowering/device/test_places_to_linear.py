@@ -11,7 +11,7 @@ from small_programs import X, kinds, linear, program, same
 from torch import nn
 from torch.nn import functional
 
-from dpiframe_core.frontend.capture import traced
+from dpiframe_core.frontend.tracing.capture import traced
 from dpiframe_core.lowering import COMPILED_PASSES, DEVICE_PASSES, lower
 from dpiframe_core.lowering.device import places_to_linear as passes
 from dpiframe_core.lowering.device.fuse_epilogue import fuse_epilogue

@@ -13,6 +13,7 @@ import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,8 +25,9 @@ from torch.utils import _pytree as pytree
 
 from dpiframe_core.errors import ModelImportError
 from dpiframe_core.frontend.convert import PYTORCH, Traced
-from dpiframe_core.frontend.packed import padded_in_place_of_packed
+from dpiframe_core.frontend.tracing.packed import padded_in_place_of_packed
 
+OURS = str(Path(__file__).parent)  # nor lines of these files
 WHAT_BATCH_MEANS = "the first dimension of every input is the batch, which may have any size"
 _ONE_AT_A_TIME = threading.RLock()  # what torch.export is changed for is the process's
 ASSERTED_BATCHES = (*range(1, 66), 127, 1000, 4096, 65535, 2**20)
@@ -38,9 +40,9 @@ def traced(module: nn.Module, inputs: Any) -> Traced:
     """
     args, kwargs = as_arguments(module, inputs)
     module.eval()
-    with _ONE_AT_A_TIME, padded_in_place_of_packed(module):
+    with _ONE_AT_A_TIME:
         program = _exported(_with_free_names(module), args, kwargs)
-    return of_program(program, (args, kwargs))
+        return of_program(program, (args, kwargs))
 
 
 def as_arguments(module: nn.Module, inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -196,7 +198,7 @@ def _export(
     fast_path = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with torch.no_grad(), _quiet():
+        with torch.no_grad(), _quiet(), padded_in_place_of_packed(module):
             return torch.export.export(
                 module, args, kwargs or None,
                 dynamic_shapes=_by_argument(module, args, kwargs, shapes), strict=strict,
@@ -270,7 +272,7 @@ def _place(error: Exception) -> str:
     """The line of the model's own source that raised, where one did."""
     frames = [
         f for f in traceback.extract_tb(error.__traceback__)
-        if f.filename != __file__ and not f.filename.startswith((PYTORCH, "<"))
+        if not f.filename.startswith((PYTORCH, OURS, "<"))
     ]  # fmt: skip
     if not frames:
         return ""

@@ -78,7 +78,7 @@ def _pack(
     """In the place of pack_padded_sequence, whose globals this code sees."""
     import torch
 
-    from dpiframe_core.frontend.packed import Padded
+    from dpiframe_core.frontend.tracing.packed import Padded
 
     return Padded(input if batch_first else input.transpose(0, 1), torch.as_tensor(lengths))
 

@@ -17,8 +17,8 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dpiframe_core.errors import ModelImportError
-from dpiframe_core.frontend import capture
 from dpiframe_core.frontend.convert import Traced
+from dpiframe_core.frontend.tracing import capture
 from dpiframe_core.frontend.values import Column
 
 if TYPE_CHECKING:
