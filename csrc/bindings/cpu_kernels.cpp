@@ -93,6 +93,24 @@ py::tuple find_bad_ids_argument(const py::sequence& ids, const std::vector<std::
   return py::make_tuple(mask, counts);
 }
 
+template <class Row>
+py::array_t<Row> rows_of(const IdColumns& ids, const std::vector<FieldIds>& fields) {
+  py::array_t<Row> rows({static_cast<py::ssize_t>(ids.columns.size()), ids.size});
+  Row* data = rows.mutable_data();
+  const py::gil_scoped_release release;
+  rows_of_ids(ids.columns, fields, ids.size, data);
+  return rows;
+}
+
+py::array rows_of_ids_argument(const py::sequence& ids, const std::vector<FieldIdsTuple>& given) {
+  const IdColumns columns = id_columns(ids);
+  const std::vector<FieldIds> fields = field_ids(given);
+  const bool narrow = std::ranges::all_of(
+      fields, [](const FieldIds& field) { return field.rows <= std::int64_t{1} << 31; });
+  if (narrow) return rows_of<std::int32_t>(columns, fields);
+  return rows_of<std::int64_t>(columns, fields);
+}
+
 template <class Number>
 py::array_t<Number> packed(const IdColumns& from, int num_threads) {
   py::array_t<Number> target({static_cast<py::ssize_t>(from.columns.size()), from.size});
@@ -150,6 +168,7 @@ void bind_cpu_kernels(py::module_& module) {
            py::arg("fm") = py::none(), py::arg("wide") = py::none());
   module.def("empty_table", &empty_table, py::arg("rows"), py::arg("dim"));
   module.def("find_bad_ids", &find_bad_ids_argument, py::arg("ids"), py::arg("rows"));
+  module.def("rows_of_ids", &rows_of_ids_argument, py::arg("ids"), py::arg("fields"));
   module.def("pack_ids", &pack_ids, py::arg("ids"), py::arg("to_int64") = false,
              py::arg("num_threads") = 0);
   module.def("score_statistics", &score_statistics_argument, py::arg("scores"));

@@ -68,6 +68,10 @@ void add_compiled(CudaProgram& program, const py::bytes& cubin, const std::strin
       {cubin, kernel, threads, shared_bytes, samples_a_block, reads, writes, weights});
 }
 
+void add_field_ids(CudaProgram& program, const std::vector<FieldIdsTuple>& fields) {
+  program.add_field_ids(field_ids(fields));
+}
+
 using TileCubin = std::tuple<int, bool, py::bytes>;
 
 void add_mapped_product(CudaProgram& program, const ProductStep& step,
@@ -155,6 +159,7 @@ void bind_cuda_program(py::module_& module) {
            py::arg("device"), py::arg("precision"), py::arg("max_rows"), py::arg("weight_bytes"),
            py::arg("arena_bytes"))
       .def("add_weight", &add_weight, py::arg("kind"), py::arg("values"))
+      .def("add_field_ids", &add_field_ids, py::arg("fields"))
       .def("add_lookup", &CudaProgram::add_lookup, py::arg("slots"), py::arg("dense"),
            py::arg("out"), py::arg("fm"), py::arg("wide"))
       .def("add_load_dense", &CudaProgram::add_load_dense, py::arg("out"))

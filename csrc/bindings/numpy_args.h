@@ -8,10 +8,12 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "common/check.h"
 #include "kernels/embedding/multi_table_lookup.h"
+#include "kernels/embedding/rows_of_ids.h"
 
 namespace dpiframe {
 
@@ -96,6 +98,16 @@ inline IdColumns id_columns(const py::sequence& ids) {
     result.owners.push_back(std::move(array));
   }
   return result;
+}
+
+// Rows, period, least and last id of a field; a period of 0: none repeat.
+using FieldIdsTuple = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
+
+inline std::vector<FieldIds> field_ids(const std::vector<FieldIdsTuple>& fields) {
+  std::vector<FieldIds> found;
+  for (const auto& [rows, period, least, last] : fields)
+    found.push_back({rows, period, least, last});
+  return found;
 }
 
 template <class T>

@@ -25,6 +25,8 @@ class FastModulo {
     return rest >= divisor_ ? rest - divisor_ : rest;
   }
 
+  DPIF_HOST_DEVICE std::uint64_t divisor() const { return divisor_; }
+
  private:
   std::uint64_t divisor_;
   std::uint64_t inverse_;

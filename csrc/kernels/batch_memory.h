@@ -27,6 +27,11 @@ struct BatchMemory {
   unsigned long long* report_copy;  // where the last step copies them to, or null
   std::int64_t ids_are_int64;       // 0 or 1; 8 bytes, so that this struct has no padding
   std::int64_t use_oov;
+  // The ids as they came, where those of some field repeat: `ids` are rows then, which the batch's
+  // first kernel makes of them (rows_of_ids_cuda.h).
+  const void* given_ids;
+  std::int64_t given_stride;
+  std::int64_t given_are_int64;
   CompletionFlag completion;  // set by the last step after scores and counters are written
 
   bool operator==(const BatchMemory&) const = default;

@@ -85,7 +85,7 @@ BatchRing::BatchRing(CudaProgram& program, int num_slots,
       in_place_(program.num_report()),
       packer_(num_threads) {
   for (const std::int64_t rows : field_rows)
-    if (rows > kLast32) id_bytes_ = sizeof(std::int64_t);
+    if (rows > kLast32 || program.has_field_ids()) id_bytes_ = sizeof(std::int64_t);
   const std::int64_t rows = program.max_rows();
   const std::size_t dense_bytes = sizeof(float) * rows * num_dense_;
   const std::size_t packed = padded(id_bytes_ * rows * num_fields_) + dense_bytes;
@@ -176,12 +176,20 @@ void BatchRing::check(const HostBatch& batch) const {
              " dense features, got ", batch.dense.columns.size());
 }
 
+// Ids that may repeat are whole numbers of any size, so they stay as wide as they are.
+std::size_t BatchRing::packed_id_bytes(const HostColumns& ids) const {
+  const bool narrow =
+      program_.has_field_ids() && std::ranges::none_of(ids.columns, &IdColumn::is_int64);
+  return narrow ? sizeof(std::int32_t) : id_bytes_;
+}
+
 BatchMemory BatchRing::copy_in(const HostBatch& batch, Slot& slot, char* inputs) {
   const bool ids_direct = readable_by_device(batch.ids, batch.size);
   const bool dense_direct = readable_by_device(batch.dense, batch.size);
-  const std::size_t id_bytes = ids_direct ? bytes_each(batch.ids) : id_bytes_;
+  const std::size_t packed_bytes = packed_id_bytes(batch.ids);
+  const std::size_t id_bytes = ids_direct ? bytes_each(batch.ids) : packed_bytes;
   char* packed = static_cast<char*>(slot.staged_inputs.get());
-  char* packed_dense = packed + padded(id_bytes_ * batch.size * num_fields_);
+  char* packed_dense = packed + padded(packed_bytes * batch.size * num_fields_);
   char* dense = inputs + padded(id_bytes * batch.size * num_fields_);
   if (!ids_direct) packer_.pack(batch.ids.columns, batch.size, id_bytes, packed);
   events(num_submitted_).begun.record(copy_in_);

@@ -52,7 +52,8 @@ struct RingCall {
 
 class BatchRing {
  public:
-  // `field_rows` [F]: ids travel as 32 bits where all tables allow. num_threads 0: up to 16.
+  // `field_rows` [F]: ids travel as 32 bits where all tables allow, or as they are where some
+  // repeat. num_threads 0: up to 16.
   BatchRing(CudaProgram& program, int num_slots, const std::vector<std::int64_t>& field_rows,
             int num_dense, int num_threads);
   ~BatchRing();
@@ -120,6 +121,7 @@ class BatchRing {
 
   void choose_streams();
   void check(const HostBatch& batch) const;
+  std::size_t packed_id_bytes(const HostColumns& ids) const;
   void enqueue(const HostBatch& batch, Slot& slot);
   // Enqueues the copies of ids and dense features to `inputs`; returns where they lie there.
   BatchMemory copy_in(const HostBatch& batch, Slot& slot, char* inputs);
@@ -136,7 +138,7 @@ class BatchRing {
   std::mutex turn_;  // to put batches on the program's stream
   std::size_t num_fields_;
   std::size_t num_dense_;
-  std::size_t id_bytes_;  // of a packed id
+  std::size_t id_bytes_;  // of a packed id, at most
   Stream copy_in_;
   Stream copy_out_;
   // One is filled while a batch reads the other. Both have room for 8-byte ids.

@@ -88,8 +88,15 @@ void CudaProgram::upload(DataType type, const float* values, std::int64_t size, 
 void CudaProgram::build(const Plan& plan, const ExecutorOptions& options) {
   const DeviceGuard guard(device_);
   staging_ = DeviceBuffer();
-  executor_ = std::make_unique<Executor>(
-      plan, std::move(steps_), FusedForward{{fused_, true}, fused_above_, fused_up_to_}, options);
+  std::optional<LaunchStep> first;
+  if (rows_of_ids_ != nullptr)
+    first = LaunchStep{
+        [rows_of = rows_of_ids_.get()](std::int64_t rows, const BatchMemory& memory,
+                                       cudaStream_t stream) { rows_of->run(rows, memory, stream); },
+        true};
+  executor_ =
+      std::make_unique<Executor>(plan, std::move(first), std::move(steps_),
+                                 FusedForward{{fused_, true}, fused_above_, fused_up_to_}, options);
 }
 
 void CudaProgram::run(const BatchMemory& inputs, cudaStream_t stream) {
@@ -102,13 +109,27 @@ void CudaProgram::run(const BatchMemory& inputs, cudaStream_t stream) {
     throw std::runtime_error(text);
   }
   try {
-    executor_->run(inputs, stream);
+    executor_->run(in_rows(inputs), stream);
   } catch (const std::runtime_error& error) {
     failure_ = error.what();
     memory_was_short_ = dynamic_cast<const DeviceMemoryError*>(&error) != nullptr;
     device_was_lost_ = dynamic_cast<const DeviceLostError*>(&error) != nullptr;
     throw;
   }
+}
+
+void CudaProgram::add_field_ids(const std::vector<FieldIds>& fields) {
+  const DeviceGuard guard(device_);
+  rows_of_ids_ = std::make_unique<DeviceRowsOfIds>(fields, max_rows_);
+}
+
+BatchMemory CudaProgram::in_rows(const BatchMemory& inputs) const {
+  return rows_of_ids_ == nullptr ? inputs : rows_of_ids_->in_rows(inputs);
+}
+
+std::size_t CudaProgram::device_bytes() const {
+  const std::size_t rows = rows_of_ids_ == nullptr ? 0 : rows_of_ids_->bytes();
+  return weights_.bytes() + arena_.bytes() + fused_bytes_ + rows;
 }
 
 void CudaProgram::poison() {

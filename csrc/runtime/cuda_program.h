@@ -17,6 +17,7 @@
 #include "cuda/device_buffer.h"
 #include "kernels/chain/product_chain.h"
 #include "kernels/embedding/multi_table_lookup_cuda.h"
+#include "kernels/embedding/rows_of_ids_cuda.h"
 #include "kernels/fused/cross/fused_cross.h"
 #include "kernels/fused/mlp/fused_mlp.h"
 #include "kernels/gemm/mapped/mapped_linear.h"
@@ -170,6 +171,9 @@ class CudaProgram {
                                      std::int64_t columns);
   int add_weight(WeightKind kind, const void* values, std::int64_t rows, std::int64_t columns);
 
+  // Where ids repeat: what fields [F] there are. Batches come with ids, steps read rows.
+  void add_field_ids(const std::vector<FieldIds>& fields);
+
   // Returns the offset of the lookup's counters in the report: one a slot, and one more.
   int add_lookup(const std::vector<LookupSlot>& slots, const std::vector<DenseSlotStep>& dense,
                  const std::optional<ArenaView>& out, const std::optional<ArenaView>& fm,
@@ -214,12 +218,13 @@ class CudaProgram {
   int num_report() const { return num_report_; }
   const Stream& stream() const { return executor_->stream(); }
   // As Executor has them.
-  void choose_streams(const BatchMemory& inputs) { executor_->choose_streams(inputs); }
+  void choose_streams(const BatchMemory& inputs) { executor_->choose_streams(in_rows(inputs)); }
   std::vector<std::int64_t> buckets_in_turn() const { return executor_->buckets_in_turn(); }
   // Batches of more than so many samples and up to so many run as one fused kernel.
   std::int64_t fused_above() const { return fused_above_; }
   std::int64_t fused_up_to() const { return fused_up_to_; }
-  std::size_t device_bytes() const { return weights_.bytes() + arena_.bytes() + fused_bytes_; }
+  bool has_field_ids() const { return rows_of_ids_ != nullptr; }
+  std::size_t device_bytes() const;
 
  private:
   using Launch = std::function<void(std::int64_t rows, const BatchMemory&, cudaStream_t)>;
@@ -228,6 +233,7 @@ class CudaProgram {
     return {static_cast<std::byte*>(arena_.get()), arena_.bytes()};
   }
   Matrix matrix(const ArenaView& view) const;
+  BatchMemory in_rows(const BatchMemory& inputs) const;
   LinearParams product_params(const ProductStep& step) const;
   const float* numbers(int weight) const;
   float* partial(std::optional<std::int64_t> offset) const;  // null: none
@@ -247,7 +253,8 @@ class CudaProgram {
   DeviceBuffer batch_memory_;  // the first lookup's, for the head; empty: there is no lookup
   std::size_t used_ = 0;
   std::vector<char*> weight_addresses_;
-  std::vector<std::int64_t> weight_sizes_;  // numbers in each
+  std::vector<std::int64_t> weight_sizes_;        // numbers in each
+  std::unique_ptr<DeviceRowsOfIds> rows_of_ids_;  // null: ids are rows
   std::vector<std::unique_ptr<DeviceLookupFields>> lookups_;
   Launch fused_;  // what add_fused_mlp or add_fused_cross added
   std::size_t fused_bytes_ = 0;

@@ -51,9 +51,10 @@ std::vector<std::int64_t> batch_buckets(std::int64_t max_rows) {
   return buckets;
 }
 
-Executor::Executor(Plan plan, std::vector<LaunchStep> steps, FusedForward fused,
-                   const ExecutorOptions& options)
+Executor::Executor(Plan plan, std::optional<LaunchStep> first, std::vector<LaunchStep> steps,
+                   FusedForward fused, const ExecutorOptions& options)
     : plan_(std::move(plan)),
+      first_(std::move(first)),
       steps_(std::move(steps)),
       fused_(std::move(fused)),
       options_(options),
@@ -137,6 +138,7 @@ std::vector<std::int64_t> Executor::buckets_in_turn() const {
 }
 
 void Executor::enqueue(const Launches& launches) {
+  if (first_) launch(*first_, false, launches.first, launches);
   if (is_fused(launches.rows))
     return launch(fused_.step, options_.refused_step >= 0, launches.first, launches);
   if (launches.in_turn) {

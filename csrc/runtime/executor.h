@@ -50,10 +50,11 @@ std::vector<std::int64_t> batch_buckets(std::int64_t max_rows);
 
 class Executor {
  public:
-  // `steps` in the order of the plan's graph. Every kernel runs once here, for a batch of no rows,
-  // because a kernel cannot be loaded while its launch is captured.
-  Executor(Plan plan, std::vector<LaunchStep> steps, FusedForward fused,
-           const ExecutorOptions& options);
+  // `steps` in the order of the plan's graph; `first`, if any, runs before all of them. Every
+  // kernel runs once here, for a batch of no rows, because a kernel cannot be loaded while its
+  // launch is captured.
+  Executor(Plan plan, std::optional<LaunchStep> first, std::vector<LaunchStep> steps,
+           FusedForward fused, const ExecutorOptions& options);
 
   // Enqueues a batch of 1 to max_rows rows; its work begins and ends on `stream`, which stands in
   // for the plan's first stream. The caller orders batches on different streams.
@@ -92,6 +93,7 @@ class Executor {
   double milliseconds(CapturedGraph& graph, const BatchMemory& memory, int runs);
 
   Plan plan_;
+  std::optional<LaunchStep> first_;
   std::vector<LaunchStep> steps_;
   FusedForward fused_;
   ExecutorOptions options_;

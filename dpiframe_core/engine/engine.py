@@ -122,7 +122,7 @@ class Engine:
                 return out
         self._check_ends_in_logit()
         if on_device(ids) or on_device(dense):
-            return self._score_on_device(self._in_tables(ids), dense)
+            return self._score_on_device(ids, dense)
         return self._run(ids, dense, scores=True)
 
     def embed(self, ids: Ids, dense: Any = None) -> np.ndarray:
@@ -157,12 +157,11 @@ class Engine:
         def parts() -> Iterator[HostPart]:
             for ids, dense in batches:
                 columns, values, batch = checked_inputs(self.spec, ids, dense)
-                inside = in_tables(self.spec, columns)
                 scores = np.empty(batch, np.float32)
                 waiting.append(_Streamed(columns, scores, np.zeros(len(columns), np.int64)))
                 for start in range(0, batch, self.max_batch):
                     part = slice(start, start + self.max_batch)
-                    yield cut(inside, part), cut(values, part), scores[part]
+                    yield cut(columns, part), cut(values, part), scores[part]
 
         with closing(self._ready().stream(parts(), self._use_oov)) as found:
             for counts in found:
@@ -183,12 +182,12 @@ class Engine:
 
     def page_scorer(self) -> PageScorer | None:
         """What scores ids that are still the pages of a parquet file, from any threads; None on a
-        CPU, and where a field has a period.
+        CPU.
 
         It may work while one other thread scores arrays of the host, not of the device. It keeps
         the GPU's memory of a closed engine for as long as it lives.
         """
-        return None if self.spec.has_periods else self._ready().page_scorer(self._use_oov)
+        return self._ready().page_scorer(self._use_oov)
 
     def _ready(self) -> Backend:
         if self._backend is None:
@@ -201,8 +200,7 @@ class Engine:
         out = np.empty(batch if self.width == 1 else (batch, self.width), np.float32)
         self._bad_ids, self.batch_seconds, self.device_seconds = None, [], NO_SECONDS
         backend.take_seconds()  # those of streams
-        inside = in_tables(self.spec, columns)
-        self._bad_ids = backend.run(inside, values, self._use_oov, out, scores)
+        self._bad_ids = backend.run(columns, values, self._use_oov, out, scores)
         self.batch_seconds, self.device_seconds = backend.batch_seconds, backend.take_seconds()
         if self._bad_ids.any() and not self._use_oov:
             self._fail(columns)
@@ -213,24 +211,11 @@ class Engine:
         out, bad = backend.score_on_device(ids, dense, self._use_oov)
         self.batch_seconds, self.device_seconds = backend.batch_seconds, NO_SECONDS
         self._bad_ids = None
-        if self._tensor_scorer is None and not self.spec.has_periods:
+        if self._tensor_scorer is None:
             self._tensor_scorer = backend.tensor_scorer(self._use_oov)
         if bad is not None:
             self._take(bad)
         return out
-
-    def _in_tables(self, ids: Any) -> Any:
-        """Ids on a GPU, those of fields with a period in their tables."""
-        if not self.spec.has_periods:
-            return ids
-        import torch  # there is none where a GPU is used without it
-        from torch.utils.dlpack import from_dlpack
-
-        from dpiframe_core.model import torch_module
-
-        is_read = hasattr(ids, "__dlpack__")  # torch takes other libraries' arrays by either
-        found = from_dlpack(ids) if is_read else torch.as_tensor(ids, device=self.device)
-        return torch_module.in_tables(self.spec, found.to(self.device))
 
     def _take(self, bad: BadIds) -> None:
         """Keep the counts of a call; BadIdError where such ids are not to be scored."""
@@ -254,8 +239,8 @@ class Engine:
     def _fail(self, columns: Columns) -> None:
         """Raise for the first bad id, with the counts of the whole call."""
         rows = [field.rows for field in self.spec.fields]
-        inside = in_tables(self.spec, columns)
-        mask, self._bad_ids = _core.find_bad_ids(list(inside), rows)
+        inside = in_tables(columns, self.spec.field_ids)
+        mask, self._bad_ids = _core.find_bad_ids(inside, rows)
         row = int(np.argmax(mask))
         for f, column in enumerate(inside):
             if not 0 <= column[row] < rows[f]:

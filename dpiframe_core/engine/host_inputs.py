@@ -6,13 +6,16 @@ Tensors are told from other arrays without importing torch, which takes seconds.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from dpiframe_core import _core
 from dpiframe_core.model.spec import ModelSpec
 
 Ids = Any  # [F, B] array of int32/int64 (numpy, torch, DLPack), or F columns [B]
+FieldIds = tuple[int, int, int, int]  # rows, period, least and last id
 Columns = np.ndarray | list[np.ndarray]  # a matrix [F, B] of columns [B], or a list of them
 
 CUDA = 2  # the device type of DLPack
@@ -41,14 +44,9 @@ def checked_inputs(spec: ModelSpec, ids: Ids, dense: Any) -> tuple[Columns, Colu
     return id_columns, dense_columns if spec.dense else [], batch or 0
 
 
-def in_tables(spec: ModelSpec, columns: Columns) -> Columns:
-    """Ids [F, B] with those in the place of ids of fields with a period that these stand for."""
-    if not spec.has_periods:
-        return columns
-    return [
-        column if field.period is None else field.in_table(column.astype(np.int64))
-        for field, column in zip(spec.fields, columns, strict=True)
-    ]
+def in_tables(columns: Columns, field_ids: Sequence[FieldIds]) -> Columns:
+    """Ids [F, B], or the rows that they stand for where some repeat; `field_ids` of `ModelSpec`."""
+    return _core.rows_of_ids(columns, field_ids) if len(field_ids) else columns
 
 
 def cut(columns: Columns, samples: slice) -> Columns:

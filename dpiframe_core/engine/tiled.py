@@ -11,7 +11,7 @@ import numpy as np
 
 from dpiframe_core import _core
 from dpiframe_core.engine.batches import BadIds, DeviceSeconds, HostPart
-from dpiframe_core.engine.host_inputs import Columns, cut
+from dpiframe_core.engine.host_inputs import Columns, cut, in_tables
 from dpiframe_core.program.program import Program
 
 
@@ -33,8 +33,8 @@ class TiledBackend(ABC):
     def _run_tile(
         self, ids: Columns, dense: Columns, use_oov: bool, logits: np.ndarray
     ) -> np.ndarray:
-        """Write the logits [b], or the embeddings [b, D], of at most `tile` samples; returns the
-        counts [F] of `run`.
+        """Write the logits [b], or the embeddings [b, D], of at most `tile` samples whose ids are
+        rows; returns the counts [F] of `run`.
         """
 
     def run(
@@ -51,7 +51,8 @@ class TiledBackend(ABC):
                 began, end = time.perf_counter(), min(first + self.max_batch, len(out))
                 for start in range(first, end, self.tile):
                     tile = slice(start, min(start + self.tile, end))
-                    counts += self._run_tile(cut(ids, tile), cut(dense, tile), use_oov, out[tile])
+                    rows = in_tables(cut(ids, tile), self.program.field_ids)
+                    counts += self._run_tile(rows, cut(dense, tile), use_oov, out[tile])
                 if scores:
                     part = out[first:end]
                     with np.errstate(over="ignore"):

@@ -136,6 +136,7 @@ def _plain(spec: ModelSpec, weights: Mapping[str, np.ndarray]) -> Program:
         steps=tuple(build.steps),
         weights=weights,
         output=views[spec.output],
+        field_ids=spec.field_ids,
     ).changed()
 
 

@@ -80,6 +80,18 @@ class FieldSpec(SpecPart):
             return self.rows
         return 2**63 if self.last is None else self.last + 1
 
+    @property
+    def least(self) -> int:
+        """The least id."""
+        if self.period != self.rows:
+            return 0
+        return -(2**63) if self.last is None else -self.last
+
+    @property
+    def id_range(self) -> tuple[int, int, int, int]:
+        """Rows, period (0: no id repeats), least and last id."""
+        return self.rows, self.period or 0, self.least, self.end - 1
+
     def in_table(self, ids: Any) -> Any:
         """Of ids in an array or tensor of int64 those that they stand for; -1 for what is no id."""
         if self.period is None:

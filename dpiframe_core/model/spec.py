@@ -60,6 +60,11 @@ class ModelSpec(SpecPart):
         return any(field.period is not None for field in self.fields)
 
     @property
+    def field_ids(self) -> tuple[tuple[int, int, int, int], ...]:
+        """Rows, period, least and last id of each field; empty where no id stands for another."""
+        return tuple(f.id_range for f in self.fields) if self.has_periods else ()
+
+    @property
     def without_oov_row(self) -> list[str]:
         """Fields in which an id may be bad, and that have no row for such."""
         return [f.name for f in self.fields if f.oov_row is None and not f.takes_any]

@@ -74,10 +74,8 @@ def id_findings(
 ) -> Iterator[Finding]:
     """Findings for ids [F] of [B] that are none of their fields'."""
     signed = [as_signed(column) for column in ids]
-    inside = [
-        column if field.period is None else field.in_table(column.astype(np.int64))
-        for column, field in zip(signed, fields, strict=True)
-    ]
+    repeat = any(field.period is not None for field in fields)
+    inside = _core.rows_of_ids(signed, [f.id_range for f in fields]) if repeat else signed
     _, counts = _core.find_bad_ids(inside, [field.rows for field in fields])
     for f in np.flatnonzero(counts).tolist():
         rows = np.flatnonzero((inside[f] < 0) | (inside[f] >= fields[f].rows)).astype(np.int64)

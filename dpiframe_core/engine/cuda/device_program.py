@@ -79,6 +79,8 @@ class DeviceProgram:
         self.native = _core.CudaProgram(
             device, layout.precision, layout.max_batch, total, layout.schedule.arena_bytes
         )
+        if self.program.field_ids:
+            self.native.add_field_ids(self.program.field_ids)
         self._handles: dict[Use, int] = {}
         for kind, name in uses:
             values = as_matrix(kind, weights[name])

@@ -35,7 +35,7 @@ TABLE = Table()
 
 MOST_TRIED = 2**24  # ids
 ALWAYS_TRIED = 2**12
-MOST_HOT = 2**13  # numbers of one-hot rows a sample: above, they are wider than most models
+MOST_HOT = 2**8  # numbers of one-hot rows a sample: of more, picking rows is quicker on a GPU
 MOST_PICKED = 2**30  # numbers of a table that computed ids pick from
 
 

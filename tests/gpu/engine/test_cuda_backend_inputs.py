@@ -76,20 +76,72 @@ def test_buffers_in_turn_have_the_scores_of_their_own_rows(bundle, buffers):
         assert torch.equal(engine.score(*part), launches.score(*part))
 
 
+def repeating(tmp_path, **keys):
+    """A bundle, and one of the same weights, of which all ids of fields but the first repeat."""
+    plain = [f.model_copy(update={"oov_row": f.rows // 2}) for f in model_zoo.fields(16)]
+    model = model_zoo.random_model(dcnv2(Features(plain, ["I1"], "field"), Deep((20,))))
+    fields = [f.model_copy(update={"period": f.rows, **keys}) for f in plain[1:]]
+    spec = dcnv2(Features([plain[0], *fields], ["I1"], "field"), Deep((20,)))
+    weights = model.state_dict()
+    return save_bundle(tmp_path / "a", model.spec, weights), save_bundle(
+        tmp_path / "b", spec, weights
+    )
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"graphs": False}, {"precision": "fp16"}, {"fused": False}]
+)
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
-def test_ids_of_fields_with_a_period_have_no_end(tmp_path, dtype):
-    fields = [f.model_copy(update={"period": f.rows}) for f in model_zoo.fields(16)]
-    model = model_zoo.random_model(dcnv2(Features(fields, ["I1"], "field"), Deep((20,))))
-    engine = load_engine(save_bundle(tmp_path / "b", model.spec, model.state_dict()), device="cuda")
-    _, dense = model_zoo.random_inputs(model.spec, 333)
-    ids = np.random.default_rng(5).integers(-(2**31), 2**31, (len(fields), 333))
-    rows = np.array([f.rows for f in fields])[:, None]
-    expected = engine.score(np.ascontiguousarray(ids % rows), dense)
-    np.testing.assert_array_equal(engine.score(ids, dense), expected)
-    there = torch.from_numpy(ids).to("cuda", dtype), torch.from_numpy(dense).cuda()
+@pytest.mark.parametrize("batch", [1, 333, 700, 5000])
+def test_ids_of_fields_with_a_period_have_no_end(tmp_path, batch, dtype, options):
+    plain, bundle = repeating(tmp_path)
+    rows = np.array([f.rows for f in plain.spec.fields])[:, None]
+    reach = 2**31 if dtype == torch.int32 else 2**63 - 1
+    ids = np.random.default_rng(batch).integers(-reach, reach, (len(rows), batch))
+    ids[0] %= rows[0]
+    dense = model_zoo.random_inputs(plain.spec, batch)[1]
+    options = {"device": "cuda", "max_batch": 4096, **options}
+    expected = load_engine(plain, **options).score(np.ascontiguousarray(ids % rows), dense)
+    engine = load_engine(bundle, **options)
+    given = ids.astype(np.int32) if dtype == torch.int32 else ids
+    mixed = [
+        (c % r).astype(np.int32) if i % 2 else c
+        for i, (c, r) in enumerate(zip(ids, rows, strict=True))
+    ]
+    pinned = torch.from_numpy(given).pin_memory().numpy()
+    for host in (given, list(given), mixed, pinned, np.repeat(given, 2, axis=1)[:, ::2]):
+        np.testing.assert_array_equal(engine.score(host, dense), expected)
+        np.testing.assert_array_equal(next(engine.stream([(host, dense)])), expected)
+    there = torch.from_numpy(given).cuda(), torch.from_numpy(dense).cuda()
+    apart = [torch.empty(len(x), batch + 3, dtype=x.dtype, device="cuda")[:, :batch] for x in there]
+    for x, source in zip(apart, there, strict=True):
+        x.copy_(source)
     for _ in range(2):
-        assert torch.equal(engine.score(*there).cpu(), torch.from_numpy(expected))
-    assert engine.page_scorer() is None
+        for form in (there, apart, tuple(OnlyInterface(x) for x in there)):
+            torch.cuda.synchronize()
+            found = torch.as_tensor(engine.score(*form), device="cuda").cpu()
+            assert torch.equal(found, torch.from_numpy(expected))
+
+
+def test_ids_beyond_the_last_that_repeats_are_told_as_they_were_given(tmp_path):
+    plain, bundle = repeating(tmp_path, last=10**6)
+    ids, dense = model_zoo.random_inputs(plain.spec, 700)
+    declared = ids.copy()
+    rows = np.array([f.rows for f in plain.spec.fields])[:, None]
+    ids[1:] += rows[1:] * 100  # but these are none
+    ids[3, 600], ids[3, 650], ids[2, 600], ids[0, 610] = 10**6 + 1, -(10**6) - 1, 2**62, 10**6
+    for f, sample in ((3, 600), (3, 650), (2, 600), (0, 610)):
+        declared[f, sample] = plain.spec.fields[f].oov_row
+    there = torch.from_numpy(ids).cuda(), torch.from_numpy(dense).cuda()
+    failing = load_engine(bundle, device="cuda", max_batch=512)
+    engine = load_engine(bundle, device="cuda", max_batch=512, on_bad_id="oov")
+    expected = load_engine(plain, device="cuda", max_batch=512).score(declared, dense)
+    for form in [(ids, dense), there, there]:
+        with pytest.raises(BadIdError, match=rf"id {2**62} in row 600 of field C2"):
+            failing.score(*form)
+        found = torch.as_tensor(engine.score(*form), device="cuda").cpu().numpy()
+        np.testing.assert_array_equal(found, expected)
+        assert engine.bad_ids.tolist() == [1, 0, 1, 2, 0, 0, 0]
 
 
 class OnlyInterface:

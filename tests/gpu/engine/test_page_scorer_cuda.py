@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ import pytest
 from job_cases import encoded_table, tiny_bundle, tiny_spec
 from parquet_files import required, write
 
-from dpiframe_core import Engine, _core, load_engine
+from dpiframe_core import Engine, _core, load_engine, save_bundle
 from pipeline.reading.unit_buffers import UnitBuffer
 
 NAMES = [field.name for field in tiny_spec().fields]
@@ -115,6 +116,26 @@ def test_ids_of_eight_bytes_and_columns_without_levels(engine: Engine, tmp_path:
         table = table.set_column(index, name, table.column(name).cast(pa.int64()))
 
     check(engine, stored(tmp_path / "a.parquet", required(table)))
+
+
+@pytest.mark.parametrize("kind", [pa.int32(), pa.int64()])
+def test_ids_that_repeat(engine: Engine, tmp_path: Path, kind: pa.DataType) -> None:
+    spec = tiny_spec()
+    fields = [f.model_copy(update={"period": f.rows}) for f in spec.fields]
+    bundle = tmp_path / "bundle"
+    weights = tiny_bundle(tmp_path / "plain").state_dict()
+    save_bundle(bundle, spec.model_copy(update={"fields": fields}), weights)
+    table = encoded_table(3000)
+    beyond = 2**62 if kind == pa.int64() else 2**30
+    for f, field in enumerate(fields):
+        values = table.column(field.name).to_numpy().astype(np.int64)
+        values += (
+            np.random.default_rng(f).integers(-beyond, beyond, 3000) // field.rows * field.rows
+        )
+        index = table.schema.get_field_index(field.name)
+        table = table.set_column(index, field.name, pa.array(values, kind))
+    with closing(load_engine(bundle, device="cuda", max_batch=1000, threads=2)) as repeating:
+        check(repeating, stored(tmp_path / "a.parquet", table))
 
 
 def test_ids_outside_their_tables_are_counted(engine: Engine, tmp_path: Path) -> None:
