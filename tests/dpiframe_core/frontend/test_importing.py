@@ -682,7 +682,7 @@ def test_long_lists_of_computed_ids_pick_from_wide_tables():
 
 
 def test_few_rows_of_computed_ids_are_multiplied():
-    model = Crosses(200, lambda a, b, rows: (a * 7 + b) % rows)
+    model = Crosses(60, lambda a, b, rows: (a * 7 + b) % rows)
     imported = dpi.from_torch(model, model.example_inputs())
     assert "take_along" not in operations(imported)
 
