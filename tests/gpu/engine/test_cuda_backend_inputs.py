@@ -89,7 +89,7 @@ def repeating(tmp_path, **keys):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"graphs": False}, {"precision": "fp16"}, {"fused": False}]
+    "options", [{}, {"graphs": False}, {"precision": "fp16"}]
 )
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
 @pytest.mark.parametrize("batch", [1, 333, 700, 5000])
