@@ -7,8 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ids = NDArray[np.int32] | NDArray[np.int64]
-# Rows, period, least and last id of a field; a period of 0: none repeat.
-FieldIds = tuple[int, int, int, int]
 Policy = Literal["serial", "depth_first", "breadth_first"]
 
 @type_check_only
@@ -490,9 +488,9 @@ def find_bad_ids(
 ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
     """Mask [B] of samples with an id outside [0, rows[f]); number of such ids a field [F]."""
 
-def rows_of_ids(ids: Sequence[Ids] | Ids, fields: Sequence[FieldIds]) -> Ids:
+def rows_of_ids(ids: Sequence[Ids] | Ids, fields: Sequence[tuple[int, int, int, int]]) -> Ids:
     """Rows [F, B] of the tables from ids that may repeat, -1 of what is none; int32 where all rows
-    of all tables are.
+    of all tables are. A field is rows, period (0: none repeat), least and last id.
 
     ValueError: a wrong type, shape or number of fields.
     """
@@ -1003,8 +1001,8 @@ class CudaProgram:
         """Copy a weight [rows, columns] to the device; its number. Of kind "raw" are bytes, which
         stay as they are; they begin at a multiple of 256.
         """
-    def add_field_ids(self, fields: Sequence[FieldIds]) -> None:
-        """The ids of all fields, where those of one repeat: the first kernel makes rows of them."""
+    def add_field_ids(self, fields: Sequence[tuple[int, int, int, int]]) -> None:
+        """The ids of all fields, as `rows_of_ids` takes them: the first kernel makes rows of them."""
     def add_lookup(
         self,
         slots: Sequence[CudaSlot],

@@ -75,8 +75,10 @@ class CrossForm:
 class Program:
     """Steps in an order that runs; buffers' widths; weights by name; where the logit [B, 1] is.
 
-    `field_rows` and `oov_rows` [F] are what a lookup needs to check ids (-1: no such row). `field_ids`
-    [F], where ids of some field repeat: rows, period, least and last id of each. `form`: what find_form recognised the whole program to be, for the fused forward kernels of a GPU.
+    `field_rows` and `oov_rows` [F] are what a lookup needs to check ids (-1: no such row).
+    `field_ids` [F], where ids of some field repeat: rows, period, least and last id of each.
+    `form`: what find_form recognised the whole program to be, for the fused forward kernels of a
+    GPU.
     """
 
     field_names: tuple[str, ...]

@@ -88,9 +88,7 @@ def repeating(tmp_path, **keys):
     )
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"graphs": False}, {"precision": "fp16"}]
-)
+@pytest.mark.parametrize("options", [{}, {"graphs": False}, {"precision": "fp16"}])
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
 @pytest.mark.parametrize("batch", [1, 333, 700, 5000])
 def test_ids_of_fields_with_a_period_have_no_end(tmp_path, batch, dtype, options):
