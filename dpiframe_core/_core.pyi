@@ -1002,7 +1002,7 @@ class CudaProgram:
         stay as they are; they begin at a multiple of 256.
         """
     def add_field_ids(self, fields: Sequence[tuple[int, int, int, int]]) -> None:
-        """The ids of all fields, as `rows_of_ids` takes them: the first kernel makes rows of them."""
+        """The ids of all fields, as for `rows_of_ids`: the first kernel makes rows of them."""
     def add_lookup(
         self,
         slots: Sequence[CudaSlot],
