@@ -425,6 +425,11 @@ class TakeAlong(Operation):
         found = x.gather(-1, places.where(inside, 0).long())
         return found if bool(inside.all()) else found.where(inside, math.nan)
 
+    @property
+    def picked(self) -> int:
+        """Which operand x is; the other one are the places."""
+        return 1 if self.places_first else 0
+
     def _in_order(self, xs: Sequence[T]) -> Sequence[T]:
         return xs[::-1] if self.places_first else xs
 

@@ -159,6 +159,16 @@ DPIF_DEVICE void load_pack(Numbers from, float (&to)[V]) {
   load_numbers(from.first, to);
 }
 
+// The place among so many that is nearest to a number, and what is there, NaN if that is none.
+template <int kSize>
+DPIF_DEVICE int nearest_place(float place) {
+  return static_cast<int>(place > 0 ? (place < kSize ? place : kSize - 1) : 0);
+}
+template <int kSize>
+DPIF_DEVICE float at_place(float place, float found) {
+  return place > -1 && place < kSize ? found : bits_to_float(0x7fc00000u);
+}
+
 template <class T>
 DPIF_DEVICE u32 load_pair(const T* from) {
   return *reinterpret_cast<const u32*>(from);

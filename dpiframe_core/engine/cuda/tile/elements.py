@@ -14,12 +14,13 @@ from dpiframe_core.engine.cuda.tile.shared_memory import SharedMemory
 from dpiframe_core.engine.cuda.tile.stages import Stage
 from dpiframe_core.engine.translation import Operation, Source
 from dpiframe_core.program.expression import Expression, operands
-from dpiframe_core.program.tensor_ops import Map, Operand, Take
+from dpiframe_core.program.tensor_ops import Map, Operand, Take, TakeAlong
 from dpiframe_core.program.views import View
 
 # Of pairs of 16 bits: functions that are exact, and those that round once.
 EXACT_PAIRS = {"relu", "neg", "abs", "min", "max"}
 ROUNDED_PAIRS = {"add", "sub", "mul"}
+MOST_KNOWN = 2**20  # numbers of an array that is told from others by what it holds
 RENAMED = {"not": "not_", "and": "and_", "or": "or_"}
 
 
@@ -50,7 +51,11 @@ class Elements:
         return self._weight((self._known(numbers),), numbers, lambda: numbers)
 
     def _known(self, numbers: np.ndarray) -> int:
-        """The id of the first array of these numbers: steps of a recurrence have a copy each."""
+        """The id of the first array of these numbers: steps of a recurrence have a copy each, but
+        not of large tables.
+        """
+        if numbers.size > MOST_KNOWN:
+            return id(numbers)
         held = f"{numbers.dtype}{numbers.shape}".encode() + np.ascontiguousarray(numbers).tobytes()
         held = hashlib.sha256(held).digest()
         first = self._first.setdefault(held, id(numbers))
@@ -197,8 +202,12 @@ class Elements:
     def value(
         self, scope: Scope, operation: Operation, places: Sequence[Index], sample: Index
     ) -> str:
-        """An expression for an element of a result that is computed where it is read."""
+        """An expression for an element of a result that is computed where it is read, or that only
+        moves.
+        """
         op = operation.op
+        if isinstance(op, TakeAlong):
+            return self._along(scope, operation, op, places, sample)
         if isinstance(op, Take):
             axis = len(places) - 1 - op.behind
             if op.index not in self.tables:
@@ -209,6 +218,27 @@ class Elements:
             return self.of(scope, operation, 0, moved, sample)
         assert isinstance(op, Map)
         return self.expression(scope, operation, places, sample, {})
+
+    def _along(
+        self,
+        scope: Scope,
+        operation: Operation,
+        op: TakeAlong,
+        places: Sequence[Index],
+        sample: Index,
+    ) -> str:
+        """An element of x at a place that is computed, one at a time: what is loaded ahead of a
+        block cannot depend on it.
+        """
+        if scope.varying or scope.packed:
+            raise VaryingError
+        ahead, scope.ahead = scope.ahead, None
+        size = operation.operands[op.picked].shape[-1]
+        place = self.of(scope, operation, 1 - op.picked, places, sample)
+        at = scope.let(f"nearest_place<{size}>({place})", size, sample.plus(_sum(places)))
+        found = self.of(scope, operation, op.picked, [*places[:-1], at], sample)
+        scope.ahead = ahead
+        return f"at_place<{size}>({place}, {found})"
 
     def expression(
         self,
@@ -318,6 +348,13 @@ class Elements:
             places, place = stage.post_places(scope, place)
             value = self.expression(scope, stage.post, places, sample, {stage.replaced: "made"})
         return self.stored(scope, stage.out, place, sample, value)
+
+
+def _sum(places: Sequence[Index]) -> Index:
+    total = Index()
+    for place in places:
+        total = total.plus(place)
+    return total
 
 
 def _has_inverse(part: Expression) -> bool:

@@ -10,7 +10,7 @@ from dpiframe_core.engine.cuda.tile.product import Product
 from dpiframe_core.engine.cuda.tile.stages import Stage, Stages, times_read
 from dpiframe_core.engine.translation import Operation
 from dpiframe_core.program.expression import Expression
-from dpiframe_core.program.tensor_ops import Map, MatMul, Take
+from dpiframe_core.program.tensor_ops import Map, MatMul, Take, TakeAlong
 from dpiframe_core.program.views import View
 
 NO_PARTS: Mapping[str, View] = {}
@@ -367,6 +367,8 @@ def _exact(operations: Sequence[Operation]) -> set[str]:
         names: set[str] = set()
         if isinstance(operation.op, Map):
             names = _before_jumps(operation.op.expression)
+        elif isinstance(operation.op, TakeAlong):
+            names = {f"x{1 - operation.op.picked}"}
         whole = operation.out.buffer in found and not isinstance(operation.op, MatMul)
         for k, source in enumerate(operation.sources):
             if isinstance(source, View) and (whole or f"x{k}" in names):

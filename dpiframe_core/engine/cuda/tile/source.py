@@ -26,7 +26,17 @@ from dpiframe_core.engine.cuda.tile.shared_memory import (
 from dpiframe_core.engine.cuda.tile.stages import GOOD_SHARED, Stage, Stages
 from dpiframe_core.engine.precision import HALF_PRECISIONS
 from dpiframe_core.engine.translation import Operation
-from dpiframe_core.program.tensor_ops import Join, LayerNorm, Map, MatMul, Reduce, Softmax, Take
+from dpiframe_core.program.tensor_ops import (
+    Join,
+    LayerNorm,
+    Map,
+    MatMul,
+    Operand,
+    Reduce,
+    Softmax,
+    Take,
+    TakeAlong,
+)
 from dpiframe_core.program.views import View
 
 MOST_SHARED = 227 * 1024 - 1024  # bytes of a CTA
@@ -34,7 +44,7 @@ FEW_SUMS = 32  # of a thread's products: three CTAs have registers for
 LIGHT_ELEMENTS = 4096  # of a tile that only moves numbers: more CTAs wait for memory side by side
 LEAST_FETCHED = 64  # columns of an input that are asked for ahead
 SAMPLES = (32, 16, 8, 4, 2, 1)  # a tile, tried in this order
-STAGES = (Map, Take, Join, Reduce, Softmax, LayerNorm, MatMul)  # operations that have code here
+STAGES = (Map, Take, TakeAlong, Join, Reduce, Softmax, LayerNorm, MatMul)  # what has code here
 TYPES = {"fp16": "Half", "bf16": "Bf16", "fp32": "float", "tf32": "float"}
 
 
@@ -95,7 +105,15 @@ def _multiplies(operation: Operation) -> bool:
 
 def _most_elements(operations: Sequence[Operation]) -> int:
     """Of a sample, in one operation."""
-    return max(max(operand.size for operand in o.operands) for o in operations)
+    return max(operand.size for o in operations for operand in _walked(o))
+
+
+def _walked(operation: Operation) -> list[Operand]:
+    """Operands all of whose elements are read."""
+    found = list(operation.operands)
+    if isinstance(operation.op, TakeAlong):
+        found.pop(operation.op.picked)
+    return found
 
 
 class _Source:
@@ -111,7 +129,7 @@ class _Source:
         op = stage.operation.op
         if stage.scores is not None:
             return self.products.attend(stage, stage.scores)
-        if isinstance(op, (Map, Take)):
+        if isinstance(op, (Map, Take, TakeAlong)):
             return self.loops.each(stage.operation, stage.operation.out, stage.shape)
         if isinstance(op, Join):
             return self.loops.join(stage)

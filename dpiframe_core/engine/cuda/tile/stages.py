@@ -24,6 +24,7 @@ from dpiframe_core.program.tensor_ops import (
     Reduce,
     Softmax,
     Take,
+    TakeAlong,
     row_major,
 )
 from dpiframe_core.program.views import View
@@ -375,6 +376,8 @@ def times_read(operation: Operation, k: int) -> float:
         begin = op.batch + (op.inner if k == 0 else 0)
         sides = other.shape[begin:] if k == 0 else other.shape[op.batch : op.batch + op.rows]
         return max(1.0, size_of(sides) / 128)
+    if isinstance(op, TakeAlong) and k == op.picked:
+        return operation.operands[1 - k].size / operation.operands[k].size
     return 1.0
 
 

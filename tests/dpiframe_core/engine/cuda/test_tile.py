@@ -31,6 +31,7 @@ from dpiframe_core.program.tensor_ops import (
     Reduce,
     Softmax,
     Take,
+    TakeAlong,
 )
 from dpiframe_core.program.views import View
 
@@ -299,12 +300,105 @@ class LastOfHistory(nn.Module):
         return self.out(last.sigmoid())
 
 
-def test_a_group_is_cut_at_what_it_cannot_compute_and_nowhere_else():
+@pytest.mark.parametrize("precision", BOUNDS)
+def test_what_is_picked_by_places_that_are_computed_is_part_of_a_group(precision, tmp_path):
+    torch.manual_seed(0)
     model = LastOfHistory().eval()
     imported = from_torch(model, (torch.ones(2, 7, dtype=torch.long),))
+    program = group_steps(lower(imported.spec, imported.weights, DEVICE_PASSES), precision)
+    kinds = [type(step).__name__ for step in program.steps]
+    assert kinds == ["Lookup", "Lookup", "TileGroup", "Head"]
+    (group,) = groups(program)
+    assert largest_error(program, group, precision, 70, tmp_path) < BOUNDS[precision]
+
+
+class Largest(LastOfHistory):
+    """The largest states."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        states = self.norm(self.history(x)).relu().transpose(1, 2)
+        return self.out(states.topk(3).values.sum(2).sigmoid())
+
+
+def test_a_group_is_cut_at_what_it_cannot_compute_and_nowhere_else():
+    imported = from_torch(Largest().eval(), (torch.ones(2, 7, dtype=torch.long),))
     program = lower(imported.spec, imported.weights, DEVICE_PASSES)
     kinds = [type(step).__name__ for step in group_steps(program, "fp16").steps]
-    assert kinds == ["Lookup", "Lookup", "TileGroup", "TensorStep", "TileGroup", "Head"]
+    assert kinds == ["Lookup", "TileGroup", "TensorStep", "TileGroup", "Head"]
+
+
+class Picked(nn.Module):
+    """Rows by hashes: of a constant, of what a layer makes, of numbers that are made where
+    they are read, and of places that there are none of.
+    """
+
+    def __init__(self, rows: int) -> None:
+        super().__init__()
+        self.item, self.table = nn.Embedding(50, 8), nn.Embedding(rows, 6)
+        self.made, self.out = nn.Linear(8, 30), nn.Linear(12, 1)
+
+    def forward(self, ids: torch.Tensor, dense: torch.Tensor) -> torch.Tensor:
+        rows = self.table.num_embeddings
+        found = self.table((ids * 7 + ids[:, :1]) % rows)
+        made = self.made(self.item(ids[:, 0])).tanh()
+        places = (dense * 9).abs().floor().long().clamp(max=29)
+        return self.out(
+            torch.cat([found.sum(1), made.gather(1, places), (made * 2 + 1).gather(1, places)], 1)
+        )
+
+    def example_inputs(self) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.randint(0, 50, (64, 4)), torch.randn(64, 3)
+
+
+def picked(rows: int, precision: str) -> tuple[Program, TileGroup]:
+    torch.manual_seed(0)
+    model = Picked(rows).eval()
+    imported = from_torch(model, model.example_inputs())
+    program = group_steps(lower(imported.spec, imported.weights, DEVICE_PASSES), precision)
+    kinds = {type(step).__name__ for step in program.steps}
+    assert kinds == {"Lookup", "TileGroup", "Head"}
+    (group,) = groups(program)
+    return program, group
+
+
+@pytest.mark.parametrize("emulated", [None, "descending"])
+@pytest.mark.parametrize("precision", BOUNDS)
+def test_rows_of_hashes_are_picked_in_a_group(precision, emulated, tmp_path):
+    program, group = picked(300, precision)
+    error = largest_error(program, group, precision, 70, tmp_path, emulated=emulated)
+    assert error < BOUNDS[precision]
+
+
+def test_however_large_a_table_is_a_tile_has_as_many_samples():
+    program, group = picked(70_001, "fp16")
+    assert group.generate(program, program.float_buffers(), "fp16").samples == 32
+
+
+@pytest.mark.parametrize("precision", BOUNDS)
+@pytest.mark.parametrize("of_constant", [True, False])
+def test_there_is_no_number_at_places_outside_the_axis(of_constant, precision, tmp_path):
+    wide, picked = View("wide", 0, 8), View("picked", 0, 8)
+    widen = TensorStep(
+        "w", Map(("mul", "x0", 8.0)), (View("x", 0, 8),), (), (Operand.whole(8),), wide
+    )
+    read = (Operand.whole(8), Operand.whole(3))
+    if of_constant:
+        op, xs, operands = TakeAlong(places_first=True), (wide,), read
+    else:
+        op, xs, operands = TakeAlong(), (View("x", 8, 3), wide), read[::-1]
+    along = TensorStep("a", op, xs, ("table",) if of_constant else (), operands, picked)
+    program = Program(
+        field_names=(),
+        field_rows=(),
+        oov_rows=(),
+        num_dense=0,
+        buffers={"x": 11, "wide": 8, "picked": 8},
+        steps=(widen, along),
+        weights={"table": np.arange(3, dtype=np.float32)} if of_constant else {},
+        output=picked,
+    )
+    group = TileGroup("a", (widen, along), frozenset({"wide"}))
+    assert largest_error(program, group, precision, 70, tmp_path) < BOUNDS[precision]
 
 
 def test_the_steps_of_a_recurrence_share_their_weights():
