@@ -1,7 +1,7 @@
 """Modules that cannot be of one type as a whole."""
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
 class NamesFloat32(nn.Module):
@@ -28,3 +28,51 @@ class HeadInFloat64(NamesFloat32):
 
     def forward(self, one, two, dense):
         return self.out(torch.cat([self.one(one), self.two(two), dense], 1).double()).float()
+
+
+class Masked(nn.Module):
+    """A softmax over a history, with a mask that float16 does not hold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.items, self.score, self.out = nn.Embedding(50, 8), nn.Linear(8, 1), nn.Linear(8, 1)
+
+    def forward(self, items: Tensor) -> Tensor:
+        e = self.items(items)
+        scores = self.score(e).squeeze(-1).masked_fill(items == 0, -1e9)
+        return self.out((scores.softmax(1).unsqueeze(-1) * e).sum(1))
+
+    def example_inputs(self) -> tuple[Tensor]:
+        return (torch.randint(0, 50, (64, 5)),)
+
+
+class Recurrent(nn.Module):
+    """A GRU over what was cast to float32: a ValueError where the module is of 16 bits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.items, self.out = nn.Embedding(50, 8), nn.Linear(8, 1)
+        self.gru = nn.GRU(8, 8, batch_first=True)
+
+    def forward(self, items: Tensor) -> Tensor:
+        return self.out(self.gru(self.items(items).float())[1][0])
+
+    def example_inputs(self) -> tuple[Tensor]:
+        return (torch.randint(0, 50, (64, 5)),)
+
+
+class FloatIds(nn.Module):
+    """One matrix of floats, with ids that 16 bits would round."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.user, self.out = nn.Embedding(5000, 8), nn.Linear(8 + 2, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(torch.cat([self.user(x[:, 0].long()), x[:, 1:]], 1))
+
+    def example_inputs(self) -> tuple[Tensor]:
+        return (torch.cat([torch.randint(0, 5000, (64, 1)).float(), torch.randn(64, 2)], 1),)

@@ -37,9 +37,9 @@ from pipeline.errors import DpiframeError
 Change = Callable[[nn.Module], nn.Module]
 ORDERS = 8  # twice as many: of several equal numbers each should come first once
 NEAR, FARTHEST = 1e-5, 1e300  # numbers that rounding may exchange; infinite ones are equal as well
-# How a module runs that cannot be of one type as a whole, in 32 and in 16 bits.
-MIXED = "its types are as written"
+# How a module runs that cannot be of one type as a whole: in 16 bits by the first, where it can.
 AUTOCAST = "its types are as written, float32 products in 16 bits by torch.autocast"
+MIXED = "its types are as written"
 
 
 class Called(NamedTuple):
@@ -138,7 +138,7 @@ class TorchModel:
 class UserModel(TorchModel):
     """A module of one's own, or a bundle's model: in one table by rewriting its lookups. A module
     that cannot be of one type as a whole, such as one that casts, keeps its own, and in 16 bits
-    runs under autocast.
+    runs under autocast, unless it has numbers that these do not hold, such as masks of -1e9.
     """
 
     def __init__(
@@ -155,8 +155,8 @@ class UserModel(TorchModel):
         return called._replace(module=self._form(one_table(called.module, *called.inputs[0])))
 
     def _form(self, module: nn.Module) -> nn.Module:
-        mixed = bool(self._called.note) and self.dtype.itemsize == 2
-        return Autocast(module, self.case.device, self.dtype) if mixed else module
+        is_cast = self._called.note.startswith(AUTOCAST)
+        return Autocast(module, self.case.device, self.dtype) if is_cast else module
 
     @functools.cached_property
     def _called(self) -> Called:
@@ -165,13 +165,16 @@ class UserModel(TorchModel):
             module = self.placed(CTRModel.from_weights(self._spec, self._weights))
             return Called(module, [self._arrays(batch) for batch in self.batches], _numbers)
         called = self._in_type(user, self.dtype)
-        error = _error(called)
+        error = _error(called.module, called.inputs[0])
         if error is None:
             return called
         del called  # its tables
-        how = AUTOCAST if self.dtype.itemsize == 2 else MIXED
-        note = f"{how}, since in one type: {error}"
-        return self._in_type(user, None)._replace(note=note)
+        mixed = self._in_type(user, None)
+        how = MIXED
+        if self.dtype.itemsize == 2:
+            cast = Autocast(mixed.module, self.case.device, self.dtype)
+            how = AUTOCAST if _error(cast, mixed.inputs[0]) is None else MIXED
+        return mixed._replace(note=f"{how}, since in one type: {error}")
 
     def _in_type(self, user: UserModule, dtype: torch.dtype | None) -> Called:
         device = self.case.device
@@ -303,15 +306,15 @@ def torch_model(
     return made(case, batches, spec, weights)
 
 
-def _error(called: Called) -> str | None:
-    """Why the module does not take its first inputs; short memory is not its fault."""
-    args, kwargs = called.inputs[0]
+def _error(module: nn.Module, inputs: Arguments) -> str | None:
+    """Why the module does not take its inputs; short memory is not its fault."""
+    args, kwargs = inputs
     try:
         with torch.no_grad():
-            called.module(*args, **kwargs)
+            module(*args, **kwargs)
     except torch.OutOfMemoryError:
         return None
-    except RuntimeError as error:
+    except Exception as error:  # whatever its code raises, such as an RNN's ValueError
         return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
     return None
 
