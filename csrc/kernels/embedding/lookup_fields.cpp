@@ -15,16 +15,16 @@ bool aligned16(const void* pointer) {
   return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
 }
 
-// Elements of one access: 16 bytes, else 2 elements, else 1.
+// Elements of one access: 16 bytes, or the half of that, and so on, that all rows consist of.
 int access_width(const std::vector<DeviceLookupField>& fields, DataType type) {
   const auto divides = [&](int width) {
     return std::all_of(fields.begin(), fields.end(), [&](const DeviceLookupField& field) {
       return field.dim % width == 0 && field.out_column % width == 0 && aligned16(field.table);
     });
   };
-  const int widest = static_cast<int>(16 / bytes_of(type));
-  if (divides(widest)) return widest;
-  return divides(2) ? 2 : 1;
+  auto width = static_cast<int>(16 / bytes_of(type));
+  while (!divides(width)) width /= 2;
+  return width;
 }
 
 void check_field(const DeviceLookupField& field, std::size_t f, std::int64_t fm_dim) {
@@ -94,7 +94,7 @@ void add_dense_slot(MultiTableLookupParams& params, const DenseSlot& slot) {
                "dense features as rows need a weight and columns of out");
     shape.max_dim = std::max(shape.max_dim, slot.dim);
     while (slot.dim % shape.width != 0 || slot.column % shape.width != 0)
-      shape.width = shape.width > 2 ? 2 : 1;
+      shape.width /= 2;
   }
   shape.dense_columns = std::max(shape.dense_columns, slot.first + slot.count);
   params.dense[params.num_dense++] = slot;

@@ -19,7 +19,7 @@
 //
 // Bytes a sample: F ids, and for each field dim numbers read and dim written, once. The vector
 // width of an access is 16 bytes where every dim and column is a multiple of that and all is
-// aligned, else 2 numbers or 1.
+// aligned, else the half of it that is, down to a number.
 #include <cuda_pipeline_primitives.h>
 
 #include <algorithm>
@@ -238,6 +238,7 @@ void launch(const LookupArguments& arguments, const BatchMemory& inputs, unsigne
   const LookupConfig& config = arguments.config;
   auto* kernel = lookup_kernel<T, 1, kDense>;
   if (arguments.params.shape.width == 2) kernel = lookup_kernel<T, 2, kDense>;
+  if (arguments.params.shape.width == 4) kernel = lookup_kernel<T, 4, kDense>;
   if (arguments.params.shape.width == kWidest) kernel = lookup_kernel<T, kWidest, kDense>;
   const auto shared = static_cast<int>(config.shared_bytes);
   if (config.shared_bytes > kSharedBytes)  // one sample with thousands of fields
@@ -256,13 +257,13 @@ void launch(const LookupArguments& arguments, const BatchMemory& inputs, unsigne
 }
 
 int width_of_out(const MultiTableLookupParams& params) {
-  const int width = params.shape.width;
+  int width = params.shape.width;
   const auto address = reinterpret_cast<std::uintptr_t>(params.out);
   const auto fits = [&](int w) {
     return address % (w * bytes_of(params.shape.type)) == 0 && params.out_stride % w == 0;
   };
-  if (fits(width)) return width;
-  return width > 1 && fits(2) ? 2 : 1;
+  while (!fits(width)) width /= 2;
+  return width;
 }
 
 }  // namespace

@@ -109,7 +109,9 @@ def test_equals_float64(batch: int, dtype: torch.dtype, dims: tuple[int, ...]) -
     case.check()
 
 
-@pytest.mark.parametrize("dims", [(16,) * 39, (1, 10, 16), (2, 6, 10, 8), (8, 264)])
+@pytest.mark.parametrize(
+    "dims", [(16,) * 39, (1, 10, 16), (2, 6, 10, 8), (8, 264), (20,) * 19, (4, 12, 28, 12)]
+)
 def test_16_bits_equal_float64(dims: tuple[int, ...]) -> None:
     case = Case(111, dims, torch.int32, fm_dim=dims[-1], values=torch.float16)
     assert case.run() == [0] * len(dims) + [NONE_BAD]
