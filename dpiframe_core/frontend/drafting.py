@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
@@ -20,7 +20,7 @@ from dpiframe_core.frontend.draft import Compute, Draft, Lookup
 from dpiframe_core.frontend.operations.moving import of_whole
 from dpiframe_core.frontend.operations.table import as_value
 from dpiframe_core.frontend.patterns import find_patterns
-from dpiframe_core.frontend.periods import Repeats, repeats
+from dpiframe_core.frontend.periods import Repeats, is_rounded, repeats
 from dpiframe_core.frontend.values import BATCH, Column, Made, Value, places, size
 from dpiframe_core.frontend.whole_sums import MOST_WHOLE
 from dpiframe_core.program.expression import Expression
@@ -28,6 +28,7 @@ from dpiframe_core.program.tensor_ops import Join
 
 Kind = Literal["auto", "probability", "logit"]
 MOST_HASHED = 2**24  # ids that a table is laid out for
+MOST_TABLED = 2**22  # numbers of tables that are made for ids beyond the examples'
 MOST_SHIFT = 16  # rows of a table that ids may leave for padding and the like
 LOG_ODDS = ("sub", ("log", "x0"), ("log1p", ("neg", "x0")))
 
@@ -147,11 +148,11 @@ def used_columns(
     hashed: dict[Column, int] = {}
     periods: dict[Column, Repeats] = {}
     if examples is not None:
+        least = MOST_HASHED if is_task else 0  # of the ids that may repeat
         for column in build.any_id:
             largest = examples.largest(column)
-            found = _repeats(build.functions[column], largest, examples.most(column))
-            least = MOST_HASHED if is_task else 0
-            if found is not None and largest >= least and found.rows <= min(largest, MOST_HASHED):
+            found = _repeating(build, column, examples, largest) if largest >= least else None
+            if found is not None:
                 rows[column], periods[column] = found.rows, found
                 continue
             rows[column] = max(rows[column], largest + 1)
@@ -162,6 +163,15 @@ def used_columns(
                     "feature before the model"
                 )
         hashed = _hashed(build, rows, examples)
+        for column in _jumping(build, rows.keys() | hashed.keys(), examples):
+            largest = examples.largest(column)
+            # Where it takes little memory, also of more ids than the examples have.
+            most = max(largest, MOST_TABLED // len(build.functions[column]))
+            found = _repeating(build, column, examples, most) if largest >= least else None
+            if found is not None:
+                hashed[column], periods[column] = found.rows, found
+            elif largest < MOST_HASHED:
+                hashed[column] = largest + 1
     build.draft.drop_unused()
     lookups = [module for module in build.draft.modules if isinstance(module, Lookup)]
     read = {column for lookup in lookups for column in lookup.columns}
@@ -169,8 +179,27 @@ def used_columns(
         {column: count for column, count in rows.items() if column in read} | hashed,
         set(build.seen_dense) - set(build.seen_ids) - set(hashed),
         {column: count for column, count in rows.items() if column not in read},
-        {column: found for column, found in periods.items() if column in read},
+        {column: found for column, found in periods.items() if column in read or column in hashed},
     )
+
+
+def _repeating(build: Building, column: Column, examples: Examples, most: int) -> Repeats | None:
+    """How all that is computed of a column repeats, where that takes so many rows at most."""
+    largest = examples.largest(column)
+    found = _repeats(build.functions[column], largest, examples.most(column))
+    return found if found and found.rows <= min(most, MOST_HASHED) else None
+
+
+def _jumping(build: Building, others: Collection[Column], examples: Examples) -> Iterator[Column]:
+    """Columns that look nothing up, of which remainders and the like are taken of numbers that
+    float32 would round: as ids they are exact.
+    """
+    for column, functions in build.functions.items():
+        if column in others or not examples.are_ids(column):
+            continue
+        largest = examples.largest(column)
+        if any(is_rounded(function, largest, MOST_WHOLE) for function in functions):
+            yield column
 
 
 def _repeats(functions: Collection[Expression], largest: int, most: int | None) -> Repeats | None:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from dpiframe_core.program.expression import Expression
 
+_JUMPS = {"mod", "floor", "ceil", "round", "eq", "ne"}
 _COMPARED = {"eq", "ne", "lt", "le", "gt", "ge"}
 
 
@@ -38,11 +39,56 @@ def repeats(functions: Iterable[Expression], largest: int, most: int) -> Repeats
     up to `most` is too small for what they make of numbers up to the largest.
     """
     given = list(functions)
-    found = _all([_repeats(function, None) for function in given])
+    floored = [_floored(function) for function in given]
+    found = _all([_repeats(function, None) for function in floored])
+    if found is not None and floored != given:  # of ids that are not negative
+        found = found._replace(start=max(found.start, 1))
     last = bisect.bisect_left(range(most), True, key=lambda x: not _fits(given, x, most)) - 1
     if found is None or last < largest:
         return None
     return found._replace(last=last) if last < most - 1 else found
+
+
+def _floored(function: Expression) -> Expression:
+    """The function with floors and remainders in the place of what is truncated towards 0, where
+    these are the same of all x0 but negative ones.
+    """
+    if not isinstance(function, tuple):
+        return function
+    name, *parts = (function[0], *map(_floored, function[1:]))
+    if name == "mul" and isinstance(parts[0], tuple) and parts[0][0] == "sign":
+        quotient = parts[0][1]
+        is_truncated = parts[1] == ("floor", ("abs", quotient))
+        found = _quotient(quotient) if is_truncated else None
+        if found is not None and _is_never_negative(found[0]):
+            return ("floor", quotient)
+    if name == "sub" and isinstance(parts[1], tuple) and parts[1][0] == "mul":
+        _, by, whole = parts[1]
+        if whole == ("floor", ("div", parts[0], by)):
+            return ("mod", parts[0], by)
+    return (name, *parts)
+
+
+def _is_never_negative(function: Expression) -> bool:
+    """Of x0 that are not negative."""
+    if isinstance(function, float):
+        return function >= 0
+    if isinstance(function, str):
+        return True
+    name, *parts = function
+    return name in ("add", "mul", "mod", "floor", "abs") and all(map(_is_never_negative, parts))
+
+
+def is_rounded(function: Expression, largest: int, most: float) -> bool:
+    """Whether of x0 up to the largest it takes a remainder, a floor or equality of numbers above
+    `most`, which the type of these rounds: one that is a little off makes a wrong one.
+    """
+    if not isinstance(function, tuple):
+        return False
+    name, *parts = function
+    if name in _JUMPS and any(_bounds(part, float(largest))[1] > most for part in parts):
+        return True
+    return any(is_rounded(part, largest, most) for part in parts)
 
 
 def _fits(functions: Iterable[Expression], largest: int, most: int) -> bool:

@@ -532,13 +532,33 @@ def test_a_model_that_has_no_numbers_says_so():
         dpi.from_torch(Logarithms(shift=-0.5), given)
 
 
-def test_whole_numbers_are_drawn_up_to_those_of_the_examples():
+class Hours(nn.Module):
+    """Numbers that are made of whole ones which float32 would round, and look nothing up."""
+
+    def forward(self, x, time, many):
+        hashed = ((x * 1_048_573) % 9_973).float().mean(1) / 9_973
+        hour = torch.div(time, 3600, rounding_mode="trunc") % 24
+        own = nn.functional.one_hot(hour, 24).float() @ torch.arange(24.0).sin()
+        several = (many.unsqueeze(1) * torch.arange(1, 200) * 7919 + 11) % 1_000_003 % 100_003
+        return hashed + own + (several / 100_003).mean(1)
+
+
+def test_what_float32_would_round_before_a_remainder_is_computed_of_ids():
+    given = torch.tensor([[3, 900], [17, 10_000]]), torch.tensor([1_700_000_000, 5])
+    given = {"x": given[0], "time": given[1], "many": torch.tensor([700, 3])}
+    imported = dpi.from_torch(Hours(), given)
+    found = [(field.rows, field.period) for field in imported.spec.fields]
+    assert found == [(9973, 9973), (9973, 9973), (86_401, 86_400), (701, None)]
+    assert imported.spec.dense == ()
+
+
+def test_what_float32_would_round_is_refused_where_there_are_too_many_ids():
     class Hash(nn.Module):
         def forward(self, x):
-            return ((x * 1_048_573) % 9_973).float().mean(1) / 9_973
+            return ((x * 1_048_573) // 9_973 % 65_537 % 257_113_007).float().mean(1)
 
-    with pytest.raises(ModelImportError, match="differs from the model"):  # float32 ends at 2^24
-        dpi.from_torch(Hash(), torch.tensor([[3, 900], [17, 10_000]]), ["a", "b"])
+    with pytest.raises(ModelImportError, match="differs from the model"):
+        dpi.from_torch(Hash(), torch.tensor([[3, 900], [17, 10**9]]))
 
 
 def test_ids_that_the_model_takes_apart_are_as_many_as_it_has_rows_for():

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dpiframe_core.frontend.periods import Repeats, repeats
+from dpiframe_core.frontend.operations.elementwise import truncated
+from dpiframe_core.frontend.periods import Repeats, is_rounded, repeats
 from dpiframe_core.program.expression import Expression, evaluate
 
 
@@ -15,6 +16,10 @@ def remainder(x: Expression, by: float) -> Expression:
 
 def quotient(x: Expression, by: float) -> Expression:
     return ("floor", ("div", x, by))
+
+
+def remainder_of_c(x: Expression, by: float) -> Expression:
+    return ("sub", x, ("mul", by, truncated(("div", x, by))))
 
 
 X, INT64 = "x0", 2**63 - 1
@@ -38,6 +43,9 @@ REPEATING: list[tuple[list[Expression], Repeats]] = [
     ([remainder(("abs", X), 10.0), ("sign", X)], Repeats(1, 10)),
     ([remainder(("where", ("gt", X, 5.0), X, 3.0), 10.0)], Repeats(6, 10)),
     ([2.0], Repeats(0, 1)),
+    ([remainder(truncated(("div", X, 36.0)), 24.0)], Repeats(1, 864)),
+    ([remainder(truncated(("div", ("add", X, 5.0), 36.0)), 24.0)], Repeats(1, 864)),
+    ([remainder_of_c(("mul", X, 3.0), 10.0)], Repeats(1, 10)),
 ]  # fmt: skip
 
 
@@ -70,6 +78,7 @@ def test_what_repeats(functions, expected):
     remainder(("sin", X), 3.0),
     remainder(X, X),
     ("max", X, 5.0),
+    remainder(truncated(("div", ("sub", X, 5.0), 36.0)), 24.0),
 ])  # fmt: skip
 def test_what_does_not(function):
     assert repeats([remainder(X, 4.0), function], 10**6, INT64) is None
@@ -86,3 +95,11 @@ def test_what_a_type_does_not_hold_does_not_repeat():
     assert repeats([function], 2**32, INT64) is None
     assert repeats([HASH], 2**25, 2**31 - 1) == Repeats(0, 500, (2**31 - 8) // 31)
     assert repeats([remainder(X, 7.0)], 2**25, 2**31 - 1) == Repeats(0, 7)
+
+
+def test_what_a_type_rounds_before_a_jump():
+    most = 2.0**24
+    assert is_rounded(quotient(X, 3600.0), 10**9, most)
+    assert is_rounded(HASH, 10**6, most) and not is_rounded(HASH, 10**5, most)
+    assert not is_rounded(("log1p", X), 10**9, most)
+    assert is_rounded(("add", ("eq", ("mul", X, X), 4.0), 1.0), 5000, most)
