@@ -288,7 +288,7 @@ class Building:
         try:
             return self._refined(padded)
         except UnreadableError:
-            copies = [self.copied(v) for v in padded]
+            copies = [self.copied(v) for v in _loosened(padded)]
         try:
             return self._refined(copies)
         except UnreadableError:
@@ -851,6 +851,24 @@ def transposed(value: Value) -> Value:
 
 def _without(value: Value, dim: int) -> Value:
     return replace(value, dims=(*value.dims[:dim], (), *value.dims[dim + 1 :]))
+
+
+def _loosened(values: Sequence[Value]) -> list[Value]:
+    """The values, dimensions along which a constant is everywhere the same as one place, where
+    others say in which order the batch and parts of it lie.
+    """
+    others = [v for v in values if not isinstance(v.source, Fixed)]
+    found = []
+    for v in values:
+        if not isinstance(v.source, Fixed):
+            found.append(v)
+            continue
+        is_one = bool((v.source.numbers == v.source.numbers.reshape(-1)[v.offset]).all())
+        told = [any(other.dims[i] for other in others) for i in range(len(v.dims))]
+        same = [is_one or all(f is BATCH or not f.stride for f in dim) for dim in v.dims]
+        dims = [() if a and b else d for a, b, d in zip(told, same, v.dims, strict=True)]
+        found.append(v.with_dims(dims))
+    return found
 
 
 def _seen_as(found: Value, value: Value) -> Value:

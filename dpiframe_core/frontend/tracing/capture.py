@@ -26,6 +26,7 @@ from torch.utils import _pytree as pytree
 from dpiframe_core.errors import ModelImportError
 from dpiframe_core.frontend.convert import PYTORCH, Traced
 from dpiframe_core.frontend.tracing.packed import padded_in_place_of_packed
+from dpiframe_core.frontend.tracing.whole_batches import batches_taken_apart
 
 OURS = str(Path(__file__).parent)  # nor lines of these files
 WHAT_BATCH_MEANS = "the first dimension of every input is the batch, which may have any size"
@@ -198,7 +199,9 @@ def _export(
     fast_path = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with torch.no_grad(), _quiet(), padded_in_place_of_packed(module):
+        with (
+            torch.no_grad(), _quiet(), padded_in_place_of_packed(module), batches_taken_apart()
+        ):  # fmt: skip
             return torch.export.export(
                 module, args, kwargs or None,
                 dynamic_shapes=_by_argument(module, args, kwargs, shapes), strict=strict,

@@ -561,6 +561,49 @@ def test_what_float32_would_round_is_refused_where_there_are_too_many_ids():
         dpi.from_torch(Hash(), torch.tensor([[3, 900], [17, 10**9]]))
 
 
+class HeadsInBatch(nn.Module):
+    """Attention as it is ported from TensorFlow: heads one behind the other along the batch."""
+
+    def __init__(self, apart):
+        super().__init__()
+        torch.manual_seed(0)
+        self.apart, self.item = apart, nn.Embedding(50, 16)
+        self.q, self.k, self.v = (nn.Linear(16, 16) for _ in range(3))
+        self.out = nn.Linear(16, 1)
+
+    def forward(self, items):
+        e = self.item(items)
+        q, k, v = (
+            torch.cat(torch.split(layer(e), 8, dim=2), dim=0) for layer in (self.q, self.k, self.v)
+        )
+        scores = q @ k.transpose(1, 2) / 8**0.5
+        is_padding = (items == 0).repeat(2, 1).unsqueeze(1).repeat(1, items.shape[1], 1)
+        scores = torch.where(is_padding, torch.ones_like(scores) * -1e4, scores)
+        parts = self.apart(scores.softmax(-1) @ v, items)
+        return self.out(torch.cat(parts, dim=2).sum(1))
+
+
+@pytest.mark.parametrize("apart", [
+    lambda x, items: torch.split(x, items.shape[0]),
+    lambda x, items: x.split(int(items.size(0)), dim=0),
+    lambda x, items: x.split(split_size=items.size(0)),
+    lambda x, items: torch.chunk(x, 2, dim=0),
+    lambda x, items: x.chunk(2),
+    lambda x, items: x.view(2, items.shape[0], *x.shape[1:]).unbind(0),
+])  # fmt: skip
+def test_heads_along_the_batch(apart):
+    model = HeadsInBatch(apart).eval()
+    imported = dpi.from_torch(model, torch.randint(0, 50, (8, 5)))
+    assert max(each["largest"] for each in imported.report["differences"].values()) < 1e-5
+
+
+def test_what_takes_samples_apart_is_refused():
+    for apart in (lambda x, _: x.chunk(4), lambda x, items: x.split(2 * items.shape[0])):
+        model = HeadsInBatch(lambda x, items, apart=apart: apart(x[: len(x) // 2], items)).eval()
+        with pytest.raises(ModelImportError):
+            dpi.from_torch(model, torch.randint(0, 50, (8, 5)))
+
+
 def test_ids_that_the_model_takes_apart_are_as_many_as_it_has_rows_for():
     class Parts(nn.Module):
         def __init__(self):
