@@ -93,8 +93,7 @@ void add_dense_slot(MultiTableLookupParams& params, const DenseSlot& slot) {
                    slot.column + std::int64_t{slot.dim} * slot.count <= params.out_stride,
                "dense features as rows need a weight and columns of out");
     shape.max_dim = std::max(shape.max_dim, slot.dim);
-    while (slot.dim % shape.width != 0 || slot.column % shape.width != 0)
-      shape.width /= 2;
+    while (slot.dim % shape.width != 0 || slot.column % shape.width != 0) shape.width /= 2;
   }
   shape.dense_columns = std::max(shape.dense_columns, slot.first + slot.count);
   params.dense[params.num_dense++] = slot;
