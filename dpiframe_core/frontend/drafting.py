@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
@@ -29,6 +29,7 @@ from dpiframe_core.program.tensor_ops import Join
 Kind = Literal["auto", "probability", "logit"]
 MOST_HASHED = 2**24  # ids that a table is laid out for
 MOST_TABLED = 2**22  # numbers of tables that are made for ids beyond the examples'
+MOST_NUMBERS = 2**26  # of tables of functions of ids that look nothing up
 MOST_SHIFT = 16  # rows of a table that ids may leave for padding and the like
 LOG_ODDS = ("sub", ("log", "x0"), ("log1p", ("neg", "x0")))
 
@@ -126,13 +127,15 @@ class Examples(Protocol):
 
 class Used(NamedTuple):
     """Columns that are ids, each with the rows of its tables, and those that are numbers; ids of
-    which only the shape of what they look up is used; and the periods of ids without an end.
+    which only the shape of what they look up is used; the periods of ids without an end; ids
+    that look nothing up, and end with the examples'.
     """
 
     rows: dict[Column, int]
     dense: set[Column]
     shapes: dict[Column, int]
     periods: dict[Column, Repeats]
+    bounded: list[Column]
 
 
 def used_columns(
@@ -147,6 +150,7 @@ def used_columns(
     rows = _within_parts(build, examples.largest if examples else None)
     hashed: dict[Column, int] = {}
     periods: dict[Column, Repeats] = {}
+    bounded: list[Column] = []
     if examples is not None:
         least = MOST_HASHED if is_task else 0  # of the ids that may repeat
         for column in build.any_id:
@@ -163,15 +167,13 @@ def used_columns(
                     "feature before the model"
                 )
         hashed = _hashed(build, rows, examples)
-        for column in _jumping(build, rows.keys() | hashed.keys(), examples):
-            largest = examples.largest(column)
-            # Where it takes little memory, also of more ids than the examples have.
-            most = max(largest, MOST_TABLED // len(build.functions[column]))
-            found = _repeating(build, column, examples, most) if largest >= least else None
-            if found is not None:
-                hashed[column], periods[column] = found.rows, found
-            elif largest < MOST_HASHED:
-                hashed[column] = largest + 1
+        for column in [c for c in build.functions if c not in rows and c not in hashed]:
+            exact = _exact_as_ids(build, column, examples, least)
+            if isinstance(exact, Repeats):
+                hashed[column], periods[column] = exact.rows, exact
+            elif exact:
+                hashed[column] = exact
+                bounded.append(column)
     build.draft.drop_unused()
     lookups = [module for module in build.draft.modules if isinstance(module, Lookup)]
     read = {column for lookup in lookups for column in lookup.columns}
@@ -180,6 +182,7 @@ def used_columns(
         set(build.seen_dense) - set(build.seen_ids) - set(hashed),
         {column: count for column, count in rows.items() if column not in read},
         {column: found for column, found in periods.items() if column in read or column in hashed},
+        bounded,
     )
 
 
@@ -190,16 +193,27 @@ def _repeating(build: Building, column: Column, examples: Examples, most: int) -
     return found if found and found.rows <= min(most, MOST_HASHED) else None
 
 
-def _jumping(build: Building, others: Collection[Column], examples: Examples) -> Iterator[Column]:
-    """Columns that look nothing up, of which remainders and the like are taken of numbers that
-    float32 would round: as ids they are exact.
+def _exact_as_ids(
+    build: Building, column: Column, examples: Examples, least: int
+) -> Repeats | int | None:
+    """Of a column that looks nothing up: the period, or the ids, with which it is a field, since a
+    remainder or the like is taken of numbers that float32 would round. It may be of any number of
+    its type that it rounds, if what is computed repeats soon; else it is of those of the examples.
     """
-    for column, functions in build.functions.items():
-        if column in others or not examples.are_ids(column):
-            continue
-        largest = examples.largest(column)
-        if any(is_rounded(function, largest, MOST_WHOLE) for function in functions):
-            yield column
+    most, functions = examples.most(column), build.functions[column]
+    if most is None or not examples.are_ids(column):
+        return None
+    largest = examples.largest(column)
+    is_seen = any(is_rounded(function, largest, MOST_WHOLE) for function in functions)
+    if not is_seen and not any(is_rounded(function, most, MOST_WHOLE) for function in functions):
+        return None
+    if largest >= least:
+        room = MOST_TABLED // len(functions)
+        found = _repeating(build, column, examples, max(room, largest if is_seen else 0))
+        if found is not None:
+            return found
+    is_small = largest < MOST_HASHED and (largest + 1) * len(functions) <= MOST_NUMBERS
+    return largest + 1 if is_seen and is_small else None
 
 
 def _repeats(functions: Collection[Expression], largest: int, most: int | None) -> Repeats | None:

@@ -73,6 +73,13 @@ class Imported:
         return self._source.arguments(check.module_inputs(self._source, self._chosen, ids, dense))
 
     @property
+    def with_ids(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """args and kwargs as `arguments`, in the place of each tensor whether ids are in it."""
+        names = {column.input for column in self._chosen.id_columns}
+        told: Any = {name: name in names for name in self._source.tensors}
+        return self._source.arguments(told)
+
+    @property
     def num_outputs(self) -> int:
         """How many tensors the module returns."""
         return self._output.count
@@ -207,6 +214,7 @@ def from_torch(  # type: ignore[misc]  # noqa: PLR0913 - the one call that users
         "modules": _modules(spec),
         "unused_inputs": list(chosen.unused_inputs),
         "rounded_inputs": _rounded(inputs, chosen),
+        "bounded_inputs": {column.input: chosen.rows[column] - 1 for column in used.bounded},
         "raw_columns": list(encoding.notes) if encoding else [],
         **weights_report(source, weights),
     }

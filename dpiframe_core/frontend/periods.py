@@ -86,6 +86,8 @@ def is_rounded(function: Expression, largest: int, most: float) -> bool:
     if not isinstance(function, tuple):
         return False
     name, *parts = function
+    if name in ("eq", "ne") and "x0" in parts and any(isinstance(p, float) for p in parts):
+        return any(isinstance(p, float) and abs(p) > most for p in parts)  # others are told apart
     if name in _JUMPS and any(_bounds(part, float(largest))[1] > most for part in parts):
         return True
     return any(is_rounded(part, largest, most) for part in parts)

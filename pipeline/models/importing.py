@@ -119,14 +119,17 @@ def in_words(bundle: Bundle) -> Iterator[str]:
         yield f"  {name}: AUC {found['auc']:.6f}, logloss {found['logloss']:.6f}"
     yield from report["raw_columns"]
     for key, text in _NOTES.items():
-        if report[key]:
-            names = [" = ".join(n) if isinstance(n, list) else n for n in report[key]]
+        if found := report.get(key):
+            names = [" = ".join(n) if isinstance(n, list) else n for n in found]
+            if isinstance(found, dict):
+                names = [f"{name} (up to {largest:,})" for name, largest in found.items()]
             more = f" and {len(names) - 8} more" if len(names) > 8 else ""
             yield f"{text}: {', '.join(names[:8])}{more}"
 
 
 _NOTES = {
     "unused_inputs": "inputs that the model does not use",
+    "bounded_inputs": "whole numbers that are ids, of the examples' largest at most",
     "rounded_inputs": "inputs of whole numbers that float32 rounds (above 16,777,216)",
     "unused_weights": "weights that the score does not need, not stored",
     "rounded_to_float32": "weights rounded to float32",

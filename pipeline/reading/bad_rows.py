@@ -99,7 +99,9 @@ def dense_findings(
 
 
 def as_signed(ids: Ids) -> npt.NDArray[np.int32] | npt.NDArray[np.int64]:
-    """Ids as the engine takes them: uint64 beyond int64 becomes negative, outside every table."""
+    """Ids as the engine takes them: uint64 beyond int64 becomes negative, outside every table but
+    those of which all ids repeat.
+    """
     return ids.view(np.int64) if ids.dtype == np.uint64 else ids  # type: ignore[return-value]
 
 

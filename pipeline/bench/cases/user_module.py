@@ -48,25 +48,18 @@ class UserModule:
         self, ids: np.ndarray, dense: np.ndarray, device: str, dtype: torch.dtype | None
     ) -> Arguments:
         """What the module is called with for ids [F, B] and dense [N, B]; floats in `dtype`, None:
-        in the examples'. Those with whole numbers that the type would round keep their own, such
-        as a matrix with ids.
+        in the examples', as always where there are ids among them, which 16 bits would round.
         """
 
-        def placed(leaf: Any) -> Any:
+        def placed(leaf: Any, has_ids: Any) -> Any:
             if not isinstance(leaf, Tensor):
                 return leaf
-            return leaf.to(device, dtype if dtype and _held(leaf, dtype) else None)
+            is_number = leaf.is_floating_point() and has_ids is not True
+            return leaf.to(device, dtype if is_number else None)
 
-        args, kwargs = pytree.tree_map(placed, self.imported.arguments(ids, dense))
+        given = self.imported.arguments(ids, dense)
+        args, kwargs = pytree.tree_map(placed, given, self.imported.with_ids)
         return args, kwargs
-
-
-def _held(leaf: Tensor, dtype: torch.dtype) -> bool:
-    """Whether it is of floats whose whole numbers the type holds."""
-    if not leaf.is_floating_point():
-        return False
-    is_whole = leaf == leaf.round()
-    return bool((~is_whole | (leaf.to(dtype).to(leaf.dtype) == leaf)).all())
 
 
 class _Scorer(nn.Module):

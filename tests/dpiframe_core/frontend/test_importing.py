@@ -550,6 +550,31 @@ def test_what_float32_would_round_before_a_remainder_is_computed_of_ids():
     found = [(field.rows, field.period) for field in imported.spec.fields]
     assert found == [(9973, 9973), (9973, 9973), (86_401, 86_400), (701, None)]
     assert imported.spec.dense == ()
+    assert imported.report["bounded_inputs"] == {"many": 700}
+
+
+@pytest.mark.parametrize("largest", [1, 90_000])
+def test_what_repeats_is_a_field_however_small_the_examples_are(largest, tmp_path):
+    class Hour(nn.Module):
+        def forward(self, time, x):
+            is_late = (time // 3600 % 24 > 17).float()
+            return is_late * (x == 0) + (time * 7919 % 1000) / 500 - 1
+
+    given = {"time": torch.tensor([0, largest]), "x": torch.tensor([0, 5])}
+    imported = dpi.from_torch(Hour(), given)
+    assert [(f.name, f.period) for f in imported.spec.fields] == [("time", 432_000)]
+    assert imported.spec.dense == ("x",)  # what is near 0 is exact
+    batch = torch.export.Dim("batch")
+    program = torch.export.export(
+        Hour(), tuple(given.values()), dynamic_shapes={"time": {0: batch}, "x": {0: batch}}
+    )
+    torch.export.save(program, tmp_path / "hour.pt2")
+    archived = dpi.from_torch(dpi.read_archive(tmp_path / "hour.pt2"))
+    time, x = torch.tensor([1_699_999_199, 2_119, 2**40]), torch.tensor([0, 1, 0])
+    for made in (imported, archived):
+        weights = {name: torch.as_tensor(w) for name, w in made.weights.items()}
+        logits = CTRModel.from_weights(made.spec, weights)(time[None], x[None].float())
+        np.testing.assert_allclose(logits.detach(), Hour()(time, x), atol=1e-6)
 
 
 def test_what_float32_would_round_is_refused_where_there_are_too_many_ids():
