@@ -40,6 +40,7 @@ from dpiframe_core.frontend.fuxictr import FuxiSchema
 from dpiframe_core.frontend.schemas import Encoding, by_schema, columns_of_schema
 from dpiframe_core.frontend.tasks import Converted, joined
 from dpiframe_core.frontend.tracing.source import Source, of_archive, of_module
+from dpiframe_core.frontend.values import Column
 from dpiframe_core.frontend.weights import check_weights, weights_report
 from dpiframe_core.frontend.whole_sums import MOST_WHOLE
 from dpiframe_core.model.modules import Tensor as TensorModule
@@ -214,7 +215,7 @@ def from_torch(  # type: ignore[misc]  # noqa: PLR0913 - the one call that users
         "modules": _modules(spec),
         "unused_inputs": list(chosen.unused_inputs),
         "rounded_inputs": _rounded(inputs, chosen),
-        "bounded_inputs": {column.input: chosen.rows[column] - 1 for column in used.bounded},
+        "bounded_numbers": _bounded(used.bounded, chosen),
         "raw_columns": list(encoding.notes) if encoding else [],
         **weights_report(source, weights),
     }
@@ -320,6 +321,12 @@ def _compared(
             f"{MOST_WHOLE:,} such as input {rounded[0]} has: make what the model computes of them "
             "(hours, differences) features"
         ) from None
+
+
+def _bounded(columns: Sequence[Column], chosen: Chosen) -> dict[str, int]:
+    """The largest ids of these columns, by their fields' names."""
+    named = (chosen.features.fields[column] for column in columns)
+    return {name: rows - 1 for name, rows in named}
 
 
 def _rounded(inputs: Mapping[str, Tensor], chosen: Chosen) -> list[str]:

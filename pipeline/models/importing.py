@@ -129,7 +129,7 @@ def in_words(bundle: Bundle) -> Iterator[str]:
 
 _NOTES = {
     "unused_inputs": "inputs that the model does not use",
-    "bounded_inputs": "whole numbers that are ids, of the examples' largest at most",
+    "bounded_numbers": "whole numbers that are ids, of the examples' largest at most",
     "rounded_inputs": "inputs of whole numbers that float32 rounds (above 16,777,216)",
     "unused_weights": "weights that the score does not need, not stored",
     "rounded_to_float32": "weights rounded to float32",

@@ -30,37 +30,40 @@ class HeadInFloat64(NamesFloat32):
         return self.out(torch.cat([self.one(one), self.two(two), dense], 1).double()).float()
 
 
-class Masked(nn.Module):
-    """A softmax over a history, with a mask that float16 does not hold."""
+class OfHistory(nn.Module):
+    """A number of a list of items."""
 
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.items, self.score, self.out = nn.Embedding(50, 8), nn.Linear(8, 1), nn.Linear(8, 1)
+        self.items, self.out = nn.Embedding(50, 8), nn.Linear(8, 1)
+
+    def example_inputs(self) -> tuple[Tensor]:
+        return (torch.randint(0, 50, (64, 5)),)
+
+
+class Masked(OfHistory):
+    """A softmax over a history, with a mask that float16 does not hold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.score = nn.Linear(8, 1)
 
     def forward(self, items: Tensor) -> Tensor:
         e = self.items(items)
         scores = self.score(e).squeeze(-1).masked_fill(items == 0, -1e9)
         return self.out((scores.softmax(1).unsqueeze(-1) * e).sum(1))
 
-    def example_inputs(self) -> tuple[Tensor]:
-        return (torch.randint(0, 50, (64, 5)),)
 
-
-class Recurrent(nn.Module):
+class Recurrent(OfHistory):
     """A GRU over what was cast to float32: a ValueError where the module is of 16 bits."""
 
     def __init__(self) -> None:
         super().__init__()
-        torch.manual_seed(0)
-        self.items, self.out = nn.Embedding(50, 8), nn.Linear(8, 1)
         self.gru = nn.GRU(8, 8, batch_first=True)
 
     def forward(self, items: Tensor) -> Tensor:
         return self.out(self.gru(self.items(items).float())[1][0])
-
-    def example_inputs(self) -> tuple[Tensor]:
-        return (torch.randint(0, 50, (64, 5)),)
 
 
 class FloatIds(nn.Module):

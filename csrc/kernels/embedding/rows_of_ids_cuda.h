@@ -28,7 +28,7 @@ class DeviceRowsOfIds {
  private:
   int num_fields_;
   std::int64_t max_rows_;
-  bool are_int64_;  // where a table has 2^31 rows or more
+  bool are_int64_;  // where a table has more than 2^31 rows
   DeviceBuffer fields_;
   DeviceBuffer rows_;
 };

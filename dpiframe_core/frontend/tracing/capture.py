@@ -28,7 +28,7 @@ from dpiframe_core.frontend.convert import PYTORCH, Traced
 from dpiframe_core.frontend.tracing.packed import padded_in_place_of_packed
 from dpiframe_core.frontend.tracing.whole_batches import batches_taken_apart
 
-OURS = str(Path(__file__).parent)  # nor lines of these files
+OURS = str(Path(__file__).parent)  # whose files are no more the model's than PyTorch's are
 WHAT_BATCH_MEANS = "the first dimension of every input is the batch, which may have any size"
 _ONE_AT_A_TIME = threading.RLock()  # what torch.export is changed for is the process's
 ASSERTED_BATCHES = (*range(1, 66), 127, 1000, 4096, 65535, 2**20)

@@ -41,7 +41,7 @@ def _by_views(given: Callable[..., Any], parts: Callable[..., Any]) -> Callable[
     def replaced(*args: Any, **kwargs: Any) -> Any:
         try:
             found = parts(*args, **kwargs)
-        except TypeError:  # it is called as no function can be
+        except TypeError:  # of the arguments: the function itself says what is wrong with them
             found = None
         return given(*args, **kwargs) if found is None else found
 
@@ -49,7 +49,7 @@ def _by_views(given: Callable[..., Any], parts: Callable[..., Any]) -> Callable[
 
 
 def _split(input: Tensor, split_size: Any, dim: int = 0) -> tuple[Tensor, ...] | None:
-    """Parts of one batch each, or of several; named as torch names them."""
+    """Parts of so many whole batches each. The parameters have torch's names, as keywords."""
     if not isinstance(split_size, SymInt):
         return None
     count = _ratio(input.shape[dim], split_size)

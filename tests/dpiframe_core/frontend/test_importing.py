@@ -550,7 +550,7 @@ def test_what_float32_would_round_before_a_remainder_is_computed_of_ids():
     found = [(field.rows, field.period) for field in imported.spec.fields]
     assert found == [(9973, 9973), (9973, 9973), (86_401, 86_400), (701, None)]
     assert imported.spec.dense == ()
-    assert imported.report["bounded_inputs"] == {"many": 700}
+    assert imported.report["bounded_numbers"] == {"many": 700}
 
 
 @pytest.mark.parametrize("largest", [1, 90_000])

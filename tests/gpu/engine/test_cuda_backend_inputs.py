@@ -126,7 +126,7 @@ def test_ids_beyond_the_last_that_repeats_are_told_as_they_were_given(tmp_path):
     ids, dense = model_zoo.random_inputs(plain.spec, 700)
     declared = ids.copy()
     rows = np.array([f.rows for f in plain.spec.fields])[:, None]
-    ids[1:] += rows[1:] * 100  # but these are none
+    ids[1:] += rows[1:] * 100  # they repeat; the following are no ids
     ids[3, 600], ids[3, 650], ids[2, 600], ids[0, 610] = 10**6 + 1, -(10**6) - 1, 2**62, 10**6
     for f, sample in ((3, 600), (3, 650), (2, 600), (0, 610)):
         declared[f, sample] = plain.spec.fields[f].oov_row
