@@ -597,9 +597,9 @@ def weight_bytes(precision: str, kind: str, rows: int, columns: int) -> int:
 
 def linear_configs(
     precision: str, max_rows: int, n: int, k: int, places: int = 1
-) -> list[tuple[int, bool]]:
-    """Tile configurations of products k -> n, or of so many that are one, over all batch sizes:
-    columns of a tile, and whether two warpgroups take tiles in turn.
+) -> list[LinearConfig]:
+    """One configuration of each kernel that products k -> n, or so many that are one, take over all
+    batch sizes.
     """
 
 def max_head_partials(precision: str, max_rows: int, n: int, k: int) -> int:
@@ -1029,10 +1029,10 @@ class CudaProgram:
         step: ProductStep,
         sources: Sequence[MapSource],
         rows: ProductRows,
-        kernels: Sequence[tuple[int, bool, bytes]],
+        kernels: Sequence[tuple[LinearConfig, bytes]],
     ) -> None:
         """A product whose epilogue is an expression of further operands, by kernels compiled for
-        it: columns of a tile, whether warpgroups take tiles in turn, cubin (`linear_configs`).
+        it: each one's tiles and cubin (`linear_configs`).
         """
     def add_chain(
         self,
@@ -1345,6 +1345,29 @@ class LinearParams:
 
     def __init__(self) -> None: ...
 
+class LinearConfig:
+    """How a product is cut into tiles of `rows` x `tile_n`.
+
+    in_turn: two warpgroups take tiles in turn, instead of a tile together.
+    split: CTAs that share a tile, each with a part of k: 1, 2, 4, or 8 of 128 rows; 1 in turn.
+    rows: 128, or 64 of one warpgroup.
+    ctas: that share a multiprocessor: 1, or 2 of 64 rows.
+    """
+
+    def __init__(
+        self, tile_n: int, in_turn: bool = False, split: int = 1, rows: int = 128, ctas: int = 1
+    ) -> None: ...
+    @property
+    def tile_n(self) -> int: ...
+    @property
+    def in_turn(self) -> bool: ...
+    @property
+    def split(self) -> int: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def ctas(self) -> int: ...
+
 def prepared_weight_bytes(precision: str, n: int, k: int) -> int:
     """Bytes of a weight [n, k] as `linear` wants it."""
 
@@ -1358,24 +1381,21 @@ def head_partials(precision: str, rows: int, n: int, k: int) -> int:
 
 def linear_config(
     precision: str, rows: int, n: int, k: int, places: int = 1
-) -> tuple[int, bool, int, int]:
-    """Of a product, or of so many that are one: columns of a tile, whether two warpgroups take
-    tiles in turn, the CTAs that share a tile, each with a part of k, and rows of a tile.
-    """
+) -> LinearConfig:
+    """How a product, or so many that are one, is cut into tiles."""
 
 def linear_microseconds(precision: str, rows: int, n: int, k: int) -> float:
     """What the model of a product's time, by which its tiles are chosen, says that it takes."""
 
-def all_linear_configs(precision: str) -> list[tuple[int, bool, int]]:
-    """All that `linear_config` chooses from: columns, in turn, rows."""
+def all_linear_configs(precision: str) -> list[LinearConfig]:
+    """All that `linear_config` chooses from, not split."""
 
 def linear(
     precision: str,
     params: LinearParams,
     stream: int = 0,
-    tiles: tuple[int, bool, int, int] | None = None,
+    tiles: LinearConfig | None = None,
 ) -> None:
-    """Enqueue the product; never synchronises, never allocates. `tiles`, to compare them: columns
-    and in turn of one of `all_linear_configs`, the CTAs that share a tile (1; if it is not in turn,
-    also 2, 4 or, of 128 rows, 8), and its rows; a GPU must have them.
+    """Enqueue the product; never synchronises, never allocates. `tiles`, to compare them: one of
+    `all_linear_configs`, which a GPU must have, or the same split.
     """

@@ -186,23 +186,10 @@ void prepare_weight(const std::string& precision, std::uintptr_t w, int n, int k
 }
 
 void run_linear(const std::string& precision, const LinearParams& params, std::uintptr_t stream,
-                const std::optional<std::tuple<int, bool, int, int>>& tiles) {
+                const std::optional<LinearConfig>& tiles) {
   const auto on = reinterpret_cast<cudaStream_t>(stream);
   if (!tiles) return linear(parse_precision(precision), params, on);
-  const auto [tile_n, pingpong, split, rows] = *tiles;
-  linear(parse_precision(precision), params, LinearConfig{tile_n, pingpong, split, rows}, on);
-}
-
-std::vector<std::tuple<int, bool, int>> every_linear_config(const std::string& precision) {
-  std::vector<std::tuple<int, bool, int>> found;
-  for (const LinearConfig& config : dpiframe::all_linear_configs(parse_precision(precision)))
-    found.emplace_back(config.tile_n, config.pingpong, config.rows);
-  return found;
-}
-
-py::tuple tile_config(const std::string& precision, std::int64_t rows, int n, int k, int places) {
-  const LinearConfig chosen = linear_config(parse_precision(precision), rows, n, k, places);
-  return py::make_tuple(chosen.tile_n, chosen.pingpong, chosen.split, chosen.rows);
+  linear(parse_precision(precision), params, *tiles, on);
 }
 
 void plain_gather_argument(std::uintptr_t table, std::uintptr_t rows, std::int64_t num_rows,
@@ -258,6 +245,17 @@ void bind_products(py::module_& module) {
   bind_address(params, "xl", &LinearParams::xl);
   bind_address(params, "head", &LinearParams::head);
   bind_address(params, "head_partial", &LinearParams::head_partial);
+  py::class_<LinearConfig>(module, "LinearConfig")
+      .def(py::init([](int tile_n, bool in_turn, int split, int rows, int ctas) {
+             return LinearConfig{tile_n, in_turn, split, rows, ctas};
+           }),
+           py::arg("tile_n"), py::arg("in_turn") = false, py::arg("split") = 1,
+           py::arg("rows") = kTileRows, py::arg("ctas") = 1)
+      .def_readonly("tile_n", &LinearConfig::tile_n)
+      .def_readonly("in_turn", &LinearConfig::pingpong)
+      .def_readonly("split", &LinearConfig::split)
+      .def_readonly("rows", &LinearConfig::rows)
+      .def_readonly("ctas", &LinearConfig::ctas);
   module.def(
       "prepared_weight_bytes",
       [](const std::string& precision, int n, int k) {
@@ -272,15 +270,24 @@ void bind_products(py::module_& module) {
         return head_partials(parse_precision(precision), rows, n, k);
       },
       py::arg("precision"), py::arg("rows"), py::arg("n"), py::arg("k"));
-  module.def("linear_config", &tile_config, py::arg("precision"), py::arg("rows"), py::arg("n"),
-             py::arg("k"), py::arg("places") = 1);
+  module.def(
+      "linear_config",
+      [](const std::string& precision, std::int64_t rows, int n, int k, int places) {
+        return linear_config(parse_precision(precision), rows, n, k, places);
+      },
+      py::arg("precision"), py::arg("rows"), py::arg("n"), py::arg("k"), py::arg("places") = 1);
   module.def(
       "linear_microseconds",
       [](const std::string& precision, std::int64_t rows, int n, int k) {
         return linear_microseconds(parse_precision(precision), rows, n, k);
       },
       py::arg("precision"), py::arg("rows"), py::arg("n"), py::arg("k"));
-  module.def("all_linear_configs", &every_linear_config, py::arg("precision"));
+  module.def(
+      "all_linear_configs",
+      [](const std::string& precision) {
+        return dpiframe::all_linear_configs(parse_precision(precision));
+      },
+      py::arg("precision"));
   module.def("linear", &run_linear, py::arg("precision"), py::arg("params"), py::arg("stream") = 0,
              py::arg("tiles") = py::none());
 }

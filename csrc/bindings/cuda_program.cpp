@@ -35,14 +35,15 @@ int max_head_partials(const std::string& precision, std::int64_t max_rows, int n
   return most;
 }
 
-// The tiles that products k -> n, or so many of them that are one, have over all batch sizes.
-std::vector<std::pair<int, bool>> linear_configs(const std::string& precision,
-                                                 std::int64_t max_rows, int n, int k, int places) {
-  std::vector<std::pair<int, bool>> found;
+// One configuration of each kernel that products k -> n, or so many of them that are one, take over
+// all batch sizes.
+std::vector<LinearConfig> linear_configs(const std::string& precision, std::int64_t max_rows, int n,
+                                         int k, int places) {
+  std::vector<LinearConfig> found;
   for (const std::int64_t rows : batch_buckets(max_rows)) {
     const LinearConfig config = linear_config(parse_precision(precision), rows, n, k, places);
-    const std::pair<int, bool> each(config.tile_n, config.pingpong);
-    if (std::find(found.begin(), found.end(), each) == found.end()) found.push_back(each);
+    const auto is_kernel = [&](const LinearConfig& each) { return each.is_kernel_of(config); };
+    if (std::none_of(found.begin(), found.end(), is_kernel)) found.push_back(config);
   }
   return found;
 }
@@ -72,13 +73,13 @@ void add_field_ids(CudaProgram& program, const std::vector<FieldIdsTuple>& field
   program.add_field_ids(field_ids(fields));
 }
 
-using TileCubin = std::tuple<int, bool, py::bytes>;
+using TileCubin = std::tuple<LinearConfig, py::bytes>;
 
 void add_mapped_product(CudaProgram& program, const ProductStep& step,
                         const std::vector<MapSource>& sources, const ProductRowsStep& rows,
                         const std::vector<TileCubin>& kernels) {
-  std::vector<TileKernel> copied;
-  for (const auto& [tile_n, pingpong, cubin] : kernels) copied.push_back({tile_n, pingpong, cubin});
+  std::vector<std::pair<LinearConfig, std::string>> copied;
+  for (const auto& [config, cubin] : kernels) copied.emplace_back(config, cubin);
   program.add_mapped_product(step, sources, rows, copied);
 }
 

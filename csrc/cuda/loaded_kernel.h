@@ -14,7 +14,7 @@ namespace dpiframe {
 // Copies share the loaded code, which goes with the last of them.
 class LoadedKernel {
  public:
-  // On the current device; `shared_bytes`: dynamic shared memory of a block.
+  // On the current device; `shared_bytes`: dynamic shared memory of a block, at most.
   LoadedKernel(const std::string& cubin, const std::string& name, unsigned threads,
                std::size_t shared_bytes)
       : threads_(threads), shared_bytes_(shared_bytes) {
@@ -34,7 +34,13 @@ class LoadedKernel {
   template <class... Params>
   void launch_early(unsigned blocks, unsigned cluster, cudaStream_t stream,
                     const Params&... params) const {
-    const EarlyLaunch launch(blocks, threads_, shared_bytes_, stream, cluster);
+    launch_early(blocks, cluster, shared_bytes_, stream, params...);
+  }
+  // With less shared memory.
+  template <class... Params>
+  void launch_early(unsigned blocks, unsigned cluster, std::size_t shared_bytes,
+                    cudaStream_t stream, const Params&... params) const {
+    const EarlyLaunch launch(blocks, threads_, shared_bytes, stream, cluster);
     void* values[] = {const_cast<void*>(static_cast<const void*>(&params))...};
     DPIF_CUDA_CHECK(cudaLaunchKernelExC(launch.config(), kernel_, values));
   }

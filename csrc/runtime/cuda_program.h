@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/precision.h"
@@ -109,13 +110,6 @@ struct ProductRowsStep {
   float eps;
 };
 
-// A tile configuration and the cubin of its kernel.
-struct TileKernel {
-  int tile_n;
-  bool pingpong;
-  std::string cubin;
-};
-
 struct HeadPart {
   ArenaView a;
   std::optional<ArenaView> b;
@@ -186,7 +180,8 @@ class CudaProgram {
   void add_product(const ProductStep& step);
   // A product without ranges, whose epilogue is an expression (mapped_linear.h).
   void add_mapped_product(const ProductStep& step, const std::vector<MapSource>& sources,
-                          const ProductRowsStep& rows, const std::vector<TileKernel>& kernels);
+                          const ProductRowsStep& rows,
+                          const std::vector<std::pair<LinearConfig, std::string>>& kernels);
   // An operation over tensors; operands read the inputs and then the weights, which are numbers.
   void add_tensor(const TensorOp& op, const std::vector<ArenaView>& inputs,
                   const std::vector<int>& weights, const std::vector<Operand>& operands,

@@ -229,7 +229,7 @@ void CudaProgram::add_product(const ProductStep& step) {
 
 void CudaProgram::add_mapped_product(const ProductStep& step, const std::vector<MapSource>& sources,
                                      const ProductRowsStep& rows,
-                                     const std::vector<TileKernel>& kernels) {
+                                     const std::vector<std::pair<LinearConfig, std::string>>& kernels) {
   const DeviceGuard guard(device_);
   DPIF_CHECK(step.relu.empty() && !step.x0.has_value() && step.rows_a_sample == 1,
              "a product with a compiled epilogue has no other one");
@@ -251,11 +251,8 @@ void CudaProgram::add_mapped_product(const ProductStep& step, const std::vector<
       rows.made_k};
   LinearParams params = product_params(step);
   params.ld_partial = max_rows_;
-  std::vector<std::pair<LinearConfig, std::string>> cubins;
-  for (const TileKernel& kernel : kernels)
-    cubins.emplace_back(LinearConfig{kernel.tile_n, kernel.pingpong}, kernel.cubin);
   const Places places{step.places, step.place_step};
-  add_step([product = MappedLinear(precision_, params, columns, operands, product_rows, cubins,
+  add_step([product = MappedLinear(precision_, params, columns, operands, product_rows, kernels,
                                    places)](std::int64_t rows, const BatchMemory&,
                                             cudaStream_t stream) { product.run(rows, stream); });
 }

@@ -32,22 +32,26 @@ BOUND = 0.6  # the part of a time from which memory bounds it
 
 
 class Tile(NamedTuple):
-    """128x64/2: rows, columns, two CTAs share a tile; 128x128t: two warpgroups take turns."""
+    """128x64/2: rows, columns, two CTAs share a tile; 128x128t: two warpgroups take turns;
+    64x64c2: two CTAs a multiprocessor.
+    """
 
     rows: int
     columns: int
     in_turn: bool
     split: int
+    ctas: int
 
     @classmethod
     def named(cls, name: str) -> Tile:
-        found = re.fullmatch(r"(\d+)x(\d+)(t?)(?:/(\d+))?", name)
+        found = re.fullmatch(r"(\d+)x(\d+)(t?)(?:c(\d+))?(?:/(\d+))?", name)
         assert found, name
-        return cls(int(found[1]), int(found[2]), bool(found[3]), int(found[4] or 1))
+        split, ctas = int(found[5] or 1), int(found[4] or 1)
+        return cls(int(found[1]), int(found[2]), bool(found[3]), split, ctas)
 
 
 class Work(NamedTuple):
-    """Of a product in some tiles: rounds of CTAs, k tiles of one, busy multiprocessors, columns
+    """Of a product in some tiles: rounds of CTAs, k tiles of one, CTAs a multiprocessor, columns
     that a CTA sends.
     """
 
@@ -60,10 +64,11 @@ class Work(NamedTuple):
     def of(cls, tile: Tile, shape: Mapping[str, Any]) -> Work:
         ctas = -(-shape["rows"] // tile.rows) * -(-shape["n"] // tile.columns) * tile.split
         k_tiles = -(-shape["k"] // K_TILE[shape["precision"]])
+        at_once = AT_ONCE[tile.split] * tile.ctas
         return cls(
-            -(-ctas // AT_ONCE[tile.split]),
+            -(-ctas // at_once),
             -(-k_tiles // tile.split),
-            min(ctas, MULTIPROCESSORS) / MULTIPROCESSORS,
+            min(ctas, at_once) / MULTIPROCESSORS,
             tile.columns * (tile.split - 1) / tile.split,
         )
 
@@ -106,7 +111,8 @@ def main() -> None:
         works = [Work.of(tile, shape).terms() for shape, _, _ in free]
         model[tile] = fitted(works, [t for _, t, _ in free], [w for _, _, w in free])
         numbers = ", ".join(f"{name} {x:.4f}" for name, x in zip(TERMS, model[tile], strict=True))
-        print(f"{tile.rows} x {tile.columns}{' in turn' if tile.in_turn else ''}: {numbers}")
+        how = " in turn" if tile.in_turn else f", {tile.ctas} at once" if tile.ctas > 1 else ""
+        print(f"{tile.rows} x {tile.columns}{how}: {numbers}")
     exchange = _exchange(model, timed)
     print(f"exchange: once {exchange[0]:.4f}, a column {exchange[1]:.4f}")
     away, over, wrong = [], [], []

@@ -48,7 +48,6 @@ DEPTHS = (80, 104, 208, 260, 429, 1280, 3328, 4992, 6400, 10_240, *WIDTHS)
 INPUTS, LAUNCHES, REPEATS = 3, 6, 5  # rotated, in a graph, of a graph
 TORCH, CHOSEN = "torch", "chosen"
 MOST_WAVES = 3  # a product of more tiles than so many waves is not split
-Tiles = tuple[int, bool, int, int]
 
 
 class Product:
@@ -80,7 +79,7 @@ class Product:
         params.relu_end = self.n
         return params
 
-    def launches(self, tiles: Tiles | None) -> Callable[[], None]:
+    def launches(self, tiles: _core.LinearConfig | None) -> Callable[[], None]:
         """A few products in these tiles; None: torch's."""
         given = [self.params(i) for i in range(INPUTS)]
 
@@ -108,7 +107,7 @@ def sweep(precision: str, rows: int, n: int, k: int, line_bytes: int = LINE) -> 
     """Microseconds of each tile by its name, of the chosen one and of torch."""
     torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
     product = Product(precision, rows, n, k, line_bytes)
-    chosen = chosen_tiles(precision, rows, n, k)
+    chosen = _core.linear_config(precision, rows, n, k)
     graphs = {TORCH: capture(product.launches(None))[0]}
     graphs[CHOSEN] = capture(product.launches(chosen))[0]
     for tiles in all_tiles(precision, rows, n, k):
@@ -116,33 +115,33 @@ def sweep(precision: str, rows: int, n: int, k: int, line_bytes: int = LINE) -> 
         product.out.fill_(math.nan)
         launches()
         product.check()
-        graphs[name_of(*tiles)] = capture(launches)[0]
+        graphs[name_of(tiles)] = capture(launches)[0]
     timings = time_graphs(graphs, LAUNCHES, REPEATS)
     return {name: 1e3 * timing.median for name, timing in timings.items()}
 
 
-def all_tiles(precision: str, rows: int, n: int, k: int) -> Iterator[Tiles]:
+def all_tiles(precision: str, rows: int, n: int, k: int) -> Iterator[_core.LinearConfig]:
     """Every configuration that makes sense for the shape."""
     multiprocessors = torch.cuda.get_device_properties(0).multi_processor_count
-    for tile_n, in_turn, height in _core.all_linear_configs(precision):
-        yield tile_n, in_turn, 1, height
-        tiles = -(-rows // height) * -(-n // tile_n)
+    for whole in _core.all_linear_configs(precision):
+        tiles = -(-rows // whole.rows) * -(-n // whole.tile_n)
+        if whole.rows == 64 and tiles > 4 * MOST_WAVES * multiprocessors:
+            continue
+        yield whole
         k_tiles = -(-k * TYPES[precision].itemsize // 128)
-        for split in () if in_turn else (2, 4, 8):
+        for split in () if whole.in_turn else (2, 4, 8):
             most = MOST_WAVES * multiprocessors
-            if k_tiles >= 2 * split and 16 * split <= height and tiles * split <= most:
-                yield tile_n, in_turn, split, height
+            if k_tiles >= 2 * split and 16 * split <= whole.rows and tiles * split <= most:
+                yield _core.LinearConfig(whole.tile_n, False, split, whole.rows, whole.ctas)
 
 
-def chosen_tiles(precision: str, rows: int, n: int, k: int) -> Tiles:
-    """What the model of the tiles' time chooses."""
-    return _core.linear_config(precision, rows, n, k)
-
-
-def name_of(tile_n: int, in_turn: bool, split: int, rows: int) -> str:
-    """Such as 128x128t: 128 columns, in turn; 64x64/4: k is split over four."""
-    how = f"/{split}" if split > 1 else "t" if in_turn else ""
-    return f"{rows}x{tile_n}{how}"
+def name_of(tiles: _core.LinearConfig) -> str:
+    """Such as 128x128t: 128 columns, in turn; 64x64c2/4: two CTAs a multiprocessor, k is split
+    over four.
+    """
+    ctas = f"c{tiles.ctas}" if tiles.ctas > 1 else ""
+    how = f"/{tiles.split}" if tiles.split > 1 else "t" if tiles.in_turn else ""
+    return f"{tiles.rows}x{tiles.tile_n}{ctas}{how}"
 
 
 def main() -> None:
@@ -172,7 +171,7 @@ def main() -> None:
             best = min(taken.keys() - {TORCH}, key=taken.__getitem__)
             away.append(taken[CHOSEN] / taken[best])
             over.append(taken[TORCH] / taken[CHOSEN])
-            config = name_of(*chosen_tiles(precision, rows, n, k))
+            config = name_of(_core.linear_config(precision, rows, n, k))
             found.append({"precision": precision, "rows": rows, "n": n, "k": k, "us": taken})
             print(
                 f"{precision} {rows:>6} x {k:>6} -> {n:>4}: {config} {taken[CHOSEN]:.1f} us, best "

@@ -1,5 +1,5 @@
-// Hopper: the pipeline of a product. A producer thread fills stages of shared memory by TMA, two
-// consumer warpgroups empty them. A stage holds one k tile (128 bytes of each row) of a tile's rows
+// Hopper: the pipeline of a product. A producer thread fills stages of shared memory by TMA, one or
+// two consumer warpgroups empty them. A stage holds one k tile (128 bytes of each row) of a tile's rows
 // of x and of w, with a full and an empty barrier.
 //
 // Where there are few tiles for a long k, the CTAs of a cluster share a tile (split k): each has a
@@ -32,23 +32,53 @@ namespace dpiframe {
 
 constexpr int kKTileBytes = 128;
 constexpr int kStepBytes = 32;  // of k that a wgmma takes
-constexpr int kXBytes = kTileRows * kKTileBytes;
-constexpr int kConsumerThreads = 256;
-constexpr int kThreads = kConsumerThreads + 128;
 constexpr int kBarrierBytes = 256;
+constexpr int kMostStages = 8;
 constexpr int kSharedLimit = 227 * 1024;
 
-// The shared-memory layout: stages, TMA boxes a warp, barriers, column vectors a warpgroup.
-template <int kTileN>
-struct StageLayout {
-  static constexpr int kBytes = kXBytes + kTileN * kKTileBytes;
-  static constexpr int kColumnBytes = ColumnVectors::kVectors * kTileN * 4;
-  static constexpr int kOther = 1024 + kBarrierBytes + 2 * kColumnBytes;  // 1,024 to align
+// Dynamic shared memory of each CTA on a multiprocessor, which has 1 KiB more for each of them.
+constexpr int shared_bytes(int ctas) {
+  return (kSharedLimit + 1024) / ctas - 1024;
+}
+constexpr int consumer_threads(int tile_rows) {
+  return tile_rows == kShortTileRows ? 128 : 256;
+}
+// The producer has a warp where registers are as the compiler gives them, and a warpgroup where it
+// leaves its own to the consumers (setmaxnreg).
+constexpr int cta_threads(int tile_rows) {
+  return consumer_threads(tile_rows) + (tile_rows == kShortTileRows ? 32 : 128);
+}
 
-  static constexpr int count(int box_bytes) {
-    const int fit = (kSharedLimit - kOther - kConsumerThreads / 32 * box_bytes) / kBytes;
-    return fit < 8 ? fit : 8;
+// What a kernel is compiled for: the tiles of a LinearConfig. kBlocks: of 64 rows a consumer
+// warpgroup has of a tile; 2: pingpong.
+template <int kTileN_, int kBlocks_ = 1, int kRows_ = kTileRows>
+struct TileForm {
+  static constexpr int kTileN = kTileN_;
+  static constexpr int kBlocks = kBlocks_;
+  static constexpr int kRows = kRows_;
+  static constexpr bool kShort = kRows == kShortTileRows;
+  static constexpr int kConsumerThreads = consumer_threads(kRows);
+  static constexpr int kThreads = cta_threads(kRows);
+  static constexpr int kCtas = kShort ? 2 : 1;  // a multiprocessor, at most
+
+  static constexpr bool is_of(const LinearConfig& config) {
+    return config.is_kernel_of({kTileN, kBlocks == 2, 1, kRows});
   }
+
+  // Shared memory: stages, TMA boxes a warp, barriers, column vectors a warpgroup.
+  static constexpr int kXBytes = kRows * kKTileBytes;
+  static constexpr int kStageBytes = kXBytes + kTileN * kKTileBytes;
+  static constexpr int kColumnBytes = ColumnVectors::kVectors * kTileN * 4;
+
+#ifdef __CUDACC__
+  // By the producer's warps and by the consumers'.
+  __device__ static void leave_registers() {
+    if constexpr (!kShort) warpgroup_reg_dealloc<24>();
+  }
+  __device__ static void take_registers() {
+    if constexpr (!kShort) warpgroup_reg_alloc<240>();
+  }
+#endif
 };
 
 // The order of a persistent kernel's tiles: by rows, so that tiles that share rows of x run side by
@@ -61,9 +91,9 @@ struct TileScheduler {
   int num_stages;
   int box_bytes;      // a warp
   int split;          // CTAs of a cluster that share a tile, which is then their only one
-  int tile_rows;      // LinearConfig::rows
   int tiles_a_place;  // of tiles_n
   int place_columns;  // of out
+  int ctas;           // LinearConfig::ctas
 
 #ifdef __CUDACC__
   // The k tiles of this CTA are [first_k_tile(), first_k_tile() + own_k_tiles()); the last of them
@@ -94,13 +124,13 @@ struct TileColumns {
 
 // The tiles of a CTA, one after the other: only the first one takes divisions, for these cost a
 // warp as much as a part of an epilogue.
+template <int kTileRows>
 class TileWalk {
  public:
   __device__ explicit TileWalk(const TileScheduler& scheduler)
       : left_(scheduler.num_tiles - blockIdx.x / scheduler.split),
         step_(static_cast<int>(gridDim.x) / scheduler.split),
         tiles_n_(scheduler.tiles_n),
-        tile_rows_(scheduler.tile_rows),
         rows_(static_cast<int>(blockIdx.x) / scheduler.split / tiles_n_),
         part_(static_cast<int>(blockIdx.x) / scheduler.split % tiles_n_),
         step_rows_(step_ / tiles_n_),
@@ -116,14 +146,13 @@ class TileWalk {
     ++rows_;
   }
   // The tile's first row, and its place among the tiles of these rows.
-  __device__ std::int64_t row() const { return std::int64_t{rows_} * tile_rows_; }
+  __device__ std::int64_t row() const { return std::int64_t{rows_} * kTileRows; }
   __device__ int part() const { return part_; }
 
  private:
   std::int64_t left_;  // tiles, this one included
   int step_;
   int tiles_n_;
-  int tile_rows_;
   int rows_;  // of tiles
   int part_;
   int step_rows_;
@@ -131,25 +160,38 @@ class TileWalk {
 };
 #endif
 
+// What a thread works out beforehand takes no time of its kernel's.
+__device__ inline void begin_with_predecessor() {
+  await_predecessor();
+  launch_dependents();
+}
+
 // A warp's view of the pipeline: the next stage and its phase.
-template <int kTileN>
+template <class Form>
 class Pipeline {
  public:
-  using Layout = StageLayout<kTileN>;
-
   __device__ Pipeline(unsigned char* shared, const TileScheduler& scheduler)
       : base_((smem_address(shared) + 1023) & ~1023u),
         num_stages_(scheduler.num_stages),
         box_bytes_(scheduler.box_bytes),
-        barriers_(boxes_base() + kConsumerThreads / 32 * box_bytes_) {}
+        barriers_(boxes_base() + Form::kConsumerThreads / 32 * box_bytes_) {}
 
-  // Once, by one thread. A stage is empty when `consumer_warps` have released it.
-  __device__ void init(int consumer_warps) const {
-    for (int i = 0; i < num_stages_; ++i) {
-      mbarrier_init(full(i), 1);
-      mbarrier_init(empty(i), consumer_warps);
+  // Once, by all threads. A stage is empty when `consumer_warps` have released it.
+  __device__ void init(int consumer_warps, const CUtensorMap& x_map, const CUtensorMap& w_map,
+                       const WarpBoxes& boxes) const {
+    if (threadIdx.x == 0) {
+      for (int i = 0; i < num_stages_; ++i) {
+        mbarrier_init(full(i), 1);
+        mbarrier_init(empty(i), consumer_warps);
+      }
+      fence_mbarrier_init();
     }
-    fence_mbarrier_init();
+    if (threadIdx.x < Form::kConsumerThreads && threadIdx.x % 32 == 0) boxes.init();
+    if (threadIdx.x == Form::kConsumerThreads) {
+      tma_prefetch_map(&x_map);
+      tma_prefetch_map(&w_map);
+    }
+    __syncthreads();
   }
   // The warp's TMA boxes for the epilogue, after the stages; their barriers follow the stages'.
   __device__ WarpBoxes boxes(const EpilogueMaps& maps, unsigned char* shared) const {
@@ -160,11 +202,11 @@ class Pipeline {
   // The warpgroup's column vectors, after both.
   __device__ ColumnVectors columns(unsigned char* shared) const {
     const std::uint32_t offset = barriers_ - smem_address(shared) + kBarrierBytes;
-    return {reinterpret_cast<float*>(shared + offset + threadIdx.x / 128 * Layout::kColumnBytes),
-            kTileN};
+    return {reinterpret_cast<float*>(shared + offset + threadIdx.x / 128 * Form::kColumnBytes),
+            Form::kTileN};
   }
-  __device__ std::uint32_t x() const { return base_ + stage_ * Layout::kBytes; }
-  __device__ std::uint32_t w() const { return x() + kXBytes; }
+  __device__ std::uint32_t x() const { return base_ + stage_ * Form::kStageBytes; }
+  __device__ std::uint32_t w() const { return x() + Form::kXBytes; }
   // The stages as plain memory, once nothing is loaded any more.
   __device__ std::uint32_t memory() const { return base_; }
   __device__ int stage() const { return stage_; }
@@ -182,21 +224,23 @@ class Pipeline {
     for (int i = 0; i < steps; ++i) advance();
   }
 
-  // The producer: every k tile of every tile of this CTA, in the order of use. x_step, w_step:
-  // columns of the two maps a k tile. x's map has three dimensions if there are places.
+  // The producer: every k tile of every tile of this CTA, in the order of use, once the kernels
+  // ahead have ended. x_step, w_step: columns of the two maps a k tile. x's map has three
+  // dimensions if there are places.
   template <bool kPlaces = false>
   __device__ void produce(const CUtensorMap* x_map, const CUtensorMap* w_map,
                           const TileScheduler& scheduler, int x_step, int w_step) {
     const int first_k_tile = scheduler.first_k_tile();
     const int end_k_tile = first_k_tile + scheduler.own_k_tiles();
-    const int bytes = (scheduler.tile_rows + kTileN) * kKTileBytes;
-    for (TileWalk walk(scheduler); walk.has_tile(); walk.advance()) {
+    TileWalk<Form::kRows> walk(scheduler);
+    begin_with_predecessor();
+    for (; walk.has_tile(); walk.advance()) {
       const int row = static_cast<int>(walk.row());
-      const TileColumns<kPlaces, kTileN> columns(scheduler, walk.part());
+      const TileColumns<kPlaces, Form::kTileN> columns(scheduler, walk.part());
 #pragma unroll 1
       for (int k_tile = first_k_tile; k_tile < end_k_tile; ++k_tile, advance()) {
         mbarrier_wait(empty(stage_), phase_ ^ 1);
-        mbarrier_arrive_expect_tx(full(stage_), bytes);
+        mbarrier_arrive_expect_tx(full(stage_), Form::kStageBytes);
         if constexpr (kPlaces)
           tma_load_3d(x(), x_map, k_tile * x_step, columns.place, row, full(stage_));
         else
@@ -207,7 +251,7 @@ class Pipeline {
   }
 
  private:
-  __device__ std::uint32_t boxes_base() const { return base_ + num_stages_ * Layout::kBytes; }
+  __device__ std::uint32_t boxes_base() const { return base_ + num_stages_ * Form::kStageBytes; }
   __device__ std::uint32_t full(int i) const { return barriers_ + 16 * i; }
   __device__ std::uint32_t empty(int i) const { return barriers_ + 16 * i + 8; }
 
@@ -226,20 +270,31 @@ __device__ inline void warpgroup_barrier() {
 
 #ifndef __CUDACC_RTC__
 
+// Stages that fit beside what else a CTA has in shared memory; 1,024 to align them.
+inline int num_stages(const LinearConfig& config, int box_bytes) {
+  const int warps = consumer_threads(config.rows) / 32;
+  const int columns = warps / 4 * ColumnVectors::kVectors * config.tile_n * 4;
+  const int stage = (config.rows + config.tile_n) * kKTileBytes;
+  const int left = shared_bytes(config.ctas) - 1024 - kBarrierBytes - columns - warps * box_bytes;
+  return std::min(kMostStages, left / stage);
+}
+
 // `k_bytes`: of a row of x, in one of the `places` that n's columns are of.
-template <int kTileN>
-TileScheduler tile_scheduler(const EpilogueParams& e, int k_bytes, const LinearConfig& config,
-                             int places = 1) {
+inline TileScheduler tile_scheduler(const EpilogueParams& e, int k_bytes,
+                                    const LinearConfig& config, int places = 1) {
   const LinearParams& p = e.linear;
   const int num_k_tiles = (k_bytes + kKTileBytes - 1) / kKTileBytes;
   const int last_bytes = k_bytes - (num_k_tiles - 1) * kKTileBytes;
   const int place_columns = p.n / places;
-  const int tiles_a_place = (place_columns + kTileN - 1) / kTileN;
+  const int tiles_a_place = (place_columns + config.tile_n - 1) / config.tile_n;
   const int tiles_n = tiles_a_place * places;
   const int box_bytes = p.cross_begin < p.cross_end ? 2 * kSlotBytes : 2 * kBoxBytes;
   const std::int64_t row_tiles = (p.rows + config.rows - 1) / config.rows;
-  DPIF_CHECK(config.rows == kTileRows || (config.rows == kShortTileRows && !config.pingpong),
-             "no kernel has tiles of ", config.rows, " x ", config.tile_n);
+  DPIF_CHECK(
+      (config.rows == kTileRows && config.ctas == 1) ||
+          (config.rows == kShortTileRows && !config.pingpong && 1 <= config.ctas &&
+           config.ctas <= 2),
+      "no kernel has tiles of ", config.rows, " x ", config.tile_n, ", ", config.ctas, " at once");
   DPIF_CHECK(config.split >= 1 &&
                  config.split <= std::min(kMostSplit * config.rows / kTileRows, num_k_tiles) &&
                  kMostSplit % config.split == 0 && (config.split == 1 || !config.pingpong),
@@ -248,27 +303,29 @@ TileScheduler tile_scheduler(const EpilogueParams& e, int k_bytes, const LinearC
           tiles_n,
           num_k_tiles,
           (last_bytes + kStepBytes - 1) / kStepBytes,
-          StageLayout<kTileN>::count(box_bytes),
+          num_stages(config, box_bytes),
           box_bytes,
           config.split,
-          config.rows,
           tiles_a_place,
-          place_columns};
+          place_columns,
+          config.ctas};
 }
 
-// A persistent CTA for each multiprocessor, or fewer where there are fewer tiles. CTAs that share a
+// As many persistent CTAs as run at once, or fewer where there are fewer tiles. CTAs that share a
 // tile have no other.
 inline unsigned persistent_blocks(const TileScheduler& scheduler) {
   if (scheduler.split > 1) return static_cast<unsigned>(scheduler.num_tiles * scheduler.split);
-  return static_cast<unsigned>(std::min<std::int64_t>(scheduler.num_tiles, num_multiprocessors()));
+  return static_cast<unsigned>(
+      std::min<std::int64_t>(scheduler.num_tiles, num_multiprocessors() * scheduler.ctas));
 }
 
-template <int kTileN, class... Args>
+template <class Form, class... Args>
 void launch_persistent(void (*kernel)(Args...), const TileScheduler& scheduler, cudaStream_t stream,
                        const Args&... args) {
   DPIF_CUDA_CHECK(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedLimit));
-  const EarlyLaunch launch(persistent_blocks(scheduler), kThreads, kSharedLimit, stream,
+  const EarlyLaunch launch(persistent_blocks(scheduler), Form::kThreads,
+                           shared_bytes(scheduler.ctas), stream,
                            static_cast<unsigned>(scheduler.split));
   DPIF_CUDA_CHECK(cudaLaunchKernelEx(launch.config(), kernel, args...));
 }

@@ -8,18 +8,17 @@
 namespace dpiframe {
 namespace {
 
-template <class T, int kTileN, int kBlocks>
-__global__ void __launch_bounds__(kThreads, 1)
+template <class T, class Form>
+__global__ void __launch_bounds__(Form::kThreads, Form::kCtas)
     linear_kernel(const __grid_constant__ CUtensorMap x_map,
                   const __grid_constant__ CUtensorMap w_map,
                   const __grid_constant__ EpilogueMaps maps,
                   const __grid_constant__ EpilogueParams e,
                   const __grid_constant__ TileScheduler scheduler) {
-  linear_tiles<T, kTileN, kBlocks, TileEpilogue<T, kTileN, false>>(x_map, w_map, maps, e,
-                                                                   scheduler);
+  linear_tiles<T, Form, TileEpilogue<T, Form::kTileN, false>>(x_map, w_map, maps, e, scheduler);
 }
 
-template <class T, int kTileN, int kBlocks>
+template <class T, class Form>
 void launch(Precision precision, const LinearParams& p, const LinearConfig& config,
             cudaStream_t stream) {
   const WeightLayout layout(precision, p.n, p.k);
@@ -28,33 +27,28 @@ void launch(Precision precision, const LinearParams& p, const LinearConfig& conf
   const std::int64_t width = std::int64_t{layout.k_tile} * layout.num_k_tiles;
   const EpilogueParams e = epilogue_params(p, sizeof(T));
   const TileScheduler scheduler =
-      tile_scheduler<kTileN>(e, p.k * static_cast<int>(bytes_of(type)), config);
-  const CUtensorMap w_map = tensor_map(type, p.w, layout.rows, width, width, kTileN);
-  launch_persistent<kTileN>(linear_kernel<T, kTileN, kBlocks>, scheduler, stream, x_map, w_map,
-                            epilogue_maps(type, e), e, scheduler);
+      tile_scheduler(e, p.k * static_cast<int>(bytes_of(type)), config);
+  const CUtensorMap w_map = tensor_map(type, p.w, layout.rows, width, width, config.tile_n);
+  launch_persistent<Form>(linear_kernel<T, Form>, scheduler, stream, x_map, w_map,
+                          epilogue_maps(type, e), e, scheduler);
+}
+
+// Of the forms, launches the one of the config.
+template <class T, class... Forms>
+void launch_one(Precision precision, const LinearParams& params, const LinearConfig& config,
+                cudaStream_t stream) {
+  const bool found = ((Forms::is_of(config) && (launch<T, Forms>(precision, params, config, stream),
+                                                true)) ||
+                      ...);
+  DPIF_CHECK(found, "no kernel has tiles of ", config.rows, " x ", config.tile_n);
 }
 
 template <class T>
 void launch_config(Precision precision, const LinearParams& params, const LinearConfig& config,
                    cudaStream_t stream) {
-  switch (config.tile_n + (config.pingpong ? 1 : 0)) {
-    case 64:
-      return launch<T, 64, 1>(precision, params, config, stream);
-    case 112:
-      return launch<T, 112, 1>(precision, params, config, stream);
-    case 128:
-      return launch<T, 128, 1>(precision, params, config, stream);
-    case 160:
-      return launch<T, 160, 1>(precision, params, config, stream);
-    case 208:
-      return launch<T, 208, 1>(precision, params, config, stream);
-    case 256:
-      return launch<T, 256, 1>(precision, params, config, stream);
-    case 129:
-      return launch<T, 128, 2>(precision, params, config, stream);
-    default:
-      DPIF_CHECK(false, "no kernel has tiles of ", config.tile_n, " columns");
-  }
+  launch_one<T, TileForm<64, 1, kShortTileRows>, TileForm<128, 1, kShortTileRows>, TileForm<64>,
+             TileForm<112>, TileForm<128>, TileForm<160>, TileForm<208>, TileForm<256>,
+             TileForm<128, 2>>(precision, params, config, stream);
 }
 
 }  // namespace

@@ -3,11 +3,11 @@
 // fp16 and bf16 as they are, tf32 from float32 (the hardware ignores the low 13 bits of x; w was
 // rounded when it was prepared). Sums in float32.
 //
-// Warp-specialised and persistent: a CTA on each multiprocessor has two consumer warpgroups and a
-// producer thread, which runs ahead through the pipeline's stages, also into the next tile of
-// tile_rows x kTileN. kBlocks 1 (cooperative): both warpgroups work on each tile, 64 rows each; a
-// tile of 64 rows leaves the second one idle. kBlocks 2 (pingpong): they take tiles in turn, 128
-// rows each, so that one runs its epilogue while the other multiplies.
+// Warp-specialised and persistent: a CTA has consumer warpgroups and a producer thread, which runs
+// ahead through the pipeline's stages, also into the next tile. kBlocks 1 (cooperative): both
+// warpgroups work on each tile, 64 rows each, or one on a tile of 64 rows. kBlocks 2 (pingpong):
+// they take tiles in turn, 128 rows each, so that one runs its epilogue while the other multiplies.
+// What does not depend on the kernels ahead is done before they have ended.
 //
 // Bytes: x once from memory (its other reads, one for each tile of columns, hit L2), w from L2 once
 // a tile, out once. Rows beyond `rows`, and columns beyond n and k, are zeros in shared memory and
@@ -31,11 +31,13 @@ __device__ __forceinline__ void multiply_step(std::uint64_t x, std::uint64_t w, 
 }
 
 // The mainloop over one tile: a k tile's four wgmma steps are issued while the one before still
-// runs; the last k tile has `last_steps`, as many as k fills.
-template <class T, int kTileN, int kBlocks>
-__device__ __forceinline__ void multiply(Pipeline<kTileN>& pipeline, int num_k_tiles,
-                                         int last_steps, int first_row,
-                                         float (&sums)[kBlocks][kTileN / 2]) {
+// runs; the last k tile has `last_steps`, as many as k fills, but of short tiles, which wait for
+// their loads and not for steps.
+template <class T, class Form>
+__device__ __forceinline__ void multiply(Pipeline<Form>& pipeline, int num_k_tiles, int last_steps,
+                                         int first_row,
+                                         float (&sums)[Form::kBlocks][Form::kTileN / 2]) {
+  constexpr int kTileN = Form::kTileN;
   int before = -1;
   const auto k_tile = [&](auto steps) {
     pipeline.wait_full();
@@ -52,19 +54,21 @@ __device__ __forceinline__ void multiply(Pipeline<kTileN>& pipeline, int num_k_t
     pipeline.advance();
   };
 #pragma unroll 1
-  for (int i = num_k_tiles; i > 1; --i) {
+  for (int i = num_k_tiles; i > (Form::kShort ? 0 : 1); --i) {
     k_tile([&](std::uint64_t x, std::uint64_t w, int adds) {
 #pragma unroll
       for (int step = 0; step < 4; ++step) multiply_step<T, kTileN>(x, w, step, adds + step, sums);
     });
   }
-  k_tile([&](std::uint64_t x, std::uint64_t w, int adds) {
+  if constexpr (!Form::kShort) {
+    k_tile([&](std::uint64_t x, std::uint64_t w, int adds) {
 #pragma unroll 1
-    for (int step = 0; step < last_steps; ++step) {
-      wgmma_fence();
-      multiply_step<T, kTileN>(x, w, step, adds + step, sums);
-    }
-  });
+      for (int step = 0; step < last_steps; ++step) {
+        wgmma_fence();
+        multiply_step<T, kTileN>(x, w, step, adds + step, sums);
+      }
+    });
+  }
   wgmma_wait<0>();
 #pragma unroll
   for (auto& block : sums) wgmma_fence_operands(block);
@@ -93,43 +97,39 @@ __device__ __forceinline__ Epilogue tile_epilogue(const typename Epilogue::Param
 }
 
 // The kernel; its parameters are __grid_constant__.
-template <class T, int kTileN, int kBlocks, class Epilogue, bool kPlaces = false>
+template <class T, class Form, class Epilogue, bool kPlaces = false>
 __device__ __forceinline__ void linear_tiles(const CUtensorMap& x_map, const CUtensorMap& w_map,
                                              const EpilogueMaps& maps,
                                              const typename Epilogue::Params& e,
                                              const TileScheduler& scheduler) {
+  constexpr int kTileN = Form::kTileN;
+  constexpr int kBlocks = Form::kBlocks;
   extern __shared__ unsigned char shared[];
-  Pipeline<kTileN> pipeline(shared, scheduler);
-  const int group = warp_uniform(threadIdx.x / 128);
-  if (threadIdx.x == 0) pipeline.init(kBlocks == 1 ? scheduler.tile_rows / 16 : 4);
+  Pipeline<Form> pipeline(shared, scheduler);
   WarpBoxes boxes = pipeline.boxes(maps, shared);
-  if (threadIdx.x < kConsumerThreads && threadIdx.x % 32 == 0) boxes.init();
-  if (threadIdx.x == kConsumerThreads) {
-    tma_prefetch_map(&x_map);
-    tma_prefetch_map(&w_map);
-  }
-  __syncthreads();
-  await_predecessor();
-  launch_dependents();
-  if (group == 2) {
-    warpgroup_reg_dealloc<24>();
+  pipeline.init(kBlocks == 1 ? Form::kConsumerThreads / 32 : 4, x_map, w_map, boxes);
+  const int group = warp_uniform(threadIdx.x / 128);
+  if (group == Form::kConsumerThreads / 128) {
+    Form::leave_registers();
     constexpr int kStep = kKTileBytes / sizeof(T);
-    if (threadIdx.x == kConsumerThreads)
+    if (threadIdx.x == Form::kConsumerThreads)
       pipeline.template produce<kPlaces>(&x_map, &w_map, scheduler, kStep, kStep);
     if (kBlocks == 1 && scheduler.split > 1) SplitK(pipeline, scheduler).meet();
-  } else if (kBlocks == 1 && group * 64 >= scheduler.tile_rows) {
-    if (scheduler.split > 1) SplitK(pipeline, scheduler).meet();
   } else {
-    warpgroup_reg_alloc<240>();
+    Form::take_registers();
     const ColumnVectors columns = pipeline.columns(shared);
     const int warp = warp_uniform(threadIdx.x / 32 % 4);
     const int num_k_tiles = kBlocks == 1 ? scheduler.own_k_tiles() : scheduler.num_k_tiles;
     const int last_steps = kBlocks == 1 ? scheduler.own_last_steps() : scheduler.last_steps;
     const int first = kBlocks == 1 ? group * 64 : 0;
     int whose = 0;
-    int copied = -1;  // the part whose column vectors are there
+    TileWalk<Form::kRows> walk(scheduler);
+    int copied = walk.part();  // the part whose column vectors are there
+    columns.start_copies(e, TileColumns<kPlaces, kTileN>(scheduler, copied).first, kTileN,
+                         threadIdx.x % 128, 128);
+    begin_with_predecessor();
     if (kBlocks == 2 && group == 1) pass_turn(0);
-    for (TileWalk walk(scheduler); walk.has_tile(); walk.advance(), whose ^= 1) {
+    for (; walk.has_tile(); walk.advance(), whose ^= 1) {
       if (kBlocks == 2 && whose != group) {
         pipeline.skip(num_k_tiles);
         continue;
@@ -137,7 +137,10 @@ __device__ __forceinline__ void linear_tiles(const CUtensorMap& x_map, const CUt
       const int part = walk.part();
       const std::int64_t row = walk.row() + first + warp * 16;
       const TileColumns<kPlaces, kTileN> own(scheduler, part);
-      if (part != copied) columns.start_copies(e, own.first, kTileN, threadIdx.x % 128, 128);
+      if (part != copied) {
+        ColumnVectors::wait_copies();
+        columns.start_copies(e, own.first, kTileN, threadIdx.x % 128, 128);
+      }
       copied = part;
       Epilogue epilogue = tile_epilogue<Epilogue>(e, columns, boxes, row, own);
       const SplitK split(pipeline, scheduler);

@@ -10,7 +10,7 @@
 // As in the paper, a k tile's products start from zero and are then added to the total, over s, in
 // registers: tensor cores truncate their sums instead of rounding, so these are kept short.
 //
-// Tiles, CTAs and warps are those of sm90_linear.cuh, cooperative: 64 rows a warpgroup. x goes from
+// Tiles, CTAs and warps are those of sm90_linear.cuh, not pingpong: 64 rows a warpgroup. x goes from
 // shared memory to registers, is split there (fp16x3_rows.cuh) and is wgmma's register operand; a
 // tile's columns are two halves: one is multiplied while the other's sums are added and the next k
 // tile is split.
@@ -23,10 +23,12 @@ namespace dpiframe {
 
 // The mainloop over one tile. The halves of its columns have accumulators of their own and take
 // turns: while one half's products run, the other's are added to the totals.
-template <int kTileN>
+template <class Form>
 class Fp16x3Mainloop {
+  static constexpr int kTileN = Form::kTileN;
+
  public:
-  __device__ Fp16x3Mainloop(Pipeline<kTileN>& pipeline, const unsigned char* shared, int first_row,
+  __device__ Fp16x3Mainloop(Pipeline<Form>& pipeline, const unsigned char* shared, int first_row,
                             float (&totals)[kTileN / 2])
       : pipeline_(pipeline),
         rows_(first_row * kKTileBytes - smem_address(shared)),
@@ -109,7 +111,7 @@ class Fp16x3Mainloop {
       totals_[first / 2 + i] = fmaf(sums[i], x.inverse[i / 2 % 2], totals_[first / 2 + i]);
   }
 
-  Pipeline<kTileN>& pipeline_;
+  Pipeline<Form>& pipeline_;
   std::uint32_t rows_;
   const unsigned char* shared_;
   float (&totals_)[kTileN / 2];
@@ -118,35 +120,32 @@ class Fp16x3Mainloop {
 };
 
 // The kernel; its parameters are __grid_constant__.
-template <int kTileN, class Epilogue>
+template <class Form, class Epilogue>
 __device__ __forceinline__ void fp16x3_tiles(const CUtensorMap& x_map, const CUtensorMap& w_map,
                                              const EpilogueMaps& maps,
                                              const typename Epilogue::Params& e,
                                              const TileScheduler& scheduler) {
+  constexpr int kTileN = Form::kTileN;
   extern __shared__ unsigned char shared[];
-  Pipeline<kTileN> pipeline(shared, scheduler);
-  const int group = warp_uniform(threadIdx.x / 128);
-  if (threadIdx.x == 0) pipeline.init(8);
+  Pipeline<Form> pipeline(shared, scheduler);
   WarpBoxes boxes = pipeline.boxes(maps, shared);
-  if (threadIdx.x < kConsumerThreads && threadIdx.x % 32 == 0) boxes.init();
-  if (threadIdx.x == kConsumerThreads) {
-    tma_prefetch_map(&x_map);
-    tma_prefetch_map(&w_map);
-  }
-  __syncthreads();
-  await_predecessor();
-  launch_dependents();
-  if (group == 2) {
-    warpgroup_reg_dealloc<24>();
-    if (threadIdx.x == kConsumerThreads) pipeline.produce(&x_map, &w_map, scheduler, 32, 64);
+  pipeline.init(Form::kConsumerThreads / 32, x_map, w_map, boxes);
+  const int group = warp_uniform(threadIdx.x / 128);
+  if (group == Form::kConsumerThreads / 128) {
+    Form::leave_registers();
+    if (threadIdx.x == Form::kConsumerThreads)
+      pipeline.produce(&x_map, &w_map, scheduler, 32, 64);
     if (scheduler.split > 1) SplitK(pipeline, scheduler).meet();
   } else {
-    warpgroup_reg_alloc<240>();
+    Form::take_registers();
     const ColumnVectors columns = pipeline.columns(shared);
     const int first = warp_uniform(threadIdx.x / 32) * 16;
     const int num_k_tiles = scheduler.own_k_tiles();
-    int copied = -1;  // the part whose column vectors are there
-    for (TileWalk walk(scheduler); walk.has_tile(); walk.advance()) {
+    TileWalk<Form::kRows> walk(scheduler);
+    int copied = walk.part();  // the part whose column vectors are there
+    columns.start_copies(e, copied * kTileN, kTileN, threadIdx.x % 128, 128);
+    begin_with_predecessor();
+    for (; walk.has_tile(); walk.advance()) {
       const int part = walk.part();
       const std::int64_t row = walk.row() + first;
       if (part != copied) columns.start_copies(e, part * kTileN, kTileN, threadIdx.x % 128, 128);
@@ -155,7 +154,7 @@ __device__ __forceinline__ void fp16x3_tiles(const CUtensorMap& x_map, const CUt
       const SplitK split(pipeline, scheduler);
       if (split.finishes()) epilogue.template start<1>();
       float totals[1][kTileN / 2];
-      Fp16x3Mainloop<kTileN>(pipeline, shared, first, totals[0]).run(num_k_tiles);
+      Fp16x3Mainloop<Form>(pipeline, shared, first, totals[0]).run(num_k_tiles);
       if (scheduler.split > 1) split.add(shared, totals[0]);
       ColumnVectors::wait_copies();
       warpgroup_barrier();

@@ -11,10 +11,10 @@
 
 namespace dpiframe {
 
-template <int kTileN>
+template <class Form>
 class SplitK {
  public:
-  __device__ SplitK(const Pipeline<kTileN>& pipeline, const TileScheduler& scheduler)
+  __device__ SplitK(const Pipeline<Form>& pipeline, const TileScheduler& scheduler)
       : pipeline_(pipeline), split_(scheduler.split), rank_(scheduler.split_rank()) {}
 
   // Whether this CTA finishes the rows of this warp, one of the consumers.
@@ -22,7 +22,7 @@ class SplitK {
 
   // By all consumer warps, whose loads have all been multiplied; afterwards those that finish have
   // the tile's sums. The producer's warps call meet() meanwhile.
-  __device__ __forceinline__ void add(unsigned char* shared, float (&sums)[kTileN / 2]) const {
+  __device__ __forceinline__ void add(unsigned char* shared, float (&sums)[Form::kTileN / 2]) const {
     sync();
     const int own = warp() / split_ * (split_ - 1);
     if (!finishes()) {
@@ -74,6 +74,8 @@ class SplitK {
   }
 
  private:
+  static constexpr int kTileN = Form::kTileN;
+
   // Of all threads of the cluster: what a CTA was sent is there, and none leaves before.
   __device__ static void sync() {
     __syncwarp();
@@ -107,7 +109,7 @@ class SplitK {
     return warps * kVectors * kVectorBytes + threadIdx.x % 32 * 16;
   }
 
-  const Pipeline<kTileN>& pipeline_;
+  const Pipeline<Form>& pipeline_;
   int split_;
   int rank_;
 };

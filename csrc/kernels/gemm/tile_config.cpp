@@ -12,18 +12,20 @@ namespace {
 
 constexpr int kMultiprocessors = 132;
 
-// A tile configuration and its time in microseconds, by a model that is fitted to sweeps on an H100
+// A tile configuration and its time in microseconds, by a model that is fitted to sweeps
 // (tests/gpu/tile_fit.py). A step is one k tile of a tile: it is bound by loading x and w, the more
 // CTAs load the more. A tile's end is its epilogue, which pingpong hides but for the last.
 struct TimedConfig {
   LinearConfig config;
   double step;
-  double busy_step;  // beside `step`, where all multiprocessors are busy
+  double busy_step;  // beside `step`, for each CTA on a multiprocessor, where all are busy
   double tile;
   double once;  // a launch
 };
-constexpr TimedConfig kConfigs[] = {{{64, false, 1, kShortTileRows}, 0.1667, 0.0562, 1.06, 2.18},
-                                    {{112, false, 1, kShortTileRows}, 0.1623, 0.1167, 1.17, 2.48},
+constexpr TimedConfig kConfigs[] = {{{64, false, 1, kShortTileRows, 1}, 0.12, 0.01, 0.4, 1.6},
+                                    {{64, false, 1, kShortTileRows, 2}, 0.16, 0.01, 0.4, 1.4},
+                                    {{128, false, 1, kShortTileRows, 1}, 0.16, 0.01, 0.7, 1.9},
+                                    {{128, false, 1, kShortTileRows, 2}, 0.18, 0.03, 0.7, 1.6},
                                     {{64, false}, 0.2226, 0.0626, 1.38, 2.34},
                                     {{112, false}, 0.2148, 0.1671, 1.52, 2.65},
                                     {{128, false}, 0.2479, 0.1358, 1.57, 2.57},
@@ -31,7 +33,9 @@ constexpr TimedConfig kConfigs[] = {{{64, false, 1, kShortTileRows}, 0.1667, 0.0
                                     {{208, false}, 0.3818, 0.2102, 2.01, 2.66},
                                     {{256, false}, 0.5115, 0.2169, 2.46, 2.71},
                                     {{128, true}, 0.2699, 0.0878, 0.97, 3.57}};
-constexpr TimedConfig kFp16x3Configs[] = {{{64, false}, 0.4807, 0.1084, 1.58, 2.99},
+constexpr TimedConfig kFp16x3Configs[] = {{{64, false, 1, kShortTileRows, 1}, 0.4, 0.05, 0.7, 1.9},
+                                          {{64, false, 1, kShortTileRows, 2}, 0.4, 0.07, 0.7, 1.6},
+                                          {{64, false}, 0.4807, 0.1084, 1.58, 2.99},
                                           {{112, false}, 0.5437, 0.1517, 2.26, 3.15},
                                           {{128, false}, 0.5666, 0.1165, 2.45, 3.13},
                                           {{144, false}, 0.7285, 0.1668, 2.86, 3.18},
@@ -52,24 +56,23 @@ std::span<const TimedConfig> timed_configs(Precision precision) {
 
 // Clusters of CTAs that share a tile which run at once: a cluster lies in one GPC, of 16 or 18
 // multiprocessors.
-int ctas_at_once(int split) {
+int ctas_at_once(const LinearConfig& config, int split) {
   switch (split) {
     case 4:
-      return 4 * 30;
+      return 4 * 30 * config.ctas;
     case 8:
-      return 8 * 14;
+      return 8 * 14 * config.ctas;
     default:
-      return kMultiprocessors;
+      return kMultiprocessors * config.ctas;
   }
 }
 
 double microseconds(const TimedConfig& timed, bool fp16x3, std::int64_t tiles, int k_tiles,
                     int split) {
   const std::int64_t ctas = tiles * split;
-  const int at_once = ctas_at_once(split);
+  const int at_once = ctas_at_once(timed.config, split);
   const double rounds = static_cast<double>((ctas + at_once - 1) / at_once);
-  const double busy =
-      static_cast<double>(std::min<std::int64_t>(ctas, kMultiprocessors)) / kMultiprocessors;
+  const double busy = static_cast<double>(std::min<std::int64_t>(ctas, at_once)) / kMultiprocessors;
   const double steps = (k_tiles + split - 1) / split;
   const double sent = timed.config.tile_n * (split - 1.0) / split;
   const double exchanged = sent * (fp16x3 ? kFp16x3ExchangedColumn : kExchangedColumn);

@@ -16,16 +16,23 @@ namespace dpiframe {
 constexpr int kTileRows = 128;
 constexpr int kShortTileRows = 64;
 
-// A tile is `rows` x tile_n of the output: kTileRows, or kShortTileRows of one warpgroup, where
-// there are few tiles (16 bits and tf32, not pingpong). Two warpgroups share it (cooperative), or
-// each has its own and runs the epilogue while the other multiplies (pingpong). `split`: CTAs that
+// A tile is `rows` x tile_n of the output: kTileRows, which two warpgroups share (cooperative) or
+// of which each has its own and runs the epilogue while the other multiplies (pingpong), or
+// kShortTileRows of one warpgroup, where there are few tiles (not pingpong). `split`: CTAs that
 // share a tile, each with a part of k (split k), of tiles that are not pingpong alone. A CTA
-// finishes one warp of rows at least, so short tiles are split in 4 at most.
+// finishes one warp of rows at least, so short tiles are split in 4 at most. `ctas`: that share a
+// multiprocessor; two, of short tiles alone, have half of the stages each.
 struct LinearConfig {
   int tile_n;
   bool pingpong;
   int split = 1;
   int rows = kTileRows;
+  int ctas = 1;
+
+  // Whether one kernel has both.
+  DPIF_HOST_DEVICE constexpr bool is_kernel_of(const LinearConfig& other) const {
+    return tile_n == other.tile_n && pingpong == other.pingpong && rows == other.rows;
+  }
 };
 
 constexpr int kMostSplit = 8;  // CTAs of a cluster on any GPU, and consumer warps of a CTA

@@ -80,11 +80,14 @@ def products_in_words(program: Program, precision: str, rows: int) -> str:
                 counted[int(k), int(n), mapped, len(step.leaves()) if is_placed else 1] += 1
     lines = []
     for (k, n, mapped, places), count in counted.items():
-        columns, in_turn, split, tile_rows = _core.linear_config(precision, rows, n, k, places)
-        row_tiles, column_tiles = -(-rows // tile_rows), -(-n // columns) * places
-        how = "in turn by two warpgroups" if in_turn else "by two warpgroups together"
-        if tile_rows == 64:
+        tiles = _core.linear_config(precision, rows, n, k, places)
+        row_tiles, column_tiles = -(-rows // tiles.rows), -(-n // tiles.tile_n) * places
+        how = "in turn by two warpgroups" if tiles.in_turn else "by two warpgroups together"
+        if tiles.rows == 64:
             how = "by one warpgroup"
+        if tiles.ctas > 1:
+            how += f", {tiles.ctas} CTAs a multiprocessor"
+        split = tiles.split
         shared = f", each shared by {split} CTAs with a part of k each" if split > 1 else ""
         times = f", {count} times" if count > 1 else ""
         of = ", of two weights, with an epilogue compiled for both"
@@ -92,7 +95,7 @@ def products_in_words(program: Program, precision: str, rows: int) -> str:
         one = f", {places} places as one" if places > 1 else ""
         lines.append(
             f"product {k} -> {n}{one}{times}{epilogue}: {row_tiles * column_tiles} tiles of "
-            f"{tile_rows} x {columns} at {rows} rows, {how}{shared}"
+            f"{tiles.rows} x {tiles.tile_n} at {rows} rows, {how}{shared}"
         )
     return "\n".join(lines) or "no product on its own"
 

@@ -21,44 +21,43 @@ from dpiframe_core.program.views import View, Weight
 
 ARCH = "sm_90a"  # wgmma exists on Hopper alone
 TYPES = {"fp32": "float", "tf32": "float", "fp16": "__half", "bf16": "__nv_bfloat16"}
-Config = tuple[int, bool]  # columns of a tile; whether two warpgroups take tiles in turn
 
 
 def kernel_sources(
     step: MappedLinear, layout: DeviceLayout, places: int = 1
-) -> dict[Config, KernelSource]:
-    """The kernels of a step, or of so many that are one."""
+) -> list[tuple[_core.LinearConfig, KernelSource]]:
+    """The kernels of a step, or of so many that are one, each with its tiles."""
     n, k = layout.program.weights[step.weight].shape
     configs = _core.linear_configs(
         layout.precision, layout.max_batch, int(n) // places, int(k), places
     )
     operands = _map_struct(step, layout)
-    return {
-        config: KernelSource(step.name, _source(operands, layout.precision, config, places > 1))
+    return [
+        (config, KernelSource(step.name, _source(operands, layout.precision, config, places > 1)))
         for config in configs
-    }
+    ]
 
 
-def compiled_products(layout: DeviceLayout) -> dict[str, list[tuple[int, bool, bytes]]]:
+def compiled_products(layout: DeviceLayout) -> dict[str, list[tuple[_core.LinearConfig, bytes]]]:
     """The kernels of all such steps by name, with their tile configurations.
 
     RuntimeError: there is no NVRTC.
     """
-    wanted = {
-        (product.name, config): source
+    wanted = [
+        (product.name, config, source)
         for step in layout.program.steps
         for product, places in _launched(step)
-        for config, source in kernel_sources(product, layout, places).items()
-    }
+        for config, source in kernel_sources(product, layout, places)
+    ]
     if not wanted:
         return {}
     compiler = find_compiler()
     if compiler is None:
         raise RuntimeError("there is no NVRTC to compile the products' epilogues")
-    cubins = compiler.compile_all(list(wanted.values()), ARCH, layout.precision)
-    found: dict[str, list[tuple[int, bool, bytes]]] = {}
-    for (name, config), cubin in zip(wanted, cubins, strict=True):
-        found.setdefault(name, []).append((*config, cubin))
+    cubins = compiler.compile_all([source for *_, source in wanted], ARCH, layout.precision)
+    found: dict[str, list[tuple[_core.LinearConfig, bytes]]] = {}
+    for (name, config, _), cubin in zip(wanted, cubins, strict=True):
+        found.setdefault(name, []).append((config, cubin))
     return found
 
 
@@ -75,15 +74,16 @@ def device_passes(device: int) -> tuple[Pass, ...]:
     return COMPILED_PASSES if is_hopper and find_compiler() is not None else DEVICE_PASSES
 
 
-def _source(map_struct: str, precision: str, config: Config, places: bool = False) -> str:
-    tile_n, pingpong = config
+def _source(
+    map_struct: str, precision: str, config: _core.LinearConfig, places: bool = False
+) -> str:
+    form = f"TileForm<{config.tile_n}, {2 if config.in_turn else 1}, {config.rows}>"
     scaled = "true" if precision == "fp32" else "false"
     if precision == "fp32":
-        header, tiles = "sm90_linear_fp16x3.cuh", f"fp16x3_tiles<{tile_n}, Epilogue>"
+        header, tiles = "sm90_linear_fp16x3.cuh", "fp16x3_tiles<Form, Epilogue>"
     else:
         header = "sm90_linear.cuh"
-        blocks, placed = 2 if pingpong else 1, ", true" if places else ""
-        tiles = f"linear_tiles<{TYPES[precision]}, {tile_n}, {blocks}, Epilogue{placed}>"
+        tiles = f"linear_tiles<{TYPES[precision]}, Form, Epilogue{', true' if places else ''}>"
     return f"""#include "common/short_functions.h"
 #include "kernels/gemm/mapped/map_epilogue.cuh"
 #include "kernels/gemm/{header}"
@@ -92,9 +92,10 @@ def _source(map_struct: str, precision: str, config: Config, places: bool = Fals
 using namespace dpiframe;
 
 {map_struct}
-using Epilogue = MapEpilogue<{TYPES[precision]}, {tile_n}, {scaled}, Map>;
+using Form = {form};
+using Epilogue = MapEpilogue<{TYPES[precision]}, Form::kTileN, {scaled}, Map>;
 
-extern "C" __global__ void __launch_bounds__(kThreads, 1)
+extern "C" __global__ void __launch_bounds__(Form::kThreads, Form::kCtas)
     mapped_linear(const __grid_constant__ CUtensorMap x_map,
                   const __grid_constant__ CUtensorMap w_map,
                   const __grid_constant__ EpilogueMaps maps,

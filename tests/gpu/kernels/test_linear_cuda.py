@@ -62,7 +62,7 @@ class Case:
         self.bias = normal(n)
         self.weights = normal(n - self.head[0])
         self.tiles = tiles
-        parts = -(-n // tiles[0]) if tiles else _core.head_partials(precision, rows, n, k)
+        parts = -(-n // tiles.tile_n) if tiles else _core.head_partials(precision, rows, n, k)
         self.partial = torch.full((parts, rows + 3), float("nan"), device="cuda")
 
     def run(self) -> None:
@@ -149,10 +149,9 @@ def test_many_tiles_a_block(precision):
 # Tens of tiles a CTA in every configuration; k of one k tile and of several.
 @pytest.mark.parametrize("precision", TORCH_TYPES)
 def test_many_tiles_in_every_configuration(precision):
-    for tile_n, in_turn, height in _core.all_linear_configs(precision):
+    for tiles in _core.all_linear_configs(precision):
         for k in (30, 200):
-            tiles = (tile_n, in_turn, 1, height)
-            case = Case(precision, (99_001, 4 * tile_n + 23, k), tiles=tiles)
+            case = Case(precision, (99_001, 4 * tiles.tile_n + 23, k), tiles=tiles)
             case.run()
             case.check()
 
@@ -161,11 +160,11 @@ def test_many_tiles_in_every_configuration(precision):
 @pytest.mark.parametrize("precision", TORCH_TYPES)
 @pytest.mark.parametrize("split", [2, 4, 8])
 def test_split_k(precision, split):
-    for tile_n, in_turn, height in _core.all_linear_configs(precision):
-        if in_turn or split * 16 > height:
+    for whole in _core.all_linear_configs(precision):
+        if whole.in_turn or split * 16 > whole.rows:
             continue
+        tiles = _core.LinearConfig(whole.tile_n, False, split, whole.rows, whole.ctas)
         for rows, n, k, cross in ((1, 1, 640, 0), (300, 404, 650, 404), (1111, 264, 2056, 120)):
-            tiles = (tile_n, False, split, height)
             case = Case(precision, (rows, n, k), cross=cross, tiles=tiles)
             same = list(range(0, rows, 17))  # of all warps: a sample has its bits in whatever row
             for rows_of in (case.x, case.x0, case.xl):
@@ -183,7 +182,7 @@ def test_what_cannot_be_split_is_refused():
     refused = ((128, True, 2, 128), (64, False, 3, 128), (64, False, 8, 128), (64, False, 8, 64))
     for tiles in refused:
         with pytest.raises(ValueError, match="can't be split"):
-            Case("fp16", (100, 64, 200), tiles=tiles).run()
+            Case("fp16", (100, 64, 200), tiles=_core.LinearConfig(*tiles)).run()
 
 
 @pytest.mark.parametrize("precision", TORCH_TYPES)

@@ -8,7 +8,6 @@
 namespace dpiframe {
 namespace {
 
-template <int kTileN>
 void launch(const LoadedKernel& kernel, Precision precision, const MapEpilogueParams& e,
             const LinearConfig& config, const Places& places, cudaStream_t stream) {
   const LinearParams& p = e.linear;
@@ -21,15 +20,12 @@ void launch(const LoadedKernel& kernel, Precision precision, const MapEpiloguePa
                                                        places.count, places.x_step);
   const std::int64_t width = std::int64_t{fp16x3 ? 64 : layout.k_tile} * layout.num_k_tiles;
   const TileScheduler scheduler =
-      tile_scheduler<kTileN>(e, p.k * static_cast<int>(bytes_of(type)), config, places.count);
+      tile_scheduler(e, p.k * static_cast<int>(bytes_of(type)), config, places.count);
   const CUtensorMap w_map =
-      tensor_map(fp16x3 ? DataType::kHalf : type, p.w, layout.rows, width, width, kTileN);
-  kernel.launch_early(persistent_blocks(scheduler), static_cast<unsigned>(scheduler.split), stream,
-                      x_map, w_map, epilogue_maps(type, e), e, scheduler);
-}
-
-bool is_same(const LinearConfig& a, const LinearConfig& b) {
-  return a.tile_n == b.tile_n && a.pingpong == b.pingpong;
+      tensor_map(fp16x3 ? DataType::kHalf : type, p.w, layout.rows, width, width, config.tile_n);
+  kernel.launch_early(persistent_blocks(scheduler), static_cast<unsigned>(scheduler.split),
+                      shared_bytes(config.ctas), stream, x_map, w_map, epilogue_maps(type, e), e,
+                      scheduler);
 }
 
 }  // namespace
@@ -64,7 +60,8 @@ MappedLinear::MappedLinear(Precision precision, const LinearParams& params, int 
       "a product with a compiled epilogue needs a Hopper GPU and an operand at a multiple of "
       "16 bytes");
   for (const auto& [config, cubin] : cubins)
-    kernels_.emplace_back(config, LoadedKernel(cubin, "mapped_linear", kThreads, kSharedLimit));
+    kernels_.emplace_back(
+        config, LoadedKernel(cubin, "mapped_linear", cta_threads(config.rows), kSharedLimit));
 }
 
 void MappedLinear::run(std::int64_t rows, cudaStream_t stream) const {
@@ -72,9 +69,9 @@ void MappedLinear::run(std::int64_t rows, cudaStream_t stream) const {
   const LinearConfig config =
       linear_config(precision_, rows, params_.n / places_.count, params_.k, places_.count);
   const auto found = std::find_if(kernels_.begin(), kernels_.end(),
-                                  [&](const auto& each) { return is_same(each.first, config); });
+                                  [&](const auto& each) { return each.first.is_kernel_of(config); });
   DPIF_CHECK(found != kernels_.end(), "no kernel was compiled for tiles of ", config.tile_n,
-             " columns");
+             " columns and ", config.rows, " rows");
   const std::size_t element = bytes_of(activation_type(precision_));
   MapEpilogueParams e{};
   e.linear = params_;
@@ -92,24 +89,7 @@ void MappedLinear::run(std::int64_t rows, cudaStream_t stream) const {
   if (product_rows_.read_n > 0)
     e.moments.num_parts =
         head_partials(precision_, rows, product_rows_.read_n, product_rows_.read_k);
-  switch (config.tile_n) {
-    case 64:
-      return launch<64>(found->second, precision_, e, config, places_, stream);
-    case 112:
-      return launch<112>(found->second, precision_, e, config, places_, stream);
-    case 128:
-      return launch<128>(found->second, precision_, e, config, places_, stream);
-    case 144:
-      return launch<144>(found->second, precision_, e, config, places_, stream);
-    case 160:
-      return launch<160>(found->second, precision_, e, config, places_, stream);
-    case 208:
-      return launch<208>(found->second, precision_, e, config, places_, stream);
-    case 256:
-      return launch<256>(found->second, precision_, e, config, places_, stream);
-    default:
-      DPIF_CHECK(false, "no kernel has tiles of ", config.tile_n, " columns");
-  }
+  launch(found->second, precision_, e, config, places_, stream);
 }
 
 }  // namespace dpiframe
