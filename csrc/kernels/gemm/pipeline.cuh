@@ -12,10 +12,12 @@
 
 #ifndef __CUDACC_RTC__
 #include <algorithm>
+#include <bit>
 
 #include "common/check.h"
 #include "cuda/cuda_check.h"
 #endif
+#include "common/fast_division.h"
 #include "cuda/programmatic_launch.cuh"
 #include "kernels/gemm/epilogue_columns.cuh"
 #include "kernels/gemm/sm90_linear.h"
@@ -82,15 +84,18 @@ struct TileForm {
 };
 
 // The order of a persistent kernel's tiles: by rows, so that tiles that share rows of x run side by
-// side.
+// side. What the host can divide, a kernel does not: before its first tile nothing hides it.
 struct TileScheduler {
   std::int64_t num_tiles;
-  int tiles_n;
+  FastDivision tiles_n;
+  int step_rows;  // from a tile of a CTA to its next one: tiles of rows, and of columns
+  int step_part;
   int num_k_tiles;
   int last_steps;  // wgmma steps of the last k tile
   int num_stages;
   int box_bytes;      // a warp
   int split;          // CTAs of a cluster that share a tile, which is then their only one
+  int split_bits;     // its logarithm
   int tiles_a_place;  // of tiles_n
   int place_columns;  // of out
   int ctas;           // LinearConfig::ctas
@@ -103,8 +108,10 @@ struct TileScheduler {
   __device__ int own_last_steps() const {
     return split_rank() == split - 1 ? last_steps : kKTileBytes / kStepBytes;
   }
-  __device__ int split_rank() const { return blockIdx.x % split; }
-  __device__ int k_part(int rank) const { return num_k_tiles * rank / split; }
+  __device__ int split_rank() const { return static_cast<int>(blockIdx.x) & (split - 1); }
+  __device__ int k_part(int rank) const { return num_k_tiles * rank >> split_bits; }
+  __device__ int first_tile() const { return static_cast<int>(blockIdx.x) >> split_bits; }
+  __device__ int step() const { return static_cast<int>(gridDim.x) >> split_bits; }
 #endif
 };
 
@@ -122,19 +129,18 @@ struct TileColumns {
         end((place + 1) * scheduler.place_columns) {}
 };
 
-// The tiles of a CTA, one after the other: only the first one takes divisions, for these cost a
-// warp as much as a part of an epilogue.
+// The tiles of a CTA, one after the other.
 template <int kTileRows>
 class TileWalk {
  public:
   __device__ explicit TileWalk(const TileScheduler& scheduler)
-      : left_(scheduler.num_tiles - blockIdx.x / scheduler.split),
-        step_(static_cast<int>(gridDim.x) / scheduler.split),
-        tiles_n_(scheduler.tiles_n),
-        rows_(static_cast<int>(blockIdx.x) / scheduler.split / tiles_n_),
-        part_(static_cast<int>(blockIdx.x) / scheduler.split % tiles_n_),
-        step_rows_(step_ / tiles_n_),
-        step_part_(step_ % tiles_n_) {}
+      : left_(scheduler.num_tiles - scheduler.first_tile()),
+        step_(scheduler.step()),
+        tiles_n_(static_cast<int>(scheduler.tiles_n.divisor)),
+        rows_(static_cast<int>(scheduler.tiles_n.quotient(scheduler.first_tile()))),
+        part_(scheduler.first_tile() - rows_ * tiles_n_),
+        step_rows_(scheduler.step_rows),
+        step_part_(scheduler.step_part) {}
 
   __device__ bool has_tile() const { return left_ > 0; }
   __device__ void advance() {
@@ -179,11 +185,9 @@ class Pipeline {
   // Once, by all threads. A stage is empty when `consumer_warps` have released it.
   __device__ void init(int consumer_warps, const CUtensorMap& x_map, const CUtensorMap& w_map,
                        const WarpBoxes& boxes) const {
-    if (threadIdx.x == 0) {
-      for (int i = 0; i < num_stages_; ++i) {
-        mbarrier_init(full(i), 1);
-        mbarrier_init(empty(i), consumer_warps);
-      }
+    if (threadIdx.x < num_stages_) {
+      mbarrier_init(full(threadIdx.x), 1);
+      mbarrier_init(empty(threadIdx.x), consumer_warps);
       fence_mbarrier_init();
     }
     if (threadIdx.x < Form::kConsumerThreads && threadIdx.x % 32 == 0) boxes.init();
@@ -279,6 +283,14 @@ inline int num_stages(const LinearConfig& config, int box_bytes) {
   return std::min(kMostStages, left / stage);
 }
 
+// As many persistent CTAs as run at once, or fewer where there are fewer tiles. CTAs that share a
+// tile have no other.
+inline unsigned persistent_blocks(const TileScheduler& scheduler) {
+  if (scheduler.split > 1) return static_cast<unsigned>(scheduler.num_tiles * scheduler.split);
+  return static_cast<unsigned>(
+      std::min<std::int64_t>(scheduler.num_tiles, num_multiprocessors() * scheduler.ctas));
+}
+
 // `k_bytes`: of a row of x, in one of the `places` that n's columns are of.
 inline TileScheduler tile_scheduler(const EpilogueParams& e, int k_bytes,
                                     const LinearConfig& config, int places = 1) {
@@ -299,24 +311,23 @@ inline TileScheduler tile_scheduler(const EpilogueParams& e, int k_bytes,
                  config.split <= std::min(kMostSplit * config.rows / kTileRows, num_k_tiles) &&
                  kMostSplit % config.split == 0 && (config.split == 1 || !config.pingpong),
              "k of ", num_k_tiles, " k tiles can't be split in ", config.split);
-  return {row_tiles * tiles_n,
-          tiles_n,
+  TileScheduler scheduler{row_tiles * tiles_n,
+          FastDivision(static_cast<std::uint32_t>(tiles_n)),
+          0,
+          0,
           num_k_tiles,
           (last_bytes + kStepBytes - 1) / kStepBytes,
           num_stages(config, box_bytes),
           box_bytes,
           config.split,
+          std::countr_zero(static_cast<unsigned>(config.split)),
           tiles_a_place,
           place_columns,
           config.ctas};
-}
-
-// As many persistent CTAs as run at once, or fewer where there are fewer tiles. CTAs that share a
-// tile have no other.
-inline unsigned persistent_blocks(const TileScheduler& scheduler) {
-  if (scheduler.split > 1) return static_cast<unsigned>(scheduler.num_tiles * scheduler.split);
-  return static_cast<unsigned>(
-      std::min<std::int64_t>(scheduler.num_tiles, num_multiprocessors() * scheduler.ctas));
+  const int step = static_cast<int>(persistent_blocks(scheduler)) / config.split;
+  scheduler.step_rows = step / tiles_n;
+  scheduler.step_part = step % tiles_n;
+  return scheduler;
 }
 
 template <class Form, class... Args>

@@ -15,18 +15,18 @@ template <class Form>
 class SplitK {
  public:
   __device__ SplitK(const Pipeline<Form>& pipeline, const TileScheduler& scheduler)
-      : pipeline_(pipeline), split_(scheduler.split), rank_(scheduler.split_rank()) {}
+      : pipeline_(pipeline), split_(scheduler.split), bits_(scheduler.split_bits), rank_(scheduler.split_rank()) {}
 
   // Whether this CTA finishes the rows of this warp, one of the consumers.
-  __device__ bool finishes() const { return warp() % split_ == rank_; }
+  __device__ bool finishes() const { return (warp() & (split_ - 1)) == rank_; }
 
   // By all consumer warps, whose loads have all been multiplied; afterwards those that finish have
   // the tile's sums. The producer's warps call meet() meanwhile.
   __device__ __forceinline__ void add(unsigned char* shared, float (&sums)[Form::kTileN / 2]) const {
     sync();
-    const int own = warp() / split_ * (split_ - 1);
+    const int own = (warp() >> bits_) * (split_ - 1);
     if (!finishes()) {
-      const int owner = warp() % split_;
+      const int owner = warp() & (split_ - 1);
       const int sender = rank_ < owner ? rank_ : rank_ - 1;
       const std::uint32_t target = mapa(pipeline_.memory() + place(own + sender), owner);
 #pragma unroll
@@ -103,7 +103,7 @@ class SplitK {
       totals[i].w += parts[i].w;
     }
   }
-  __device__ static int warp() { return threadIdx.x / 32; }
+  __device__ static int warp() { return warp_uniform(threadIdx.x / 32); }
   // Where a thread's part of so many warps' sums begins.
   __device__ static std::uint32_t place(int warps) {
     return warps * kVectors * kVectorBytes + threadIdx.x % 32 * 16;
@@ -111,6 +111,7 @@ class SplitK {
 
   const Pipeline<Form>& pipeline_;
   int split_;
+  int bits_;
   int rank_;
 };
 
