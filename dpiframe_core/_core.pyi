@@ -1351,11 +1351,10 @@ class LinearConfig:
     in_turn: two warpgroups take tiles in turn, instead of a tile together.
     split: CTAs that share a tile, each with a part of k: 1, 2, 4, or 8 of 128 rows; 1 in turn.
     rows: 128, or 64 of one warpgroup.
-    ctas: that share a multiprocessor: 1, or 2 of 64 rows.
     """
 
     def __init__(
-        self, tile_n: int, in_turn: bool = False, split: int = 1, rows: int = 128, ctas: int = 1
+        self, tile_n: int, in_turn: bool = False, split: int = 1, rows: int = 128
     ) -> None: ...
     @property
     def tile_n(self) -> int: ...
@@ -1365,8 +1364,6 @@ class LinearConfig:
     def split(self) -> int: ...
     @property
     def rows(self) -> int: ...
-    @property
-    def ctas(self) -> int: ...
 
 def prepared_weight_bytes(precision: str, n: int, k: int) -> int:
     """Bytes of a weight [n, k] as `linear` wants it."""

@@ -246,16 +246,12 @@ void bind_products(py::module_& module) {
   bind_address(params, "head", &LinearParams::head);
   bind_address(params, "head_partial", &LinearParams::head_partial);
   py::class_<LinearConfig>(module, "LinearConfig")
-      .def(py::init([](int tile_n, bool in_turn, int split, int rows, int ctas) {
-             return LinearConfig{tile_n, in_turn, split, rows, ctas};
-           }),
-           py::arg("tile_n"), py::arg("in_turn") = false, py::arg("split") = 1,
-           py::arg("rows") = kTileRows, py::arg("ctas") = 1)
+      .def(py::init<int, bool, int, int>(), py::arg("tile_n"), py::arg("in_turn") = false,
+           py::arg("split") = 1, py::arg("rows") = kTileRows)
       .def_readonly("tile_n", &LinearConfig::tile_n)
       .def_readonly("in_turn", &LinearConfig::pingpong)
       .def_readonly("split", &LinearConfig::split)
-      .def_readonly("rows", &LinearConfig::rows)
-      .def_readonly("ctas", &LinearConfig::ctas);
+      .def_readonly("rows", &LinearConfig::rows);
   module.def(
       "prepared_weight_bytes",
       [](const std::string& precision, int n, int k) {

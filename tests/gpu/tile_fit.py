@@ -27,31 +27,27 @@ AT_ONCE = {1: 132, 2: 132, 4: 120, 8: 112}  # CTAs, by how many share a tile
 K_TILE = {"fp32": 32, "tf32": 32, "fp16": 64, "bf16": 64}
 NEAR, FAR = (1.15, 1.0), (1.5, 0.3)  # times the best, up to which a time has that weight
 LEAST = 0.05
-MEMORY, RATE = 2.5, 3.0e6  # microseconds, bytes a microsecond
+MEMORY, RATE = 2.5, 4.2e6  # microseconds, bytes a microsecond
 BOUND = 0.6  # the part of a time from which memory bounds it
 
 
 class Tile(NamedTuple):
-    """128x64/2: rows, columns, two CTAs share a tile; 128x128t: two warpgroups take turns;
-    64x64c2: two CTAs a multiprocessor.
-    """
+    """128x64/2: rows, columns, two CTAs share a tile; 128x128t: two warpgroups take turns."""
 
     rows: int
     columns: int
     in_turn: bool
     split: int
-    ctas: int
 
     @classmethod
     def named(cls, name: str) -> Tile:
-        found = re.fullmatch(r"(\d+)x(\d+)(t?)(?:c(\d+))?(?:/(\d+))?", name)
+        found = re.fullmatch(r"(\d+)x(\d+)(t?)(?:/(\d+))?", name)
         assert found, name
-        split, ctas = int(found[5] or 1), int(found[4] or 1)
-        return cls(int(found[1]), int(found[2]), bool(found[3]), split, ctas)
+        return cls(int(found[1]), int(found[2]), bool(found[3]), int(found[4] or 1))
 
 
 class Work(NamedTuple):
-    """Of a product in some tiles: rounds of CTAs, k tiles of one, CTAs a multiprocessor, columns
+    """Of a product in some tiles: rounds of CTAs, k tiles of one, busy multiprocessors, columns
     that a CTA sends.
     """
 
@@ -64,11 +60,10 @@ class Work(NamedTuple):
     def of(cls, tile: Tile, shape: Mapping[str, Any]) -> Work:
         ctas = -(-shape["rows"] // tile.rows) * -(-shape["n"] // tile.columns) * tile.split
         k_tiles = -(-shape["k"] // K_TILE[shape["precision"]])
-        at_once = AT_ONCE[tile.split] * tile.ctas
         return cls(
-            -(-ctas // at_once),
+            -(-ctas // AT_ONCE[tile.split]),
             -(-k_tiles // tile.split),
-            min(ctas, at_once) / MULTIPROCESSORS,
+            min(ctas, MULTIPROCESSORS) / MULTIPROCESSORS,
             tile.columns * (tile.split - 1) / tile.split,
         )
 
@@ -111,8 +106,7 @@ def main() -> None:
         works = [Work.of(tile, shape).terms() for shape, _, _ in free]
         model[tile] = fitted(works, [t for _, t, _ in free], [w for _, _, w in free])
         numbers = ", ".join(f"{name} {x:.4f}" for name, x in zip(TERMS, model[tile], strict=True))
-        how = " in turn" if tile.in_turn else f", {tile.ctas} at once" if tile.ctas > 1 else ""
-        print(f"{tile.rows} x {tile.columns}{how}: {numbers}")
+        print(f"{tile.rows} x {tile.columns}{' in turn' if tile.in_turn else ''}: {numbers}")
     exchange = _exchange(model, timed)
     print(f"exchange: once {exchange[0]:.4f}, a column {exchange[1]:.4f}")
     away, over, wrong = [], [], []

@@ -132,16 +132,13 @@ def all_tiles(precision: str, rows: int, n: int, k: int) -> Iterator[_core.Linea
         for split in () if whole.in_turn else (2, 4, 8):
             most = MOST_WAVES * multiprocessors
             if k_tiles >= 2 * split and 16 * split <= whole.rows and tiles * split <= most:
-                yield _core.LinearConfig(whole.tile_n, False, split, whole.rows, whole.ctas)
+                yield _core.LinearConfig(whole.tile_n, False, split, whole.rows)
 
 
 def name_of(tiles: _core.LinearConfig) -> str:
-    """Such as 128x128t: 128 columns, in turn; 64x64c2/4: two CTAs a multiprocessor, k is split
-    over four.
-    """
-    ctas = f"c{tiles.ctas}" if tiles.ctas > 1 else ""
+    """Such as 128x128t: 128 columns, in turn; 64x64/4: k is split over four."""
     how = f"/{tiles.split}" if tiles.split > 1 else "t" if tiles.in_turn else ""
-    return f"{tiles.rows}x{tiles.tile_n}{ctas}{how}"
+    return f"{tiles.rows}x{tiles.tile_n}{how}"
 
 
 def main() -> None:

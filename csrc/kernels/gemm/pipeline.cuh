@@ -38,10 +38,6 @@ constexpr int kBarrierBytes = 256;
 constexpr int kMostStages = 8;
 constexpr int kSharedLimit = 227 * 1024;
 
-// Dynamic shared memory of each CTA on a multiprocessor, which has 1 KiB more for each of them.
-constexpr int shared_bytes(int ctas) {
-  return (kSharedLimit + 1024) / ctas - 1024;
-}
 constexpr int consumer_threads(int tile_rows) {
   return tile_rows == kShortTileRows ? 128 : 256;
 }
@@ -93,12 +89,12 @@ struct TileScheduler {
   int num_k_tiles;
   int last_steps;  // wgmma steps of the last k tile
   int num_stages;
-  int box_bytes;      // a warp
+  int shared_bytes;
+  int box_bytes;      // a warp; 0: its boxes lie where the stages were
   int split;          // CTAs of a cluster that share a tile, which is then their only one
   int split_bits;     // its logarithm
   int tiles_a_place;  // of tiles_n
   int place_columns;  // of out
-  int ctas;           // LinearConfig::ctas
 
 #ifdef __CUDACC__
   // The k tiles of this CTA are [first_k_tile(), first_k_tile() + own_k_tiles()); the last of them
@@ -129,8 +125,8 @@ struct TileColumns {
         end((place + 1) * scheduler.place_columns) {}
 };
 
-// The tiles of a CTA, one after the other.
-template <int kTileRows>
+// The tiles of a CTA, one after the other: at least one, of short tiles no other.
+template <class Form>
 class TileWalk {
  public:
   __device__ explicit TileWalk(const TileScheduler& scheduler)
@@ -142,17 +138,20 @@ class TileWalk {
         step_rows_(scheduler.step_rows),
         step_part_(scheduler.step_part) {}
 
-  __device__ bool has_tile() const { return left_ > 0; }
-  __device__ void advance() {
+  // To the next tile; whether there is one.
+  __device__ bool advance() {
+    if constexpr (Form::kShort) return false;
     left_ -= step_;
     rows_ += step_rows_;
     part_ += step_part_;
-    if (part_ < tiles_n_) return;
-    part_ -= tiles_n_;
-    ++rows_;
+    if (part_ >= tiles_n_) {
+      part_ -= tiles_n_;
+      ++rows_;
+    }
+    return left_ > 0;
   }
   // The tile's first row, and its place among the tiles of these rows.
-  __device__ std::int64_t row() const { return std::int64_t{rows_} * kTileRows; }
+  __device__ std::int64_t row() const { return std::int64_t{rows_} * Form::kRows; }
   __device__ int part() const { return part_; }
 
  private:
@@ -197,11 +196,15 @@ class Pipeline {
     }
     __syncthreads();
   }
-  // The warp's TMA boxes for the epilogue, after the stages; their barriers follow the stages'.
+  // The warp's TMA boxes for the epilogue, after the stages or where they were; their barriers
+  // follow the stages'.
   __device__ WarpBoxes boxes(const EpilogueMaps& maps, unsigned char* shared) const {
     const int warp = threadIdx.x / 32;
-    const std::uint32_t offset = boxes_base() - smem_address(shared) + warp * box_bytes_;
-    return {maps, shared + offset, box_bytes_ / 2, barriers_ + 128 + 16 * warp};
+    const bool apart = !Form::kShort || box_bytes_ > 0;
+    const int bytes = apart ? box_bytes_ : 2 * kBoxBytes;
+    const std::uint32_t offset =
+        (apart ? boxes_base() : base_) - smem_address(shared) + warp * bytes;
+    return {maps, shared + offset, bytes / 2, barriers_ + 128 + 16 * warp};
   }
   // The warpgroup's column vectors, after both.
   __device__ ColumnVectors columns(unsigned char* shared) const {
@@ -236,9 +239,9 @@ class Pipeline {
                           const TileScheduler& scheduler, int x_step, int w_step) {
     const int first_k_tile = scheduler.first_k_tile();
     const int end_k_tile = first_k_tile + scheduler.own_k_tiles();
-    TileWalk<Form::kRows> walk(scheduler);
+    TileWalk<Form> walk(scheduler);
     begin_with_predecessor();
-    for (; walk.has_tile(); walk.advance()) {
+    do {
       const int row = static_cast<int>(walk.row());
       const TileColumns<kPlaces, Form::kTileN> columns(scheduler, walk.part());
 #pragma unroll 1
@@ -251,7 +254,7 @@ class Pipeline {
           tma_load_2d(x(), x_map, k_tile * x_step, row, full(stage_));
         tma_load_2d(w(), w_map, k_tile * w_step, columns.first, full(stage_));
       }
-    }
+    } while (walk.advance());
   }
 
  private:
@@ -274,21 +277,32 @@ __device__ inline void warpgroup_barrier() {
 
 #ifndef __CUDACC_RTC__
 
+// Dynamic shared memory of a CTA. Two CTAs of short tiles have a multiprocessor's half each, 1 KiB
+// less for what each takes beside it; but where each has one for itself and a long k, the stages
+// are worth more than that the kernel behind begins early (by a sweep, from 48 k tiles on).
+inline int shared_bytes(const LinearConfig& config, std::int64_t num_tiles, int num_k_tiles) {
+  const bool is_long = num_tiles * config.split <= num_multiprocessors() &&
+                       num_k_tiles > 48 * config.split;
+  return config.rows == kShortTileRows && !is_long ? (kSharedLimit + 1024) / 2 - 1024
+                                                   : kSharedLimit;
+}
+
 // Stages that fit beside what else a CTA has in shared memory; 1,024 to align them.
-inline int num_stages(const LinearConfig& config, int box_bytes) {
+inline int num_stages(const LinearConfig& config, int shared_bytes, int box_bytes) {
   const int warps = consumer_threads(config.rows) / 32;
   const int columns = warps / 4 * ColumnVectors::kVectors * config.tile_n * 4;
   const int stage = (config.rows + config.tile_n) * kKTileBytes;
-  const int left = shared_bytes(config.ctas) - 1024 - kBarrierBytes - columns - warps * box_bytes;
+  const int left = shared_bytes - 1024 - kBarrierBytes - columns - warps * box_bytes;
   return std::min(kMostStages, left / stage);
 }
 
-// As many persistent CTAs as run at once, or fewer where there are fewer tiles. CTAs that share a
-// tile have no other.
-inline unsigned persistent_blocks(const TileScheduler& scheduler) {
-  if (scheduler.split > 1) return static_cast<unsigned>(scheduler.num_tiles * scheduler.split);
+// As many persistent CTAs as run at once, or fewer where there are fewer tiles. Short tiles, and
+// those that CTAs share, have CTAs of their own.
+inline unsigned persistent_blocks(const TileScheduler& scheduler, const LinearConfig& config) {
+  if (config.split > 1 || config.rows == kShortTileRows)
+    return static_cast<unsigned>(scheduler.num_tiles * config.split);
   return static_cast<unsigned>(
-      std::min<std::int64_t>(scheduler.num_tiles, num_multiprocessors() * scheduler.ctas));
+      std::min<std::int64_t>(scheduler.num_tiles, num_multiprocessors()));
 }
 
 // `k_bytes`: of a row of x, in one of the `places` that n's columns are of.
@@ -300,44 +314,43 @@ inline TileScheduler tile_scheduler(const EpilogueParams& e, int k_bytes,
   const int place_columns = p.n / places;
   const int tiles_a_place = (place_columns + config.tile_n - 1) / config.tile_n;
   const int tiles_n = tiles_a_place * places;
-  const int box_bytes = p.cross_begin < p.cross_end ? 2 * kSlotBytes : 2 * kBoxBytes;
-  const std::int64_t row_tiles = (p.rows + config.rows - 1) / config.rows;
-  DPIF_CHECK(
-      (config.rows == kTileRows && config.ctas == 1) ||
-          (config.rows == kShortTileRows && !config.pingpong && 1 <= config.ctas &&
-           config.ctas <= 2),
-      "no kernel has tiles of ", config.rows, " x ", config.tile_n, ", ", config.ctas, " at once");
+  // Where nothing is loaded into boxes, and no tile follows, they need no room of their own.
+  const bool is_apart = config.rows != kShortTileRows;
+  const int box_bytes = p.cross_begin < p.cross_end ? 2 * kSlotBytes : is_apart ? 2 * kBoxBytes : 0;
+  const std::int64_t num_tiles = (p.rows + config.rows - 1) / config.rows * tiles_n;
+  const int shared = shared_bytes(config, num_tiles, num_k_tiles);
+  DPIF_CHECK(config.rows == kTileRows || (config.rows == kShortTileRows && !config.pingpong),
+             "no kernel has tiles of ", config.rows, " x ", config.tile_n);
   DPIF_CHECK(config.split >= 1 &&
                  config.split <= std::min(kMostSplit * config.rows / kTileRows, num_k_tiles) &&
                  kMostSplit % config.split == 0 && (config.split == 1 || !config.pingpong),
              "k of ", num_k_tiles, " k tiles can't be split in ", config.split);
-  TileScheduler scheduler{row_tiles * tiles_n,
+  TileScheduler scheduler{num_tiles,
           FastDivision(static_cast<std::uint32_t>(tiles_n)),
           0,
           0,
           num_k_tiles,
           (last_bytes + kStepBytes - 1) / kStepBytes,
-          num_stages(config, box_bytes),
+          num_stages(config, shared, box_bytes),
+          shared,
           box_bytes,
           config.split,
           std::countr_zero(static_cast<unsigned>(config.split)),
           tiles_a_place,
-          place_columns,
-          config.ctas};
-  const int step = static_cast<int>(persistent_blocks(scheduler)) / config.split;
+          place_columns};
+  const int step = static_cast<int>(persistent_blocks(scheduler, config)) / config.split;
   scheduler.step_rows = step / tiles_n;
   scheduler.step_part = step % tiles_n;
   return scheduler;
 }
 
 template <class Form, class... Args>
-void launch_persistent(void (*kernel)(Args...), const TileScheduler& scheduler, cudaStream_t stream,
-                       const Args&... args) {
+void launch_persistent(void (*kernel)(Args...), const TileScheduler& scheduler,
+                       const LinearConfig& config, cudaStream_t stream, const Args&... args) {
   DPIF_CUDA_CHECK(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedLimit));
-  const EarlyLaunch launch(persistent_blocks(scheduler), Form::kThreads,
-                           shared_bytes(scheduler.ctas), stream,
-                           static_cast<unsigned>(scheduler.split));
+  const EarlyLaunch launch(persistent_blocks(scheduler, config), Form::kThreads,
+                           scheduler.shared_bytes, stream, static_cast<unsigned>(config.split));
   DPIF_CUDA_CHECK(cudaLaunchKernelEx(launch.config(), kernel, args...));
 }
 

@@ -123,13 +123,13 @@ __device__ __forceinline__ void linear_tiles(const CUtensorMap& x_map, const CUt
     const int last_steps = kBlocks == 1 ? scheduler.own_last_steps() : scheduler.last_steps;
     const int first = kBlocks == 1 ? group * 64 : 0;
     int whose = 0;
-    TileWalk<Form::kRows> walk(scheduler);
+    TileWalk<Form> walk(scheduler);
     int copied = walk.part();  // the part whose column vectors are there
     columns.start_copies(e, TileColumns<kPlaces, kTileN>(scheduler, copied).first, kTileN,
                          threadIdx.x % 128, 128);
     begin_with_predecessor();
     if (kBlocks == 2 && group == 1) pass_turn(0);
-    for (; walk.has_tile(); walk.advance(), whose ^= 1) {
+    for (bool is_tile = true; is_tile; is_tile = walk.advance(), whose ^= 1) {
       if (kBlocks == 2 && whose != group) {
         pipeline.skip(num_k_tiles);
         continue;

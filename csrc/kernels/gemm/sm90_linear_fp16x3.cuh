@@ -141,11 +141,11 @@ __device__ __forceinline__ void fp16x3_tiles(const CUtensorMap& x_map, const CUt
     const ColumnVectors columns = pipeline.columns(shared);
     const int first = warp_uniform(threadIdx.x / 32) * 16;
     const int num_k_tiles = scheduler.own_k_tiles();
-    TileWalk<Form::kRows> walk(scheduler);
+    TileWalk<Form> walk(scheduler);
     int copied = walk.part();  // the part whose column vectors are there
     columns.start_copies(e, copied * kTileN, kTileN, threadIdx.x % 128, 128);
     begin_with_predecessor();
-    for (; walk.has_tile(); walk.advance()) {
+    do {
       const int part = walk.part();
       const std::int64_t row = walk.row() + first;
       if (part != copied) columns.start_copies(e, part * kTileN, kTileN, threadIdx.x % 128, 128);
@@ -160,7 +160,7 @@ __device__ __forceinline__ void fp16x3_tiles(const CUtensorMap& x_map, const CUt
       warpgroup_barrier();
       if (split.finishes()) epilogue.finish(totals, part);
       warpgroup_barrier();
-    }
+    } while (walk.advance());
     WarpBoxes::finish_stores();
   }
 }

@@ -14,39 +14,35 @@ constexpr int kMultiprocessors = 132;
 
 // A tile configuration and its time in microseconds, by a model that is fitted to sweeps
 // (tests/gpu/tile_fit.py). A step is one k tile of a tile: it is bound by loading x and w, the more
-// CTAs load the more. A tile's end is its epilogue, which pingpong hides but for the last.
+// CTAs load the more. A tile's end is its epilogue, which pingpong hides but for the last. Two CTAs
+// of short tiles on a multiprocessor take as long as one after the other: loads bind them.
 struct TimedConfig {
   LinearConfig config;
   double step;
-  double busy_step;  // beside `step`, for each CTA on a multiprocessor, where all are busy
+  double busy_step;  // beside `step`, where all multiprocessors are busy
   double tile;
   double once;  // a launch
 };
-constexpr TimedConfig kConfigs[] = {{{64, false, 1, kShortTileRows, 1}, 0.12, 0.01, 0.4, 1.6},
-                                    {{64, false, 1, kShortTileRows, 2}, 0.16, 0.01, 0.4, 1.4},
-                                    {{128, false, 1, kShortTileRows, 1}, 0.16, 0.01, 0.7, 1.9},
-                                    {{128, false, 1, kShortTileRows, 2}, 0.18, 0.03, 0.7, 1.6},
-                                    {{64, false}, 0.2226, 0.0626, 1.38, 2.34},
-                                    {{112, false}, 0.2148, 0.1671, 1.52, 2.65},
-                                    {{128, false}, 0.2479, 0.1358, 1.57, 2.57},
-                                    {{160, false}, 0.2969, 0.1742, 1.91, 2.94},
-                                    {{208, false}, 0.3818, 0.2102, 2.01, 2.66},
-                                    {{256, false}, 0.5115, 0.2169, 2.46, 2.71},
-                                    {{128, true}, 0.2699, 0.0878, 0.97, 3.57}};
-constexpr TimedConfig kFp16x3Configs[] = {{{64, false, 1, kShortTileRows, 1}, 0.4, 0.05, 0.7, 1.9},
-                                          {{64, false, 1, kShortTileRows, 2}, 0.4, 0.07, 0.7, 1.6},
-                                          {{64, false}, 0.4807, 0.1084, 1.58, 2.99},
-                                          {{112, false}, 0.5437, 0.1517, 2.26, 3.15},
-                                          {{128, false}, 0.5666, 0.1165, 2.45, 3.13},
-                                          {{144, false}, 0.7285, 0.1668, 2.86, 3.18},
-                                          {{160, false}, 0.8860, 0.1980, 3.01, 3.20}};
+constexpr TimedConfig kConfigs[] = {{{64, false, 1, kShortTileRows}, 0.1266, 0.0111, 0.59, 1.98},
+                                    {{128, false, 1, kShortTileRows}, 0.1337, 0.0699, 0.86, 2.13},
+                                    {{64, false}, 0.1145, 0.1157, 0.95, 2.26},
+                                    {{112, false}, 0.1776, 0.1526, 1.48, 2.32},
+                                    {{128, false}, 0.2321, 0.1182, 1.49, 2.26},
+                                    {{160, false}, 0.1900, 0.2442, 1.81, 2.61},
+                                    {{208, false}, 0.3935, 0.1580, 2.12, 2.39},
+                                    {{256, false}, 0.5579, 0.1230, 2.44, 2.02},
+                                    {{128, true}, 0.2865, 0.0441, 0.99, 3.25}};
+constexpr TimedConfig kFp16x3Configs[] = {{{64, false, 1, kShortTileRows}, 0.2408, 0.0, 0.26, 2.96},
+                                          {{64, false}, 0.4113, 0.0296, 1.48, 2.36},
+                                          {{112, false}, 0.6002, 0.0, 2.00, 2.75},
+                                          {{128, false}, 0.6631, 0.0, 2.21, 2.81},
+                                          {{144, false}, 0.6319, 0.0842, 2.32, 2.95},
+                                          {{160, false}, 0.5598, 0.2155, 2.57, 3.09}};
 // What CTAs that share a tile take to exchange their sums: once, and for each column that one
 // sends.
-constexpr double kExchange = 0.64, kExchangedColumn = 33.7e-3;
-constexpr double kFp16x3Exchange = 1.04, kFp16x3ExchangedColumn = 19.3e-3;
-// What a product's bytes take: a launch, bytes a microsecond. The rate is that of an H200, on which
-// the model of chains was fitted, that these times are compared with; with an H100's, 3.0e6, tiles
-// are chosen as well.
+constexpr double kExchange = 0.81, kExchangedColumn = 18.5e-3;
+constexpr double kFp16x3Exchange = 0.54, kFp16x3ExchangedColumn = 9.5e-3;
+// What a product's bytes take on an H200: a launch, bytes a microsecond.
 constexpr double kMemory = 2.5, kMemoryRate = 4.2e6;
 
 std::span<const TimedConfig> timed_configs(Precision precision) {
@@ -56,23 +52,24 @@ std::span<const TimedConfig> timed_configs(Precision precision) {
 
 // Clusters of CTAs that share a tile which run at once: a cluster lies in one GPC, of 16 or 18
 // multiprocessors.
-int ctas_at_once(const LinearConfig& config, int split) {
+int ctas_at_once(int split) {
   switch (split) {
     case 4:
-      return 4 * 30 * config.ctas;
+      return 4 * 30;
     case 8:
-      return 8 * 14 * config.ctas;
+      return 8 * 14;
     default:
-      return kMultiprocessors * config.ctas;
+      return kMultiprocessors;
   }
 }
 
 double microseconds(const TimedConfig& timed, bool fp16x3, std::int64_t tiles, int k_tiles,
                     int split) {
   const std::int64_t ctas = tiles * split;
-  const int at_once = ctas_at_once(timed.config, split);
+  const int at_once = ctas_at_once(split);
   const double rounds = static_cast<double>((ctas + at_once - 1) / at_once);
-  const double busy = static_cast<double>(std::min<std::int64_t>(ctas, at_once)) / kMultiprocessors;
+  const double busy =
+      static_cast<double>(std::min<std::int64_t>(ctas, kMultiprocessors)) / kMultiprocessors;
   const double steps = (k_tiles + split - 1) / split;
   const double sent = timed.config.tile_n * (split - 1.0) / split;
   const double exchanged = sent * (fp16x3 ? kFp16x3ExchangedColumn : kExchangedColumn);

@@ -18,16 +18,15 @@ constexpr int kShortTileRows = 64;
 
 // A tile is `rows` x tile_n of the output: kTileRows, which two warpgroups share (cooperative) or
 // of which each has its own and runs the epilogue while the other multiplies (pingpong), or
-// kShortTileRows of one warpgroup, where there are few tiles (not pingpong). `split`: CTAs that
-// share a tile, each with a part of k (split k), of tiles that are not pingpong alone. A CTA
-// finishes one warp of rows at least, so short tiles are split in 4 at most. `ctas`: that share a
-// multiprocessor; two, of short tiles alone, have half of the stages each.
+// kShortTileRows of one warpgroup, where there are few tiles: two CTAs a multiprocessor, so that
+// the kernel behind is there when this one ends (not pingpong). `split`: CTAs that share a tile,
+// each with a part of k (split k), of tiles that are not pingpong alone. A CTA finishes one warp of
+// rows at least, so short tiles are split in 4 at most.
 struct LinearConfig {
   int tile_n;
   bool pingpong;
   int split = 1;
   int rows = kTileRows;
-  int ctas = 1;
 
   // Whether one kernel has both.
   DPIF_HOST_DEVICE constexpr bool is_kernel_of(const LinearConfig& other) const {
@@ -39,7 +38,7 @@ constexpr int kMostSplit = 8;  // CTAs of a cluster on any GPU, and consumer war
 
 // `places`: so many products of other columns of x and of out are one (mapped_linear.h).
 LinearConfig linear_config(Precision precision, std::int64_t rows, int n, int k, int places = 1);
-// What the model of its time says that it takes, alone on an H100.
+// What the model of its time says that it takes, alone on an H200.
 double linear_microseconds(Precision precision, std::int64_t rows, int n, int k);
 
 #ifndef __CUDACC_RTC__

@@ -85,8 +85,6 @@ def products_in_words(program: Program, precision: str, rows: int) -> str:
         how = "in turn by two warpgroups" if tiles.in_turn else "by two warpgroups together"
         if tiles.rows == 64:
             how = "by one warpgroup"
-        if tiles.ctas > 1:
-            how += f", {tiles.ctas} CTAs a multiprocessor"
         split = tiles.split
         shared = f", each shared by {split} CTAs with a part of k each" if split > 1 else ""
         times = f", {count} times" if count > 1 else ""

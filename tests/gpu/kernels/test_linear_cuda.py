@@ -163,7 +163,7 @@ def test_split_k(precision, split):
     for whole in _core.all_linear_configs(precision):
         if whole.in_turn or split * 16 > whole.rows:
             continue
-        tiles = _core.LinearConfig(whole.tile_n, False, split, whole.rows, whole.ctas)
+        tiles = _core.LinearConfig(whole.tile_n, False, split, whole.rows)
         for rows, n, k, cross in ((1, 1, 640, 0), (300, 404, 650, 404), (1111, 264, 2056, 120)):
             case = Case(precision, (rows, n, k), cross=cross, tiles=tiles)
             same = list(range(0, rows, 17))  # of all warps: a sample has its bits in whatever row

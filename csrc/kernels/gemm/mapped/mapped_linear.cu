@@ -23,8 +23,8 @@ void launch(const LoadedKernel& kernel, Precision precision, const MapEpiloguePa
       tile_scheduler(e, p.k * static_cast<int>(bytes_of(type)), config, places.count);
   const CUtensorMap w_map =
       tensor_map(fp16x3 ? DataType::kHalf : type, p.w, layout.rows, width, width, config.tile_n);
-  kernel.launch_early(persistent_blocks(scheduler), static_cast<unsigned>(scheduler.split),
-                      shared_bytes(config.ctas), stream, x_map, w_map, epilogue_maps(type, e), e,
+  kernel.launch_early(persistent_blocks(scheduler, config), static_cast<unsigned>(scheduler.split),
+                      scheduler.shared_bytes, stream, x_map, w_map, epilogue_maps(type, e), e,
                       scheduler);
 }
 

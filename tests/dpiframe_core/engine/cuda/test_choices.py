@@ -89,7 +89,7 @@ def test_what_is_split_can_be(precision):
                 tiles = _core.linear_config(precision, rows, n, k)
                 assert tiles.split in (1, 2, 4, 8)
                 short = tiles.rows == 64 and not tiles.in_turn and tiles.split < 8
-                assert short or (tiles.rows == 128 and tiles.ctas == 1)
+                assert short or tiles.rows == 128
                 assert tiles.split == 1 or (not tiles.in_turn and -(-k // depth) >= 2 * tiles.split)
                 assert _core.head_partials(precision, rows, n, k) == -(-n // tiles.tile_n)
                 kernels = _core.linear_configs(precision, rows, n, k)
