@@ -1376,9 +1376,7 @@ def prepare_linear_weight(
 def head_partials(precision: str, rows: int, n: int, k: int) -> int:
     """How many parts of the head's dot product `linear` writes for a row."""
 
-def linear_config(
-    precision: str, rows: int, n: int, k: int, places: int = 1
-) -> LinearConfig:
+def linear_config(precision: str, rows: int, n: int, k: int, places: int = 1) -> LinearConfig:
     """How a product, or so many that are one, is cut into tiles."""
 
 def linear_microseconds(precision: str, rows: int, n: int, k: int) -> float:

@@ -227,9 +227,9 @@ void CudaProgram::add_product(const ProductStep& step) {
   });
 }
 
-void CudaProgram::add_mapped_product(const ProductStep& step, const std::vector<MapSource>& sources,
-                                     const ProductRowsStep& rows,
-                                     const std::vector<std::pair<LinearConfig, std::string>>& kernels) {
+void CudaProgram::add_mapped_product(
+    const ProductStep& step, const std::vector<MapSource>& sources, const ProductRowsStep& rows,
+    const std::vector<std::pair<LinearConfig, std::string>>& kernels) {
   const DeviceGuard guard(device_);
   DPIF_CHECK(step.relu.empty() && !step.x0.has_value() && step.rows_a_sample == 1,
              "a product with a compiled epilogue has no other one");

@@ -1,6 +1,6 @@
 // Hopper: the pipeline of a product. A producer thread fills stages of shared memory by TMA, one or
-// two consumer warpgroups empty them. A stage holds one k tile (128 bytes of each row) of a tile's rows
-// of x and of w, with a full and an empty barrier.
+// two consumer warpgroups empty them. A stage holds one k tile (128 bytes of each row) of a tile's
+// rows of x and of w, with a full and an empty barrier.
 //
 // Where there are few tiles for a long k, the CTAs of a cluster share a tile (split k): each has a
 // part of its k tiles, and split_k.cuh adds up what they have.
@@ -281,8 +281,8 @@ __device__ inline void warpgroup_barrier() {
 // less for what each takes beside it; but where each has one for itself and a long k, the stages
 // are worth more than that the kernel behind begins early (by a sweep, from 48 k tiles on).
 inline int shared_bytes(const LinearConfig& config, std::int64_t num_tiles, int num_k_tiles) {
-  const bool is_long = num_tiles * config.split <= num_multiprocessors() &&
-                       num_k_tiles > 48 * config.split;
+  const bool is_long =
+      num_tiles * config.split <= num_multiprocessors() && num_k_tiles > 48 * config.split;
   return config.rows == kShortTileRows && !is_long ? (kSharedLimit + 1024) / 2 - 1024
                                                    : kSharedLimit;
 }
@@ -301,8 +301,7 @@ inline int num_stages(const LinearConfig& config, int shared_bytes, int box_byte
 inline unsigned persistent_blocks(const TileScheduler& scheduler, const LinearConfig& config) {
   if (config.split > 1 || config.rows == kShortTileRows)
     return static_cast<unsigned>(scheduler.num_tiles * config.split);
-  return static_cast<unsigned>(
-      std::min<std::int64_t>(scheduler.num_tiles, num_multiprocessors()));
+  return static_cast<unsigned>(std::min<std::int64_t>(scheduler.num_tiles, num_multiprocessors()));
 }
 
 // `k_bytes`: of a row of x, in one of the `places` that n's columns are of.
@@ -326,18 +325,18 @@ inline TileScheduler tile_scheduler(const EpilogueParams& e, int k_bytes,
                  kMostSplit % config.split == 0 && (config.split == 1 || !config.pingpong),
              "k of ", num_k_tiles, " k tiles can't be split in ", config.split);
   TileScheduler scheduler{num_tiles,
-          FastDivision(static_cast<std::uint32_t>(tiles_n)),
-          0,
-          0,
-          num_k_tiles,
-          (last_bytes + kStepBytes - 1) / kStepBytes,
-          num_stages(config, shared, box_bytes),
-          shared,
-          box_bytes,
-          config.split,
-          std::countr_zero(static_cast<unsigned>(config.split)),
-          tiles_a_place,
-          place_columns};
+                          FastDivision(static_cast<std::uint32_t>(tiles_n)),
+                          0,
+                          0,
+                          num_k_tiles,
+                          (last_bytes + kStepBytes - 1) / kStepBytes,
+                          num_stages(config, shared, box_bytes),
+                          shared,
+                          box_bytes,
+                          config.split,
+                          std::countr_zero(static_cast<unsigned>(config.split)),
+                          tiles_a_place,
+                          place_columns};
   const int step = static_cast<int>(persistent_blocks(scheduler, config)) / config.split;
   scheduler.step_rows = step / tiles_n;
   scheduler.step_part = step % tiles_n;

@@ -26,8 +26,7 @@ void launch(Precision precision, const LinearParams& p, const LinearConfig& conf
   const CUtensorMap x_map = tensor_map(type, p.x, p.rows, p.k, p.ldx, config.rows);
   const std::int64_t width = std::int64_t{layout.k_tile} * layout.num_k_tiles;
   const EpilogueParams e = epilogue_params(p, sizeof(T));
-  const TileScheduler scheduler =
-      tile_scheduler(e, p.k * static_cast<int>(bytes_of(type)), config);
+  const TileScheduler scheduler = tile_scheduler(e, p.k * static_cast<int>(bytes_of(type)), config);
   const CUtensorMap w_map = tensor_map(type, p.w, layout.rows, width, width, config.tile_n);
   launch_persistent<Form>(linear_kernel<T, Form>, scheduler, config, stream, x_map, w_map,
                           epilogue_maps(type, e), e, scheduler);
@@ -37,9 +36,9 @@ void launch(Precision precision, const LinearParams& p, const LinearConfig& conf
 template <class T, class... Forms>
 void launch_one(Precision precision, const LinearParams& params, const LinearConfig& config,
                 cudaStream_t stream) {
-  const bool found = ((Forms::is_of(config) && (launch<T, Forms>(precision, params, config, stream),
-                                                true)) ||
-                      ...);
+  const bool found =
+      ((Forms::is_of(config) && (launch<T, Forms>(precision, params, config, stream), true)) ||
+       ...);
   DPIF_CHECK(found, "no kernel has tiles of ", config.rows, " x ", config.tile_n);
 }
 

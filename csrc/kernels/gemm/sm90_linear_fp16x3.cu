@@ -24,8 +24,7 @@ void launch(const LinearParams& p, const LinearConfig& config, cudaStream_t stre
   const CUtensorMap x_map = tensor_map(DataType::kFloat, p.x, p.rows, p.k, p.ldx, config.rows);
   const std::int64_t width = std::int64_t{64} * layout.num_k_tiles;
   EpilogueParams e = epilogue_params(p, sizeof(float));
-  const TileScheduler scheduler =
-      tile_scheduler(e, p.k * static_cast<int>(sizeof(float)), config);
+  const TileScheduler scheduler = tile_scheduler(e, p.k * static_cast<int>(sizeof(float)), config);
   const CUtensorMap w_map =
       tensor_map(DataType::kHalf, p.w, layout.rows, width, width, config.tile_n);
   e.column_scale =

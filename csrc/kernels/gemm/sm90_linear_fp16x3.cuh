@@ -10,10 +10,10 @@
 // As in the paper, a k tile's products start from zero and are then added to the total, over s, in
 // registers: tensor cores truncate their sums instead of rounding, so these are kept short.
 //
-// Tiles, CTAs and warps are those of sm90_linear.cuh, not pingpong: 64 rows a warpgroup. x goes from
-// shared memory to registers, is split there (fp16x3_rows.cuh) and is wgmma's register operand; a
-// tile's columns are two halves: one is multiplied while the other's sums are added and the next k
-// tile is split.
+// Tiles, CTAs and warps are those of sm90_linear.cuh, not pingpong: 64 rows a warpgroup. x goes
+// from shared memory to registers, is split there (fp16x3_rows.cuh) and is wgmma's register
+// operand; a tile's columns are two halves: one is multiplied while the other's sums are added and
+// the next k tile is split.
 #pragma once
 
 #include "kernels/gemm/fp16x3_rows.cuh"
@@ -133,8 +133,7 @@ __device__ __forceinline__ void fp16x3_tiles(const CUtensorMap& x_map, const CUt
   const int group = warp_uniform(threadIdx.x / 128);
   if (group == Form::kConsumerThreads / 128) {
     Form::leave_registers();
-    if (threadIdx.x == Form::kConsumerThreads)
-      pipeline.produce(&x_map, &w_map, scheduler, 32, 64);
+    if (threadIdx.x == Form::kConsumerThreads) pipeline.produce(&x_map, &w_map, scheduler, 32, 64);
     if (scheduler.split > 1) SplitK(pipeline, scheduler).meet();
   } else {
     Form::take_registers();

@@ -15,14 +15,18 @@ template <class Form>
 class SplitK {
  public:
   __device__ SplitK(const Pipeline<Form>& pipeline, const TileScheduler& scheduler)
-      : pipeline_(pipeline), split_(scheduler.split), bits_(scheduler.split_bits), rank_(scheduler.split_rank()) {}
+      : pipeline_(pipeline),
+        split_(scheduler.split),
+        bits_(scheduler.split_bits),
+        rank_(scheduler.split_rank()) {}
 
   // Whether this CTA finishes the rows of this warp, one of the consumers.
   __device__ bool finishes() const { return (warp() & (split_ - 1)) == rank_; }
 
   // By all consumer warps, whose loads have all been multiplied; afterwards those that finish have
   // the tile's sums. The producer's warps call meet() meanwhile.
-  __device__ __forceinline__ void add(unsigned char* shared, float (&sums)[Form::kTileN / 2]) const {
+  __device__ __forceinline__ void add(unsigned char* shared,
+                                      float (&sums)[Form::kTileN / 2]) const {
     sync();
     const int own = (warp() >> bits_) * (split_ - 1);
     if (!finishes()) {

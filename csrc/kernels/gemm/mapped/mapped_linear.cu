@@ -68,8 +68,9 @@ void MappedLinear::run(std::int64_t rows, cudaStream_t stream) const {
   if (rows == 0) return;
   const LinearConfig config =
       linear_config(precision_, rows, params_.n / places_.count, params_.k, places_.count);
-  const auto found = std::find_if(kernels_.begin(), kernels_.end(),
-                                  [&](const auto& each) { return each.first.is_kernel_of(config); });
+  const auto found = std::find_if(kernels_.begin(), kernels_.end(), [&](const auto& each) {
+    return each.first.is_kernel_of(config);
+  });
   DPIF_CHECK(found != kernels_.end(), "no kernel was compiled for tiles of ", config.tile_n,
              " columns and ", config.rows, " rows");
   const std::size_t element = bytes_of(activation_type(precision_));
