@@ -67,12 +67,11 @@ def test_products_of_few_tiles_share_a_long_k():
 
 
 def test_few_tiles_are_short():
-    assert "tiles of 64 x 64 at 1024 rows, by one warpgroup" in products_in_words(
-        program_of(512, 256, gelu), "fp16", 1024
-    )
-    many = products_in_words(program_of(512, 256, gelu), "fp16", 65_536)
-    assert "tiles of 128 x" in many and "by one warpgroup" not in many
-    assert "tiles of 128 x" in products_in_words(program_of(512, 256, gelu), "fp32", 1024)
+    for precision in ("fp16", "fp32"):
+        few = products_in_words(program_of(512, 256, gelu), precision, 1024)
+        assert "tiles of 64 x 64 at 1024 rows, by one warpgroup" in few
+        many = products_in_words(program_of(512, 256, gelu), precision, 65_536)
+        assert "tiles of 128 x" in many and "by one warpgroup" not in many
 
 
 def _kernel(tiles):

@@ -139,10 +139,12 @@ def test_a_chain_is_chosen_where_the_model_of_its_time_is_less():
         layers = [x for s in program.steps if (x := layer_of(s, program.weights))]
         return chain_rows(layers, place_areas(layers, program.buffers, ctas), ROWS, "fp16")
 
-    assert faster(520, 256, 128, 64) == (512, 1024, 4096, 8192)
+    assert faster(520, 256, 128, 64) == (4096, 8192)
+    assert 1024 in faster(520, 256, 128, 64, ctas=4)
     assert 1024 not in faster(429, 400, 400)
     assert 4096 not in faster(429, 400, 400)
-    assert 4096 in faster(429, 400, 400, ctas=2)
+    assert 4096 not in faster(429, 400, 400, ctas=2)
+    assert 4096 in faster(429, 512, 256, 128, ctas=2)
 
 
 def test_chosen_chains_are_for_16_bits():
