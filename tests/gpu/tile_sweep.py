@@ -47,7 +47,7 @@ WIDTHS = (
 DEPTHS = (80, 104, 208, 260, 429, 1280, 3328, 4992, 6400, 10_240, *WIDTHS)
 INPUTS, LAUNCHES, REPEATS = 3, 6, 5  # rotated, in a graph, of a graph
 TORCH, CHOSEN = "torch", "chosen"
-MOST_WAVES = 3  # a product of more tiles than so many waves is not split
+MOST_WAVES = 3  # a product of more tiles than so many waves is not split; short tiles run at once
 
 
 class Product:
@@ -125,12 +125,11 @@ def all_tiles(precision: str, rows: int, n: int, k: int) -> Iterator[_core.Linea
     multiprocessors = torch.cuda.get_device_properties(0).multi_processor_count
     for whole in _core.all_linear_configs(precision):
         tiles = -(-rows // whole.rows) * -(-n // whole.tile_n)
-        if whole.rows == 64 and tiles > 4 * MOST_WAVES * multiprocessors:
-            continue
-        yield whole
+        most = (2 if whole.rows == 64 else MOST_WAVES) * multiprocessors
+        if whole.rows == 128 or tiles <= most:
+            yield whole
         k_tiles = -(-k * TYPES[precision].itemsize // 128)
         for split in () if whole.in_turn else (2, 4, 8):
-            most = MOST_WAVES * multiprocessors
             if k_tiles >= 2 * split and 16 * split <= whole.rows and tiles * split <= most:
                 yield _core.LinearConfig(whole.tile_n, False, split, whole.rows)
 

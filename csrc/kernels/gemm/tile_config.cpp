@@ -23,25 +23,25 @@ struct TimedConfig {
   double tile;
   double once;  // a launch
 };
-constexpr TimedConfig kConfigs[] = {{{64, false, 1, kShortTileRows}, 0.1266, 0.0111, 0.59, 1.98},
-                                    {{128, false, 1, kShortTileRows}, 0.1337, 0.0699, 0.86, 2.13},
-                                    {{64, false}, 0.1145, 0.1157, 0.95, 2.26},
-                                    {{112, false}, 0.1776, 0.1526, 1.48, 2.32},
-                                    {{128, false}, 0.2321, 0.1182, 1.49, 2.26},
-                                    {{160, false}, 0.1900, 0.2442, 1.81, 2.61},
-                                    {{208, false}, 0.3935, 0.1580, 2.12, 2.39},
-                                    {{256, false}, 0.5579, 0.1230, 2.44, 2.02},
-                                    {{128, true}, 0.2865, 0.0441, 0.99, 3.25}};
-constexpr TimedConfig kFp16x3Configs[] = {{{64, false, 1, kShortTileRows}, 0.2408, 0.0, 0.26, 2.96},
-                                          {{64, false}, 0.4113, 0.0296, 1.48, 2.36},
-                                          {{112, false}, 0.6002, 0.0, 2.00, 2.75},
-                                          {{128, false}, 0.6631, 0.0, 2.21, 2.81},
-                                          {{144, false}, 0.6319, 0.0842, 2.32, 2.95},
-                                          {{160, false}, 0.5598, 0.2155, 2.57, 3.09}};
+constexpr TimedConfig kConfigs[] = {{{64, false, 1, kShortTileRows}, 0.1163, 0.0242, 0.45, 2.22},
+                                    {{128, false, 1, kShortTileRows}, 0.1233, 0.0804, 0.40, 2.72},
+                                    {{64, false}, 0.1148, 0.1105, 0.93, 2.37},
+                                    {{112, false}, 0.1838, 0.1413, 1.40, 2.44},
+                                    {{128, false}, 0.2295, 0.1247, 1.41, 2.35},
+                                    {{160, false}, 0.2118, 0.2350, 1.69, 2.56},
+                                    {{208, false}, 0.4098, 0.1562, 2.12, 2.20},
+                                    {{256, false}, 0.5233, 0.1643, 2.36, 2.16},
+                                    {{128, true}, 0.3040, 0.0290, 1.03, 3.17}};
+constexpr TimedConfig kFp16x3Configs[] = {{{64, false, 1, kShortTileRows}, 0.2410, 0.0, 0.0, 3.25},
+                                          {{64, false}, 0.4065, 0.0446, 1.51, 2.22},
+                                          {{112, false}, 0.6002, 0.0130, 1.98, 2.62},
+                                          {{128, false}, 0.6235, 0.0624, 2.12, 2.76},
+                                          {{144, false}, 0.6084, 0.1204, 2.28, 2.90},
+                                          {{160, false}, 0.5661, 0.2264, 2.45, 2.99}};
 // What CTAs that share a tile take to exchange their sums: once, and for each column that one
 // sends.
-constexpr double kExchange = 0.81, kExchangedColumn = 18.5e-3;
-constexpr double kFp16x3Exchange = 0.54, kFp16x3ExchangedColumn = 9.5e-3;
+constexpr double kExchange = 0.71, kExchangedColumn = 19.9e-3;
+constexpr double kFp16x3Exchange = 0.44, kFp16x3ExchangedColumn = 12.5e-3;
 // What a product's bytes take on an H200: a launch, bytes a microsecond.
 constexpr double kMemory = 2.5, kMemoryRate = 4.2e6;
 
@@ -104,6 +104,8 @@ Chosen choose(Precision precision, std::int64_t rows, int n, int k, int places) 
     const int most =
         config.pingpong ? 1 : std::min(kMostSplit * config.rows / kTileRows, k_tiles / 2);
     for (int split = 1; split <= std::max(1, most); split *= 2) {
+      // Beyond what runs at once no short tile was the fastest.
+      if (config.rows == kShortTileRows && tiles * split > 2 * kMultiprocessors) break;
       const double time = with_memory(microseconds(timed, fp16x3, tiles, k_tiles, split), bytes);
       if (time >= best.microseconds) continue;
       best = {config, time};
