@@ -107,6 +107,8 @@ class SplitK {
       totals[i].w += parts[i].w;
     }
   }
+  // Uniform to the compiler: a branch on it that were not would send the stages and descriptors of
+  // all that follows through ordinary registers.
   __device__ static int warp() { return warp_uniform(threadIdx.x / 32); }
   // Where a thread's part of so many warps' sums begins.
   __device__ static std::uint32_t place(int warps) {
