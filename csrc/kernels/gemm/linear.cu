@@ -107,18 +107,24 @@ void linear_general(Precision precision, const LinearParams& p, const LinearConf
   if (type == DataType::kFloat) launch<float>(general, stream);
 }
 
-}  // namespace
-
-void linear(Precision precision, const LinearParams& params, cudaStream_t stream) {
+void check_sizes(const LinearParams& params) {
   DPIF_CHECK(params.rows >= 0 && params.n >= 1 && params.k >= 1,
              "a product needs rows >= 0, n >= 1 and k >= 1, got ", params.rows, ", ", params.n,
              " and ", params.k);
+}
+
+}  // namespace
+
+void linear(Precision precision, const LinearParams& params, cudaStream_t stream) {
+  check_sizes(params);
   if (params.rows == 0) return;
   linear(precision, params, linear_config(precision, params.rows, params.n, params.k), stream);
 }
 
 void linear(Precision precision, const LinearParams& params, const LinearConfig& config,
             cudaStream_t stream) {
+  check_sizes(params);
+  if (params.rows == 0) return;
   if (!sm90_supports(precision, params))
     linear_general(precision, params, config, stream);
   else if (precision == Precision::kFp32)

@@ -18,7 +18,9 @@
 
 namespace dpiframe {
 
-// All pointers are device memory. x, x0, xl and out hold the precision's activation type.
+// All pointers are device memory. x, x0, xl and out hold the precision's activation type. What w
+// holds beside the weight, bias and head may be read before the kernels ahead on the stream have
+// ended; who made them there waits for that.
 struct LinearParams {
   std::int64_t rows;
   int n;

@@ -73,6 +73,7 @@ class Case:
         _core.prepare_linear_weight(
             self.precision, self.w.data_ptr(), self.n, self.k, address, stream
         )
+        torch.cuda.synchronize()  # products read a part of it before the kernels ahead have ended
         params = _core.LinearParams()
         params.rows, params.n, params.k, params.w = self.rows, self.n, self.k, address
         params.x, params.ldx = self.x.data_ptr(), self.x.stride(0)
