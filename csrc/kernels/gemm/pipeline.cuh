@@ -165,8 +165,8 @@ class TileWalk {
 };
 #endif
 
-// What a thread works out beforehand takes no time of its kernel's.
-__device__ inline void begin_with_predecessor() {
+// What a thread works out before it takes none of the kernel's time.
+__device__ inline void await_kernels_ahead() {
   await_predecessor();
   launch_dependents();
 }
@@ -240,7 +240,7 @@ class Pipeline {
     const int first_k_tile = scheduler.first_k_tile();
     const int end_k_tile = first_k_tile + scheduler.own_k_tiles();
     TileWalk<Form> walk(scheduler);
-    begin_with_predecessor();
+    await_kernels_ahead();
     do {
       const int row = static_cast<int>(walk.row());
       const TileColumns<kPlaces, Form::kTileN> columns(scheduler, walk.part());
@@ -298,7 +298,7 @@ inline int num_stages(const LinearConfig& config, int shared_bytes, int box_byte
 
 // As many persistent CTAs as run at once, or fewer where there are fewer tiles. Short tiles, and
 // those that CTAs share, have CTAs of their own.
-inline unsigned persistent_blocks(const TileScheduler& scheduler, const LinearConfig& config) {
+inline unsigned num_ctas(const TileScheduler& scheduler, const LinearConfig& config) {
   if (config.split > 1 || config.rows == kShortTileRows)
     return static_cast<unsigned>(scheduler.num_tiles * config.split);
   return static_cast<unsigned>(std::min<std::int64_t>(scheduler.num_tiles, num_multiprocessors()));
@@ -337,19 +337,19 @@ inline TileScheduler tile_scheduler(const EpilogueParams& e, int k_bytes,
                           std::countr_zero(static_cast<unsigned>(config.split)),
                           tiles_a_place,
                           place_columns};
-  const int step = static_cast<int>(persistent_blocks(scheduler, config)) / config.split;
+  const int step = static_cast<int>(num_ctas(scheduler, config)) / config.split;
   scheduler.step_rows = step / tiles_n;
   scheduler.step_part = step % tiles_n;
   return scheduler;
 }
 
 template <class Form, class... Args>
-void launch_persistent(void (*kernel)(Args...), const TileScheduler& scheduler,
-                       const LinearConfig& config, cudaStream_t stream, const Args&... args) {
+void launch_product(void (*kernel)(Args...), const TileScheduler& scheduler,
+                    const LinearConfig& config, cudaStream_t stream, const Args&... args) {
   DPIF_CUDA_CHECK(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedLimit));
-  const EarlyLaunch launch(persistent_blocks(scheduler, config), Form::kThreads,
-                           scheduler.shared_bytes, stream, static_cast<unsigned>(config.split));
+  const EarlyLaunch launch(num_ctas(scheduler, config), Form::kThreads, scheduler.shared_bytes,
+                           stream, static_cast<unsigned>(config.split));
   DPIF_CUDA_CHECK(cudaLaunchKernelEx(launch.config(), kernel, args...));
 }
 

@@ -28,8 +28,8 @@ void launch(Precision precision, const LinearParams& p, const LinearConfig& conf
   const EpilogueParams e = epilogue_params(p, sizeof(T));
   const TileScheduler scheduler = tile_scheduler(e, p.k * static_cast<int>(bytes_of(type)), config);
   const CUtensorMap w_map = tensor_map(type, p.w, layout.rows, width, width, config.tile_n);
-  launch_persistent<Form>(linear_kernel<T, Form>, scheduler, config, stream, x_map, w_map,
-                          epilogue_maps(type, e), e, scheduler);
+  launch_product<Form>(linear_kernel<T, Form>, scheduler, config, stream, x_map, w_map,
+                       epilogue_maps(type, e), e, scheduler);
 }
 
 // Of the forms, launches the one of the config.

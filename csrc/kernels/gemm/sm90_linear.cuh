@@ -127,7 +127,7 @@ __device__ __forceinline__ void linear_tiles(const CUtensorMap& x_map, const CUt
     int copied = walk.part();  // the part whose column vectors are there
     columns.start_copies(e, TileColumns<kPlaces, kTileN>(scheduler, copied).first, kTileN,
                          threadIdx.x % 128, 128);
-    begin_with_predecessor();
+    await_kernels_ahead();
     if (kBlocks == 2 && group == 1) pass_turn(0);
     for (bool is_tile = true; is_tile; is_tile = walk.advance(), whose ^= 1) {
       if (kBlocks == 2 && whose != group) {

@@ -29,8 +29,8 @@ void launch(const LinearParams& p, const LinearConfig& config, cudaStream_t stre
       tensor_map(DataType::kHalf, p.w, layout.rows, width, width, config.tile_n);
   e.column_scale =
       reinterpret_cast<const float*>(static_cast<const char*>(p.w) + layout.scale_offset);
-  launch_persistent<Form>(fp16x3_kernel<Form>, scheduler, config, stream, x_map, w_map,
-                          epilogue_maps(DataType::kFloat, e), e, scheduler);
+  launch_product<Form>(fp16x3_kernel<Form>, scheduler, config, stream, x_map, w_map,
+                       epilogue_maps(DataType::kFloat, e), e, scheduler);
 }
 
 template <class... Forms>

@@ -143,7 +143,7 @@ __device__ __forceinline__ void fp16x3_tiles(const CUtensorMap& x_map, const CUt
     TileWalk<Form> walk(scheduler);
     int copied = walk.part();  // the part whose column vectors are there
     columns.start_copies(e, copied * kTileN, kTileN, threadIdx.x % 128, 128);
-    begin_with_predecessor();
+    await_kernels_ahead();
     do {
       const int part = walk.part();
       const std::int64_t row = walk.row() + first;
