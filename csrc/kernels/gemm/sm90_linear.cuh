@@ -3,11 +3,11 @@
 // fp16 and bf16 as they are, tf32 from float32 (the hardware ignores the low 13 bits of x; w was
 // rounded when it was prepared). Sums in float32.
 //
-// Warp-specialised and persistent: a CTA has consumer warpgroups and a producer thread, which runs
-// ahead through the pipeline's stages, also into the next tile. kBlocks 1 (cooperative): both
-// warpgroups work on each tile, 64 rows each, or one on a tile of 64 rows. kBlocks 2 (pingpong):
-// they take tiles in turn, 128 rows each, so that one runs its epilogue while the other multiplies.
-// What does not depend on the kernels ahead is done before they have ended.
+// Warp-specialised and, but for tiles of 64 rows, persistent: a CTA has consumer warpgroups and a
+// producer thread, which runs ahead through the pipeline's stages, also into the next tile. kBlocks
+// 1 (cooperative): both warpgroups work on each tile, 64 rows each, or one on a tile of 64 rows.
+// kBlocks 2 (pingpong): they take tiles in turn, 128 rows each, so that one runs its epilogue while
+// the other multiplies. What does not depend on the kernels ahead is done before they have ended.
 //
 // Bytes: x once from memory (its other reads, one for each tile of columns, hit L2), w from L2 once
 // a tile, out once. Rows beyond `rows`, and columns beyond n and k, are zeros in shared memory and

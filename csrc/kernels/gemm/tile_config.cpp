@@ -104,7 +104,7 @@ Chosen choose(Precision precision, std::int64_t rows, int n, int k, int places) 
     const int most =
         config.pingpong ? 1 : std::min(kMostSplit * config.rows / kTileRows, k_tiles / 2);
     for (int split = 1; split <= std::max(1, most); split *= 2) {
-      // Beyond what runs at once no short tile was the fastest.
+      // Beyond what runs at once short tiles were the fastest in one of 580 shapes, by 1%.
       if (config.rows == kShortTileRows && tiles * split > 2 * kMultiprocessors) break;
       const double time = with_memory(microseconds(timed, fp16x3, tiles, k_tiles, split), bytes);
       if (time >= best.microseconds) continue;
