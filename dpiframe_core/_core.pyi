@@ -1342,6 +1342,7 @@ class LinearParams:
     head: int
     head_partial: int
     ld_partial: int
+    behind_other: bool
 
     def __init__(self) -> None: ...
 

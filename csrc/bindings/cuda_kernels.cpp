@@ -237,6 +237,7 @@ void bind_products(py::module_& module) {
   bind_member(params, "head_begin", &LinearParams::head_begin);
   bind_member(params, "head_end", &LinearParams::head_end);
   bind_member(params, "ld_partial", &LinearParams::ld_partial);
+  bind_member(params, "behind_other", &LinearParams::behind_other);
   bind_address(params, "x", &LinearParams::x);
   bind_address(params, "w", &LinearParams::w);
   bind_address(params, "bias", &LinearParams::bias);

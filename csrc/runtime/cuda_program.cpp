@@ -159,6 +159,7 @@ float* CudaProgram::partial(std::optional<std::int64_t> offset) const {
 void CudaProgram::add_step(
     std::function<void(std::int64_t, const BatchMemory&, cudaStream_t)> launch, bool takes_batch) {
   steps_.push_back({std::move(launch), takes_batch});
+  behind_product_ = false;
 }
 
 }  // namespace dpiframe

@@ -257,6 +257,7 @@ class CudaProgram {
   std::int64_t fused_up_to_ = 0;
   int num_report_ = 0;
   std::vector<LaunchStep> steps_;
+  bool behind_product_ = false;  // the last of them is one product
   std::unique_ptr<Executor> executor_;
   std::string failure_;            // of a run; empty: none
   bool memory_was_short_ = false;  // the failure was that

@@ -174,6 +174,7 @@ LinearParams CudaProgram::product_params(const ProductStep& step) const {
   };
   LinearParams params{};
   params.n = step.n;
+  params.behind_other = !behind_product_;
   params.k = row_width(step.x);
   params.x = matrix(step.x).data;
   params.ldx = row_step(step.x);
@@ -225,6 +226,7 @@ void CudaProgram::add_product(const ProductStep& step) {
     linear(precision, params, stream);
     for (const ElementwiseLaunch& relu : more) relu(rows, stream);
   });
+  behind_product_ = more.empty();
 }
 
 void CudaProgram::add_mapped_product(
@@ -255,6 +257,7 @@ void CudaProgram::add_mapped_product(
   add_step([product = MappedLinear(precision_, params, columns, operands, product_rows, kernels,
                                    places)](std::int64_t rows, const BatchMemory&,
                                             cudaStream_t stream) { product.run(rows, stream); });
+  behind_product_ = true;
 }
 
 void CudaProgram::add_head(const std::vector<HeadPart>& parts, float bias, const ArenaView& out) {

@@ -44,6 +44,9 @@ struct LinearParams {
   const float* head;        // [head_end - head_begin]
   float* head_partial;      // [head_partials, rows]: part p of row r is [p * ld_partial + r]
   std::int64_t ld_partial;  // >= rows
+  // The kernel ahead is no product: its CTAs end at different times, and where two of short tiles
+  // would follow one of these, others would find none.
+  bool behind_other;
 };
 
 // Bytes of a prepared weight, padding and the fp16x3 parts included.

@@ -277,14 +277,18 @@ __device__ inline void warpgroup_barrier() {
 
 #ifndef __CUDACC_RTC__
 
-// Dynamic shared memory of a CTA. Two CTAs of short tiles have a multiprocessor's half each, 1 KiB
-// less for what each takes beside it; but where each has one for itself and a long k, the stages
-// are worth more than that the kernel behind begins early (by a sweep, from 48 k tiles on).
-inline int shared_bytes(const LinearConfig& config, std::int64_t num_tiles, int num_k_tiles) {
-  const bool is_long =
-      num_tiles * config.split <= num_multiprocessors() && num_k_tiles > 48 * config.split;
-  return config.rows == kShortTileRows && !is_long ? (kSharedLimit + 1024) / 2 - 1024
-                                                   : kSharedLimit;
+// Dynamic shared memory of a CTA. Two CTAs of short tiles share a multiprocessor, where each takes
+// 1 KiB more; but where each has one for itself and a long k, the stages are worth more than that
+// the kernel behind begins early (by a sweep, from 48 k tiles on). And behind another kernel than a
+// product's those few take a little more than a half, so that two do not share one while others
+// have none, and one of the product behind still fits beside each.
+inline int shared_bytes(const LinearConfig& config, const LinearParams& p, std::int64_t num_tiles,
+                        int num_k_tiles) {
+  constexpr int kHalf = (kSharedLimit + 1024) / 2 - 1024;
+  const bool few = num_tiles * config.split <= num_multiprocessors();
+  if (config.rows != kShortTileRows || (few && num_k_tiles > 48 * config.split))
+    return kSharedLimit;
+  return few && p.behind_other ? kHalf + 2048 : kHalf - 2048;
 }
 
 // Stages that fit beside what else a CTA has in shared memory; 1,024 to align them.
@@ -317,7 +321,7 @@ inline TileScheduler tile_scheduler(const EpilogueParams& e, int k_bytes,
   const bool is_apart = config.rows != kShortTileRows;
   const int box_bytes = p.cross_begin < p.cross_end ? 2 * kSlotBytes : is_apart ? 2 * kBoxBytes : 0;
   const std::int64_t num_tiles = (p.rows + config.rows - 1) / config.rows * tiles_n;
-  const int shared = shared_bytes(config, num_tiles, num_k_tiles);
+  const int shared = shared_bytes(config, p, num_tiles, num_k_tiles);
   DPIF_CHECK(config.rows == kTileRows || (config.rows == kShortTileRows && !config.pingpong),
              "no kernel has tiles of ", config.rows, " x ", config.tile_n);
   DPIF_CHECK(config.split >= 1 &&
