@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,19 @@ ROWS = click.IntRange(1)
 MODELS = click.Choice(["wdl", "deepfm", "dcn", "dcnv2"])
 ZOO = ("xdeepfm", "autoint", "fibinet", "masknet", "finalmlp", "dlrm", "gdcn", "din", "deepgelu")
 PRECISIONS = click.Choice(["fp32", "tf32", "fp16", "bf16"])
+
+
+def _can_be_written(context: object, parameter: object, path: Path | None) -> Path | None:
+    """Asked before minutes of measuring."""
+    if path is not None and not os.access(path.parent, os.W_OK):
+        raise click.BadParameter(f"the folder {path.parent} is not there or cannot be written")
+    return path
+
+
+WRITTEN: dict[str, Any] = {
+    "type": click.Path(path_type=Path, dir_okay=False),
+    "callback": _can_be_written,
+}
 DEVICE = click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu")
 HIDDEN = click.option("--hidden", type=WIDTHS, default="400,400,400", help="Widths of the MLP.")
 SCALE = click.option(
@@ -24,9 +38,7 @@ SCALE = click.option(
     default=1.0,
     help="Scales the tables' rows (33.8 million at 1).",
 )
-JSON = click.option(
-    "--json", "json_path", type=click.Path(path_type=Path), help="Also write JSON here."
-)
+JSON = click.option("--json", "json_path", help="Also write JSON here.", **WRITTEN)
 EXPERIMENT = click.option("--experiment", default="dpiframe-bench", help="MLflow experiment.")
 MLFLOW_URI = click.option(
     "--mlflow-uri", help="Default: MLFLOW_TRACKING_URI, else sqlite:///mlflow.db."
@@ -57,7 +69,7 @@ ENGINE = [
         "--precision",
         type=PRECISIONS,
         default="fp32",
-        help="Of ours and of the peers.",
+        help="Of ours and of the peers; a CPU computes fp32 for all.",
     ),
     click.option(
         "--policy",
@@ -136,9 +148,9 @@ def engine(json_path: Path | None, **options: object) -> None:
     from pipeline.bench.engine.latency import bench_engine, show
 
     report = bench_engine(EngineCase.model_validate(options))
+    click.echo(show(report))
     if json_path:
         json_path.write_text(report.model_dump_json(indent=1))
-    click.echo(show(report))
 
 
 @command.command("sweep")
@@ -171,11 +183,14 @@ def sweep(
     """
     import json
 
-    from pipeline.bench.engine.sweep import run_sweep, sweep_cases
+    from pipeline.bench.engine.sweep import SweepResult, line, run_sweep, sweep_cases
 
-    results = run_sweep(sweep_cases(options, varied), experiment, mlflow_uri, click.echo)
-    if json_path:
-        json_path.write_text(json.dumps({r.name: r.metrics for r in results}, indent=1))
+    def measured(results: list[SweepResult]) -> None:
+        click.echo(line(results[-1]))
+        if json_path:
+            json_path.write_text(json.dumps({r.name: r.metrics for r in results}, indent=1))
+
+    run_sweep(sweep_cases(options, varied), experiment, mlflow_uri, measured)
 
 
 @command.command("lookup")
@@ -193,9 +208,9 @@ def lookup(json_path: Path | None, **options: object) -> None:
     from pipeline.bench.engine.lookup import LookupCase, bench_lookup, show
 
     report = bench_lookup(LookupCase.model_validate(options))
+    click.echo(show(report))
     if json_path:
         json_path.write_text(report.model_dump_json(indent=1))
-    click.echo(show(report))
 
 
 @command.command("stream")
@@ -213,9 +228,9 @@ def stream(json_path: Path | None, **options: object) -> None:
     from pipeline.bench.engine.stream import StreamCase, bench_stream, show
 
     report = bench_stream(StreamCase.model_validate(options))
+    click.echo(show(report))
     if json_path:
         json_path.write_text(report.model_dump_json(indent=1))
-    click.echo(show(report))
 
 
 @command.command("gpu")
@@ -248,13 +263,13 @@ def gpu(output: Path, **options: Any) -> None:
 
 @command.command("paper")
 @click.argument("results", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option("--output", "-o", type=click.Path(path_type=Path), help="Markdown. Default: print.")
+@click.option("--output", "-o", help="Markdown. Default: print.", **WRITTEN)
 def paper(results: Path, output: Path | None) -> None:
     """The paper's claims beside RESULTS, the JSON that `bench gpu` wrote."""
     from pipeline.bench.gpu.paper import paper_page
     from pipeline.bench.gpu.results import Results
 
-    text = paper_page(Results.read(results))
+    text = paper_page(Results.load(results))
     if output is None:
         click.echo(text, nl=False)
     else:
@@ -322,20 +337,20 @@ def job(folder: Path | None, keep: bool, json_path: Path | None, **options: obje
     from pipeline.bench.job.report import show
 
     report = bench_job(JobCase.model_validate(options), folder, keep, click.echo)
+    click.echo(show(report))
     if json_path:
         json_path.write_text(report.model_dump_json(indent=1))
-    click.echo(show(report))
 
 
 @command.command("page")
 @click.argument("reports", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
-@click.option("--output", "-o", required=True, type=click.Path(path_type=Path), help="Markdown.")
+@click.option("--output", "-o", required=True, help="Markdown.", **WRITTEN)
 def page(reports: tuple[Path, ...], output: Path) -> None:
     """Make a page of the JSON that `bench job` wrote."""
-    from pipeline.bench.job.report import JobReport
     from pipeline.bench.job.report import page as markdown
+    from pipeline.bench.pages import read_job_report
 
-    output.write_text(markdown([JobReport.model_validate_json(p.read_text()) for p in reports]))
+    output.write_text(markdown([read_job_report(path) for path in reports]))
 
 
 @command.command("pages")

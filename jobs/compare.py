@@ -48,6 +48,8 @@ def command(
     if len(runs) > 2 and (rows or any(limit is not None for limit in gates)):
         raise click.UsageError("--rows and gates take two runs: BASE CANDIDATE")
     if all(run.endswith(".json") for run in runs):
+        if rows:
+            raise click.UsageError("--rows compares scores; measurements of the engine have none")
         _compare_engines(runs, gates, as_json)
         return
     views = load_runs(list(runs), mlflow_uri)

@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from pipeline.bench.gpu.page import page as gpu_page
 from pipeline.bench.gpu.paper import paper_page
 from pipeline.bench.gpu.results import Results
@@ -20,29 +22,45 @@ _TABLE = re.compile(
 
 def made_pages(folder: Path) -> dict[Path, str]:
     """Every page by its path: of `bench gpu` (GPU.json, and paper.md of the one with most parts),
-    and of `bench job` (job_MACHINE_CASE.json, together as job_MACHINE.md).
+    and of `bench job` (job_MACHINE_CASE.json, together as job_MACHINE.md). ConfigError: there is
+    none, or a JSON of something else.
     """
     pages: dict[Path, str] = {}
     jobs, most = job_reports(folder), 0
-    for path in sorted(folder.glob("*.json")):
-        results = Results() if path.name.startswith("job_") else Results.read(path)
-        if results.parts:
-            pages[path.with_suffix(".md")] = gpu_page(results)
-            if len(results.parts) > most:
-                pages[folder / "paper.md"] = paper_page(results)
-                most = len(results.parts)
-    return pages | {folder / f"{name}.md": job_page(found) for name, found in jobs.items()}
+    for path in sorted(set(folder.glob("*.json")) - set(_job_files(folder))):
+        results = Results.load(path)
+        pages[path.with_suffix(".md")] = gpu_page(results)
+        if len(results.parts) > most:
+            pages[folder / "paper.md"] = paper_page(results)
+            most = len(results.parts)
+    pages |= {folder / f"{name}.md": job_page(found) for name, found in jobs.items()}
+    if not pages:
+        raise ConfigError(f"{folder} has no JSON of `dpiframe bench gpu` or `dpiframe bench job`")
+    return pages
 
 
 def job_reports(folder: Path) -> dict[str, list[JobReport]]:
     """The reports of `bench job` by machine, those of fewer GPUs first."""
     found: dict[str, list[JobReport]] = {}
-    for path in sorted(folder.glob("job_*_*.json")):
-        report = JobReport.model_validate_json(path.read_text())
+    for path in _job_files(folder):
+        report = read_job_report(path)
         found.setdefault(path.stem.rpartition("_")[0], []).append(report)
     for reports in found.values():
         reports.sort(key=lambda report: max(run.gpus for run in report.runs))
     return found
+
+
+def read_job_report(path: Path) -> JobReport:
+    """What `bench job --json` wrote. ConfigError: the file is not such a one."""
+    try:
+        return JobReport.model_validate_json(path.read_text())
+    except (OSError, UnicodeDecodeError, ValidationError) as error:
+        why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
+        raise ConfigError(f"{path} is no JSON of `dpiframe bench job`: {why}") from None
+
+
+def _job_files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("job_*_*.json"))
 
 
 def headline(reports: Sequence[JobReport]) -> str:

@@ -107,6 +107,11 @@ def _other_name(name: str) -> property:
 def _exported(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExportedProgram:
     tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
     sizes = {t.shape[0] if t.dim() else 0 for t in tensors}
+    if not tensors:
+        kinds = sorted({type(leaf).__name__ for leaf in pytree.tree_leaves((args, kwargs))})
+        raise ModelImportError(
+            f"example inputs must be tensors, there is none among: {', '.join(kinds) or 'nothing'}"
+        )
     if len(sizes) != 1 or min(sizes) < 2:
         raise ModelImportError(
             f"example inputs must be of one batch of at least 2 samples, got {sorted(sizes)}: "
@@ -121,17 +126,17 @@ def _exported(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) 
             return attempt(module, args, kwargs)
         except Exception as error:  # torch.export raises errors of many kinds
             errors.append(error)
-    _check_examples(module, args, kwargs)
+    called(copy.deepcopy(module), args, kwargs)
     raise ModelImportError(
         f"torch.export cannot trace the model: {_reason(errors[0])}{_place(errors[0])}"
     ) from errors[0]
 
 
-def _check_examples(module: nn.Module, args: Any, kwargs: Any) -> None:
-    """ModelImportError where the module itself cannot be called with the examples."""
+def called(module: nn.Module, args: Any, kwargs: Any) -> Any:
+    """What the module returns. ModelImportError: it cannot be called with the examples."""
     try:
         with torch.no_grad():
-            copy.deepcopy(module)(*args, **kwargs)
+            return module(*args, **kwargs)
     except Exception as error:  # a module raises what it likes
         raise ModelImportError(
             f"the model cannot score the example inputs: {type(error).__name__}: "

@@ -112,8 +112,7 @@ def of_module(module: nn.Module, example_inputs: Any) -> Source:
     )
     with _evaluating(module):
         traced = capture.traced(module, kwargs if kwargs else args)
-        with torch.no_grad():
-            outputs = module(*args, **kwargs)
+        outputs = capture.called(module, args, kwargs)
     return _source(type(module).__name__, module, traced, args, kwargs, _names_of(outputs))
 
 

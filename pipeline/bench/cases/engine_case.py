@@ -207,12 +207,14 @@ class EngineCase(BaseModel):
         rows = sum(field.rows for field in spec.fields)
         dims = sorted({field.dim for field in spec.fields})
         dim = f"{dims[0]} to {dims[-1]}" if len(dims) > 1 else "".join(map(str, dims))
+        tables = f"{rows:,} rows x dim {dim}" if dims else "no tables"
+        asked = "" if self.computed == self.precision else f", for {self.precision} on a CPU"
         own = self.bundle or self.module
         deep = "" if own or self.model == "dlrm" else f", MLP {'-'.join(map(str, self.hidden))}"
         dense = f" + {len(spec.dense)} dense" if spec.dense else ""
         return (
             f"{own or self.model}, batch {self.batch:,}, {len(spec.fields)} fields{dense}, "
-            f"{rows:,} rows x dim {dim}{deep}, {self.ids} {self.id_type} ids, {self.precision}"
+            f"{tables}{deep}, {self.ids} {self.id_type} ids, {self.computed}{asked}"
         )
 
 

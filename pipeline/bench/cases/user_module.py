@@ -11,10 +11,12 @@ import copy
 import functools
 import importlib.util
 import sys
+import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -28,6 +30,7 @@ from pipeline.errors import ConfigError
 
 ZOO_ROWS = 100  # of a table of the zoo while it is imported, which copies the weights
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # args and kwargs
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -75,16 +78,18 @@ class _Scorer(nn.Module):
 @functools.cache
 def load_user_module(name: str, output: str = "auto") -> UserModule:
     """The module of a file; `output` as of `from_torch`. ConfigError: no such file, name or example
-    inputs, or a module that cannot be imported.
+    inputs, code of the file that fails, or a module that cannot be imported.
     """
     path, _, wanted = name.rpartition(":")
+    if not path or not wanted:
+        raise ConfigError(f"module {name}: give FILE.py:NAME, a class or function of the file")
     file = _run(Path(path), name)
     make = getattr(file, wanted, None)
     if not callable(make):
         raise ConfigError(f"module {name}: {path} has no class or function {wanted!r}")
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(0)
-        module = make()
+        module = _by_file(Path(path), f"module {name}: {wanted}()", make)
         if not isinstance(module, nn.Module):
             raise ConfigError(f"module {name}: {wanted}() made a {type(module).__name__}")
         examples = getattr(module, "example_inputs", getattr(file, "example_inputs", None))
@@ -93,7 +98,8 @@ def load_user_module(name: str, output: str = "auto") -> UserModule:
                 f"module {name}: neither it nor {path} has a function example_inputs(), which "
                 "returns what the module is called with"
             )
-        return _imported(module, examples(), wanted, f"module {name}", output)
+        given = _by_file(Path(path), f"module {name}: example_inputs()", examples)
+        return _imported(module, given, wanted, f"module {name}", output)
 
 
 @functools.lru_cache(maxsize=4)
@@ -131,14 +137,31 @@ def _imported(
 
 
 def _run(path: Path, name: str) -> ModuleType:
-    """The file, run as a Python module of its own."""
+    """The file, run as a Python module of its own, which may import what lies beside it."""
     if path.suffix != ".py" or not path.is_file():
         raise ConfigError(
-            f"module {name}: give file.py:Name; there is no Python file {str(path)!r}"
+            f"module {name}: give FILE.py:NAME; there is no Python file {str(path)!r}"
         )
     spec = importlib.util.spec_from_file_location(f"dpiframe_bench_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     file = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = file  # dataclasses look themselves up there
-    spec.loader.exec_module(file)
+    if (folder := str(path.resolve().parent)) not in sys.path:
+        sys.path.insert(0, folder)
+    _by_file(path, f"module {name}: the file", functools.partial(spec.loader.exec_module, file))
     return file
+
+
+def _by_file(path: Path, what: str, code: Callable[[], Made]) -> Made:
+    """What the code of a user's file returns. ConfigError: it raises, and at which of its lines."""
+    try:
+        return code()
+    except Exception as error:  # it raises what it likes
+        if isinstance(error, SyntaxError):
+            lines = [error.lineno]
+        else:
+            frames = traceback.extract_tb(error.__traceback__)
+            lines = [f.lineno for f in frames if Path(f.filename).resolve() == path.resolve()]
+        text = error.msg if isinstance(error, SyntaxError) else str(error)
+        place = f" ({path}, line {lines[-1]})" if lines else ""
+        raise ConfigError(f"{what} raises {type(error).__name__}: {text}{place}") from error

@@ -21,6 +21,8 @@ LEAST_LOADS = 8
 # Options of the engine, which may differ; all others say what work is done.
 SETTINGS = {"policy", "streams", "graphs", "one_kernel", "lookup", "fusion", "peers"}
 SETTINGS |= {"repeats", "loads"}
+# What describes a built-in model, which a bundle or a module replaces.
+BUILT_IN = {"model", "fields", "dense", "dim", "hidden", "scale"}
 
 
 class EngineComparison(BaseModel):
@@ -38,14 +40,21 @@ def read_engine_report(path: Path) -> EngineReport:
     """What `bench engine --json` wrote. ConfigError: the file is not such a one."""
     try:
         return EngineReport.model_validate_json(path.read_text())
-    except (OSError, ValidationError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is no JSON of `dpiframe bench engine`: {error!s:.200}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        why = ": ".join([*map(str, first["loc"]), first["msg"]])
+        raise ConfigError(f"{path} is no JSON of `dpiframe bench engine`: {why}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is no JSON of `dpiframe bench engine`: {error}") from None
 
 
 def compare_engines(base: EngineReport, candidate: EngineReport) -> EngineComparison:
     """ConfigError: they did other work, or have no peer in common."""
     left, right = (report.case.model_dump(mode="json") for report in (base, candidate))
-    if other := _differing(left, right, left.keys() - SETTINGS):
+    work = left.keys() - SETTINGS
+    if base.case.bundle or base.case.module:
+        work -= BUILT_IN
+    if other := _differing(left, right, work):
         names = "; ".join(f"{name}: {a}, {b}" for name, (a, b) in other.items())
         raise ConfigError(f"the two measured different work ({names}): measure one of them again")
     shared = [name for name in base.over_ours if name in candidate.over_ours]

@@ -64,8 +64,9 @@ def sweep_cases(base: Mapping[str, Any], varied: Sequence[str]) -> list[SweepCas
     keys: dict[str, list[str]] = {}
     for text in varied:
         key, given, values = text.partition("=")
-        if not given or key not in EngineCase.model_fields or not values:
-            known = ", ".join(EngineCase.model_fields)
+        keys_known = [name for name in EngineCase.model_fields if name != "without"]
+        if not given or key not in keys_known or not values:
+            known = ", ".join(keys_known)
             raise ConfigError(f"--vary takes KEY=VALUE,VALUE with a key of {known}; got {text!r}")
         separator = "/" if key == "hidden" else ","  # its values have commas
         keys[key] = values.split(separator)
@@ -85,12 +86,17 @@ def sweep_cases(base: Mapping[str, Any], varied: Sequence[str]) -> list[SweepCas
 
 
 def run_sweep(
-    cases: Sequence[SweepCase], experiment: str, uri: str | None, say: Callable[[str], None]
+    cases: Sequence[SweepCase],
+    experiment: str,
+    uri: str | None,
+    measured: Callable[[list[SweepResult]], None],
 ) -> list[SweepResult]:
-    """Measure all cases; each is in MLflow as soon as it is measured."""
+    """Measure all cases; each is in MLflow as soon as it is measured. `measured` is called with all
+    so far, the newest last.
+    """
     first = cases[0].case
     keys = ", ".join(part.partition("=")[0] for part in cases[0].name.split(" "))
-    results = []
+    results: list[SweepResult] = []
     with quiet_mlflow():
         from mlflow import MlflowClient
 
@@ -104,7 +110,7 @@ def run_sweep(
                 results.append(result)
                 child = client.create_run(where, run_name=name, tags={PARENT: parent})
                 _log(client, child.info.run_id, result)
-                say(line(result))
+                measured(results)
             with tempfile.TemporaryDirectory() as folder:
                 write_results(Path(folder), results)
                 client.log_artifacts(parent, folder)

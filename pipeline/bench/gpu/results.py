@@ -21,6 +21,7 @@ from pipeline.bench.engine.latency import EngineReport
 from pipeline.bench.engine.lookup import LookupReport
 from pipeline.bench.engine.memory import MemoryReport
 from pipeline.bench.engine.stream import StreamReport
+from pipeline.errors import ConfigError
 
 FORMAT = 2
 Report = (
@@ -97,6 +98,17 @@ class Results(BaseModel):
             return cls.model_validate(data) if data.get("format") == FORMAT else cls()
         except (OSError, json.JSONDecodeError, ValidationError):
             return cls()
+
+    @classmethod
+    def load(cls, path: Path) -> Results:
+        """Of a file that is there. ConfigError: not of this format, damaged, or without results."""
+        found = cls.read(path)
+        if not found.parts:
+            raise ConfigError(
+                f"{path} holds no results of `dpiframe bench gpu`: it is damaged, of an older "
+                "format, or another command's"
+            )
+        return found
 
     def write(self, path: Path) -> None:
         """Write the file atomically."""

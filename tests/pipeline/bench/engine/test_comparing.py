@@ -17,7 +17,7 @@ from jobs.bench import engine as bench_command
 from jobs.compare import command as compare
 from pipeline.bench.cases.engine_case import EngineCase
 from pipeline.bench.engine import latency
-from pipeline.bench.engine.comparing import compare_engines
+from pipeline.bench.engine.comparing import compare_engines, read_engine_report
 from pipeline.bench.engine.implementations import Factories, Implementation, implementations
 from pipeline.bench.engine.latency import EngineReport, bench_engine
 from pipeline.bench.timing import TimeRatio, Timing
@@ -84,6 +84,20 @@ def test_other_work_is_refused():
         compare_engines(report(5), report(5, batch=19))
     with pytest.raises(ConfigError, match="--peers plain"):
         compare_engines(report(5), report(5).model_copy(update={"over_ours": {}}))
+
+
+def test_what_a_bundle_replaces_is_no_other_work():
+    base, candidate = report(5, bundle="b", dense=5), report(5, bundle="b", hidden=(8,))
+    assert compare_engines(base, candidate).over_peer == (5, 5)
+
+
+def test_files_that_are_no_measurement(tmp_path: Path):
+    path = tmp_path / "a.json"
+    path.write_text('{"title": 3}')
+    with pytest.raises(ConfigError, match=r"a\.json is no JSON of `dpiframe bench engine`: case: "):
+        read_engine_report(path)
+    found = CliRunner().invoke(compare, [str(path), str(path), "--rows"])
+    assert found.exit_code == 2 and "--rows compares scores" in found.output
 
 
 @pytest.mark.slow

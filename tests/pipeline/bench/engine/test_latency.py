@@ -458,7 +458,7 @@ def test_dense_features_of_a_module_are_as_in_its_import(scorers):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("{file}", "there is no Python file"),
+        ("{file}", "give FILE.py:NAME"),
         ("{folder}/other.py:Scorer", "there is no Python file"),
         ("{file}:Other", "has no class or function 'Other'"),
         ("{file}:no_module", "made a int"),

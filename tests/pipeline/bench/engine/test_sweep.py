@@ -14,6 +14,20 @@ from pipeline.errors import ConfigError
 from pipeline.storage.mlflow_access import quiet_mlflow
 
 SMALL = ["--scale", "1e-5", "--hidden", "8,5", "--dim", "4", "--model", "wdl", "--repeats", "3"]
+MODULE = """
+import torch
+
+class Scorer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.head = torch.nn.Embedding(100, 4), torch.nn.Linear(4, 1)
+
+    def forward(self, ids):
+        return self.head(self.table(ids))
+
+    def example_inputs(self):
+        return torch.arange(8)
+"""
 
 
 def test_the_cases_of_a_sweep() -> None:
@@ -33,6 +47,24 @@ def test_the_cases_of_a_sweep() -> None:
 def test_a_sweep_that_is_none(wrong: str) -> None:
     with pytest.raises(ConfigError, match="--vary"):
         sweep_cases({}, [wrong])
+
+
+def test_a_file_that_cannot_be_written_is_told_before_measuring(tmp_path: Path) -> None:
+    path = tmp_path / "none" / "x.json"
+    for name in ("engine", "sweep", "lookup", "stream", "job"):
+        found = CliRunner().invoke(command, [name, "--json", str(path)])
+        assert found.exit_code == 2 and f"folder {path.parent} is not there" in found.output
+
+
+@pytest.mark.slow
+def test_a_sweep_that_fails_keeps_what_was_measured(tmp_path: Path) -> None:
+    path, uri = tmp_path / "found.json", f"sqlite:///{tmp_path}/mlflow.db"
+    good = tmp_path / "good.py"
+    good.write_text(MODULE)
+    varied = f"module={good}:Scorer,{tmp_path}/none.py:Scorer"
+    options = ["--peers", "none", "--repeats", "3", "--vary", varied, "--json", str(path)]
+    found = CliRunner().invoke(command, ["sweep", *options, "--mlflow-uri", uri])
+    assert found.exit_code != 0 and len(json.loads(path.read_text())) == 1
 
 
 @pytest.mark.slow

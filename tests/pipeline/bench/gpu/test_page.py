@@ -48,3 +48,17 @@ def test_every_page_and_the_readme_s_table_are_made_of_the_json() -> None:
         with_headlines(page, reports)
     with pytest.raises(ConfigError, match=r"no place for the table.* one of job_h100, job_h200"):
         with_headlines("", reports)
+
+
+def test_pages_of_files_that_hold_no_results(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="has no JSON of `dpiframe bench gpu`"):
+        made_pages(tmp_path)
+    damaged = tmp_path / "nvidia_x.json"
+    damaged.write_text(RECORDS[0].read_text()[:1000])
+    with pytest.raises(ConfigError, match=r"nvidia_x.json holds no results of .*damaged"):
+        made_pages(tmp_path)
+    damaged.rename(tmp_path / "job_x_y.json")
+    with pytest.raises(ConfigError, match=r"job_x_y.json is no JSON of `dpiframe bench job`"):
+        made_pages(tmp_path)
+    with pytest.raises(ConfigError, match="holds no results"):
+        Results.load(tmp_path / "job_x_y.json")
