@@ -157,11 +157,11 @@ def _by_file(path: Path, what: str, code: Callable[[], Made]) -> Made:
     try:
         return code()
     except Exception as error:  # it raises what it likes
-        if isinstance(error, SyntaxError):
-            lines = [error.lineno]
+        if isinstance(error, SyntaxError):  # of it, or of what it imports
+            text, places = error.msg, [(error.filename, error.lineno)]
         else:
             frames = traceback.extract_tb(error.__traceback__)
-            lines = [f.lineno for f in frames if Path(f.filename).resolve() == path.resolve()]
-        text = error.msg if isinstance(error, SyntaxError) else str(error)
-        place = f" ({path}, line {lines[-1]})" if lines else ""
+            own = [f.lineno for f in frames if Path(f.filename).resolve() == path.resolve()]
+            text, places = str(error), [(str(path), line) for line in own]
+        place = f" ({places[-1][0]}, line {places[-1][1]})" if places else ""
         raise ConfigError(f"{what} raises {type(error).__name__}: {text}{place}") from error
