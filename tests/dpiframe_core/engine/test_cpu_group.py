@@ -357,13 +357,46 @@ def test_small_steps_between_products_are_one_group():
         torch.testing.assert_close(given["out"].double(), exact["out"], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("places_first", [False, True])
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "count"), [((5,), 7), ((1,), 1), ((3, 19), 8), ((2, 3, 6), 1), ((16, 9), 1)]
+)
+def test_take_along(shape, count, constant, places_first):
+    """Places between, outside and none; of any form of operand, and shared by all rows."""
+    rng = np.random.default_rng(count)
+    op = TakeAlong(places_first=places_first)
+    for batch in BATCHES:
+        x, places = random_operand(rng, shape), random_operand(rng, (*shape[:-1], count))
+        shared = Operand(places.shape, (*[0] * (len(shape) - 1), 1), 2)
+        for at in (places, shared):
+            operands = [at, x] if places_first else [x, at]
+            check(rng, op, operands, operands[1:] if constant else (), batch, scale=4.0)
+    table = Operand(shape, (*[1] * (len(shape) - 1), math.prod(shape[:-1])), 0)
+    read = [shared, table] if places_first else [table, shared]
+    check(rng, op, read, scale=4.0)
+
+
+def test_take_along_a_place_that_is_no_number():
+    x, at, out = View("x", 0, 5), View("at", 0, 7), View("out", 0, 7)
+    operands = (Operand.whole(5), Operand.whole(7))
+    step = p.TensorStep("s", TakeAlong(), (x, at), (), operands, out)
+    group = CpuGroup(made_program({"x": 5, "at": 7, "out": 7}, [step]), [step], frozenset(), 1)
+    where = torch.tensor([[-1.0, 5.0, 4.9, -0.5, math.nan, math.inf, 1e30]])
+    given = {"x": torch.arange(5.0)[None], "at": where, "out": torch.zeros(1, 7)}
+    group.run(State(given, {}, torch.empty(0)), 1)
+    nan = math.nan
+    wanted = torch.tensor([[nan, nan, 4.0, 0.0, nan, nan, nan]])
+    torch.testing.assert_close(given["out"], wanted, equal_nan=True)
+
+
 def test_what_has_no_kernel_is_left_to_torch():
     x, out = View("x", 0, 6), View("out", 0, 6)
     places = p.TensorStep("s", TakeAlong(), (x, x), (), (Operand.whole(6),) * 2, out)
     top = p.TensorStep("t", TopK(6), (x,), (), (Operand.whole(6),), out)
     copy = p.Copy("copy", x, out)
     program = made_program({"x": 6, "out": 6}, [places])
-    assert [is_native(program, s) for s in (places, top, copy)] == [False, False, True]
+    assert [is_native(program, s) for s in (places, top, copy)] == [True, False, True]
     assert find_groups(program, [copy, top, copy, copy]) == [[copy], [top], [copy, copy]]
 
 
@@ -374,12 +407,25 @@ def test_what_has_no_kernel_is_left_to_torch():
         (Softmax((0,)), Operand((6,), (1,)), View("out", 1, 6), "writes columns 1 to 7 of 6"),
         (Take((6,), 0), Operand((6,), (1,)), View("out", 0, 1), "place 6 is outside an axis of 6"),
         (Map(("add", "x0", "x1")), Operand((6,), (1,)), View("out", 0, 6), "names x1"),
+        (TakeAlong(), Operand((6,), (1,)), View("out", 0, 6), "has two operands"),
     ],
 )
 def test_steps_that_do_not_fit_are_refused(op, operand, out, message):
     step = p.TensorStep("s", op, (View("x", 0, 6),), (), (operand,), out)
     with pytest.raises(ValueError, match=message):
         CpuGroup(made_program({"x": 6, "out": 6}, [step]), [step], frozenset(), 1)
+
+
+def test_places_that_do_not_fit_are_refused():
+    x = _core.TensorOperand([2, 3], [3, 1], 0)
+    buffers = [_core.GroupBuffer(6), _core.GroupBuffer(6)]
+    for places, message in (
+        (_core.TensorOperand([3, 2], [2, 1], 0), "axes before the last"),
+        (_core.TensorOperand([], [], 0), "needs one"),
+    ):
+        step = _core.GroupStep(_core.TakeAlongOp(False), [0, 0], [x, places], 1)
+        with pytest.raises(ValueError, match=message):
+            _core.TensorGroup(buffers, [step], 1)
 
 
 def test_matrices_that_do_not_fit_are_refused():

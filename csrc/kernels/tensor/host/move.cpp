@@ -1,6 +1,8 @@
 // Join and take: which numbers go where is the same for every sample, and is listed once as runs of
-// numbers that lie evenly.
+// numbers that lie evenly. Take along: which of a row's numbers it picks, each sample's places say.
+#include <algorithm>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -59,6 +61,72 @@ class HostMove : public HostKernel {
   const HostLoops& loops_;
 };
 
+class HostTakeAlong : public HostKernel {
+ public:
+  // Rows of x that lie evenly, and share their places: columns of the first ones.
+  struct Rows {
+    std::int64_t x;
+    std::int64_t places;
+    std::int64_t step;
+    int count;
+  };
+
+  HostTakeAlong(const HostInput& x, const HostInput& places, const HostTarget& out)
+      : x_(x), places_(places), out_(out) {}
+
+  void add(std::int64_t x, std::int64_t places) {
+    if (!rows_.empty() && rows_.back().places == places) {
+      Rows& last = rows_.back();
+      if (last.count == 1) last.step = x - last.x;
+      if (x == last.x + last.count * last.step) {
+        ++last.count;
+        return;
+      }
+    }
+    DPIF_CHECK(rows_.size() < kMostRuns, "a take along more than ", kMostRuns, " rows");
+    rows_.push_back({x, places, 0, 1});
+  }
+
+  void run(const Tile& tile, float*) const override {
+    for (int sample = 0; sample < tile.samples; ++sample) {
+      const float* x = tile.at(x_) + sample * x_.sample_stride;
+      const float* places = tile.at(places_) + sample * places_.sample_stride;
+      float* out = tile.at(out_) + sample * out_.sample_stride;
+      for (const Rows& rows : rows_) {
+        pick(rows, x + rows.x, places + rows.places, out);
+        out += rows.count * places_.operand.shape.back();
+      }
+    }
+  }
+
+ private:
+  // out[row][i] = x[row][places[i]].
+  void pick(const Rows& rows, const float* x, const float* places, float* out) const {
+    const std::int64_t step = x_.operand.strides.back();
+    const std::int64_t next = places_.operand.strides.back();
+    const auto size = static_cast<float>(x_.operand.shape.back());
+    const int width = places_.operand.shape.back();
+    for (int i = 0; i < width; ++i) {
+      const float place = places[i * next];
+      if (!(place > -1.0f && place < size)) {
+        for (int row = 0; row < rows.count; ++row)
+          out[row * width + i] = std::numeric_limits<float>::quiet_NaN();
+        continue;
+      }
+      const float* from = x + static_cast<int>(place) * step;
+      if (width == 1 && rows.step == 1)
+        std::copy_n(from, rows.count, out);
+      else
+        for (int row = 0; row < rows.count; ++row) out[row * width + i] = from[row * rows.step];
+    }
+  }
+
+  HostInput x_;
+  HostInput places_;
+  HostTarget out_;
+  std::vector<Rows> rows_;
+};
+
 std::vector<std::int64_t> wide(const std::vector<int>& strides) {
   return {strides.begin(), strides.end()};
 }
@@ -113,6 +181,23 @@ Kernel host_take(const TakeOp& op, const HostInput& x, const HostTarget& out,
     runs.add(offsets[0] + op.index[offsets[1]] * step, to++);
   });
   return move;
+}
+
+Kernel host_take_along(const TakeAlongOp& op, const std::vector<HostInput>& xs,
+                       const HostTarget& out) {
+  DPIF_CHECK(xs.size() == 2, "a take along an axis has two operands, got ", xs.size());
+  const HostInput& x = xs[op.places_first ? 1 : 0];
+  const HostInput& places = xs[op.places_first ? 0 : 1];
+  std::vector<int> outer = x.operand.shape;
+  std::vector<int> outer_places = places.operand.shape;
+  DPIF_CHECK(!outer.empty() && !outer_places.empty(), "a take along an axis needs one");
+  outer.pop_back();
+  outer_places.pop_back();
+  DPIF_CHECK(outer == outer_places, "places do not fit the axes before the last one");
+  auto take = std::make_unique<HostTakeAlong>(x, places, out);
+  walk_places(outer, {wide(x.operand.strides), wide(places.operand.strides)},
+              [&](const std::int64_t* offsets) { take->add(offsets[0], offsets[1]); });
+  return take;
 }
 
 }  // namespace dpiframe

@@ -164,6 +164,10 @@ std::int64_t written(const HostStep& step) {
     DPIF_CHECK(axis >= 0 && axis < static_cast<int>(x.size()), "take needs an axis");
     return elements(x) / x[axis] * static_cast<std::int64_t>(op->index.size());
   }
+  if (const auto* op = std::get_if<TakeAlongOp>(&step.op)) {
+    DPIF_CHECK(step.inputs.size() == 2, "a take along an axis has two operands");
+    return elements(step.inputs[op->places_first ? 0 : 1].operand.shape);
+  }
   return elements(x);
 }
 
@@ -199,7 +203,7 @@ struct Make {
   Kernel operator()(const JoinOp& op) const { return host_join(op, inputs(), out(), loops); }
   Kernel operator()(const TakeOp& op) const { return host_take(op, only(), out(), loops); }
   Kernel operator()(const TopKOp&) const { return none("top k"); }
-  Kernel operator()(const TakeAlongOp&) const { return none("take along"); }
+  Kernel operator()(const TakeAlongOp& op) const { return host_take_along(op, inputs(), out()); }
   Kernel operator()(const FmOp& op) const { return host_fm(op, inputs(), out(), loops); }
 
   static Kernel none(const char* name) {

@@ -135,6 +135,8 @@ Kernel host_join(const JoinOp& op, const std::vector<HostInput>& xs, const HostT
                  const HostLoops& loops);
 Kernel host_take(const TakeOp& op, const HostInput& x, const HostTarget& out,
                  const HostLoops& loops);
+Kernel host_take_along(const TakeAlongOp& op, const std::vector<HostInput>& xs,
+                       const HostTarget& out);
 Kernel host_fm(const FmOp& op, const std::vector<HostInput>& xs, const HostTarget& out,
                const HostLoops& loops);
 
