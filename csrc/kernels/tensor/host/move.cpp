@@ -63,7 +63,8 @@ class HostMove : public HostKernel {
 
 class HostTakeAlong : public HostKernel {
  public:
-  // Rows of x that lie evenly, and share their places: columns of the first ones.
+  // Rows of x, `step` columns apart, of which one row of places picks; `x`, `places`: the columns
+  // where the first of them begin.
   struct Rows {
     std::int64_t x;
     std::int64_t places;
@@ -185,7 +186,6 @@ Kernel host_take(const TakeOp& op, const HostInput& x, const HostTarget& out,
 
 Kernel host_take_along(const TakeAlongOp& op, const std::vector<HostInput>& xs,
                        const HostTarget& out) {
-  DPIF_CHECK(xs.size() == 2, "a take along an axis has two operands, got ", xs.size());
   const HostInput& x = xs[op.places_first ? 1 : 0];
   const HostInput& places = xs[op.places_first ? 0 : 1];
   std::vector<int> outer = x.operand.shape;
