@@ -88,9 +88,10 @@ def ray_session() -> Iterator[str]:
     import ray
 
     from pipeline.cluster.ray_cluster import quiet_start, start
+    from pipeline.cluster.ray_private import shut_down
     from pipeline.sizing.machine import usable_cores
 
     with quiet_start():
         start(usable_cores(), store_bytes=256 << 20, workers=4, verbose=False, loopback=False)
     yield str(ray.get_runtime_context().gcs_address)
-    ray.shutdown()
+    shut_down()

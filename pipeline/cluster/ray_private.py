@@ -2,12 +2,13 @@
 
 The plain way is taken where a name is missing from this Ray, or fails: then a local Ray starts in
 ten seconds instead of one, a Ray that `ray start` left on this machine has to be named, a stop
-during the start waits for its end, and Ray may end the process when it is shut down.
+during the start waits for its end, and Ray may end or crash the process when it is shut down.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import subprocess
 import sys
@@ -40,6 +41,10 @@ AGENT_PORTS = (
 # Threads of Ray Data that outlive its iterators by a moment, and use Ray until they end.
 DATA_THREADS = ("StreamingExecutor", "iter_threaded")
 DATA_THREADS_SECONDS = 2.0
+# Functions of Ray's C++ part. The threads that answer other processes finish what they have and
+# end; new ones take their place.
+DRAIN_ANSWERS = "_ZN3ray3rpc23DrainServerCallExecutorEv"
+RESET_ANSWERS = "_ZN3ray3rpc23ResetServerCallExecutorEv"
 # What is raised when a private name is missing, or does not take what is passed here.
 MISFITS = (AttributeError, ImportError, TypeError)
 
@@ -96,8 +101,30 @@ def shut_down() -> None:
         end = core_worker.shutdown_driver
         disconnect()  # needs the C++ part
         del worker.core_worker
-        end()
+        with without_answers():
+            end()
     ray.shutdown()
+
+
+@contextlib.contextmanager
+def without_answers() -> Iterator[None]:
+    """Inside the block Ray's C++ part answers no other process; what it would is dropped.
+
+    Its end answers those who wait for news of the driver's objects, and deletes the event loops.
+    The thread that answers looks at one of these: where it is late, as on a busy machine, it reads
+    freed memory, which crashes the process or keeps it from exiting, a moment after its end.
+    """
+    try:
+        library = ctypes.CDLL(private("ray._raylet:__file__"))
+        drain, reset = library[DRAIN_ANSWERS], library[RESET_ANSWERS]
+    except (*MISFITS, OSError):
+        yield
+        return
+    drain()
+    try:
+        yield
+    finally:
+        reset()
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import inspect
 import re
 import subprocess
@@ -13,7 +14,13 @@ import pytest
 from running_job import Case
 
 from pipeline.cluster import ray_private
-from pipeline.cluster.ray_private import AGENT_PORTS, map_whole_blocks, private
+from pipeline.cluster.ray_private import (
+    AGENT_PORTS,
+    DRAIN_ANSWERS,
+    RESET_ANSWERS,
+    map_whole_blocks,
+    private,
+)
 
 ROOT = Path(__file__).resolve().parents[3]
 # Name -> the parameters that are relied on.
@@ -54,6 +61,8 @@ def test_the_other_names() -> None:
     assert all(isinstance(private(f"ray._raylet:{name}"), str) for name in AGENT_PORTS)
     keywords = inspect.signature(private("ray.data:Dataset.map_batches_internal")).parameters
     assert set(KEYWORDS) <= set(keywords)
+    library = ctypes.CDLL(private("ray._raylet:__file__"))
+    assert library[DRAIN_ANSWERS] and library[RESET_ANSWERS]
 
 
 def test_they_stand_in_one_module() -> None:
@@ -93,6 +102,39 @@ def test_references_that_are_dropped_while_ray_ends_do_not_end_the_process() -> 
     done = subprocess.run(
         [sys.executable, "-c", SHUT_DOWN], cwd=ROOT, capture_output=True, text=True
     )
+    assert (done.returncode, done.stdout) == (0, "lives\n"), done.stderr
+
+
+ANSWERS = """
+import os, ray
+from pipeline.cluster.ray_cluster import quiet_start, start
+from pipeline.cluster.ray_private import shut_down, without_answers
+
+def threads():
+    return set(os.listdir("/proc/self/task"))
+
+def work():
+    with quiet_start():
+        start(1, store_bytes=256 << 20, workers=1, verbose=False)
+    return ray.get(ray.remote(lambda: 19).remote())
+
+assert work() == 19
+before = threads()
+with without_answers():
+    pass
+answering = threads() - before
+shut_down()
+assert answering - threads()
+assert work() == 19
+shut_down()
+print("lives")
+"""
+
+
+@pytest.mark.slow
+def test_no_thread_answers_while_ray_ends() -> None:
+    """Such a thread, where it is late, reads what that end has freed; the next Ray has new ones."""
+    done = subprocess.run([sys.executable, "-c", ANSWERS], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "lives\n"), done.stderr
 
 
