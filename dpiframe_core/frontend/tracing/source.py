@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule, Interpreter
 from torch.fx.traceback import preserve_node_meta
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -91,7 +93,10 @@ class Source:
         module = copy.deepcopy(self.module).to(kind)
         typed = {n: t.to(kind) if t.is_floating_point() else t for n, t in inputs.items()}
         args, kwargs = self.arguments(typed)
-        with torch.no_grad(), _evaluating(module), _made_of(kind), _Computed(kind):
+        with (
+            torch.no_grad(), _evaluating(module), _made_of(kind), _as_in_float32(), _Float32Norms(),
+            _Computed(kind),
+        ):  # fmt: skip
             return [x for x in pytree.tree_leaves(module(*args, **kwargs)) if isinstance(x, Tensor)]
 
     def parameters(self) -> dict[str, Tensor]:
@@ -231,6 +236,39 @@ def _made_of(kind: torch.dtype) -> Iterator[None]:
         yield
     finally:
         torch.set_default_dtype(before)
+
+
+@contextlib.contextmanager
+def _as_in_float32() -> Iterator[None]:
+    """The limits of float64 are float32's: a module may keep a logarithm from 0 by its type's eps,
+    which is part of the model.
+    """
+    given = torch.finfo
+
+    def limits(kind: torch.dtype | None = None) -> torch.finfo:
+        return given(torch.float32 if kind in (None, torch.float64) else kind)
+
+    torch.finfo = limits  # type: ignore[misc, assignment]
+    try:
+        yield
+    finally:
+        torch.finfo = given  # type: ignore[misc]
+
+
+class _Float32Norms(TorchFunctionMode):
+    """RMS norms without an eps have float32's, which PyTorch takes of the type."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        named = kwargs or {}
+        if func in (functional.rms_norm, torch.rms_norm):
+            names = ("input", "normalized_shape", "weight", "eps")
+            named = dict(zip(names, args, strict=False)) | named
+            if named.get("eps") is None:
+                named["eps"] = torch.finfo(torch.float32).eps
+            args = ()
+        return func(*args, **named)
 
 
 class _Computed(TorchDispatchMode):

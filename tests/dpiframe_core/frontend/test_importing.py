@@ -408,6 +408,34 @@ def test_a_module_that_names_float32_is_a_reference_in_float64():
     assert report["differences"]["interpreter, float64"]["largest"] < 1e-12
 
 
+class TypesOwnEps(TwoTables):
+    """Takes what keeps norms and logarithms finite of the type that it computes in."""
+
+    def __init__(self, norm):
+        super().__init__()
+        self.norm = norm
+        for table in self.tables:
+            nn.init.normal_(table.weight, std=1e-4)
+
+    def forward(self, C1, C2, I1):  # noqa: N803
+        found = self.norm(self.tables[0](C1) * self.tables[1](C2))
+        return super().forward(C1, C2, I1) + found.sum(1)
+
+
+@pytest.mark.parametrize(
+    "norm",
+    [
+        nn.RMSNorm(4),
+        lambda x: torch.rms_norm(x, (4,), None),
+        lambda x: x.relu().clamp(min=torch.finfo(x.dtype).eps).log(),
+    ],
+)
+def test_the_eps_of_a_type_is_that_of_float32(norm):
+    report = dpi.from_torch(TypesOwnEps(norm), inputs()).report
+    assert report["reference"] == "the module in float64"
+    assert report["differences"]["interpreter, float64"]["largest"] < 1e-6
+
+
 class Cancels(TwoTables):
     """Loses digits in float32, as nobody who computes it can help."""
 
