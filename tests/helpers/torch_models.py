@@ -388,6 +388,29 @@ class SASRec(nn.Module):
         return (last * self.table(x[:, 2])).sum(-1)
 
 
+@case(history, ids)
+class TransAct(nn.Module):
+    """Actions beside the candidate through nn.TransformerEncoder with a mask, as a sequence's first
+    and a maximum (Xia et al., 2023)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.items = nn.Embedding(ROWS[2], 4, padding_idx=0)
+        layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.out = mlp(3 * 8, 8, 1)
+
+    def forward(self, actions: Tensor, x: Tensor) -> Tensor:
+        n = actions.shape[1]
+        candidate = self.items(x[:, 2]).unsqueeze(1).expand(-1, n, -1)
+        both = torch.cat([self.items(actions), candidate], -1)
+        later = torch.full((n, n), float("-inf")).triu(1)
+        padded = torch.cat([torch.zeros_like(actions[:, :1]), actions[:, 1:]], 1) == 0
+        padded = padded & (torch.arange(n) > 0)
+        out = self.encoder(both, mask=later, src_key_padding_mask=padded)
+        return self.out(torch.cat([out[:, :2].flatten(1), out.amax(1)], 1)).view(-1)
+
+
 @case(ids, dense, low_rank=False)
 @case(ids, dense, low_rank=True)
 class DLRM(nn.Module):

@@ -88,17 +88,6 @@ def _bilinear(build: Building, a: Value, b: Value, c: Value) -> Value:
     return squeeze(build, matmul(build, left, unsqueeze(build, c, 2)), [2])
 
 
-@TABLE.of("_cdist_forward")
-def cdist(build: Building, a: Any, b: Any, p: float = 2.0, mode: Any = None) -> Value:
-    """Distances [.., N, M] of rows a [.., N, K] and b [.., M, K]."""
-    if p != 2.0:
-        raise CannotConvertError("distances other than Euclidean ones")
-    pair = [unsqueeze(build, as_value(a), -2), unsqueeze(build, as_value(b), -3)]
-    squares = build.mapped(("pow", ("sub", "x0", "x1"), 2.0), pair)
-    total = build.reduced(squares, "sum", [len(squares.dims) - 1], False)
-    return build.mapped(("sqrt", "x0"), [total])
-
-
 @TABLE.of("dot", "vdot")
 def dot(build: Building, a: Any, b: Any) -> Value:
     """Refused: vectors of samples."""

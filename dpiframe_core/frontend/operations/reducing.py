@@ -10,7 +10,7 @@ import torch
 from dpiframe_core.frontend.building import Building, CannotConvertError
 from dpiframe_core.frontend.operations.moving import squeeze, unsqueeze
 from dpiframe_core.frontend.operations.products import matmul
-from dpiframe_core.frontend.operations.table import Operation, Table, axes, axis
+from dpiframe_core.frontend.operations.table import Operation, Table, as_value, axes, axis
 from dpiframe_core.frontend.values import Value, of_tensor
 from dpiframe_core.program.expression import Expression
 
@@ -108,6 +108,13 @@ def norm(build: Building, x: Value, order: Any = 2, dims: Any = None, keep: bool
         return build.mapped(("sqrt", "x0"), [total])
     total = build.reduced(build.mapped(("pow", magnitude, order), [x]), "sum", over, keep)
     return build.mapped(("pow", "x0", 1.0 / order), [total])
+
+
+@TABLE.of("_cdist_forward")
+def cdist(build: Building, a: Any, b: Any, p: float = 2.0, mode: Any = None) -> Value:
+    """Distances [.., N, M] of rows a [.., N, K] and b [.., M, K]: norms of order p."""
+    pair = [unsqueeze(build, as_value(a), -2), unsqueeze(build, as_value(b), -3)]
+    return norm(build, build.mapped(("sub", "x0", "x1"), pair), p, [-1])
 
 
 @TABLE.of("logsumexp")

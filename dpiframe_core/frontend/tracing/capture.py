@@ -21,10 +21,12 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.fx import Graph, GraphModule
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
 from dpiframe_core.errors import ModelImportError
 from dpiframe_core.frontend.convert import PYTORCH, Traced
+from dpiframe_core.frontend.tracing.any_batch import said_for_any_batch
 from dpiframe_core.frontend.tracing.packed import padded_in_place_of_packed
 from dpiframe_core.frontend.tracing.whole_batches import batches_taken_apart
 
@@ -128,7 +130,8 @@ def _exported(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) 
             errors.append(error)
     called(copy.deepcopy(module), args, kwargs)
     raise ModelImportError(
-        f"torch.export cannot trace the model: {_reason(errors[0])}{_place(errors[0])}"
+        f"torch.export cannot trace the model: {_reason(errors[0])}"
+        f"{_place(errors[0]) or _place_that_fixes_the_batch(module, args, kwargs)}"
     ) from errors[0]
 
 
@@ -205,7 +208,8 @@ def _export(
     torch.backends.mha.set_fastpath_enabled(False)
     try:
         with (
-            torch.no_grad(), _quiet(), padded_in_place_of_packed(module), batches_taken_apart()
+            torch.no_grad(), _quiet(), padded_in_place_of_packed(module), batches_taken_apart(),
+            said_for_any_batch(),
         ):  # fmt: skip
             return torch.export.export(
                 module, args, kwargs or None,
@@ -274,6 +278,25 @@ def _reason(error: Exception) -> str:
 def _first_line(error: Exception) -> str:
     lines = (line.strip() for line in str(error).splitlines())
     return f"{next(filter(None, lines), type(error).__name__):.400}"
+
+
+def _place_that_fixes_the_batch(module: nn.Module, args: Any, kwargs: Any) -> str:
+    """The line at which a size becomes a number, if one does: torch tells at the end of tracing."""
+    given = ShapeEnv._set_replacement
+
+    def refused(self: ShapeEnv, a: Any, tgt: Any, msg: str) -> None:
+        if tgt.is_number:
+            raise ModelImportError(f"{a} is {tgt}")
+        given(self, a, tgt, msg)
+
+    ShapeEnv._set_replacement = refused  # type: ignore[method-assign]
+    try:
+        _export(module, args, kwargs)
+    except Exception as error:  # this one, or whatever torch makes of it
+        return _place(error)
+    finally:
+        ShapeEnv._set_replacement = given  # type: ignore[method-assign]
+    return ""
 
 
 def _place(error: Exception) -> str:

@@ -62,6 +62,8 @@ FAMILIES = {
         lambda x, y, n, t: WIDE[n[:, 0]].view(-1, 3, 1700).sum(2) * K[0, :3],
         lambda x, y, n, t: t[(n * 75 + 31) % 1_000_003 % 5].sum(1),
         lambda x, y, n, t: y.gather(1, y.argsort(1, descending=True)) * K[1],
+        lambda x, y, n, t: torch.take_along_dim(y, n % 4, -1) * K[0] + y.take_along_dim(n % 4, 1),
+        lambda x, y, n, t: torch.take_along_dim(x, (n % 4)[:, None, :2], 2) * K[0, :2],
         lambda x, y, n, t: x[torch.arange(x.shape[0]), n[:, 0].clamp(max=2)] * K[2],
         lambda x, y, n, t: x.reshape(-1, 4)[n[:, 0] % 3 + torch.arange(len(x)) * 3] * K[2],
         lambda x, y, n, t: x.reshape(-1, 4)[(torch.arange(len(y)) * 3)[:, None] + n % 3 - 0] * K,
@@ -124,6 +126,7 @@ FAMILIES = {
         lambda x, y, n, t: F.cosine_similarity(x, y[:, None], dim=2) * K[0, :3],
         lambda x, y, n, t: (F.pairwise_distance(x[:, 0], x[:, 1])[:, None, None]
             + torch.cdist(x, x) * K[:3, :3]),
+        lambda x, y, n, t: torch.cdist(y, t) * FIVE + torch.cdist(x, t, p=1.0).sum(1),
     ],
     "products": [
         lambda x, y, n, t: x @ K + (y @ K)[:, None] * K[0],
