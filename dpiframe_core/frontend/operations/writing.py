@@ -12,7 +12,8 @@ from dpiframe_core.frontend.building import Building, CannotConvertError
 from dpiframe_core.frontend.operations.moving import expand, unsqueeze
 from dpiframe_core.frontend.operations.picking import Indices
 from dpiframe_core.frontend.operations.table import Table, as_value, axis
-from dpiframe_core.frontend.values import Value, of_tensor
+from dpiframe_core.frontend.values import BATCH, BATCH_SIZE, Samples, Value, of_tensor
+from dpiframe_core.program.expression import Expression
 
 TABLE = Table()
 
@@ -75,6 +76,8 @@ def index_put(build: Building, x: Any, indices: Sequence[Any], values: Any,
             return build.mapped(("where", "x1", "x2", "x0"), [x, mask, values])
     chosen = Indices.of(indices)
     dims = chosen.dims
+    if dims == [0, 1] and _are_samples(chosen.parts[0]):
+        return _own_places(build, x, as_value(chosen.parts[1]), values, accumulate)
     if not chosen.is_fixed or dims != list(range(dims[0], dims[0] + len(dims))):
         raise CannotConvertError(
             "places that depend on the data are written to; use torch.where with a mask"
@@ -90,6 +93,27 @@ def index_put(build: Building, x: Any, indices: Sequence[Any], values: Any,
     if accumulate:
         flat = build.mapped(("add", "x0", "x1"), [flat, build.taken(merged, dims[0], at)])
     return build.view(_written(build, merged, flat, dims[0], at), x.sizes)
+
+
+def _are_samples(part: Any) -> bool:
+    """Whether it is torch.arange(B), which names each sample itself."""
+    source = part.source if isinstance(part, Value) else None
+    return isinstance(source, Samples) and source.added is None
+
+
+def _own_places(build: Building, x: Value, place: Value, values: Value, adds: bool) -> Value:
+    """x[i, place[i]] of each sample i written: x [B, N, ...], places [B] or [B, J]."""
+    rest = x.sizes[2:]
+    of_samples = bool(place.dims) and place.dims[0] == (BATCH,)
+    lead = [BATCH_SIZE, *place.sizes[of_samples:]]
+    values = expand(build, values, [*lead, *rest])
+    count = math.prod(lead[1:])
+    place = build.mapped(("where", ("lt", "x0", 0.0), ("add", "x0", float(x.sizes[1])), "x0"),
+                         [expand(build, place, lead)])  # fmt: skip
+    place = build.view(place, [BATCH_SIZE, count, *[1] * len(rest)])
+    place = expand(build, place, [BATCH_SIZE, count, *rest])
+    values = build.view(values, [BATCH_SIZE, count, *rest])
+    return _scattered(build, x, 1, place, values, adds=adds)
 
 
 @TABLE.of("scatter")
@@ -109,10 +133,29 @@ def scatter_add(build: Building, x: Any, dim: int, index: Any, src: Any) -> Valu
 @TABLE.of("scatter_reduce")
 def scatter_reduce(build: Building, x: Any, dim: int, index: Any, src: Any, reduce: str,
                    include_self: bool = True, **options: Any) -> Value:  # fmt: skip
-    """`scatter_add` only."""
-    if reduce != "sum" or not include_self:
-        raise CannotConvertError("numbers are written by a reduction other than a sum")
-    return _scattered(build, x, dim, index, src, adds=True)
+    """x with the sum, mean, product, maximum or minimum of all that is written to a place."""
+    if reduce == "sum" and include_self:
+        return _scattered(build, x, dim, index, src, adds=True)
+    x = as_value(x)
+    dim = axis(x, dim)
+    moved, hot = _hot(build, x, dim, index)
+    function, nothing, both = _REDUCTIONS[reduce]
+    parts = build.mapped(("where", "x0", "x1", nothing), [hot, _sources(build, src, dim, hot)])
+    over = len(hot.dims) - 2
+    found = build.reduced(parts, function, [over], False)
+    count = build.reduced(hot, "sum", [over], False)
+    result: Expression = (both, "x0", "x1") if include_self else "x1"
+    if reduce == "mean":
+        result = ("div", result, ("add", "x2", 1.0) if include_self else "x2")
+    made = build.mapped(("where", ("gt", "x2", 0.0), result, "x0"), [moved, found, count])
+    return build.moved(made, len(x.dims) - 1, dim)
+
+
+# The engine's reduction, what leaves its result as it is, and its function of two numbers.
+_REDUCTIONS = {
+    "sum": ("sum", 0.0, "add"), "mean": ("sum", 0.0, "add"), "prod": ("prod", 1.0, "mul"),
+    "amax": ("max", -math.inf, "max"), "amin": ("min", math.inf, "min"),
+}  # fmt: skip
 
 
 def _hot(build: Building, x: Value, dim: int, index: Any) -> tuple[Value, Value]:
@@ -125,16 +168,22 @@ def _hot(build: Building, x: Value, dim: int, index: Any) -> tuple[Value, Value]
     return moved, build.mapped(("eq", "x0", "x1"), [unsqueeze(build, places, -1), numbers])
 
 
+def _sources(build: Building, src: Any, dim: int, hot: Value) -> Value:
+    """What is written [.., J, 1], or one number for all places."""
+    source = as_value(src)
+    if not source.dims:
+        return source
+    last = len(source.dims) - 1
+    source = build.sliced(build.moved(source, dim, last), last, 0, hot.sizes[-2])
+    return unsqueeze(build, source, -1)
+
+
 def _scattered(build: Building, x: Any, dim: int, index: Any, src: Any, adds: bool) -> Value:
     x = as_value(x)
     dim = axis(x, dim)
     last = len(x.dims) - 1
     moved, hot = _hot(build, x, dim, index)
-    source = as_value(src)
-    if source.dims:
-        source = build.moved(source, dim, last)
-        source = build.sliced(source, last, 0, hot.sizes[-2])
-        source = unsqueeze(build, source, -1)
+    source = _sources(build, src, dim, hot)
     if adds:
         parts = build.mapped(("where", "x0", "x1", 0.0), [hot, source])  # infinite, too
         total = build.reduced(parts, "sum", [len(hot.dims) - 2], False)

@@ -100,6 +100,13 @@ FAMILIES = {
             + x.masked_fill((n == 0)[:, None], -1.0)),
         lambda x, y, n, t: _assigned(x, y) * K[1],
         lambda x, y, n, t: _masked(x) * K[1],
+        lambda x, y, n, t: _placed(y, n, 7.0) * K[1] + _placed(y, n[:, 0], y[:, 1]),
+        lambda x, y, n, t: _placed(x, n[:, :2], y[:, None] * CUBE[:2, :, 0]) * K[1],
+        lambda x, y, n, t: y.index_put(
+            (torch.arange(len(y))[:, None], n % 4), y.flip(1), accumulate=True) * K[0],
+        lambda x, y, n, t: _reduced(x, y, n, "sum", False) + _reduced(x, y, n, "amax", True),
+        lambda x, y, n, t: _reduced(x, y, n, "mean", True) + _reduced(x, y, n, "mean", False),
+        lambda x, y, n, t: _reduced(x, y, n, "prod", True) + _reduced(x, y, n, "amin", False),
         lambda x, y, n, t: x.index_fill(1, torch.tensor([0, 2]), 0.25) * K[2],
         lambda x, y, n, t: x.index_add(1, torch.tensor([2, 0]), x[:, :2]) * K[2],
     ],
@@ -234,6 +241,17 @@ def _assigned(x, y):
     out[:, 2, :2] += x[:, 1, 2:]
     out[:, [1, 2], [0, 3]] = x[:, :2, 0]
     return out
+
+
+def _placed(x, places, numbers):
+    x = x.clone()
+    samples = torch.arange(x.shape[0]).reshape(-1, *[1] * (places.dim() - 1))
+    x[samples, places % x.shape[1]] = numbers
+    return x
+
+
+def _reduced(x, y, n, reduce, include_self):
+    return x[:, 0].scatter_reduce(1, n % 4, y, reduce, include_self=include_self) * K[0]
 
 
 def _masked(x):
