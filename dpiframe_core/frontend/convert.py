@@ -20,8 +20,8 @@ from torch.fx import GraphModule, Node
 
 from dpiframe_core.errors import ModelImportError
 from dpiframe_core.frontend.building import Building, CannotConvertError
-from dpiframe_core.frontend.operations import OPERATIONS, elementwise
-from dpiframe_core.frontend.operations.fourier import complex_map
+from dpiframe_core.frontend.operations import OF_REAL_NUMBERS, OPERATIONS, elementwise
+from dpiframe_core.frontend.operations.fourier import COMPLEX, complex_map
 from dpiframe_core.frontend.values import (
     BATCH,
     BATCH_SIZE,
@@ -128,6 +128,8 @@ class Converter:
                 "no form of the engine does this; rewrite that part of the model with other "
                 "operations, or move it before the model, to where its features are made"
             )
+        if name in OF_REAL_NUMBERS and any(isinstance(v, Value) and v.is_complex for v in leaves):
+            raise CannotConvertError(COMPLEX)
         return _as_told(node, convert(self.build, *args, **kwargs))
 
     def _outside_of_tensors(self, node: Node, args: list[Any]) -> Any:
@@ -158,6 +160,8 @@ class Converter:
         def part(x: Any) -> Any:
             if isinstance(x, Tensor):
                 x = x.item() if x.dim() == 0 and not x.is_complex() else of_tensor(x)
+            if isinstance(x, complex):
+                x = of_tensor(torch.tensor(x, dtype=torch.complex128))
             if _is_batch(x):
                 raise CannotConvertError("it computes with the size of the batch")
             if isinstance(x, (bool, int)):

@@ -26,3 +26,10 @@ _FAMILIES = (
 OPERATIONS: dict[str, Operation] = {
     name: function for family in _FAMILIES for name, function in family.TABLE.items()
 }
+
+# Complex numbers have a dimension more, which these would take for one of the model's.
+OF_REAL_NUMBERS: frozenset[str] = frozenset(
+    name
+    for family in (activations, attention, norms, products, reducing, sorting, windows)
+    for name in family.TABLE
+) - {"sum", "mean"}

@@ -23,6 +23,16 @@ def unlike(x: E, y: E) -> E:
     return ("ne", ("ne", x, 0.0), ("ne", y, 0.0))
 
 
+def unlike_itself(x: E) -> E:
+    """Whether it is NaN."""
+    return ("ne", x, x)
+
+
+def known(x: E, y: E, of_both: E) -> E:
+    """x or y where the other is NaN."""
+    return ("where", unlike_itself(x), y, ("where", unlike_itself(y), x, of_both))
+
+
 def clamp(x: E, low: E | None = None, high: E | None = None) -> E:
     """x, at least low, at most high, where they are given."""
     x = x if low is None else ("max", x, low)
@@ -126,6 +136,10 @@ FUNCTIONS: dict[str, Callable[..., E]] = {
     ),
     "acosh": lambda x: ("log", ("add", x, ("sqrt", ("sub", ("mul", x, x), 1.0)))),
     "atanh": lambda x: ("mul", 0.5, ("sub", ("log1p", x), ("log1p", ("neg", x)))),
+    "copysign": lambda x, y: ("where", ("lt", y, 0.0), ("neg", ("abs", x)), ("abs", x)),
+    "fmax": lambda x, y: known(x, y, ("max", x, y)),
+    "fmin": lambda x, y: known(x, y, ("min", x, y)),
+    "ldexp": lambda x, y: ("mul", x, ("pow", 2.0, y)),
     "hypot": lambda x, y: ("sqrt", ("add", ("mul", x, x), ("mul", y, y))),
     "xlogy": lambda x, y: ("where", ("eq", x, 0.0), 0.0, ("mul", x, ("log", y))),
     "signbit": lambda x: ("lt", x, 0.0),
@@ -134,7 +148,7 @@ FUNCTIONS: dict[str, Callable[..., E]] = {
     "logical_not": unary("not"),
     "bitwise_not": unary("not"),
     "isfinite": unary("isfinite"),
-    "isnan": lambda x: ("ne", x, x),
+    "isnan": unlike_itself,
     "isinf": lambda x: ("eq", ("abs", x), math.inf),
     "clamp": clamp,
     "clamp_min": clamp,

@@ -28,22 +28,67 @@ def complex_map(
     build: Building, name: str, values: list[Value], expression: Expression
 ) -> Value:  # fmt: skip
     """The elementwise operations of complex numbers that models use."""
-    if name in ("add", "sub") and all(v.is_complex for v in values):
-        plain = [replace(v, is_complex=False) for v in values]
-        return replace(build.mapped(expression, plain), is_complex=True)
-    if name == "mul" and len(values) == 2:
-        return _product(build, *values)
-    if name == "mul" and len(values) == 1:
-        found = build.mapped(expression, [replace(values[0], is_complex=False)])
-        return replace(found, is_complex=True)
-    if name == "abs":
+    parts = expression if isinstance(expression, tuple) else ()
+    is_flat = len(values) == 1 and all(isinstance(part, (str, float)) for part in parts)
+    number = parts[2] if is_flat and len(parts) == 3 else None
+    if name in ("add", "sub") and len(values) == 2:
+        return _of_parts(build, expression, [_as_complex(build, v) for v in values])
+    if name in ("add", "sub") and is_flat:
         real, imaginary = _parts(build, values[0])
-        squares: Expression = ("add", ("mul", "x0", "x0"), ("mul", "x1", "x1"))
-        return build.mapped(("sqrt", squares), [real, imaginary])
-    raise CannotConvertError(
-        "of complex numbers only transforms, sums, products, real and imaginary parts and abs are "
-        "known; write it with real numbers"
-    )
+        without = tuple(0.0 if isinstance(part, float) else part for part in parts)
+        return complex_(build, build.mapped(expression, [real]), build.mapped(without, [imaginary]))
+    if name in ("mul", "div") and len(values) == 2:
+        a, b = values
+        return _product(build, a, b if name == "mul" else _reciprocal(build, b))
+    if name == "neg" or (name in ("mul", "div") and isinstance(number, float)):
+        return _of_parts(build, expression, values)
+    if name == "reciprocal":
+        return _reciprocal(build, values[0])
+    if name == "pow" and number in (2.0, 3.0):
+        return _power(build, values[0], int(number))
+    if name == "square":
+        return _power(build, values[0], 2)
+    if name == "exp":
+        real, imaginary = _parts(build, values[0])
+        return polar(build, build.mapped(("exp", "x0"), [real]), imaginary)
+    if name == "abs":
+        return build.mapped(("sqrt", _SQUARES), [*_parts(build, values[0])])
+    raise CannotConvertError(COMPLEX)
+
+
+_SQUARES: Expression = ("add", ("mul", "x0", "x0"), ("mul", "x1", "x1"))
+
+COMPLEX = (
+    "of complex numbers only transforms, sums, products element by element, quotients, powers of 2 "
+    "and 3, exp, real and imaginary parts, abs and angle are known; write it with real numbers"
+)
+
+
+def _of_parts(build: Building, expression: Expression, values: list[Value]) -> Value:
+    """What is computed of real and imaginary parts alike."""
+    plain = [replace(v, is_complex=False) for v in values]
+    return replace(build.mapped(expression, plain), is_complex=True)
+
+
+def _as_complex(build: Building, x: Value) -> Value:
+    if x.is_complex:
+        return x
+    return complex_(build, x, build.mapped(("mul", "x0", 0.0), [x]))
+
+
+def _reciprocal(build: Building, x: Value) -> Value:
+    """The conjugate over the square of the absolute value."""
+    if not x.is_complex:
+        return build.mapped(("reciprocal", "x0"), [x])
+    squares = build.mapped(_SQUARES, [*_parts(build, x)])
+    return _product(build, conj(build, x), build.mapped(("reciprocal", "x0"), [squares]))
+
+
+def _power(build: Building, x: Value, order: int) -> Value:
+    found = x
+    for _ in range(order - 1):
+        found = _product(build, found, x)
+    return found
 
 
 def _parts(build: Building, x: Value) -> tuple[Value, Value]:

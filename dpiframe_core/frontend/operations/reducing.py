@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -21,7 +22,8 @@ def _reduction(function: str) -> Operation:
     def convert(
         build: Building, x: Value, dims: Any = None, keep: bool = False, **options: Any
     ) -> Value:
-        return build.reduced(x, function, axes(x, dims), keep)
+        found = build.reduced(x, function, axes(x, dims), keep)
+        return replace(found, is_complex=x.is_complex)  # sums and means, of each part
 
     return convert
 

@@ -205,6 +205,11 @@ FAMILIES = {
             + ((x > 0) & (x < 1) | ~(x > -1)) * K[1]),
         lambda x, y, n, t: (torch.nan_to_num((x > 0) / torch.zeros(1), 0.5, 2.0)
             + x.sigmoid().logit()),
+        lambda x, y, n, t: torch.copysign(y[:, None], x) * K[0] + torch.ldexp(x, n[:, None] % 3),
+        lambda x, y, n, t: (torch.fmax(x.where(x < 1, math.nan), y[:, None]) * K[0]
+            + torch.fmin(x, y.where(y > 0.5, math.nan)[:, None])),
+        lambda x, y, n, t: torch.distributions.Normal(0.1, 0.7).cdf(x) * K[0],
+        lambda x, y, n, t: (x + (x.round() - x).data) * K[0] + t.data[0] * y[:, None],
         lambda x, y, n, t: (torch.lerp(x, y[:, None], 0.3)
             + torch.addcmul(x, x, x, value=0.5) + torch.hypot(x, x)),
         lambda x, y, n, t: (torch.atan2(x, y[:, None]) + torch.xlogy(y, y)[:, None]
@@ -221,6 +226,11 @@ FAMILIES = {
         lambda x, y, n, t: (torch.fft.irfft(torch.fft.rfft(x, norm="ortho")
             * torch.complex(K[0, :3], K[1, :3]), n=4, norm="ortho") * K[1]),
         lambda x, y, n, t: torch.fft.fft2(x).real * K[0] + torch.fft.ifft(x, dim=2).imag * K[1],
+        lambda x, y, n, t: torch.complex(x, x.exp()).sum(1).abs() + (1 - torch.polar(y, y)).imag,
+        lambda x, y, n, t: ((torch.polar(y, y)[:, None] / torch.complex(x, x + 3)).real
+            + (x / torch.polar(y, y)[:, None] + K[0]).imag),
+        lambda x, y, n, t: (2.0 / torch.polar(y, y)).real + torch.polar(y, y).square().imag * K[0],
+        lambda x, y, n, t: torch.exp(1j * x).mean(1).real * K[0] + (-torch.polar(y, y) ** 3).imag,
         lambda x, y, n, t: torch.view_as_real(torch.fft.rfft2(x).conj() * 2) * CUBE[:, :3],
     ],
     "sequences": [

@@ -66,7 +66,9 @@ CASES = {
         lambda m, x, d: (d.unsqueeze(2) * torch.zeros(1).expand(6_000_000)).sum((1, 2)),
         ("mul", "18,000,000 elements for each sample", "torch.matmul")),
     "complex misuse": (
-        lambda m, x, d: torch.fft.fft(d).exp().real.sum(1), ("exp", "real numbers")),
+        lambda m, x, d: torch.fft.fft(d).sin().real.sum(1), ("sin", "real numbers")),
+    "a product of all complex numbers": (
+        lambda m, x, d: torch.fft.fft(d).prod(1).real, ("prod", "real numbers")),
     "a mode": (lambda m, x, d: d.mode(1)[0], ("mode", "topk")),
     "a median of the batch": (lambda m, x, d: m.linear(d) - d.median(), ("median", "mixes")),
 }  # fmt: skip
