@@ -1,5 +1,5 @@
-"""Functions of PyTorch that torch.export traces for one batch alone, or not at all: others that say
-the same are in their place while a model is traced.
+"""Functions of PyTorch that torch.export traces for one batch size alone, or not at all: others
+that compute the same are in their place while a model is traced.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def _take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> T
         [1 if i == dim else n for i, n in enumerate(indices.shape)],
     )
 
-    def shown(x: Tensor) -> Tensor:
+    def expanded(x: Tensor) -> Tensor:
         return x.expand([x.shape[i] if i == dim else n for i, n in enumerate(sizes)])
 
-    return shown(input).gather(dim, shown(indices))
+    return expanded(input).gather(dim, expanded(indices))
 
 
 def _cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = "") -> Tensor:
@@ -51,9 +51,9 @@ def _data(x: Tensor) -> Any:
 
 
 @contextlib.contextmanager
-def said_for_any_batch() -> Iterator[None]:
-    """Let these functions be exchanged, and distributions not check numbers."""
-    exchanged: tuple[tuple[Any, str, Any], ...] = (
+def functions_for_any_batch() -> Iterator[None]:
+    """PyTorch's functions are replaced by these within, and distributions check no numbers."""
+    replaced: tuple[tuple[Any, str, Any], ...] = (
         (torch, "take_along_dim", _take_along_dim),
         (Tensor, "take_along_dim", _take_along_dim),
         (torch, "cdist", _cdist),
@@ -61,13 +61,13 @@ def said_for_any_batch() -> Iterator[None]:
         (Tensor, "data", property(_data, _DATA.__set__, _DATA.__delete__)),
         (Distribution, "_validate_args", False),
     )
-    kept = [vars(owner).get(name) for owner, name, _ in exchanged]
-    for owner, name, ours in exchanged:
+    kept = [vars(owner).get(name) for owner, name, _ in replaced]
+    for owner, name, ours in replaced:
         setattr(owner, name, ours)
     try:
         yield
     finally:
-        for (owner, name, _), given in zip(exchanged, kept, strict=True):
+        for (owner, name, _), given in zip(replaced, kept, strict=True):
             if given is None:  # of a base class
                 delattr(owner, name)
             else:

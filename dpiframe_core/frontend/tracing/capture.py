@@ -26,7 +26,7 @@ from torch.utils import _pytree as pytree
 
 from dpiframe_core.errors import ModelImportError
 from dpiframe_core.frontend.convert import PYTORCH, Traced
-from dpiframe_core.frontend.tracing.any_batch import said_for_any_batch
+from dpiframe_core.frontend.tracing.any_batch import functions_for_any_batch
 from dpiframe_core.frontend.tracing.packed import padded_in_place_of_packed
 from dpiframe_core.frontend.tracing.whole_batches import batches_taken_apart
 
@@ -209,7 +209,7 @@ def _export(
     try:
         with (
             torch.no_grad(), _quiet(), padded_in_place_of_packed(module), batches_taken_apart(),
-            said_for_any_batch(),
+            functions_for_any_batch(),
         ):  # fmt: skip
             return torch.export.export(
                 module, args, kwargs or None,
