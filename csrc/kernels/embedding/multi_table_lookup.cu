@@ -12,9 +12,10 @@
 // a team of at most 32 threads of one warp owns a sample at a time: `row_threads` neighbouring
 // threads read one embedding row, a team reads `rows_at_once` rows of neighbouring fields side by
 // side, so that a warp writes whole lines of out. kUnroll rows a thread are loaded before the first
-// is stored; at 39 fields of 16 floats that is all of them. The sums of FM and of the wide part are
-// reduced by shuffles, in an order that depends on the shape alone. FM cancels, so fp32 sums it in
-// double. Dense features [N, B] are copied to shared memory while the ids are read; as rows they
+// is stored; at 39 fields of 16 floats that is all of them. Where a sample has more, and few
+// samples leave the GPU room, several teams share its copies. The sums of FM and of the wide part
+// are reduced by shuffles, in an order that depends on the shape alone. FM cancels, so fp32 sums it
+// in double. Dense features [N, B] are copied to shared memory while the ids are read; as rows they
 // are multiplied by their weights where the team copies embedding rows.
 //
 // Bytes a sample: F ids, and for each field dim numbers read and dim written, once. The vector
@@ -35,8 +36,9 @@ namespace dpiframe {
 namespace {
 
 constexpr int kMaxThreads = 256;
-constexpr int kMinBlocks = 4;                    // a multiprocessor: at most 64 registers a thread
-constexpr std::int64_t kMultiprocessors = 132;   // of a large GPU
+constexpr int kMinBlocks = 4;                   // a multiprocessor: at most 64 registers a thread
+constexpr std::int64_t kMultiprocessors = 132;  // of a large GPU
+constexpr std::int64_t kThreadsAtOnce = kMultiprocessors * kMinBlocks * kMaxThreads;
 constexpr std::size_t kSharedBytes = 48 * 1024;  // the default limit of every device
 
 struct LookupArguments {
@@ -180,20 +182,22 @@ __device__ void look_up(const BatchMemory& inputs, const LookupArguments& argume
 
   T* block_out = static_cast<T*>(params.out) + first_sample * params.out_stride;
   const int lane = threadIdx.x & (config.row_threads - 1);
-  const int row_of_team = threadIdx.x >> config.row_bits;
-  for (int sample = threadIdx.y; sample < config.tile; sample += config.num_teams) {
+  const int place = static_cast<int>(threadIdx.y) & ((1 << config.share_bits) - 1);
+  const int first_row = (place * config.team + static_cast<int>(threadIdx.x)) >> config.row_bits;
+  for (int sample = threadIdx.y >> config.share_bits; sample < config.tile;
+       sample += config.samples_at_once) {
     const bool writes = params.out != nullptr && sample < num_samples;
     T* out = block_out + sample * params.out_stride;
     typename Sums<T, kWidth>::Number fm = 0;
     for (int v = lane; v - lane < config.num_vectors; v += config.row_threads) {
       Sums<T, kWidth> sums;
-      for (int f = row_of_team; f < config.padded_fields; f += config.rows_at_once * kUnroll)
+      for (int f = first_row; f < config.padded_fields; f += config.rows_at_once * kUnroll)
         copy_vectors(shared.columns + f, shared.rows + sample * shared.stride + f,
                      config.rows_at_once, v, writes ? out + v * kWidth : nullptr,
                      params.fm != nullptr, sums);
       for (int i = 0; kDense && i < params.num_dense; ++i)
         if (v * kWidth < params.dense[i].dim)
-          scale_vectors(params.dense[i], shared.dense + sample, shared.dense_stride, row_of_team,
+          scale_vectors(params.dense[i], shared.dense + sample, shared.dense_stride, first_row,
                         config.rows_at_once, v, writes ? out : nullptr, sums);
       if (params.fm != nullptr) fm += fm_of_vector(sums, config.row_threads, config.team);
     }
@@ -268,7 +272,7 @@ int width_of_out(const MultiTableLookupParams& params) {
 
 }  // namespace
 
-LookupConfig lookup_config(const LookupShape& shape, std::int64_t rows) {
+LookupConfig lookup_config(const LookupShape& shape, std::int64_t rows, bool fm) {
   LookupConfig config{};
   config.num_vectors = (shape.max_dim + shape.width - 1) / shape.width;
   while (1 << config.row_bits < std::min(32, config.num_vectors)) ++config.row_bits;
@@ -279,7 +283,15 @@ LookupConfig lookup_config(const LookupShape& shape, std::int64_t rows) {
     config.rows_at_once *= 2;
   config.team = config.row_threads * config.rows_at_once;
   config.num_teams = kMaxThreads / config.team;
-  config.tile = config.num_teams;
+  // One team would wait for memory once for each of its steps.
+  int sharing = 1;
+  while (!fm && sharing < config.num_teams && config.rows_at_once * kUnroll < shape.num_fields &&
+         2 * sharing * config.team * rows <= kThreadsAtOnce) {
+    sharing *= 2;
+    config.rows_at_once *= 2;
+    ++config.share_bits;
+  }
+  config.tile = config.num_teams / sharing;
   const int at_once = config.rows_at_once * kUnroll;
   config.padded_fields = (shape.num_fields + at_once - 1) / at_once * at_once;
   const auto shared_bytes = [&] {
@@ -288,12 +300,13 @@ LookupConfig lookup_config(const LookupShape& shape, std::int64_t rows) {
            shape.dense_columns * dense_stride_of(config) * sizeof(float);
   };
   // With two samples a team fewer CTAs pay for the first step; not where a multiprocessor would get
-  // no CTA.
-  if (rows >= 2 * kMultiprocessors * config.tile && 2 * config.tile <= kMaxThreads)
+  // no CTA, or teams share a sample.
+  if (sharing == 1 && rows >= 2 * kMultiprocessors * config.tile && 2 * config.tile <= kMaxThreads)
     config.tile *= 2;
   while (config.tile > 1 && shared_bytes() > kSharedBytes) config.tile /= 2;
   while (1 << config.tile_bits < config.tile) ++config.tile_bits;
-  config.num_teams = std::min(config.num_teams, config.tile);
+  config.num_teams = std::min(config.num_teams, config.tile * sharing);
+  config.samples_at_once = config.num_teams / sharing;
   config.shared_bytes = shared_bytes();
   return config;
 }
@@ -304,7 +317,7 @@ void multi_table_lookup(std::int64_t rows, const MultiTableLookupParams& params,
   if (rows == 0) return;
   LookupArguments arguments{params, {}, params.fields + params.shape.num_fields};
   arguments.params.shape.width = width_of_out(params);
-  arguments.config = lookup_config(arguments.params.shape, rows);
+  arguments.config = lookup_config(arguments.params.shape, rows, params.fm != nullptr);
   const int tile = arguments.config.tile;
   const std::int64_t num_blocks = (rows + tile - 1) / tile;
   DPIF_CHECK(num_blocks <= std::numeric_limits<int>::max(), "batch must be at most ",

@@ -118,17 +118,20 @@ struct LookupConfig {
   int row_bits;
   int row_threads;   // 2^row_bits neighbouring threads share an embedding row
   int rows_at_once;  // embedding rows of one sample that are read side by side
-  int team;          // row_threads * rows_at_once threads share a sample, at most 32
+  int team;          // threads of a warp, at most 32: row_threads a row of a sample
+  int share_bits;    // 2^share_bits teams share a sample's embedding rows
   int num_teams;     // of a CTA
+  int samples_at_once;
   int tile_bits;
   int tile;           // 2^tile_bits samples a CTA; all of these are powers of two
   int num_vectors;    // of the widest embedding row
-  int padded_fields;  // rounded up to what a team reads at once
+  int padded_fields;  // rounded up to what is read at once
   std::size_t shared_bytes;
 };
 
-// Depends on the shape alone except for tile and num_teams, which do not change the order of a sum.
-LookupConfig lookup_config(const LookupShape& shape, std::int64_t rows);
+// Depends on the shape alone except for tile, num_teams and how many teams share a sample, which do
+// not change the order of a sum: FM's (`fm`) are one team's.
+LookupConfig lookup_config(const LookupShape& shape, std::int64_t rows, bool fm);
 
 // Enqueues the lookup of the first `rows` samples or as many as the batch has; never synchronises,
 // never allocates.
