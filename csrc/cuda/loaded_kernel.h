@@ -34,13 +34,13 @@ class LoadedKernel {
   template <class... Params>
   void launch_early(unsigned blocks, unsigned cluster, cudaStream_t stream,
                     const Params&... params) const {
-    launch_early(blocks, cluster, shared_bytes_, stream, params...);
+    launch(blocks, cluster, shared_bytes_, true, stream, params...);
   }
-  // With less shared memory.
+  // With less shared memory, `early` or once the kernels ahead have ended.
   template <class... Params>
-  void launch_early(unsigned blocks, unsigned cluster, std::size_t shared_bytes,
-                    cudaStream_t stream, const Params&... params) const {
-    const EarlyLaunch launch(blocks, threads_, shared_bytes, stream, cluster);
+  void launch(unsigned blocks, unsigned cluster, std::size_t shared_bytes, bool early,
+              cudaStream_t stream, const Params&... params) const {
+    const KernelLaunch launch(blocks, threads_, shared_bytes, stream, cluster, early);
     void* values[] = {const_cast<void*>(static_cast<const void*>(&params))...};
     DPIF_CUDA_CHECK(cudaLaunchKernelExC(launch.config(), kernel_, values));
   }

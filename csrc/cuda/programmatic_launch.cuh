@@ -27,13 +27,13 @@ __device__ inline void await_predecessor() {
 #ifndef __CUDACC_RTC__
 
 // The configuration of a launch of clusters of `cluster` CTAs (1: none) of a kernel that begins
-// with await_predecessor.
-class EarlyLaunch {
+// with await_predecessor; `early`: its CTAs may be placed while the kernel ahead runs.
+class KernelLaunch {
  public:
-  EarlyLaunch(unsigned blocks, unsigned threads, std::size_t shared, cudaStream_t stream,
-              unsigned cluster = 1) {
+  KernelLaunch(unsigned blocks, unsigned threads, std::size_t shared, cudaStream_t stream,
+               unsigned cluster = 1, bool early = true) {
     attributes_[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes_[0].val.programmaticStreamSerializationAllowed = 1;
+    attributes_[0].val.programmaticStreamSerializationAllowed = early ? 1 : 0;
     attributes_[1].id = cudaLaunchAttributeClusterDimension;
     attributes_[1].val.clusterDim.x = cluster;
     attributes_[1].val.clusterDim.y = attributes_[1].val.clusterDim.z = 1;
@@ -44,8 +44,8 @@ class EarlyLaunch {
     config_.attrs = attributes_;
     config_.numAttrs = cluster == 1 ? 1 : 2;
   }
-  EarlyLaunch(const EarlyLaunch&) = delete;
-  EarlyLaunch& operator=(const EarlyLaunch&) = delete;
+  KernelLaunch(const KernelLaunch&) = delete;
+  KernelLaunch& operator=(const KernelLaunch&) = delete;
 
   const cudaLaunchConfig_t* config() const { return &config_; }
 
@@ -58,7 +58,7 @@ class EarlyLaunch {
 template <class... Args>
 void launch_early(void (*kernel)(Args...), unsigned blocks, unsigned threads, std::size_t shared,
                   cudaStream_t stream, const Args&... args) {
-  const EarlyLaunch launch(blocks, threads, shared, stream);
+  const KernelLaunch launch(blocks, threads, shared, stream);
   DPIF_CUDA_CHECK(cudaLaunchKernelEx(launch.config(), kernel, args...));
 }
 

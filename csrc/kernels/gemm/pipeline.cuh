@@ -37,6 +37,7 @@ constexpr int kStepBytes = 32;  // of k that a wgmma takes
 constexpr int kBarrierBytes = 256;
 constexpr int kMostStages = 8;
 constexpr int kSharedLimit = 227 * 1024;
+constexpr int kLongKTiles = 48;  // by a sweep
 
 constexpr int consumer_threads(int tile_rows) {
   return tile_rows == kShortTileRows ? 128 : 256;
@@ -279,14 +280,14 @@ __device__ inline void warpgroup_barrier() {
 
 // Dynamic shared memory of a CTA. Two CTAs of short tiles share a multiprocessor, where each takes
 // 1 KiB more; but where each has one for itself and a long k, the stages are worth more than that
-// the kernel behind begins early (by a sweep, from 48 k tiles on). And behind another kernel than a
+// the kernel behind begins early. And behind another kernel than a
 // product's those few take a little more than a half, so that two do not share one while others
 // have none, and one of the product behind still fits beside each.
 inline int shared_bytes(const LinearConfig& config, const LinearParams& p, std::int64_t num_tiles,
                         int num_k_tiles) {
   constexpr int kHalf = (kSharedLimit + 1024) / 2 - 1024;
   const bool few = num_tiles * config.split <= num_multiprocessors();
-  if (config.rows != kShortTileRows || (few && num_k_tiles > 48 * config.split))
+  if (config.rows != kShortTileRows || (few && num_k_tiles > kLongKTiles * config.split))
     return kSharedLimit;
   return few && p.behind_other ? kHalf + 2048 : kHalf - 2048;
 }
@@ -347,13 +348,22 @@ inline TileScheduler tile_scheduler(const EpilogueParams& e, int k_bytes,
   return scheduler;
 }
 
+// Whether CTAs may be placed while the kernel ahead runs. Those that take a multiprocessor's whole
+// shared memory are then placed one by one, as that kernel's end, and not side by side with those
+// that read the same rows at the same time: a long k takes a third longer.
+inline bool is_placed_early(const TileScheduler& scheduler) {
+  return scheduler.shared_bytes < kSharedLimit || scheduler.split > 1 ||
+         scheduler.num_k_tiles <= kLongKTiles || scheduler.num_tiles > num_multiprocessors();
+}
+
 template <class Form, class... Args>
 void launch_product(void (*kernel)(Args...), const TileScheduler& scheduler,
                     const LinearConfig& config, cudaStream_t stream, const Args&... args) {
   DPIF_CUDA_CHECK(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedLimit));
-  const EarlyLaunch launch(num_ctas(scheduler, config), Form::kThreads, scheduler.shared_bytes,
-                           stream, static_cast<unsigned>(config.split));
+  const KernelLaunch launch(num_ctas(scheduler, config), Form::kThreads, scheduler.shared_bytes,
+                            stream, static_cast<unsigned>(config.split),
+                            is_placed_early(scheduler));
   DPIF_CUDA_CHECK(cudaLaunchKernelEx(launch.config(), kernel, args...));
 }
 

@@ -23,9 +23,9 @@ void launch(const LoadedKernel& kernel, Precision precision, const MapEpiloguePa
       tile_scheduler(e, p.k * static_cast<int>(bytes_of(type)), config, places.count);
   const CUtensorMap w_map =
       tensor_map(fp16x3 ? DataType::kHalf : type, p.w, layout.rows, width, width, config.tile_n);
-  kernel.launch_early(num_ctas(scheduler, config), static_cast<unsigned>(scheduler.split),
-                      scheduler.shared_bytes, stream, x_map, w_map, epilogue_maps(type, e), e,
-                      scheduler);
+  kernel.launch(num_ctas(scheduler, config), static_cast<unsigned>(scheduler.split),
+                scheduler.shared_bytes, is_placed_early(scheduler), stream, x_map, w_map,
+                epilogue_maps(type, e), e, scheduler);
 }
 
 }  // namespace
