@@ -289,6 +289,60 @@ def test_the_largest_number_alone_is_a_reduction():
     check(module, found, inputs())
 
 
+K = 3  # interests, or heads
+SUMS_OF_PRODUCTS = {
+    "a matrix a field": ((FIELDS, K, DIM), lambda v, w: (v.unsqueeze(2) * w).sum(3)),
+    "a matrix for all": ((K, DIM), lambda v, w: (w * v.unsqueeze(2)).sum(-1)),
+    "of two axes": ((K, FIELDS, DIM), lambda v, w: (v.unsqueeze(1) * w).sum((2, 3))),
+    "of whole rows": ((K, FIELDS * DIM), lambda v, w: (v.flatten(1).unsqueeze(1) * w).sum(2)),
+    "of two rows": ((1,), lambda v, w: (v.unsqueeze(1) * (w * v.flip(1)).unsqueeze(2)).sum(3)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", SUMS_OF_PRODUCTS)
+def test_a_sum_of_products_is_a_matrix_product(form):
+    shape, compute = SUMS_OF_PRODUCTS[form]
+
+    class Model(Base):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.randn(shape))
+
+        def forward(self, ids):
+            return compute(self.rows(ids), self.w).flatten(1).tanh().sum(1, keepdim=True)
+
+    module = Model().eval()
+    found = import_module(module, inputs())
+    assert {"matmul", "linear"} & set(found.kinds)
+    check(module, found, inputs())
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda v, w: (w * v.unsqueeze(1)).sum(3),  # of other order
+        lambda v, w: (v.unsqueeze(1)[..., :2] * w[..., :2]).sum(3),  # two numbers
+        lambda v, w: (v * v.flip(1)).sum(2),
+        lambda v, w: (v.mean(1, keepdim=True) * v).sum(2),
+        lambda v, w: (v.unsqueeze(1) * w).sum(1),
+        lambda v, w: (v.unsqueeze(2).expand(-1, -1, K, -1) * w.mean(2)).sum(1),
+    ],
+)
+def test_other_sums_of_products_stay_what_they_are(compute):
+    class Model(Base):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.randn(K, 1, DIM))
+
+        def forward(self, ids):
+            return compute(self.rows(ids), self.w).flatten(1).tanh().sum(1, keepdim=True)
+
+    module = Model().eval()
+    found = import_module(module, inputs())
+    assert "matmul" not in found.kinds
+    check(module, found, inputs())
+
+
 @pytest.mark.parametrize(
     ("name", "built_in", "dense_as"),
     [
