@@ -100,13 +100,13 @@ gpu-jobs: $(SETUP)
 gpu-sweep: $(SETUP)
 	$(BIN)/python tests/gpu/tile_sweep.py --seed $(SEED)
 
-# compute-sanitizer comes with the CUDA toolkit. racecheck follows the fp16x3 kernel only in a form
-# of its own, which no other build has. Where synccheck finds room for fewer barriers a CTA than a
+# compute-sanitizer comes with the CUDA toolkit. racecheck follows kernels of float32 products only in
+# a form of their own, which no other build has. Where synccheck finds room for fewer barriers a CTA than a
 # process has in all its kernels, it warns of an overflow and then breaks launches.
 gpu-sanitize: $(SETUP) build/racecheck/.installed
 	for tool in memcheck initcheck "synccheck --num-cuda-barriers 65536" racecheck; do \
 	  for cases in "" persistent fp16x3 specs tensor zoo; do \
-	    [ $$tool-$$cases = racecheck-fp16x3 ] && bin=build/racecheck/venv/bin || bin=$(BIN); \
+	    [ $$tool = racecheck ] && bin=build/racecheck/venv/bin || bin=$(BIN); \
 	    compute-sanitizer --tool $$tool --error-exitcode 9 \
 	      $$bin/python tests/gpu/sanitize.py $$cases || exit 1; \
 	  done; \

@@ -5,6 +5,7 @@
 
 #include "bindings/families.h"
 #include "bindings/numpy_args.h"
+#include "cuda/racecheck.h"
 #include "kernels/fused/cross/fused_cross.h"
 #include "kernels/fused/cross_fp16x3/fused_cross_fp16x3.h"
 #include "kernels/fused/cross_persistent/fused_cross_persistent.h"
@@ -15,12 +16,6 @@ namespace dpiframe {
 namespace {
 
 using LayerArgument = std::pair<py::array, py::object>;  // w [n, k], bias [n] or None
-
-#ifdef DPIFRAME_RACECHECK
-constexpr bool kRacecheck = true;
-#else
-constexpr bool kRacecheck = false;
-#endif
 
 std::vector<float> float_values(const py::array& values, const std::string& name, int num_dims,
                                 py::ssize_t length = -1) {

@@ -1,7 +1,8 @@
 """What compute-sanitizer runs (make gpu-sanitize): every precision, odd shapes; `persistent`: the
 fused cross kernel for large batches alone; `fp16x3`: that of float32 models alone; `specs`: random
 specs; `tensor`: generic tensor operations; `zoo`: kernels of groups with many rows. Racecheck can
-follow the barriers of the fused kernels in a build with DPIFRAME_RACECHECK (FUSED_RACECHECK).
+follow the barriers of the fused kernels and of float32's products in a build with
+DPIFRAME_RACECHECK (FUSED_RACECHECK). Nothing else may use the GPU: synccheck takes its memory.
 
 Plain Python, since a test runner would bring the kernels of torch with it; references are computed
 on the CPU.

@@ -6,6 +6,7 @@
 // (assign_ring_offsets).
 #pragma once
 
+#include "cuda/racecheck.h"
 #include "kernels/fused/barriers.cuh"
 #include "kernels/fused/consumer.cuh"
 #include "kernels/fused/layout.h"
@@ -14,13 +15,6 @@
 #include "ptx/tma.cuh"
 
 namespace dpiframe {
-
-// The form of the kernels that compute-sanitizer's racecheck can follow, for tests alone.
-#ifdef DPIFRAME_RACECHECK
-constexpr bool kRacecheck = true;
-#else
-constexpr bool kRacecheck = false;
-#endif
 
 struct WeightRing {
   std::uint32_t begin;

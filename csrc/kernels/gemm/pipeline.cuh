@@ -19,6 +19,7 @@
 #endif
 #include "common/fast_division.h"
 #include "cuda/programmatic_launch.cuh"
+#include "cuda/racecheck.h"
 #include "kernels/gemm/epilogue_columns.cuh"
 #include "kernels/gemm/sm90_linear.h"
 #include "kernels/gemm/tile_config.h"
@@ -187,7 +188,7 @@ class Pipeline {
                        const WarpBoxes& boxes) const {
     if (threadIdx.x < num_stages_) {
       mbarrier_init(full(threadIdx.x), 1);
-      mbarrier_init(empty(threadIdx.x), consumer_warps);
+      mbarrier_init(empty(threadIdx.x), (kRacecheck ? 32 : 1) * consumer_warps);
       fence_mbarrier_init();
     }
     if (threadIdx.x < Form::kConsumerThreads && threadIdx.x % 32 == 0) boxes.init();
@@ -220,7 +221,7 @@ class Pipeline {
   __device__ int stage() const { return stage_; }
   __device__ void wait_full() const { mbarrier_wait(full(stage_), phase_); }
   __device__ void release(int stage) const {
-    if (threadIdx.x % 32 == 0) mbarrier_arrive(empty(stage));
+    if (kRacecheck || threadIdx.x % 32 == 0) mbarrier_arrive(empty(stage));
   }
   __device__ void advance() {
     if (++stage_ == num_stages_) {

@@ -1,0 +1,14 @@
+// Whether kernels are built in the form that compute-sanitizer's racecheck can follow, for tests
+// alone. It follows barriers from thread to thread, and not over a warp to the lane that arrives
+// for it: so each thread arrives that has read.
+#pragma once
+
+namespace dpiframe {
+
+#ifdef DPIFRAME_RACECHECK
+constexpr bool kRacecheck = true;
+#else
+constexpr bool kRacecheck = false;
+#endif
+
+}  // namespace dpiframe
