@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from dpiframe_core.frontend.draft import Compute, Draft
-from dpiframe_core.program.tensor_ops import Map, MatMul, Operand, Reduce
+from dpiframe_core.program.tensor_ops import Map, MatMul, Operand, Reduce, row_major
 
 PRODUCTS = (Map(("mul", "x0", "x1")), Map(("mul", "x1", "x0")))
 LEAST_INNER = 4  # numbers of a sum: below, a product element by element does as well
@@ -31,47 +31,50 @@ def find_dots(draft: Draft) -> None:
         gone = reduce.op.axes
         kept = [i for i in range(len(x.shape)) if i not in gone]
         inputs = list(product.inputs)
-        found: tuple[int, int] | None
         if len(inputs) == 1 and not any(_varies(w, i) for i in kept):
-            found = 0, len(kept)
+            axes: list[list[int]] | None = [[], kept, []]
         else:
-            found = _axes(x, w, kept, gone)
-            if found is None and len(inputs) == 2:
+            axes = _axes(x, w, kept, gone)
+            if axes and len(inputs) == 2 and [*axes[0], *axes[1], *axes[2]] != kept:
                 x, w, inputs = w, x, inputs[::-1]
-                found = _axes(x, w, kept, gone)
-            if found and len(inputs) == 2 and not found[1]:
-                found = None  # a row by a matrix: as many loads as products either way
-        if found is None:
+                axes = [axes[0], axes[2], axes[1]]
+            if axes and len(inputs) == 2 and all(x.shape[i] == 1 for i in axes[1]):
+                axes = None  # a row by a matrix: as many loads as products either way
+        if axes is None:
             continue
-        batch, rows = found
-        columns = kept[batch + rows :]
-        reduce.op = MatMul(batch, rows, len(gone))
-        reduce.inputs, reduce.constants = inputs, product.constants
-        reduce.operands = [
-            _picked(x, [*kept[: batch + rows], *gone]),
-            _picked(w, [*kept[:batch], *gone, *columns]),
-        ]
-        draft.modules.remove(product)
+        both, rows, columns = axes
+        op = MatMul(len(both), len(rows), len(gone))
+        operands = [_picked(x, [*both, *rows, *gone]), _picked(w, [*both, *gone, *columns])]
+        made = [*both, *rows, *columns]
+        if made == kept:
+            reduce.op, reduce.inputs, reduce.operands = op, inputs, operands
+            reduce.constants = product.constants
+            draft.modules.remove(product)
+            continue
+        found = Compute(draft.name("matmul"), op, inputs, product.constants, operands)
+        draft.replace(product, found)
+        shape = op.shape(operands)
+        strides = dict(zip(made, row_major(shape), strict=True))
+        order = Operand(tuple(x.shape[i] for i in kept), tuple(strides[i] for i in kept))
+        reduce.op, reduce.inputs, reduce.operands = Map("x0"), [found.name], [order]
 
 
 def _axes(
     x: Operand, w: Operand, kept: Sequence[int], gone: Sequence[int]
-) -> tuple[int, int] | None:
-    """How many of the kept axes both vary along, and then x alone; w alone varies along the others,
-    of which there are some. None where they lie in another order, or few numbers are summed.
+) -> list[list[int]] | None:
+    """The kept axes that both vary along, x alone and w alone, of which there are some. None where
+    there are none, or few numbers are summed.
     """
     size = math.prod(x.shape[i] for i in gone)
     if size < LEAST_INNER or not all(_varies(each, i) for each in (x, w) for i in gone):
         return None
-    counts, stage = [0, 0, 0], 0  # both, x alone, w alone
+    whose: list[list[int]] = [[], [], []]
+    last = 0
     for i in kept:
         if x.shape[i] > 1:
-            whose = 2 if not _varies(x, i) else 1 if not _varies(w, i) else 0
-            if whose < stage:
-                return None
-            stage = whose
-        counts[stage] += 1
-    return (counts[0], counts[1]) if stage == 2 else None
+            last = 2 if not _varies(x, i) else 1 if not _varies(w, i) else 0
+        whose[last].append(i)
+    return whose if any(x.shape[i] > 1 for i in whose[2]) else None
 
 
 def _varies(operand: Operand, axis: int) -> bool:

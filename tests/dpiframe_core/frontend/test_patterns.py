@@ -295,6 +295,11 @@ SUMS_OF_PRODUCTS = {
     "a matrix for all": ((K, DIM), lambda v, w: (w * v.unsqueeze(2)).sum(-1)),
     "of two axes": ((K, FIELDS, DIM), lambda v, w: (v.unsqueeze(1) * w).sum((2, 3))),
     "of whole rows": ((K, FIELDS * DIM), lambda v, w: (v.flatten(1).unsqueeze(1) * w).sum(2)),
+    "columns first": ((K, 1, DIM), lambda v, w: (w * v.unsqueeze(1)).sum(3)),
+    "a matrix a field, columns first": (
+        (DIM, FIELDS, DIM),
+        lambda v, w: ((v.unsqueeze(1) * w).sum(3).transpose(1, 2) * v).sum(2),
+    ),
     "of two rows": ((1,), lambda v, w: (v.unsqueeze(1) * (w * v.flip(1)).unsqueeze(2)).sum(3)),
 }  # fmt: skip
 
@@ -320,7 +325,6 @@ def test_a_sum_of_products_is_a_matrix_product(form):
 @pytest.mark.parametrize(
     "compute",
     [
-        lambda v, w: (w * v.unsqueeze(1)).sum(3),  # of other order
         lambda v, w: (v.unsqueeze(1)[..., :2] * w[..., :2]).sum(3),  # two numbers
         lambda v, w: (v * v.flip(1)).sum(2),
         lambda v, w: (v.mean(1, keepdim=True) * v).sum(2),
