@@ -350,8 +350,8 @@ inline TileScheduler tile_scheduler(const EpilogueParams& e, int k_bytes,
 }
 
 // Whether CTAs may be placed while the kernel ahead runs. Those that take a multiprocessor's whole
-// shared memory are then placed one by one, as that kernel's end, and not side by side with those
-// that read the same rows at the same time: a long k takes a third longer.
+// shared memory can begin only one by one, as that kernel's CTAs end, and a long k then takes a
+// third longer, most likely for where they come to lie (docs/decisions/gemm.md).
 inline bool is_placed_early(const TileScheduler& scheduler) {
   return scheduler.shared_bytes < kSharedLimit || scheduler.split > 1 ||
          scheduler.num_k_tiles <= kLongKTiles || scheduler.num_tiles > num_multiprocessors();
