@@ -55,6 +55,7 @@ SHAPES = (
     Shape("dcnv2", 5, (16,), (40, 24), "field", 2, "parallel"),
     Shape("dcn", 7, MIXED, (33,), "raw", 2, "stacked"),
     Shape("wdl", 39, (8,), (136, 72), None, 1, "parallel"),
+    Shape("wdl", 90, (16,), (24,), "raw", 1, "parallel"),  # teams share the lookup of a sample
 )
 # Fused kernels whose weights fill the stages once: where they go round, racecheck does not end in
 # minutes.

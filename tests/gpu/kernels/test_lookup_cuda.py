@@ -118,6 +118,18 @@ def test_16_bits_equal_float64(dims: tuple[int, ...]) -> None:
     case.check()
 
 
+@pytest.mark.parametrize("batch", [1, 19, 111, 1024, 2048, 4097])
+@pytest.mark.parametrize("values", [torch.float32, torch.float16])
+@pytest.mark.parametrize("dims", [(32,) * 200, (128,) * 39, (10,) * 200, (4, 8, 32) * 30])
+def test_many_fields_whose_copies_teams_share(
+    batch: int, values: torch.dtype, dims: tuple[int, ...]
+) -> None:
+    # Without FM, whose sums are one team's.
+    case = Case(batch, dims, torch.int32, fm_dim=0, values=values)
+    assert case.run() == [0] * len(dims) + [NONE_BAD]
+    case.check()
+
+
 @pytest.mark.parametrize("dim", [16, 17])
 def test_tables_of_more_than_2_to_the_31_elements(dim: int) -> None:
     if torch.cuda.mem_get_info()[0] < 12 * 2**30:
