@@ -100,11 +100,13 @@ gpu-jobs: $(SETUP)
 gpu-sweep: $(SETUP)
 	$(BIN)/python tests/gpu/tile_sweep.py --seed $(SEED)
 
-# compute-sanitizer comes with the CUDA toolkit. racecheck follows kernels of float32 products only
-# in a form of their own, which no other build has. Where synccheck finds room for fewer barriers a
-# CTA than a process has in all its kernels, it warns of an overflow and then breaks launches.
+# compute-sanitizer comes with the CUDA toolkit. racecheck follows kernels only in a form of their
+# own, which no other build has. Where synccheck finds room for fewer barriers a CTA than a process
+# has in all its kernels, it warns of an overflow and then breaks launches; with that many it has
+# memory for few launches that have not ended.
+SYNCCHECK := synccheck --num-cuda-barriers 65536 --force-synchronization-limit 4
 gpu-sanitize: $(SETUP) build/racecheck/.installed
-	for tool in memcheck initcheck "synccheck --num-cuda-barriers 65536" racecheck; do \
+	for tool in memcheck initcheck "$(SYNCCHECK)" racecheck; do \
 	  for cases in "" persistent fp16x3 specs tensor zoo; do \
 	    [ $$tool = racecheck ] && bin=build/racecheck/venv/bin || bin=$(BIN); \
 	    compute-sanitizer --tool $$tool --error-exitcode 9 \

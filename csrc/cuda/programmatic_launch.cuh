@@ -5,6 +5,7 @@
 
 #ifndef __CUDACC_RTC__
 #include "cuda/cuda_check.h"
+#include "cuda/racecheck.h"
 #endif
 
 namespace dpiframe {
@@ -33,7 +34,7 @@ class KernelLaunch {
   KernelLaunch(unsigned blocks, unsigned threads, std::size_t shared, cudaStream_t stream,
                unsigned cluster = 1, bool early = true) {
     attributes_[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes_[0].val.programmaticStreamSerializationAllowed = early ? 1 : 0;
+    attributes_[0].val.programmaticStreamSerializationAllowed = early && !kRacecheck;
     attributes_[1].id = cudaLaunchAttributeClusterDimension;
     attributes_[1].val.clusterDim.x = cluster;
     attributes_[1].val.clusterDim.y = attributes_[1].val.clusterDim.z = 1;
