@@ -36,7 +36,7 @@ from dpiframe_core.frontend.values import (
     viewed,
 )
 from dpiframe_core.frontend.whole_sums import MOST_WHOLE, WholeBits, WholeSums, largest, solid
-from dpiframe_core.program.expression import Expression, evaluate, replaced
+from dpiframe_core.program.expression import Expression, evaluate, fingerprint, replaced
 from dpiframe_core.program.tensor_ops import (
     Join,
     LayerNorm,
@@ -184,6 +184,8 @@ class Building:
         if expression == "x0":
             return values[0]
         samples, others = values[0].source, values[1:]
+        if samples.only is not None:
+            return None
         if not isinstance(expression, tuple) or len(expression) != 3 or expression[1] != "x0":
             return None
         name, _, by = expression
@@ -347,7 +349,8 @@ class Building:
         if len(unique) < len(scalars):
             where = {scalar: i for i, scalar in enumerate(unique)}
             index = tuple(where[scalar] for scalar in scalars)
-            loaded = self.computed(Take(index), [loaded], [(Factor(len(index), 1),)])
+            whole = Operand.whole(len(unique))
+            loaded = self.computed(Take(index), [loaded], [(Factor(len(index), 1),)], [whole])
         return replace(value, source=loaded.source, dims=dims, offset=loaded.offset)
 
     def _loaded(self, scalars: list[Scalar]) -> Value:
@@ -393,7 +396,9 @@ class Building:
         count = max(map(_digits, _different(numbers)))
         keys = []
         for scalar, found in zip(scalars, numbers, strict=True):
-            key = f"{scalar.expression}/{len(found)}{kind}" + (f"*{count}" if count > 1 else "")
+            key = f"{fingerprint(scalar.expression)}/{len(found)}{kind}"
+            if count > 1:
+                key += f"*{count}"
             if key not in self.draft.tables:
                 self.draft.tables[key] = Table(_in_digits(found, count))
             keys.append(key)
@@ -753,6 +758,7 @@ def _finite(expression: Expression, values: Sequence[Value]) -> tuple[Expression
 
 
 MOST_EXACT = 2.0**53
+MOST_INTEGER = 2.0**62
 DIGIT = 256  # integers up to it are exact in 16 bits of either kind
 
 
@@ -803,19 +809,48 @@ def _of_numbers(expression: Expression, given: Tensor) -> Tensor:
             return torch.tensor(part, dtype=torch.float64)
         if id(part) in shared:
             return shared[id(part)]
-        name, *rest = part
-        parts = [of(p) for p in rest]
-        found = evaluate((name, *(f"x{i}" for i in range(len(rest)))), parts)
-        if bool((found.isfinite() & (found.abs() > MOST_EXACT)).any()):
-            raise CannotConvertError(
-                f"ids become numbers above 2^53 on their way ({name}), where a computer rounds; "
-                "make that feature before the model"
-            )
+        name, rest = part[0], part[1:]
+        if name == "floor" and isinstance(rest[0], tuple) and rest[0][0] == "div":
+            name, rest = "floor_divide", rest[0][1:]
+        found = _computed(name, [of(p) for p in rest])
         if uses[id(part)] > 1:
             shared[id(part)] = found
         return found
 
-    return of(expression).expand_as(given).contiguous()
+    found = of(expression)
+    if found.dtype == torch.int64:
+        raise CannotConvertError("ids become numbers above 2^53; make that feature ahead of it")
+    return found.expand_as(given).contiguous()
+
+
+def _computed(name: str, parts: list[Tensor]) -> Tensor:
+    """A function of numbers, in float64; in 64-bit integers where they are above 2^53, as the
+    products of a hash are before their remainder is taken.
+    """
+    about = _in_float64(name, [p.double() for p in parts])
+    largest = about.abs().nan_to_num(0.0, 0.0, 0.0).max()
+    if largest <= MOST_EXACT and not any(p.dtype == torch.int64 for p in parts):
+        return about
+    exact = _OF_INTEGERS.get(name)
+    if exact is None or largest >= MOST_INTEGER or any(bool((p % 1 != 0).any()) for p in parts):
+        raise CannotConvertError(
+            f"ids become numbers above 2^53 on their way ({name}), where a computer rounds; "
+            "make that feature before the model"
+        )
+    found = exact(*(p.long() for p in parts))
+    return found if bool((found.abs() > MOST_EXACT).any()) else found.double()
+
+
+def _in_float64(name: str, parts: list[Tensor]) -> Tensor:
+    if name == "floor_divide":
+        return torch.floor(parts[0] / parts[1])
+    return evaluate((name, *(f"x{i}" for i in range(len(parts)))), parts)
+
+
+_OF_INTEGERS: dict[str, Callable[..., Tensor]] = {
+    "add": torch.add, "sub": torch.sub, "mul": torch.mul, "mod": torch.remainder,
+    "floor_divide": torch.floor_divide,
+}  # fmt: skip
 
 
 def _uses(expression: Expression) -> Counter[int]:

@@ -44,7 +44,8 @@ FOLDED_AS_FLOAT64 = 2**22  # elements; larger constants are tables, which nothin
 @dataclass(frozen=True)
 class Traced:
     """A program in core operations, and what feeds it: each input's name and sizes without the
-    batch (() for one number a sample), in order.
+    batch (() for one number a sample), in order. `is_of_some_rows`: traced as for a batch with some
+    samples of each kind that it asks for.
     """
 
     graph: GraphModule
@@ -52,6 +53,7 @@ class Traced:
     inputs: Mapping[str, tuple[int, ...]]  # by placeholder's name
     input_names: Mapping[str, str]  # the user's name of each
     integer_inputs: frozenset[str]
+    is_of_some_rows: bool = False
 
 
 class Converter:
@@ -303,7 +305,8 @@ def _as_told(node: Node, result: Any) -> Any:
     told = node.meta.get("val")
     if isinstance(result, Value) and isinstance(told, Tensor):
         kind = told.dtype
-        return replace(result, is_integer=not (kind.is_floating_point or kind.is_complex))
+        is_integer = not (kind.is_floating_point or kind.is_complex)
+        return replace(result, is_integer=is_integer, is_truth=kind == torch.bool)
     return result
 
 

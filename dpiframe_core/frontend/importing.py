@@ -267,6 +267,8 @@ class _Reference:
 
         try:
             single = run(torch.float32)
+        except ModelImportError:
+            raise
         except Exception as error:  # a module raises what it likes
             raise ModelImportError(
                 f"the model cannot score the samples: {type(error).__name__}: {error!s:.300}"

@@ -10,13 +10,17 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Iterable, Sequence
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import NamedTuple
 
-from dpiframe_core.program.expression import Expression
+from dpiframe_core.program.expression import Expression, call, rebuilt
 
 _JUMPS = {"mod", "floor", "ceil", "round", "eq", "ne"}
 _COMPARED = {"eq", "ne", "lt", "le", "gt", "ge"}
+
+
+# What has been found of a part that several others share.
+_once = lru_cache(maxsize=2**16)
 
 
 class Repeats(NamedTuple):
@@ -38,7 +42,7 @@ def repeats(functions: Iterable[Expression], largest: int, most: int) -> Repeats
     """How functions of x0 repeat together; None where that is not known, or where a type of numbers
     up to `most` is too small for what they make of numbers up to the largest.
     """
-    given = list(functions)
+    given = [rebuilt(function, lambda part: part) for function in functions]
     floored = [_floored(function) for function in given]
     found = _all([_repeats(function, None) for function in floored])
     if found is not None and floored != given:  # of ids that are not negative
@@ -53,22 +57,28 @@ def _floored(function: Expression) -> Expression:
     """The function with floors and remainders in the place of what is truncated towards 0, where
     these are the same of all x0 but negative ones.
     """
+    return rebuilt(function, _floor_of)
+
+
+def _floor_of(function: Expression) -> Expression:
+    """A function whose parts have been looked at."""
     if not isinstance(function, tuple):
         return function
-    name, *parts = (function[0], *map(_floored, function[1:]))
+    name, *parts = function
     if name == "mul" and isinstance(parts[0], tuple) and parts[0][0] == "sign":
         quotient = parts[0][1]
         is_truncated = parts[1] == ("floor", ("abs", quotient))
         found = _quotient(quotient) if is_truncated else None
         if found is not None and _is_never_negative(found[0]):
-            return ("floor", quotient)
+            return call("floor", quotient)
     if name == "sub" and isinstance(parts[1], tuple) and parts[1][0] == "mul":
         _, by, whole = parts[1]
         if whole == ("floor", ("div", parts[0], by)):
-            return ("mod", parts[0], by)
-    return (name, *parts)
+            return call("mod", parts[0], by)
+    return function
 
 
+@_once
 def _is_never_negative(function: Expression) -> bool:
     """Of x0 that are not negative."""
     if isinstance(function, float):
@@ -79,6 +89,7 @@ def _is_never_negative(function: Expression) -> bool:
     return name in ("add", "mul", "mod", "floor", "abs") and all(map(_is_never_negative, parts))
 
 
+@_once
 def is_rounded(function: Expression, largest: int, most: float) -> bool:
     """Whether of x0 up to the largest it takes a remainder, a floor or equality of numbers above
     `most`, which the type of these rounds: one that is a little off makes a wrong one.
@@ -105,6 +116,7 @@ def _all(found: Sequence[Repeats | None]) -> Repeats | None:
     return Repeats(start, reduce(math.lcm, (each.period for each in known), 1))
 
 
+@_once
 def _repeats(function: Expression, modulus: int | None) -> Repeats | None:
     """The same of one function; with a modulus of its remainder by it."""
     if isinstance(function, float) or (modulus == 1 and _is_whole(function)):
@@ -139,6 +151,7 @@ def _repeats(function: Expression, modulus: int | None) -> Repeats | None:
     return _all([_repeats(part, None) for part in parts])
 
 
+@_once
 def _is_whole(function: Expression) -> bool:
     """Whether it is a whole number of every whole number."""
     if isinstance(function, float):
@@ -186,6 +199,7 @@ def _quotient(part: Expression) -> tuple[Expression, int] | None:
     return part[1], int(divisor)
 
 
+@_once
 def _bounds(function: Expression, largest: float) -> tuple[float, float]:
     """The largest magnitude of a function of numbers up to the largest, and on the way to it."""
     if isinstance(function, float):

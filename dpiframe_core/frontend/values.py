@@ -82,11 +82,13 @@ class Fixed:
 @dataclass(frozen=True, eq=False)
 class Samples:
     """Source: `step` times each sample's place in the batch, by which samples are picked, and what
-    is added to it: a value of the same dimensions.
+    is added to it: a value of the same dimensions. `only`: truths [B] of those
+    that are meant.
     """
 
     step: int
     added: Value | None = None
+    only: Value | None = None
 
 
 Source = Columns | Made | Fixed | Samples
@@ -96,13 +98,15 @@ Source = Columns | Made | Fixed | Samples
 class Value:
     """A tensor of the program: `dims` into `source`, from `offset` on.
 
-    `is_integer`: ids, counts and truths. `is_complex`: the last of `dims` is (real, imaginary).
+    `is_integer`: ids, counts and truths; `is_truth`: truths alone. `is_complex`: the last of `dims`
+    is (real, imaginary).
     """
 
     source: Source
     dims: tuple[Dim, ...]
     offset: int = 0
     is_integer: bool = False
+    is_truth: bool = False
     is_complex: bool = False
 
     @property

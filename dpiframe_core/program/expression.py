@@ -8,15 +8,17 @@ false, and any other number is true.
 from __future__ import annotations
 
 import functools
+import hashlib
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 Expression = float | str | tuple[Any, ...]
+Folded = TypeVar("Folded")
 
 MOST_PARTS = 10_000  # functions and leaves of one expression
 _OPERAND = re.compile(r"x\d{1,4}")
@@ -77,13 +79,72 @@ def operands(expression: Expression) -> Iterator[str]:
             yield from operands(part)
 
 
+class Call(tuple[Any, ...]):
+    """A function and its arguments, hashed once; `call` makes one of those that are alike.
+
+    In hashes of ids each part is used by several others: walked as a tree, of which each use is a
+    part of its own, these have more parts than can be walked.
+    """
+
+    _hash: int
+
+    def __new__(cls, parts: tuple[Any, ...]) -> Call:
+        made = super().__new__(cls, parts)
+        made._hash = hash(tuple(parts))
+        return made
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+def call(name: str, *arguments: Expression) -> Call:
+    """The function of arguments, which are calls or leaves."""
+    signs = tuple(math.copysign(1, part) for part in arguments if isinstance(part, float))
+    return _made((name, *arguments), signs)
+
+
+@functools.lru_cache(maxsize=2**16)
+def _made(parts: tuple[Any, ...], signs: tuple[float, ...]) -> Call:  # 0 is not -0
+    return Call(parts)
+
+
+def folded(expression: Expression, of: Callable[[Expression, list[Folded]], Folded]) -> Folded:
+    """What `of` makes of each part and of what it made of the part's arguments, once for each."""
+    made: dict[int, Folded] = {}
+
+    def fold(part: Expression) -> Folded:
+        if not isinstance(part, tuple):
+            return of(part, [])
+        if id(part) not in made:
+            made[id(part)] = of(part, [fold(p) for p in part[1:]])
+        return made[id(part)]
+
+    return fold(expression)
+
+
+def rebuilt(expression: Expression, change: Callable[[Expression], Expression]) -> Expression:
+    """The expression with every part changed, the innermost first; parts that are alike are one."""
+
+    def of(part: Expression, arguments: list[Expression]) -> Expression:
+        return change(call(part[0], *arguments) if isinstance(part, tuple) else part)
+
+    return folded(expression, of)
+
+
+def fingerprint(expression: Expression) -> str:
+    """What tells the expression from others, in few characters."""
+
+    def of(part: Expression, arguments: list[str]) -> str:
+        if not isinstance(part, tuple):
+            return repr(part)
+        return hashlib.sha1(repr((part[0], *arguments)).encode()).hexdigest()
+
+    return folded(expression, of)
+
+
 def replaced(expression: Expression, change: Callable[[str], Expression]) -> Expression:
     """The expression with every operand changed."""
-    if isinstance(expression, str):
-        return change(expression)
-    if isinstance(expression, tuple):
-        return (expression[0], *(replaced(part, change) for part in expression[1:]))
-    return expression
+    return rebuilt(expression, lambda part: change(part) if isinstance(part, str) else part)
 
 
 def postfix(expression: Expression) -> Iterator[float | str]:
@@ -131,7 +192,7 @@ def evaluate(expression: Expression, values: Sequence[Tensor]) -> Tensor:
             return part
         if isinstance(part, str):
             return values[int(part[1:])]
-        return call(part[0], [value(p) for p in part[1:]])
+        return computed(part[0], [value(p) for p in part[1:]])
 
     like = values[0]
     functions = _torch_functions()
@@ -139,7 +200,7 @@ def evaluate(expression: Expression, values: Sequence[Tensor]) -> Tensor:
     def tensor(x: Any) -> Tensor:
         return x if isinstance(x, torch.Tensor) else torch.as_tensor(x, dtype=like.dtype)
 
-    def call(name: str, parts: list[Any]) -> Any:
+    def computed(name: str, parts: list[Any]) -> Any:
         if name in _SCALARS and not all(isinstance(p, float) for p in parts):
             return _SCALARS[name](*parts)
         found = functions[name](*map(tensor, parts))

@@ -28,7 +28,7 @@ from dpiframe_core.frontend.values import (
     packed,
     size,
 )
-from dpiframe_core.program.expression import Expression
+from dpiframe_core.program.expression import Expression, fingerprint
 from dpiframe_core.program.tensor_ops import Operand, TakeAlong, row_major
 
 TABLE = Table()
@@ -172,7 +172,7 @@ def _function_table(build: Building, weight: Tensor, scalar: Scalar) -> str:
         build.limit_ids(scalar.column, first + int(outside[0]))
     else:
         build.limit_ids(scalar.column, known or _end_of_change(places) or rows, any_id=True)
-    key = f"{build.kept(weight)}/{expression}/{len(places)}"
+    key = f"{build.kept(weight)}/{fingerprint(expression)}/{len(places)}"
     if key not in build.draft.tables:
         count = len(places) if known is not None else build.seen_ids[scalar.column]
         at = torch.where(fits, places, 0)[:count].long()

@@ -19,7 +19,7 @@ from dpiframe_core.frontend.building import (
 from dpiframe_core.frontend.operations.elementwise import truncated
 from dpiframe_core.frontend.operations.table import Table, as_value, axes, axis
 from dpiframe_core.frontend.values import BATCH, Columns, Dim, Factor, Scalar, Value, size
-from dpiframe_core.program.expression import Expression
+from dpiframe_core.program.expression import Expression, rebuilt
 from dpiframe_core.program.tensor_ops import row_major
 
 TABLE = Table()
@@ -68,11 +68,8 @@ def converted(build: Building, x: Value, *rest: Any, **options: Any) -> Value:
 
 def of_whole(expression: Expression) -> Expression:
     """The expression of a whole number x0: without its being rounded first."""
-    if isinstance(expression, tuple):
-        if expression == truncated("x0"):
-            return "x0"
-        return (expression[0], *(of_whole(part) for part in expression[1:]))
-    return expression
+    rounded = truncated("x0")
+    return rebuilt(expression, lambda part: "x0" if part == rounded else part)
 
 
 @TABLE.of("view", "_unsafe_view", "reshape", "view_copy", "_reshape_alias")

@@ -36,6 +36,8 @@ DEPENDS = (
 def index_select(build: Building, x: Any, dim: int, index: Any) -> Value:
     """Fixed places of a dimension."""
     x, index = as_value(x), fixed(index)
+    if axis(x, dim) == 0 and (mask := mask_of(index, x)) is not None:
+        return rows_of_mask(build, x, mask)
     if isinstance(index, Value) and isinstance(index.source, Samples) and axis(x, dim) == 0:
         return _own_row(build, x, index)
     if isinstance(index, Value):
@@ -122,15 +124,37 @@ def index(build: Building, x: Any, indices: Sequence[Any]) -> Value:
 
 def _by_data(build: Building, x: Value, chosen: Indices) -> Value:
     dims = chosen.dims
+    if dims == [0] and (mask := mask_of(chosen.parts[0], x)) is not None:
+        return rows_of_mask(build, x, mask)
     if isinstance(x.source, Fixed) and dims == list(range(len(dims))):
         return _row(build, x, [as_value(part) for part in chosen.parts.values()])
     first = chosen.parts.get(0)
-    if isinstance(first, Value) and isinstance(first.source, Samples):
+    if isinstance(first, Value) and isinstance(first.source, Samples) and not first.source.only:
         if dims == [0, 1] and first.source.added is None:
             return _own_place(build, x, as_value(chosen.parts[1]))
         if dims == [0]:
             return _own_row(build, x, first)
     raise CannotConvertError(DEPENDS)
+
+
+def mask_of(index: Any, x: Value) -> Value | None:
+    """The truths [B, ..] that say which of the first dimensions' places of x an index means: these
+    themselves, or the samples that they pick.
+    """
+    if not isinstance(index, Value) or not index.dims or index.dims[0] != (BATCH,):
+        return None
+    if isinstance(index.source, Samples):
+        return index.source.only if len(index.dims) == 1 and x.dims[0] == (BATCH,) else None
+    is_mask = index.is_truth and index.sizes == x.sizes[: len(index.dims)]
+    return index if is_mask else None
+
+
+def rows_of_mask(build: Building, x: Value, mask: Value) -> Value:
+    """x[mask], of all places: [B * .., rest]. What is computed of a row is written to the places of
+    the mask again, or refused, so those outside it are not seen.
+    """
+    count = len(mask.dims)
+    return build.view(x, [math.prod(x.sizes[:count]), *x.sizes[count:]])
 
 
 def _own_row(build: Building, x: Value, rows: Value) -> Value:
@@ -208,7 +232,17 @@ def gather(build: Building, x: Any, dim: int, index: Any, **options: Any) -> Val
     return build.taken_along(x, dim, index)
 
 
-@TABLE.of("nonzero", "nonzero_static", "_unique2", "unique_consecutive", "unique_dim",
+@TABLE.of("nonzero")
+def nonzero(build: Building, x: Any) -> Value:
+    """The samples that a mask [B] picks [.., 1], by which rows are picked and written."""
+    x = as_value(x)
+    if x.dims != ((BATCH,),):
+        return data_dependent(build, x)
+    mask = x if x.is_truth else build.mapped(("ne", "x0", 0.0), [x])
+    return Value(Samples(1, only=mask), ((BATCH,), ()), is_integer=True)
+
+
+@TABLE.of("nonzero_static", "_unique2", "unique_consecutive", "unique_dim",
           "_local_scalar_dense")  # fmt: skip
 def data_dependent(build: Building, x: Any, *rest: Any, **options: Any) -> Value:
     """Refused: its size, or a number that Python sees, depends on the data."""

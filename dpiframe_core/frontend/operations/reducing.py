@@ -12,7 +12,7 @@ from dpiframe_core.frontend.building import Building, CannotConvertError
 from dpiframe_core.frontend.operations.moving import squeeze, unsqueeze
 from dpiframe_core.frontend.operations.products import matmul
 from dpiframe_core.frontend.operations.table import Operation, Table, as_value, axes, axis
-from dpiframe_core.frontend.values import Value, of_tensor
+from dpiframe_core.frontend.values import BATCH, Value, of_tensor
 from dpiframe_core.program.expression import Expression
 
 TABLE = Table()
@@ -150,10 +150,21 @@ def log_softmax(build: Building, x: Value, dim: int, *rest: Any, **options: Any)
     return build.mapped(("sub", "x0", "x1"), [x, total])
 
 
+def _running_axis(x: Value, dim: int) -> tuple[int, int]:
+    """A dimension along which results run, and its size."""
+    dim = axis(x, dim)
+    if BATCH in x.dims[dim]:
+        raise CannotConvertError(
+            "it runs over the samples of a batch, as offsets of lists that lie one behind the "
+            "other do; give the model lists [B, L], padded to the longest"
+        )
+    return dim, x.sizes[dim]
+
+
 @TABLE.of("cumsum")
 def cumsum(build: Building, x: Value, dim: int, **options: Any) -> Value:
     """Sums of a dimension up to each place: a product with a triangle of ones."""
-    dim, n = axis(x, dim), x.sizes[axis(x, dim)]
+    dim, n = _running_axis(x, dim)
     last = build.moved(x, dim, len(x.dims) - 1)
     flat = build.view(last, [math.prod(last.sizes[:-1]), n])
     ones = torch.ones(n, n, dtype=torch.float64).triu()
@@ -164,7 +175,7 @@ def cumsum(build: Building, x: Value, dim: int, **options: Any) -> Value:
 @TABLE.of("logcumsumexp")
 def logcumsumexp(build: Building, x: Value, dim: int) -> Value:
     """`logsumexp` of a dimension up to each place."""
-    dim, n = axis(x, dim), x.sizes[axis(x, dim)]
+    dim, n = _running_axis(x, dim)
     last = unsqueeze(build, build.moved(x, dim, len(x.dims) - 1), -2)
     later = of_tensor(torch.ones(n, n, dtype=torch.float64).triu(1))
     shown = build.mapped(("where", "x1", -math.inf, "x0"), [last, later])
@@ -173,8 +184,8 @@ def logcumsumexp(build: Building, x: Value, dim: int) -> Value:
 
 def _running(function: str) -> Operation:
     def convert(build: Building, x: Value, dim: int, **options: Any) -> Any:
-        dim = axis(x, dim)
-        parts = [build.sliced(x, dim, i, i + 1) for i in range(x.sizes[dim])]
+        dim, n = _running_axis(x, dim)
+        parts = [build.sliced(x, dim, i, i + 1) for i in range(n)]
         for i in range(1, len(parts)):
             parts[i] = build.mapped((function, "x0", "x1"), [parts[i - 1], parts[i]])
         found = build.joined(parts, dim)

@@ -10,7 +10,7 @@ import torch
 
 from dpiframe_core.frontend.building import Building, CannotConvertError
 from dpiframe_core.frontend.operations.moving import expand, unsqueeze
-from dpiframe_core.frontend.operations.picking import Indices
+from dpiframe_core.frontend.operations.picking import Indices, mask_of, rows_of_mask
 from dpiframe_core.frontend.operations.table import Table, as_value, axis
 from dpiframe_core.frontend.values import BATCH, BATCH_SIZE, Samples, Value, of_tensor
 from dpiframe_core.program.expression import Expression
@@ -68,12 +68,8 @@ def index_put(build: Building, x: Any, indices: Sequence[Any], values: Any,
               accumulate: bool = False) -> Value:  # fmt: skip
     """x with values written to fixed places, or where a mask is true."""
     x, values = as_value(x), as_value(values)
-    if len(indices) == 1 and isinstance(indices[0], Value) and not accumulate:
-        mask = indices[0]
-        if mask.is_integer and math.prod(values.sizes) == 1:
-            for _ in range(len(x.dims) - len(mask.dims)):
-                mask = unsqueeze(build, mask, -1)
-            return build.mapped(("where", "x1", "x2", "x0"), [x, mask, values])
+    if len(indices) == 1 and (mask := mask_of(indices[0], x)) is not None:
+        return _where_mask(build, x, mask, values, accumulate)
     chosen = Indices.of(indices)
     dims = chosen.dims
     if dims == [0, 1] and _are_samples(chosen.parts[0]):
@@ -83,22 +79,47 @@ def index_put(build: Building, x: Any, indices: Sequence[Any], values: Any,
             "places that depend on the data are written to; use torch.where with a mask"
         )
     places = chosen.flat(x.sizes)
-    if accumulate and len(places.unique()) < places.numel():
-        raise CannotConvertError("numbers are added to the same place several times")
     lead, rest = x.sizes[: dims[0]], x.sizes[dims[-1] + 1 :]
     merged = build.view(x, [*lead, math.prod(x.sizes[d] for d in dims), *rest])
     shown = expand(build, values, [*lead, *places.shape, *rest])
     flat = build.view(shown, [*lead, places.numel(), *rest])
     at = [int(i) for i in places.reshape(-1)]
     if accumulate:
+        flat, at = _summed(build, flat, dims[0], at)
         flat = build.mapped(("add", "x0", "x1"), [flat, build.taken(merged, dims[0], at)])
     return build.view(_written(build, merged, flat, dims[0], at), x.sizes)
+
+
+def _where_mask(build: Building, x: Value, mask: Value, values: Value, adds: bool) -> Value:
+    """x[mask] written: a number, a row for all places, or the rows of the places [B * .., ..]."""
+    rows, truths = rows_of_mask(build, x, mask), rows_of_mask(build, mask, mask)
+    for _ in rows.dims[1:]:
+        truths = unsqueeze(build, truths, -1)
+    written = ("add", "x0", "x2") if adds else "x2"
+    found = build.mapped(("where", "x1", written, "x0"), [rows, truths, values])
+    return build.view(found, x.sizes)
+
+
+def _summed(build: Building, x: Value, dim: int, places: list[int]) -> tuple[Value, list[int]]:
+    """The sums of what is added to the same place, and each place once."""
+    parts: dict[int, list[int]] = {}
+    for i, place in enumerate(places):
+        parts.setdefault(place, []).append(i)
+    most = max(map(len, parts.values()))
+    if most == 1:
+        return x, places
+    sizes = list(x.sizes)
+    none = expand(build, of_tensor(torch.zeros(())), [*sizes[:dim], 1, *sizes[dim + 1 :]])
+    padded = [[*own, *[len(places)] * (most - len(own))] for own in parts.values()]
+    taken = build.taken(build.joined([x, none], dim), dim, [i for own in padded for i in own])
+    apart = build.view(taken, [*sizes[:dim], len(parts), most, *sizes[dim + 1 :]])
+    return build.reduced(apart, "sum", [dim + 1], False), list(parts)
 
 
 def _are_samples(part: Any) -> bool:
     """Whether it is torch.arange(B), which names each sample itself."""
     source = part.source if isinstance(part, Value) else None
-    return isinstance(source, Samples) and source.added is None
+    return isinstance(source, Samples) and source.added is None and source.only is None
 
 
 def _own_places(build: Building, x: Value, place: Value, values: Value, adds: bool) -> Value:

@@ -53,14 +53,20 @@ def _data(x: Tensor) -> Any:
 @contextlib.contextmanager
 def functions_for_any_batch() -> Iterator[None]:
     """PyTorch's functions are replaced by these within, and distributions check no numbers."""
-    replaced: tuple[tuple[Any, str, Any], ...] = (
+    with replaced_within(
         (torch, "take_along_dim", _take_along_dim),
         (Tensor, "take_along_dim", _take_along_dim),
         (torch, "cdist", _cdist),
         (transformer, "_detect_is_causal_mask", _is_causal),
         (Tensor, "data", property(_data, _DATA.__set__, _DATA.__delete__)),
         (Distribution, "_validate_args", False),
-    )
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def replaced_within(*replaced: tuple[Any, str, Any]) -> Iterator[None]:
+    """Attributes (of what, name, value) are these within."""
     kept = [vars(owner).get(name) for owner, name, _ in replaced]
     for owner, name, ours in replaced:
         setattr(owner, name, ours)

@@ -11,8 +11,9 @@ import logging
 import threading
 import traceback
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,10 @@ from dpiframe_core.errors import ModelImportError
 from dpiframe_core.frontend.convert import PYTORCH, Traced
 from dpiframe_core.frontend.tracing.any_batch import functions_for_any_batch
 from dpiframe_core.frontend.tracing.packed import padded_in_place_of_packed
+from dpiframe_core.frontend.tracing.some_rows import some_rows
 from dpiframe_core.frontend.tracing.whole_batches import batches_taken_apart
+
+Attempt = Callable[[nn.Module, Any, Any], ExportedProgram]
 
 OURS = str(Path(__file__).parent)  # whose files are no more the model's than PyTorch's are
 WHAT_BATCH_MEANS = "the first dimension of every input is the batch, which may have any size"
@@ -44,8 +48,11 @@ def traced(module: nn.Module, inputs: Any) -> Traced:
     args, kwargs = as_arguments(module, inputs)
     module.eval()
     with _ONE_AT_A_TIME:
-        program = _exported(_with_free_names(module), args, kwargs)
-        return of_program(program, (args, kwargs))
+        program, attempt = _exported(_with_free_names(module), args, kwargs)
+        if attempt is not _with_some_rows:
+            return of_program(program, (args, kwargs))
+        with some_rows():
+            return replace(of_program(program, (args, kwargs)), is_of_some_rows=True)
 
 
 def as_arguments(module: nn.Module, inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -106,7 +113,10 @@ def _other_name(name: str) -> property:
     return property(lambda module: getattr(module, name))
 
 
-def _exported(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExportedProgram:
+def _exported(
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[ExportedProgram, Attempt]:
+    """The program, and the attempt that made it."""
     tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
     sizes = {t.shape[0] if t.dim() else 0 for t in tensors}
     if not tensors:
@@ -125,7 +135,7 @@ def _exported(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     errors: list[Exception] = []
     for attempt in ATTEMPTS:
         try:
-            return attempt(module, args, kwargs)
+            return attempt(module, args, kwargs), attempt
         except Exception as error:  # torch.export raises errors of many kinds
             errors.append(error)
     called(copy.deepcopy(module), args, kwargs)
@@ -176,6 +186,12 @@ def _strictly(module: nn.Module, args: Any, kwargs: Any) -> ExportedProgram:
     return _export(module, args, kwargs, strict=True)
 
 
+def _with_some_rows(module: nn.Module, args: Any, kwargs: Any) -> ExportedProgram:
+    """As for a batch with some samples of each kind that it asks for."""
+    with some_rows():
+        return _with_lengths(module, args, kwargs)
+
+
 def _with_asserted_guards(module: nn.Module, args: Any, kwargs: Any) -> ExportedProgram:
     """torch refuses a guard that it cannot prove, such as 11 B % 2 B != 0 of a view with heads in
     the batch: it becomes an assertion of the program, which must hold for batches of all kinds.
@@ -220,7 +236,9 @@ def _export(
         torch.backends.mha.set_fastpath_enabled(fast_path)
 
 
-ATTEMPTS = (_export, _without_opt_einsum, _with_lengths, _strictly, _with_asserted_guards)
+ATTEMPTS: tuple[Attempt, ...] = (
+    _export, _without_opt_einsum, _with_lengths, _strictly, _with_asserted_guards, _with_some_rows,
+)  # fmt: skip
 
 
 @contextlib.contextmanager

@@ -26,6 +26,7 @@ from dpiframe_core.frontend.values import Column
 if TYPE_CHECKING:
     from dpiframe_core.frontend.pt2.archive import ArchivedModule
 
+ALONE = 32  # samples that are scored alone
 FIXED_BATCH = f"export it with a dynamic batch (torch.export.Dim): {capture.WHAT_BATCH_MEANS}"
 
 
@@ -90,6 +91,26 @@ class Source:
 
     def run(self, inputs: Mapping[str, Tensor], kind: torch.dtype) -> list[Tensor]:
         """Each output on a batch, computed by a copy of the module in float32 or float64."""
+        found = self._outputs(inputs, kind)
+        if self.traced.is_of_some_rows:
+            self._refuse_other_branches(inputs, found, kind)
+        return found
+
+    def _refuse_other_branches(
+        self, inputs: Mapping[str, Tensor], found: list[Tensor], kind: torch.dtype
+    ) -> None:
+        """ModelImportError where a sample has another score alone, of which a batch of two is."""
+        for i in range(min(ALONE, len(next(iter(inputs.values()))))):
+            alone = self._outputs({n: t[[i, i]] for n, t in inputs.items()}, kind)
+            for whole, own in zip(found, alone, strict=True):
+                if not torch.allclose(whole[i], own[0], 1e-4, 1e-5, equal_nan=True):
+                    raise ModelImportError(
+                        "its control flow asks what samples a batch has, and what it does then "
+                        f"depends on it: sample {i} has another score alone than in its batch; "
+                        "use torch.where in place of if"
+                    )
+
+    def _outputs(self, inputs: Mapping[str, Tensor], kind: torch.dtype) -> list[Tensor]:
         module = copy.deepcopy(self.module).to(kind)
         typed = {n: t.to(kind) if t.is_floating_point() else t for n, t in inputs.items()}
         args, kwargs = self.arguments(typed)

@@ -109,6 +109,15 @@ FAMILIES = {
         lambda x, y, n, t: _reduced(x, y, n, "prod", True) + _reduced(x, y, n, "amin", False),
         lambda x, y, n, t: x.index_fill(1, torch.tensor([0, 2]), 0.25) * K[2],
         lambda x, y, n, t: x.index_add(1, torch.tensor([2, 0]), x[:, :2]) * K[2],
+        lambda x, y, n, t: x.index_add(1, torch.tensor([2, 0, 2]), x.exp(), alpha=0.5) * K[2],
+        lambda x, y, n, t: x.transpose(0, 1).index_put((torch.tensor([1, 0, 1]),), y.exp(),
+            accumulate=True).transpose(0, 1) * K[3],
+    ],
+    "samples of a kind": [
+        lambda x, y, n, t: _of_kinds(x, n, lambda rows: rows.sin() + 1) * K[0],
+        lambda x, y, n, t: _packed(x, x[:, :, 0] > 0) * K[1],
+        lambda x, y, n, t: _packed(n, n > 2, lambda ids: F.embedding(ids, t).sum(-1)) * K[2],
+        lambda x, y, n, t: _picked(y, n[:, 0] > 2) * K[3],
     ],
     "reducing": [
         lambda x, y, n, t: x.sum(1) * y + x.mean((1, 2), keepdim=True)[:, 0],
@@ -269,6 +278,29 @@ def _masked(x):
     out[x > 0.5] = -1.0
     out[:, torch.tensor([True, False, True])] = 0.25
     return out
+
+
+def _of_kinds(x, n, tower):
+    out = torch.zeros_like(x)
+    out[n[:, 0] < 3] = 0.25
+    for kind in range(3):
+        is_kind = n[:, 0] == kind
+        out[is_kind] += tower(x[is_kind]) * kind
+    out[n[:, 1] == 1, 0] = 2.0
+    return out
+
+
+def _packed(x, mask, tower=torch.exp):
+    out = torch.zeros(x.shape, dtype=K.dtype)
+    out[mask] = tower(x[mask]).to(K.dtype)
+    return out
+
+
+def _picked(y, mask):
+    samples = torch.where(mask)[0]
+    out = torch.zeros_like(y).index_copy(0, samples, y[samples] * 2)
+    others = torch.nonzero(~mask).squeeze(1)
+    return out.index_add(0, others, y.index_select(0, others).exp())
 
 
 class Sum(nn.Module):

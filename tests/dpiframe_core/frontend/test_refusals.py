@@ -57,6 +57,9 @@ CASES = {
         ("embedding", "2^53")),
     "rows of a length that offsets decide": (
         lambda m, x, d: m.bag(x[:, 0], x[:, 1]).sum(1), ("_embedding_bag", "padded")),
+    "offsets of lists that lie one behind the other": (
+        lambda m, x, d: m.bag(x[x > 0], (x > 0).sum(1).cumsum(0) - 1).sum(1),
+        ("cumsum", "padded")),
     "places that depend on the data": (
         lambda m, x, d: m.linear(d) + m.table(x[:, 0])[:, x[0]].sum(1, True),
         ("select", "batch")),
