@@ -21,12 +21,15 @@ from dpiframe_core.frontend.columns import Chosen, Feed
 from dpiframe_core.frontend.periods import Repeats
 from dpiframe_core.frontend.tracing.source import Source
 from dpiframe_core.frontend.values import Column
+from dpiframe_core.frontend.whole_sums import MOST_WHOLE
 from dpiframe_core.lowering import lower
 from dpiframe_core.model.spec import ModelSpec
 from dpiframe_core.model.torch_module import in_tables
 from dpiframe_core.program.interpreter import run_program
 
 SAMPLES = 512
+TOGETHER = 8  # times as many of numbers that float32 rounds
+LATER_BITS = 20  # twelve days in seconds
 TOLERANCE = 1e-5
 OWN_TIMES, OWN_MOST = 4, 1e-3
 FIRST_DIGITS = 1e-2
@@ -44,6 +47,7 @@ class SampleKind:
     drawn: Literal["all", "ids", "nothing"] = "all"  # the others are those of an example
 
 
+BESIDE_AN_EXAMPLE = SampleKind(False, False, False, "ids")
 LAST = SampleKind(False, False, False, "nothing")
 SAMPLE_KINDS = {
     "random": SampleKind(),
@@ -52,7 +56,7 @@ SAMPLE_KINDS = {
     "random, no list empty, no number negative, whole ones as of the examples": SampleKind(
         False, False, False
     ),
-    "random ids beside the numbers of an example": SampleKind(False, False, False, "ids"),
+    "random ids beside the numbers of an example": BESIDE_AN_EXAMPLE,
     "the examples": LAST,
 }
 
@@ -198,6 +202,24 @@ def draw_samples(
                     _fill(lists, feed, rows.get(feed.places[0]))
                 _shorten(lists, feed, kind.empty_lists, random)
         found[name] = torch.from_numpy(matrix).to(example.dtype).reshape(count, *shape)
+    return found
+
+
+def draw_together(
+    source: Source, feeds: list[Feed], chosen: Chosen, rounded: Sequence[str], seed: int
+) -> dict[str, Tensor]:
+    """Random ids beside the numbers of an example. Those of the inputs that float32 rounds are
+    later, each by up to one time for all of a sample: some lie as near as an example's do.
+    """
+    found = draw_samples(source, feeds, chosen, BESIDE_AN_EXAMPLE, seed)
+    random = np.random.default_rng(seed)
+    count = len(next(iter(found.values())))
+    for at in range(count):
+        most = int(2 ** random.uniform(0, LATER_BITS))
+        for name in rounded:
+            row = found[name][at : at + 1]
+            later = torch.from_numpy(random.integers(0, most, tuple(row.shape))).to(row.dtype)
+            row += torch.where(row > MOST_WHOLE, later, 0)
     return found
 
 

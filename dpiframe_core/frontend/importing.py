@@ -170,6 +170,7 @@ def from_torch(  # type: ignore[misc]  # noqa: PLR0913 - the one call that users
     if encoding is not None:
         chosen, encoding = by_schema(chosen, feeds, encoding)
 
+    _refuse_negative_ids(source, wanted, feeds, chosen)
     if samples:
         inputs, what = _given(source, samples), "given"
         reference = _Reference.of(source, wanted, inputs)
@@ -203,6 +204,12 @@ def from_torch(  # type: ignore[misc]  # noqa: PLR0913 - the one call that users
             samples=samples, recorded=recorded, labels=labels, tolerance=tolerance,
             precisions=precisions, _is_task=True,
         )  # fmt: skip
+    for seed in range(check.TOGETHER if not samples and _rounded(inputs, chosen) else 0):
+        near = check.draw_together(source, feeds, chosen, _rounded(inputs, chosen), seed)
+        wanted_near = _Reference.of(source, wanted, near).expected(is_probability)
+        wanted_near = replace(wanted_near, is_rounded=expected.is_rounded)
+        logits = check.engine_logits(spec, weights, *engine_inputs(near, chosen), ())
+        _compared(logits, wanted_near, allowed, near, chosen)
     report: dict[str, Any] = {
         "model": source.name,
         "torch": torch.__version__,
@@ -329,6 +336,33 @@ def _bounded(columns: Sequence[Column], chosen: Chosen) -> dict[str, int]:
     """The largest ids of these columns, by their fields' names."""
     named = (chosen.features.fields[column] for column in columns)
     return {name: rows - 1 for name, rows in named}
+
+
+def _refuse_negative_ids(source: Source, wanted: Output, feeds: list[Feed], chosen: Chosen) -> None:
+    """ModelImportError where the examples have negative ids, as pads are, that the scores depend
+    on: a row has the number of its id, and none is negative.
+    """
+    pads = {c: feed.elements.pad for feed in feeds if feed.elements for c in feed.places}
+    examples = {name: source.example(name).contiguous().clone() for name in source.inputs}
+    negative = None
+    for column in chosen.id_columns:
+        if column in chosen.periods or int(source.ids(column).min()) >= 0:
+            continue
+        numbers = examples[column.input].reshape(len(examples[column.input]), -1)[
+            :, column.position
+        ]
+        negative = column.input, int(numbers.min())
+        numbers[numbers < 0] = pads.get(column, 0)
+    if negative is None:
+        return
+    given = {name: source.example(name) for name in source.inputs}
+    own, padded = (_Reference.of(source, wanted, x).numbers for x in (given, examples))
+    if not np.allclose(own, padded, equal_nan=True):
+        raise ModelImportError(
+            f"input {negative[0]}: its examples have {negative[1]}, which is the id of no row, and "
+            f"score otherwise with what pads a list here; let the ids begin at 0 (x + 1, and "
+            "padding_idx=0)"
+        )
 
 
 def _rounded(inputs: Mapping[str, Tensor], chosen: Chosen) -> list[str]:

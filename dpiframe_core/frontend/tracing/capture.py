@@ -386,7 +386,7 @@ def _name_kinds(program: ExportedProgram) -> None:
     if mutated:
         raise ModelImportError(
             f"the model changes its own buffers while it scores ({', '.join(mutated.values())}); "
-            "call eval() on it first"
+            "call eval() on it first, or take out what counts or averages in its forward"
         )
 
 

@@ -522,6 +522,16 @@ def test_no_sample_has_the_pad_of_examples_that_is_no_id():
     assert report["samples"]["are"].endswith("whole ones as of the examples")
 
 
+def test_pads_that_are_no_ids_are_refused_where_scores_depend_on_them():
+    class Masked(Last):
+        def forward(self, clicks):
+            rows = self.table(clicks.clamp(min=0)) * (clicks >= 0)[:, :, None]
+            return self.linear(rows.sum(1))
+
+    with pytest.raises(ModelImportError, match=r"input clicks: its examples have -1.*begin at 0"):
+        dpi.from_torch(Masked(), torch.tensor([[3, -1, -1], [1, 2, 7]]))
+
+
 class Rates(nn.Module):
     """The logit of clicks of views, which of more clicks than views is no number."""
 
@@ -835,6 +845,26 @@ def test_whole_numbers_that_float32_rounds_are_told():
 
     report = dpi.from_torch(Days(), {"time": torch.tensor([1_700_000_000_001, 3])}).report
     assert report["rounded_inputs"] == ["time"]
+
+
+@pytest.mark.parametrize("days", [False, True])
+def test_times_between_whole_numbers_that_float32_rounds(days):
+    class Gaps(nn.Module):
+        """Random samples alone, whose times have nothing to do with each other, would not tell."""
+
+        def __init__(self):
+            super().__init__()
+            self.gap, self.out = nn.Embedding(32, DIM), nn.Linear(DIM, 1)
+
+        def forward(self, seen, now):
+            gap = (now[:, None] - seen).clamp(min=1)
+            bucket = gap // 86400 if days else gap.float().log2().long()
+            return self.out(self.gap(bucket.clamp(0, 31)).sum(1))
+
+    now = torch.tensor([1_700_000_000, 1_700_400_000])
+    given = {"seen": now[:, None] - torch.tensor([[30, 4000], [900, 2_000_000]]), "now": now}
+    with pytest.raises(ModelImportError, match=r"float32, which rounds.*\(hours, differences\)"):
+        dpi.from_torch(Gaps(), given)
 
 
 def test_the_last_of_a_list():
