@@ -828,7 +828,7 @@ def _computed(name: str, parts: list[Tensor]) -> Tensor:
     products of a hash are before their remainder is taken.
     """
     about = _in_float64(name, [p.double() for p in parts])
-    largest = about.abs().nan_to_num(0.0, 0.0, 0.0).max()
+    largest = float(about.abs().nan_to_num(0.0, 0.0, 0.0).max()) if about.numel() else 0.0
     if largest <= MOST_EXACT and not any(p.dtype == torch.int64 for p in parts):
         return about
     exact = _OF_INTEGERS.get(name)

@@ -348,9 +348,8 @@ def _refuse_negative_ids(source: Source, wanted: Output, feeds: list[Feed], chos
     for column in chosen.id_columns:
         if column in chosen.periods or int(source.ids(column).min()) >= 0:
             continue
-        numbers = examples[column.input].reshape(len(examples[column.input]), -1)[
-            :, column.position
-        ]
+        example = examples[column.input]
+        numbers = example.view(len(example), -1)[:, column.position]
         negative = column.input, int(numbers.min())
         numbers[numbers < 0] = pads.get(column, 0)
     if negative is None:
@@ -360,7 +359,7 @@ def _refuse_negative_ids(source: Source, wanted: Output, feeds: list[Feed], chos
     if not np.allclose(own, padded, equal_nan=True):
         raise ModelImportError(
             f"input {negative[0]}: its examples have {negative[1]}, which is the id of no row, and "
-            f"score otherwise with what pads a list here; let the ids begin at 0 (x + 1, and "
+            "score otherwise with what pads a list here; let the ids begin at 0 (x + 1, and "
             "padding_idx=0)"
         )
 

@@ -96,6 +96,9 @@ class Call(tuple[Any, ...]):
     def __hash__(self) -> int:
         return self._hash
 
+    def __reduce__(self) -> Any:  # another process hashes otherwise
+        return Call, (tuple(self),)
+
 
 def call(name: str, *arguments: Expression) -> Call:
     """The function of arguments, which are calls or leaves."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 
 import torch
 
@@ -25,6 +26,14 @@ def test_shared_parts_are_walked_once():
     assert hash(deep) == hash(_deep(200))
     assert deep == _deep(200)
     assert rebuilt(deep, lambda part: "x1" if part == "x0" else part)[1][0] == "add"
+
+
+def test_another_process_hashes_for_itself():
+    deep = _deep(3)
+    sent = pickle.loads(pickle.dumps(deep))
+    assert sent == deep
+    assert type(sent) is type(deep)
+    assert sent._hash == hash(tuple(sent))
 
 
 def test_what_is_computed_is_the_same():
