@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,7 +13,15 @@ from dpiframe_core.frontend.building import Building, CannotConvertError
 from dpiframe_core.frontend.operations.moving import expand, unsqueeze
 from dpiframe_core.frontend.operations.picking import Indices, mask_of, rows_of_mask
 from dpiframe_core.frontend.operations.table import Table, as_value, axis
-from dpiframe_core.frontend.values import BATCH, BATCH_SIZE, Samples, Value, of_tensor
+from dpiframe_core.frontend.values import (
+    BATCH,
+    BATCH_SIZE,
+    Fixed,
+    Samples,
+    Value,
+    numbers_of,
+    of_tensor,
+)
 from dpiframe_core.program.expression import Expression
 
 TABLE = Table()
@@ -116,6 +125,14 @@ def _summed(build: Building, x: Value, dim: int, places: list[int]) -> tuple[Val
     return build.reduced(apart, "sum", [dim + 1], False), list(parts)
 
 
+def _fixed_places(index: Value, dim: int) -> list[int] | None:
+    """The places that an index names along a dimension, where it names the same ones everywhere."""
+    rest = [f for i, d in enumerate(index.dims) for f in d if i != dim and f is not BATCH]
+    if not isinstance(index.source, Fixed) or any(f.stride for f in rest):
+        return None
+    return [int(i) for i in numbers_of(replace(index, dims=(index.dims[dim],))).reshape(-1)]
+
+
 def _are_samples(part: Any) -> bool:
     """Whether it is torch.arange(B), which names each sample itself."""
     source = part.source if isinstance(part, Value) else None
@@ -148,6 +165,12 @@ def scatter(build: Building, x: Any, dim: int, index: Any, src: Any, **options: 
 @TABLE.of("scatter_add")
 def scatter_add(build: Building, x: Any, dim: int, index: Any, src: Any) -> Value:
     """x with src[..., j] added at index[..., j] of a dimension."""
+    x, source, along = as_value(x), as_value(src), axis(as_value(x), dim)
+    places = _fixed_places(as_value(index), along)
+    if places is not None and source.sizes == as_value(index).sizes:
+        added, at = _summed(build, source, along, places)
+        added = build.mapped(("add", "x0", "x1"), [added, build.taken(x, along, at)])
+        return _written(build, x, added, along, at)
     return _scattered(build, x, dim, index, src, adds=True)
 
 
