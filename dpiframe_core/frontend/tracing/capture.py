@@ -369,7 +369,7 @@ def of_program(program: ExportedProgram, inputs: Any = None) -> Traced:
             names[name] = user_names.get(name, name)
             if not (fake.dtype.is_floating_point or fake.dtype.is_complex):
                 integers.add(name)
-    _name_kinds(program)
+    _refuse_changed_state(program)
     return Traced(program.graph_module, tensors, shapes, names, frozenset(integers))
 
 
@@ -380,14 +380,25 @@ def _stored(program: ExportedProgram, name: str) -> Tensor:
     return found.detach()
 
 
-def _name_kinds(program: ExportedProgram) -> None:
-    """Nothing of a program's outputs may change its own state."""
-    mutated = program.graph_signature.buffers_to_mutate
-    if mutated:
-        raise ModelImportError(
-            f"the model changes its own buffers while it scores ({', '.join(mutated.values())}); "
-            "call eval() on it first, or take out what counts or averages in its forward"
-        )
+def _refuse_changed_state(program: ExportedProgram) -> None:
+    """ModelImportError where scores depend on buffers that the program itself changes, so that
+    those of the next batch are others; what only counts is left out with its outputs.
+    """
+    signature = program.graph_signature
+    changed = set(signature.buffers_to_mutate.values())
+    todo = [n for n in program.graph.nodes if n.name in signature.user_outputs]
+    seen = set(todo)
+    while todo:
+        node = todo.pop()
+        buffer = signature.inputs_to_buffers.get(node.name)
+        if node.op == "placeholder" and buffer in changed:
+            raise ModelImportError(
+                f"the model changes its own buffers while it scores ({buffer}), and its scores "
+                "depend on them; call eval() on it first, or take out what counts or averages in "
+                "its forward"
+            )
+        todo += (given := set(node.all_input_nodes) - seen)
+        seen |= given
 
 
 def _user_names(program: ExportedProgram) -> dict[str, str]:

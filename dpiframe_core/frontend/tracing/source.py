@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dpiframe_core.frontend.pt2.archive import ArchivedModule
 
 ALONE = 32  # samples that are scored alone
+MOST_COUNTED = 2**16  # numbers of a buffer that a module may change while it scores
 FIXED_BATCH = f"export it with a dynamic batch (torch.export.Dim): {capture.WHAT_BATCH_MEANS}"
 
 
@@ -238,14 +239,18 @@ def _check_kinds(module: nn.Module) -> None:
 
 @contextlib.contextmanager
 def _evaluating(module: nn.Module) -> Iterator[None]:
-    """The module in evaluation mode, and afterwards as it was."""
+    """The module in evaluation mode, and afterwards as it was, with what it counts in buffers."""
     before = {part: part.training for part in module.modules()}
+    counted = [(b, b._version, b.clone()) for b in module.buffers() if b.numel() <= MOST_COUNTED]
     module.eval()
     try:
         yield
     finally:
         for part, training in before.items():
             part.training = training
+        for buffer, version, kept in counted:
+            if buffer._version != version:
+                buffer.copy_(kept)
 
 
 @contextlib.contextmanager

@@ -532,6 +532,27 @@ def test_pads_that_are_no_ids_are_refused_where_scores_depend_on_them():
         dpi.from_torch(Masked(), torch.tensor([[3, -1, -1], [1, 2, 7]]))
 
 
+class Counting(nn.Module):
+    """A buffer that each call changes, which scores may or may not depend on."""
+
+    def __init__(self, scored):
+        super().__init__()
+        self.table, self.scored = nn.Embedding(9, 1), scored
+        self.register_buffer("calls", torch.ones(()))
+
+    def forward(self, item):
+        self.calls += 1
+        return self.table(item) * (self.calls if self.scored else 1)
+
+
+def test_what_a_module_counts_has_no_part_in_its_scores():
+    module = Counting(scored=False).eval()
+    dpi.from_torch(module, torch.tensor([1, 2]))
+    assert module.calls == 1
+    with pytest.raises(ModelImportError, match=r"its own buffers while it scores \(calls\)"):
+        dpi.from_torch(Counting(scored=True).eval(), torch.tensor([1, 2]))
+
+
 class Rates(nn.Module):
     """The logit of clicks of views, which of more clicks than views is no number."""
 

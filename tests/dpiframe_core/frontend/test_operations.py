@@ -111,8 +111,8 @@ FAMILIES = {
         lambda x, y, n, t: x.index_add(1, torch.tensor([2, 0]), x[:, :2]) * K[2],
         lambda x, y, n, t: x.new_zeros(x.size(0), 2, 4).scatter_add(
             1, torch.tensor([1, 0, 1]).view(1, 3, 1).expand(x.size(0), -1, 4), x.exp()) * K[2],
-        lambda x, y, n, t: x.scatter_add(
-            2, torch.tensor([[1, 0, 1, 3], [2, 2, 2, 2], [0, 1, 2, 3]])[None].expand(x.size(0), -1, -1), x),
+        lambda x, y, n, t: x.scatter_add(2, PLACES + torch.tensor([[1], [0], [1]]).expand(
+            x.size(0), 3, 4), x) * K[0],
         lambda x, y, n, t: x.index_add(1, torch.tensor([2, 0, 2]), x.exp(), alpha=0.5) * K[2],
         lambda x, y, n, t: x.transpose(0, 1).index_put((torch.tensor([1, 0, 1]),), y.exp(),
             accumulate=True).transpose(0, 1) * K[3],
