@@ -102,8 +102,8 @@ gpu-sweep: $(SETUP)
 
 # compute-sanitizer comes with the CUDA toolkit. racecheck follows kernels only in a form of their
 # own, which no other build has. Where synccheck finds room for fewer barriers a CTA than a process
-# has in all its kernels, it warns of an overflow and then breaks launches; with that many it has
-# memory for few launches that have not ended.
+# has in all its kernels, it warns of an overflow and then breaks launches; with that many it
+# found no memory where many launches waited, and so may have four.
 SYNCCHECK := synccheck --num-cuda-barriers 65536 --force-synchronization-limit 4
 gpu-sanitize: $(SETUP) build/racecheck/.installed
 	for tool in memcheck initcheck "$(SYNCCHECK)" racecheck; do \

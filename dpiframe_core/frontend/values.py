@@ -82,8 +82,7 @@ class Fixed:
 @dataclass(frozen=True, eq=False)
 class Samples:
     """Source: `step` times each sample's place in the batch, by which samples are picked, and what
-    is added to it: a value of the same dimensions. `only`: truths [B] of those
-    that are meant.
+    is added to it: a value of the same dimensions. `only`: truths [B] of those that are meant.
     """
 
     step: int

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 
@@ -220,6 +219,10 @@ def _unlike_bits(x: E, y: E, bits: int) -> E:
         unlike = ("mod", ("add", a, b), 2.0)
         return ("mul", unlike, 2.0**k) if k else unlike
 
-    found = functools.reduce(lambda low, high: ("add", low, high), map(bit, range(bits)))
+    def total(parts: list[E]) -> E:  # by halves: sums of sums are deeper than can be walked
+        half = len(parts) // 2
+        return ("add", total(parts[:half]), total(parts[half:])) if half else parts[0]
+
+    found = total([bit(k) for k in range(bits)])
     sign = ("ne", ("lt", x, 0.0), ("lt", y, 0.0))
     return ("sub", found, ("mul", sign, 2.0**bits))

@@ -21,7 +21,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, S
 
 from dpiframe_core.frontend.tracing.any_batch import replaced_within
 
-_MARK = "_dpiframe_of_some"  # of a tensor: what it is where there are some, how many nobody knows
+_MARK = "_dpiframe_of_some"  # of a tensor: its value where there are some, inf for how many
 _COMPARED = ("eq", "ne", "lt", "le", "gt", "ge")
 _ALL_COUNTS = (1, 2, 2**20)
 

@@ -241,15 +241,21 @@ def _check_kinds(module: nn.Module) -> None:
 def _evaluating(module: nn.Module) -> Iterator[None]:
     """The module in evaluation mode, and afterwards as it was, with what it counts in buffers."""
     before = {part: part.training for part in module.modules()}
-    counted = [(b, b._version, b.clone()) for b in module.buffers() if b.numel() <= MOST_COUNTED]
+    counted = [
+        (part._buffers, name, buffer, buffer.clone())
+        for part in before
+        for name, buffer in part._buffers.items()
+        if buffer is not None and buffer.numel() <= MOST_COUNTED and buffer.layout == torch.strided
+    ]
     module.eval()
     try:
         yield
     finally:
         for part, training in before.items():
             part.training = training
-        for buffer, version, kept in counted:
-            if buffer._version != version:
+        for buffers, name, buffer, kept in counted:
+            buffers[name] = buffer
+            if not torch.equal(buffer, kept):
                 buffer.copy_(kept)
 
 

@@ -535,22 +535,26 @@ def test_pads_that_are_no_ids_are_refused_where_scores_depend_on_them():
 class Counting(nn.Module):
     """A buffer that each call changes, which scores may or may not depend on."""
 
-    def __init__(self, scored):
+    def __init__(self, scored, in_place=True):
         super().__init__()
-        self.table, self.scored = nn.Embedding(9, 1), scored
+        self.table, self.scored, self.in_place = nn.Embedding(9, 1), scored, in_place
         self.register_buffer("calls", torch.ones(()))
 
     def forward(self, item):
-        self.calls += 1
+        if self.in_place:
+            self.calls += 1
+        else:
+            self.calls = self.calls + 1
         return self.table(item) * (self.calls if self.scored else 1)
 
 
-def test_what_a_module_counts_has_no_part_in_its_scores():
-    module = Counting(scored=False).eval()
+@pytest.mark.parametrize("in_place", [True, False])
+def test_what_a_module_counts_has_no_part_in_its_scores(in_place):
+    module = Counting(scored=False, in_place=in_place).eval()
     dpi.from_torch(module, torch.tensor([1, 2]))
     assert module.calls == 1
     with pytest.raises(ModelImportError, match=r"its own buffers while it scores \(calls\)"):
-        dpi.from_torch(Counting(scored=True).eval(), torch.tensor([1, 2]))
+        dpi.from_torch(Counting(True, in_place).eval(), torch.tensor([1, 2]))
 
 
 class Rates(nn.Module):
