@@ -102,13 +102,14 @@ gpu-sweep: $(SETUP)
 
 # compute-sanitizer comes with the CUDA toolkit. racecheck follows kernels only in a form of their
 # own, which no other build has. Where synccheck finds room for fewer barriers a CTA than a process
-# has in all its kernels, it warns of an overflow and then breaks launches; with that many it
-# found no memory where many launches waited, and so may have four.
-SYNCCHECK := synccheck --num-cuda-barriers 65536 --force-synchronization-limit 4
+# has in all its kernels, it warns of an overflow and then breaks launches; with that many it found
+# no memory for many launches. Both look into one CTA, so that for them launches run one by one.
+BLOCKING := --force-blocking-launches yes
+SYNCCHECK := synccheck --num-cuda-barriers 65536 $(BLOCKING)
 gpu-sanitize: $(SETUP) build/racecheck/.installed
-	for tool in memcheck initcheck "$(SYNCCHECK)" racecheck; do \
-	  for cases in "" persistent fp16x3 specs tensor zoo; do \
-	    [ $$tool = racecheck ] && bin=build/racecheck/venv/bin || bin=$(BIN); \
+	for tool in memcheck initcheck "$(SYNCCHECK)" "racecheck $(BLOCKING)"; do \
+	  for cases in "" stored persistent fp16x3 specs tensor zoo; do \
+	    [ "$${tool%% *}" = racecheck ] && bin=build/racecheck/venv/bin || bin=$(BIN); \
 	    compute-sanitizer --tool $$tool --error-exitcode 9 \
 	      $$bin/python tests/gpu/sanitize.py $$cases || exit 1; \
 	  done; \

@@ -296,11 +296,12 @@ def module_inputs(
     found = {}
     for name, shape in source.inputs.items():
         example = source.example(name)
-        flat = example[torch.arange(count) % example.shape[0]].reshape(count, -1)
-        for i in range(flat.shape[1]):
+        # By columns, which lie as they are given: a sample's numbers are far from each other there.
+        columns = example.reshape(len(example), -1).T[:, torch.arange(count) % len(example)]
+        for i, column in enumerate(columns):
             if (row := rows.get(Column(name, i))) is not None:
-                flat[:, i] = torch.from_numpy(np.array(row)).to(flat.dtype)
-        found[name] = flat.reshape(count, *shape)
+                column.copy_(torch.from_numpy(np.array(row)))
+        found[name] = columns.T.contiguous().reshape(count, *shape)
     return found
 
 

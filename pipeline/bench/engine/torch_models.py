@@ -285,13 +285,12 @@ class OfZoo(SharedTables):
         return Rows(lookup, self.case.dim, behind)
 
     def arguments(self, kind: type[Lookup]) -> list[Arguments]:
-        found: list[Arguments] = []
-        for batch in self.batches:
-            (x, *rest), _ = self._user.arguments(
-                batch.ids, batch.dense, self.case.device, self.dtype
-            )
-            found.append(((kind.prepare(x.T.contiguous()), *rest), {}))
-        return found
+        return [((kind.prepare(x.T.contiguous()), *rest), {}) for (x, *rest), _ in self._arguments]
+
+    @functools.cached_property
+    def _arguments(self) -> list[Arguments]:
+        device = self.case.device
+        return [self._user.arguments(b.ids, b.dense, device, self.dtype) for b in self.batches]
 
 
 def torch_model(
