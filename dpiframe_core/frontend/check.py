@@ -33,6 +33,7 @@ LATER_BITS = 20  # twelve days in seconds
 TOLERANCE = 1e-5
 OWN_TIMES, OWN_MOST = 4, 1e-3
 FIRST_DIGITS = 1e-2
+MOST_LOGIT = 1e4  # of a probability of 1
 EXACT, CPU = "interpreter, float64", "CPU, fp32"
 _NOWHERE = Path()
 
@@ -93,7 +94,8 @@ class Expected:
         p = probabilities.astype(np.float64)
         with np.errstate(divide="ignore"):
             logits = np.log(p) - np.log1p(-p)
-        return cls(np.clip(logits, -1e4, 1e4), _noise(p, probabilities.dtype))
+        kind = getattr(torch, probabilities.dtype.name)
+        return cls(np.clip(logits, -MOST_LOGIT, MOST_LOGIT), rounding_noise(p, kind))
 
     def differences(self, logits: np.ndarray, in_float32: bool = True) -> np.ndarray:
         """|difference| / max(1, |logit|) of each sample, beyond what rounding may hide.
@@ -103,26 +105,28 @@ class Expected:
         away = np.abs(logits - self.logits)
         noise = self.noise
         if in_float32 and self.is_rounded:
-            noise = np.maximum(noise, _noise(_sigmoid(self.logits), np.float32))
+            noise = np.maximum(noise, rounding_noise(sigmoid(self.logits), torch.float32))
         known = np.isfinite(noise)
         scaled = np.maximum(away - np.where(known, noise, 0), 0)
         scaled /= np.maximum(1, np.abs(self.logits))
-        ends = np.abs(_sigmoid(logits) - (self.logits > 0))
+        ends = np.abs(sigmoid(logits) - (self.logits > 0))
         found: np.ndarray = np.where(known, scaled, ends)
         return found
 
 
-def _noise(probabilities: np.ndarray, kind: Any) -> np.ndarray:
-    """How far logits may be from the true ones for the rounding of probabilities to a type: near 0
-    they are precise, near 1 only their distance to it counts.
+def rounding_noise(probabilities: np.ndarray, kind: torch.dtype) -> np.ndarray:
+    """How far logits may be from the true ones for the rounding of probabilities to a type: near 1
+    only their distance to it counts, near 0 they are precise down to the smallest number of the
+    type. Infinite where they are 0 or 1.
     """
-    unit = 4 * float(np.finfo(kind).eps)
+    unit, smallest = 4 * torch.finfo(kind).eps, torch.finfo(kind).smallest_normal
     with np.errstate(divide="ignore"):
-        noise = unit * (1 / (1 - probabilities) + 1)
+        noise = unit * (np.maximum(1, smallest / probabilities) / (1 - probabilities) + 1)
     return np.where((probabilities <= 0) | (probabilities >= 1), np.inf, noise)
 
 
-def _sigmoid(x: np.ndarray) -> np.ndarray:
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    """In float64."""
     return 1 / (1 + np.exp(-np.clip(x.astype(np.float64), -700, 700)))
 
 
@@ -358,7 +362,7 @@ def quality(labels: Any, logits: np.ndarray, expected: Expected) -> dict[str, di
             f"labels must be 0 or 1 for each of {len(logits)} samples, got {len(found)} from "
             f"{found.min():g} to {found.max():g}"
         )
-    scores = {"the engine": _sigmoid(logits), "the module": _sigmoid(expected.logits)}
+    scores = {"the engine": sigmoid(logits), "the module": sigmoid(expected.logits)}
     try:
         return {
             name: {"auc": auc(found, p), "logloss": logloss(found, p)} for name, p in scores.items()

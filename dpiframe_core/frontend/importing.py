@@ -81,6 +81,11 @@ class Imported:
         return self._source.arguments(told)
 
     @property
+    def is_probability(self) -> bool:
+        """Whether the module returns probabilities: its logits are known as far as these are."""
+        return self._is_probability
+
+    @property
     def num_outputs(self) -> int:
         """How many tensors the module returns."""
         return self._output.count

@@ -21,7 +21,7 @@ def check_weights(source: Source) -> None:
     for name, tensor in source.parameters().items():
         if _place(tensor) not in used or not tensor.is_floating_point():
             continue
-        bad = ~torch.isfinite(tensor)
+        bad = ~torch.isfinite(tensor.detach())
         if bool(bad.any()):
             where = bad.nonzero()[0].tolist()
             raise ModelImportError(

@@ -318,17 +318,21 @@ class _Computed(TorchDispatchMode):
         def wanted(x: Any) -> Any:
             return self.kind if x in (torch.float32, torch.float64) else x
 
-        aten = torch.ops.aten
-        if func is aten._assert_tensor_metadata.default:
+        if func is torch.ops.aten._assert_tensor_metadata.default:
             return None
         args, kwargs = pytree.tree_map_only(torch.dtype, wanted, (args, kwargs or {}))
-        if func is aten.topk.default:
-            return _stable_topk(*args, **kwargs)
-        if func is aten.sort.default:
-            names = ("dim", "descending")
-            kwargs |= dict(zip(names, args[1:], strict=False))
-            return aten.sort.stable(args[0], stable=True, **kwargs)
-        return func(*args, **kwargs)
+        return first_of_equal(func, args, kwargs)
+
+
+def first_of_equal(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What an operation of aten returns; of equal numbers topk and sort take the first first."""
+    aten = torch.ops.aten
+    if func is aten.topk.default:
+        return _stable_topk(*args, **kwargs)
+    if func is aten.sort.default:
+        named = dict(zip(("dim", "descending"), args[1:], strict=False))
+        return aten.sort.stable(args[0], stable=True, **named, **kwargs)
+    return func(*args, **kwargs)
 
 
 def _stable_topk(

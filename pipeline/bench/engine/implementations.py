@@ -30,7 +30,7 @@ SCORES_AGREE = 1e-5  # of arrays on the host and on the device
 class Implementation(NamedTuple):
     """`run(i)` scores input i and returns when the scores are there; `logits(i)` are [B] float;
     `note`: what is to be said of how it runs; `untied(i)`: whose logits [B] do not depend on the
-    order of equal numbers.
+    order of equal numbers; `first(i)`: logits where the first of them are taken.
     """
 
     run: Callable[[int], object]
@@ -38,6 +38,7 @@ class Implementation(NamedTuple):
     close: Callable[[], None] = lambda: None
     note: str = ""
     untied: Callable[[int], np.ndarray] | None = None
+    first: Callable[[int], np.ndarray] | None = None
 
 
 Factories = dict[str, Callable[[], Implementation]]  # by name; ours is the first
@@ -173,7 +174,11 @@ def _launched(called: Called, on_gpu: bool) -> Implementation:
         return out
 
     return Implementation(
-        run, lambda i: called.logits(run(i)), note=called.note, untied=called.untied
+        run,
+        lambda i: called.logits(run(i)),
+        note=called.note,
+        untied=called.untied,
+        first=called.first,
     )
 
 

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
-from collections.abc import Callable
-from functools import cached_property, partial
+from functools import partial
 
-import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 
-from dpiframe_core.engine.precision import HALF_PRECISIONS, LOGIT_BOUNDS
-from dpiframe_core.frontend.check import allowed
 from pipeline.bench.cases.engine_case import EngineCase
+from pipeline.bench.engine.agreement import ExactLogits, agree, free_memory, scaled_error
 from pipeline.bench.engine.cuda_engine import require_gpu
 from pipeline.bench.engine.floors import Floor, floor
 from pipeline.bench.engine.implementations import (
@@ -29,10 +24,8 @@ from pipeline.bench.engine.peers import DTYPES
 from pipeline.bench.engine.reference import exact_logits
 from pipeline.bench.machine import commit, machine
 from pipeline.bench.timing import TimedError, TimeRatio, Timing, interleaved
-from pipeline.errors import ConfigError, DpiframeError
+from pipeline.errors import ConfigError
 
-# Largest tolerated difference of two implementations' logits, scaled by max(1, |logit|).
-TOLERANCES = {"fp32": 1e-4, "tf32": 1e-2, "fp16": 2e-2, "bf16": 2e-1}
 LOST = "the GPU answered no call any more after it, in an earlier turn"
 
 
@@ -91,13 +84,18 @@ def bench_engine(case: EngineCase) -> EngineReport:
         batch = case.draw(spec)[0]
         user = case.user_module() if case.module else None
         own = user.imported.report["tolerance"] if user else 0.0
-        exact = ExactLogits(partial(exact_logits, spec, weights, batch), case.computed, own)
-        if EAGER in made:
-            exact.find_untied = made[EAGER].untied
-            if user and case.computed == "fp32":
-                exact.widen(made[EAGER])
+        exact = ExactLogits(
+            partial(exact_logits, spec, weights, batch),
+            case.computed,
+            own,
+            DTYPES[case.computed] if user and user.imported.is_probability else None,
+            made.get(EAGER),
+        )
+        if user and case.computed == "fp32":
+            exact.widen()
         away = scaled_error(made[OURS].logits(0), exact)
-        difference = _agree(made, failed, exact, is_imported=user is not None)
+        difference = agree(made, failed, exact, is_imported=user is not None)
+        notes = {name: of.note for name, of in made.items() if of.note}
         taken = [_timed(made, failed, case.repeats)]
         for _ in range(1, case.loads):
             close_all(made)
@@ -127,7 +125,7 @@ def bench_engine(case: EngineCase) -> EngineReport:
         },
         commit=commit(),
         failed=failed,
-        notes={name: of.note for name, of in made.items() if of.note},
+        notes={name: note for name, note in notes.items() if name in made},
         left_out=exact.left_out,
         machine=machine(case.device),
     )
@@ -164,82 +162,6 @@ def show(report: EngineReport) -> str:
     return "\n".join(lines)
 
 
-class ExactLogits:
-    """The model's logits in float64, and what rounding its weights to a precision changes. `own`:
-    the difference that is allowed of a module in float32, whose own order of operations may cost
-    that much. `find_untied(i)`: whose logits [B] of input i do not depend on the order of equal
-    numbers: where others differ, these alone count.
-    """
-
-    def __init__(self, compute: Callable[..., np.ndarray], precision: str, own: float = 0) -> None:
-        self.precision, self.bound = precision, max(LOGIT_BOUNDS[precision], own)
-        self.tolerance = TOLERANCES[precision]  # between two implementations
-        self.find_untied: Callable[[int], np.ndarray] | None = None
-        self.left_out = 0
-        self._compute = compute
-        self.logits = compute()
-
-    def widen(self, eager: Implementation) -> None:
-        """Allow what a module's import would of these samples: a few times as far as float32 takes
-        the module from itself. Each of two implementations may be so far away.
-        """
-        with contextlib.suppress(torch.OutOfMemoryError):  # it is left out later
-            found = allowed(self.bound, self.difference(eager.logits(0)))
-            if found > self.bound:
-                self.bound, self.tolerance = found, max(self.tolerance, 2 * found)
-
-    def difference(self, logits: np.ndarray) -> float:
-        """The largest difference of `logits` from these, scaled by max(1, |logit|)."""
-        return self.least_difference(logits[: len(self.logits)], self.logits, self.bound)
-
-    def least_difference(self, logits: np.ndarray, expected: np.ndarray, bound: float) -> float:
-        """`largest_difference`, where it is beyond the bound of untied samples alone; but of all
-        where these are fewer than an eighth.
-        """
-        found = largest_difference(logits, expected)
-        if found <= bound or self.find_untied is None:
-            return found
-        rows = self._untied[: len(logits)]
-        if 8 * rows.sum() < len(rows):
-            return found
-        self.left_out = int((~self._untied).sum())
-        return largest_difference(logits[rows], expected[rows])
-
-    @cached_property
-    def _untied(self) -> np.ndarray:
-        assert self.find_untied is not None
-        try:
-            return self.find_untied(0)
-        except torch.OutOfMemoryError:
-            return np.zeros(len(self.logits), bool)
-
-    @cached_property
-    def rounding(self) -> float:
-        """The difference that rounding the weights brings: more where hidden numbers are large."""
-        if self.precision not in HALF_PRECISIONS:
-            return 0.0
-        return self.difference(self._compute(rounded_to=DTYPES[self.precision]))
-
-
-def largest_difference(logits: np.ndarray, expected: np.ndarray) -> float:
-    """Scaled by max(1, |expected|). Where a model has no number, none is the same."""
-    same = (logits == expected) | (np.isnan(logits) & np.isnan(expected))
-    away = np.abs(np.subtract(logits, expected, where=~same, out=np.zeros(len(same))))
-    return float((away / np.fmax(1, np.abs(expected))).max())
-
-
-def scaled_error(logits: np.ndarray, exact: ExactLogits) -> float:
-    """The largest scaled difference of our logits from exact ones of the first samples.
-
-    DpiframeError where it is beyond what the engine promises of the precision, and twice what
-    rounding the weights to it brings.
-    """
-    error, bound = exact.difference(logits), exact.bound
-    if not error <= bound and not error <= (bound := bound + 2 * exact.rounding):
-        raise DpiframeError(f"our logits differ from float64's by {error:.1e}, not {bound:.0e}")
-    return error
-
-
 def _timed(
     made: dict[str, Implementation], failed: dict[str, str], repeats: int
 ) -> dict[str, list[float]]:
@@ -254,7 +176,7 @@ def _timed(
                 raise
             failed[error.name] = reason(error)
             made.pop(error.name).close()
-        _free_memory()
+        free_memory()
 
 
 def _over_ours(peer: list[list[float]], ours: list[list[float]]) -> TimeRatio:
@@ -262,43 +184,3 @@ def _over_ours(peer: list[list[float]], ours: list[list[float]]) -> TimeRatio:
     if len(ours) == 1:
         return TimeRatio.of(peer[0], ours[0])
     return TimeRatio.of_turns(peer, ours)
-
-
-def _free_memory() -> None:
-    """Of implementations that are gone."""
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-
-
-def _agree(
-    made: dict[str, Implementation],
-    failed: dict[str, str],
-    exact: ExactLogits,
-    is_imported: bool = False,
-) -> float:
-    """The largest scaled difference between ours and a peer; peers above the tolerance go from
-    `made` to `failed`, and so do those that find no memory. DpiframeError where torch eager
-    differs: then ours is wrong. Not so in 16 bits where the model is imported, which has agreed
-    with its module in float64: torch rounds the dense features, too, and a number at the end of a
-    bucket falls into the next.
-
-    Each of the two may be as far from float64 as `scaled_error` lets ours be.
-    """
-    ours, tolerance = made[OURS].logits(0), exact.tolerance
-    largest = 0.0
-    for name in [name for name in made if name != OURS]:
-        try:
-            difference = exact.least_difference(made[name].logits(0), ours, tolerance)
-            if not difference <= tolerance and not difference <= tolerance + 4 * exact.rounding:
-                raise DpiframeError(f"the logits of {name} differ from ours by {difference:.1e}")
-            largest = max(largest, difference)
-        except Exception as error:
-            ends = name == EAGER and not isinstance(error, torch.OutOfMemoryError)
-            if ends and not (is_imported and exact.precision in HALF_PRECISIONS):
-                raise DpiframeError(f"{EAGER}: {reason(error)}") from error
-            failed[name] = reason(error)
-        if name in failed:
-            made.pop(name).close()
-            _free_memory()
-    return largest

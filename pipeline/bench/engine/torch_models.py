@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dpiframe_core import CTRModel, ModelSpec
+from dpiframe_core.frontend.tracing.source import first_of_equal
 from pipeline.bench.cases.engine_case import Batch, EngineCase
 from pipeline.bench.cases.random_data import TABLE_MARK, FlatTable, flat_of, flat_table
 from pipeline.bench.cases.user_module import Arguments, UserModule
@@ -65,6 +66,12 @@ class Called(NamedTuple):
         same: np.ndarray = ((logits == logits[0]) | np.isnan(logits)).all(0)
         return same
 
+    def first(self, i: int) -> np.ndarray:
+        """Logits [B] of input i where topk and sort take the first of equal numbers first."""
+        args, kwargs = self.inputs[i]
+        with torch.no_grad(), _First():
+            return self.logits(self.module(*args, **kwargs))
+
 
 class Autocast(nn.Module):
     """A module under torch's mixed precision."""
@@ -77,6 +84,16 @@ class Autocast(nn.Module):
         """The module's answer."""
         with torch.autocast(self._device, self._dtype):
             return self.module(*args, **kwargs)
+
+
+class _First(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        return first_of_equal(func, args, kwargs or {})
 
 
 class _Moved(TorchDispatchMode):
@@ -96,14 +113,16 @@ class _Moved(TorchDispatchMode):
         if func not in (aten.topk.default, aten.sort.default, aten.sort.stable):
             return func(*args, **kwargs)
         x = args[0]
-        if not x.is_floating_point():
-            return func(*args, **kwargs)
         random = torch.Generator(x.device).manual_seed(self._seed)
         by = self._sign * torch.rand(
             x.shape, generator=random, dtype=torch.float64, device=x.device
         )
         numbers = x.double().clamp(-FARTHEST, FARTHEST)
-        _, places = func(numbers * (1 + NEAR * by) + NEAR / 10 * by, *args[1:], **kwargs)
+        if x.is_floating_point():
+            numbers = numbers * (1 + NEAR * by) + NEAR / 10 * by
+        else:
+            numbers = numbers + by / 2  # of whole numbers none but equal ones change places
+        _, places = func(numbers, *args[1:], **kwargs)
         dims = [a for a in args[1:] if a is not None and not isinstance(a, bool)]
         dims = dims[1:] if func is aten.topk.default else dims
         return x.gather(kwargs.get("dim", dims[0] if dims else -1), places), places

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import yaml
 from pydantic import BaseModel
 
-from pipeline.bench.engine.latency import TOLERANCES
+from pipeline.bench.engine.agreement import TOLERANCES
 from pipeline.bench.job.case import Inputs, JobCase
 from pipeline.bench.job.monitor import Usage, Watched, environment, run_watched, usage
 from pipeline.bench.job.ray_data_peer import PeerSettings

@@ -299,6 +299,14 @@ def test_weights_that_cannot_be_are_named(change, told):
         dpi.from_torch(_changed(change), inputs())
 
 
+@pytest.mark.parametrize("inside", [False, True])
+def test_modules_that_were_made_in_inference_mode(inside):
+    with torch.inference_mode():
+        module = TwoTables().eval()
+    with torch.inference_mode(inside):
+        assert dpi.from_torch(module, inputs(), precisions=()).report["unused_weights"]
+
+
 def test_what_a_weight_that_is_not_used_holds_does_not_matter():
     dpi.from_torch(_changed(lambda m: m.spare.weight.fill_(torch.nan)), inputs())
 
