@@ -151,7 +151,7 @@ class Building:
         """An expression of x0, x1, ... over values that broadcast as PyTorch's do."""
         found = self._of_samples(expression, values)
         if found is None:
-            found = self._as_columns(expression, values)
+            found = self.as_columns(expression, values)
         if found is None:
             found = self._remainder(expression, values)
         if found is not None:
@@ -301,7 +301,7 @@ class Building:
         by_dim = [refined(dims) for dims in zip(*(v.dims for v in values), strict=True)]
         return [replace(v, dims=tuple(dims[i] for dims in by_dim)) for i, v in enumerate(values)]
 
-    def _as_columns(self, expression: Expression, values: Sequence[Value]) -> Value | None:
+    def as_columns(self, expression: Expression, values: Sequence[Value]) -> Value | None:
         """The result where every element is a function of one column's whole number; or None."""
         if not any(isinstance(v.source, Columns) for v in values):
             return None
@@ -349,8 +349,8 @@ class Building:
         if len(unique) < len(scalars):
             where = {scalar: i for i, scalar in enumerate(unique)}
             index = tuple(where[scalar] for scalar in scalars)
-            whole = Operand.whole(len(unique))
-            loaded = self.computed(Take(index), [loaded], [(Factor(len(index), 1),)], [whole])
+            read = Operand((len(unique),), (1,), loaded.offset)
+            loaded = self.computed(Take(index), [loaded], [(Factor(len(index), 1),)], [read])
         return replace(value, source=loaded.source, dims=dims, offset=loaded.offset)
 
     def _loaded(self, scalars: list[Scalar]) -> Value:

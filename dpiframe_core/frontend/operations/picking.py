@@ -17,14 +17,17 @@ from dpiframe_core.frontend.operations.table import Table, as_value, axis
 from dpiframe_core.frontend.values import (
     BATCH,
     BATCH_SIZE,
+    Columns,
     Fixed,
     Samples,
     Value,
     numbers_of,
     size,
 )
+from dpiframe_core.program.expression import evaluate
 
 TABLE = Table()
+MOST_SEARCHED = 2**16  # ids, for one that a mask means
 
 DEPENDS = (
     "places that depend on the data are picked; only fixed ones can be picked so, or one place of "
@@ -154,7 +157,29 @@ def rows_of_mask(build: Building, x: Value, mask: Value) -> Value:
     the mask again, or refused, so those outside it are not seen.
     """
     count = len(mask.dims)
+    x = _with_ids_inside(build, x, mask)
     return build.view(x, [math.prod(x.sizes[:count]), *x.sizes[count:]])
+
+
+def _with_ids_inside(build: Building, x: Value, mask: Value) -> Value:
+    """x, where ids of which the mask is not true are the first one of which it is: so no table is
+    asked for them, nor limits them.
+    """
+    if not isinstance(x.source, Columns) or not isinstance(mask.source, Columns) or x.is_truth:
+        return x
+    ids = {scalar.expression for scalar in x.source.scalars}
+    masks = {scalar.expression for scalar in mask.source.scalars}
+    if len(ids) > 1 or len(masks) > 1:
+        return x
+    each = torch.arange(MOST_SEARCHED, dtype=torch.float64)
+    inside = evaluate(masks.pop(), [each]).expand_as(each).nonzero()
+    if not len(inside):
+        return x
+    first = float(evaluate(ids.pop(), [each[inside[0]]]))
+    truths = mask
+    for _ in x.dims[len(mask.dims) :]:
+        truths = unsqueeze(build, truths, -1)
+    return build.as_columns(("where", "x1", "x0", first), [x, truths]) or x
 
 
 def _own_row(build: Building, x: Value, rows: Value) -> Value:

@@ -11,6 +11,7 @@ import logging
 import threading
 import traceback
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
@@ -402,7 +403,9 @@ def _refuse_changed_state(program: ExportedProgram) -> None:
 
 
 def _user_names(program: ExportedProgram) -> dict[str, str]:
-    """The name of each input as its user knows it: the key of a dictionary, or the argument's."""
+    """The name of each input as its user knows it: the key of a dictionary, or the argument's, with
+    the place in a list behind it; that of the graph, which has the way to it, where two are alike.
+    """
     spec = program.call_spec.in_spec
     if spec is None:
         return {}
@@ -414,7 +417,8 @@ def _user_names(program: ExportedProgram) -> dict[str, str]:
     ]
     found = {}
     for (path, _), user in zip(paths, users, strict=False):
-        keys = [getattr(k, "key", None) for k in path]
-        texts = [k for k in keys if isinstance(k, str)]
-        found[user] = ".".join(texts[-1:]) if texts else user
-    return found
+        keys = [getattr(k, "key", getattr(k, "idx", None)) for k in path]
+        texts = [i for i, k in enumerate(keys) if isinstance(k, str)]
+        found[user] = "_".join(map(str, keys[texts[-1] :])) if texts else user
+    alike = Counter(found.values())
+    return {user: name if alike[name] == 1 else user for user, name in found.items()}

@@ -339,6 +339,40 @@ def test_a_forward_of_any_number_of_arguments():
     assert report["differences"]["CPU, fp32"]["largest"] < 1e-5
 
 
+class Nested(nn.Module):
+    """Dictionaries whose keys are alike, and lists."""
+
+    def __init__(self):
+        super().__init__()
+        self.user, self.item = nn.Embedding(5, DIM), nn.Embedding(7, DIM)
+
+    def forward(self, user, item, more):
+        rows = self.user(user["id"]) + self.item(item["id"])
+        return rows.sum(1) + sum(x.sum(1) for x in more["x"])
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_inputs_in_dictionaries_and_lists_have_names_of_their_own(by_name):
+    given = {
+        "user": {"id": torch.tensor([0, 4])},
+        "item": {"id": torch.tensor([6, 1])},
+        "more": {"x": [torch.rand(2, 2), torch.rand(2, 1)]},
+    }
+    found = dpi.from_torch(Nested(), given if by_name else tuple(given.values()), precisions=())
+    assert [field.name for field in found.spec.fields] == ["user_id", "item_id"]
+    assert found.spec.dense == ("x_0_0", "x_0_1", "x_1")
+
+
+@pytest.mark.parametrize("columns", [[1, 1], [2, 2], [1, 2, 1, 3], [0, 0]])
+def test_numbers_of_a_matrix_that_are_read_several_times(columns):
+    class Pairs(nn.Linear):
+        def forward(self, x):
+            return super().forward(x[:, columns])
+
+    report = dpi.from_torch(Pairs(len(columns), 1), torch.randn(4, 5), precisions=()).report
+    assert max(d["largest"] for d in report["differences"].values()) < 1e-6
+
+
 class HeadsInTheBatch(nn.Module):
     """Views of an odd number of rows with the heads in the batch, of which torch asks a guard."""
 

@@ -81,6 +81,28 @@ def test_samples_of_a_kind_go_alone(route):
     assert max(d["largest"] for d in imported.report["differences"].values()) < 1e-6
 
 
+class Tiers(nn.Module):
+    """Frequent ids in a table of 20 rows, rare ones in one of 100, those of neither as they are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frequent, self.rare = nn.Embedding(20, 4), nn.Embedding(100, 4)
+
+    def forward(self, x):
+        out = torch.full((*x.shape, 4), 0.5)
+        out[x < 20] = self.frequent(x[x < 20])
+        rare = (x >= 20) & (x < 120)
+        out[rare] = self.rare(x[rare] - 20)
+        return out.flatten(1).sum(1)
+
+
+@pytest.mark.parametrize("examples", [[0, 19, 20, 119, 150], [[3, 150], [150, 20]]])
+def test_ids_that_a_mask_keeps_from_a_table_do_not_limit_them(examples):
+    imported = from_torch(Tiers().eval(), torch.tensor(examples), precisions=())
+    assert [field.rows for field in imported.spec.fields] == [151] * len(imported.spec.fields)
+    assert max(d["largest"] for d in imported.report["differences"].values()) < 1e-6
+
+
 def _if_any_of_all(out, e, mask, tower):
     return out + tower(e) * (2 if mask.any() else 1)
 
