@@ -182,7 +182,12 @@ class Converter:
             bits = min(bits, _TYPE_BITS.get(node.meta["val"].dtype, bits))
             expression = elementwise.of_bits(name, *given, bits=bits)
         else:
-            expression = elementwise.FUNCTIONS[name](*given, **named)
+            functions = elementwise.FUNCTIONS
+            if _is_truth(node):
+                functions = functions | elementwise.FUNCTIONS_OF_TRUTHS
+            elif not all(value.is_integer for value in values):
+                functions = functions | elementwise.FUNCTIONS_OF_FLOATS
+            expression = functions[name](*given, **named)
         if any(v.is_complex for v in values):
             return complex_map(self.build, name, values, expression)
         made = _as_told(node, self.build.mapped(expression, values))

@@ -30,6 +30,7 @@ Kind = Literal["auto", "probability", "logit"]
 MOST_HASHED = 2**24  # ids that a table is laid out for
 MOST_TABLED = 2**22  # numbers of tables that are made for ids beyond the examples'
 MOST_NUMBERS = 2**26  # of tables of functions of ids that look nothing up
+ROOM = 2**14  # rows that a table may have that are more than its ids ask for
 MOST_SHIFT = 16  # rows of a table that ids may leave for padding and the like
 LOG_ODDS = ("sub", ("log", "x0"), ("log1p", ("neg", "x0")))
 
@@ -155,7 +156,8 @@ def used_columns(
         least = MOST_HASHED if is_task else 0  # of the ids that may repeat
         for column in build.any_id:
             largest = examples.largest(column)
-            found = _repeating(build, column, examples, largest) if largest >= least else None
+            room = max(largest, 2 * rows[column], ROOM)
+            found = _repeating(build, column, examples, room) if largest >= least else None
             if found is not None:
                 rows[column], periods[column] = found.rows, found
                 continue
@@ -177,6 +179,14 @@ def used_columns(
     build.draft.drop_unused()
     lookups = [module for module in build.draft.modules if isinstance(module, Lookup)]
     read = {column for lookup in lookups for column in lookup.columns}
+    for column in read & rows.keys() - periods.keys():
+        largest = examples.largest(column) if examples else 0
+        if largest >= rows[column]:
+            raise ModelImportError(
+                f"input {column.input} has id {largest:,} among its examples, and the model looks "
+                f"up ids below {rows[column]:,}: every id of a batch is looked up, also one that a "
+                "mask keeps from the table; give it table(torch.where(mask, ids, 0)[mask])"
+            )
     return Used(
         {column: count for column, count in rows.items() if column in read} | hashed,
         set(build.seen_dense) - set(build.seen_ids) - set(hashed),

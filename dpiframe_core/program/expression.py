@@ -27,8 +27,8 @@ _OPERAND = re.compile(r"x\d{1,4}")
 ARITY = {
     name: arity
     for arity, names in {
-        1: "neg abs sign floor ceil round exp expm1 log log1p sqrt rsqrt reciprocal sigmoid tanh "
-        "relu erf sin cos tan asin acos atan sinh cosh not isfinite",
+        1: "neg abs sign floor ceil round exp exp2 expm1 log log2 log10 log1p sqrt rsqrt "
+        "reciprocal sigmoid tanh relu erf sin cos tan asin acos atan sinh cosh not isfinite",
         2: "add sub mul div pow min max atan2 mod eq ne lt le gt ge and or",
         3: "where",
     }.items()

@@ -19,8 +19,11 @@ enum class Function : std::int32_t {
   kCeil,
   kRound,
   kExp,
+  kExp2,
   kExpm1,
   kLog,
+  kLog2,
+  kLog10,
   kLog1p,
   kSqrt,
   kRsqrt,
@@ -121,10 +124,16 @@ DPIF_HOST_DEVICE Values<kWidth> apply(Function function, const Values<kWidth>& a
       return each(a, [](float x) { return rintf(x); });
     case Function::kExp:
       return each(a, [](float x) { return expf(x); });
+    case Function::kExp2:
+      return each(a, [](float x) { return exp2f(x); });
     case Function::kExpm1:
       return each(a, [](float x) { return expm1f(x); });
     case Function::kLog:
       return each(a, [](float x) { return logf(x); });
+    case Function::kLog2:
+      return each(a, [](float x) { return log2f(x); });
+    case Function::kLog10:
+      return each(a, [](float x) { return log10f(x); });
     case Function::kLog1p:
       return each(a, [](float x) { return log1pf(x); });
     case Function::kSqrt:

@@ -53,11 +53,20 @@ DPIF_DEVICE float inverse(float x) {
   return 1.0f / x;
 #endif
 }
+DPIF_DEVICE float exp2(float x) {
+  return exp2f(x);
+}
 DPIF_DEVICE float expm1(float x) {
   return expm1f(x);
 }
 DPIF_DEVICE float log(float x) {
   return logf(x);
+}
+DPIF_DEVICE float log2(float x) {
+  return log2f(x);
+}
+DPIF_DEVICE float log10(float x) {
+  return log10f(x);
 }
 DPIF_DEVICE float log1p(float x) {
   return log1pf(x);

@@ -80,6 +80,20 @@ def div(x: E, y: E, rounding_mode: str | None = None) -> E:
     return whole[rounding_mode](("div", x, y))
 
 
+def floor_divided(x: E, y: E) -> E:
+    """As Python's //: 1 // 0.1 is 9, since 0.1 is a bit more than a tenth."""
+    whole = ("round", ("div", ("sub", x, ("mod", x, y)), y))
+    return whole if isinstance(y, float) and y else ("where", ("eq", y, 0.0), ("div", x, y), whole)
+
+
+def rounded(x: E, decimals: float = 0.0) -> E:
+    """x to so many decimals, halves to the even number."""
+    scale = 10.0 ** abs(decimals)
+    if decimals > 0:
+        return ("div", ("round", ("mul", x, scale)), scale)
+    return ("mul", ("round", ("div", x, scale)), scale) if decimals else ("round", x)
+
+
 def added(x: E, y: E, alpha: float = 1.0) -> E:
     """x + alpha y."""
     return ("add", x, y if alpha == 1 else ("mul", y, float(alpha)))
@@ -101,8 +115,8 @@ def binary(name: str) -> Callable[[E, E], E]:
 
 
 _SAME_NAME = (
-    "neg abs sign floor ceil round exp expm1 log log1p sqrt rsqrt reciprocal sigmoid tanh relu erf "
-    "sin cos tan asin acos atan sinh cosh"
+    "neg abs sign floor ceil exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal "
+    "sigmoid tanh relu erf sin cos tan asin acos atan sinh cosh"
 )
 _BINARY = {
     "mul": "mul", "maximum": "max", "minimum": "min", "atan2": "atan2", "pow": "pow",
@@ -120,10 +134,8 @@ FUNCTIONS: dict[str, Callable[..., E]] = {
     "div": div,
     "true_divide": div,
     "floor_divide": lambda x, y: div(x, y, "floor"),
+    "round": rounded,
     "square": lambda x: ("mul", x, x),
-    "exp2": lambda x: ("exp", ("mul", x, math.log(2))),
-    "log2": lambda x: ("div", ("log", x), math.log(2)),
-    "log10": lambda x: ("div", ("log", x), math.log(10)),
     "trunc": truncated,
     "frac": lambda x: ("sub", x, truncated(x)),
     "fmod": lambda x, y: ("sub", x, ("mul", y, truncated(("div", x, y)))),
@@ -191,6 +203,17 @@ FUNCTIONS: dict[str, Callable[..., E]] = {
     )(x if eps is None else clamp(x, float(eps), 1.0 - float(eps))),
     "heaviside": lambda x, y: ("where", ("eq", x, 0.0), y, ("gt", x, 0.0)),
 }  # fmt: skip
+
+# Of numbers that are not whole, where the quotient is rounded before it is cut.
+FUNCTIONS_OF_FLOATS: dict[str, Callable[..., E]] = {
+    "floor_divide": floor_divided,
+    "div": lambda x, y, rounding_mode=None: (
+        floor_divided(x, y) if rounding_mode == "floor" else div(x, y, rounding_mode)
+    ),
+    "fmod": lambda x, y: ("mul", ("sign", x), ("mod", ("abs", x), ("abs", y))),
+}
+
+FUNCTIONS_OF_TRUTHS: dict[str, Callable[..., E]] = {"add": binary("or")}
 
 
 def of_bits(name: str, x: E, y: E = 0.0, *, bits: int) -> E:

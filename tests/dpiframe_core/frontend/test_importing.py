@@ -682,6 +682,29 @@ def test_what_repeats_is_a_field_however_small_the_examples_are(largest, tmp_pat
         np.testing.assert_allclose(logits.detach(), Hour()(time, x), atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("function", "rows"),
+    [
+        (lambda x: x % 64, 64),
+        (lambda x: x.clamp(max=63), 65),
+        (lambda x: sum((x >= 10**i).long() for i in range(1, 5)), 10_002),
+    ],
+    ids=["remainder", "clamp", "buckets"],
+)
+def test_ids_have_no_end_however_small_the_examples_are(function, rows):
+    class Of(nn.Embedding):
+        def forward(self, x):
+            return super().forward(function(x)).sum(1)
+
+    module = Of(64, 4)
+    imported = dpi.from_torch(module, torch.tensor([0, 7]), precisions=())
+    (field,) = imported.spec.fields
+    assert field.rows == rows and field.period
+    x = torch.tensor([0, 9, 64, 9_999, 10_000, 123_456_789])
+    logits = CTRModel.from_weights(imported.spec, imported.weights)(x[None], torch.zeros(0, len(x)))
+    torch.testing.assert_close(logits, module(x))
+
+
 def test_what_float32_would_round_is_refused_where_there_are_too_many_ids():
     class Hash(nn.Module):
         def forward(self, x):
@@ -749,7 +772,7 @@ def test_ids_that_the_model_takes_apart_are_as_many_as_it_has_rows_for():
     given = {"x": [1, 2], "bounded": [3, 4], "hashed": [5, 123_456]}
     imported = dpi.from_torch(Parts(), {name: torch.tensor(ids) for name, ids in given.items()})
     found = {field.name: (field.rows, field.period) for field in imported.spec.fields}
-    assert found == {"x": (4000, None), "bounded": (50, None), "hashed": (7, 7)}
+    assert found == {"x": (4000, None), "bounded": (51, 1), "hashed": (7, 7)}
 
 
 def test_ids_that_become_numbers_keep_their_digits_in_16_bits():

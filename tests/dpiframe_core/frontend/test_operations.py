@@ -219,6 +219,12 @@ FAMILIES = {
         lambda x, y, n, t: (torch.nan_to_num((x > 0) / torch.zeros(1), 0.5, 2.0)
             + x.sigmoid().logit()),
         lambda x, y, n, t: torch.copysign(y[:, None], x) * K[0] + torch.ldexp(x, n[:, None] % 3),
+        lambda x, y, n, t: (x.exp2() + y.log2()[:, None] + y.log10()[:, None]
+            + torch.floor(torch.log2(2.0 ** n.double()))[:, None]),
+        lambda x, y, n, t: (x.round(decimals=1) // 0.1 * K[0] + torch.fmod(x.round(decimals=1), 0.7)
+            + torch.div(y.round(decimals=1), 0.1, rounding_mode="floor")[:, None]),
+        lambda x, y, n, t: (x.round(decimals=2) + (n * 25.0).round(decimals=-1)[:, None]
+            + ((x > 0) + (y[:, None] > 1)) * K[0]),
         lambda x, y, n, t: (torch.fmax(x.where(x < 1, math.nan), y[:, None]) * K[0]
             + torch.fmin(x, y.where(y > 0.5, math.nan)[:, None])),
         lambda x, y, n, t: torch.distributions.Normal(0.1, 0.7).cdf(x) * K[0],

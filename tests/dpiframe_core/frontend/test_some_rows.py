@@ -103,6 +103,29 @@ def test_ids_that_a_mask_keeps_from_a_table_do_not_limit_them(examples):
     assert max(d["largest"] for d in imported.report["differences"].values()) < 1e-6
 
 
+class TableOfEach(nn.Module):
+    """Each domain has a table of items of its own, of 100 rows and of 20."""
+
+    def __init__(self, told) -> None:
+        super().__init__()
+        self.tables, self.told = nn.ModuleList([nn.Embedding(100, 4), nn.Embedding(20, 4)]), told
+
+    def forward(self, x, domain):
+        out = torch.zeros(len(x), 4)
+        for i, table in enumerate(self.tables):
+            mask = domain == i
+            out[mask] = table((torch.where(mask, x, 0) if self.told else x)[mask])
+        return out.sum(1)
+
+
+def test_ids_that_another_column_keeps_from_a_table_are_told():
+    given = {"x": torch.tensor([99, 19]), "domain": torch.tensor([0, 1])}
+    with pytest.raises(ModelImportError, match=r"input x has id 99 .* ids below 20: .*where\(mask"):
+        from_torch(TableOfEach(False).eval(), given, precisions=())
+    imported = from_torch(TableOfEach(True).eval(), given, precisions=())
+    assert max(d["largest"] for d in imported.report["differences"].values()) < 1e-6
+
+
 def _if_any_of_all(out, e, mask, tower):
     return out + tower(e) * (2 if mask.any() else 1)
 

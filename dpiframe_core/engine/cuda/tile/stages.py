@@ -30,9 +30,9 @@ from dpiframe_core.program.tensor_ops import (
 from dpiframe_core.program.views import View
 
 GOOD_SHARED = 112 * 1024  # bytes of a CTA, of which two fit a multiprocessor
-COSTLY = {"div", "pow", "exp", "expm1", "log", "log1p", "sigmoid", "tanh", "erf", "sin", "cos",
-          "tan", "asin", "acos", "atan", "sinh", "cosh", "atan2", "mod", "rsqrt", "sqrt",
-          "reciprocal"}  # fmt: skip
+COSTLY = {"div", "pow", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sigmoid",
+          "tanh", "erf", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "atan2",
+          "mod", "rsqrt", "sqrt", "reciprocal"}  # fmt: skip
 
 
 Weigh = Literal["Softmax", "Guarded", "Plain"]

@@ -78,7 +78,7 @@ def test_a_chain_needs_no_slot_and_a_full_tree_few():
         (["x2"], "over 2 operands names x2"),
         (["y"], "no function y"),
         (["x"], "no function x"),
-        (["x0", "exp2"], "no function exp2"),
+        (["x0", "exp3"], "no function exp3"),
         (["x99999999999"], "no function"),
     ],
 )
