@@ -132,6 +132,10 @@ def test_where_most_samples_are_tied_the_first_of_equal_numbers_are_compared():
     notes = {name: one.note for name, one in made.items() if one.note}
     assert notes == {"eager": AS_OURS, "as eager": AS_EAGER}
     wrong = _tied(untied, first=0.5)
+    exact = ExactLogits(lambda **_: np.zeros(300), "fp16", eager=wrong)
+    made = {OURS: _of_300(0), "eager": wrong, "as eager": wrong}
+    agree(made, failed := {}, exact, is_imported=True)
+    assert list(made) == [OURS] and list(failed) == ["eager", "as eager"]
     exact = ExactLogits(lambda: np.zeros(300), "fp32", eager=wrong)
     with pytest.raises(DpiframeError, match="the logits of eager differ from ours by 5"):
         agree({OURS: _of_300(0), "eager": wrong}, {}, exact)
