@@ -268,6 +268,17 @@ def _is_batch(x: Any) -> bool:
     return isinstance(x, int) and not isinstance(x, bool) and x != 0 and x % BATCH_SIZE == 0
 
 
+def first_narrow(traced: Traced) -> str | None:
+    """The first operation that rounds or wraps numbers to a type that no score is computed in: its
+    type, its name, and where it is; None where there is none.
+    """
+    for node in traced.graph.graph.nodes:
+        kind = getattr(node.meta.get("val"), "dtype", None)
+        if node.op == "call_function" and kind in _NARROW:
+            return f"{kind} by {operation(node)}{where(node)}"
+    return None
+
+
 def _is_truth(node: Node) -> bool:
     told = node.meta.get("val")
     return not isinstance(told, Tensor) or told.dtype == torch.bool
@@ -318,6 +329,7 @@ def _as_told(node: Node, result: Any) -> Any:
 _TYPE_BITS = {torch.uint8: 8, torch.int8: 7, torch.int16: 15}
 EXACT_BITS, FLOAT32_BITS = 52, 24  # of functions of a column, which are numbers of a table; others
 _CASTS = {"aten._to_copy", "aten.to.dtype"}
+_NARROW = (torch.float16, torch.bfloat16, torch.int8, torch.uint8, torch.int16)
 _SHIFTS = {"bitwise_left_shift", "bitwise_right_shift", "__lshift__", "__rshift__"}
 
 # Graphs that are called once, with what their region is for: gradients, types, memory.

@@ -28,6 +28,7 @@ from dpiframe_core.frontend.columns import (
     columns_of_inputs,
     feeds_of,
 )
+from dpiframe_core.frontend.convert import first_narrow
 from dpiframe_core.frontend.draft import Compute, Draft
 from dpiframe_core.frontend.drafting import (
     Output,
@@ -199,7 +200,7 @@ def from_torch(  # type: ignore[misc]  # noqa: PLR0913 - the one call that users
     own = reference.own_difference(is_probability)
     allowed = check.allowed(tolerance, own)
     try:
-        differences = _compared(found, expected, allowed, inputs, chosen)
+        differences = _compared(found, expected, allowed, inputs, chosen, source)
     except ModelImportError:
         if not chosen.periods or _is_task or tasks:
             raise
@@ -214,7 +215,7 @@ def from_torch(  # type: ignore[misc]  # noqa: PLR0913 - the one call that users
         wanted_near = _Reference.of(source, wanted, near).expected(is_probability)
         wanted_near = replace(wanted_near, is_rounded=expected.is_rounded)
         logits = check.engine_logits(spec, weights, *engine_inputs(near, chosen), ())
-        _compared(logits, wanted_near, allowed, near, chosen)
+        _compared(logits, wanted_near, allowed, near, chosen, source)
     report: dict[str, Any] = {
         "model": source.name,
         "torch": torch.__version__,
@@ -324,12 +325,18 @@ def _compared(
     tolerance: float,
     inputs: Mapping[str, Tensor],
     chosen: Chosen,
+    source: Source,
 ) -> dict[str, Any]:
     try:
         return check.compare(found, expected, tolerance)
     except ModelImportError as error:
         if not (rounded := _rounded(inputs, chosen)):
-            raise
+            if (narrow := first_narrow(source.traced)) is None:
+                raise
+            raise ModelImportError(
+                f"{error}. The model rounds to {narrow}; the engine does not: leave such casts "
+                "out, and choose the precision at scoring"
+            ) from None
         raise ModelImportError(
             f"{error}. Scores are computed in float32, which rounds whole numbers above "
             f"{MOST_WHOLE:,} such as input {rounded[0]} has: make what the model computes of them "

@@ -924,6 +924,17 @@ def test_what_float32_rounds_is_named():
         dpi.from_torch(Hours(), given)
 
 
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.int8])
+def test_casts_to_types_that_the_engine_does_not_round_to_are_named(kind):
+    class Cast(nn.Linear):
+        def forward(self, x):
+            return super().forward((100 * x).to(kind).float())
+
+    told = rf"differs from the model .* rounds to {kind} by aten\._to_copy .* leave such casts out"
+    with pytest.raises(ModelImportError, match=told):
+        dpi.from_torch(Cast(2, 1), torch.randn(3, 2), precisions=())
+
+
 def test_whole_numbers_that_float32_rounds_are_told():
     class Days(nn.Module):
         def __init__(self):
