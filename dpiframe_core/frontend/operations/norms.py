@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from dpiframe_core.frontend.building import MIXES, Building, CannotConvertError
+from dpiframe_core.frontend.operations.moving import unsqueeze
 from dpiframe_core.frontend.operations.table import Table, as_value
 from dpiframe_core.frontend.values import BATCH, Value, of_tensor
 from dpiframe_core.program.expression import Expression
@@ -23,12 +24,25 @@ def batch_norm(build: Building, x: Value, weight: Any, bias: Any, mean: Any, var
                momentum: float, eps: float) -> Normed:  # fmt: skip
     """(x - mean) / sqrt(variance + eps) weight + bias of channels, with stored statistics."""
     if not isinstance(mean, Tensor) or not isinstance(variance, Tensor):
-        raise CannotConvertError("batch norm with statistics that depend on the data. " + MIXES)
+        return _by_value(build, x, weight, bias, mean, variance, eps), None, None
     scale = (variance.double() + eps).rsqrt() * (1.0 if weight is None else weight.double())
     shift = (0.0 if bias is None else bias.double()) - mean.double() * scale
     shape = [-1, *[1] * (len(x.dims) - 2)]
     parts = [of_tensor(part.reshape(shape)) for part in (scale, shift)]
     return build.mapped(("add", ("mul", "x0", "x1"), "x2"), [x, *parts]), None, None
+
+
+def _by_value(build: Building, x: Value, weight: Any, bias: Any, mean: Any, variance: Any,
+              eps: float) -> Value:  # fmt: skip
+    """With statistics that are repeated for every sample (instance norm)."""
+    parts = []
+    for part, absent in ((mean, 0.0), (variance, 1.0), (weight, 1.0), (bias, 0.0)):
+        value = as_value(torch.tensor([absent]) if part is None else part)
+        for _ in x.dims[2:]:
+            value = unsqueeze(build, value, -1)
+        parts.append(value)
+    scale: Expression = ("mul", ("rsqrt", ("add", "x2", eps)), "x3")
+    return build.mapped(("add", ("mul", ("sub", "x0", "x1"), scale), "x4"), [x, *parts])
 
 
 @TABLE.of("native_batch_norm", "cudnn_batch_norm")

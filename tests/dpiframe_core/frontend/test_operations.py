@@ -202,6 +202,8 @@ FAMILIES = {
             K[0]),
         lambda x, y, n, t: F.rms_norm(x, [4], K[0], 1e-5) * K[1],
         lambda x, y, n, t: F.instance_norm(x, eps=0.1) * K[2],
+        lambda x, y, n, t: (F.instance_norm(x, K[0, :3], K[2, :3].abs(), K[1, :3], K[3, :3],
+            use_input_stats=False) * K[2]),
     ],
     "elementwise": [
         lambda x, y, n, t: x.exp() + y[:, None].log() + y.log1p()[:, None] + x.expm1() + x.erf(),
