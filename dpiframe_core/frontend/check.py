@@ -114,12 +114,12 @@ class Expected:
         return found
 
 
-def rounding_noise(probabilities: np.ndarray, kind: torch.dtype) -> np.ndarray:
-    """How far logits may be from the true ones for the rounding of probabilities to a type: near 1
-    only their distance to it counts, near 0 they are precise down to the smallest number of the
-    type. Infinite where they are 0 or 1.
+def rounding_noise(probabilities: np.ndarray, kind: torch.dtype, times: float = 4.0) -> np.ndarray:
+    """How far logits may be from the true ones where probabilities are `times` the type's eps off:
+    near 1 only their distance to it counts, near 0 they are precise down to the smallest number of
+    the type. Infinite where they are 0 or 1.
     """
-    unit, smallest = 4 * torch.finfo(kind).eps, torch.finfo(kind).smallest_normal
+    unit, smallest = times * torch.finfo(kind).eps, torch.finfo(kind).smallest_normal
     with np.errstate(divide="ignore"):
         noise = unit * (np.maximum(1, smallest / probabilities) / (1 - probabilities) + 1)
     return np.where((probabilities <= 0) | (probabilities >= 1), np.inf, noise)

@@ -185,7 +185,7 @@ class Converter:
             functions = elementwise.FUNCTIONS
             if _is_truth(node):
                 functions = functions | elementwise.FUNCTIONS_OF_TRUTHS
-            elif not all(value.is_integer for value in values):
+            elif not _are_whole(values, [*given, *named.values()]):
                 functions = functions | elementwise.FUNCTIONS_OF_FLOATS
             expression = functions[name](*given, **named)
         if any(v.is_complex for v in values):
@@ -268,15 +268,25 @@ def _is_batch(x: Any) -> bool:
     return isinstance(x, int) and not isinstance(x, bool) and x != 0 and x % BATCH_SIZE == 0
 
 
+def _are_whole(values: list[Value], given: list[Any]) -> bool:
+    numbers = [x for x in given if isinstance(x, float)]
+    return all(v.is_integer for v in values) and all(x.is_integer() for x in numbers)
+
+
 def first_narrow(traced: Traced) -> str | None:
-    """The first operation that rounds or wraps numbers to a type that no score is computed in: its
-    type, its name, and where it is; None where there is none.
+    """The first cast of numbers to 16 bits, or else to small whole ones: to which type, and where
+    it is; None where there is none.
     """
+    casts: dict[int, str] = {}
     for node in traced.graph.graph.nodes:
-        kind = getattr(node.meta.get("val"), "dtype", None)
-        if node.op == "call_function" and kind in _NARROW:
-            return f"{kind} by {operation(node)}{where(node)}"
-    return None
+        told = node.meta.get("val")
+        if node.op != "call_function" or not isinstance(told, Tensor) or told.dtype not in _NARROW:
+            continue
+        before = [x.meta.get("val") for x in node.all_input_nodes]
+        if any(isinstance(x, Tensor) and x.dtype not in (torch.bool, *_NARROW) for x in before):
+            text = f"{told.dtype} by {operation(node)}{where(node)}"
+            casts.setdefault(not told.dtype.is_floating_point, text)
+    return casts[min(casts)] if casts else None
 
 
 def _is_truth(node: Node) -> bool:

@@ -179,9 +179,9 @@ def used_columns(
     build.draft.drop_unused()
     lookups = [module for module in build.draft.modules if isinstance(module, Lookup)]
     read = {column for lookup in lookups for column in lookup.columns}
-    for column in read & rows.keys() - periods.keys():
-        largest = examples.largest(column) if examples else 0
-        if largest >= rows[column]:
+    for column in rows:
+        is_endless = column not in read or column in periods
+        if not is_endless and examples and (largest := examples.largest(column)) >= rows[column]:
             raise ModelImportError(
                 f"input {column.input} has id {largest:,} among its examples, and the model looks "
                 f"up ids below {rows[column]:,}: every id of a batch is looked up, also one that a "

@@ -334,8 +334,8 @@ def _compared(
             if (narrow := first_narrow(source.traced)) is None:
                 raise
             raise ModelImportError(
-                f"{error}. The model rounds to {narrow}; the engine does not: leave such casts "
-                "out, and choose the precision at scoring"
+                f"{error}. The model also rounds to {narrow}, and the engine does not: if that is "
+                "why, leave such casts out, and choose the precision at scoring"
             ) from None
         raise ModelImportError(
             f"{error}. Scores are computed in float32, which rounds whole numbers above "

@@ -54,8 +54,8 @@ def repeats(functions: Iterable[Expression], largest: int, most: int) -> Repeats
 
 
 def _floored(function: Expression) -> Expression:
-    """The function with floors and remainders in the place of what is truncated towards 0, where
-    these are the same of all x0 but negative ones.
+    """The function with floors and remainders in the place of what is truncated towards 0, and x0
+    in that of its maximum with 0, where these are the same of all x0 but negative ones.
     """
     return rebuilt(function, _floor_of)
 
@@ -65,6 +65,8 @@ def _floor_of(function: Expression) -> Expression:
     if not isinstance(function, tuple):
         return function
     name, *parts = function
+    if name == "max" and "x0" in parts and any(isinstance(p, float) and p <= 0 for p in parts):
+        return "x0"
     if name == "mul" and isinstance(parts[0], tuple) and parts[0][0] == "sign":
         quotient = parts[0][1]
         is_truncated = parts[1] == ("floor", ("abs", quotient))

@@ -81,9 +81,15 @@ def div(x: E, y: E, rounding_mode: str | None = None) -> E:
 
 
 def floor_divided(x: E, y: E) -> E:
-    """As Python's //: 1 // 0.1 is 9, since 0.1 is a bit more than a tenth."""
+    """As Python's //: 1 // 0.1 is 9, since 0.1 is a bit more than a tenth. A power of 2 divides
+    without rounding.
+    """
+    cut = ("floor", ("div", x, y))
+    if isinstance(y, float) and (not math.isfinite(y) or math.frexp(abs(y))[0] in (0.0, 0.5)):
+        return cut
     whole = ("round", ("div", ("sub", x, ("mod", x, y)), y))
-    return whole if isinstance(y, float) and y else ("where", ("eq", y, 0.0), ("div", x, y), whole)
+    is_usual = ("and", ("isfinite", y), ("ne", y, 0.0))
+    return whole if isinstance(y, float) else ("where", is_usual, whole, cut)
 
 
 def rounded(x: E, decimals: float = 0.0) -> E:
@@ -213,7 +219,7 @@ FUNCTIONS_OF_FLOATS: dict[str, Callable[..., E]] = {
     "fmod": lambda x, y: ("mul", ("sign", x), ("mod", ("abs", x), ("abs", y))),
 }
 
-FUNCTIONS_OF_TRUTHS: dict[str, Callable[..., E]] = {"add": binary("or")}
+FUNCTIONS_OF_TRUTHS: dict[str, Callable[..., E]] = {"add": lambda x, y, alpha=1.0: ("or", x, y)}
 
 
 def of_bits(name: str, x: E, y: E = 0.0, *, bits: int) -> E:

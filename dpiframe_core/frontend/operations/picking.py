@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from dpiframe_core.frontend.building import MIXES, Building, CannotConvertError
+from dpiframe_core.frontend.building import MIXES, Building, CannotConvertError, of_ids
 from dpiframe_core.frontend.operations.embeddings import embedding
 from dpiframe_core.frontend.operations.moving import expand, permute, unsqueeze
 from dpiframe_core.frontend.operations.table import Table, as_value, axis
@@ -24,10 +25,10 @@ from dpiframe_core.frontend.values import (
     numbers_of,
     size,
 )
-from dpiframe_core.program.expression import evaluate
 
 TABLE = Table()
 MOST_SEARCHED = 2**16  # ids, for one that a mask means
+FAR = torch.tensor([2.0**31 - 1, 2.0**40])  # ids that no table has
 
 DEPENDS = (
     "places that depend on the data are picked; only fixed ones can be picked so, or one place of "
@@ -171,15 +172,22 @@ def _with_ids_inside(build: Building, x: Value, mask: Value) -> Value:
     masks = {scalar.expression for scalar in mask.source.scalars}
     if len(ids) > 1 or len(masks) > 1:
         return x
-    each = torch.arange(MOST_SEARCHED, dtype=torch.float64)
-    inside = evaluate(masks.pop(), [each]).expand_as(each).nonzero()
-    if not len(inside):
-        return x
-    first = float(evaluate(ids.pop(), [each[inside[0]]]))
+    with suppress(CannotConvertError):  # above 2^53
+        is_inside = masks.pop()
+        inside = of_ids(is_inside, MOST_SEARCHED).expand(MOST_SEARCHED) != 0
+        given = of_ids(ids.pop(), MOST_SEARCHED).expand(MOST_SEARCHED)
+        # A mask of pads alone, which are rows of tables, keeps none out.
+        keeps = (of_ids(is_inside, FAR) == 0).any() or (given[~inside] < 0).any()
+        if keeps and inside.any():
+            return _where_inside(build, x, mask, float(given[inside][0]))
+    return x
+
+
+def _where_inside(build: Building, x: Value, mask: Value, else_id: float) -> Value:
     truths = mask
     for _ in x.dims[len(mask.dims) :]:
         truths = unsqueeze(build, truths, -1)
-    return build.as_columns(("where", "x1", "x0", first), [x, truths]) or x
+    return build.as_columns(("where", "x1", "x0", else_id), [x, truths]) or x
 
 
 def _own_row(build: Building, x: Value, rows: Value) -> Value:

@@ -403,8 +403,8 @@ def _refuse_changed_state(program: ExportedProgram) -> None:
 
 
 def _user_names(program: ExportedProgram) -> dict[str, str]:
-    """The name of each input as its user knows it: the key of a dictionary, or the argument's, with
-    the place in a list behind it; that of the graph, which has the way to it, where two are alike.
+    """The name of each input as its user knows it: the key of a dictionary, or the argument's;
+    where two are alike with the place in a list behind it, or else that of the graph.
     """
     spec = program.call_spec.in_spec
     if spec is None:
@@ -417,8 +417,14 @@ def _user_names(program: ExportedProgram) -> dict[str, str]:
     ]
     found = {}
     for (path, _), user in zip(paths, users, strict=False):
-        keys = [getattr(k, "key", getattr(k, "idx", None)) for k in path]
-        texts = [i for i, k in enumerate(keys) if isinstance(k, str)]
-        found[user] = "_".join(map(str, keys[texts[-1] :])) if texts else user
-    alike = Counter(found.values())
-    return {user: name if alike[name] == 1 else user for user, name in found.items()}
+        keys = [getattr(k, "key", getattr(k, "idx", getattr(k, "name", ""))) for k in path]
+        texts = [i for i, k in enumerate(path) if isinstance(getattr(k, "key", None), str)]
+        last = keys[texts[-1] :] if texts else [user]
+        found[user] = (str(last[0]), "_".join(map(str, last)), user)
+    names = dict.fromkeys(found, "")
+    for form in range(3):  # the shortest that is no other's
+        alike = Counter(name or found[user][form] for user, name in names.items())
+        for user, name in names.items():
+            if not name and (form == 2 or alike[found[user][form]] == 1):
+                names[user] = found[user][form]
+    return names

@@ -74,7 +74,7 @@ class ExactLogits:
         where most are tied.
         """
         found = largest_difference(logits, expected, rounded_to)
-        if found <= bound or self.is_tied:
+        if found <= bound or self._untied is None or self.is_tied:
             return found
         rows = self._untied[: len(logits)]
         self.left_out = int((~self._untied).sum())
@@ -83,17 +83,18 @@ class ExactLogits:
     @property
     def is_tied(self) -> bool:
         """Whether fewer than an eighth of the samples are untied."""
-        return bool(8 * self._untied.sum() < len(self._untied))
+        untied = self._untied
+        return untied is not None and bool(8 * untied.sum() < len(untied))
 
     @cached_property
-    def _untied(self) -> np.ndarray:
-        nobody = np.zeros(len(self.logits), bool)
+    def _untied(self) -> np.ndarray | None:
+        """None: it is not known."""
         if self.eager is None or self.eager.untied is None:
-            return nobody
+            return None
         try:
             return self.eager.untied(0)
         except torch.OutOfMemoryError:
-            return nobody
+            return None
 
     @cached_property
     def rounding(self) -> float:
@@ -107,20 +108,19 @@ def largest_difference(
     logits: np.ndarray, expected: np.ndarray, rounded_to: torch.dtype | None = None
 ) -> float:
     """Scaled by max(1, |expected|). Where a model has no number, none is the same. `rounded_to`:
-    the logits are of probabilities of this type: what its rounding may hide does not count, and
-    where it leaves 0 or 1 the probabilities are compared.
+    the logits are of probabilities of this type: what its rounding may hide does not count, nor
+    that 0 or 1 is left where it may be.
     """
     same = (logits == expected) | (np.isnan(logits) & np.isnan(expected))
     away = np.abs(np.subtract(logits, expected, where=~same, out=np.zeros(len(same))))
     scale = np.fmax(1, np.abs(expected))
     if rounded_to is None:
         return float((away / scale).max())
-    p = sigmoid(expected)
-    noise = rounding_noise(p, rounded_to)
-    ends = (np.abs(logits) >= MOST_LOGIT) | np.isinf(noise)
-    hidden = np.where(ends, 0, noise)
-    of_ends = np.where(same, 0, np.abs(sigmoid(logits) - p))
-    return float(np.where(ends, of_ends, np.maximum(away - hidden, 0) / scale).max())
+    p, info = sigmoid(expected), torch.finfo(rounded_to)
+    hidden = rounding_noise(p, rounded_to, times=1)
+    ended = np.where(logits > 0, 1 - p <= info.eps, p <= 2 * info.smallest_normal * info.eps)
+    hidden[ended & (np.abs(logits) >= MOST_LOGIT)] = np.inf
+    return float(np.where(same | np.isinf(hidden), 0, np.maximum(away - hidden, 0) / scale).max())
 
 
 def scaled_error(logits: np.ndarray, exact: ExactLogits) -> float:
@@ -158,17 +158,18 @@ def agree(
         try:
             logits = made[name].logits(0)
             difference = _difference(logits, ours, exact)
+            is_of_ours = True
             if not _is_allowed(difference, exact) and exact.is_tied:
                 if name == EAGER and exact.eager and exact.eager.first:
                     difference = _difference(exact.eager.first(0), ours, exact)
                     eagers = logits if _is_allowed(difference, exact) else None
                     made[name] = _noted(made[name], AS_OURS)
                 elif eagers is not None:
-                    difference = _difference(logits, eagers, exact)
+                    difference, is_of_ours = _difference(logits, eagers, exact), False
                     made[name] = _noted(made[name], AS_EAGER)
             if not _is_allowed(difference, exact):
                 raise DpiframeError(f"the logits of {name} differ from ours by {difference:.1e}")
-            largest = max(largest, difference)
+            largest = max(largest, difference if is_of_ours else 0.0)
         except Exception as error:
             ends = name == EAGER and not isinstance(error, torch.OutOfMemoryError)
             if ends and not (is_imported and exact.precision in HALF_PRECISIONS):

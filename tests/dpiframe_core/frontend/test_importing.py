@@ -363,6 +363,15 @@ def test_inputs_in_dictionaries_and_lists_have_names_of_their_own(by_name):
     assert found.spec.dense == ("x_0_0", "x_0_1", "x_1")
 
 
+def test_the_only_one_of_a_list_keeps_its_name():
+    class Only(nn.Linear):
+        def forward(self, x):
+            return super().forward(x[0])
+
+    found = dpi.from_torch(Only(1, 1), {"x": [torch.rand(2, 1)]}, precisions=())
+    assert found.spec.dense == ("x",)
+
+
 @pytest.mark.parametrize("columns", [[1, 1], [2, 2], [1, 2, 1, 3], [0, 0]])
 def test_numbers_of_a_matrix_that_are_read_several_times(columns):
     class Pairs(nn.Linear):
@@ -687,9 +696,10 @@ def test_what_repeats_is_a_field_however_small_the_examples_are(largest, tmp_pat
     [
         (lambda x: x % 64, 64),
         (lambda x: x.clamp(max=63), 65),
+        (lambda x: x.clamp(0, 63), 65),
         (lambda x: sum((x >= 10**i).long() for i in range(1, 5)), 10_002),
     ],
-    ids=["remainder", "clamp", "buckets"],
+    ids=["remainder", "clamp", "clamp both", "buckets"],
 )
 def test_ids_have_no_end_however_small_the_examples_are(function, rows):
     class Of(nn.Embedding):

@@ -225,6 +225,7 @@ FAMILIES = {
             + torch.floor(torch.log2(2.0 ** n.double()))[:, None]),
         lambda x, y, n, t: (x.round(decimals=1) // 0.1 * K[0] + torch.fmod(x.round(decimals=1), 0.7)
             + torch.div(y.round(decimals=1), 0.1, rounding_mode="floor")[:, None]),
+        lambda x, y, n, t: (n // 0.1 + torch.fmod(n, 0.75) + n.double() // 2.0)[:, None] * K[0, 0],
         lambda x, y, n, t: (x.round(decimals=2) + (n * 25.0).round(decimals=-1)[:, None]
             + ((x > 0) + (y[:, None] > 1)) * K[0]),
         lambda x, y, n, t: (torch.fmax(x.where(x < 1, math.nan), y[:, None]) * K[0]

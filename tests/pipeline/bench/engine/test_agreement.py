@@ -85,9 +85,17 @@ def test_what_rounding_a_probability_hides_is_no_difference(kind, logit):
 def test_rounding_a_probability_hides_no_other_model():
     ours = np.array([9.0, 0.5], np.float32)
     assert largest_difference(np.array([9.0, 0.6]), ours, torch.float16) > 0.08
+    assert largest_difference(np.array([6.0, 7.0]), np.array([6.0, 6.0]), torch.float16) > 0.05
+    for kind in (torch.float16, torch.bfloat16, torch.float32):
+        for p in (0.01, 0.1, 0.5):  # of a peer that says 0, or 1, of all samples
+            wanted = np.full(3, np.log(p / (1 - p)))
+            assert largest_difference(np.full(3, -1e4), wanted, kind) > 1
+            assert largest_difference(np.full(3, 1e4), wanted, kind) > 1
     assert largest_difference(np.array([-9.0, 0.5]), ours, torch.float32) > 1
     assert largest_difference(np.array([-1e4, 0.5]), ours, torch.float16) > 0.99
-    assert largest_difference(np.array([np.nan, 0.5]), ours, torch.float16) != 0
+    assert np.isnan(largest_difference(np.array([np.nan, 0.5]), ours, torch.float16))
+    none = np.array([np.nan, 0.5])
+    assert largest_difference(none, none, torch.float16) == 0.0
 
 
 def _tied(untied: np.ndarray, first: float | None = None) -> Implementation:

@@ -367,7 +367,7 @@ def test_a_module_may_be_as_far_from_float64_as_float32_takes_torch(
     monkeypatch, scorers, ours, ends
 ):
     """Four times as far as torch is on the same samples, beyond what its probability hides."""
-    hidden = rounding_noise(sigmoid(np.ones(1)), torch.float32)[0]
+    hidden = rounding_noise(sigmoid(np.ones(1)), torch.float32, times=1)[0]
     eager = _implementation(1 + 1e-5 + hidden)
     made = {OURS: lambda: _implementation(1 + ours), "eager": lambda: eager}
     _replace(monkeypatch, made)
@@ -424,5 +424,5 @@ def test_where_most_samples_are_tied_eager_takes_the_first(scorers):
     case = EngineCase(module=f"{scorers}:Hashes", batch=300, repeats=3, peers="plain")
     report = bench_engine(case)
     assert report.notes["eager"] == AS_OURS and report.left_out == 0
-    assert set(report.milliseconds) == {OURS, "eager", "one-table"} - set(report.failed)
+    assert set(report.milliseconds) == {OURS, "eager", "one-table"}
     assert report.largest_difference < 1e-4
