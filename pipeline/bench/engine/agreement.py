@@ -119,8 +119,10 @@ def largest_difference(
     p, info = sigmoid(expected), torch.finfo(rounded_to)
     hidden = rounding_noise(p, rounded_to, times=1)
     ended = np.where(logits > 0, 1 - p <= info.eps, p <= 2 * info.smallest_normal * info.eps)
-    hidden[ended & (np.abs(logits) >= MOST_LOGIT)] = np.inf
-    return float(np.where(same | np.isinf(hidden), 0, np.maximum(away - hidden, 0) / scale).max())
+    is_end = (np.abs(logits) >= MOST_LOGIT) | np.isinf(hidden)
+    ended &= is_end & (np.abs(sigmoid(logits) - p) <= info.eps)
+    beyond = np.maximum(away - np.where(np.isinf(hidden), 0, hidden), 0)
+    return float(np.where(same | ended, 0, beyond / scale).max())
 
 
 def scaled_error(logits: np.ndarray, exact: ExactLogits) -> float:

@@ -94,6 +94,10 @@ def test_rounding_a_probability_hides_no_other_model():
     assert largest_difference(np.array([-9.0, 0.5]), ours, torch.float32) > 1
     assert largest_difference(np.array([-1e4, 0.5]), ours, torch.float16) > 0.99
     assert np.isnan(largest_difference(np.array([np.nan, 0.5]), ours, torch.float16))
+    far = np.array([50.0])  # of which the probability is 1 in float64, too
+    assert largest_difference(np.array([-5.0]), far, torch.float16) > 1
+    assert largest_difference(np.array([9.0]), far, torch.float32) > 0.5
+    assert largest_difference(np.array([17.0]), far, torch.float32) == 0.0
     none = np.array([np.nan, 0.5])
     assert largest_difference(none, none, torch.float16) == 0.0
 
