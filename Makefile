@@ -104,7 +104,7 @@ gpu-sweep: $(SETUP)
 # own, which no other build has. Where synccheck finds room for fewer barriers a CTA than a process
 # has in all its kernels, it warns of an overflow and then breaks launches; with that many it found
 # no memory for many launches. Both look into one CTA, so that for them launches run one by one.
-BLOCKING := --force-blocking-launches yes
+BLOCKING := --force-blocking-launches
 SYNCCHECK := synccheck --num-cuda-barriers 65536 $(BLOCKING)
 gpu-sanitize: $(SETUP) build/racecheck/.installed
 	for tool in memcheck initcheck "$(SYNCCHECK)" "racecheck $(BLOCKING)"; do \
