@@ -227,9 +227,7 @@ def _sum(count: int) -> Expression:
 
 def _read(numbers: np.ndarray, operand: Operand) -> np.ndarray:
     """The numbers that an operand reads, one after another."""
-    strides = [4 * s for s in operand.strides]
-    read = np.lib.stride_tricks.as_strided(numbers[operand.offset :], operand.shape, strides)
-    return np.ascontiguousarray(read).reshape(-1)
+    return np.ascontiguousarray(operand.numbers(numbers)).reshape(-1)
 
 
 def _inner_is_one(op: MatMul, operands: Sequence[Operand]) -> bool:

@@ -33,6 +33,7 @@ from dpiframe_core.lowering.fuse_softmax_guard import fuse_softmax_guard
 from dpiframe_core.lowering.matmul_to_linear import matmul_to_linear
 from dpiframe_core.lowering.merge_siblings import merge_siblings
 from dpiframe_core.lowering.place_concat import place_concat
+from dpiframe_core.lowering.scale_columns import scale_columns
 from dpiframe_core.lowering.scale_products import scale_products
 from dpiframe_core.model.modules import ViewInputs
 from dpiframe_core.model.spec import ModelSpec
@@ -55,6 +56,7 @@ FUSIONS: tuple[Pass, ...] = (
     fuse_softmax_guard,
     scale_products,
     fuse_head,
+    scale_columns,
 )
 
 PASSES: tuple[Pass, ...] = (*FUSIONS, merge_siblings, place_concat)
@@ -68,6 +70,7 @@ MODULE_PASSES: tuple[Pass, ...] = (
     fuse_lookup,
     fuse_softmax_guard,
     scale_products,
+    scale_columns,
 )
 
 # What the kernels of a GPU ask of any program.

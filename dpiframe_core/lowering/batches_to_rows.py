@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from dpiframe_core.program.program import Program
 from dpiframe_core.program.steps import TensorStep
 from dpiframe_core.program.tensor_ops import MatMul, Operand
@@ -26,9 +24,7 @@ def _as_rows(step: TensorStep, program: Program) -> TensorStep:
     if not isinstance(op, MatMul) or not op.batch or len(step.xs) != 1:
         return step
     a, b = step.operands
-    flat = program.weights[step.constants[0]].reshape(-1)[b.offset :]
-    strides = tuple(s * flat.itemsize for s in b.strides)
-    matrices = np.lib.stride_tricks.as_strided(flat, b.shape, strides, writeable=False)
+    matrices = b.numbers(program.weights[step.constants[0]])
     first = matrices[(0,) * op.batch]
     if not (matrices == first).all():
         return step

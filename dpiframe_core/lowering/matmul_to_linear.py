@@ -63,10 +63,8 @@ def constant_matrix(program: Program, step: TensorStep) -> np.ndarray:
     """The constant operand of a product as the weight [height, width] of a linear layer."""
     assert isinstance(step.op, MatMul)
     b = step.operands[1]
-    flat = program.weights[step.constants[0]].reshape(-1)[b.offset :]
-    strides = tuple(s * flat.itemsize for s in b.strides)
-    matrix = np.lib.stride_tricks.as_strided(flat, b.shape, strides, writeable=False)
     width = math.prod(b.shape[: step.op.inner])
+    matrix = b.numbers(program.weights[step.constants[0]])
     return np.ascontiguousarray(matrix.reshape(width, -1).T)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeVar
 
+import numpy as np
 from pydantic import ConfigDict, PlainSerializer
 
 from dpiframe_core.program.expression import (
@@ -105,6 +106,12 @@ class Operand(PlainData):
         """Whether it reads columns one after another, each once."""
         kept = [(n, s) for n, s in zip(self.shape, self.strides, strict=True) if n > 1]
         return [s for _, s in kept] == list(row_major([n for n, _ in kept]))
+
+    def numbers(self, constant: np.ndarray) -> np.ndarray:
+        """[*shape] of a constant, not to be written to."""
+        flat = np.ascontiguousarray(constant).reshape(-1)[self.offset :]
+        strides = [stride * flat.itemsize for stride in self.strides]
+        return np.lib.stride_tricks.as_strided(flat, self.shape, strides, writeable=False)
 
     def read(self, buffer: Tensor) -> Tensor:
         """[B, *shape] of a buffer [B, width]."""

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/tile/operands.cuh"
+#include "kernels/tile/rows.cuh"
 
 namespace tile {
 
@@ -271,6 +272,8 @@ struct ReadColumns {
   }
 };
 
+// Sums of a product to where they go: each, or what those of a row add up to, all of whose columns
+// the warp has.
 template <int kRows, int kColumns, int kRowTiles, int kColumnTiles, class Write>
 DPIF_DEVICE void write_sums(const float (&sums)[kRowTiles][kColumnTiles][2][4], int product,
                             int first_row, int first_tile, const Write& write) {
@@ -282,6 +285,9 @@ DPIF_DEVICE void write_sums(const float (&sums)[kRowTiles][kColumnTiles][2][4], 
       const int row = first_row + i * 16 + half * 8;
       const bool exists = kRows % (kRowTiles * 16) == 0 || row < kRows;
       const auto results = write(product, exists ? row : kRows - 1);
+      constexpr bool kOfRow = kIsSummed<decltype(results)>;
+      static_assert(!kOfRow || kColumnTiles * 16 >= kColumns);
+      float total = 0.0f;
 #pragma unroll
       for (int j = 0; j < kColumnTiles; ++j)
 #pragma unroll
@@ -289,11 +295,22 @@ DPIF_DEVICE void write_sums(const float (&sums)[kRowTiles][kColumnTiles][2][4], 
           const int column = (first_tile + j) * 16 + part * 8 + thread() % 4 * 2;
           const float x = sums[i][j][part][half * 2];
           const float y = sums[i][j][part][half * 2 + 1];
-          if (kColumns % (kColumnTiles * 16) == 0 || column + 1 < kColumns)
+          const bool both = kColumns % (kColumnTiles * 16) == 0 || column + 1 < kColumns;
+          if constexpr (kOfRow) {
+            if (both)
+              total += results.two(column, x, y);
+            else if (column < kColumns)
+              total += results.one(column, x);
+          } else if (both) {
             results.two(column, x, y, exists);
-          else if (column < kColumns)
+          } else if (column < kColumns) {
             results.one(column, x, exists);
+          }
         }
+      if constexpr (kOfRow) {
+        total = over_lanes<4, Sum>(total);
+        if (thread() % 4 == 0) results.take(total, exists);
+      }
     }
 }
 

@@ -10,13 +10,20 @@ template <class T, int kProducts, int kRows, int kOuter, int kInner, int kColumn
           int kColumnTiles, class A, class B, class Write>
 void multiply(const A& a, const B& b, const Write& write) {
   for (int p = 0; p < kProducts; ++p)
-    for (int row = 0; row < kRows; ++row)
+    for (int row = 0; row < kRows; ++row) {
+      const auto results = write(p, row);
+      float total = 0.0f;
       for (int column = 0; column < kColumns; ++column) {
         float sum = 0.0f;
         for (int o = 0; o < kOuter; ++o)
           for (int i = 0; i < kInner; ++i) sum += a.one(p, row, o, i) * b.one(p, column, o, i);
-        write(p, row).one(column, sum, true);
+        if constexpr (kIsSummed<decltype(results)>)
+          total += results.one(column, sum);
+        else
+          results.one(column, sum, true);
       }
+      if constexpr (kIsSummed<decltype(results)>) results.take(total, true);
+    }
 }
 
 template <class T, int kProducts, int kRows, int kOuter, int kInner, int kColumns, int kRowTiles,

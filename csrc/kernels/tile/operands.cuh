@@ -98,6 +98,23 @@ DPIF_DEVICE Results<One, Two> results(const One& one, const Two& two) {
   return {one, two};
 }
 
+// Results of a row of a product that are summed: what one of them adds, or two of neighbouring
+// columns, and what takes the sum, if the row exists.
+template <class One, class Two, class Take>
+struct Summed {
+  One one;
+  Two two;
+  Take take;
+};
+template <class One, class Two, class Take>
+DPIF_DEVICE Summed<One, Two, Take> summed(const One& one, const Two& two, const Take& take) {
+  return {one, two, take};
+}
+template <class R>  // of a const variable
+constexpr bool kIsSummed = false;
+template <class... F>
+constexpr bool kIsSummed<const Summed<F...>> = true;
+
 DPIF_DEVICE constexpr int padded(int size, int to) {
   return (size + to - 1) / to * to;
 }

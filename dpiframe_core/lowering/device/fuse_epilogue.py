@@ -239,11 +239,8 @@ def _columns(operand: Operand, width: int) -> int | None:
 
 def _numbers(constant: np.ndarray, operand: Operand) -> np.ndarray:
     """A constant as it is read: one number, or one for each column."""
-    numbers = constant.reshape(-1)[operand.offset :]
-    if not any(operand.strides):
-        return numbers[:1]
-    strides = tuple(stride * numbers.itemsize for stride in operand.strides)
-    return np.lib.stride_tricks.as_strided(numbers, operand.shape, strides).reshape(-1)
+    numbers = operand.numbers(constant).reshape(-1)
+    return numbers if any(operand.strides) else numbers[:1]
 
 
 def _operand(width: int, columns: int) -> Operand:

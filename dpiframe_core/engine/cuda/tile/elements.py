@@ -209,15 +209,18 @@ class Elements:
         if isinstance(op, TakeAlong):
             return self._along(scope, operation, op, places, sample)
         if isinstance(op, Take):
-            axis = len(places) - 1 - op.behind
-            if op.index not in self.tables:
-                self.tables.append(op.index)
-            table = self.tables.index(op.index)
-            taken = scope.pick(f"t{table}", max(op.index) + 1, places[axis])
-            moved = [*places[:axis], taken, *places[axis + 1 :]]
-            return self.of(scope, operation, 0, moved, sample)
+            return self.of(scope, operation, 0, self.picked(scope, op, places), sample)
         assert isinstance(op, Map)
         return self.expression(scope, operation, places, sample, {})
+
+    def picked(self, scope: Scope, op: Take, places: Sequence[Index]) -> list[Index]:
+        """Where an element lies in what it is picked from."""
+        axis = len(places) - 1 - op.behind
+        if op.index not in self.tables:
+            self.tables.append(op.index)
+        table = self.tables.index(op.index)
+        taken = scope.pick(f"t{table}", max(op.index) + 1, places[axis])
+        return [*places[:axis], taken, *places[axis + 1 :]]
 
     def _along(
         self,

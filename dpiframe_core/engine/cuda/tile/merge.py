@@ -131,10 +131,7 @@ def _numbers(operation: Operation, k: int) -> np.ndarray:
     """A constant operand's numbers, row-major."""
     source, operand = operation.sources[k], operation.operands[k]
     assert isinstance(source, np.ndarray)
-    flat = source.reshape(-1)[operand.offset :]
-    strides = [s * flat.itemsize for s in operand.strides]
-    read = np.lib.stride_tricks.as_strided(flat, operand.shape, strides, writeable=False)
-    return read.reshape(-1)
+    return operand.numbers(source).reshape(-1)
 
 
 def _only_map(operations: Sequence[Operation], first: Operation) -> Operation | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 
-from dpiframe_core.engine.cuda.tile.elements import Elements
+from dpiframe_core.engine.cuda.tile.elements import Elements, literal
 from dpiframe_core.engine.cuda.tile.index import Index, Scope, VaryingError, variable
 from dpiframe_core.engine.cuda.tile.loops import LEAST_COLUMNS, Loops
 from dpiframe_core.engine.cuda.tile.product import (
@@ -17,8 +18,8 @@ from dpiframe_core.engine.cuda.tile.product import (
 )
 from dpiframe_core.engine.cuda.tile.shared_memory import Matrix
 from dpiframe_core.engine.cuda.tile.stages import Stage, Weigh
-from dpiframe_core.engine.translation import Operation
-from dpiframe_core.program.tensor_ops import Map, MatMul, Operand
+from dpiframe_core.engine.translation import Operation, Source
+from dpiframe_core.program.tensor_ops import Map, MatMul, Operand, Reduce, Take
 from dpiframe_core.program.views import View
 
 MOST_FIXED = 32  # inner places that lanes hold in registers
@@ -31,7 +32,10 @@ class Multiplications:
         self.elements, self._samples, self._loops = elements, elements.samples, loops
         self.most_sums = 0  # of a thread
 
-    def multiply(self, stage: Stage, op: MatMul) -> str:
+    def multiply(self, stage: Stage, sums: Stage | None = None) -> str:
+        """A product, of which `sums` sums the rows."""
+        op = stage.operation.op
+        assert isinstance(op, MatMul)
         product = Product.of(stage.operation, op, self._samples)
         if not product.fills_tiles:
             return self._dots(stage, op)
@@ -54,8 +58,9 @@ class Multiplications:
             of_b = READING["Packed"]
         else:
             b, of_b = self._product_operand(stage.operation, product, 1)
-        write = self._results(stage, product)
-        row_tiles, column_tiles = product.tiles(of_a, of_b, matrix is not None and not matrix.whole)
+        write = self._sums(stage, product, sums) if sums else self._results(stage, product)
+        is_staged = matrix is not None and not matrix.whole
+        row_tiles, column_tiles = product.tiles(of_a, of_b, is_staged, whole_rows=bool(sums))
         tiles = row_tiles * column_tiles
         if matrix is not None and element != "float":
             tiles = min(8, -(-product.columns // 16))  # of a warpgroup
@@ -160,6 +165,61 @@ class Multiplications:
             f"DPIF_UNROLL for (int u = 0; u < 2; ++u) values[u] = {value}; {' '.join(stores)} }}"
         )
 
+    def _sums(self, stage: Stage, product: Product, sums: Stage) -> str:
+        """The functions that give what one result of a product adds to its row's sum, or two of
+        neighbouring columns, and the one that takes the sum.
+        """
+        scope = Scope({"q": product.products, "r": product.rows, "c": product.columns})
+        added = self._added(stage, product, sums, scope, variable("c"), "x")
+        before, within = scope.split_lines("c")
+        one = f"[=, &p](int c, float x) {{ {' '.join(within)} return {added}; }}"
+        two = "[=](int c, float x, float y) { return one(c, x) + one(c + 1, y); }"
+        if product.columns % 2 == 0:
+            with suppress(VaryingError):
+                two = self._two_added(stage, product, sums)
+        scope = Scope({"q": product.products, "r": product.rows})
+        sample, batch, row = product.places(scope)
+        place = batch.times(product.rows_a_sample).plus(row)
+        op, total = sums.operation.op, "x"
+        if isinstance(op, Reduce) and op.function == "mean":
+            total = f"x * {literal(1 / product.columns)}"
+        body = self.elements.finished(scope, sums, place, sample, total)
+        take = (
+            f"[=, &p](float x, bool exists) {{ {' '.join(scope.lines)} if (exists) {{ {body} }} }}"
+        )
+        return (
+            f"[&](int q, int r) {{ {' '.join(before)}\n      const auto one = {one};\n"
+            f"      const auto two = {two};\n      return summed(one, two,\n        {take}); }}"
+        )
+
+    def _two_added(self, stage: Stage, product: Product, sums: Stage) -> str:
+        """The function of two. VaryingError: what else they are made of cannot be read at once."""
+        extents = {"q": product.products, "r": product.rows, "h": product.columns // 2, "u": 2}
+        scope = Scope(extents, frozenset({"u"}))
+        column = variable("h").times(2).plus(variable("u"))
+        added = self._added(stage, product, sums, scope, column, "made[u]")
+        return (
+            "[=, &p](int c, float x, float y) { const int h = c >> 1; (void)h; "
+            f"const float made[2] = {{x, y}}; float total = 0.0f; {' '.join(scope.lines)} "
+            f"DPIF_UNROLL for (int u = 0; u < 2; ++u) total += {added}; return total; }}"
+        )
+
+    def _added(
+        self, stage: Stage, product: Product, sums: Stage, scope: Scope, column: Index, result: str
+    ) -> str:
+        """What a result adds to its row's sum."""
+        sample, place, value = self._made(stage, product, scope, column, result)
+        operation = sums.operation
+        op = operation.op
+        if not isinstance(op, MatMul):
+            return value
+        a, b = operation.operands
+        places = scope.split(place, a.shape)
+        along = [*places[: op.batch], *places[op.batch + op.rows :]]
+        along += [Index()] * (len(b.shape) - len(along))
+        other = self.elements.element(scope, operation.sources[1], b, along, sample)
+        return f"{value} * {other}"
+
     def _product_operand(self, operation: Operation, product: Product, k: int) -> tuple[str, float]:
         """An operand's functions of (product, row or column, outer, inner), and the cycles of
         reading a tile of it.
@@ -182,11 +242,31 @@ class Multiplications:
         two = f"return pair<{self.elements.type}>(one(q, {side}, o, i), one(q, {side}, o, i + 1));"
         if self.elements.type == "float":
             two = "return 0u;"
+        elif product.inner % 2 == 0:
+            with suppress(VaryingError):
+                two = self._two_read(operation, product, k)
         text = (
             f"operand([&]{head} {{ {' '.join(scope.lines)} return {text}; }},\n      "
             f"[&](const auto& one, int q, int {side}, int o, int i) {{ {two} }})"
         )
         return text, READING["operand"]
+
+    def _two_read(self, operation: Operation, product: Product, k: int) -> str:
+        """The body of the function that gives a pair of neighbours of a computed operand, each of
+        whose own operands is read once. VaryingError: they do not lie side by side.
+        """
+        extents = {**_operand_scope(product, k).extents, "h": product.inner // 2, "u": 2}
+        scope = Scope({n: size for n, size in extents.items() if n != "i"}, frozenset({"u"}))
+        within = variable("h").times(2).plus(variable("u"))
+        places, sample = product.operand_places(scope, k, within)
+        value = self.elements.element(
+            scope, operation.sources[k], operation.operands[k], places, sample
+        )
+        return (
+            f"const int h = i >> 1; (void)h; {' '.join(scope.lines)} float made[2]; "
+            f"DPIF_UNROLL for (int u = 0; u < 2; ++u) made[u] = {value}; "
+            f"return pair<{self.elements.type}>(made[0], made[1]);"
+        )
 
     def _stored(
         self, operation: Operation, product: Product, k: int
@@ -195,21 +275,16 @@ class Multiplications:
         that give an element's address; None: it is computed, or lies elsewhere.
         """
         memory = self.elements.memory
-        source, operand = operation.sources[k], operation.operands[k]
-        if not isinstance(source, View) or source.buffer not in memory.regions:
-            return None
-        region = memory.regions[source.buffer]
-        first, end = source.start + operand.offset, source.start + operand.end
-        if region.element != self.elements.type or region.element == "float":
-            return None
-        if self.elements.stages.inlined_writer(source.buffer, first, end) is not None:
-            return None
         scope = _operand_scope(product, k)
         places, sample = product.operand_places(scope, k)
-        column = Index(operand.offset + source.start)
-        for place, stride in zip(places, operand.strides, strict=True):
-            column = column.plus(place.times(stride))
-        pointer, at = self.elements.address(scope, source.buffer, column, sample)
+        found = self._where(scope, operation.sources[k], operation.operands[k], places)
+        if found is None or found[0] not in memory.regions:
+            return None
+        buffer, column = found
+        region = memory.regions[buffer]
+        if region.element != self.elements.type or region.element == "float":
+            return None
+        pointer, at = self.elements.address(scope, buffer, column, sample)
 
         def neighbours(name: str, count: int) -> bool:
             """Whether as many along a variable lie side by side, aligned."""
@@ -227,6 +302,27 @@ class Multiplications:
         elif neighbours("i", 2):
             how = "Pairs"
         return how, " ".join(scope.lines), f"{pointer} + {at}"
+
+    def _where(
+        self, scope: Scope, source: Source, operand: Operand, places: Sequence[Index]
+    ) -> tuple[str, Index] | None:
+        """The buffer and the column of an operand's element, of what is picked by a table where it
+        is picked from; None: it is a constant, or computed.
+        """
+        if not isinstance(source, View):
+            return None
+        first, end = source.start + operand.offset, source.start + operand.end
+        column = Index(source.start + operand.offset)
+        for place, stride in zip(places, operand.strides, strict=True):
+            column = column.plus(place.times(stride))
+        made = self.elements.stages.inlined_writer(source.buffer, first, end)
+        if made is None:
+            return source.buffer, column
+        if not isinstance(made.op, Take):
+            return None
+        local = scope.split(column.plus(-made.out.start), made.op.shape(made.operands))
+        picked = self.elements.picked(scope, made.op, local)
+        return self._where(scope, made.sources[0], made.operands[0], picked)
 
     def _factors(self, operation: Operation, product: Product, k: int) -> str | None:
         """An operand that is a product of a factor that is the same at every outer place, and one

@@ -87,6 +87,11 @@ class Product:
             return min(self.columns, inner) >= LEAST_TILE // 2
         return min(self.rows, self.columns, inner) >= LEAST_TILE
 
+    @property
+    def tiles_of_row(self) -> int:
+        """Tiles of 16 columns."""
+        return -(-self.columns // 16)
+
     def places(self, scope: Scope) -> tuple[Index, Index, Index]:
         """Sample, place in the batch axes, and row of (q, r)."""
         if self.constant is not None:
@@ -95,17 +100,19 @@ class Product:
         sample, batch = scope.divided(variable("q"), self.batches)
         return sample, batch, variable("r") if "r" in scope.extents else Index()
 
-    def operand_places(self, scope: Scope, k: int) -> tuple[list[Index], Index]:
-        """Places along the axes of a or b, and the sample."""
-        op = self.op
+    def operand_places(
+        self, scope: Scope, k: int, within: Index | None = None
+    ) -> tuple[list[Index], Index]:
+        """Places along the axes of a or b, and the sample; `within`: the inner place, `i`."""
+        op, inmost = self.op, within or variable("i")
         sample, batch, row = self.places(scope)
         batches = scope.split(batch, self.a.shape[: op.batch])
         shape = self.b.shape[op.batch : op.batch + op.inner]
         if shape and shape[-1] == self.inner:
-            inner = [*scope.split(variable("o"), shape[:-1]), variable("i")]
+            inner = [*scope.split(variable("o"), shape[:-1]), inmost]
         else:
-            place = variable("o").times(self.inner).plus(variable("i"))
-            inner = scope.split(place if self.outer > 1 else variable("i"), shape)
+            place = variable("o").times(self.inner).plus(inmost)
+            inner = scope.split(place if self.outer > 1 else inmost, shape)
         if k == 0:
             rows = scope.split(row, self.a.shape[op.batch : op.batch + op.rows])
             return [*batches, *rows, *inner], sample
@@ -115,10 +122,7 @@ class Product:
     def matrices(self) -> np.ndarray:
         """The constant operand [products, outer, inner, columns]."""
         assert self.constant is not None
-        flat = self.constant.reshape(-1)[self.b.offset :]
-        strides = [s * flat.itemsize for s in self.b.strides]
-        read = np.lib.stride_tricks.as_strided(flat, self.b.shape, strides, writeable=False)
-        return np.ascontiguousarray(read).reshape(
+        return np.ascontiguousarray(self.b.numbers(self.constant)).reshape(
             self.batches, self.outer, self.inner, self.columns
         )
 
@@ -150,14 +154,17 @@ class Product:
         size = 2 * self.batches * self.outer * inner * columns
         return size if size <= MOST_RESIDENT else 0
 
-    def tiles(self, of_a: float, of_b: float, is_staged: bool) -> tuple[int, int]:
+    def tiles(
+        self, of_a: float, of_b: float, is_staged: bool, whole_rows: bool = False
+    ) -> tuple[int, int]:
         """Row and column tiles of 16 that a warp owns: the least time by a model of it, in cycles
-        of a multiprocessor a step of 16. `of_a`, `of_b`: of reading one tile.
+        of a multiprocessor a step of 16. `of_a`, `of_b`: of reading one tile; `whole_rows`: all
+        column tiles.
         """
         is_separable = of_a == READING["separable"]
-        rows, columns = -(-self.rows // 16), -(-self.columns // 16)
-        best = (math.inf, 1, 1)
-        for i, j in itertools.product((1, 2, 4), (1, 2, 4, 8)):
+        rows, columns = -(-self.rows // 16), self.tiles_of_row
+        best = (math.inf, 1, columns if whole_rows else 1)
+        for i, j in itertools.product((1, 2, 4), (columns,) if whole_rows else (1, 2, 4, 8)):
             fixed = 4 * i * -(-self.inner // 16) if is_separable else 0
             if 8 * i * j + 4 * i + fixed > MOST_REGISTERS or i > rows or j > columns:
                 continue

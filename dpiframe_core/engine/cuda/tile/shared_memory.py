@@ -192,6 +192,7 @@ class SharedMemory:
 
     def element(self, buffer: str) -> str:
         """The type of a buffer's elements."""
+        buffer = self.stages.copied.get(buffer, buffer)
         if self.outside(View(buffer, 0, 0)).buffer in self.floats and buffer not in self.stages.own:
             return "float"
         return "float" if buffer in self._exact and buffer in self.stages.own else self.type
@@ -199,7 +200,7 @@ class SharedMemory:
     def _place_matrices(self, whole: bool) -> None:
         for number, stage in enumerate(self.stages.all):
             op = stage.operation.op
-            if not isinstance(op, MatMul) or stage.scores is not None:
+            if not isinstance(op, MatMul) or stage.scores or stage.summed:
                 continue
             product = Product.of(stage.operation, op, self.samples)
             if size := product.ring_bytes(self.type):

@@ -129,6 +129,8 @@ class _Source:
         op = stage.operation.op
         if stage.scores is not None:
             return self.products.attend(stage, stage.scores)
+        if stage.summed is not None:
+            return self.products.multiply(stage.summed, stage)
         if isinstance(op, (Map, Take, TakeAlong)):
             return self.loops.each(stage.operation, stage.operation.out, stage.shape)
         if isinstance(op, Join):
@@ -140,7 +142,7 @@ class _Source:
         if isinstance(op, LayerNorm):
             return self.loops.layer_norm(stage, op)
         if isinstance(op, MatMul):
-            return self.products.multiply(stage, op)
+            return self.products.multiply(stage)
         raise UnsuitableError(f"no stage computes {type(op).__name__}")
 
     def _fetches(self, number: int) -> list[str]:
@@ -165,7 +167,8 @@ class _Source:
             since.add(touched)
             body += self._fetches(number + 1)
             body += [f"// {stage.operation.op} -> {stage.out}", self.stage(stage)]
-        kinds = {type(stage.operation.op) for stage in self.stages.all}
+        stages = [s for stage in self.stages.all for s in (stage, stage.summed) if s is not None]
+        kinds = {type(stage.operation.op) for stage in stages}
         fit = (MOST_SHARED + 1024) // (self.memory.bytes + 1024)
         most = 3 if kinds & {MatMul, LayerNorm, Softmax} else 4
         if self.products.most_sums > FEW_SUMS:

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from dpiframe_core.engine.cuda.tile.index import Index, Scope, size_of
-from dpiframe_core.engine.cuda.tile.product import Product, attention_row_tiles
+from dpiframe_core.engine.cuda.tile.product import WARPS, Product, attention_row_tiles
 from dpiframe_core.engine.translation import Operation
 from dpiframe_core.program.expression import Expression
 from dpiframe_core.program.tensor_ops import (
+    Join,
     LayerNorm,
     Map,
     MatMul,
@@ -30,6 +31,7 @@ from dpiframe_core.program.tensor_ops import (
 from dpiframe_core.program.views import View
 
 GOOD_SHARED = 112 * 1024  # bytes of a CTA, of which two fit a multiprocessor
+MOST_ROW_TILES = 8  # of 16 columns of a product's row that a warp sums
 COSTLY = {"div", "pow", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sigmoid",
           "tanh", "erf", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "atan2",
           "mod", "rsqrt", "sqrt", "reciprocal"}  # fmt: skip
@@ -48,6 +50,7 @@ class Stage:
     replaced: int = 0  # the post's operand that is the result
     scores: Stage | None = None  # of a product with their softmax, or with them: attention
     weigh: Weigh = "Softmax"  # what a score weighs; guarded: 0 where all of a row is -infinity
+    summed: Stage | None = None  # of a sum over the columns of a product, or a dot with them: that
 
     @property
     def out(self) -> View:
@@ -74,10 +77,11 @@ class Stage:
 
     def reads(self) -> Iterator[tuple[Operation, int]]:
         """What it reads: operations, and numbers of operands."""
-        if self.scores is not None:
-            yield from self.scores.reads()
+        within = self.scores or self.summed
+        if within is not None:
+            yield from within.reads()
         for k in range(len(self.operation.operands)):
-            if k > 0 or self.scores is None:
+            if k > 0 or within is None:
                 yield self.operation, k
         if self.post is not None:
             for k in range(len(self.post.operands)):
@@ -94,6 +98,7 @@ class Stages:
         self.operations, self.own, self.samples = list(operations), own, samples
         self.all: list[Stage] = []
         self.inlined: set[int] = set()
+        self.copied: dict[str, str] = {}  # buffers that are copied to others, all of each
         # Numbers of the operations that write, and that read, a buffer.
         self._writing = defaultdict[str, list[int]](list)
         self._reading = defaultdict[str, list[int]](list)
@@ -195,6 +200,7 @@ class Stages:
                     self.inlined.discard(post[0])
             self.all.append(stage)
         self._join_attention()
+        self._join_sums()
 
     def _join_attention(self) -> None:
         """Products with one that nothing else reads, or with its softmax, become one stage."""
@@ -225,6 +231,29 @@ class Stages:
             and scores.out.width * self.samples * 2 > GOOD_SHARED // 8
             and multiplies(scores.operation, stage.operation, self.samples)
         )
+
+    def _join_sums(self) -> None:
+        """Sums over the columns of a product that nothing else reads become one stage with it."""
+        for stage in [s for s in self.all if isinstance(s.operation.op, (Reduce, MatMul))]:
+            made = self._whole_writer(stage.operation, 0) if stage.scores is None else None
+            if made is not None and sums_rows(made, stage.operation, self.samples):
+                stage.summed = made
+                self.all = [s for s in self.all if s is not made]
+                if stage.out.buffer not in self.own and _is_scattered(made, self.samples):
+                    self._copy_behind(stage)
+
+    def _copy_behind(self, stage: Stage) -> None:
+        """A result in shared memory first, then copied to where it belongs, side by side."""
+        out = stage.out
+        first = View(f"{out.buffer}.{out.start}", 0, out.width)
+        self.own |= {first.buffer}
+        self.copied[first.buffer] = out.buffer
+        if stage.post is not None:
+            stage.post = replace(stage.post, out=first)
+        else:
+            stage.operation = replace(stage.operation, out=first)
+        copy = Operation(Join(), (first,), (Operand.whole(out.width),), out)
+        self.all.insert(self.all.index(stage) + 1, Stage(copy, (1, out.width)))
 
     def _whole_writer(self, operation: Operation, k: int) -> Stage | None:
         """The stage whose whole result is an operand, which alone reads it."""
@@ -282,11 +311,14 @@ class Stages:
         return user, found[0]
 
     def _all_sources(self, buffer: str, first: int, end: int) -> list[int]:
-        """Numbers of the operations that the columns are made of, those inlined followed."""
+        """Numbers of the operations that must have run for the columns to be read: of one that is
+        computed where it is read, those that it reads.
+        """
         found: list[int] = []
         for number in self._writers(buffer, first, end):
-            found.append(number)
-            if number in self.inlined:
+            if number not in self.inlined:
+                found.append(number)
+            else:
                 operation = self.operations[number]
                 for s, o in zip(operation.sources, operation.operands, strict=True):
                     if isinstance(s, View):
@@ -366,6 +398,41 @@ def multiplies(scores: Operation, product: Operation, samples: int, columns: int
         and min(first.rows, first.columns, first.inner, second.columns) >= 8
         and attention_row_tiles(first, second) > 0
     )
+
+
+def sums_rows(made: Stage, operation: Operation, samples: int) -> bool:
+    """Whether an operation sums each row of what a product makes, or multiplies it by a vector, and
+    each warp has rows with all their columns in registers: not of a product with a matrix in shared
+    memory, whose rows and columns warpgroups share.
+    """
+    op = operation.op
+    if not isinstance(made.operation.op, MatMul) or made.scores or made.summed or made.is_permuted:
+        return False
+    product = Product.of(made.operation, made.operation.op, samples)
+    shape = operation.operands[0].shape
+    if isinstance(op, Reduce):
+        kept = len(shape) - len(op.axes)
+        sums = op.function in ("sum", "mean") and set(op.axes) == set(range(kept, len(shape)))
+    else:
+        assert isinstance(op, MatMul)
+        kept = op.batch + op.rows
+        sums = operation.operands[1].size == size_of(shape[: op.batch]) * size_of(shape[kept:])
+    return (
+        sums
+        and size_of(shape[kept:]) == product.columns
+        and product.fills_tiles
+        and product.tiles_of_row <= MOST_ROW_TILES
+        and product.products * -(-product.rows // 16) >= WARPS
+        and not product.ring_bytes("Half")
+        and not product.resident_bytes("Half")
+    )
+
+
+def _is_scattered(made: Stage, samples: int) -> bool:
+    """Whether what lanes side by side sum of a product's rows lies in different samples."""
+    assert isinstance(made.operation.op, MatMul)
+    product = Product.of(made.operation, made.operation.op, samples)
+    return product.products > 1 and product.rows_a_sample < 8
 
 
 def times_read(operation: Operation, k: int) -> float:
