@@ -143,15 +143,15 @@ constexpr bool kByWarpgroups = true;
 template <>
 constexpr bool kByWarpgroups<float> = false;
 
-// Which 64 rows and how many columns, up to 128, a warpgroup owns at a time.
-template <int kRows, int kColumns>
+// Which 64 rows and how many columns, up to 128, a warpgroup owns at a time; kWhole: all.
+template <int kRows, int kColumns, bool kWhole = false>
 struct WarpgroupBlocks {
   static constexpr int kGroups = kThreads / 128;
   static constexpr int kAllTiles = padded(kColumns, 16) / 16;
   static constexpr int kRowBlocks = (kRows + 63) / 64;
   static constexpr int kWide = (kAllTiles + 7) / 8;
   static constexpr bool kNarrower =
-      kRowBlocks * kWide % kGroups != 0 && kAllTiles >= kWide * kGroups;
+      !kWhole && kRowBlocks * kWide % kGroups != 0 && kAllTiles >= kWide * kGroups;
   static constexpr int kColumnBlocks = kNarrower ? kWide * kGroups : kWide;
   static constexpr int kTiles = (kAllTiles + kColumnBlocks - 1) / kColumnBlocks;
   static constexpr int kCount = kRowBlocks * kColumnBlocks;
@@ -237,7 +237,7 @@ template <class T, int kProducts, int kRows, int kOuter, int kInner, int kColumn
           class Write>
 DPIF_DEVICE void multiply_by_warpgroups(const A& a, const Resident<T, kOuter, kInner, kColumns>& b,
                                         const Write& write) {
-  using Own = WarpgroupBlocks<kRows, kColumns>;
+  using Own = WarpgroupBlocks<kRows, kColumns, kIsSummed<const decltype(write(0, 0))>>;
   constexpr int kSteps = padded(kInner, 16) / 16;
   constexpr int kAtOnce = kSteps < 4 ? kSteps : 4;
   constexpr int kStepBytes = Own::kAllTiles * 512;

@@ -1,21 +1,23 @@
-"""Operations of a group that become one.
+"""Operations of a group that become one, or two.
 
 Products of one operand with several constant matrices are one product with all their columns: so
 queries, keys, values and residuals of an attention are one stage of a kernel. A Map that alone
 reads another's result in its order, maybe by other axes, is one with it. Norms of the fields'
-vectors are one norm, each row with weights of its own.
+vectors are one norm, each row with weights of its own. A sum over all of a product is one over its
+columns, which is taken as they are made, and one over its rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from dpiframe_core.engine.cuda.tile.index import size_of
 from dpiframe_core.engine.translation import Operation, Source
 from dpiframe_core.program.expression import Expression, count_functions, replaced
-from dpiframe_core.program.tensor_ops import LayerNorm, Map, MatMul, Operand
+from dpiframe_core.program.tensor_ops import LayerNorm, Map, MatMul, Operand, Reduce
 from dpiframe_core.program.views import View
 
 MOST_FUNCTIONS = 40  # of a Map that is several
@@ -71,6 +73,51 @@ def merge_norms(
     return found, frozenset(names)
 
 
+def split_sums(
+    operations: Sequence[Operation], own: frozenset[str]
+) -> tuple[list[Operation], frozenset[str]]:
+    """The operations with sums over columns and rows of products as two, and what they own then."""
+    made_by = {operation.out: operation for operation in operations}
+    found, names = list[Operation](), set(own)
+    for operation in operations:
+        kept = _rows_summed_too(operation, made_by)
+        if kept is None:
+            found.append(operation)
+            continue
+        op, shape = operation.op, operation.operands[0].shape
+        assert isinstance(op, Reduce)
+        rows = View(f"{operation.out.buffer}.{operation.out.start}.rows", 0, size_of(shape[:kept]))
+        names.add(rows.buffer)
+        columns = replace(op, axes=tuple(range(kept, len(shape))))
+        others = replace(op, axes=tuple(axis for axis in op.axes if axis < kept))
+        found.append(Operation(columns, operation.sources, operation.operands, rows))
+        found.append(Operation(others, (rows,), (Operand.whole(*shape[:kept]),), operation.out))
+    return found, frozenset(names)
+
+
+def _rows_summed_too(operation: Operation, made_by: Mapping[View, Operation]) -> int | None:
+    """The first axis of a product's columns, where they are summed and an axis before them, too."""
+    op, x = operation.op, operation.operands[0]
+    if not isinstance(op, Reduce) or op.function not in ("sum", "mean") or not x.is_whole:
+        return None
+    product = made_by.get(_read(operation)) if isinstance(operation.sources[0], View) else None
+    if product is not None and isinstance(product.op, Map):
+        sources = zip(product.sources, product.operands, strict=True)
+        makers = [
+            made_by.get(source.columns(operand.offset, operand.size))
+            for source, operand in sources
+            if isinstance(source, View) and operand.is_whole
+        ]
+        product = next((m for m in makers if m is not None and isinstance(m.op, MatMul)), None)
+    if product is None or not isinstance(product.op, MatMul):
+        return None
+    width = size_of(product.operands[1].shape[product.op.batch + product.op.inner :])
+    for first in range(1, len(x.shape)):
+        if size_of(x.shape[first:]) == width > 1 and set(range(first, len(x.shape))) < set(op.axes):
+            return first
+    return None
+
+
 def _norms_a_row(operation: Operation) -> bool:
     return (
         isinstance(operation.op, LayerNorm)
@@ -97,6 +144,7 @@ def _is_made(operations: Sequence[Operation], norm: Operation) -> bool:
 
 
 def _read(norm: Operation) -> View:
+    """The columns of the first operand, which lie side by side."""
     source = norm.sources[0]
     assert isinstance(source, View)
     return source.columns(norm.operands[0].offset, norm.operands[0].size)

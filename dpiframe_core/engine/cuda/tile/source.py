@@ -13,7 +13,12 @@ import numpy as np
 
 from dpiframe_core.engine.cuda.tile.elements import Elements
 from dpiframe_core.engine.cuda.tile.loops import THREADS, Loops
-from dpiframe_core.engine.cuda.tile.merge import merge_maps, merge_norms, merge_products
+from dpiframe_core.engine.cuda.tile.merge import (
+    merge_maps,
+    merge_norms,
+    merge_products,
+    split_sums,
+)
 from dpiframe_core.engine.cuda.tile.multiply import Multiplications
 from dpiframe_core.engine.cuda.tile.product import Product
 from dpiframe_core.engine.cuda.tile.rolled import rolled
@@ -76,7 +81,7 @@ def tile_kernel(
     where they are. UnsuitableError: there is none.
     """
     merged, own = merge_norms(merge_products(operations, own), own)
-    merged = merge_maps(merged, own)
+    merged, own = split_sums(merge_maps(merged, own), own)
 
     def memory(samples: int, whole: bool) -> SharedMemory:
         return SharedMemory(Stages(merged, own, samples), floats, TYPES[precision], whole, parts)
@@ -148,7 +153,7 @@ class _Source:
     def _fetches(self, number: int) -> list[str]:
         """What sets the whole matrix of a stage on its way."""
         matrix = self.memory.coming(number)
-        return [self.products.fetch(self.stages.all[number], matrix)] if matrix else []
+        return [self.products.fetch(self.stages.all[number].own, matrix)] if matrix else []
 
     def kernel(self, name: str, host: bool) -> TileKernel:
         """The whole source."""
@@ -167,8 +172,7 @@ class _Source:
             since.add(touched)
             body += self._fetches(number + 1)
             body += [f"// {stage.operation.op} -> {stage.out}", self.stage(stage)]
-        stages = [s for stage in self.stages.all for s in (stage, stage.summed) if s is not None]
-        kinds = {type(stage.operation.op) for stage in stages}
+        kinds = {type(s.operation.op) for stage in self.stages.all for s in (stage, stage.own)}
         fit = (MOST_SHARED + 1024) // (self.memory.bytes + 1024)
         most = 3 if kinds & {MatMul, LayerNorm, Softmax} else 4
         if self.products.most_sums > FEW_SUMS:

@@ -57,6 +57,11 @@ class Stage:
         return self.post.out if self.post else self.operation.out
 
     @property
+    def own(self) -> Stage:
+        """The product, if it is one whose rows are summed."""
+        return self.summed or self
+
+    @property
     def is_permuted(self) -> bool:
         """Whether the post has its axes in another order than the operation."""
         return self.post is not None and not self.post.operands[self.replaced].is_whole
@@ -402,8 +407,8 @@ def multiplies(scores: Operation, product: Operation, samples: int, columns: int
 
 def sums_rows(made: Stage, operation: Operation, samples: int) -> bool:
     """Whether an operation sums each row of what a product makes, or multiplies it by a vector, and
-    each warp has rows with all their columns in registers: not of a product with a matrix in shared
-    memory, whose rows and columns warpgroups share.
+    each warp has rows with all their columns in registers: not of a product with a matrix in a
+    ring, for which that is not written.
     """
     op = operation.op
     if not isinstance(made.operation.op, MatMul) or made.scores or made.summed or made.is_permuted:
@@ -424,7 +429,6 @@ def sums_rows(made: Stage, operation: Operation, samples: int) -> bool:
         and product.tiles_of_row <= MOST_ROW_TILES
         and product.products * -(-product.rows // 16) >= WARPS
         and not product.ring_bytes("Half")
-        and not product.resident_bytes("Half")
     )
 
 
