@@ -19,6 +19,7 @@ from dpiframe_core.program.tensor_ops import Map
 from dpiframe_core.program.views import View, Weight
 
 LEAST, MOST = 2.0**-12, 2.0**12  # by more, what float16 holds of the scaled columns it might not
+LEAST_NORMAL, LARGEST = 2.0**-14, 2.0**15  # of float16, where products may keep their weights
 
 
 def scale_columns(program: Program) -> Program:
@@ -95,7 +96,8 @@ def _moved(program: Program, step: TensorStep, x: View, factor: np.ndarray) -> P
             view, numbers = _part(step, x, factor, reader.x)
             name = Weight(f"{reader.weight}/scaled_by/{step.name}")
             weights[name] = _product(weights[reader.weight], numbers)
-            after = replace(reader, x=view, weight=name)
+            if _is_held(weights[name], weights[reader.weight]):
+                after = replace(reader, x=view, weight=name)
         elif isinstance(reader, Head):
             after = _head(reader, step, x, factor, weights)
         elif isinstance(reader, TensorStep) and isinstance(reader.op, Map):
@@ -116,6 +118,14 @@ def _part(step: TensorStep, x: View, factor: np.ndarray, read: View) -> tuple[Vi
 def _product(weight: np.ndarray, factor: np.ndarray) -> np.ndarray:
     product: np.ndarray = (weight.astype(np.float64) * factor).astype(weight.dtype)
     return product
+
+
+def _is_held(scaled: np.ndarray, weight: np.ndarray) -> bool:
+    """Whether float16 holds scaled weights as well as it does those that there were."""
+    sizes, before = np.abs(scaled), np.abs(weight)
+    typical = np.median(sizes)
+    fits = sizes.max() <= max(LARGEST, before.max())
+    return bool(fits and (typical >= LEAST_NORMAL or typical >= np.median(before)))
 
 
 def _head(

@@ -146,3 +146,18 @@ def test_numbers_that_might_leave_float16s_range_stay_where_they_are(number):
     changed = {**plain.weights, name: np.full_like(plain.weights[name], number)}
     program = plain.changed(weights=changed)
     assert scales(scale_columns(program)) == [step]
+
+
+@pytest.mark.parametrize(("number", "stays"), [(2.0**-10, False), (2.0**-12, True), (3e3, True)])
+def test_weights_that_float16_would_not_hold_are_not_scaled(number, stays):
+    torch.manual_seed(0)
+    model = Layers().eval()
+    with torch.no_grad():
+        model.deep.weight.normal_(std=0.1)
+        model.deep.weight[0, 0] = 15.0
+    imported = from_torch(model, model.example_inputs(), precisions=())
+    plain = lower(imported.spec, imported.weights, ())
+    (step,) = scales(plain)
+    (name,) = step.constants
+    changed = {**plain.weights, name: np.full_like(plain.weights[name], number)}
+    assert bool(scales(scale_columns(plain.changed(weights=changed)))) is stays
