@@ -101,6 +101,7 @@ COMPILED_PASSES: tuple[Pass, ...] = (
     *DEVICE_PASSES[:BEFORE_MERGE],
     split_places,
     fuse_epilogue,
+    scale_columns,
     pair_products,
     *DEVICE_PASSES[BEFORE_MERGE:],
     split_epilogues,

@@ -3,23 +3,28 @@ columns are never stored.
 
 Learned weights of fields, as EDCN's gates or a scale of each column behind a block, are such. A
 product (s x) . w is x . (s w); a map takes them as constants of its own. The weights are multiplied
-in float64 and rounded once.
+in float64 and rounded once. Only columns that a device stores in the activation type anyhow, such
+as embedding rows and what products make: others, such as dense features, might not be held by it.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
-from dpiframe_core.program.expression import Expression, replaced
+from dpiframe_core.lowering.device.fuse_epilogue import MOST_FUNCTIONS, MOST_OPERANDS
+from dpiframe_core.program.expression import Expression, count_functions, replaced
 from dpiframe_core.program.program import Program
-from dpiframe_core.program.steps import Head, Linear, Step, TensorStep
+from dpiframe_core.program.steps import Head, Linear, Lookup, MappedLinear, Step, TensorStep
 from dpiframe_core.program.tensor_ops import Map
 from dpiframe_core.program.views import View, Weight
 
+Product = TypeVar("Product", Linear, MappedLinear)
 LEAST, MOST = 2.0**-12, 2.0**12  # by more, what float16 holds of the scaled columns it might not
-LEAST_NORMAL, LARGEST = 2.0**-14, 2.0**15  # of float16, where products may keep their weights
+# Of a product's weights in float16: a typical one of the smallest columns keeps 8 bits.
+LEAST_TYPICAL, LARGEST = 2.0**-16, 2.0**15
 
 
 def scale_columns(program: Program) -> Program:
@@ -56,7 +61,14 @@ def _scaled(step: Step, program: Program) -> tuple[View, np.ndarray] | None:
     numbers = np.broadcast_to(factor, (width,))
     if not (np.abs(numbers) >= LEAST).all() or not (np.abs(numbers) <= MOST).all():
         return None
-    return step.xs[0].columns(x.offset, width), numbers
+    read = step.xs[0].columns(x.offset, width)
+    return (read, numbers) if _is_activation(program, read) else None
+
+
+def _is_activation(program: Program, x: View) -> bool:
+    """Whether an embedding lookup or a product makes all of it."""
+    makers = (s for s in program.steps if isinstance(s, (Lookup, Linear, MappedLinear)))
+    return x.width > 1 and any(s.out is not None and s.out.contains(x) for s in makers)
 
 
 def _factor(part: Expression, constants: dict[str, np.ndarray]) -> np.ndarray | None:
@@ -94,10 +106,9 @@ def _moved(program: Program, step: TensorStep, x: View, factor: np.ndarray) -> P
         after: Step | None = None
         if isinstance(reader, Linear) and step.out.contains(reader.x):
             view, numbers = _part(step, x, factor, reader.x)
-            name = Weight(f"{reader.weight}/scaled_by/{step.name}")
-            weights[name] = _product(weights[reader.weight], numbers)
-            if _is_held(weights[name], weights[reader.weight]):
-                after = replace(reader, x=view, weight=name)
+            after = _linear(reader, step, view, numbers, weights)
+        elif isinstance(reader, MappedLinear):
+            after = _mapped(reader, step, x, factor, weights)
         elif isinstance(reader, Head):
             after = _head(reader, step, x, factor, weights)
         elif isinstance(reader, TensorStep) and isinstance(reader.op, Map):
@@ -120,12 +131,63 @@ def _product(weight: np.ndarray, factor: np.ndarray) -> np.ndarray:
     return product
 
 
-def _is_held(scaled: np.ndarray, weight: np.ndarray) -> bool:
-    """Whether float16 holds scaled weights as well as it does those that there were."""
-    sizes, before = np.abs(scaled), np.abs(weight)
-    typical = np.median(sizes)
-    fits = sizes.max() <= max(LARGEST, before.max())
-    return bool(fits and (typical >= LEAST_NORMAL or typical >= np.median(before)))
+def _linear(
+    reader: Product,
+    step: TensorStep,
+    x: View,
+    factor: np.ndarray,
+    weights: dict[str, np.ndarray],
+) -> Product | None:
+    """The product of x with weights times the factor, if float16 holds these as well as those that
+    there were.
+    """
+    weight, sizes = weights[reader.weight], np.abs(factor)
+    name = Weight(f"{reader.name}/scaled_by/{step.name}")
+    weights[name] = _product(weight, factor)
+    before = np.abs(weight)
+    fits = np.abs(weights[name]).max() <= max(LARGEST, before.max())
+    if not fits or np.median(before) * min(1.0, sizes.min()) < min(
+        LEAST_TYPICAL, np.median(before)
+    ):
+        return None
+    return replace(reader, x=x, weight=name)
+
+
+def _mapped(
+    reader: MappedLinear,
+    step: TensorStep,
+    x: View,
+    factor: np.ndarray,
+    weights: dict[str, np.ndarray],
+) -> MappedLinear | None:
+    """The product with an epilogue that reads x, as its operand or in its epilogue."""
+    if reader.norm is not None:
+        return None
+    after: MappedLinear | None = reader
+    if reader.x.overlaps(step.out):
+        if not step.out.contains(reader.x):
+            return None
+        view, numbers = _part(step, x, factor, reader.x)
+        after = _linear(reader, step, view, numbers, weights)
+    if after is None:
+        return None
+    xs, constants = list(after.xs), list(after.constants)
+    times: dict[str, Expression] = {}
+    for k, view in enumerate(after.xs):
+        if not view.overlaps(step.out):
+            continue
+        if not step.out.contains(view):
+            return None
+        xs[k], numbers = _part(step, x, factor, view)
+        name = Weight(f"{reader.name}/scale{k}/{step.name}")
+        weights[name] = numbers.astype(weights[reader.weight].dtype)
+        own = f"x{k + reader.products}"
+        times[own] = ("mul", own, f"x{reader.products + len(xs) + len(constants)}")
+        constants.append(name)
+    expression = replaced(after.expression, lambda name: times.get(name, name))
+    if len(xs) + len(constants) > MOST_OPERANDS or count_functions(expression) > MOST_FUNCTIONS:
+        return None
+    return replace(after, xs=tuple(xs), constants=tuple(constants), expression=expression)
 
 
 def _head(
@@ -142,7 +204,7 @@ def _head(
             if not step.out.contains(view):
                 return None
             view, numbers = _part(step, x, factor, view)
-            weights[name := Weight(f"{weight}/scaled_by/{step.name}")] = _product(
+            weights[name := Weight(f"{head.name}/dot{i}/scaled_by/{step.name}")] = _product(
                 weights[weight], numbers
             )
         if view in dots:

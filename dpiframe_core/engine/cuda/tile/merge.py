@@ -9,6 +9,7 @@ columns, which is taken as they are made, and one over its rows.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -21,6 +22,7 @@ from dpiframe_core.program.tensor_ops import LayerNorm, Map, MatMul, Operand, Re
 from dpiframe_core.program.views import View
 
 MOST_FUNCTIONS = 40  # of a Map that is several
+MOST_ROW = 128  # columns of a product that a warp sums
 
 
 def merge_products(operations: Sequence[Operation], own: frozenset[str]) -> list[Operation]:
@@ -77,7 +79,8 @@ def split_sums(
     operations: Sequence[Operation], own: frozenset[str]
 ) -> tuple[list[Operation], frozenset[str]]:
     """The operations with sums over columns and rows of products as two, and what they own then."""
-    made_by = {operation.out: operation for operation in operations}
+    read = Counter(s.buffer for o in operations for s in o.sources if isinstance(s, View))
+    made_by = {o.out: o for o in operations if o.out.buffer in own and read[o.out.buffer] == 1}
     found, names = list[Operation](), set(own)
     for operation in operations:
         kept = _rows_summed_too(operation, made_by)
@@ -112,7 +115,7 @@ def _rows_summed_too(operation: Operation, made_by: Mapping[View, Operation]) ->
     if product is None or not isinstance(product.op, MatMul):
         return None
     width = size_of(product.operands[1].shape[product.op.batch + product.op.inner :])
-    for first in range(1, len(x.shape)):
+    for first in range(1, len(x.shape) if width <= MOST_ROW else 0):
         if size_of(x.shape[first:]) == width > 1 and set(range(first, len(x.shape))) < set(op.axes):
             return first
     return None

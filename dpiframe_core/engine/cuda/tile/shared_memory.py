@@ -10,7 +10,7 @@ from dpiframe_core.engine.cuda.tile.product import Product
 from dpiframe_core.engine.cuda.tile.stages import Stage, Stages, times_read
 from dpiframe_core.engine.translation import Operation
 from dpiframe_core.program.expression import Expression
-from dpiframe_core.program.tensor_ops import Map, MatMul, Take, TakeAlong
+from dpiframe_core.program.tensor_ops import Map, MatMul, Reduce, Take, TakeAlong
 from dpiframe_core.program.views import View
 
 NO_PARTS: Mapping[str, View] = {}
@@ -93,7 +93,8 @@ class SharedMemory:
         self.inputs: dict[str, tuple[int, int]] = {}
         self.matrices: dict[int, Matrix] = {}
         self.ring_rows: list[int] = []  # of the products that have rings
-        self._exact = _exact(stages.operations) | _guards(stages.operations)
+        operations = stages.operations
+        self._exact = _exact(operations) | _guards(operations) | _partial_sums(operations)
         self._make_regions()
         self._place_matrices(whole)
         self._place_regions()
@@ -376,6 +377,18 @@ def _exact(operations: Sequence[Operation]) -> set[str]:
             if isinstance(source, View) and (whole or f"x{k}" in names):
                 found.add(source.buffer)
     return found
+
+
+def _partial_sums(operations: Sequence[Operation]) -> set[str]:
+    """Buffers of sums that are summed again."""
+    sums = {o.out for o in operations if isinstance(o.op, Reduce)}
+    return {
+        source.buffer
+        for o in operations
+        if isinstance(o.op, Reduce)
+        for source in o.sources
+        if isinstance(source, View) and source in sums
+    }
 
 
 def _guards(operations: Sequence[Operation]) -> set[str]:

@@ -250,7 +250,7 @@ class Stages:
     def _copy_behind(self, stage: Stage) -> None:
         """A result in shared memory first, then copied to where it belongs, side by side."""
         out = stage.out
-        first = View(f"{out.buffer}.{out.start}", 0, out.width)
+        first = View(f"{out.buffer}.{out.start}.sums", 0, out.width)
         self.own |= {first.buffer}
         self.copied[first.buffer] = out.buffer
         if stage.post is not None:
