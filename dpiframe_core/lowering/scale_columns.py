@@ -29,7 +29,7 @@ LEAST_TYPICAL, LARGEST = 2.0**-16, 2.0**15
 
 def scale_columns(program: Program) -> Program:
     """Move the constants behind every map that does nothing else, where all that reads it are
-    linear layers, maps and the head's dots.
+    products, maps and the head's dots.
     """
     for name in [step.name for step in program.steps if _is_map(step)]:
         step = next(s for s in program.steps if s.name == name)

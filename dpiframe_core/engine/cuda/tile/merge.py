@@ -16,13 +16,13 @@ from dataclasses import replace
 import numpy as np
 
 from dpiframe_core.engine.cuda.tile.index import size_of
+from dpiframe_core.engine.cuda.tile.product import MOST_SUMMED
 from dpiframe_core.engine.translation import Operation, Source
 from dpiframe_core.program.expression import Expression, count_functions, replaced
 from dpiframe_core.program.tensor_ops import LayerNorm, Map, MatMul, Operand, Reduce
 from dpiframe_core.program.views import View
 
 MOST_FUNCTIONS = 40  # of a Map that is several
-MOST_ROW = 128  # columns of a product that a warp sums
 
 
 def merge_products(operations: Sequence[Operation], own: frozenset[str]) -> list[Operation]:
@@ -115,7 +115,7 @@ def _rows_summed_too(operation: Operation, made_by: Mapping[View, Operation]) ->
     if product is None or not isinstance(product.op, MatMul):
         return None
     width = size_of(product.operands[1].shape[product.op.batch + product.op.inner :])
-    for first in range(1, len(x.shape) if width <= MOST_ROW else 0):
+    for first in range(1, len(x.shape) if width <= MOST_SUMMED else 0):
         if size_of(x.shape[first:]) == width > 1 and set(range(first, len(x.shape))) < set(op.axes):
             return first
     return None

@@ -20,6 +20,7 @@ STAGES = 4  # chunks of a ring
 LEAST_RESIDENT = 32  # columns of a constant operand that is all in shared memory
 MOST_WEIGHT = 32 * 1024  # elements of a linear layer's weight that a group takes in
 MOST_RESIDENT = 32 * 1024  # bytes of it
+MOST_SUMMED = 128  # columns of a row that a warp sums
 MOST_REGISTERS = 96  # of a thread, for sums and operands
 # Cycles of a multiprocessor in which a warp reads 16 x 16 elements of an operand, by how they lie.
 READING = {"separable": 1.0, "Rows": 2.0, "Columns": 2.0, "Packed": 4.0, "Pairs": 4.0,

@@ -200,16 +200,16 @@ class SharedMemory:
 
     def _place_matrices(self, whole: bool) -> None:
         for number, stage in enumerate(self.stages.all):
-            own = stage.own
-            op = own.operation.op
-            if not isinstance(op, MatMul) or own.scores is not None:
+            made = stage.multiplying
+            op = made.operation.op
+            if not isinstance(op, MatMul) or made.scores is not None:
                 continue
-            product = Product.of(own.operation, op, self.samples)
+            product = Product.of(made.operation, op, self.samples)
             if size := product.ring_bytes(self.type):
-                self.matrices[id(own)] = Matrix(size, False, number, number)
+                self.matrices[id(made)] = Matrix(size, False, number, number)
                 self.ring_rows.append(product.rows)
             elif whole and (size := product.resident_bytes(self.type)):
-                self.matrices[id(own)] = Matrix(size, True, number - 1, number)
+                self.matrices[id(made)] = Matrix(size, True, number - 1, number)
 
     def _place_regions(self) -> None:
         """First fit by the stages in which a region is needed. Of turns, which are many and short,
@@ -279,13 +279,13 @@ class SharedMemory:
         """The whole matrix that a stage multiplies with."""
         if number == len(self.stages.all):
             return None
-        matrix = self.matrices.get(id(self.stages.all[number].own))
+        matrix = self.matrices.get(id(self.stages.all[number].multiplying))
         return matrix if matrix and matrix.whole else None
 
     def touched(self, number: int, stage: Stage) -> Touched:
         """What a stage reads and writes that others may touch."""
         out = stage.out.buffer
-        own = self.matrices.get(id(stage.own))
+        own = self.matrices.get(id(stage.multiplying))
         coming = self.coming(number + 1)
         return Touched(
             [

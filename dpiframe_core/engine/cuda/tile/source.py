@@ -153,7 +153,7 @@ class _Source:
     def _fetches(self, number: int) -> list[str]:
         """What sets the whole matrix of a stage on its way."""
         matrix = self.memory.coming(number)
-        return [self.products.fetch(self.stages.all[number].own, matrix)] if matrix else []
+        return [self.products.fetch(self.stages.all[number].multiplying, matrix)] if matrix else []
 
     def kernel(self, name: str, host: bool) -> TileKernel:
         """The whole source."""
@@ -172,7 +172,9 @@ class _Source:
             since.add(touched)
             body += self._fetches(number + 1)
             body += [f"// {stage.operation.op} -> {stage.out}", self.stage(stage)]
-        kinds = {type(s.operation.op) for stage in self.stages.all for s in (stage, stage.own)}
+        kinds = {
+            type(s.operation.op) for stage in self.stages.all for s in (stage, stage.multiplying)
+        }
         fit = (MOST_SHARED + 1024) // (self.memory.bytes + 1024)
         most = 3 if kinds & {MatMul, LayerNorm, Softmax} else 4
         if self.products.most_sums > FEW_SUMS:

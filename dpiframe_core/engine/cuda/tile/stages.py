@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from dpiframe_core.engine.cuda.tile.index import Index, Scope, size_of
-from dpiframe_core.engine.cuda.tile.product import WARPS, Product, attention_row_tiles
+from dpiframe_core.engine.cuda.tile.product import MOST_SUMMED, WARPS, Product, attention_row_tiles
 from dpiframe_core.engine.translation import Operation
 from dpiframe_core.program.expression import Expression
 from dpiframe_core.program.tensor_ops import (
@@ -31,7 +31,6 @@ from dpiframe_core.program.tensor_ops import (
 from dpiframe_core.program.views import View
 
 GOOD_SHARED = 112 * 1024  # bytes of a CTA, of which two fit a multiprocessor
-MOST_ROW_TILES = 8  # of 16 columns of a product's row that a warp sums
 COSTLY = {"div", "pow", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sigmoid",
           "tanh", "erf", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "atan2",
           "mod", "rsqrt", "sqrt", "reciprocal"}  # fmt: skip
@@ -57,8 +56,8 @@ class Stage:
         return self.post.out if self.post else self.operation.out
 
     @property
-    def own(self) -> Stage:
-        """The product, if it is one whose rows are summed."""
+    def multiplying(self) -> Stage:
+        """The stage of the product, where its rows are summed; else this one."""
         return self.summed or self
 
     @property
@@ -426,7 +425,7 @@ def sums_rows(made: Stage, operation: Operation, samples: int) -> bool:
         sums
         and size_of(shape[kept:]) == product.columns
         and product.fills_tiles
-        and product.tiles_of_row <= MOST_ROW_TILES
+        and product.columns <= MOST_SUMMED
         and product.products * -(-product.rows // 16) >= WARPS
         and not product.ring_bytes("Half")
     )
