@@ -32,6 +32,7 @@ from dpiframe_core.lowering.fuse_lookup import fuse_lookup
 from dpiframe_core.lowering.fuse_softmax_guard import fuse_softmax_guard
 from dpiframe_core.lowering.matmul_to_linear import matmul_to_linear
 from dpiframe_core.lowering.merge_siblings import merge_siblings
+from dpiframe_core.lowering.pick_late import pick_late
 from dpiframe_core.lowering.place_concat import place_concat
 from dpiframe_core.lowering.scale_columns import scale_columns
 from dpiframe_core.lowering.scale_products import scale_products
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 Pass = Callable[[Program], Program]
 
 FUSIONS: tuple[Pass, ...] = (
+    pick_late,
     matmul_to_linear,
     fold_batch_norm,
     batches_to_rows,
@@ -63,6 +65,7 @@ PASSES: tuple[Pass, ...] = (*FUSIONS, merge_siblings, place_concat)
 
 # Those that do not ask for a logit, for programs that end in another module.
 MODULE_PASSES: tuple[Pass, ...] = (
+    pick_late,
     matmul_to_linear,
     fold_batch_norm,
     batches_to_rows,

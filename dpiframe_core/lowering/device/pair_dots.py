@@ -28,6 +28,8 @@ def _replaced(program: Program, step: TensorStep) -> Program:
     product = _made_for(program, step, 0)
     if product is None or product.op != Map(("mul", "x0", "x1")) or len(product.xs) != 2:
         return program
+    if program.only_reader(product.out) is not step:
+        return program  # the products are wanted, too
     first, second = (_made_for(program, product, k) for k in range(2))
     if first is None or second is None or not first.xs or not second.xs:
         return program
@@ -58,10 +60,10 @@ def _replaced(program: Program, step: TensorStep) -> Program:
 
 
 def _made_for(program: Program, step: TensorStep, k: int) -> TensorStep | None:
-    """The generic step that makes an operand in whole, for this step alone."""
+    """The generic step that makes an operand in whole."""
     if k >= len(step.xs):
         return None
     maker, operand = program.producers().get(step.xs[k]), step.operands[k]
-    if not isinstance(maker, TensorStep) or program.only_reader(step.xs[k]) is not step:
+    if not isinstance(maker, TensorStep):
         return None
     return maker if operand.is_whole and operand.size == step.xs[k].width else None

@@ -36,6 +36,8 @@ COSTLY = {"div", "pow", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p",
           "mod", "rsqrt", "sqrt", "reciprocal"}  # fmt: skip
 
 
+PACK = 8  # elements that are read at once, where they lie side by side
+
 Weigh = Literal["Softmax", "Guarded", "Plain"]
 
 
@@ -144,7 +146,8 @@ class Stages:
                 readers.setdefault(number, []).append((i, k, times))
                 if len(found) > 1 or first < out.start or end > out.start + out.width:
                     apart.add(number)
-        for number, operation in enumerate(self.operations):
+        reads = dict[int, float]()  # of an element of what is computed where it is read
+        for number, operation in reversed(list(enumerate(self.operations))):
             if not isinstance(operation.op, (Map, Take)):
                 continue
             used = readers.get(number, [])
@@ -153,14 +156,18 @@ class Stages:
             size = operation.out.width
             total = 0.0
             for i, k, times in used:
-                total += times * self.operations[i].operands[k].size / size
-            cost = 1 if isinstance(operation.op, Take) else _cost(operation.op.expression)
+                read = self.operations[i].operands[k].size
+                if i in reads:
+                    read, times = self.operations[i].out.width, times * reads[i]
+                total += times * read / size
+            cost = _cost_of_reading(operation)
             products = sum(isinstance(self.operations[i].op, MatMul) for i, _, _ in used)
             if products and size * self.samples * 2 <= GOOD_SHARED // 4:
                 continue  # pairs of elements are read at once where they are stored
             # It is computed anew at each read, where else it is computed, written and read once.
             if cost * total <= cost + 6 or size * self.samples * 2 > GOOD_SHARED:
                 self.inlined.add(number)
+                reads[number] = total
 
     def _finer(self, operation: Operation) -> Operation:
         """A product whose one inner axis is several of what makes its operand where it is read:
@@ -449,6 +456,18 @@ def times_read(operation: Operation, k: int) -> float:
     if isinstance(op, TakeAlong) and k == op.picked:
         return operation.operands[1 - k].size / operation.operands[k].size
     return 1.0
+
+
+def _cost_of_reading(operation: Operation) -> float:
+    """What finding or computing an element takes; of rows that are picked PACK share one place."""
+    op = operation.op
+    if isinstance(op, Take):
+        behind = size_of(
+            operation.operands[0].shape[len(operation.operands[0].shape) - op.behind :]
+        )
+        return 1.0 / PACK if behind % PACK == 0 else 1.0
+    assert isinstance(op, Map)
+    return float(_cost(op.expression))
 
 
 def _cost(expression: Expression) -> int:

@@ -1,0 +1,184 @@
+"""What is computed of picked rows is computed of the rows they are picked from."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from dpiframe_core import from_torch
+from dpiframe_core.lowering import COMPILED_PASSES, PASSES, Pass, lower
+from dpiframe_core.lowering.pick_late import pick_late
+from dpiframe_core.program.interpreter import run_program
+from dpiframe_core.program.program import Program
+from dpiframe_core.program.steps import Step, TensorStep
+from dpiframe_core.program.tensor_ops import LayerNorm, Map, MatMul, Operation, Reduce, Take
+
+FIELDS, DIM, ROWS, SAMPLES = 6, 8, 20, 40
+PAIRS = FIELDS * (FIELDS - 1) // 2
+
+
+class Pairs(nn.Module):
+    """Pairs of fields, of which a subclass makes a sample's score."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables = nn.ModuleList(nn.Embedding(ROWS, DIM) for _ in range(FIELDS))
+        self.first, self.second = torch.triu_indices(FIELDS, FIELDS, 1)
+        self.out = nn.Linear(PAIRS * DIM, 1)
+
+    def example_inputs(self) -> tuple[Tensor]:
+        return (torch.zeros(2, FIELDS, dtype=torch.long),)
+
+    def forward(self, x: Tensor) -> Tensor:
+        e = torch.stack([table(x[:, k]) for k, table in enumerate(self.tables)], 1)
+        return self.out(self.pairs(e, e[:, self.first], e[:, self.second]).flatten(1))
+
+    def pairs(self, e: Tensor, p: Tensor, q: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+class Bilinear(Pairs):
+    """One matrix for all pairs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.matrix = nn.Linear(DIM, DIM)
+
+    def pairs(self, e: Tensor, p: Tensor, q: Tensor) -> Tensor:
+        return self.matrix(p) * q
+
+
+class Both(Pairs):
+    """Two layers over both rows of each pair: the same of the same rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(DIM, 12), nn.ReLU(), nn.Linear(12, DIM))
+
+    def pairs(self, e: Tensor, p: Tensor, q: Tensor) -> Tensor:
+        return self.layers(p) * self.layers(q)
+
+
+class Norms(Pairs):
+    """A norm, a softmax in rows, and a map with what is the same for all rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(DIM)
+
+    def pairs(self, e: Tensor, p: Tensor, q: Tensor) -> Tensor:
+        return self.norm(p) * (q * e.sum(1, keepdim=True)).softmax(2)
+
+
+class Sums(Pairs):
+    """A sum inside of rows."""
+
+    def pairs(self, e: Tensor, p: Tensor, q: Tensor) -> Tensor:
+        return p.exp().sum(2, keepdim=True) * q
+
+
+class Rolls(Pairs):
+    """Circular correlation: columns of picked rows are picked."""
+
+    def pairs(self, e: Tensor, p: Tensor, q: Tensor) -> Tensor:
+        return torch.stack([(p * q.roll(-k, 2)).sum(2) for k in range(DIM)], 2)
+
+
+class Alike(Pairs):
+    """Two tensors whose rows are picked alike."""
+
+    def pairs(self, e: Tensor, p: Tensor, q: Tensor) -> Tensor:
+        return (p + e.square()[:, self.first]).tanh() * q
+
+
+class Batched(Pairs):
+    """Products with a matrix of each sample, and parts of rows as heads."""
+
+    def pairs(self, e: Tensor, p: Tensor, q: Tensor) -> Tensor:
+        made = torch.bmm(p, e.transpose(1, 2) @ e)
+        heads = q.unflatten(2, (2, DIM // 2)).transpose(1, 2) @ e[:, :4, :4].unsqueeze(1)
+        return made * heads.transpose(1, 2).flatten(2)
+
+
+MODULES: tuple[type[Pairs], ...] = (Bilinear, Both, Norms, Sums, Rolls, Alike, Batched)
+
+
+def program_of(module: nn.Module, passes: tuple[Pass, ...] = ()) -> Program:
+    imported = from_torch(module.eval(), module.example_inputs(), precisions=())
+    return lower(imported.spec, imported.weights, passes)
+
+
+def ops(program: Program, kind: type[Operation]) -> list[TensorStep]:
+    return [s for s in program.steps if isinstance(s, TensorStep) and isinstance(s.op, kind)]
+
+
+def ids() -> Tensor:
+    return torch.from_numpy(np.random.default_rng(3).integers(0, ROWS, (FIELDS, SAMPLES)))
+
+
+@pytest.mark.parametrize("passes", [(pick_late,), PASSES, COMPILED_PASSES])
+@pytest.mark.parametrize("module", MODULES)
+def test_scores_are_the_module_s(module, passes):
+    torch.manual_seed(5)
+    made = module()
+    found = np.asarray(run_program(program_of(made, passes), ids(), torch.zeros(0, SAMPLES)))
+    with torch.no_grad():
+        wanted = made.double()(ids().T).numpy()
+    np.testing.assert_allclose(found.reshape(-1), wanted.reshape(-1), rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_nothing_but_maps_of_pairs_is_computed_of_picked_rows(module):
+    program = pick_late(program_of(module()))
+    picks = {s.out for s in ops(program, Take) if len(getattr(s.op, "index", ())) == PAIRS}
+    readers: list[Step] = [s for view in picks for s in program.readers(view)]
+    assert readers
+    assert all(isinstance(s, TensorStep) and isinstance(s.op, Map) for s in readers)
+
+
+def test_a_matrix_multiplies_each_row_once():
+    (product,) = ops(pick_late(program_of(Bilinear())), MatMul)
+    assert product.out.width == FIELDS * DIM
+
+
+def test_what_is_the_same_of_the_same_rows_is_computed_once():
+    assert len(ops(program_of(Both()), MatMul)) == 4
+    assert len(ops(pick_late(program_of(Both())), MatMul)) == 2
+
+
+def test_weights_that_differ_are_not_taken_for_the_same():
+    module = Both()
+    module.other = nn.Linear(DIM, DIM)  # type: ignore[assignment]
+    module.pairs = lambda e, p, q: module.other(p) * module.layers[0](q)[:, :, :DIM]  # type: ignore
+    assert len(ops(pick_late(program_of(module)), MatMul)) == 2
+
+
+def test_norms_and_sums_are_of_the_fields():
+    program = pick_late(program_of(Norms()))
+    assert [s.out.width for s in ops(program, LayerNorm)] == [FIELDS * DIM]
+    program = pick_late(program_of(Sums()))
+    assert [s.out.width for s in ops(program, Reduce)] == [FIELDS]
+
+
+@pytest.mark.parametrize("count", [3, FIELDS])
+def test_as_many_rows_or_fewer_are_picked_first(count):
+    class Some(Bilinear):
+        def pairs(self, e, p, q):
+            some = torch.arange(count).flip(0)
+            return (self.matrix(e[:, some])).repeat(1, PAIRS, 1)[:, :PAIRS] * p
+
+    program = program_of(Some())
+    widths = [s.out.width for s in ops(program, MatMul)]
+    assert [s.out.width for s in ops(pick_late(program), MatMul)] == widths == [count * DIM]
+
+
+def test_rows_that_are_summed_stay_picked():
+    class Total(Pairs):
+        def pairs(self, e, p, q):
+            return p.sum(1, keepdim=True) * q
+
+    program = pick_late(program_of(Total()))
+    sums = [s for s in ops(program, Reduce) if s.out.width == DIM]
+    assert [s.operands[0].shape[0] for s in sums] == [PAIRS]
