@@ -8,10 +8,12 @@ What is then computed of the same rows twice, as in linear(e[:, i]) * linear(e[:
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+import hashlib
+from bisect import bisect_right, insort
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -28,10 +30,14 @@ from dpiframe_core.program.tensor_ops import (
 )
 from dpiframe_core.program.views import View
 
+# How many times as many rows are picked at least: below, picking results, which may be wider, can
+# take what is saved.
+LEAST_PICKED = 1.5
+
 
 @dataclass(frozen=True)
 class _Picked:
-    """What a Take makes: [.., n, ..] of rows [.., m, ..], which lie in `rows` from `offset`."""
+    """What a Take makes: [.., n, ..] of rows [.., m, ..]."""
 
     take: TensorStep
     shape: tuple[int, ...]
@@ -49,12 +55,6 @@ class _Picked:
     @property
     def rows(self) -> int:
         return self.take.operands[0].shape[self.axis]
-
-    def holds(self, view: View, operand: Operand) -> bool:
-        """Whether an operand of the view reads columns of the result alone."""
-        out = self.take.out
-        first, end = view.start + operand.offset, view.start + operand.end
-        return view.buffer == out.buffer and out.start <= first and end <= out.start + out.width
 
     def unpicked(self, view: View, operand: Operand) -> tuple[Operand, int] | None:
         """An operand of the result as one of what is picked from, and which of its axes that is."""
@@ -77,48 +77,83 @@ class _Picked:
         return Operand(shape, tuple(strides), self.take.operands[0].offset + offset), axes[0]
 
 
+class _Picks:
+    """Takes that make more rows than they pick from, by the columns that they write."""
+
+    def __init__(self) -> None:
+        self._of_buffer: dict[str, list[_Picked]] = {}  # by their first columns
+
+    def add(self, step: TensorStep) -> None:
+        """If it is such a Take."""
+        if not isinstance(step.op, Take) or not step.xs or not step.operands[0].is_whole:
+            return
+        found = _Picked(step, tuple(step.op.shape(step.operands)))
+        if len(found.index) >= LEAST_PICKED * found.rows:
+            insort(self._of_buffer.setdefault(step.out.buffer, []), found, key=_first_column)
+
+    def find(self, view: View, operand: Operand) -> _Picked | None:
+        """That of which an operand of a view reads columns, and of nothing else."""
+        made = self._of_buffer.get(view.buffer)
+        if made is None:
+            return None
+        number = bisect_right(made, view.start + operand.offset, key=_first_column)
+        if number == 0:
+            return None
+        out = made[number - 1].take.out
+        return made[number - 1] if view.start + operand.end <= out.start + out.width else None
+
+
+def _first_column(picked: _Picked) -> int:
+    return picked.take.out.start
+
+
+class _OverRows:
+    """Steps over rows; what computes the same of the same is one of them."""
+
+    def __init__(self, weights: Mapping[str, np.ndarray]) -> None:
+        self._weights, self._digests = weights, dict[str, bytes]()
+        self._made: dict[Any, TensorStep] = {}
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    def one(self, step: TensorStep) -> TensorStep:
+        """The step, or one before it that does the same."""
+        constants = tuple(self._digest(name) for name in step.constants)
+        return self._made.setdefault((step.op, step.xs, step.operands, constants), step)
+
+    def _digest(self, name: str) -> bytes:
+        if name not in self._digests:
+            array = np.ascontiguousarray(self._weights[name])
+            kind = f"{array.dtype} {array.shape} ".encode()
+            self._digests[name] = hashlib.sha256(kind + array.tobytes()).digest()
+        return self._digests[name]
+
+
 def pick_late(program: Program) -> Program:
     """Move every Take that makes more rows than it picks from behind what reads its rows."""
-    picked, steps = defaultdict[str, list[_Picked]](list), list[Step]()  # by the buffers written
-    buffers, over_rows = dict(program.buffers), list[TensorStep]()
+    picks, over_rows = _Picks(), _OverRows(program.weights)
+    buffers, steps = dict(program.buffers), list[Step]()
     for step in program.steps:
-        made = _before_picks(step, picked) if isinstance(step, TensorStep) and picked else None
-        if made is not None:
-            rows, step = made
-            known = next((s for s in over_rows if _is_same(program, s, rows)), None)
-            if known is None:
-                over_rows.append(rows)
-                steps.append(rows)
-                buffers[rows.out.buffer] = rows.out.width
-            else:
-                step = replace(step, xs=(known.out,))
+        if isinstance(step, TensorStep):
+            made = _before_picks(step, picks, buffers)
+            if made is not None:
+                rows = over_rows.one(made[0])
+                if rows is made[0]:
+                    steps.append(rows)
+                    buffers[rows.out.buffer] = rows.out.width
+                step = replace(made[1], xs=(rows.out,))
+            picks.add(step)
         steps.append(step)
-        if isinstance(step, TensorStep) and (found := _picks(step)) is not None:
-            picked[step.out.buffer].append(found)
-    return program.changed(steps=tuple(steps), buffers=buffers) if over_rows else program
-
-
-def _is_same(program: Program, one: TensorStep, other: TensorStep) -> bool:
-    """Whether two steps compute the same of the same."""
-    if (one.op, one.xs, one.operands) != (other.op, other.xs, other.operands):
-        return False
-    weights = [[program.weights[name] for name in s.constants] for s in (one, other)]
-    return all(a is b or np.array_equal(a, b) for a, b in zip(*weights, strict=True))
-
-
-def _picks(step: TensorStep) -> _Picked | None:
-    if not isinstance(step.op, Take) or not step.xs or not step.operands[0].is_whole:
-        return None
-    found = _Picked(step, tuple(step.op.shape(step.operands)))
-    return found if len(found.index) > found.rows else None
+    return program.changed(steps=tuple(steps), buffers=buffers) if len(over_rows) else program
 
 
 def _before_picks(
-    step: TensorStep, picked: Mapping[str, Sequence[_Picked]]
+    step: TensorStep, picks: _Picks, buffers: Mapping[str, int]
 ) -> tuple[TensorStep, TensorStep] | None:
     """The step over what its operands are picked from, and the Take behind it."""
     for k, (view, operand) in enumerate(zip(step.xs, step.operands, strict=False)):
-        pick = next((p for p in picked.get(view.buffer, ()) if p.holds(view, operand)), None)
+        pick = picks.find(view, operand)
         found = pick.unpicked(view, operand) if pick else None
         places = _places(step, k, found[1]) if found else None
         if pick is None or found is None or places is None:
@@ -126,49 +161,46 @@ def _before_picks(
         behind, others = places
         xs, operands = list(step.xs), list(step.operands)
         for other, along in ((k, found[1]), *others):
-            one = _rows_of(step, other, along, pick, picked)
+            one = _rows_of(step, other, along, pick, picks)
             if one is None:
                 break
             if other < len(xs):
                 xs[other] = one[0]
             operands[other] = one[1]
         else:
-            return _late(step, pick, behind, tuple(xs), tuple(operands))
+            name = f"{step.name}.rows"
+            while name in buffers:
+                name += ".rows"
+            bare = replace(step, name=name, xs=tuple(xs), operands=tuple(operands))
+            return _late(bare, step, Take(pick.index, behind))
     return None
 
 
-def _late(
-    step: TensorStep,
-    pick: _Picked,
-    behind: int,
-    xs: tuple[View, ...],
-    operands: tuple[Operand, ...],
-) -> tuple[TensorStep, TensorStep]:
-    shape = step.op.shape(operands)
-    rows = View(f"{step.name}.rows", 0, prod(shape))
-    first = replace(step, xs=xs, operands=operands, out=rows, name=f"{step.name}.rows")
-    take = Take(pick.index, behind)
-    return first, TensorStep(step.name, take, (rows,), (), (Operand.whole(*shape),), step.out)
+def _late(bare: TensorStep, step: TensorStep, take: Take) -> tuple[TensorStep, TensorStep]:
+    shape = bare.op.shape(bare.operands)
+    rows = View(bare.name, 0, prod(shape))
+    picked = TensorStep(step.name, take, (rows,), (), (Operand.whole(*shape),), step.out)
+    return replace(bare, out=rows), picked
 
 
 def _rows_of(
-    step: TensorStep, k: int, axis: int, pick: _Picked, picked: Mapping[str, Sequence[_Picked]]
+    step: TensorStep, k: int, axis: int, pick: _Picked, picks: _Picks
 ) -> tuple[View, Operand] | None:
     """Another operand where an axis goes along the rows: one that is picked alike, or the same at
     all places; its view, where it is no constant.
     """
     operand = step.operands[k]
-    if k < len(step.xs):
-        view = step.xs[k]
-        for other in picked.get(view.buffer, ()):
-            if other.index == pick.index and other.holds(view, operand):
-                found = other.unpicked(view, operand)
-                if found is not None and found[1] == axis and other.rows == pick.rows:
-                    return other.take.xs[0], found[0]
+    view = step.xs[k] if k < len(step.xs) else step.out
+    other = picks.find(view, operand) if k < len(step.xs) else None
+    if other is not None and (other.index, other.rows) == (pick.index, pick.rows):
+        found = other.unpicked(view, operand)
+        if found is not None and found[1] == axis:
+            return other.take.xs[0], found[0]
     if operand.strides[axis]:
         return None
-    shape = (*operand.shape[:axis], pick.rows, *operand.shape[axis + 1 :])
-    return (step.xs[k] if k < len(step.xs) else step.out), replace(operand, shape=shape)
+    return view, replace(
+        operand, shape=(*operand.shape[:axis], pick.rows, *operand.shape[axis + 1 :])
+    )
 
 
 def _places(step: TensorStep, k: int, axis: int) -> tuple[int, list[tuple[int, int]]] | None:

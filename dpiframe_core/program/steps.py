@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 import numpy as np
 
 from dpiframe_core.program.expression import Expression, evaluate
-from dpiframe_core.program.tensor_ops import LayerNorm, Operand, TensorOp
+from dpiframe_core.program.tensor_ops import LayerNorm, Operand, Take, TensorOp
 from dpiframe_core.program.views import Bounds, State, View, Weight
 
 if TYPE_CHECKING:
@@ -626,6 +626,11 @@ class TensorStep(Step):
         self.op.write(read, out)
 
     def bound(self, bounds: Bounds) -> None:
+        if isinstance(self.op, Take) and self.xs:
+            x = self.operands[0].numbers(bounds[self.xs[0]])
+            picked = x.take(self.op.index, axis=x.ndim - 1 - self.op.behind)
+            bounds[self.out] = picked.reshape(-1)
+            return
         if not isinstance(self.op, LayerNorm) or len(self.xs) > 1:
             return
         count = math.prod(self.operands[0].shape[-self.op.axes :])

@@ -11,6 +11,7 @@ from dpiframe_core import from_torch
 from dpiframe_core.lowering import COMPILED_PASSES, PASSES, Pass, lower
 from dpiframe_core.lowering.pick_late import pick_late
 from dpiframe_core.program.interpreter import run_program
+from dpiframe_core.program.number_bounds import holds_in_fp16, input_bounds
 from dpiframe_core.program.program import Program
 from dpiframe_core.program.steps import Step, TensorStep
 from dpiframe_core.program.tensor_ops import LayerNorm, Map, MatMul, Operation, Reduce, Take
@@ -182,3 +183,40 @@ def test_rows_that_are_summed_stay_picked():
     program = pick_late(program_of(Total()))
     sums = [s for s in ops(program, Reduce) if s.out.width == DIM]
     assert [s.operands[0].shape[0] for s in sums] == [PAIRS]
+
+
+class Normed(Pairs):
+    """Norms of rows, which a product reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(DIM)
+        self.out = nn.Sequential(nn.Linear(PAIRS * DIM, 64), nn.ReLU(), nn.Linear(64, 1))
+
+    def pairs(self, e: Tensor, p: Tensor, q: Tensor) -> Tensor:
+        return self.norm(p)
+
+
+@pytest.mark.parametrize("passes", [PASSES, COMPILED_PASSES])
+def test_numbers_are_as_bounded_as_before(passes):
+    before = tuple(run for run in passes if run is not pick_late)
+    assert holds_in_fp16(program_of(Normed(), before), [])
+    assert holds_in_fp16(program_of(Normed(), passes), [])
+
+
+def test_a_bound_is_picked_with_its_number():
+    program = pick_late(program_of(Normed()))
+    (take,) = ops(program, Take)
+    bounds = input_bounds(program, ())
+    rows = np.arange(FIELDS * DIM, dtype=np.float64).reshape(FIELDS, DIM)
+    bounds[take.xs[0]] = rows.reshape(-1)
+    take.bound(bounds)
+    first, _ = torch.triu_indices(FIELDS, FIELDS, 1)
+    np.testing.assert_array_equal(bounds[take.out].reshape(PAIRS, DIM), rows[first.numpy()])
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_nothing_is_left_to_move(module):
+    program = pick_late(program_of(module()))
+    assert pick_late(program).steps == program.steps
+    assert len({step.name for step in program.steps}) == len(program.steps)
