@@ -161,46 +161,40 @@ def _before_picks(
         behind, others = places
         xs, operands = list(step.xs), list(step.operands)
         for other, along in ((k, found[1]), *others):
-            one = _rows_of(step, other, along, pick, picks)
+            own = step.xs[other] if other < len(xs) else None
+            one = _over_rows(own, step.operands[other], along, pick, picks)
             if one is None:
                 break
-            if other < len(xs):
-                xs[other] = one[0]
-            operands[other] = one[1]
+            operands[other] = one[0]
+            if one[1] is not None:
+                xs[other] = one[1]
         else:
             name = f"{step.name}.rows"
             while name in buffers:
                 name += ".rows"
-            bare = replace(step, name=name, xs=tuple(xs), operands=tuple(operands))
-            return _late(bare, step, Take(pick.index, behind))
+            shape = step.op.shape(operands)
+            out = View(name, 0, prod(shape))
+            bare = replace(step, name=name, xs=tuple(xs), operands=tuple(operands), out=out)
+            take, whole = Take(pick.index, behind), (Operand.whole(*shape),)
+            return bare, TensorStep(step.name, take, (out,), (), whole, step.out)
     return None
 
 
-def _late(bare: TensorStep, step: TensorStep, take: Take) -> tuple[TensorStep, TensorStep]:
-    shape = bare.op.shape(bare.operands)
-    rows = View(bare.name, 0, prod(shape))
-    picked = TensorStep(step.name, take, (rows,), (), (Operand.whole(*shape),), step.out)
-    return replace(bare, out=rows), picked
-
-
-def _rows_of(
-    step: TensorStep, k: int, axis: int, pick: _Picked, picks: _Picks
-) -> tuple[View, Operand] | None:
-    """Another operand where an axis goes along the rows: one that is picked alike, or the same at
-    all places; its view, where it is no constant.
+def _over_rows(
+    view: View | None, operand: Operand, axis: int, pick: _Picked, picks: _Picks
+) -> tuple[Operand, View | None] | None:
+    """An operand of a view, or of a constant, where an axis of it goes along the rows, and what it
+    is then of: one that is picked alike, or one that is the same at all places.
     """
-    operand = step.operands[k]
-    view = step.xs[k] if k < len(step.xs) else step.out
-    other = picks.find(view, operand) if k < len(step.xs) else None
-    if other is not None and (other.index, other.rows) == (pick.index, pick.rows):
+    if view is not None and (other := picks.find(view, operand)) is not None:
         found = other.unpicked(view, operand)
-        if found is not None and found[1] == axis:
-            return other.take.xs[0], found[0]
+        alike = (other.index, other.rows) == (pick.index, pick.rows)
+        if alike and found is not None and found[1] == axis:
+            return found[0], other.take.xs[0]
     if operand.strides[axis]:
         return None
-    return view, replace(
-        operand, shape=(*operand.shape[:axis], pick.rows, *operand.shape[axis + 1 :])
-    )
+    shape = (*operand.shape[:axis], pick.rows, *operand.shape[axis + 1 :])
+    return replace(operand, shape=shape), view
 
 
 def _places(step: TensorStep, k: int, axis: int) -> tuple[int, list[tuple[int, int]]] | None:
