@@ -462,10 +462,10 @@ def _cost_of_reading(operation: Operation) -> float:
     """What finding or computing an element takes; of rows that are picked PACK share one place."""
     op = operation.op
     if isinstance(op, Take):
-        behind = size_of(
-            operation.operands[0].shape[len(operation.operands[0].shape) - op.behind :]
-        )
-        return 1.0 / PACK if behind % PACK == 0 else 1.0
+        x = operation.operands[0]
+        first = len(x.shape) - op.behind
+        row = Operand(x.shape[first:], x.strides[first:])
+        return 1.0 / PACK if row.is_whole and row.size % PACK == 0 else 1.0
     assert isinstance(op, Map)
     return float(_cost(op.expression))
 

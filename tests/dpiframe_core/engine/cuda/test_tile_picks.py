@@ -11,10 +11,13 @@ from torch import Tensor, nn
 
 from dpiframe_core import from_torch
 from dpiframe_core.engine.cuda.tile.grouping import TileGroup, group_steps
+from dpiframe_core.engine.cuda.tile.stages import Stages
+from dpiframe_core.engine.translation import Operation
 from dpiframe_core.lowering import COMPILED_PASSES, lower
 from dpiframe_core.program.program import Program
 from dpiframe_core.program.steps import TensorStep
-from dpiframe_core.program.tensor_ops import MatMul, Reduce, Take
+from dpiframe_core.program.tensor_ops import MatMul, Operand, Reduce, Take
+from dpiframe_core.program.views import View
 
 BOUNDS = {"fp32": 1e-5, "fp16": 6e-3}
 FIELDS, DIM = 20, 16
@@ -95,3 +98,22 @@ def test_rolled_rows_are_stored_and_picked_rows_are_not():
     assert stored == [f"  // take {DIM} places -> {s.out.buffer}[0:{FIELDS * DIM}]"
                       for s in ops(group, Take) if s.out.width == FIELDS * DIM]  # fmt: skip
     assert len(stored) == DIM - 1
+
+
+@pytest.mark.parametrize(
+    ("x", "is_stored"),
+    [
+        (Operand.whole(4, 8), False),
+        (Operand((4, 8), (1, 4)), True),  # a row's elements lie apart
+        (Operand.whole(4, 6), True),  # rows that are no packs
+    ],
+)
+def test_rows_that_many_read_are_found_anew_where_they_lie_in_packs(x, is_stored):
+    picked = View("picked", 0, 5 * x.shape[1])
+    rows = Operand.whole(5, x.shape[1])
+    take = Operation(Take((0, 1, 2, 3, 0), 1), (View("x", 0, x.size),), (x,), picked)
+    sums = [
+        Operation(Reduce("sum", (1,)), (picked,), (rows,), View(f"sum{k}", 0, 5)) for k in range(10)
+    ]
+    own = frozenset({"picked", *(o.out.buffer for o in sums)})
+    assert (0 not in Stages([take, *sums], own, 1).inlined) is is_stored
